@@ -1,0 +1,24 @@
+# Warnings, sanitizers, ccache and mold: everything about how, not what, is compiled.
+
+add_library(ddprun_flags INTERFACE)
+target_include_directories(ddprun_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_compile_options(ddprun_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 warns wrongly about optional<> at -O1 and above with sanitizers.
+  target_compile_options(ddprun_flags INTERFACE -Wno-maybe-uninitialized)
+endif()
+
+if(DDPRUN_SANITIZE)
+  add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DDPRUN_SANITIZE})
+endif()
+
+find_program(DDPRUN_CCACHE ccache)
+if(DDPRUN_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+endif()
+find_program(DDPRUN_MOLD mold)
+if(DDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_link_options(-fuse-ld=mold)
+endif()

@@ -1,0 +1,21 @@
+# What ddprun stands on. Debian 12's package for each is named where its absence is reported.
+
+find_package(Threads REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)          # libssl-dev
+find_package(Boost 1.81 REQUIRED)           # libboost1.81-dev; headers only
+find_package(CLI11 REQUIRED)                # libcli11-dev
+find_package(spdlog REQUIRED)               # libspdlog-dev
+find_package(nlohmann_json REQUIRED)        # nlohmann-json3-dev
+
+find_path(GLOO_INCLUDE_DIR gloo/context.h)  # libgloo-dev
+find_library(GLOO_LIBRARY gloo)
+if(NOT GLOO_INCLUDE_DIR OR NOT GLOO_LIBRARY)
+  message(FATAL_ERROR "libgloo not found. On Debian: apt-get install libgloo-dev")
+endif()
+add_library(ddprun_gloo INTERFACE)
+target_include_directories(ddprun_gloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
+target_link_libraries(ddprun_gloo INTERFACE ${GLOO_LIBRARY})
+
+if(DDPRUN_BUILD_TESTS)
+  find_package(Catch2 2.13 REQUIRED)        # catch2
+endif()
