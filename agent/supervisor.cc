@@ -1,0 +1,276 @@
+#include "agent/supervisor.h"
+
+#include <csignal>
+#include <utility>
+
+#include "common/assert.h"
+#include "rendezvous/verdict.h"
+
+namespace ddprun::agent {
+
+using rendezvous::AgentMessage;
+using rendezvous::Verdict;
+using rendezvous::WorkerDeath;
+
+namespace {
+
+constexpr int kExitRendezvousFailed = 3;
+
+bool succeeded(const WorkerDeath& death) { return death.exit_code == 0 && death.signal == 0; }
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorOptions options, TimePoint now)
+    : options_(std::move(options)), now_(now), give_up_at_(now + options_.connect_limit) {
+  DDPRUN_ASSERT(options_.local_world_size >= 1);
+}
+
+std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
+  DDPRUN_ASSERT(now >= now_);
+  now_ = now;
+  actions_.clear();
+  if (state_ != State::kDone) std::visit([&](const auto& e) { on(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+void Supervisor::on(const LinkUp&) {
+  linked_ = true;
+  give_up_at_.reset();
+  if (state_ == State::kJoining) return actions_.push_back(SendJoin{last_round_});
+  // The daemon may have missed anything since the last link; say where we stand.
+  send(rendezvous::Heartbeat{round()});
+  if (state_ == State::kFinished) send(rendezvous::Finished{round()});
+  if (failure_) send(rendezvous::Failed{round(), *failure_});
+  if (state_ == State::kStopped && order_) send(rendezvous::Stopped{round(), deaths_});
+}
+
+void Supervisor::on(const LinkDown& down) {
+  const bool was_linked = std::exchange(linked_, false);
+  if (was_linked) {
+    actions_.push_back(Say{Say::Level::kWarning,
+                           "lost the rendezvous daemon (" + down.why + "); " +
+                               (living_ > 0 ? "workers go on, " : "") + "connecting again"});
+  }
+  if (living_ > 0 || give_up_at_) return;
+  const bool computed = state_ == State::kFinished || state_ == State::kStopped;
+  give_up_at_ = now_ + (computed ? options_.report_limit : options_.connect_limit);
+}
+
+void Supervisor::on(const Heard& heard) {
+  std::visit([&](const auto& message) { hear(message); }, heard.message);
+}
+
+void Supervisor::hear(const rendezvous::Assign& assign) {
+  // Workers of another round are still here, or this is the seat we hold: nothing to do.
+  if (state_ != State::kJoining || leaving_ || assign.seat.round <= last_round_) return;
+  seat_ = assign.seat;
+  last_round_ = assign.seat.round;
+  deaths_.clear();
+  failure_.reset();
+  order_.reset();
+  state_ = State::kRunning;
+  living_ = options_.local_world_size;
+  actions_.push_back(StartWorkers{*seat_});
+}
+
+void Supervisor::hear(const rendezvous::StopRound& stop) {
+  if (stop.round < round()) return;  // About a round that is long over.
+  switch (state_) {
+    case State::kJoining:
+      if (stop.final) return send(rendezvous::Stopped{stop.round, {}});
+      if (stop.round != -1 && stop.round <= last_round_) return;  // Our Join has answered it.
+      last_round_ = std::max(last_round_, stop.round);
+      return actions_.push_back(SendJoin{last_round_});
+    case State::kRunning:
+    case State::kFinished:
+      order_ = stop;
+      actions_.push_back(Say{Say::Level::kInfo, stop.reason +
+                                 (stop.final ? "; stopping" : "; stopping, then starting again")});
+      return begin_stop(SIGTERM);
+    case State::kStopping:
+    case State::kStopped:
+      if (order_ && order_->final) return;
+      order_ = stop;
+      if (state_ == State::kStopped) after_stop();
+      return;
+    case State::kDone: return;
+  }
+}
+
+void Supervisor::hear(const rendezvous::EndRun& end) { leave_for(end.verdict.exit_code, end.verdict); }
+
+void Supervisor::hear(const rendezvous::Refuse& refuse) {
+  actions_.push_back(
+      Say{Say::Level::kError, "the rendezvous daemon refused " + options_.host + ": " + refuse.reason});
+  leave_for(kExitRendezvousFailed, std::nullopt);
+}
+
+void Supervisor::on(const WorkerEnded& ended) {
+  DDPRUN_ASSERT(living_ > 0);
+  --living_;
+  WorkerDeath death = ended.death;
+  death.stopped_by_us = state_ == State::kStopping;
+  if (!succeeded(death)) deaths_.push_back(death);
+  if (state_ == State::kStopping) {
+    if (living_ == 0) workers_gone();
+    return;
+  }
+  if (!succeeded(death)) {
+    failure_ = death;
+    actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
+                                                   std::to_string(death.pid) + ") " +
+                                                   how_it_ended(death)});
+    send(rendezvous::Failed{round(), death});
+    return begin_stop(SIGTERM);
+  }
+  if (living_ > 0) return;
+  state_ = State::kFinished;
+  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  send(rendezvous::Finished{round()});
+}
+
+void Supervisor::on(const StartFailed& failed) {
+  DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
+  living_ -= options_.local_world_size - failed.death.local_rank;
+  failure_ = failed.death;
+  deaths_.push_back(failed.death);
+  actions_.push_back(Say{Say::Level::kError, failed.death.detail});
+  send(rendezvous::Failed{round(), failed.death});
+  begin_stop(SIGTERM);
+}
+
+void Supervisor::on(const Signalled& signalled) {
+  if (++signals_ > 1) {
+    actions_.push_back(Say{Say::Level::kWarning, "a second signal: killing the workers"});
+    if (living_ > 0) actions_.push_back(SignalWorkers{SIGKILL});
+    kill_at_.reset();
+    return;
+  }
+  const char* name = ::sigabbrev_np(signalled.signal);
+  const std::string text = std::string("interrupted by SIG") + (name ? name : "?");
+  actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
+  send(rendezvous::Leave{signalled.signal, text});
+  leaving_ = Exit{128 + signalled.signal, std::nullopt};
+  if (state_ == State::kRunning) return begin_stop(signalled.signal);
+  if (living_ == 0) exit(leaving_->status, std::nullopt);
+}
+
+void Supervisor::on(const LauncherDied&) {
+  actions_.push_back(SignalWorkers{SIGKILL});
+  actions_.push_back(CleanUp{});
+  exit(128 + SIGKILL, std::nullopt);
+}
+
+void Supervisor::on(const Tick&) {
+  if (kill_at_ && now_ >= *kill_at_) {
+    kill_at_.reset();
+    actions_.push_back(Say{Say::Level::kWarning, std::to_string(living_) +
+                                                     " workers did not end in time: killing them"});
+    actions_.push_back(SignalWorkers{SIGKILL});
+  }
+  if (!give_up_at_ || now_ < *give_up_at_) return;
+  give_up_at_.reset();
+  actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon; giving up"});
+  if (state_ == State::kFinished) return exit(0, std::nullopt);
+  exit(failure_ ? exit_status(*failure_) : kExitRendezvousFailed, std::nullopt);
+}
+
+void Supervisor::begin_stop(int signal) {
+  state_ = State::kStopping;
+  if (living_ == 0) return workers_gone();
+  kill_at_ = now_ + options_.grace;
+  actions_.push_back(SignalWorkers{signal});
+}
+
+void Supervisor::workers_gone() {
+  kill_at_.reset();
+  state_ = State::kStopped;
+  actions_.push_back(CleanUp{});
+  if (leaving_) return exit(leaving_->status, leaving_->verdict);
+  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  if (order_) after_stop();
+}
+
+// Every worker is gone and the daemon has said how to go on.
+void Supervisor::after_stop() {
+  send(rendezvous::Stopped{round(), deaths_});
+  if (!order_->final) join();
+}
+
+void Supervisor::join() {
+  state_ = State::kJoining;
+  seat_.reset();
+  failure_.reset();
+  if (linked_) actions_.push_back(SendJoin{last_round_});
+  else give_up_at_ = now_ + options_.connect_limit;
+}
+
+void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
+  if (living_ == 0) return exit(status, std::move(verdict));
+  leaving_ = Exit{status, std::move(verdict)};
+  if (state_ == State::kRunning) begin_stop(SIGTERM);
+}
+
+void Supervisor::exit(int status, std::optional<Verdict> verdict) {
+  state_ = State::kDone;
+  living_ = 0;
+  kill_at_.reset();
+  give_up_at_.reset();
+  actions_.push_back(Exit{status, std::move(verdict)});
+}
+
+void Supervisor::send(AgentMessage message) {
+  if (linked_) actions_.push_back(SendMessage{std::move(message)});
+}
+
+std::optional<TimePoint> Supervisor::deadline() const {
+  if (kill_at_ && give_up_at_) return std::min(*kill_at_, *give_up_at_);
+  return kill_at_ ? kill_at_ : give_up_at_;
+}
+
+void Supervisor::check_invariants() const {
+  DDPRUN_ASSERT(living_ >= 0 && living_ <= options_.local_world_size);
+  if (state_ == State::kRunning || state_ == State::kStopping) DDPRUN_ASSERT(living_ > 0);
+  else DDPRUN_ASSERT(living_ == 0);
+  DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
+  if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping);
+}
+
+namespace {
+
+const char* is(const rendezvous::Hello&) { return "hello"; }
+const char* is(const rendezvous::Join&) { return "join"; }
+const char* is(const rendezvous::Heartbeat&) { return "heartbeat"; }
+const char* is(const rendezvous::Finished&) { return "finished"; }
+const char* is(const rendezvous::Failed&) { return "failed"; }
+const char* is(const rendezvous::Stopped&) { return "stopped"; }
+const char* is(const rendezvous::Leave&) { return "leave"; }
+
+std::string line(const SendJoin&) { return "send join"; }
+std::string line(const SendMessage& send) {
+  return std::string("send ") + std::visit([](const auto& m) { return is(m); }, send.message);
+}
+std::string line(const StartWorkers& start) {
+  return "start round=" + std::to_string(start.seat.round) +
+         " restarts=" + std::to_string(start.seat.restart_count);
+}
+std::string line(const SignalWorkers& signal) {
+  return std::string("signal SIG") + ::sigabbrev_np(signal.signal);
+}
+std::string line(const CleanUp&) { return "clean up"; }
+std::string line(const Say& say) { return "say " + say.text; }
+std::string line(const Exit& exit) { return "exit " + std::to_string(exit.status); }
+
+}  // namespace
+
+std::string to_string(const Action& action) {
+  return std::visit([](const auto& a) { return line(a); }, action);
+}
+
+std::string Supervisor::describe() const {
+  static constexpr const char* kNames[] = {"joining", "running", "finished", "stopping", "stopped", "done"};
+  return std::string(kNames[static_cast<int>(state_)]) + " round=" + std::to_string(round()) +
+         " living=" + std::to_string(living_) + (linked_ ? "" : " no link");
+}
+
+}  // namespace ddprun::agent

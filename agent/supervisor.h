@@ -1,0 +1,116 @@
+#pragma once
+// What one node's agent decides, as a pure state machine: when to join, when to start, stop and kill
+// workers, what to report, and when and with which status to end. agent/agent carries the actions out.
+//
+//             Assign                  a worker failed, or StopRound
+//   kJoining ────────▶ kRunning ──────────────────────────────────▶ kStopping
+//     ▲                   │ every worker exited with 0   StopRound      │
+//     │                   ▼                                 │           │ every worker is gone
+//     │               kFinished ────────────────────────────┘           ▼
+//     └───────────────────────────────────────────────────────────── kStopped
+//                 StopRound, not for good                               │
+//                                                                       │ EndRun, Refuse, a signal
+//   any state ── the launcher died: kill everything ──▶ kDone ◀─────────┘
+//
+// The daemon is needed to change who is in the run, never to compute: without a link nothing happens to
+// running workers. On every new link the agent says again where it stands.
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/wire.h"
+
+namespace ddprun::agent {
+
+// What can happen.
+struct LinkUp {};
+struct LinkDown { std::string why; };
+struct Heard { rendezvous::DaemonMessage message; };
+struct WorkerEnded { rendezvous::WorkerDeath death; };  // exit_code 0 and signal 0: success.
+struct StartFailed { rendezvous::WorkerDeath death; };  // This one never ran, nor those after it.
+struct Signalled { int signal = 0; };
+struct LauncherDied {};
+struct Tick {};  // The time that deadline() named has come.
+using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, StartFailed, Signalled, LauncherDied, Tick>;
+
+// What to do, in order.
+struct SendJoin { int after_round = -1; };  // Offer this node, and a store no round has used yet.
+struct SendMessage { rendezvous::AgentMessage message; };
+struct StartWorkers { rendezvous::Seat seat; };
+struct SignalWorkers { int signal = 0; };  // To the process group of each that lives.
+struct CleanUp {};  // All workers are gone: kill what they left behind, close the store.
+struct Say { enum class Level { kInfo, kWarning, kError } level = Level::kInfo; std::string text; };
+struct Exit { int status = 0; std::optional<rendezvous::Verdict> verdict; };
+using Action = std::variant<SendJoin, SendMessage, StartWorkers, SignalWorkers, CleanUp, Say, Exit>;
+
+std::string to_string(const Action& action);  // One line of a trace; tests compare these.
+
+struct SupervisorOptions {
+  std::string host;
+  int local_world_size = 1;
+  Duration grace = std::chrono::seconds(30);         // From SIGTERM to SIGKILL.
+  Duration connect_limit = std::chrono::minutes(10);  // Without a link while not computing: give up.
+  Duration report_limit = std::chrono::seconds(30);   // Without a link after the workers ended: give up.
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorOptions options, TimePoint now);
+
+  [[nodiscard]] std::vector<Action> step(const Event& event, TimePoint now);
+  [[nodiscard]] std::optional<TimePoint> deadline() const;
+
+  int round() const { return seat_ ? seat_->round : -1; }  // What heartbeats say.
+  bool running() const { return state_ == State::kRunning; }
+  int living() const { return living_; }
+  std::string describe() const;
+
+  void check_invariants() const;
+
+ private:
+  enum class State { kJoining, kRunning, kFinished, kStopping, kStopped, kDone };
+
+  void on(const LinkUp&);
+  void on(const LinkDown& down);
+  void on(const Heard& heard);
+  void on(const WorkerEnded& ended);
+  void on(const StartFailed& failed);
+  void on(const Signalled& signalled);
+  void on(const LauncherDied&);
+  void on(const Tick&);
+
+  void hear(const rendezvous::Waiting&) {}  // The shell shows it.
+  void hear(const rendezvous::Assign& assign);
+  void hear(const rendezvous::StopRound& stop);
+  void hear(const rendezvous::EndRun& end);
+  void hear(const rendezvous::Refuse& refuse);
+  void hear(const rendezvous::Alive&) {}
+
+  void begin_stop(int signal);
+  void workers_gone();
+  void after_stop();
+  void join();
+  void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
+  void exit(int status, std::optional<rendezvous::Verdict> verdict);
+  void send(rendezvous::AgentMessage message);
+
+  SupervisorOptions options_;
+  State state_ = State::kJoining;
+  bool linked_ = false;
+  TimePoint now_{};
+  std::optional<rendezvous::Seat> seat_;
+  int last_round_ = -1;  // The last round we were told of; there is no way back into it.
+  int living_ = 0;
+  std::vector<rendezvous::WorkerDeath> deaths_;       // Of this round: all but the successes.
+  std::optional<rendezvous::WorkerDeath> failure_;    // The first that was not our doing.
+  std::optional<rendezvous::StopRound> order_;        // The daemon's word on how to go on.
+  std::optional<Exit> leaving_;                       // End with this once the workers are gone.
+  std::optional<TimePoint> kill_at_;                  // kStopping: when SIGTERM gives way to SIGKILL.
+  std::optional<TimePoint> give_up_at_;               // No link and nothing to compute.
+  int signals_ = 0;
+  std::vector<Action> actions_;
+};
+
+}  // namespace ddprun::agent

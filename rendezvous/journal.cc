@@ -1,0 +1,126 @@
+#include "rendezvous/journal.h"
+
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/assert.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kChecksumDigits = 8;
+
+std::uint32_t crc32(std::string_view bytes) {
+  static const std::array<std::uint32_t, 256> table = [] {
+    std::array<std::uint32_t, 256> t{};
+    for (std::uint32_t i = 0; i < t.size(); ++i) {
+      t[i] = i;
+      for (int bit = 0; bit < 8; ++bit) t[i] = t[i] >> 1 ^ (t[i] & 1 ? 0xEDB88320u : 0);
+    }
+    return t;
+  }();
+  std::uint32_t crc = ~0u;
+  for (const char c : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+std::string checksum(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  const std::uint32_t crc = crc32(bytes);
+  for (int shift = 28; shift >= 0; shift -= 4) text += kDigits[crc >> shift & 15];
+  return text;
+}
+
+// What an agent said is recorded in the agent's own words; the rest is the daemon's.
+struct ToJson {
+  json& out;
+  void operator()(const Heartbeat&) const { DDPRUN_ASSERT(!"a heartbeat is not recorded"); }
+  void operator()(const Lost& lost) const { out["lost"] = lost.how; }
+  void operator()(const Tick&) const { out["tick"] = true; }
+  void operator()(const Begin&) const { out["begin"] = true; }
+  void operator()(const Recovered&) const { out["recovered"] = true; }
+  void operator()(const Cancel& c) const { out["cancel"] = c.reason, out["signal"] = c.signal; }
+  void operator()(const auto& message) const { out["said"] = encode(AgentMessage(message)); }
+};
+
+template <class T>
+std::optional<T> field(const json& object, const char* name) {
+  const auto it = object.find(name);
+  if (it == object.end()) return std::nullopt;
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (!it->is_string()) return std::nullopt;
+  } else {
+    if (!it->is_number_integer() && !it->is_boolean()) return std::nullopt;
+  }
+  return it->template get<T>();
+}
+
+bool read_said(const std::string& said, RunEvent& event) {
+  const Result<AgentMessage> message = decode_agent_message(said);
+  if (!message) return false;
+  return std::visit(
+      [&](const auto& m) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(m)>, Hello>) return false;
+        else return event.what = m, true;
+      },
+      *message);
+}
+
+bool read_event(const json& object, RunEvent& event) {
+  if (const auto said = field<std::string>(object, "said")) return read_said(*said, event);
+  if (const auto how = field<std::string>(object, "lost")) return event.what = Lost{*how}, true;
+  if (object.contains("tick")) return event.what = Tick{}, true;
+  if (object.contains("begin")) return event.what = Begin{}, true;
+  if (object.contains("recovered")) return event.what = Recovered{}, true;
+  const auto reason = field<std::string>(object, "cancel");
+  const auto signal = field<int>(object, "signal");
+  if (reason && signal) return event.what = Cancel{*signal, *reason}, true;
+  return false;
+}
+
+std::optional<Record> decode_record(std::string_view line) {
+  if (line.size() <= kChecksumDigits || line[kChecksumDigits] != ' ') return std::nullopt;
+  const std::string_view body = line.substr(kChecksumDigits + 1);
+  if (checksum(body) != line.substr(0, kChecksumDigits)) return std::nullopt;
+  const json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return std::nullopt;
+  const auto run = field<std::string>(object, "run");
+  const auto node = field<std::string>(object, "node");
+  const auto when = field<std::int64_t>(object, "t_ns");
+  if (!run || !node || !when) return std::nullopt;
+  Record record{*run, TimePoint(Duration(*when)), {*node, Tick{}}};
+  if (!read_event(object, record.event)) return std::nullopt;
+  return record;
+}
+
+}  // namespace
+
+std::string encode_record(const Record& record) {
+  json object;
+  object["run"] = record.run_id;
+  object["node"] = record.event.node;
+  object["t_ns"] = record.when.time_since_epoch().count();
+  std::visit(ToJson{object}, record.event.what);
+  const std::string body = object.dump(-1, ' ', false, json::error_handler_t::replace);
+  return checksum(body) + " " + body + "\n";
+}
+
+Journal decode_journal(std::string_view bytes) {
+  Journal journal;
+  for (;;) {
+    const std::string_view rest = bytes.substr(journal.bytes_good);
+    const std::size_t end = rest.find('\n');
+    if (end == std::string_view::npos) return journal;
+    std::optional<Record> record = decode_record(rest.substr(0, end));
+    if (!record) return journal;
+    journal.records.push_back(std::move(*record));
+    journal.bytes_good += end + 1;
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,165 @@
+#pragma once
+// One run, from the first node that joins to its verdict, as a pure state machine. It alone decides who is
+// in, who has which ranks, when workers stop and start again, and why the run ended.
+//
+//                 nnodes_min ready               last call over, or nnodes_max ready
+//   kGathering ────────────────────▶ kLastCall ─────────────────────────────────────▶ kRunning
+//     ▲   ▲  │       too few left        │                                            │ │ │
+//     │   └──┼───────────────────────────┘          worker failed, restarts left;     │ │ │
+//     └──────┼──────────────────────────────────────membership changes────────────────┘ │ │
+//            │ join timeout, or a node leaves on purpose        no restart left ┌───────┘ │
+//            ▼                                                                  ▼         │
+//          kEnded ◀────────────── every node has stopped its workers ─────── kClosing     │
+//            ▲                                                                            │
+//            └───────────────────────── every worker exited with 0 ───────────────────────┘
+//
+// After the first round nobody waits for a last call: a round is sealed as soon as every node of the round
+// before has come back or is lost. Membership changes use up no restart.
+//
+// Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions out:
+// rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal times give
+// equal actions, which is how rendezvous/journal brings a run back after the daemon's death.
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/wire.h"
+
+namespace ddprun::rendezvous {
+
+struct Lost { std::string how; };  // The node is gone, with its workers: "closed its connection".
+struct Tick {};                    // The time that deadline() named has come.
+struct Begin {};                   // The run id is used again: forget the run that has ended.
+struct Recovered {};               // The daemon is back from the dead and has heard nobody for a while.
+struct Cancel { int signal = 0; std::string reason; };  // An operator, or the daemon's own end.
+
+struct RunEvent {
+  NodeId node;  // Empty for what concerns no single node.
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Lost, Tick, Begin, Recovered, Cancel>
+      what;
+};
+
+struct RunAction {
+  NodeId node;  // To whom.
+  DaemonMessage message;
+};
+
+// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests compare these.
+std::string to_string(const RunAction& action);
+
+class Run {
+ public:
+  enum class State {
+    kGathering,  // Fewer than nnodes_min nodes are ready, or nodes of the last round are on their way back.
+    kLastCall,   // Enough are ready; the door stays open a little longer. First round only.
+    kRunning,    // Membership is fixed and workers run.
+    kClosing,    // The outcome is known; workers are being stopped.
+    kEnded,      // Final. Whoever speaks is told the verdict.
+  };
+
+  [[nodiscard]] std::vector<RunAction> step(const RunEvent& event, TimePoint now);
+
+  // The nodes that have been silent for too long at `now`, each with what to say of it. The caller reports
+  // them as Lost. It is not part of step() so that a replay without heartbeats loses nobody.
+  struct Silent { NodeId node; std::string how; };
+  [[nodiscard]] std::vector<Silent> silent(TimePoint now);
+
+  // When the next Tick is due; nothing if only another event can change this run.
+  [[nodiscard]] std::optional<TimePoint> deadline() const;
+
+  State state() const { return state_; }
+  int round() const { return round_; }
+  int restart_count() const { return restart_count_; }
+  const std::optional<Verdict>& verdict() const { return verdict_; }
+  bool knows(const NodeId& node) const { return members_.contains(node); }
+  std::string describe() const;  // For people and for failed tests.
+
+  // Aborts unless every invariant holds. Tests call it after each step.
+  void check_invariants() const;
+
+ private:
+  enum class Phase {
+    kReady,     // Has joined and waits for a seat; while kRunning, a spare.
+    kSeated,    // Its workers run.
+    kFinished,  // Its workers all exited with 0.
+    kStopping,  // Its workers are being stopped.
+    kStopped,   // Its workers are gone, it waits for the verdict. kClosing only.
+  };
+  struct Member {
+    NodeOffer offer;
+    Phase phase = Phase::kReady;
+    int arrival = 0;
+    int group_rank_before = -1;
+    std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
+    TimePoint last_seen{};
+    int roster_told = -1;      // The roster_ that this node has heard of.
+  };
+  using Members = std::map<NodeId, Member>;
+
+  void on(const NodeId& node, const Join& join);
+  void on(const NodeId& node, const Heartbeat& heartbeat);
+  void on(const NodeId& node, const Finished& finished);
+  void on(const NodeId& node, const Failed& failed);
+  void on(const NodeId& node, const Stopped& stopped);
+  void on(const NodeId& node, const Leave& leave);
+  void on(const NodeId& node, const Lost& lost);
+  void on(const NodeId& node, const Tick&);
+  void on(const NodeId& node, const Begin&);
+  void on(const NodeId& node, const Recovered&);
+  void on(const NodeId& node, const Cancel& cancel);
+
+  void advance();
+  void advance_gathering();
+  void advance_running();
+  void seal();
+  void admit(const NodeId& node, const Join& join);
+  void lose(Members::iterator it, const std::string& how);
+  void lose_stuck();
+  void regather(const std::string& reason);
+  void close(Verdict::Kind kind, int exit_code, const std::string& reason);
+  void stop_seated(const std::string& reason, bool final);
+  void end();
+  void report(const WorkerDeath& death);
+  void answer_stranger(const NodeId& node, int round);
+  std::optional<std::string> objection(const NodeId& node, const NodeOffer& offer) const;
+
+  int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
+  int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
+  void set_phase(Member& member, Phase phase);
+  void erase(Members::iterator it);
+  bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
+  void tell(const NodeId& node, DaemonMessage message) {
+    actions_.push_back({node, std::move(message)});
+  }
+  void tell_waiting(const NodeId& node, Member& member);
+  std::string roster_text() const;
+
+  std::optional<RunConfig> config_;  // Set by the first node.
+  std::string config_from_;          // Its host, for messages.
+  State state_ = State::kGathering;
+  int round_ = 0;                    // The present or the next round.
+  int restart_count_ = 0;
+  int arrivals_ = 0;
+  int roster_ = 0;                   // Counts the changes of who is here.
+  TimePoint now_{};
+  Members members_;
+  std::array<int, 5> in_phase_{};    // How many members are in each Phase.
+
+  // Deadlines. Each is only looked at in the states and phases that its comment names.
+  TimePoint gather_ends_{};                  // kGathering, kLastCall: the run is given up.
+  TimePoint last_call_ends_{};               // kLastCall.
+  TimePoint stop_ends_{};                    // While any member is kStopping.
+  std::optional<TimePoint> grow_at_;         // kRunning: when spares are let in.
+  std::optional<TimePoint> silence_check_;   // When the first silent member may have to be lost.
+
+  std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
+  std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.
+  std::optional<Verdict> verdict_;   // From kClosing on.
+  std::vector<RunAction> actions_;
+};
+
+}  // namespace ddprun::rendezvous

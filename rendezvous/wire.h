@@ -1,0 +1,130 @@
+#pragma once
+// What agents and the rendezvous daemon say to each other, and its JSON form (docs/protocol.md). Pure.
+//
+// Every message is idempotent: after a broken link both sides say again where they stand, and hearing a
+// thing twice changes nothing.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/error.h"
+#include "common/time.h"
+
+namespace ddprun::rendezvous {
+
+constexpr int kProtocolVersion = 1;
+
+using NodeId = std::string;  // One life of one agent. An agent that restarts has a new one.
+
+// What all nodes of a run must agree on. The first node to join sets it.
+struct RunConfig {
+  int nnodes_min = 1;
+  int nnodes_max = 1;
+  int max_restarts = 0;
+  Milliseconds join_timeout{600'000};     // How long a round may gather before the run is given up.
+  Milliseconds last_call{30'000};         // How long nnodes_min nodes wait for more.
+  Milliseconds heartbeat_timeout{1'000};  // A node silent for longer is lost.
+  Milliseconds stop_timeout{40'000};      // A node that has not stopped its workers by then is lost.
+  bool operator==(const RunConfig&) const = default;
+};
+
+// How often an agent beats, so that three beats may go missing before the node counts as lost.
+constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) { return heartbeat_timeout / 4; }
+
+// What a node brings to a round.
+struct NodeOffer {
+  std::string host;     // For people.
+  std::string address;  // Where the other nodes reach it.
+  int store_port = 0;   // Where its store already listens, should it become group rank 0.
+  int local_world_size = 1;
+  std::string role = "default";
+  int node_rank = -1;           // The group rank it was told to have; -1: any.
+  bool hosts_endpoint = false;  // It prefers group rank 0.
+  RunConfig config;
+};
+
+// A node's place in a round.
+struct Seat {
+  int round = 0;
+  int restart_count = 0;
+  int group_rank = 0;
+  int group_world_size = 1;
+  int base_rank = 0;  // Global rank of its local rank 0.
+  int world_size = 1;
+  int role_base_rank = 0;
+  int role_world_size = 1;
+  std::string master_address;
+  int master_port = 0;
+  std::vector<std::string> members;  // Addresses of all nodes; for group rank 0 only, whose store admits them.
+  bool operator==(const Seat&) const = default;
+};
+
+// How one worker ended.
+struct WorkerDeath {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  std::string host;
+  int exit_code = 0;  // When signal == 0.
+  int signal = 0;
+  bool stopped_by_us = false;  // It ended after the agent had begun to stop it.
+  std::string detail;          // Error file's message, last lines of stderr, or why it never started.
+  bool operator==(const WorkerDeath&) const = default;
+};
+
+// Why a run ended.
+struct Verdict {
+  enum class Kind {
+    kSuccess,       // Every worker exited with 0.
+    kWorkerFailed,  // A worker failed and no restart was left.
+    kNodeLost,      // A node was lost and nobody took its place in time.
+    kTimedOut,      // The nodes never came together.
+    kInterrupted,   // A person or a scheduler stopped it.
+  };
+  Kind kind = Kind::kSuccess;
+  int exit_code = 0;   // What every launcher of the run exits with.
+  std::string text;    // One paragraph for people.
+  std::optional<WorkerDeath> first_cause;
+  std::vector<WorkerDeath> victims;
+  bool operator==(const Verdict&) const = default;
+};
+
+// From an agent. `Hello` is the first message on every link, and only the first.
+struct Hello { int version = kProtocolVersion; std::string run_id; NodeId node; };
+struct Join {
+  NodeOffer offer;
+  int after_round = -1;  // The last round this node was told of; it will never take part in it again.
+};
+struct Heartbeat { int round = -1; };  // The round whose seat the agent holds; -1: none.
+struct Finished { int round = 0; };    // All local workers exited with 0.
+struct Failed { int round = 0; WorkerDeath death; };
+struct Stopped { int round = 0; std::vector<WorkerDeath> deaths; };  // All local workers are gone.
+struct Leave { int signal = 0; std::string reason; };
+using AgentMessage = std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave>;
+
+// From the daemon.
+struct Waiting {  // Nothing to do yet.
+  int ready = 0, nnodes_min = 1, nnodes_max = 1;
+  Milliseconds left{0};     // Until the run is given up, or the last call is over.
+  bool last_call = false;
+  bool spare = false;       // The round runs without this node, which is held in reserve.
+  std::string text;         // Who is there.
+};
+struct Assign { Seat seat; };
+struct StopRound { int round = 0; std::string reason; bool final = false; };  // Then join again, unless final.
+struct EndRun { Verdict verdict; };
+struct Refuse { std::string reason; };  // This node cannot be part of the run, and never will.
+struct Alive {};                        // Answers a heartbeat.
+using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Alive>;
+
+std::string encode(const AgentMessage& message);
+std::string encode(const DaemonMessage& message);
+
+// Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
+Result<AgentMessage> decode_agent_message(std::string_view body);
+Result<DaemonMessage> decode_daemon_message(std::string_view body);
+
+}  // namespace ddprun::rendezvous

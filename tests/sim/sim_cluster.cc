@@ -1,0 +1,329 @@
+#include "tests/sim/sim_cluster.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace ddprun::sim {
+
+using namespace std::chrono_literals;
+using agent::Supervisor;
+using rendezvous::Coordinator;
+using rendezvous::Seat;
+
+Cluster::Cluster(const ClusterOptions& options) : options_(options), random_(options.seed) {
+  start_daemon();
+  for (int i = 0; i < options_.hosts; ++i) boot("h" + std::to_string(i));
+}
+
+void Cluster::run_for(Milliseconds duration) {
+  const TimePoint end = now_ + duration;
+  while (!timers_.empty() && timers_.top().when <= end && broken_.empty()) {
+    const Timer timer = timers_.top();
+    timers_.pop();
+    now_ = timer.when;
+    timer.what();
+  }
+  now_ = end;
+}
+
+bool Cluster::run_until_over(Milliseconds limit) {
+  const TimePoint end = now_ + limit;
+  while (!over() && now_ < end && broken_.empty()) run_for(100ms);
+  return over();
+}
+
+bool Cluster::over() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& h) { return !h.second.agent; });
+}
+
+void Cluster::after(Milliseconds delay, std::function<void()> what) {
+  timers_.push(Timer{now_ + delay, sequence_++, std::move(what)});
+}
+
+Milliseconds Cluster::latency() { return Milliseconds(chance(95) ? 1 + random_() % 5 : random_() % 200); }
+
+// DDPRUN_SIM_TRACE=1 with DDPRUN_SIM_SEED prints what happens, in milliseconds since the beginning.
+void Cluster::trace(const std::string& text) const {
+  static const bool on = std::getenv("DDPRUN_SIM_TRACE") != nullptr;
+  if (!on) return;
+  const auto since = now_.time_since_epoch() - std::chrono::hours(1);
+  std::printf("%8lld  %s\n",
+              static_cast<long long>(std::chrono::duration_cast<Milliseconds>(since).count()), text.c_str());
+}
+
+void Cluster::check(bool holds, const std::string& what) {
+  if (!holds) broken_.push_back(what);
+}
+
+const rendezvous::Run* Cluster::run() const {
+  if (!daemon_ || daemon_->runs().empty()) return nullptr;
+  return &daemon_->runs().begin()->second;
+}
+
+// ---- the agents' side ------------------------------------------------------------------------------
+
+rendezvous::NodeOffer Cluster::offer(const std::string& host) const {
+  rendezvous::NodeOffer offer;
+  offer.host = host;
+  offer.address = "10.0.0." + host.substr(1);
+  offer.store_port = 1000 + static_cast<int>(sequence_ % 50'000);
+  offer.local_world_size = options_.local_world_size;
+  offer.hosts_endpoint = host == "h0";
+  offer.config = options_.config;
+  return offer;
+}
+
+void Cluster::boot(const std::string& name) {
+  Host& host = hosts_[name];
+  if (host.agent || run_ended_) return;  // What joins after the end begins another run.
+  host.life += 1;
+  host.node = name + "." + std::to_string(host.life);
+  agent::SupervisorOptions options;
+  options.host = name;
+  options.local_world_size = options_.local_world_size;
+  options.grace = 3s;
+  host.agent = std::make_unique<Supervisor>(options, now_);
+  host.workers.assign(static_cast<std::size_t>(options_.local_world_size), Worker{});
+  host.workers_round = -1;
+  host.connecting = false;
+  connect(name);
+  beat(name, host.life);
+  arm_agent_tick(name);
+}
+
+void Cluster::dispatch(const std::string& name, const agent::Event& event) {
+  Host& host = hosts_.at(name);
+  if (!host.agent) return;
+  const int life = host.life;
+  for (const agent::Action& action : host.agent->step(event, now_)) {
+    trace(host.node + " does " + to_string(action));
+    carry_out(name, action);
+    if (!host.agent || host.life != life) return;
+  }
+  host.agent->check_invariants();
+  arm_agent_tick(name);
+}
+
+void Cluster::arm_agent_tick(const std::string& name) {
+  const Host& host = hosts_.at(name);
+  const auto due = host.agent->deadline();
+  if (!due) return;
+  const auto delay = std::chrono::duration_cast<Milliseconds>(std::max(*due, now_) - now_) + 1ms;
+  after(delay, [this, name, life = host.life, due = *due] {
+    Host& h = hosts_.at(name);
+    if (h.agent && h.life == life && h.agent->deadline() == due) dispatch(name, agent::Tick{});
+  });
+}
+
+void Cluster::carry_out(const std::string& name, const agent::Action& action) {
+  Host& host = hosts_.at(name);
+  if (const auto* join = std::get_if<agent::SendJoin>(&action)) {
+    send_up(name, rendezvous::Join{offer(name), join->after_round});
+  } else if (const auto* send = std::get_if<agent::SendMessage>(&action)) {
+    send_up(name, send->message);
+  } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
+    start_workers(name, start->seat);
+  } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&action)) {
+    signal_workers(name, signal->signal);
+  } else if (std::holds_alternative<agent::CleanUp>(action)) {
+    for (const Worker& worker : host.workers) check(!worker.alive, name + " cleans up under a live worker");
+  } else if (const auto* exit = std::get_if<agent::Exit>(&action)) {
+    if (exit->verdict) exit_statuses_.insert(exit->status);
+    drop_by_agent(name, "");
+    for (const Worker& worker : host.workers) check(!worker.alive, name + " leaves an orphan");
+    hosts_.at(name).agent.reset();
+  }
+}
+
+// One rank, one process: no rank of a round is ever started twice, and all agree on the round's terms.
+void Cluster::check_round(const std::string& name, const Seat& seat) {
+  const auto [it, is_new] = rounds_.try_emplace(seat.round);
+  RoundRecord& record = it->second;
+  if (is_new) {
+    record.restart_count = seat.restart_count;
+    record.world_size = seat.world_size;
+  }
+  check(record.restart_count == seat.restart_count, "restart counts differ in a round");
+  check(record.world_size == seat.world_size, "world sizes differ in a round");
+  check(seat.restart_count <= options_.config.max_restarts, "more restarts than allowed");
+  check(seat.group_world_size <= options_.config.nnodes_max, "more nodes than allowed");
+  check(seat.group_world_size >= options_.config.nnodes_min, "fewer nodes than allowed");
+  for (int i = 0; i < options_.local_world_size; ++i) {
+    const bool fresh = record.owner_of_rank.emplace(seat.base_rank + i, hosts_.at(name).node).second;
+    check(fresh, "rank " + std::to_string(seat.base_rank + i) + " of round " +
+                     std::to_string(seat.round) + " was started twice");
+    check(seat.base_rank + i < seat.world_size, "a rank beyond the world");
+  }
+  // Only a node that the daemon has given up may still have workers of an earlier round.
+  for (const auto& [other, host] : hosts_) {
+    const bool busy = std::any_of(host.workers.begin(), host.workers.end(),
+                                  [](const Worker& w) { return w.alive; });
+    if (!busy || host.workers_round >= seat.round || !run()) continue;
+    check(!run()->knows(host.node), other + " still has workers of round " +
+                                        std::to_string(host.workers_round) + " as round " +
+                                        std::to_string(seat.round) + " starts");
+  }
+}
+
+void Cluster::start_workers(const std::string& name, const Seat& seat) {
+  check_round(name, seat);
+  Host& host = hosts_.at(name);
+  host.workers_round = seat.round;
+  for (std::size_t i = 0; i < host.workers.size(); ++i) {
+    check(!host.workers[i].alive, name + " starts over a live worker");
+    host.workers[i] = Worker{true, chance(3)};
+    if (workers_finish_) finish_later(name, i);
+  }
+}
+
+void Cluster::let_workers_finish() {
+  workers_finish_ = true;
+  for (const auto& [name, host] : hosts_) {
+    for (std::size_t i = 0; i < host.workers.size(); ++i) finish_later(name, i);
+  }
+}
+
+void Cluster::finish_later(const std::string& name, std::size_t local_rank) {
+  const Host& host = hosts_.at(name);
+  after(Milliseconds(200 + random_() % 2000),
+        [this, name, local_rank, life = host.life, round = host.workers_round] {
+          const Host& h = hosts_.at(name);
+          if (h.life == life && h.workers_round == round) end_worker(name, local_rank, 0, 0);
+        });
+}
+
+void Cluster::end_worker(const std::string& name, std::size_t local_rank, int exit_code, int signal) {
+  Host& host = hosts_.at(name);
+  if (!host.agent || !host.workers[local_rank].alive) return;
+  host.workers[local_rank].alive = false;
+  rendezvous::WorkerDeath death;
+  death.local_rank = static_cast<int>(local_rank);
+  death.rank = host.workers_round * 1000 + static_cast<int>(local_rank);  // Unique is enough.
+  death.host = name;
+  death.exit_code = exit_code;
+  death.signal = signal;
+  dispatch(name, agent::WorkerEnded{death});
+}
+
+void Cluster::signal_workers(const std::string& name, int signal) {
+  Host& host = hosts_.at(name);
+  for (std::size_t i = 0; i < host.workers.size(); ++i) {
+    if (!host.workers[i].alive || (host.workers[i].deaf && signal != SIGKILL)) continue;
+    after(Milliseconds(random_() % 20), [this, name, i, signal, life = host.life] {
+      if (hosts_.at(name).life == life) end_worker(name, i, 0, signal);
+    });
+  }
+}
+
+// ---- the network -----------------------------------------------------------------------------------
+
+void Cluster::connect(const std::string& name) {
+  Host& host = hosts_.at(name);
+  if (host.connecting || !host.agent) return;
+  host.connecting = true;
+  after(latency() + 10ms, [this, name, life = host.life] {
+    Host& h = hosts_.at(name);
+    if (!h.agent || h.life != life) return;
+    h.connecting = false;
+    if (run_ended_ && h.agent->round() == -1) return crash_agent(name);  // It would begin another run.
+    if (h.cut || !daemon_) {
+      after(100ms, [this, name, life] { if (hosts_.at(name).life == life) connect(name); });
+      return;
+    }
+    h.link = link_next_++;
+    h.heard = now_;
+    Link& link = links_[h.link];
+    link.host = name;
+    link.life = life;
+    send_up(name, rendezvous::Hello{rendezvous::kProtocolVersion, "job", h.node});
+    dispatch(name, agent::LinkUp{});
+  });
+}
+
+void Cluster::send_up(const std::string& name, const rendezvous::AgentMessage& message) {
+  const LinkId link = hosts_.at(name).link;
+  const auto it = links_.find(link);
+  if (it == links_.end()) return;
+  it->second.up.push_back(rendezvous::encode(message));
+  after(latency(), [this, link] { pump_up(link); });
+}
+
+// One message of the queue has had its time; the first in line is the one that arrives.
+void Cluster::pump_up(LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.up.empty()) return;
+  if (hosts_.at(it->second.host).cut) return after(50ms, [this, id] { pump_up(id); });
+  const std::string body = std::move(it->second.up.front());
+  it->second.up.pop_front();
+  if (daemon_ && it->second.daemon_side) {
+    if (body.find("heartbeat\"") == std::string::npos) trace("daemon hears " + it->second.host + " " + body.substr(0, 60));
+    daemon_does(daemon_->on_message(id, body, now_));
+  }
+}
+
+void Cluster::pump_down(LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.down.empty()) return;
+  const std::string name = it->second.host;
+  Host& host = hosts_.at(name);
+  if (host.cut) return after(50ms, [this, id] { pump_down(id); });
+  const std::string body = std::move(it->second.down.front());
+  it->second.down.pop_front();
+  if (!it->second.agent_side || !host.agent || host.life != it->second.life) return;
+  auto message = rendezvous::decode_daemon_message(body);
+  check(message.has_value(), "the daemon sent what its agents cannot read: " + body);
+  if (!message) return;
+  if (std::exchange(host.flap_on_assign, false) && std::holds_alternative<rendezvous::Assign>(*message)) {
+    return break_link(name);
+  }
+  host.heard = now_;
+  dispatch(name, agent::Heard{*message});
+}
+
+void Cluster::beat(const std::string& name, int life) {
+  Host& host = hosts_.at(name);
+  if (!host.agent || host.life != life) return;
+  if (host.link != 0) {
+    if (now_ - host.heard > 2 * options_.config.heartbeat_timeout) drop_by_agent(name, "silent");
+    else send_up(name, rendezvous::Heartbeat{host.agent->round()});
+  }
+  after(rendezvous::beat_interval(options_.config.heartbeat_timeout), [this, name, life] { beat(name, life); });
+}
+
+// The agent closes its end; the daemon learns of it unless the cable is cut.
+void Cluster::drop_by_agent(const std::string& name, const std::string& why) {
+  Host& host = hosts_.at(name);
+  const LinkId id = std::exchange(host.link, 0);
+  const auto it = links_.find(id);
+  if (it == links_.end()) return;
+  it->second.agent_side = false;
+  if (!host.cut) {
+    // What was sent before the close still arrives before it.
+    const auto last_words = Milliseconds(201);
+    after(last_words, [this, id] { drop_by_daemon(id); });
+  }
+  if (why.empty()) return;
+  dispatch(name, agent::LinkDown{why});
+  if (host.agent) connect(name);
+}
+
+void Cluster::drop_by_daemon(LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || !it->second.daemon_side) return;
+  it->second.daemon_side = false;
+  if (daemon_) daemon_does(daemon_->on_closed(id, now_));
+}
+
+void Cluster::break_link(const std::string& name) {
+  const LinkId id = hosts_.at(name).link;
+  if (id == 0) return;
+  links_.at(id).up.clear();
+  links_.at(id).down.clear();
+  after(latency(), [this, id] { drop_by_daemon(id); });
+  drop_by_agent(name, "broken");
+}
+
+}  // namespace ddprun::sim

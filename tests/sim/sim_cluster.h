@@ -1,0 +1,144 @@
+#pragma once
+// A whole run in one thread: the real Coordinator and one real Supervisor a host, with simulated workers,
+// disk, network and clock. Everything that happens follows from the seed.
+//
+// The network promises what TCP does: bytes of one connection arrive in order, or the connection breaks
+// and what was under way is lost. A cut cable delays; it breaks nothing until somebody loses patience.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/supervisor.h"
+#include "rendezvous/coordinator.h"
+
+namespace ddprun::sim {
+
+using rendezvous::LinkId;
+using rendezvous::NodeId;
+
+struct ClusterOptions {
+  std::uint64_t seed = 1;
+  int hosts = 4;
+  int local_world_size = 2;
+  rendezvous::RunConfig config;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const ClusterOptions& options);
+
+  void run_for(Milliseconds duration);
+  // Until every agent has ended; false if that took longer than `limit`.
+  bool run_until_over(Milliseconds limit);
+
+  // Faults, by host name ("h0"). A crash closes the connection; a power cut says nothing.
+  void crash_agent(const std::string& host);
+  void power_off(const std::string& host);
+  void boot(const std::string& host);
+  void cut_cable(const std::string& host);
+  void mend_cable(const std::string& host);
+  void break_link(const std::string& host);
+  void fail_worker(const std::string& host);
+  void signal_agent(const std::string& host);
+  void kill_daemon(bool torn_record);
+  void start_daemon();
+  void flap_on_next_assign(const std::string& host);  // The link breaks as the seat arrives.
+  void kill_daemon_on_next_record();  // It dies with the record half written and nothing sent.
+  void fault_at_random();
+
+  void mend_everything();
+  void let_workers_finish();  // Those that run now too.
+
+  bool over() const;
+  std::set<int> exit_statuses() const { return exit_statuses_; }
+  const std::vector<std::string>& broken() const { return broken_; }  // Invariants that did not hold.
+  std::string describe() const;
+  const rendezvous::Run* run() const;
+  int rounds_started() const { return static_cast<int>(rounds_.size()); }
+
+ private:
+  struct Worker { bool alive = false; bool deaf = false; };
+  struct Host {
+    std::unique_ptr<agent::Supervisor> agent;
+    int life = 0;
+    NodeId node;
+    LinkId link = 0;  // As the agent sees it; 0: none.
+    bool connecting = false;
+    bool cut = false;
+    bool flap_on_assign = false;
+    TimePoint heard{};
+    std::vector<Worker> workers;
+    int workers_round = -1;
+  };
+  struct Link {
+    std::string host;
+    int life = 0;
+    bool daemon_side = true, agent_side = true;       // Who still believes in it.
+    std::deque<std::string> up, down;                 // Under way, in order.
+  };
+  struct RoundRecord { int restart_count = 0, world_size = 0; std::map<int, NodeId> owner_of_rank; };
+
+  void after(Milliseconds delay, std::function<void()> what);
+  Milliseconds latency();
+  bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
+
+  void dispatch(const std::string& host, const agent::Event& event);
+  void carry_out(const std::string& host, const agent::Action& action);
+  void start_workers(const std::string& host, const rendezvous::Seat& seat);
+  void finish_later(const std::string& host, std::size_t local_rank);
+  void end_worker(const std::string& host, std::size_t local_rank, int exit_code, int signal);
+  void signal_workers(const std::string& host, int signal);
+  void send_up(const std::string& host, const rendezvous::AgentMessage& message);
+  void connect(const std::string& host);
+  void beat(const std::string& host, int life);
+  void drop_by_agent(const std::string& host, const std::string& why);
+  void drop_by_daemon(LinkId link);
+  void pump_up(LinkId link);
+  void pump_down(LinkId link);
+  void daemon_does(std::vector<rendezvous::LinkAction> actions);
+  void arm_daemon_tick();
+  void arm_agent_tick(const std::string& host);
+  void trace(const std::string& text) const;
+  void check(bool holds, const std::string& what);
+  void check_round(const std::string& host, const rendezvous::Seat& seat);
+  rendezvous::NodeOffer offer(const std::string& host) const;
+
+  struct Timer {
+    TimePoint when;
+    std::uint64_t sequence;
+    std::function<void()> what;
+    bool operator>(const Timer& o) const {
+      return when != o.when ? when > o.when : sequence > o.sequence;
+    }
+  };
+
+  ClusterOptions options_;
+  std::mt19937_64 random_;
+  TimePoint now_{std::chrono::hours(1)};
+  std::uint64_t sequence_ = 0;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+
+  std::unique_ptr<rendezvous::Coordinator> daemon_;
+  int daemon_life_ = 0;
+  std::string disk_;
+  bool die_on_record_ = false;
+  LinkId link_next_ = 1;
+  std::map<LinkId, Link> links_;
+  std::map<std::string, Host> hosts_;
+  bool workers_finish_ = false;
+  bool run_ended_ = false;
+  std::set<int> exit_statuses_;
+  std::map<int, RoundRecord> rounds_;
+  std::vector<std::string> broken_;
+};
+
+}  // namespace ddprun::sim
