@@ -38,7 +38,7 @@ std::string victims_text(const std::vector<WorkerDeath>& victims) {
   const auto stopped = std::ssize(victims) - own;
   std::string text;
   if (own > 0) text += " " + std::to_string(own) + " more failed after it.";
-  if (stopped > 0) text += " " + std::to_string(stopped) + " others were stopped by ddprun.";
+  if (stopped > 0) text += " " + std::to_string(stopped) + (stopped == 1 ? " other was" : " others were") + " stopped by ddprun.";
   return text;
 }
 

@@ -1,0 +1,97 @@
+#pragma once
+// One node of a run, as a process: carries out what the Supervisor decides. The launcher makes one in each
+// process it forks for a node.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/daemon_link.h"
+#include "agent/environment.h"
+#include "agent/output.h"
+#include "agent/parent_watch.h"
+#include "agent/posix_process_host.h"
+#include "agent/supervisor.h"
+#include "agent/waiting_line.h"
+#include "rendezvous/store_server.h"
+
+namespace ddprun::agent {
+
+struct AgentOptions {
+  std::string run_id;
+  rendezvous::NodeOffer offer;          // Without address and store_port.
+  std::string address;                  // Where other nodes reach this one; empty: the link's own address.
+  int master_port = 0;                  // Of the store, should this node become group rank 0; 0: any.
+  std::optional<RemoteLinkOptions> daemon;  // Absent: nobody else can come, rendezvous is in this process.
+  std::vector<std::string> command;     // argv[0] resolved; "${local_rank}" still in it.
+  OutputOptions output;
+  std::vector<int> signals;             // That end this node's part in the run.
+  bool virtual_local_rank = false;
+  std::string signals_to_handle;        // As text, for workers.
+  Duration shutdown_timeout = std::chrono::seconds(30);
+  int launcher_pid = 0;                 // When it dies, so does everything here.
+  bool speaks_for_run = true;           // Prints what concerns all nodes: waiting and the verdict.
+};
+
+class Agent {
+ public:
+  explicit Agent(AgentOptions options);
+
+  // Until the run is over for this node. Returns the exit status.
+  int run();
+
+ private:
+  void dispatch(const Event& event);
+  void carry_out(const Action& action);
+  void act(const SendJoin& join);
+  void act(const SendMessage& send) { link_->send(send.message); }
+  void act(const StartWorkers& start);
+  void act(const SignalWorkers& signal);
+  void act(const CleanUp&);
+  void act(const Say& say);
+  void act(const Exit& exit);
+
+  void connect();
+  void heard(rendezvous::DaemonMessage message);
+  void spawn_all(const rendezvous::Seat& seat);
+  std::optional<std::string> spawn_one(const rendezvous::Seat& seat, int local_rank);
+  RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
+  void worker_exited(const WorkerExit& exit);
+  void report(int local_rank);
+  rendezvous::WorkerDeath death_of(const WorkerExit& exit) const;
+  Result<void> open_store();
+  void beat();
+  void arm_deadline();
+  void watch_signals();
+  void forward_signals();
+  void watch_launcher();
+
+  AgentOptions options_;
+  boost::asio::io_context loop_{1};
+  Supervisor supervisor_;
+  PosixProcessHost processes_;
+  LogFolder logs_;
+  Output output_;
+  std::unique_ptr<DaemonLink> link_;
+  WaitingLine waiting_;
+  std::unique_ptr<rendezvous::StoreServer> store_;
+  bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
+  std::optional<rendezvous::Seat> seat_;
+  Environment environment_;
+  struct Pending { WorkerExit exit; boost::asio::steady_timer patience; };
+  std::map<int, Pending> pending_;  // Failed workers whose last words are still in the pipe.
+  boost::asio::steady_timer deadline_timer_;
+  boost::asio::steady_timer beat_timer_;
+  boost::asio::signal_set signals_;
+  boost::asio::signal_set forwarded_;
+  ParentWatch launcher_;
+  bool ending_ = false;
+  int status_ = 0;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,67 @@
+#pragma once
+// What the user typed -> what is executed. Decisions are pure; the files are looked at through
+// FileProbe, once for each run and not for each worker. Called by the agent.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+
+namespace ddprun::agent {
+
+enum class FileKind {
+  kAbsent,
+  kFolder,
+  kFile,  // A file that we may not execute.
+  kExecutable,
+};
+
+// The file system as far as it is needed here.
+class FileProbe {
+ public:
+  virtual ~FileProbe() = default;
+  virtual FileKind kind(const std::string& path) const = 0;
+  virtual std::vector<std::string> names_in(const std::string& folder) const = 0;
+};
+
+// The real one.
+class PosixFileProbe : public FileProbe {
+ public:
+  FileKind kind(const std::string& path) const override;
+  std::vector<std::string> names_in(const std::string& folder) const override;
+};
+
+struct CommandRequest {
+  std::string program;  // "train.py", "my.module" with `module`, "./train", "train".
+  std::vector<std::string> arguments;
+  bool module = false;     // -m
+  bool no_python = false;  // --no-python
+  bool pass_local_rank =
+      false;  // torch.distributed.launch without --use-env: --local-rank=N comes first.
+};
+
+// Where to look. Empty strings mean: there is no such thing.
+struct CommandContext {
+  std::string working_folder;
+  std::string path;                      // PATH
+  std::string python;                    // PYTHON_EXEC
+  std::vector<std::string> own_folders;  // Of ddprun itself: its examples and programs.
+};
+
+// PATH, PYTHON_EXEC and the folders around our own executable.
+CommandContext current_command_context();
+
+// argv with argv[0] an absolute path. `${local_rank}` is still in it. A Failure says where was
+// looked and which name comes near.
+Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
+                                                 const CommandContext& context,
+                                                 const FileProbe& files);
+
+// `argv` with `${local_rank}` replaced.
+std::vector<std::string> command_for_rank(std::vector<std::string> argv, int local_rank);
+
+// How many single-letter changes lead from `a` to `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+}  // namespace ddprun::agent

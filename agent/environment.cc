@@ -1,0 +1,95 @@
+#include "agent/environment.h"
+
+#include <algorithm>
+#include <map>
+
+#include "agent/gpu_list.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+constexpr std::string_view kSecretPrefix = "DDPRUN_TOKEN";
+
+void put(Variables& variables, std::string_view entry) {
+  const std::size_t equals = entry.find('=');
+  if (equals == std::string_view::npos || equals == 0) return;
+  variables.insert_or_assign(std::string(entry.substr(0, equals)),
+                             std::string(entry.substr(equals + 1)));
+}
+
+void put_ranks(Variables& variables, const RankFacts& facts, const WorkerContext& context) {
+  variables["RANK"] = std::to_string(facts.rank);
+  variables["LOCAL_RANK"] = context.virtual_local_rank ? "0" : std::to_string(facts.local_rank);
+  variables["WORLD_SIZE"] = std::to_string(facts.world_size);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(facts.local_world_size);
+  variables["GROUP_RANK"] = std::to_string(facts.group_rank);
+  variables["GROUP_WORLD_SIZE"] = std::to_string(facts.group_world_size);
+  variables["ROLE_RANK"] = std::to_string(facts.role_rank);
+  variables["ROLE_WORLD_SIZE"] = std::to_string(facts.role_world_size);
+  variables["ROLE_NAME"] = facts.role;
+  variables["MASTER_ADDR"] = facts.master_addr;
+  variables["MASTER_PORT"] = std::to_string(facts.master_port);
+}
+
+void put_elastic(Variables& variables, const RankFacts& facts, const WorkerContext& context) {
+  variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(facts.restart_count);
+  variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(facts.max_restarts);
+  variables["TORCHELASTIC_RUN_ID"] = facts.run_id;
+  variables["TORCHELASTIC_USE_AGENT_STORE"] =
+      "True";  // As Python prints it: workers compare the text.
+  variables["TORCHELASTIC_ERROR_FILE"] = context.error_file;
+  variables["TORCHELASTIC_SIGNALS_TO_HANDLE"] = context.signals_to_handle;
+  variables.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+}
+
+// The one GPU that the worker is to see, in the parent's own numbering.
+void put_virtual_gpu(Variables& variables, int local_rank) {
+  const auto visible = variables.find("CUDA_VISIBLE_DEVICES");
+  std::string gpu = std::to_string(local_rank);
+  if (visible != variables.end()) {
+    const std::vector<std::string> gpus = split_gpu_list(visible->second);
+    if (static_cast<std::size_t>(local_rank) < gpus.size())
+      gpu = gpus[static_cast<std::size_t>(local_rank)];
+  }
+  variables["CUDA_VISIBLE_DEVICES"] = gpu;
+}
+
+}  // namespace
+
+bool sets_omp_num_threads(int local_world_size, const Environment& parent) {
+  return local_world_size > 1 && find_variable(parent, "OMP_NUM_THREADS", "unset") == "unset";
+}
+
+Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
+                               const Environment& parent) {
+  Variables variables;
+  for (const std::string& entry : parent) put(variables, entry);
+  put_ranks(variables, facts, context);
+  put_elastic(variables, facts, context);
+  if (facts.local_world_size > 1) variables.try_emplace("OMP_NUM_THREADS", "1");
+  if (context.virtual_local_rank) put_virtual_gpu(variables, facts.local_rank);
+  if (context.terminal_columns > 0) {
+    variables["DDPRUN_TERMINAL_COLUMNS"] = std::to_string(context.terminal_columns);
+  }
+  for (const std::string& entry : context.extra) put(variables, entry);
+  std::erase_if(variables, [](const auto& v) { return v.first.starts_with(kSecretPrefix); });
+
+  Environment environment;
+  environment.reserve(variables.size());
+  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+  return environment;
+}
+
+std::string_view find_variable(const Environment& environment, std::string_view name,
+                               std::string_view fallback) {
+  for (const std::string_view entry : environment) {
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return fallback;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,54 @@
+#pragma once
+// The environment of one worker: the agent's own, then exactly what torchrun 2.14 sets, then what
+// ddprun adds. Pure. Called by the agent for each worker it starts.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::agent {
+
+// Who a worker is in its round, and what the whole job agrees on. Filled by the agent from its
+// seat.
+struct RankFacts {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int group_rank = 0;  // The node's rank.
+  int group_world_size = 1;
+  int role_rank = 0;
+  int role_world_size = 1;
+  std::string role = "default";
+  std::string master_addr;
+  int master_port = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string run_id;
+};
+
+// What this node adds.
+struct WorkerContext {
+  std::string error_file;  // TORCHELASTIC_ERROR_FILE; empty where there is no log folder.
+  std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, one GPU each.
+  int terminal_columns = 0;         // Of our standard output, 0 if it is no terminal.
+  std::vector<std::string>
+      extra;  // More "NAME=value", such as DDPRUN_AGENT_SOCKET; wins over all else.
+};
+
+using Environment = std::vector<std::string>;  // "NAME=value" each.
+
+// One entry a name, sorted by name. Variables whose name begins with DDPRUN_TOKEN are not passed
+// on: the token admits to the control plane, and a worker has no business there.
+Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
+                               const Environment& parent);
+
+// True if torchrun would warn that it sets OMP_NUM_THREADS=1.
+bool sets_omp_num_threads(int local_world_size, const Environment& parent);
+
+// The value of `name`, or `fallback`.
+std::string_view find_variable(const Environment& environment, std::string_view name,
+                               std::string_view fallback = {});
+
+}  // namespace ddprun::agent

@@ -1,0 +1,281 @@
+#include "agent/guardian.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "agent/guarded_process.h"
+#include "agent/guardian_policy.h"
+#include "agent/strays.h"
+#include "common/assert.h"
+#include "common/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr std::chrono::seconds kKillLimit{
+    2};  // SIGKILL takes longer only in uninterruptible sleep.
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Blocks what the guardian handles, for as long as it lives, and reads it from a descriptor
+// instead.
+class GuardianSignals {
+ public:
+  GuardianSignals() {
+    sigset_t handled;
+    ::sigemptyset(&handled);
+    ::sigaddset(&handled, SIGCHLD);
+    for (const int signal : kForwarded) {
+      if (!is_ignored(signal)) ::sigaddset(&handled, signal);
+    }
+    ::sigprocmask(SIG_BLOCK, &handled, &before_);
+    pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
+    fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+    DDPRUN_ASSERT(fd_);
+  }
+  ~GuardianSignals() {
+    ::signal(SIGPIPE, pipe_before_);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  int fd() const { return fd_.get(); }
+  const sigset_t& mask_before() const { return before_; }
+
+  // 0 if none is waiting.
+  int next() const {
+    signalfd_siginfo info{};
+    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                                : 0;
+  }
+
+ private:
+  sigset_t before_{};
+  sighandler_t pipe_before_ = SIG_DFL;
+  UniqueFd fd_;
+};
+
+struct Child {
+  const GuardedChild* plan;
+  std::optional<GuardedProcess> process;
+  RespawnBudget budget;
+  std::optional<TimePoint> start_at;
+
+  bool is_agent() const { return plan->kind == GuardedChild::Kind::kAgent; }
+};
+
+class Guardian {
+ public:
+  explicit Guardian(const GuardianPlan& plan) : plan_(plan), interrupts_(plan.interrupt_moment) {
+    become_sub_reaper();
+    for (const GuardedChild& child : plan.children) {
+      children_.push_back(
+          {&child, std::nullopt, {plan.respawns_max, plan.respawn_window}, Clock::now()});
+    }
+  }
+
+  int run();
+
+ private:
+  void start_due();
+  void start(Child& child);
+  void wait();
+  void handle_signals();
+  void forward(int signal);
+  void reap(Child& child);
+  void agent_ended(const Child& child, int pid, const ChildEnd& end);
+  void service_ended(Child& child, int pid, const ChildEnd& end);
+  void end_services();
+  void kill_all();
+  void kill_strays();
+  std::optional<TimePoint> next_deadline() const;
+  bool any(bool agents) const;
+  bool knows(int pid) const;
+
+  const GuardianPlan& plan_;
+  GuardianSignals signals_;
+  InterruptCount interrupts_;
+  std::vector<Child> children_;
+  int exit_code_ = 0;
+  bool ending_ = false;                // The agents are gone; services are told to end.
+  std::optional<TimePoint> kill_at_;   // Services that are still there then are killed.
+  std::optional<TimePoint> leave_at_;  // Everything has been killed; what is there then cannot be.
+};
+
+// A child, or a start that is due: there is something left to guard.
+bool Guardian::any(bool agents) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.is_agent() == agents && (child.process || child.start_at);
+  });
+}
+
+bool Guardian::knows(int pid) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.process && child.process->pid == pid;
+  });
+}
+
+int Guardian::run() {
+  while (any(true) || any(false)) {
+    if (!any(true) && !ending_) end_services();
+    if (leave_at_ && Clock::now() >= *leave_at_) {
+      log::error("giving up: a process survives SIGKILL (uninterruptible sleep)");
+      break;
+    }
+    if (kill_at_ && Clock::now() >= *kill_at_) kill_all();
+    start_due();
+    wait();
+    handle_signals();
+    for (Child& child : children_) reap(child);
+  }
+  kill_strays();
+  return exit_code_;
+}
+
+void Guardian::start_due() {
+  for (Child& child : children_) {
+    if (child.start_at && Clock::now() >= *child.start_at) start(child);
+  }
+}
+
+void Guardian::start(Child& child) {
+  child.start_at.reset();
+  GuardianSetup setup{signals_.mask_before(), {signals_.fd()}};
+  for (const Child& other : children_) {
+    if (other.process) setup.own_fds.push_back(other.process->pidfd.get());
+  }
+  Result<GuardedProcess> process = start_guarded(*child.plan, setup);
+  if (process) {
+    child.process = std::move(*process);
+    return;
+  }
+  log::error(to_string(process.error()));
+  if (child.is_agent() && exit_code_ == 0) exit_code_ = EXIT_FAILURE;
+}
+
+std::optional<TimePoint> Guardian::next_deadline() const {
+  std::optional<TimePoint> next;
+  const auto consider = [&](const std::optional<TimePoint>& at) {
+    if (at && (!next || *at < *next)) next = at;
+  };
+  for (const Child& child : children_) consider(child.start_at);
+  consider(kill_at_);
+  consider(leave_at_);
+  return next;
+}
+
+// Until a child ends, a signal comes, or something is due.
+void Guardian::wait() {
+  std::vector<pollfd> polls{{signals_.fd(), POLLIN, 0}};
+  for (const Child& child : children_) {
+    if (child.process) polls.push_back({child.process->pidfd.get(), POLLIN, 0});
+  }
+  int timeout = -1;
+  if (const std::optional<TimePoint> next = next_deadline()) {
+    const auto left = std::chrono::ceil<Milliseconds>(*next - Clock::now());
+    timeout = static_cast<int>(std::clamp<long>(left.count(), 0, 60'000));
+  }
+  if (polls.size() > 1 || timeout >= 0) ::poll(polls.data(), polls.size(), timeout);
+}
+
+void Guardian::handle_signals() {
+  while (const int signal = signals_.next()) {
+    if (signal == SIGCHLD) {
+      reap_unknown_children([this](int pid) { return knows(pid); });
+    } else if (signal == SIGINT && interrupts_.interrupt(Clock::now())) {
+      log::warning("interrupted again: killing everything");
+      exit_code_ = 128 + SIGINT;
+      kill_all();
+    } else {
+      forward(signal);
+    }
+  }
+}
+
+void Guardian::forward(int signal) {
+  for (const Child& child : children_) {
+    if (child.is_agent() && child.process) ::kill(child.process->pid, signal);
+  }
+}
+
+// Reaps `child` if it has ended, and acts on it.
+void Guardian::reap(Child& child) {
+  if (!child.process) return;
+  const int pid = child.process->pid;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
+    return;
+  child.process.reset();
+  ChildEnd end;
+  (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
+  // First the processes, then the words.
+  kill_strays();
+  if (leave_at_) return;
+  if (child.is_agent()) return agent_ended(child, pid, end);
+  service_ended(child, pid, end);
+}
+
+void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
+  if (exit_code_ == 0) exit_code_ = exit_code_of(end);
+  if (end.signal == 0) return;
+  log::error(child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end) +
+             "; its workers were killed with it");
+}
+
+void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
+  const bool done = end.signal == 0 && end.exit_code == 0;  // The daemon ends with its last run.
+  const bool hopeless = end.exit_code == kExecFailed;       // Has been said, and would not change.
+  if (ending_ || done || hopeless) return;
+  const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
+  child.start_at = child.budget.died(Clock::now());
+  if (child.start_at) {
+    log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
+                 " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
+  } else {
+    log::error(what + "; it is not started again, having died too often. Running workers go on");
+  }
+}
+
+void Guardian::end_services() {
+  ending_ = true;
+  for (Child& child : children_) {
+    child.start_at.reset();
+    if (child.process) ::kill(child.process->pid, SIGTERM);
+  }
+  if (any(false)) kill_at_ = Clock::now() + plan_.service_grace;
+}
+
+void Guardian::kill_all() {
+  ending_ = true;
+  kill_at_.reset();
+  if (!leave_at_) leave_at_ = Clock::now() + kKillLimit;
+  for (Child& child : children_) {
+    child.start_at.reset();
+    if (child.process) ::kill(child.process->pid, SIGKILL);
+  }
+}
+
+void Guardian::kill_strays() {
+  const StrayReport report = kill_unknown_children([this](int pid) { return knows(pid); });
+  for (const std::string& process : report.stuck) {
+    log::warning("a process left behind survives SIGKILL: " + process);
+  }
+}
+
+}  // namespace
+
+int guard(const GuardianPlan& plan) { return Guardian(plan).run(); }
+
+}  // namespace ddprun::agent

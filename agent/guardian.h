@@ -1,0 +1,55 @@
+#pragma once
+// The tiny process that the user started: the parent of this node's agents and of the rendezvous
+// daemon, if this node hosts it. It does nothing but watch them, so that there is always somebody
+// left to clean up:
+//
+//   agent killed     its workers die by PDEATHSIG; what they left comes to us, the sub-reaper, and
+//   is killed guardian killed  agents see it (ParentWatch) and kill all below them; services die by
+//   PDEATHSIG service killed   started again, a few times a minute
+//
+// One thread, no loop library; called by the launcher's main before any thread is started.
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ddprun::agent {
+
+struct GuardedChild {
+  enum class Kind {
+    kAgent,    // Decides the exit code; is never started again; gets the signals that we get.
+    kService,  // Started again if it dies; ended when the last agent is gone.
+  };
+  Kind kind = Kind::kAgent;
+  std::string
+      name;  // As in "<name> was killed by SIGKILL": "node 1's agent", "the rendezvous daemon".
+
+  // Either a function, run in a fork of ours: what it returns is the exit code. It starts in a
+  // process group of its own, with our signal mask as it was before guard(), and with SIGPIPE and
+  // SIGTTOU ignored.
+  std::function<int()> body;
+
+  // Or a program. argv[0] is a path; `environment` is complete ("NAME=value" each); of our
+  // descriptors it gets 0, 1, 2 and `inherited_fds`, under their numbers.
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;
+  std::vector<int> inherited_fds;
+};
+
+struct GuardianPlan {
+  std::vector<GuardedChild> children;  // Started in this order.
+  int respawns_max = 5;                // Of one service within `respawn_window`.
+  std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
+  std::chrono::milliseconds service_grace{
+      2000};  // From SIGTERM to SIGKILL once the agents are gone.
+  std::chrono::milliseconds interrupt_moment{5000};  // A second SIGINT within it kills everything.
+};
+
+// Starts the children and returns when all agents are gone and nothing else is left. The result is
+// the exit code of the first agent that ended with another code than 0 (128 + n for signal n), 130
+// after an impatient second or third SIGINT. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
+// SIGUSR2 to the agents, but for those that were ignored when we were started (nohup).
+int guard(const GuardianPlan& plan);
+
+}  // namespace ddprun::agent

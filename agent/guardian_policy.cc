@@ -1,0 +1,36 @@
+#include "agent/guardian_policy.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ddprun::agent {
+namespace {
+
+constexpr Milliseconds kFirstPause{200};
+
+}  // namespace
+
+int exit_code_of(const ChildEnd& end) { return end.signal != 0 ? 128 + end.signal : end.exit_code; }
+
+std::string describe(const ChildEnd& end) {
+  if (end.signal == 0) return "exited with code " + std::to_string(end.exit_code);
+  const char* name = ::sigabbrev_np(end.signal);
+  return "was killed by " +
+         (name ? "SIG" + std::string(name) : "signal " + std::to_string(end.signal));
+}
+
+std::optional<TimePoint> RespawnBudget::died(TimePoint now) {
+  while (!starts_.empty() && starts_.front() + window_ <= now) starts_.pop_front();
+  if (used() >= per_window_) return std::nullopt;
+  const TimePoint next = used() == 0 ? now : now + kFirstPause * (1 << std::min(used() - 1, 16));
+  starts_.push_back(next);
+  return next;
+}
+
+bool InterruptCount::interrupt(TimePoint now) {
+  const bool again = count_ > 0 && now - last_ <= moment_;
+  last_ = now;
+  return ++count_ >= 3 || again;
+}
+
+}  // namespace ddprun::agent

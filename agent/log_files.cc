@@ -1,0 +1,126 @@
+#include "agent/log_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+namespace ddprun::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<int> parse_number(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+std::optional<int> parse_streams(std::string_view text) {
+  const std::optional<int> number = parse_number(text);
+  return number && *number <= 3 && text.size() == 1 ? number : std::nullopt;
+}
+
+// A run id is the user's: it must not lead out of the folder.
+std::string file_name_of(std::string run_id) {
+  std::replace(run_id.begin(), run_id.end(), '/', '_');
+  return run_id.empty() || run_id.front() == '.' ? "run" + run_id : run_id;
+}
+
+Result<std::string> make_unique_folder(const std::string& stem) {
+  std::string path = stem + "_XXXXXX";
+  if (!::mkdtemp(path.data())) return errno_failure("making the log folder " + path);
+  return path;
+}
+
+}  // namespace
+
+int StreamMap::of(int local_rank) const {
+  const auto found = by_rank_.find(local_rank);
+  return found == by_rank_.end() ? others_ : found->second;
+}
+
+Result<StreamMap> StreamMap::parse(std::string_view flag, std::string_view text) {
+  const auto bad = [&](std::string_view entry) {
+    return Failure{Errc::kBadOption, std::string(flag) + " " + std::string(text) + ": \"" +
+                                         std::string(entry) +
+                                         "\" is neither 0, 1, 2 or 3 nor LOCAL_RANK:0..3,..."};
+  };
+  if (const std::optional<int> all = parse_streams(text)) return StreamMap(*all);
+  StreamMap map;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string_view entry = text.substr(begin, comma - begin);
+    const std::size_t colon = std::min(entry.find(':'), entry.size());
+    const std::optional<int> rank = parse_number(entry.substr(0, colon));
+    const std::optional<int> streams =
+        parse_streams(entry.substr(std::min(colon + 1, entry.size())));
+    if (!rank || !streams) return bad(entry);
+    map.by_rank_[*rank] = *streams;
+    begin = comma + 1;
+  }
+  return map;
+}
+
+Result<LogFolder> LogFolder::create(const std::string& log_dir, const std::string& run_id) {
+  LogFolder logs;
+  if (log_dir == "/dev/null") return logs;
+  std::string base = log_dir;
+  if (base.empty()) {
+    const char* temporary = std::getenv("TMPDIR");
+    Result<std::string> made =
+        make_unique_folder(std::string(temporary ? temporary : "/tmp") + "/ddprun");
+    if (made.has_error()) return made.error();
+    base = std::move(*made);
+  }
+  std::error_code error;
+  base = fs::absolute(base, error).string();
+  fs::create_directories(base, error);
+  if (error) return Failure{error, "making the log folder " + base};
+  Result<std::string> folder = make_unique_folder(base + "/" + file_name_of(run_id));
+  if (folder.has_error()) return folder.error();
+  logs.folder_ = std::move(*folder);
+  return logs;
+}
+
+std::string LogFolder::worker_folder(int restart_count, int local_rank) const {
+  return folder_ + "/attempt_" + std::to_string(restart_count) + "/" + std::to_string(local_rank);
+}
+
+Result<std::string> LogFolder::make_worker_folder(int restart_count, int local_rank) const {
+  const std::string path = worker_folder(restart_count, local_rank);
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return Failure{error, "making the log folder " + path};
+  ::unlink(error_file(restart_count, local_rank).c_str());
+  return path;
+}
+
+std::string LogFolder::error_file(int restart_count, int local_rank) const {
+  return enabled() ? worker_folder(restart_count, local_rank) + "/error.json" : "";
+}
+
+Result<UniqueFd> open_log(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) return errno_failure("opening " + path);
+  return file;
+}
+
+std::string read_file_end(const std::string& path, std::size_t bytes_max) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const off_t size = file ? ::lseek(file.get(), 0, SEEK_END) : 0;
+  if (size <= 0) return {};
+  std::string text(std::min(bytes_max, static_cast<std::size_t>(size)), '\0');
+  const ssize_t got =
+      ::pread(file.get(), text.data(), text.size(), size - static_cast<off_t>(text.size()));
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+}  // namespace ddprun::agent

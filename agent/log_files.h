@@ -1,0 +1,68 @@
+#pragma once
+// Where workers' files go, named as torchrun names them:
+//
+//   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log,stderr.log,error.json}
+//
+// and which of a worker's streams -r and -t send there. Used by the agent and by Output.
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+// Which streams, for which local ranks: "3" (all ranks: 1 standard output, 2 standard error, 3
+// both, 0 none) or "0:1,12:3" (none for ranks that are not named).
+class StreamMap {
+ public:
+  StreamMap() = default;
+  explicit StreamMap(int all_ranks) : others_(all_ranks) {}
+
+  bool has_stdout(int local_rank) const { return (of(local_rank) & 1) != 0; }
+  bool has_stderr(int local_rank) const { return (of(local_rank) & 2) != 0; }
+
+  // `flag` is named in the Failure: "--redirects".
+  static Result<StreamMap> parse(std::string_view flag, std::string_view text);
+
+ private:
+  int of(int local_rank) const;
+
+  int others_ = 0;
+  std::map<int, int> by_rank_;
+};
+
+class LogFolder {
+ public:
+  // No files at all: what --log-dir /dev/null asks for.
+  LogFolder() = default;
+
+  // Makes <log_dir>/<run_id>_<random>; without `log_dir` under TMPDIR or /tmp.
+  static Result<LogFolder> create(const std::string& log_dir, const std::string& run_id);
+
+  bool enabled() const { return !folder_.empty(); }
+  const std::string& folder() const { return folder_; }
+
+  // The folder of one worker of one attempt, made if need be; an error.json that an earlier round
+  // of the same attempt left there is removed.
+  Result<std::string> make_worker_folder(int restart_count, int local_rank) const;
+
+  // TORCHELASTIC_ERROR_FILE; empty without a folder.
+  std::string error_file(int restart_count, int local_rank) const;
+
+ private:
+  std::string worker_folder(int restart_count, int local_rank) const;
+
+  std::string folder_;
+};
+
+// Opens `path` for appending: a second round of the same attempt does not erase the first one's
+// lines.
+Result<UniqueFd> open_log(const std::string& path);
+
+// The last `bytes_max` bytes of the file; empty if it cannot be read.
+std::string read_file_end(const std::string& path, std::size_t bytes_max);
+
+}  // namespace ddprun::agent

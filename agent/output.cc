@@ -1,0 +1,196 @@
+#include "agent/output.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "common/assert.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kReadBytes = std::size_t{256} << 10;
+constexpr int kPipeBytes = 256 << 10;  // Wished for; the kernel's limit for a user may be lower.
+
+bool same_file(int a, int b) {
+  struct stat first {
+  }, second{};
+  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+ConsoleOptions console_options(const OutputOptions& options, const char* name) {
+  return {.name = name, .queue_bytes = options.queue_bytes, .hold_max = options.hold_max};
+}
+
+}  // namespace
+
+// Where one stream of one worker goes.
+struct Output::Route {
+  bool console = false;
+  bool file = false;
+  bool is_stderr = false;
+};
+
+Output::Output(boost::asio::io_context& loop, OutputOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      stdout_(loop, options_.stdout_fd, console_options(options_, "standard output")),
+      scratch_(kReadBytes, '\0') {
+  ::signal(SIGPIPE, SIG_IGN);
+  if (!same_file(options_.stdout_fd, options_.stderr_fd)) {
+    stderr_ = std::make_unique<Console>(loop, options_.stderr_fd,
+                                        console_options(options_, "standard error"));
+    stderr_->on_hold_over = [this] { resume_readers(); };
+  }
+  stdout_.on_hold_over = [this] { resume_readers(); };
+}
+
+void Output::Worker::close_now() {
+  if (stdout_stream) stdout_stream->close_now();
+  if (stderr_stream) stderr_stream->close_now();
+}
+
+Output::Route Output::route(const OutputWorker& worker, bool is_stderr) const {
+  const auto in = [&](const StreamMap& map) {
+    return is_stderr ? map.has_stderr(worker.local_rank) : map.has_stdout(worker.local_rank);
+  };
+  const std::vector<int>& filter = options_.local_ranks_filter;
+  const bool shown =
+      filter.empty() || std::find(filter.begin(), filter.end(), worker.local_rank) != filter.end();
+  const bool file = options_.logs.enabled() && (in(options_.redirects) || in(options_.tee));
+  const bool redirected = in(options_.redirects) && !in(options_.tee);
+  return {.console = shown && !redirected, .file = file, .is_stderr = is_stderr};
+}
+
+Result<WorkerEnds> Output::open(const OutputWorker& worker) {
+  const Route out = route(worker, false), err = route(worker, true);
+  std::string folder;
+  if (options_.logs.enabled()) {
+    Result<std::string> made =
+        options_.logs.make_worker_folder(worker.restart_count, worker.local_rank);
+    if (made.has_error()) return made.error();
+    folder = std::move(*made);
+  }
+  close_previous(worker.local_rank);
+  auto state = std::make_shared<Worker>(loop_);
+  if (err.file && !err.console) state->stderr_path = folder + "/stderr.log";
+  Result<UniqueFd> stdout_end = open_stream(worker, out, folder, state->stdout_stream);
+  if (stdout_end.has_error()) return stdout_end.error();
+  Result<UniqueFd> stderr_end = open_stream(worker, err, folder, state->stderr_stream);
+  if (stderr_end.has_error()) return stderr_end.error();
+
+  workers_[worker.local_rank] = std::move(state);
+  Worker& kept = *workers_[worker.local_rank];
+  for (WorkerStream* stream : {kept.stdout_stream.get(), kept.stderr_stream.get()}) {
+    if (stream) stream->start([this, rank = worker.local_rank] { stream_closed(rank); });
+  }
+  return WorkerEnds{std::move(*stdout_end), std::move(*stderr_end)};
+}
+
+// Whoever still writes there belongs to a round that is over.
+void Output::close_previous(int local_rank) {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end()) return;
+  found->second->told = true;
+  const std::shared_ptr<Worker> previous = found->second;
+  previous->close_now();
+}
+
+// Returns the worker's end. A stream that goes only to a file is the file itself: nothing between
+// the worker and its log can lose a byte. Standard output that goes nowhere is /dev/null.
+Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
+                                     std::string_view folder,
+                                     std::unique_ptr<WorkerStream>& stream) {
+  const std::string path = std::string(folder) + (route.is_stderr ? "/stderr.log" : "/stdout.log");
+  if (route.file && !route.console) return open_log(path);
+  if (!route.console && !route.is_stderr) return open_log("/dev/null");
+
+  StreamTargets targets;
+  targets.keep_tail = route.is_stderr;
+  if (route.console) targets.console = route.is_stderr ? &stderr_console() : &stdout_;
+  targets.prefix = expand_line_prefix(options_.prefix_template, {.role_name = options_.role,
+                                                                 .rank = worker.rank,
+                                                                 .local_rank = worker.local_rank,
+                                                                 .hostname = options_.hostname});
+  if (route.file) {
+    Result<UniqueFd> file = open_log(path);
+    if (file.has_error()) return file.error();
+    targets.file = std::move(*file);
+  }
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return errno_failure("making a pipe for local rank " + std::to_string(worker.local_rank));
+  }
+  ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
+  stream = std::make_unique<WorkerStream>(loop_, UniqueFd(ends[0]), std::move(targets), scratch_);
+  return UniqueFd(ends[1]);
+}
+
+void Output::exited(int local_rank) {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end() || found->second->exited) return;
+  Worker& worker = *found->second;
+  worker.exited = true;
+  worker.patience.expires_after(options_.eof_wait);
+  worker.patience.async_wait(
+      [held = std::weak_ptr(found->second)](boost::system::error_code error) {
+        const std::shared_ptr<Worker> late = held.lock();
+        if (!error && late) late->close_now();
+      });
+  boost::asio::post(loop_, [this, local_rank, alive = std::weak_ptr(alive_)] {
+    if (alive.lock()) stream_closed(local_rank);
+  });
+}
+
+void Output::stream_closed(int local_rank) {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end() || found->second->told || !drained(local_rank)) return;
+  found->second->told = true;
+  found->second->patience.cancel();
+  if (on_drained) on_drained(local_rank);
+}
+
+bool Output::drained(int local_rank) const {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end()) return true;
+  const Worker& worker = *found->second;
+  const auto over = [](const std::unique_ptr<WorkerStream>& stream) {
+    return !stream || stream->closed();
+  };
+  return worker.exited && over(worker.stdout_stream) && over(worker.stderr_stream);
+}
+
+std::vector<std::string> Output::last_lines(int local_rank) const {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end()) return {};
+  const Worker& worker = *found->second;
+  if (worker.stderr_stream) return worker.stderr_stream->tail().lines();
+  return last_lines_of(read_file_end(worker.stderr_path, kTailBytes));
+}
+
+void Output::say(std::string_view line) {
+  stderr_console().line({}, line);
+  stderr_console().write_out();
+}
+
+void Output::resume_readers() {
+  for (auto& [local_rank, worker] : workers_) {
+    if (worker->stdout_stream) worker->stdout_stream->resume();
+    if (worker->stderr_stream) worker->stderr_stream->resume();
+  }
+}
+
+std::size_t Output::flush(std::chrono::milliseconds stall_max, std::chrono::milliseconds limit) {
+  return stdout_.flush(stall_max, limit) + (stderr_ ? stderr_->flush(stall_max, limit) : 0);
+}
+
+std::uint64_t Output::dropped() const {
+  return stdout_.dropped() + (stderr_ ? stderr_->dropped() : 0);
+}
+
+}  // namespace ddprun::agent

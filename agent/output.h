@@ -1,0 +1,116 @@
+#pragma once
+// Everything workers say, from their pipes to our standard output, standard error and files: whole
+// lines, in order within a stream, each with its worker's prefix. A slow or closed reader never
+// stops a worker, see console_queue.h. Owned by the agent; all on its loop.
+//
+// For each worker: open(), spawn with the ends it returns, drop the ends, exited() once it has been
+// reaped, on_drained when its last line has been taken over.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/console.h"
+#include "agent/line_prefix.h"
+#include "agent/log_files.h"
+#include "agent/worker_stream.h"
+
+namespace ddprun::agent {
+
+struct OutputOptions {
+  std::string prefix_template = std::string(kDefaultLinePrefix);  // --log-line-prefix-template
+  std::string role = "default";
+  std::string hostname;
+  StreamMap redirects;                  // -r: to a file and not to the console.
+  StreamMap tee;                        // -t: to both.
+  std::vector<int> local_ranks_filter;  // Only these reach the console; empty = all.
+  LogFolder logs;
+  int stdout_fd = 1;
+  int stderr_fd = 2;
+  std::size_t queue_bytes = std::size_t{4} << 20;
+  std::chrono::milliseconds hold_max{100};
+  std::chrono::milliseconds eof_wait{
+      200};  // After its exit: a grandchild may hold a worker's pipe.
+};
+
+struct OutputWorker {
+  int local_rank = 0;
+  int rank = 0;
+  int restart_count = 0;
+};
+
+// A worker's ends: WorkerSpec::stdout_fd and stderr_fd. Close them once the worker has been
+// spawned.
+struct WorkerEnds {
+  UniqueFd stdout_end;
+  UniqueFd stderr_end;
+};
+
+class Output {
+ public:
+  // Ignores SIGPIPE in this process.
+  Output(boost::asio::io_context& loop, OutputOptions options);
+
+  // Makes the pipes and files of one worker. Its local rank may have been used by an earlier
+  // round's.
+  Result<WorkerEnds> open(const OutputWorker& worker);
+
+  // The worker has been reaped, or could not be spawned.
+  void exited(int local_rank);
+
+  // Its last line has been taken over: true for a local rank that was never opened.
+  bool drained(int local_rank) const;
+  std::function<void(int local_rank)> on_drained;  // Once for each open(), from the loop.
+
+  // The end of its standard error, until the local rank is opened again.
+  std::vector<std::string> last_lines(int local_rank) const;
+
+  // A line of ddprun's own, in order with the workers' lines.
+  void say(std::string_view line);
+
+  // Writes what still waits, for at most `limit`, and gives up on a reader that takes nothing for
+  // `stall_max`. Blocks: for the very end. Returns the number of bytes that nobody took.
+  std::size_t flush(std::chrono::milliseconds stall_max = std::chrono::seconds(2),
+                    std::chrono::milliseconds limit = std::chrono::seconds(10));
+
+  std::uint64_t dropped() const;
+  int terminal_columns() const {
+    return stdout_.terminal_columns();
+  }  // 0: standard output is no terminal.
+
+ private:
+  struct Worker {
+    explicit Worker(boost::asio::io_context& loop) : patience(loop) {}
+    void close_now();
+
+    std::unique_ptr<WorkerStream> stdout_stream, stderr_stream;  // Null: straight to a file.
+    std::string stderr_path;                                     // Where stderr_stream is null.
+    boost::asio::steady_timer patience;
+    bool exited = false;
+    bool told = false;
+  };
+  struct Route;
+
+  Route route(const OutputWorker& worker, bool is_stderr) const;
+  Result<UniqueFd> open_stream(const OutputWorker& worker, Route route, std::string_view folder,
+                               std::unique_ptr<WorkerStream>& stream);
+  void close_previous(int local_rank);
+  void stream_closed(int local_rank);
+  void resume_readers();
+  Console& stderr_console() { return stderr_ ? *stderr_ : stdout_; }
+
+  boost::asio::io_context& loop_;
+  OutputOptions options_;
+  Console stdout_;
+  std::unique_ptr<Console> stderr_;  // Null where it is the same file as standard output.
+  std::string scratch_;
+  std::map<int, std::shared_ptr<Worker>> workers_;  // By local rank.
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,100 @@
+#include "agent/posix_process_host.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "agent/spawn.h"
+#include "agent/strays.h"
+#include "common/assert.h"
+#include "common/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+WorkerExit worker_exit(int local_rank, const siginfo_t& info) {
+  WorkerExit exit{.local_rank = local_rank, .pid = info.si_pid};
+  if (info.si_code == CLD_EXITED) {
+    exit.exit_code = info.si_status;
+  } else {
+    exit.signal = info.si_status;
+    exit.core_dumped = info.si_code == CLD_DUMPED;
+  }
+  return exit;
+}
+
+}  // namespace
+
+PosixProcessHost::PosixProcessHost(boost::asio::io_context& loop)
+    : loop_(loop), child_signals_(loop, SIGCHLD) {
+  become_sub_reaper();
+  watch_orphans();
+}
+
+PosixProcessHost::~PosixProcessHost() { kill_everything(); }
+
+Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
+  Result<SpawnedProcess> process = spawn_process(spec);
+  if (process.has_error()) return process.error();
+  const int pid = process->pid;
+  workers_.emplace(pid,
+                   Worker{spec.local_rank, stream_descriptor(loop_, process->pidfd.release())});
+  watch_exit(pid);
+  return pid;
+}
+
+void PosixProcessHost::watch_exit(int pid) {
+  workers_.at(pid).exit.async_wait(
+      stream_descriptor::wait_read,
+      [this, pid, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (!error && alive.lock()) reap(pid);
+      });
+}
+
+// Two ways lead here, the pidfd and SIGCHLD: whichever comes second finds the worker gone.
+void PosixProcessHost::reap(int pid) {
+  const auto found = workers_.find(pid);
+  if (found == workers_.end()) return;
+  siginfo_t info{};
+  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+  DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
+  if (info.si_pid == 0) return watch_exit(pid);
+  const WorkerExit exit = worker_exit(found->second.local_rank, info);
+  workers_.erase(found);
+  if (on_exit) on_exit(exit);
+}
+
+void PosixProcessHost::watch_orphans() {
+  child_signals_.async_wait(
+      [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
+        if (error || !alive.lock()) return;
+        const auto known = [this](int pid) { return is_ours(pid); };
+        int pid = 0;
+        while ((pid = reap_unknown_children(known)) != 0 && workers_.contains(pid)) {
+          reap(pid);
+          if (!alive.lock()) return;  // on_exit may have ended us.
+        }
+        watch_orphans();
+      });
+}
+
+void PosixProcessHost::signal_workers(int signal) {
+  // A worker leads its group, and is not reaped yet: the number is still its own.
+  for (const auto& [pid, worker] : workers_) ::kill(-pid, signal);
+}
+
+void PosixProcessHost::kill_strays() {
+  const StrayReport report = kill_unknown_children([this](int pid) { return is_ours(pid); });
+  for (const std::string& process : report.stuck) {
+    log::warning("a process left by a worker survives SIGKILL: " + process);
+  }
+}
+
+void PosixProcessHost::kill_everything() {
+  signal_workers(SIGKILL);
+  workers_.clear();
+  kill_strays();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,55 @@
+#pragma once
+// Workers as processes of this machine: started by spawn_process, watched by pidfd on the agent's
+// loop, reaped one by one. Makes the calling process a sub-reaper, so that whatever workers leave
+// behind comes to us instead of to init; what ends there by itself is reaped without being killed.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "agent/process_host.h"
+
+namespace ddprun::agent {
+
+class PosixProcessHost : public ProcessHost {
+ public:
+  explicit PosixProcessHost(boost::asio::io_context& loop);
+  ~PosixProcessHost() override;  // kill_everything().
+
+  Result<int> spawn(const WorkerSpec& spec) override;
+  void signal_workers(int signal) override;
+  int living() const override { return static_cast<int>(workers_.size()); }
+  void kill_strays() override;
+
+  // SIGKILLs the workers and everything below us at once, without a call of on_exit. For the end:
+  // the guardian is gone, or we are about to be.
+  void kill_everything();
+
+  // A child that the agent started by other means: never killed nor reaped as a stray.
+  void spare(int pid) { spared_.insert(pid); }
+
+ private:
+  struct Worker {
+    int local_rank;
+    boost::asio::posix::stream_descriptor exit;  // Its pidfd.
+  };
+
+  void watch_exit(int pid);
+  void watch_orphans();
+  // Reaps `pid` if it has ended and tells on_exit.
+  void reap(int pid);
+  bool is_ours(int pid) const { return workers_.contains(pid) || spared_.contains(pid); }
+
+  boost::asio::io_context& loop_;
+  boost::asio::signal_set child_signals_;
+  std::map<int, Worker> workers_;  // By process id.
+  std::set<int> spared_;
+  std::shared_ptr<const bool> alive_ =
+      std::make_shared<const bool>(true);  // Handlers look before they leap.
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <utility>
+
+#include "agent/daemon_link.h"
+#include "common/log.h"
+#include "rendezvous/connect.h"
+
+namespace ddprun::agent {
+namespace {
+
+using rendezvous::Link;
+using Clock = std::chrono::steady_clock;
+
+constexpr Milliseconds kRetryFirst{20};
+constexpr Milliseconds kRetryMax{500};
+
+class RemoteLink : public DaemonLink {
+ public:
+  RemoteLink(boost::asio::io_context& loop, RemoteLinkOptions options)
+      : loop_(loop), options_(std::move(options)), retry_(loop), silence_(loop) {}
+
+  void start(Handlers handlers) override {
+    handlers_ = std::move(handlers);
+    connect();
+  }
+
+  void send(const rendezvous::AgentMessage& message) override {
+    if (link_) link_->send(encode(message));
+  }
+
+  void close(std::function<void()> done) override {
+    attempt_.reset();
+    retry_.cancel();
+    silence_.cancel();
+    if (!link_) return done();
+    on_closed_ = std::move(done);
+    link_->close();
+  }
+
+  std::string local_address() const override { return link_ ? link_->local_address() : ""; }
+
+ private:
+  void connect() {
+    rendezvous::ConnectOptions to;
+    to.host = options_.host;
+    to.port = options_.port;
+    to.token = options_.token;
+    attempt_ = async_connect(loop_, std::move(to), [this](Result<std::shared_ptr<Link>> result) {
+      if (result) return connected(std::move(*result));
+      failed(result.error());
+    });
+  }
+
+  void connected(std::shared_ptr<Link> link) {
+    link_ = std::move(link);
+    pause_ = kRetryFirst;
+    ever_connected_ = true;
+    heard_ = Clock::now();
+    link_->start({
+        .on_message = [this](std::string body) { heard(body); },
+        .on_closed =
+            [this](const Failure& why) {
+              link_.reset();
+              if (on_closed_) return std::exchange(on_closed_, nullptr)();
+              silence_.cancel();
+              handlers_.on_down(to_string(why));
+              try_again();
+            },
+    });
+    link_->send(encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
+    watch_silence();
+    handlers_.on_up();
+  }
+
+  void failed(const Failure& why) {
+    const bool unknown_name = why.code == Errc::kNotFound && !ever_connected_;
+    if (why.code == Errc::kBadToken || unknown_name) return handlers_.on_hopeless(to_string(why));
+    handlers_.on_down(to_string(why));
+    try_again();
+  }
+
+  void try_again() {
+    retry_.expires_after(pause_);
+    pause_ = std::min(2 * pause_, kRetryMax);
+    retry_.async_wait([this](const boost::system::error_code& ec) {
+      if (!ec) connect();
+    });
+  }
+
+  void heard(const std::string& body) {
+    heard_ = Clock::now();
+    log::debug("heard " + body);
+    auto message = rendezvous::decode_daemon_message(body);
+    if (message) return handlers_.on_message(std::move(*message));
+    log::warning("the rendezvous daemon sent what this ddprun cannot read: " + to_string(message.error()));
+    link_->close();
+  }
+
+  // The agent beats, the daemon answers; where it does not, the connection may be dead without a word.
+  void watch_silence() {
+    silence_.expires_at(heard_ + options_.silence_max);
+    silence_.async_wait([this](const boost::system::error_code& ec) {
+      if (ec || !link_) return;
+      if (Clock::now() - heard_ < options_.silence_max) return watch_silence();
+      log::debug("the rendezvous daemon is silent");
+      link_->close();
+    });
+  }
+
+  boost::asio::io_context& loop_;
+  RemoteLinkOptions options_;
+  Handlers handlers_;
+  std::shared_ptr<void> attempt_;
+  std::shared_ptr<Link> link_;
+  boost::asio::steady_timer retry_;
+  boost::asio::steady_timer silence_;
+  Milliseconds pause_ = kRetryFirst;
+  Clock::time_point heard_{};
+  bool ever_connected_ = false;
+  std::function<void()> on_closed_;
+};
+
+}  // namespace
+
+std::unique_ptr<DaemonLink> remote_link(boost::asio::io_context& loop, RemoteLinkOptions options) {
+  return std::make_unique<RemoteLink>(loop, std::move(options));
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,24 @@
+#pragma once
+// Starts one process at the price of vfork: the child borrows our memory until it has become the
+// new program, so that the cost does not grow with the agent's size and an exec error comes back as
+// a plain variable. Called by PosixProcessHost only. What a worker may expect at birth is in
+// process_host.h.
+
+#include "agent/process_host.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+struct SpawnedProcess {
+  int pid = 0;
+  UniqueFd pidfd;  // Readable once the process has ended.
+};
+
+// Returns after the child has become the program, or with what failed on the way. A child that
+// failed has been reaped already. Thread-safe.
+Result<SpawnedProcess> spawn_process(const WorkerSpec& spec);
+
+// Our own environment, "NAME=value" each.
+std::vector<std::string> current_environment();
+
+}  // namespace ddprun::agent

@@ -1,0 +1,33 @@
+#pragma once
+// The last lines of one stream, kept when everything else about a worker is gone, for the verdict.
+// Pure.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::agent {
+
+constexpr std::size_t kTailBytes = std::size_t{16} * 1024;
+constexpr std::size_t kTailLines = 40;
+
+class TailRing {
+ public:
+  // Only the end of a line above kTailBytes is kept. Allocates once.
+  void add(std::string_view line);
+
+  // The last kTailLines at most, oldest first; the oldest may lack its beginning.
+  std::vector<std::string> lines() const;
+
+ private:
+  void append(std::string_view bytes);
+
+  std::string ring_;      // At most kTailBytes; each line ends in '\n'.
+  std::size_t next_ = 0;  // Where the next byte goes once the ring is full.
+};
+
+// The last kTailLines of `text`, without the ends of line. A last line without one counts.
+std::vector<std::string> last_lines_of(std::string_view text);
+
+}  // namespace ddprun::agent

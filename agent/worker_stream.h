@@ -1,0 +1,65 @@
+#pragma once
+// Standard output or error of one worker: the reading end of its pipe, and where what it says goes:
+// our console, a file, the ring of last lines. Owned by Output.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/console.h"
+#include "agent/line_splitter.h"
+#include "agent/tail_ring.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+// Where lines go. Both pointers may be null.
+struct StreamTargets {
+  Console* console = nullptr;
+  std::string prefix;
+  UniqueFd file;  // Gets the bytes as they are.
+  bool keep_tail = false;
+};
+
+class WorkerStream : private LineSink {
+ public:
+  // `scratch` is what is read into; shared by all streams of the loop.
+  WorkerStream(boost::asio::io_context& loop, UniqueFd pipe, StreamTargets targets,
+               std::string& scratch);
+
+  // Reads until the end of the stream; then, once, `on_closed`.
+  void start(std::function<void()> on_closed);
+
+  // The console has room again.
+  void resume();
+
+  // Takes what is in the pipe by now and closes it, whoever may still hold its other end.
+  void close_now();
+
+  bool closed() const { return !pipe_.is_open(); }
+  const TailRing& tail() const { return tail_; }
+
+ private:
+  enum class Got { kSome, kNothingYet, kEnd };
+
+  void wait();
+  void read_turn();
+  Got read_once(std::size_t& bytes);
+  void close();
+  void on_line(std::string_view line) override;
+  void on_piece(std::string_view piece) override;
+  void on_progress(std::string_view state) override;
+
+  boost::asio::posix::stream_descriptor pipe_;
+  StreamTargets targets_;
+  std::string& scratch_;
+  LineSplitter splitter_;
+  TailRing tail_;
+  std::function<void()> on_closed_;
+  bool paused_ = false;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+}  // namespace ddprun::agent

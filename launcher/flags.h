@@ -1,0 +1,36 @@
+#pragma once
+// The table of all flags: what the parser, the help text, the shell completion, the PET_* variables
+// and the "did you mean" of errors have in common. Pure.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct Flag {
+  enum class Kind {
+    kSwitch,  // Present or not.
+    kValue,   // Takes one value.
+    kPrint,   // Prints something and ends: --help, --version.
+    kLater,   // torchrun has it, ddprun does not yet: refused by name.
+  };
+  std::string_view group;  // The heading of the help text it stands under.
+  std::string_view name;   // Dashed, without the leading "--".
+  char letter;             // '\0': none.
+  Kind kind;
+  std::string_view value;  // What the value is called in the help; empty for switches.
+  std::string_view
+      choices;  // Words for shell completion, separated by spaces; "@file", "@dir", or none.
+  std::string_view help;  // One line, with the default in brackets.
+};
+
+std::span<const Flag> all_flags();
+const Flag* find_flag(std::string_view dashed_name);  // nullptr: no such flag.
+std::vector<std::string> flag_names();                // "--nnodes", ...: for "did you mean".
+
+std::string underscored(std::string_view dashed_name);   // "nproc-per-node" -> "nproc_per_node"
+std::string pet_variable(std::string_view dashed_name);  // "nproc-per-node" -> "PET_NPROC_PER_NODE"
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,119 @@
+#include "launcher/node.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "common/log.h"
+#include "launcher/exit_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nobody else can come, and the daemon is in our own process: there is nothing to listen for.
+constexpr Milliseconds kNeverSilent = 24h;
+constexpr Milliseconds kStopSlack = 10s;  // Beyond the grace that workers get: to kill and to report.
+
+rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
+  rendezvous::RunConfig config;
+  const RdzvConf& conf = options.rdzv_conf;
+  config.nnodes_min = plan.nnodes.min;
+  config.nnodes_max = plan.nnodes.max;
+  config.max_restarts = options.max_restarts;
+  config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
+  config.last_call = conf.last_call_timeout.value_or(config.last_call);
+  if (conf.heartbeat_interval) config.heartbeat_timeout = 4 * *conf.heartbeat_interval;
+  config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);
+  if (plan.mode == Plan::Mode::kStandalone) config.heartbeat_timeout = kNeverSilent;
+  config.stop_timeout = options.shutdown_timeout + kStopSlack;
+  return config;
+}
+
+std::string signal_names(const std::vector<int>& signals) {
+  std::string text;
+  for (const int signal : signals) {
+    text += std::string(text.empty() ? "" : ",") + "SIG" + ::sigabbrev_np(signal);
+  }
+  return text;
+}
+
+agent::StreamMap stream_map(const StreamMap& map) {
+  std::string text = map.of_rank.empty() ? std::to_string(map.others) : "";
+  for (const auto& [rank, streams] : map.of_rank) {
+    text += (text.empty() ? "" : ",") + std::to_string(rank) + ":" + std::to_string(streams);
+  }
+  return agent::StreamMap::parse("--redirects", text).value();
+}
+
+agent::OutputOptions output_options(const Options& options, const std::string& host) {
+  agent::OutputOptions output;
+  if (!options.log_line_prefix_template.empty()) {
+    output.prefix_template = options.log_line_prefix_template;
+  }
+  output.role = options.role;
+  output.hostname = host;
+  output.redirects = stream_map(options.redirects);
+  output.tee = stream_map(options.tee);
+  output.local_ranks_filter = options.local_ranks_filter.value_or(std::vector<int>());
+  return output;
+}
+
+}  // namespace
+
+agent::AgentOptions agent_options(const NodeContext& context, int index) {
+  const Options& options = context.options;
+  const Plan& plan = context.plan;
+  agent::AgentOptions node;
+  node.run_id = context.run_id;
+  node.offer.host = context.host_name;
+  if (plan.local_nodes > 1) node.offer.host += "/" + std::to_string(index);
+  node.offer.local_world_size = context.local_world_size;
+  node.offer.role = options.role;
+  node.offer.node_rank = plan.node_rank.value_or(-1);
+  if (plan.local_nodes > 1 && !plan.others_may_come) node.offer.node_rank = index;
+  node.offer.hosts_endpoint = plan.mode == Plan::Mode::kHost && index == 0;
+  node.offer.config = run_config(options, plan);
+  node.address = plan.node_address;
+  node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
+  if (plan.mode != Plan::Mode::kStandalone) {
+    agent::RemoteLinkOptions daemon;
+    daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
+    daemon.port = *plan.endpoint.port;
+    daemon.token = context.token;
+    daemon.silence_max = std::max<Milliseconds>(2s, 2 * node.offer.config.heartbeat_timeout);
+    node.daemon = daemon;
+  }
+  node.command = context.command;
+  node.output = output_options(options, node.offer.host);
+  node.signals = options.signals_to_handle;
+  node.signals_to_handle = signal_names(options.signals_to_handle);
+  node.virtual_local_rank = options.virtual_local_rank;
+  node.shutdown_timeout = options.shutdown_timeout;
+  node.launcher_pid = context.launcher_pid;
+  node.speaks_for_run = index == 0;
+  return node;
+}
+
+int run_node(const NodeContext& context, int index) {
+  agent::AgentOptions node = agent_options(context, index);
+  const auto& log_dir = context.options.log_dir;
+  if (log_dir.value_or("") != "/dev/null") {
+    auto logs = agent::LogFolder::create(log_dir.value_or(""), context.run_id);
+    if (!logs) {
+      log::error(to_string(logs.error()));
+      return kExitFailed;
+    }
+    node.output.logs = std::move(*logs);
+  }
+  const std::string folder = node.output.logs.folder();
+  const int status = agent::Agent(std::move(node)).run();
+  if (!log_dir && !folder.empty()) {  // It was only for error files, which the verdict has quoted.
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  return status;
+}
+
+}  // namespace ddprun::launcher

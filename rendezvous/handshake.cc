@@ -1,0 +1,61 @@
+#include "rendezvous/handshake.h"
+
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+
+namespace ddprun::rendezvous {
+
+using boost::asio::ip::tcp;
+
+std::shared_ptr<Handshake> Handshake::start(Connected connection, Milliseconds timeout,
+                                            OnDone on_done) {
+  std::shared_ptr<Handshake> self(new Handshake(std::move(connection), std::move(on_done)));
+  self->timer_.expires_after(timeout);
+  self->timer_.async_wait([self, timeout](boost::system::error_code error) {
+    if (error || self->over_) return;
+    self->finish(Failure{Errc::kPeerSilent, "it did not finish the handshake within " +
+                                                std::to_string(timeout.count()) + " ms"});
+  });
+  boost::asio::post(self->connection_.socket.get_executor(), [self] { self->step(); });
+  return self;
+}
+
+void Handshake::cancel() {
+  if (over_) return;
+  over_ = true;
+  timer_.cancel();
+  boost::system::error_code ignored;
+  connection_.socket.close(ignored);
+}
+
+void Handshake::step() {
+  if (over_) return;
+  Step taken = connection_.channel->handshake();
+  switch (taken.status) {
+    case StepStatus::kDone: return finish(std::move(connection_));
+    case StepStatus::kWantRead: return wait(tcp::socket::wait_read);
+    case StepStatus::kWantWrite: return wait(tcp::socket::wait_write);
+    case StepStatus::kClosed:
+      return finish(Failure{boost::asio::error::eof, "it hung up during the handshake"});
+    case StepStatus::kFailed: return finish(std::move(taken.failure));
+  }
+}
+
+void Handshake::wait(tcp::socket::wait_type what) {
+  connection_.socket.async_wait(what, [self = shared_from_this()](boost::system::error_code) {
+    self->step();  // Whatever happened to the socket, the channel says it better.
+  });
+}
+
+void Handshake::finish(Result<Connected> result) {
+  over_ = true;
+  timer_.cancel();
+  if (!result) {
+    boost::system::error_code ignored;
+    connection_.socket.close(ignored);
+  }
+  const OnDone on_done = std::move(on_done_);
+  on_done(std::move(result));
+}
+
+}  // namespace ddprun::rendezvous
