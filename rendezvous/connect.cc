@@ -71,7 +71,8 @@ void Attempt::cancel() {
   over_ = true;
   timer_.cancel();
   lookup_.reset();
-  if (handshake_) handshake_->cancel();
+  // Each holds the other, so that this has to be let go.
+  if (const auto handshake = std::move(handshake_)) handshake->cancel();
   boost::system::error_code ignored;
   socket_.close(ignored);
 }

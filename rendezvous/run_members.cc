@@ -79,7 +79,7 @@ void Run::stop_seated(const std::string& reason, bool final) {
 
 // The outcome is known. It is told once the workers are gone, so that the verdict can name the victims.
 void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason) {
-  verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason, .first_cause = {}, .victims = {}};
+  verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason};
   if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true);
   state_ = State::kClosing;
   if (kind == Verdict::Kind::kSuccess) end();

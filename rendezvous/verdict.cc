@@ -73,8 +73,8 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
                      ") on " + first->host + " failed first: it " + how_it_ended(*first) + ".";
   text += victims_text(victims);
   if (max_restarts > 0) {
-    text += " All " + std::to_string(max_restarts) + " restarts were used (" +
-            std::to_string(restart_count) + ").";
+    text += " No restart was left: " + std::to_string(restart_count) + " of " +
+            std::to_string(max_restarts) + " were used.";
   }
   if (const std::string hint = advice(*first); !hint.empty()) text += " " + hint;
   if (!first->detail.empty()) text += "\nIts last words:\n" + first->detail;

@@ -67,11 +67,11 @@ struct WorkerDeath {
   int rank = 0;
   int local_rank = 0;
   int pid = 0;
-  std::string host;
+  std::string host{};
   int exit_code = 0;  // When signal == 0.
   int signal = 0;
   bool stopped_by_us = false;  // It ended after the agent had begun to stop it.
-  std::string detail;          // Error file's message, last lines of stderr, or why it never started.
+  std::string detail{};        // Error file's message, last lines of stderr, or why it never started.
   bool operator==(const WorkerDeath&) const = default;
 };
 
@@ -86,9 +86,9 @@ struct Verdict {
   };
   Kind kind = Kind::kSuccess;
   int exit_code = 0;   // What every launcher of the run exits with.
-  std::string text;    // One paragraph for people.
-  std::optional<WorkerDeath> first_cause;
-  std::vector<WorkerDeath> victims;
+  std::string text{};  // One paragraph for people.
+  std::optional<WorkerDeath> first_cause{};
+  std::vector<WorkerDeath> victims{};
   bool operator==(const Verdict&) const = default;
 };
 
@@ -111,7 +111,7 @@ struct Waiting {  // Nothing to do yet.
   Milliseconds left{0};     // Until the run is given up, or the last call is over.
   bool last_call = false;
   bool spare = false;       // The round runs without this node, which is held in reserve.
-  std::string text;         // Who is there.
+  std::string text{};       // Who is there.
 };
 struct Assign { Seat seat; };
 struct StopRound { int round = 0; std::string reason; bool final = false; };  // Then join again, unless final.

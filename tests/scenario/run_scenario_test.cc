@@ -1,0 +1,132 @@
+// Plays tests/scenario/run/*.txt against a Run. Commands:
+//
+//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1   before the first join; times in seconds
+//   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N]   `host`: it hosts the endpoint
+//   beat NODE ROUND      finished NODE ROUND      stopped NODE ROUND      lost NODE      leave NODE [SIGNAL]
+//   failed NODE ROUND rank=N (code=N | signal=N)
+//   wait SECONDS         with a tick at each deadline on the way; says who has been silent for too long
+//   show                 the state
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <iomanip>
+#include <memory>
+#include <sstream>
+
+#include "rendezvous/run.h"
+#include "tests/support/scenario.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Words = std::vector<std::string>;
+using Lines = std::vector<std::string>;
+
+class Script {
+ public:
+  Lines run(const Words& words) {
+    const std::string& verb = words.at(0);
+    if (verb == "config") return configure(words);
+    if (verb == "wait") return wait(std::chrono::duration<double>(std::stod(words.at(1))));
+    if (verb == "show") return {stamp() + run_.describe()};
+    const NodeId& node = words.at(1);
+    if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});
+    if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
+    if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});
+    if (verb == "stopped") return step({node, Stopped{std::stoi(words.at(2)), {}}});
+    if (verb == "lost") return step({node, Lost{"closed its connection"}});
+    if (verb == "failed") return step({node, Failed{std::stoi(words.at(2)), death(node, words)}});
+    if (verb == "leave") {
+      const int signal = words.size() > 2 ? std::stoi(words[2]) : 0;
+      return step({node, Leave{signal, "interrupted by signal " + std::to_string(signal)}});
+    }
+    return {"unknown command " + verb};
+  }
+
+ private:
+  static int option(const Words& words, const std::string& name, int fallback) {
+    for (const std::string& word : words) {
+      if (word.starts_with(name + "=")) return std::stoi(word.substr(name.size() + 1));
+    }
+    return fallback;
+  }
+
+  Lines configure(const Words& words) {
+    using std::chrono::seconds;
+    config_.nnodes_min = option(words, "min", 1);
+    config_.nnodes_max = option(words, "max", config_.nnodes_min);
+    config_.max_restarts = option(words, "restarts", 0);
+    config_.last_call = seconds(option(words, "last_call", 30));
+    config_.join_timeout = seconds(option(words, "join_timeout", 600));
+    config_.heartbeat_timeout = seconds(option(words, "heartbeat", 86'400));
+    return {};
+  }
+
+  NodeOffer offer(const NodeId& node, const Words& words) const {
+    NodeOffer offer;
+    offer.host = node;
+    offer.address = node + ".net";
+    offer.store_port = 4000;
+    offer.local_world_size = option(words, "workers", 1);
+    offer.node_rank = option(words, "rank", -1);
+    offer.hosts_endpoint = words.back() == "host";
+    offer.config = config_;
+    offer.config.nnodes_max = option(words, "max", config_.nnodes_max);
+    return offer;
+  }
+
+  static WorkerDeath death(const NodeId& node, const Words& words) {
+    WorkerDeath death;
+    death.host = node;
+    death.rank = option(words, "rank", 0);
+    death.exit_code = option(words, "code", 0);
+    death.signal = option(words, "signal", 0);
+    death.pid = 100 + death.rank;
+    return death;
+  }
+
+  Lines step(const RunEvent& event) {
+    Lines lines;
+    for (const RunAction& action : run_.step(event, now_)) lines.push_back(stamp() + to_string(action));
+    run_.check_invariants();
+    return lines;
+  }
+
+  Lines wait(std::chrono::duration<double> seconds) {
+    const TimePoint end = now_ + std::chrono::duration_cast<Duration>(seconds);
+    Lines lines;
+    for (auto due = run_.deadline(); due && *due <= end; due = run_.deadline()) {
+      now_ = std::max(now_, *due);
+      for (const Run::Silent& silent : run_.silent(now_)) {
+        lines.push_back(stamp() + silent.node + " " + silent.how);
+      }
+      for (std::string& line : step({"", Tick{}})) lines.push_back(std::move(line));
+    }
+    now_ = end;
+    return lines;
+  }
+
+  std::string stamp() const {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1)
+         << std::chrono::duration<double>(now_.time_since_epoch()).count() << "  ";
+    return text.str();
+  }
+
+  RunConfig config_;
+  Run run_;
+  TimePoint now_{};
+};
+
+TEST_CASE("Run scenarios", "[run][scenario]") {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("tests/scenario/run")) {
+    Script script;
+    ++files;
+    CHECK(test::run_scenario(entry.path(), [&](const Words& words) { return script.run(words); }) == "");
+  }
+  CHECK(files > 5);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
