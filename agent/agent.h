@@ -34,6 +34,7 @@ struct AgentOptions {
   bool virtual_local_rank = false;
   std::string signals_to_handle;        // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
+  Duration report_limit = std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
   int launcher_pid = 0;                 // When it dies, so does everything here.
   bool speaks_for_run = true;           // Prints what concerns all nodes: waiting and the verdict.
 };

@@ -46,6 +46,7 @@ class RemoteLink : public DaemonLink {
     to.host = options_.host;
     to.port = options_.port;
     to.token = options_.token;
+    to.timeout = options_.attempt_limit;
     attempt_ = async_connect(loop_, std::move(to), [this](Result<std::shared_ptr<Link>> result) {
       if (result) return connected(std::move(*result));
       failed(result.error());

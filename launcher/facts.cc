@@ -54,6 +54,7 @@ std::vector<std::string> own_addresses() {
   std::stable_sort(found.begin(), found.end(),
                    [](const OwnAddress& a, const OwnAddress& b) { return a.rank < b.rank; });
   std::vector<std::string> texts;
+  texts.reserve(found.size());
   for (OwnAddress& address : found) texts.push_back(std::move(address.text));
   return texts;
 }

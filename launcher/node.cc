@@ -24,7 +24,6 @@ rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   config.max_restarts = options.max_restarts;
   config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
   config.last_call = conf.last_call_timeout.value_or(config.last_call);
-  if (conf.heartbeat_interval) config.heartbeat_timeout = 4 * *conf.heartbeat_interval;
   config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);
   if (plan.mode == Plan::Mode::kStandalone) config.heartbeat_timeout = kNeverSilent;
   config.stop_timeout = options.shutdown_timeout + kStopSlack;
@@ -82,6 +81,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
     daemon.port = *plan.endpoint.port;
     daemon.token = context.token;
+    if (options.rdzv_conf.read_timeout) daemon.attempt_limit = *options.rdzv_conf.read_timeout;
     daemon.silence_max = std::max<Milliseconds>(2s, 2 * node.offer.config.heartbeat_timeout);
     node.daemon = daemon;
   }
@@ -91,6 +91,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.signals_to_handle = signal_names(options.signals_to_handle);
   node.virtual_local_rank = options.virtual_local_rank;
   node.shutdown_timeout = options.shutdown_timeout;
+  if (options.rdzv_conf.close_timeout) node.report_limit = *options.rdzv_conf.close_timeout;
   node.launcher_pid = context.launcher_pid;
   node.speaks_for_run = index == 0;
   return node;

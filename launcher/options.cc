@@ -23,7 +23,7 @@ Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(senten
 // argument holds, put behind those and taken off again, keeps it from looking.
 constexpr char kGuard = '\x01';
 
-std::string guarded(std::string argument) {
+std::string guarded(const std::string& argument) {
   const bool needs = argument.ends_with(']') || argument.ends_with('=');
   return needs ? argument + kGuard : argument;
 }

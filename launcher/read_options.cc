@@ -39,7 +39,7 @@ class Reader {
   }
 
   template <class Target, class Parser>
-  void read(std::string_view flag, Target& target, Parser parser) {
+  void read(std::string_view flag, Target& target, const Parser& parser) {
     const std::string* given = text(flag);
     if (given == nullptr || failure_) return;
     const auto value = parser(*given);
@@ -55,7 +55,7 @@ class Reader {
   // given.
   template <class Target, class Parser>
   void read_variable(std::string_view variable, std::string_view flag, Target& target,
-                     Parser parser) {
+                     const Parser& parser) {
     const auto inherited = environment_.find(variable);
     if (text(flag) || failure_ || inherited == environment_.end()) return;
     if (inherited->second.empty()) return;

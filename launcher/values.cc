@@ -31,8 +31,9 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 template <class Number>
 std::optional<Number> number_of(std::string_view text) {
   Number value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, value);
   if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
   return value;
 }
@@ -105,7 +106,7 @@ Result<std::uint16_t> parse_port(std::string_view text) {
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
-  const Failure failure = allowed("give HOST, HOST:PORT or [IPV6]:PORT");
+  Failure failure = allowed("give HOST, HOST:PORT or [IPV6]:PORT");
   Endpoint endpoint;
   std::string_view port;
   if (text.starts_with('[')) {
@@ -141,7 +142,7 @@ Result<Milliseconds> parse_seconds(std::string_view text) {
 }
 
 Result<StreamMap> parse_stream_map(std::string_view text) {
-  const Failure failure = allowed(
+  Failure failure = allowed(
       "give 0 (none), 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:NUMBER pairs such as "
       "0:1,11:3");
   const auto streams_of = [](std::string_view digit) -> std::optional<std::uint8_t> {

@@ -98,9 +98,11 @@ TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdi
   CHECK(next.say(1, Heartbeat{-1}) == Lines{"1 <- assign"});
   // Nobody is lost for silence that was the daemon's own.
   next.now += std::chrono::seconds(9);
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
   CHECK(next.show(next.coordinator.on_tick(next.now)).empty());
   next.now += std::chrono::seconds(3);
-  CHECK_FALSE(next.show(next.coordinator.on_tick(next.now)).empty());
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.show(next.coordinator.on_tick(next.now)) == Lines{"1 <- stop"});
 }
 
 TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the others", "[coordinator]") {

@@ -1,0 +1,111 @@
+// The part of Agent that starts workers and finds out how they ended.
+
+#include <utility>
+
+#include "agent/agent.h"
+#include "agent/command.h"
+#include "agent/last_words.h"
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in its pipe.
+constexpr int kExitCannotStart = 127;
+
+}  // namespace
+
+void Agent::spawn_all(const rendezvous::Seat& seat) {
+  for (int local_rank = 0; local_rank < options_.offer.local_world_size; ++local_rank) {
+    const auto why = spawn_one(seat, local_rank);
+    if (!why) continue;
+    rendezvous::WorkerDeath death;
+    death.rank = seat.base_rank + local_rank;
+    death.local_rank = local_rank;
+    death.host = options_.offer.host;
+    death.exit_code = kExitCannotStart;
+    death.detail = *why;
+    return dispatch(StartFailed{death});
+  }
+}
+
+// Nothing, or why it could not be started.
+std::optional<std::string> Agent::spawn_one(const rendezvous::Seat& seat, int local_rank) {
+  auto ends = output_.open({.local_rank = local_rank,
+                            .rank = seat.base_rank + local_rank,
+                            .restart_count = seat.restart_count});
+  if (!ends) return to_string(ends.error());
+  WorkerContext context;
+  context.error_file = logs_.error_file(seat.restart_count, local_rank);
+  context.signals_to_handle = options_.signals_to_handle;
+  context.virtual_local_rank = options_.virtual_local_rank;
+  context.terminal_columns = output_.terminal_columns();
+  WorkerSpec spec;
+  spec.local_rank = local_rank;
+  spec.argv = command_for_rank(options_.command, local_rank);
+  spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);
+  spec.stdout_fd = ends->stdout_end.get();
+  spec.stderr_fd = ends->stderr_end.get();
+  const auto pid = processes_.spawn(spec);
+  if (pid) return std::nullopt;
+  output_.exited(local_rank);
+  return to_string(pid.error());
+}
+
+RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank) const {
+  RankFacts facts;
+  facts.rank = seat.base_rank + local_rank;
+  facts.local_rank = local_rank;
+  facts.world_size = seat.world_size;
+  facts.local_world_size = options_.offer.local_world_size;
+  facts.group_rank = seat.group_rank;
+  facts.group_world_size = seat.group_world_size;
+  facts.role_rank = seat.role_base_rank + local_rank;
+  facts.role_world_size = seat.role_world_size;
+  facts.role = options_.offer.role;
+  facts.master_addr = seat.master_address;
+  facts.master_port = seat.master_port;
+  facts.restart_count = seat.restart_count;
+  facts.max_restarts = options_.offer.config.max_restarts;
+  facts.run_id = options_.run_id;
+  return facts;
+}
+
+// A success is reported at once; a failure as soon as its last words have come through the pipe.
+void Agent::worker_exited(const WorkerExit& exit) {
+  output_.exited(exit.local_rank);
+  const bool failed = exit.exit_code != 0 || exit.signal != 0;
+  const auto [it, is_new] = pending_.try_emplace(exit.local_rank, Pending{exit, boost::asio::steady_timer(loop_)});
+  if (!failed || !supervisor_.running() || output_.drained(exit.local_rank)) return report(exit.local_rank);
+  it->second.patience.expires_after(kLastWordsWait);
+  it->second.patience.async_wait([this, local_rank = exit.local_rank](const boost::system::error_code& ec) {
+    if (!ec) report(local_rank);
+  });
+}
+
+void Agent::report(int local_rank) {
+  const auto it = pending_.find(local_rank);
+  if (it == pending_.end()) return;
+  const WorkerExit exit = it->second.exit;
+  pending_.erase(it);
+  if (supervisor_.living() > 0) dispatch(WorkerEnded{death_of(exit)});
+}
+
+rendezvous::WorkerDeath Agent::death_of(const WorkerExit& exit) const {
+  rendezvous::WorkerDeath death;
+  death.local_rank = exit.local_rank;
+  death.rank = (seat_ ? seat_->base_rank : 0) + exit.local_rank;
+  death.pid = exit.pid;
+  death.host = options_.offer.host;
+  death.exit_code = exit.exit_code;
+  death.signal = exit.signal;
+  const bool own_fault = (exit.exit_code != 0 || exit.signal != 0) && supervisor_.running();
+  if (own_fault) {
+    death.detail = last_words(output_.last_lines(exit.local_rank),
+                              logs_.error_file(seat_ ? seat_->restart_count : 0, exit.local_rank));
+  }
+  return death;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Everything that CI checks, in one command: installs what is missing, builds and runs the tests plainly, under
+# AddressSanitizer + UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+#
+#   deploy/test.sh            all three
+#   deploy/test.sh --quick    the plain build only (preset dev)
+#   deploy/test.sh asan       one stage or several: dev, asan, tsan, tidy
+#   deploy/test.sh --tidy     clang-tidy, cppcheck and shellcheck over the tree; slow, not part of CI
+set -euo pipefail
+
+stages=()
+for argument in "$@"; do
+  case $argument in
+    --quick) stages+=(dev) ;;
+    --tidy) stages+=(tidy) ;;
+    dev | asan | tsan | tidy) stages+=("$argument") ;;
+    -h | --help)
+      sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+    *)
+      echo "test.sh: unknown argument $argument; see deploy/test.sh --help" >&2
+      exit 2
+      ;;
+  esac
+done
+[[ ${#stages[@]} -gt 0 ]] || stages=(dev asan tsan)
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=deploy/packages.sh
+source deploy/packages.sh
+
+# Debian's default clang-tidy 14 cannot read coroutines with g++ 12's library; 19 can.
+tidy_packages=(clang-tidy-19 cppcheck shellcheck)
+
+passed=0 failed=0 skipped=0
+summary=()
+
+# count FILE: adds a JUnit file that ctest wrote to the totals.
+count() {
+  local suite failures skips disabled
+  suite=$(tr '\n' ' ' <"$1" | grep -o '<testsuite [^>]*>')
+  of_suite() { grep -o "$1=\"[0-9]*\"" <<<"$suite" | tr -dc 0-9; }
+  failures=$(of_suite failures)
+  disabled=$(of_suite disabled)
+  skips=$(($(of_suite skipped) + disabled))
+  failed=$((failed + failures))
+  skipped=$((skipped + skips))
+  passed=$((passed + $(of_suite tests) - failures - skips))
+}
+
+# The number of random bits in a mapping's address that newer kernels use is too much for g++ 12's tsan.
+without_random_addresses() {
+  if setarch "$(uname -m)" -R true 2>/dev/null; then
+    setarch "$(uname -m)" -R "$@"
+  else
+    "$@"
+  fi
+}
+
+run_tests() {
+  local preset=$1 report=$PWD/build/$1/tests.xml status=0
+  local ctest=(ctest --test-dir "build/$preset" --output-on-failure -j "$(nproc)"
+    --no-tests=error --output-junit "$report")
+  rm -f "$report"
+  if [[ $preset == tsan ]]; then
+    without_random_addresses "${ctest[@]}" || status=$?
+  else
+    "${ctest[@]}" || status=$?
+  fi
+  if [[ -s $report ]]; then count "$report"; else failed=$((failed + 1)); fi
+  return "$status"
+}
+
+build_and_test() {
+  local preset=$1
+  if ! build_preset "$preset"; then
+    failed=$((failed + 1))
+    return 1
+  fi
+  run_tests "$preset"
+}
+
+# Each of the three counts as one test.
+check() {
+  note "$1"
+  shift
+  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && return 1; fi
+}
+
+# shellcheck disable=SC2317  # Called through check().
+clang_tidy_all() {
+  # Only our own files: not Catch2's, not what CMake generated.
+  find common rendezvous agent launcher worker_sdk examples -name '*.cc' -print0 2>/dev/null |
+    while IFS= read -r -d '' file; do
+      if grep -qF "/$file\"" build/dev/compile_commands.json; then printf '%s\0' "$file"; fi
+    done |
+    xargs -0 -P "$(nproc)" -n 1 clang-tidy-19 -p build/dev --quiet \
+      --extra-arg=-Wno-unknown-warning-option
+}
+
+# Suppressed is what cppcheck 2.10 gets wrong: it knows neither []<class T>, nor values that are moved on, nor
+# brace initialisation of integers. What it cannot read at all, clang-tidy reads.
+# shellcheck disable=SC2317
+cppcheck_all() {
+  local folders=()
+  for folder in common rendezvous agent launcher worker_sdk examples; do
+    [[ -d $folder ]] && folders+=("$folder")
+  done
+  cppcheck --quiet --std=c++20 --language=c++ --enable=warning,performance,portability \
+    --inline-suppr --error-exitcode=1 -j "$(nproc)" -I . -I worker_sdk/include \
+    --suppress=missingInclude --suppress=missingIncludeSystem --suppress=unknownMacro \
+    --suppress=passedByValue --suppress=virtualCallInConstructor \
+    --suppress=AssignmentAddressToInteger --suppress=syntaxError \
+    "${folders[@]}"
+}
+
+lint() {
+  local status=0
+  install_missing "${tidy_packages[@]}"
+  build_preset dev || return 1 # For compile_commands.json and generated headers.
+  check "shellcheck" shellcheck -x deploy/*.sh .ci/run || status=1
+  check "cppcheck" cppcheck_all || status=1
+  check "clang-tidy" clang_tidy_all || status=1
+  return "$status"
+}
+
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+
+say "packages"
+install_missing "${build_packages[@]}" "${test_packages[@]}"
+
+result=0
+for stage in "${stages[@]}"; do
+  say "$stage"
+  begun=$SECONDS
+  outcome=ok
+  if [[ $stage == tidy ]]; then lint || outcome=FAILED; else build_and_test "$stage" || outcome=FAILED; fi
+  [[ $outcome == ok ]] || result=1
+  summary+=("$(printf '%-5s %-6s %4d s' "$stage" "$outcome" $((SECONDS - begun)))")
+done
+
+say "summary"
+for line in "${summary[@]}"; do note "$line"; done
+((failed == 0)) || result=1
+echo
+echo "total: $passed passed, $failed failed, $skipped skipped"
+exit "$result"

@@ -1,0 +1,10 @@
+# Checks of the source text itself; the architecture is the data in tidy/layers.txt.
+ddprun_test(NAME tidy_test
+            SOURCES tidy/tidy_test.cc tidy/rules.cc tidy/functions.cc tidy/layers.cc
+            LIBRARIES ddprun_flags
+            LABELS tidy)
+
+# The scripts of deploy/, on a machine made of stand-ins.
+add_test(NAME deploy_test
+         COMMAND bash ${PROJECT_SOURCE_DIR}/tests/deploy/deploy_test.sh ${PROJECT_SOURCE_DIR})
+set_tests_properties(deploy_test PROPERTIES TIMEOUT 120 LABELS tidy)

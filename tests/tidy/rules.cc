@@ -1,0 +1,182 @@
+#include "tests/tidy/rules.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+namespace ddprun::tidy {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ban {
+  std::string text;
+  std::string instead;
+  std::set<std::string> except;  // Files that may.
+};
+
+// Written in two parts, so that this file may stand in the tree that it checks.
+const std::vector<Ban> kBanned = {
+    {"asio::"
+     "detached",
+     "a completion handler that says who failed",
+     {}},
+    {"system_"
+     "clock",
+     "steady_clock; wall time is for log lines",
+     {"common/log.cc"}},
+    // A worker that reaches for the store has no loop and no timer.
+    {"this_thread::"
+     "sleep",
+     "a timer of the loop, or the virtual clock",
+     {"worker_sdk/retry.h"}},
+    {"usleep"
+     "(",
+     "a timer of the loop, or the virtual clock",
+     {}},
+    {"FIX"
+     "ME",
+     "doing it before the commit",
+     {}},
+    {"TO"
+     "DO",
+     "doing it before the commit",
+     {}},
+    {"using namespace "
+     "std;",
+     "the names that are used",
+     {}},
+    {"<CLI/"
+     "CLI.hpp>",
+     "launcher/options.h",
+     {"launcher/options.cc", "rendezvous/main.cc"}},
+};
+
+const std::vector<Ban> kBannedIfPure = {
+    {"#include <boost/"
+     "asio",
+     "an action for the caller to carry out",
+     {}},
+    {"#include <sys/", "an action for the caller to carry out", {}},
+    {"#include <unistd.h>", "an action for the caller to carry out", {}},
+    {"#include <fstream>", "text that the caller has read", {}},
+    {"#include <iostream>", "text that the caller prints", {}},
+    {"#include <thread>", "one event at a time", {}},
+    {"#include <mutex>", "one event at a time", {}},
+    {"::"
+     "now()",
+     "the time that the caller passes in",
+     {}},
+    {"get"
+     "env(",
+     "the environment that the caller passes in",
+     {}},
+    {"random_"
+     "device",
+     "what the caller drew",
+     {}},
+};
+
+// Names of the C and C++ standard libraries have no dot and no slash, but for <assert.h> and its
+// like.
+bool is_standard(const std::string& header) {
+  return header.find_first_of("./") == std::string::npos;
+}
+
+// Counts UTF-8 code points, so that a diagram may use box-drawing characters.
+std::ptrdiff_t columns(const std::string& line) {
+  return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+std::string complaint_about_include(const std::string& line, const std::string& module,
+                                    const Layers& layers) {
+  const bool quoted = line.starts_with("#include \"");
+  if (!quoted && !line.starts_with("#include <")) return "";
+  const std::size_t end = line.find(quoted ? '"' : '>', 10);
+  std::string header = line.substr(10, end - 10);
+  // The SDK's public headers are found through their own include folder.
+  const bool is_public = header.starts_with("ddprun/");
+  if (is_public) header = "worker_sdk/include/" + header;
+  if (quoted || is_public) return layers.objection(module, header);
+  if (layers.at(module).std_only && !is_standard(header)) {
+    return module + " may include the standard library only, not <" + header + ">";
+  }
+  return "";
+}
+
+std::string complaint_about_words(const std::string& line, const std::string& path, bool pure) {
+  const auto find = [&](const std::vector<Ban>& bans) -> std::string {
+    for (const Ban& ban : bans) {
+      if (line.find(ban.text) == std::string::npos || ban.except.contains(path)) continue;
+      return "'" + ban.text + "' is banned, use " + ban.instead;
+    }
+    return "";
+  };
+  const std::string complaint = find(kBanned);
+  return complaint.empty() && pure ? find(kBannedIfPure) : complaint;
+}
+
+int file_lines_max(const std::string& path) {
+  const bool is_test = path.starts_with("tests/") || path.starts_with("bench/");
+  return is_test ? kTestFileLinesMax : kFileLinesMax;
+}
+
+std::string content_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+std::vector<std::string> complaints_about(const std::string& path, const std::string& text,
+                                          const Layers& layers) {
+  const std::string name = layers.module_of(path);
+  if (name.empty()) return {path + ": no line of layers.txt covers it"};
+  std::vector<std::string> complaints;
+  std::istringstream in(text);
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    const std::string where = path + ":" + std::to_string(++number) + ": ";
+    if (columns(line) > kColumnsMax) {
+      complaints.push_back(where + "line over " + std::to_string(kColumnsMax) + " columns");
+    }
+    for (const std::string& complaint : {complaint_about_include(line, name, layers),
+                                         complaint_about_words(line, path, layers.at(name).pure)}) {
+      if (!complaint.empty()) complaints.push_back(where + complaint);
+    }
+  }
+  if (number > file_lines_max(path)) {
+    complaints.push_back(path + ": " + std::to_string(number) + " lines, " +
+                         std::to_string(file_lines_max(path)) + " are allowed");
+  }
+  for (const Function& function : functions_in(text)) {
+    if (function.lines <= kFunctionLinesMax) continue;
+    complaints.push_back(path + ":" + std::to_string(function.line) + ": function of " +
+                         std::to_string(function.lines) + " lines, " +
+                         std::to_string(kFunctionLinesMax) + " are allowed");
+  }
+  return complaints;
+}
+
+std::vector<std::string> complaints_about_tree(const fs::path& root) {
+  const Layers layers(content_of(root / "tests/tidy/layers.txt"));
+  std::vector<std::string> complaints;
+  for (const char* folder :
+       {"common", "rendezvous", "agent", "launcher", "worker_sdk", "examples", "tests", "bench"}) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension != ".h" && extension != ".cc") continue;
+      const std::string path = fs::relative(entry.path(), root);
+      for (std::string& complaint : complaints_about(path, content_of(entry.path()), layers)) {
+        complaints.push_back(std::move(complaint));
+      }
+    }
+  }
+  std::sort(complaints.begin(), complaints.end());
+  return complaints;
+}
+
+}  // namespace ddprun::tidy

@@ -1,0 +1,36 @@
+#pragma once
+// What is checked of each source file besides its includes: length, width, words, length of
+// functions.
+
+#include <string>
+#include <vector>
+
+#include "tests/tidy/layers.h"
+
+namespace ddprun::tidy {
+
+inline constexpr int kFileLinesMax = 300;
+inline constexpr int kTestFileLinesMax = 500;  // tests/ and bench/.
+inline constexpr int kFunctionLinesMax = 60;   // The aim is 40.
+inline constexpr int kColumnsMax = 100;
+
+// Everything wrong with the file `path` (relative to the source root), one line each.
+std::vector<std::string> complaints_about(const std::string& path, const std::string& text,
+                                          const Layers& layers);
+
+// ... with all .h and .cc files below `root`, in its folders of source. Reads
+// root/tests/tidy/layers.txt.
+std::vector<std::string> complaints_about_tree(const std::filesystem::path& root);
+
+struct Function {
+  int line = 0;   // Of its opening brace, from 1.
+  int lines = 0;  // From the opening to the closing brace.
+};
+
+// Found by counting braces: good enough for code that clang-format has seen.
+std::vector<Function> functions_in(const std::string& text);
+
+// `text` with comments and literals blanked out, lines kept.
+std::string without_words(const std::string& text);
+
+}  // namespace ddprun::tidy

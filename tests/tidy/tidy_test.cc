@@ -1,0 +1,177 @@
+// Checks of the source text: who includes whom, how long a file, a line and a function may be, and
+// words that must not appear. A rule that is not checked here is a wish; each rule is also shown to
+// be able to fail.
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/tidy/rules.h"
+
+namespace ddprun::tidy {
+namespace {
+
+namespace fs = std::filesystem;
+using Complaints = std::vector<std::string>;
+
+const Layers kLayers(
+    "# a comment\n"
+    "common : common pure\n"
+    "io : common\n"
+    "core/{a,b} : common pure\n"
+    "core/b_server : core common io\n"
+    "launcher : common\n"
+    "sdk/include : std\n"
+    "worker_sdk/include : std\n"
+    "tests : common core\n");
+
+Complaints about(const std::string& path, const std::string& text) {
+  return complaints_about(path, text, kLayers);
+}
+
+std::string lines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "int x;\n";
+  return text;
+}
+
+TEST_CASE("Tidy: the source is tidy", "[tidy]") {
+  REQUIRE(fs::exists("tests/tidy/layers.txt"));  // Run it from the source root.
+  std::string report;
+  for (const std::string& complaint : complaints_about_tree(".")) report += complaint + "\n";
+  INFO(report);
+  CHECK(report.empty());
+}
+
+TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
+  const fs::path root = fs::temp_directory_path() / ("ddprun-tidy-" + std::to_string(::getpid()));
+  fs::create_directories(root / "tests/tidy");
+  fs::create_directories(root / "common/deep");
+  fs::create_directories(root / "agent");
+  std::ofstream(root / "tests/tidy/layers.txt") << "common : common pure\nagent/x : common\n";
+  std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x.h\"\n";
+  std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n";
+  std::ofstream(root / "agent/y.h") << "#pragma once\n";
+  std::ofstream(root / "agent/y.md") << "not source\n";
+  const Complaints found = complaints_about_tree(root);
+  fs::remove_all(root);
+  CHECK(found == Complaints{"agent/y.h: no line of layers.txt covers it",
+                            "common/deep/a.cc:1: common may not include agent/x"});
+}
+
+TEST_CASE("Tidy: layers go one way", "[tidy]") {
+  CHECK(about("core/a.h", "#include \"common/x.h\"\n#include <vector>\n") == Complaints{});
+  CHECK(about("core/a.h", "#include \"core/b.h\"\n") ==
+        Complaints{"core/a.h:1: core/a may not include core/b"});
+  CHECK(about("common/x.h", "#include \"core/a.h\"\n") ==
+        Complaints{"common/x.h:1: common may not include core/a"});
+  CHECK(about("core/a.cc", "#include \"nowhere/b.h\"\n") ==
+        Complaints{"core/a.cc:1: no line of layers.txt covers nowhere/b.h"});
+  CHECK(about("elsewhere/a.cc", "") ==
+        Complaints{"elsewhere/a.cc: no line of layers.txt covers it"});
+  CHECK(about("core/b_server.cc", "#include \"core/a.h\"\n#include \"io/x.h\"\n") == Complaints{});
+}
+
+TEST_CASE("Tidy: a file <stem>_more.cc belongs to the module <stem>", "[tidy]") {
+  CHECK(kLayers.module_of("core/b_more.cc") == "core/b");
+  CHECK(kLayers.module_of("core/b_server.cc") == "core/b_server");
+  CHECK(kLayers.module_of("core/bee.cc") == "");
+  CHECK(kLayers.module_of("common/any/depth.h") == "common");
+  CHECK(expand_braces("x/{a,b}") == Complaints{"x/a", "x/b"});
+  CHECK(expand_braces("plain") == Complaints{"plain"});
+}
+
+TEST_CASE("Tidy: a pure module includes pure modules and does nothing itself", "[tidy]") {
+  const Layers layers("a : b pure\nb :\n");
+  CHECK(complaints_about("a/x.cc", "#include \"b/x.h\"\n", layers) ==
+        Complaints{"a/x.cc:1: a is pure and b is not"});
+  for (const std::string line :
+       {"#include <boost/asio/post.hpp>", "#include <sys/stat.h>", "#include <unistd.h>",
+        "#include <fstream>", "#include <iostream>", "#include <thread>", "#include <mutex>",
+        "auto t = Clock::now();", "char* home = getenv(\"HOME\");", "std::random_device d;"}) {
+    INFO(line);
+    CHECK(about("core/a.cc", line + "\n").size() == 1);
+    CHECK(about("io/a.cc", line + "\n").empty());
+  }
+}
+
+TEST_CASE("Tidy: public headers include the standard library and themselves", "[tidy]") {
+  CHECK(about("worker_sdk/include/ddprun/a.h", "#include <chrono>\n#include \"ddprun/b.h\"\n") ==
+        Complaints{});
+  CHECK(about("worker_sdk/include/ddprun/a.h", "#include <boost/any.hpp>\n") ==
+        Complaints{"worker_sdk/include/ddprun/a.h:1: worker_sdk/include may include the standard "
+                   "library only, not <boost/any.hpp>"});
+  CHECK(about("worker_sdk/include/ddprun/a.h", "#include \"common/x.h\"\n").size() == 1);
+  CHECK(about("launcher/a.cc", "#include <ddprun/a.h>\n") ==
+        Complaints{"launcher/a.cc:1: launcher may not include worker_sdk/include"});
+}
+
+TEST_CASE("Tidy: banned words are found wherever they stand", "[tidy]") {
+  for (const std::string word : {"asio::"
+                                 "detached",
+                                 "system_"
+                                 "clock",
+                                 "this_thread::"
+                                 "sleep_until(x)",
+                                 "usleep"
+                                 "(1)",
+                                 "FIX"
+                                 "ME",
+                                 "TO"
+                                 "DO",
+                                 "using namespace "
+                                 "std;",
+                                 "#include <CLI/"
+                                 "CLI.hpp>"}) {
+    INFO(word);
+    CHECK(about("io/a.cc", word + "\n").size() == 1);
+    CHECK(about("tests/unit/a_test.cc", "// " + word + "\n").size() == 1);
+  }
+  CHECK(about("launcher/options.cc",
+              "#include <CLI/"
+              "CLI.hpp>\n")
+            .empty());
+}
+
+TEST_CASE("Tidy: long files and long lines", "[tidy]") {
+  CHECK(about("io/a.cc", lines(kFileLinesMax)).empty());
+  CHECK(about("io/a.cc", lines(kFileLinesMax + 1)) ==
+        Complaints{"io/a.cc: 301 lines, 300 are allowed"});
+  CHECK(about("tests/unit/a_test.cc", lines(kTestFileLinesMax)).empty());
+  CHECK(about("tests/unit/a_test.cc", lines(kTestFileLinesMax + 1)).size() == 1);
+  CHECK(about("io/a.cc", std::string(kColumnsMax, 'x') + "\n").empty());
+  CHECK(about("io/a.cc", std::string(kColumnsMax + 1, 'x') + "\n").size() == 1);
+  std::string boxes;
+  for (int i = 0; i < kColumnsMax; ++i) boxes += "─";
+  CHECK(about("io/a.cc", boxes + "\n").empty());
+}
+
+TEST_CASE("Tidy: long functions are found, long tables are not functions", "[tidy]") {
+  const std::string fits = "int f() {\n" + lines(kFunctionLinesMax - 1) + "}\n";
+  const std::string over = "int f() {\n" + lines(kFunctionLinesMax) + "}\n";
+  CHECK(about("io/a.cc", fits).empty());
+  CHECK(about("io/a.cc", over) == Complaints{"io/a.cc:1: function of 61 lines, 60 are allowed"});
+  const std::string method = "namespace n {\nclass C : B {\n public:\n" + over + "};\n}\n";
+  CHECK(about("io/a.cc", method) == Complaints{"io/a.cc:4: function of 61 lines, 60 are allowed"});
+  const std::string nested = "int f() {\n  if (x) {\n  }\n" + lines(kFunctionLinesMax - 2) + "}\n";
+  CHECK(about("io/a.cc", nested).size() == 1);
+  CHECK(about("io/a.cc", "struct S {\n" + lines(100) + "};\n").empty());
+  CHECK(about("io/a.cc", "int table[] = {\n" + lines(100) + "};\n").empty());
+  CHECK(about("io/a.cc", "C::C(int x) : a_{x}, b_(x) {\n" + lines(60) + "}\n").size() == 1);
+}
+
+TEST_CASE("Tidy: braces in comments and literals do not count", "[tidy]") {
+  const std::string blanked = without_words("a // {\nb /* } */ \"{\\\"{\" '{' 1'000 R\"x({)x\" c");
+  CHECK(blanked == "a     \nb" + std::string(20, ' ') + "1'000" + std::string(10, ' ') + "c");
+  const std::vector<Function> found =
+      functions_in("void f() { g('{'); }  // }\nvoid g() {\n  h(\"}\");\n}\n");
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].line == 1);
+  CHECK(found[0].lines == 0);
+  CHECK(found[1].line == 2);
+  CHECK(found[1].lines == 2);
+}
+
+}  // namespace
+}  // namespace ddprun::tidy
