@@ -34,7 +34,7 @@ class PosixFileProbe : public FileProbe {
 
 struct CommandRequest {
   std::string program;  // "train.py", "my.module" with `module`, "./train", "train".
-  std::vector<std::string> arguments;
+  std::vector<std::string> arguments = {};
   bool module = false;     // -m
   bool no_python = false;  // --no-python
   bool pass_local_rank =

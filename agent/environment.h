@@ -29,12 +29,12 @@ struct RankFacts {
 
 // What this node adds.
 struct WorkerContext {
-  std::string error_file;  // TORCHELASTIC_ERROR_FILE; empty where there is no log folder.
+  std::string error_file = {};  // TORCHELASTIC_ERROR_FILE; empty where there is no log folder.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, one GPU each.
   int terminal_columns = 0;         // Of our standard output, 0 if it is no terminal.
-  std::vector<std::string>
-      extra;  // More "NAME=value", such as DDPRUN_AGENT_SOCKET; wins over all else.
+  // More "NAME=value", such as DDPRUN_AGENT_SOCKET; wins over all else.
+  std::vector<std::string> extra = {};
 };
 
 using Environment = std::vector<std::string>;  // "NAME=value" each.

@@ -28,13 +28,13 @@ struct GuardedChild {
   // Either a function, run in a fork of ours: what it returns is the exit code. It starts in a
   // process group of its own, with our signal mask as it was before guard(), and with SIGPIPE and
   // SIGTTOU ignored.
-  std::function<int()> body;
+  std::function<int()> body = {};
 
   // Or a program. argv[0] is a path; `environment` is complete ("NAME=value" each); of our
   // descriptors it gets 0, 1, 2 and `inherited_fds`, under their numbers.
-  std::vector<std::string> argv;
-  std::vector<std::string> environment;
-  std::vector<int> inherited_fds;
+  std::vector<std::string> argv = {};
+  std::vector<std::string> environment = {};
+  std::vector<int> inherited_fds = {};
 };
 
 struct GuardianPlan {

@@ -50,6 +50,11 @@ Output::Output(boost::asio::io_context& loop, OutputOptions options)
   stdout_.on_hold_over = [this] { resume_readers(); };
 }
 
+void Output::Worker::close_early() {
+  if (stdout_stream) stdout_stream->close_early();
+  if (stderr_stream) stderr_stream->close_early();
+}
+
 void Output::Worker::close_now() {
   if (stdout_stream) stdout_stream->close_now();
   if (stderr_stream) stderr_stream->close_now();
@@ -140,7 +145,7 @@ void Output::exited(int local_rank) {
   worker.patience.async_wait(
       [held = std::weak_ptr(found->second)](boost::system::error_code error) {
         const std::shared_ptr<Worker> late = held.lock();
-        if (!error && late) late->close_now();
+        if (!error && late) late->close_early();
       });
   boost::asio::post(loop_, [this, local_rank, alive = std::weak_ptr(alive_)] {
     if (alive.lock()) stream_closed(local_rank);
@@ -178,11 +183,16 @@ void Output::say(std::string_view line) {
   stderr_console().write_out();
 }
 
+// Later, for what happens then may start and end workers.
 void Output::resume_readers() {
-  for (auto& [local_rank, worker] : workers_) {
-    if (worker->stdout_stream) worker->stdout_stream->resume();
-    if (worker->stderr_stream) worker->stderr_stream->resume();
-  }
+  boost::asio::post(loop_, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.lock()) return;
+    const auto workers = workers_;
+    for (const auto& [local_rank, worker] : workers) {
+      if (worker->stdout_stream) worker->stdout_stream->resume();
+      if (worker->stderr_stream) worker->stderr_stream->resume();
+    }
+  });
 }
 
 std::size_t Output::flush(std::chrono::milliseconds stall_max, std::chrono::milliseconds limit) {

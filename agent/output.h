@@ -86,6 +86,7 @@ class Output {
  private:
   struct Worker {
     explicit Worker(boost::asio::io_context& loop) : patience(loop) {}
+    void close_early();
     void close_now();
 
     std::unique_ptr<WorkerStream> stdout_stream, stderr_stream;  // Null: straight to a file.

@@ -15,7 +15,7 @@ constexpr int kWorkersPerNodeMax = 4096;  // Above it a typing error is more lik
 struct PlacementFacts {
   int cpus = 1;  // That this process may run on.
   int gpus = 0;  // Present, before CUDA_VISIBLE_DEVICES.
-  std::optional<std::string> cuda_visible_devices;
+  std::optional<std::string> cuda_visible_devices = std::nullopt;
 };
 
 // `request` is a number, "auto" (the GPUs, or the CPUs if there is none), "gpu" or "cpu".

@@ -46,18 +46,24 @@ void WorkerStream::wait() {
                    });
 }
 
+bool WorkerStream::held_back() const { return targets_.console && targets_.console->holding(); }
+
 void WorkerStream::resume() {
-  if (!std::exchange(paused_, false) || closed()) return;
+  if (!paused_ || closed() || held_back()) return;
+  paused_ = false;
+  if (close_early_) return close_now();
   wait();
 }
 
 // One read and then the next stream's turn.
 void WorkerStream::read_turn() {
-  if (closed()) return;
+  if (closed() || paused_) return;
+  paused_ = held_back();
+  if (paused_) return;
   std::size_t bytes = 0;
   if (read_once(bytes) == Got::kEnd) return close();
   if (targets_.console) targets_.console->write_out();
-  paused_ = targets_.console && targets_.console->holding();
+  paused_ = held_back();
   if (!paused_) wait();
 }
 
@@ -70,6 +76,11 @@ WorkerStream::Got WorkerStream::read_once(std::size_t& bytes) {
   if (targets_.file && !write_all(targets_.file.get(), chunk)) targets_.file.reset();
   splitter_.feed(chunk, *this);
   return Got::kSome;
+}
+
+void WorkerStream::close_early() {
+  if (!held_back()) return close_now();
+  paused_ = close_early_ = true;
 }
 
 void WorkerStream::close_now() {

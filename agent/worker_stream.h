@@ -35,7 +35,9 @@ class WorkerStream : private LineSink {
   // The console has room again.
   void resume();
 
-  // Takes what is in the pipe by now and closes it, whoever may still hold its other end.
+  // Takes what is in the pipe by now and closes it, whoever may still hold its other end: as soon
+  // as the console does not hold us back, or, if it has to be, at once.
+  void close_early();
   void close_now();
 
   bool closed() const { return !pipe_.is_open(); }
@@ -44,6 +46,7 @@ class WorkerStream : private LineSink {
  private:
   enum class Got { kSome, kNothingYet, kEnd };
 
+  bool held_back() const;
   void wait();
   void read_turn();
   Got read_once(std::size_t& bytes);
@@ -58,7 +61,8 @@ class WorkerStream : private LineSink {
   LineSplitter splitter_;
   TailRing tail_;
   std::function<void()> on_closed_;
-  bool paused_ = false;
+  bool paused_ = false;       // Waiting for the console.
+  bool close_early_ = false;  // And then to be closed.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
