@@ -1,0 +1,166 @@
+// How long does all_reduce take on one host: through our shared memory, with the arrays in memory
+// from allocate() (direct) and in ordinary memory (staged); on our gloo backend; and by Gloo
+// itself?
+//
+//   bench_all_reduce [ranks] [seconds per size]
+//
+// All contenders run in the same processes, in turn, so that whatever else the machine does hits
+// all of them; each run begins with a barrier, is timed on every rank, and counts as long as its
+// slowest rank. Prints medians over runs, and the ratio to Gloo as the median of the ratios of
+// neighbouring runs.
+
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+
+#include "ddprun/ddprun.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20};
+constexpr int kRunsMin = 7;
+constexpr int kRunsMax = 300;
+constexpr int kWarmUp = 2;
+
+struct Contender {
+  const char* name;
+  std::function<void(std::size_t count)> all_reduce;
+};
+
+ddprun::ProcessGroup join(const std::string& directory, const char* backend, int rank, int ranks) {
+  ddprun::InitOptions options;
+  options.init_method = "file://" + directory + "/" + backend;
+  options.backend = backend;
+  options.rank = rank;
+  options.world_size = ranks;
+  return ddprun::ProcessGroup::init(options);
+}
+
+std::shared_ptr<gloo::Context> join_gloo(const std::string& directory, int rank, int ranks) {
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.1";
+  auto device = gloo::transport::tcp::CreateDevice(attributes);
+  auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
+  gloo::rendezvous::FileStore store(directory);
+  context->connectFullMesh(store, device);
+  return context;
+}
+
+// The slowest rank's time of one run, equal on all ranks.
+double run_once(ddprun::ProcessGroup& group, const Contender& contender, std::size_t count) {
+  group.barrier();
+  const auto start = Clock::now();
+  contender.all_reduce(count);
+  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  group.all_reduce(ddprun::buffer(&seconds, 1), ddprun::ReduceOp::max);
+  return seconds;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+void print_row(std::size_t bytes, const std::vector<Contender>& contenders,
+               const std::vector<std::vector<double>>& times) {
+  std::printf("%9.0f KiB  %5zu", static_cast<double>(bytes) / 1024, times[0].size());
+  for (std::size_t c = 0; c < contenders.size(); ++c) {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < times[c].size(); ++i)
+      ratios.push_back(times.back()[i] / times[c][i]);
+    std::printf("  %10.1f (%5.1fx)", median(times[c]) * 1e6, median(ratios));
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void measure(ddprun::ProcessGroup& group, const std::vector<Contender>& contenders,
+             std::size_t bytes, double seconds) {
+  const std::size_t count = bytes / sizeof(float);
+  std::vector<std::vector<double>> times(contenders.size());
+  const auto start = Clock::now();
+  for (int run = -kWarmUp; run < kRunsMax; ++run) {
+    // Rank 0's clock decides for all.
+    std::uint8_t enough =
+        run >= kRunsMin && std::chrono::duration<double>(Clock::now() - start).count() > seconds;
+    group.broadcast(ddprun::buffer(&enough, 1), 0);
+    if (enough) break;
+    for (std::size_t c = 0; c < contenders.size(); ++c) {
+      const double time = run_once(group, contenders[c], count);
+      if (run >= 0) times[c].push_back(time);
+    }
+  }
+  if (group.rank() == 0) print_row(bytes, contenders, times);
+}
+
+void rank_main(const std::string& directory, int rank, int ranks, double seconds) {
+  auto shm = join(directory, "shm", rank, ranks);
+  auto our_gloo = join(directory, "gloo", rank, ranks);
+  auto context = join_gloo(directory, rank, ranks);
+  const std::size_t most = *std::max_element(std::begin(kSizes), std::end(kSizes));
+  auto shared = shm.allocate(most);
+  std::vector<float> own(most / sizeof(float));
+  auto* direct = static_cast<float*>(shared.get());
+  const std::vector<Contender> contenders = {
+      {"shm direct", [&](std::size_t n) { shm.all_reduce(ddprun::buffer(direct, n)); }},
+      {"shm staged", [&](std::size_t n) { shm.all_reduce(ddprun::buffer(own.data(), n)); }},
+      {"our gloo", [&](std::size_t n) { our_gloo.all_reduce(ddprun::buffer(own.data(), n)); }},
+      {"Gloo C++ ring", [&](std::size_t n) {
+         gloo::AllreduceOptions options(context);
+         options.setOutput(own.data(), n);
+         options.setReduceFunction(
+             static_cast<void (*)(void*, const void*, const void*, std::size_t)>(
+                 &gloo::sum<float>));
+         options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+         gloo::allreduce(options);
+       }}};
+  if (rank == 0) {
+    std::printf(
+        "all_reduce of f32, sum, %d ranks on one host: median microseconds (x: as many times "
+        "faster than the last column)\n%13s  %5s",
+        ranks, "size", "runs");
+    for (const Contender& contender : contenders) std::printf("  %19s", contender.name);
+    std::printf("\n");
+  }
+  for (const std::size_t bytes : kSizes) measure(shm, contenders, bytes, seconds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 3;
+  if (ranks < 2 || seconds <= 0) {
+    std::fprintf(stderr, "usage: %s [ranks, at least 2] [seconds per size]\n", argv[0]);
+    return 2;
+  }
+  std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
+  if (!::mkdtemp(directory.data())) return 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (::fork() != 0) continue;
+    try {
+      rank_main(directory, rank, ranks, seconds);
+      ::_exit(0);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      ::_exit(1);
+    }
+  }
+  int failed = 0, status = 0;
+  while (::wait(&status) > 0) failed |= status;
+  std::filesystem::remove_all(directory);
+  return failed == 0 ? 0 : 1;
+}

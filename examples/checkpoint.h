@@ -1,0 +1,26 @@
+#pragma once
+// What train must know to go on after a restart: weights, optimizer state and how far it had come.
+
+#include <torch/torch.h>
+
+#include <string>
+
+#include "examples/model.h"
+
+namespace examples {
+
+struct TrainState {
+  ConvNet model{nullptr};
+  torch::optim::SGD* optimizer = nullptr;
+  std::int64_t epochs_done = 0;
+  std::string kind;  // What has to be equal for weights to fit: "batch", "none".
+};
+
+// Rank 0 only. Throws std::runtime_error; an older file is intact then.
+void save_checkpoint(const std::string& path, const TrainState& state);
+
+// Collective: rank 0 reads, all ranks get the same bytes. False if there is no file. Throws on
+// every rank if it does not fit.
+bool load_checkpoint(const std::string& path, ddprun::ProcessGroup& group, TrainState& state);
+
+}  // namespace examples

@@ -1,0 +1,33 @@
+#pragma once
+// The command line of train.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+struct TrainOptions {
+  int epochs = 2;
+  std::int64_t batch_size = 100;       // Of each rank.
+  std::int64_t global_batch_size = 0;  // Of all ranks together; 0: batch_size times the ranks.
+  double lr = 1e-2;
+  std::uint64_t seed = 0;
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string checkpoint;  // Empty: none.
+  std::string metrics;     // Empty: none.
+  bool sync_bn = false;
+  bool batch_norm = true;
+  std::int64_t max_steps = 0;  // Of one epoch; 0: all.
+  bool check_weights = false;
+  bool print_losses = false;
+  bool help = false;
+};
+
+// Throws std::invalid_argument with one sentence that names the option.
+TrainOptions parse_train_options(const std::vector<std::string>& arguments);
+
+// What --help prints.
+std::string train_usage();
+
+}  // namespace examples

@@ -1,0 +1,24 @@
+# Tests of agent/.
+ddprun_test(NAME agent_unit_test
+            SOURCES unit/command_test.cc unit/console_queue_test.cc unit/guardian_policy_test.cc
+                    unit/line_splitter_test.cc unit/log_files_test.cc unit/placement_test.cc
+                    unit/tail_ring_test.cc unit/worker_environment_test.cc
+            LIBRARIES ddprun_agent
+            LABELS unit)
+
+# Real processes: a worker that behaves badly on request, and the guardian and agents without rendezvous.
+add_executable(agent_test_worker process/test_worker.cc)
+add_executable(agent_test_launcher process/test_launcher.cc)
+target_link_libraries(agent_test_launcher PRIVATE ddprun_agent)
+set_target_properties(agent_test_worker agent_test_launcher
+                      PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_library(ddprun_test_processes STATIC process/processes.cc)
+target_link_libraries(ddprun_test_processes PUBLIC ddprun_agent)
+target_compile_definitions(ddprun_test_processes PUBLIC
+                           AGENT_TEST_WORKER="$<TARGET_FILE:agent_test_worker>"
+                           AGENT_TEST_LAUNCHER="$<TARGET_FILE:agent_test_launcher>")
+add_dependencies(ddprun_test_processes agent_test_worker agent_test_launcher)
+ddprun_test(NAME agent_process_test
+            SOURCES process/guardian_test.cc process/output_test.cc process/process_host_test.cc process/spawn_test.cc
+            LIBRARIES ddprun_test_processes
+            LABELS process)

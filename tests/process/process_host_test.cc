@@ -1,0 +1,195 @@
+#include "agent/posix_process_host.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "agent/strays.h"
+#include "tests/process/processes.h"
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kWorker = AGENT_TEST_WORKER;
+
+// A host with a loop, and the record of what ended.
+struct Stage {
+  boost::asio::io_context loop{1};
+  test::Mark mark;
+  PosixProcessHost host{loop};
+  std::map<int, WorkerExit> exits;
+  int calls = 0;
+  UniqueFd words, words_end;
+
+  Stage() {
+    host.on_exit = [this](const WorkerExit& exit) {
+      exits[exit.local_rank] = exit;
+      ++calls;
+    };
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    words.reset(ends[0]);
+    words_end.reset(ends[1]);
+  }
+
+  int spawn(int local_rank, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), kWorker);
+    return host.spawn({local_rank, std::move(arguments), {mark.variable()}, words_end.get(), -1})
+        .value();
+  }
+
+  // Until one worker has said so.
+  void wait_ready(int workers = 1) {
+    char line[6];
+    for (int i = 0; i < workers; ++i) {
+      ssize_t got = 0;
+      while ((got = ::read(words.get(), line, sizeof line)) < 0 && errno == EINTR) {
+      }
+      REQUIRE(got == 6);
+    }
+  }
+
+  // Runs the loop until `done`, for at most 20 s.
+  template <class Condition>
+  bool run_until(Condition done) {
+    boost::asio::steady_timer limit(loop, 20s);
+    bool late = false;
+    limit.async_wait([&](boost::system::error_code error) { late = !error; });
+    while (!done() && !late) loop.run_one();
+    limit.cancel();
+    return !late;
+  }
+  bool run_until_all_ended() {
+    return run_until([this] { return host.living() == 0; });
+  }
+};
+
+TEST_CASE("ProcessHost: each worker's end is told once, with code or signal", "[process_host]") {
+  Stage stage;
+  const int first = stage.spawn(0, {"exit", "0"});
+  stage.spawn(1, {"exit", "7"});
+  stage.spawn(2, {"signal", "9"});
+  stage.spawn(3, {"signal", "15"});
+  CHECK(stage.host.living() == 4);
+  REQUIRE(stage.run_until_all_ended());
+  CHECK(stage.calls == 4);
+  CHECK(
+      (stage.exits[0].exit_code == 0 && stage.exits[0].signal == 0 && stage.exits[0].pid == first));
+  CHECK((stage.exits[1].exit_code == 7 && stage.exits[1].signal == 0));
+  CHECK((stage.exits[2].signal == SIGKILL && stage.exits[3].signal == SIGTERM));
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: a program that cannot be started is no worker", "[process_host]") {
+  Stage stage;
+  const auto result = stage.host.spawn({.local_rank = 2, .argv = {"/no/such"}, .environment = {}});
+  REQUIRE(result.has_error());
+  CHECK(to_string(result.error()) ==
+        "starting local rank 2: execve /no/such: No such file or directory");
+  CHECK(stage.host.living() == 0);
+}
+
+TEST_CASE("ProcessHost: 256 workers at once, many times, leak nothing", "[process_host]") {
+  Stage stage;
+  const int before = test::open_descriptors();
+  for (int round = 0; round < 4; ++round) {
+    for (int rank = 0; rank < 256; ++rank) stage.spawn(rank, {"exit", "0"});
+    REQUIRE(stage.run_until_all_ended());
+  }
+  CHECK(stage.calls == 1024);
+  CHECK(test::open_descriptors() == before);
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: a signal reaches the whole group of each living worker", "[process_host]") {
+  Stage stage;
+  stage.spawn(0, {"sleep"});
+  stage.spawn(1, {"stubborn"});
+  stage.wait_ready(2);
+  stage.host.signal_workers(SIGTERM);
+  REQUIRE(stage.run_until([&] { return stage.host.living() == 1; }));
+  CHECK(stage.exits[0].signal == SIGTERM);
+  stage.host.signal_workers(SIGKILL);
+  REQUIRE(stage.run_until_all_ended());
+  CHECK(stage.exits[1].signal == SIGKILL);
+}
+
+TEST_CASE("ProcessHost: what a worker left behind is killed, what lives is spared",
+          "[process_host]") {
+  Stage stage;
+  stage.spawn(0, {"leave_family", "3"});
+  stage.spawn(1, {"family"});
+  stage.wait_ready(2);
+  REQUIRE(stage.run_until([&] { return stage.host.living() == 1; }));
+  CHECK(stage.exits[0].exit_code == 3);
+  stage.host.kill_strays();
+  // The living worker, its three sessions of two, but none of its daemons, which had come to us.
+  CHECK(stage.mark.carriers().size() == 7);
+  CHECK(stage.host.living() == 1);
+  stage.host.signal_workers(SIGKILL);
+  REQUIRE(stage.run_until_all_ended());
+  stage.host.kill_strays();
+  CHECK(stage.mark.carriers().empty());
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: kill_everything leaves nothing at once", "[process_host]") {
+  Stage stage;
+  for (int rank = 0; rank < 4; ++rank) stage.spawn(rank, {"family"});
+  stage.wait_ready(4);
+  CHECK(stage.mark.carriers().size() == 4 * 13);
+  stage.host.kill_everything();
+  CHECK(stage.mark.carriers().empty());
+  CHECK(stage.host.living() == 0);
+  CHECK(stage.calls == 0);
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: its end is the end of its workers", "[process_host]") {
+  test::Mark mark;
+  {
+    boost::asio::io_context loop(1);
+    PosixProcessHost host(loop);
+    host.spawn({0, {kWorker, "stubborn"}, {mark.variable()}}).value();
+    CHECK(mark.carriers().size() == 1);
+  }
+  CHECK(mark.carriers().empty());
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: orphans that end by themselves are reaped while the run goes on",
+          "[process_host]") {
+  Stage stage;
+  stage.spawn(0, {"brief_daemons", "50"});
+  stage.wait_ready();
+  REQUIRE(stage.run_until([] { return children_of_self().size() == 1; }));
+  CHECK(test::zombies() == 0);
+  CHECK(stage.host.living() == 1);
+}
+
+TEST_CASE("ProcessHost: a handler may start the next worker, or end the host", "[process_host]") {
+  boost::asio::io_context loop(1);
+  auto host = std::make_unique<PosixProcessHost>(loop);
+  int ended = 0;
+  host->on_exit = [&](const WorkerExit& exit) {
+    if (++ended < 5) {
+      host->spawn({exit.local_rank + 1, {kWorker, "exit", "0"}, {}}).value();
+    } else {
+      host.reset();
+    }
+  };
+  host->spawn({0, {kWorker, "exit", "0"}, {}}).value();
+  loop.run_for(20s);
+  CHECK(ended == 5);
+  CHECK(!host);
+}
+
+}  // namespace
+}  // namespace ddprun::agent

@@ -1,0 +1,268 @@
+// The libtorch adapter over real process groups; ranks are threads, each with a model of its own.
+// The truth is one process with the whole batch.
+
+#include <torch/torch.h>
+// libtorch has a CHECK of its own.
+#undef CHECK
+#include <catch2/catch.hpp>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ddprun/torch.h"
+#include "tests/support/ranks.h"
+
+namespace {
+
+using Catch::Matchers::Contains;
+using ddprun::Error;
+using ddprun::ProcessGroup;
+using ddprun::test::outcome;
+using ddprun::test::Ranks;
+using Ddp = ddprun::torch::DistributedDataParallel<torch::nn::SequentialImpl>;
+
+torch::nn::Sequential make_model(std::uint64_t seed) {
+  torch::nn::Sequential model(torch::nn::Linear(6, 16), torch::nn::ReLU(),
+                              torch::nn::Linear(16, 3));
+  auto generator = at::detail::createCPUGenerator(seed);
+  const torch::NoGradGuard no_grad;
+  for (auto& p : model->parameters()) p.copy_(torch::randn(p.sizes(), generator));
+  return model;
+}
+
+torch::Tensor random(at::IntArrayRef shape, std::uint64_t seed) {
+  return torch::randn(shape, at::detail::createCPUGenerator(seed));
+}
+
+const ddprun::torch::DdpOptions& small_buckets() {
+  static const ddprun::torch::DdpOptions options = [] {
+    ddprun::torch::DdpOptions o;
+    o.first_bucket_bytes = o.bucket_bytes = 64;
+    return o;
+  }();
+  return options;
+}
+
+// Threads report through this, as Catch2 may not be used there.
+void require(bool ok, const std::string& text) {
+  if (!ok) throw Error(ddprun::ErrorKind::mismatch, {}, text);
+}
+
+void require_close(const torch::Tensor& a, const torch::Tensor& b, const std::string& what) {
+  require(torch::allclose(a.to(torch::kDouble), b.to(torch::kDouble), 1e-5, 1e-6),
+          what + " differs by " + std::to_string((a - b).abs().max().item<double>()));
+}
+
+bool is_view(const torch::Tensor& parameter, const void* before) {
+  return parameter.grad().defined() && parameter.grad().data_ptr() == before;
+}
+
+std::vector<const void*> addresses(const torch::nn::Sequential& model) {
+  std::vector<const void*> result;
+  for (const auto& p : model->parameters()) result.push_back(p.grad().data_ptr());
+  return result;
+}
+
+// Three steps of SGD on this rank's half of each batch, against all of it in one process.
+void train_like_one(ProcessGroup& group, bool set_to_none, bool spread) {
+  const auto all = random({8, 6}, 5);
+  const auto target = random({8, 3}, 6);
+  auto reference = make_model(1);
+  auto model = make_model(static_cast<std::uint64_t>(1 + group.rank()));  // Rank 0's wins.
+  if (spread) {  // A parameter that is not contiguous.
+    auto w = model->parameters()[0];
+    w.set_data(w.detach().t().contiguous().t());
+    require(!w.is_contiguous(), "the test is wrong");
+  }
+  Ddp ddp(group, model, small_buckets());
+  const auto views = addresses(model);
+  torch::optim::SGD ours(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD theirs(reference->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < 3; ++step) {
+    theirs.zero_grad();
+    torch::mse_loss(reference->forward(all), target).backward();
+    const auto loss = torch::mse_loss(ddp.forward(all.narrow(0, 4 * group.rank(), 4)),
+                                      target.narrow(0, 4 * group.rank(), 4));
+    if (set_to_none) {
+      for (auto& p : model->parameters()) p.mutable_grad().reset();
+    } else {
+      ddp.zero_grad();
+    }
+    loss.backward();
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      require(is_view(model->parameters()[i], views[i]), "a gradient left its bucket");
+      require_close(model->parameters()[i].grad(), reference->parameters()[i].grad(), "gradient");
+    }
+    ours.step();
+    theirs.step();
+  }
+  require(ddp.buckets().size() > 1 && ddp.total().steps == 3, "buckets or steps");
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    require_close(model->parameters()[i], reference->parameters()[i], "weight");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Adapter: two ranks train as one process does with both batches") {
+  CHECK(outcome(Ranks{.world_size = 2}.run([](auto& g) { train_like_one(g, false, false); })) ==
+        "all well");
+}
+
+TEST_CASE("Adapter: gradients set to none come back into their buckets") {
+  CHECK(outcome(Ranks{.world_size = 2}.run([](auto& g) { train_like_one(g, true, false); })) ==
+        "all well");
+}
+
+TEST_CASE("Adapter: parameters of another memory layout are trained too") {
+  CHECK(outcome(Ranks{.world_size = 2}.run([](auto& g) { train_like_one(g, false, true); })) ==
+        "all well");
+}
+
+TEST_CASE("Adapter: no_sync accumulates here, the next pass averages the sums") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    auto model = make_model(1);
+    Ddp ddp(group, model, small_buckets());
+    const auto x = random({4, 6}, static_cast<std::uint64_t>(group.rank()));
+    auto reference = make_model(1);
+    const auto both = torch::cat({random({4, 6}, 0), random({4, 6}, 1)});
+    (2 * reference->forward(both).sum() / 2).backward();
+    {
+      const auto guard = ddp.no_sync();
+      ddp.forward(x).sum().backward();
+      require(ddp.total().steps == 0, "communicated in no_sync");
+    }
+    ddp.forward(x).sum().backward();
+    require(ddp.total().steps == 1, "did not synchronise");
+    for (std::size_t i = 0; i < 4; ++i) {
+      require_close(model->parameters()[i].grad(), reference->parameters()[i].grad(), "sum");
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE(
+    "Adapter: a parameter without a gradient is named by backward(), and the next step works") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    auto model = make_model(1);
+    Ddp ddp(group, model);
+    std::string text = "nothing";
+    try {
+      model->parameters()[0].sum().backward();
+    } catch (const std::exception& e) {
+      text = e.what();
+    }
+    require(text.find("3 of 4 parameters got no gradient") != std::string::npos &&
+                text.find("0.bias, 2.weight, 2.bias") != std::string::npos,
+            "said: " + text);
+    ddp.zero_grad();
+    ddp.forward(random({4, 6}, 0)).sum().backward();
+    require(ddp.total().steps == 1, "the step after it failed");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Adapter: a pass that an exception ended does not spoil the next one") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    auto model = make_model(1);
+    Ddp ddp(group, model, small_buckets());
+    bool fail = true;
+    const auto x = random({4, 6}, 0);
+    const auto hidden = model[0]->as<torch::nn::Linear>()->forward(x);
+    hidden.register_hook([&](const torch::Tensor&) {
+      if (fail) throw std::runtime_error("in the middle");
+    });
+    const auto out = model[2]->as<torch::nn::Linear>()->forward(torch::relu(hidden));
+    bool threw = false;
+    try {
+      out.sum().backward();
+    } catch (const std::exception&) {
+      threw = true;
+    }
+    require(threw, "nothing was thrown");
+    ddp.zero_grad();
+    ddp.forward(x).sum().backward();
+    require(ddp.total().steps == 1, "no step after it");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Adapter: a module outlives its wrapper, gradients and all") {
+  const auto errors = Ranks{.world_size = 1}.run([](ProcessGroup& group) {
+    auto model = make_model(1);
+    const auto x = random({4, 6}, 0);
+    torch::Tensor first;
+    {
+      Ddp ddp(group, model);
+      ddp.forward(x).sum().backward();
+      first = model->parameters()[0].grad().clone();
+    }
+    model->forward(x).sum().backward();
+    require_close(model->parameters()[0].grad(), 2 * first, "gradient");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Adapter: buffers are rank 0's at the start and at each forward pass") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    torch::nn::Sequential model(torch::nn::BatchNorm1d(6));
+    auto mean = model->named_buffers()["0.running_mean"];
+    auto batches = model->named_buffers()["0.num_batches_tracked"];
+    mean.fill_(10 + group.rank());
+    batches.fill_(5 + group.rank());
+    Ddp ddp(group, model);
+    require(mean[5].item<float>() == 10 && batches.item<std::int64_t>() == 5, "at the start");
+    mean.fill_(20 + group.rank());
+    ddp.forward(torch::zeros({4, 6}));
+    require_close(mean, torch::full({6}, 18.0), "in forward");  // 0.9 * 20
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("SyncBatchNorm: ranks with unequal batches compute what one process does") {
+  const auto errors = Ranks{.world_size = 3}.run([](ProcessGroup& group) {
+    const std::int64_t first[] = {0, 3, 8, 8};  // The last rank has no sample at all.
+    const auto all = random({8, 4, 5, 5}, 1).mul_(3).add_(2);
+    const auto factor = random({8, 4, 5, 5}, 2);
+    torch::nn::BatchNorm2d one(4);
+    ddprun::torch::SyncBatchNorm sync(group, ddprun::torch::SyncBatchNormOptions{4});
+    for (int i = 0; i < 2; ++i) {
+      const torch::NoGradGuard no_grad;
+      one->parameters()[i].copy_(random({4}, 3 + i));
+      sync->parameters()[i].copy_(random({4}, 3 + i));
+    }
+    auto x = all.clone().requires_grad_();
+    one->forward(x).mul(factor).sum().backward();
+    const auto from = first[group.rank()];
+    const auto count = first[group.rank() + 1] - from;
+    auto mine = all.narrow(0, from, count).clone().requires_grad_();
+    const auto y = sync->forward(mine);
+    y.mul(factor.narrow(0, from, count)).sum().backward();
+
+    const torch::NoGradGuard no_grad;
+    if (count > 0) {
+      one->train();
+      require_close(y,
+                    torch::batch_norm(all, one->weight, one->bias, {}, {}, true, 0, 1e-5, false)
+                        .narrow(0, from, count),
+                    "output");
+      require_close(mine.grad(), x.grad().narrow(0, from, count), "gradient of the input");
+    }
+    require_close(sync->running_mean(), one->running_mean, "running mean");
+    require_close(sync->running_var(), one->running_var, "running variance");
+    for (int i = 0; i < 2; ++i) {  // Each rank has its part of these; DDP adds them up.
+      auto part = sync->parameters()[i].grad().clone();
+      group.all_reduce(ddprun::torch::buffer(part), ddprun::ReduceOp::sum);
+      require_close(part, one->parameters()[i].grad(), "gradient of a parameter");
+    }
+    sync->eval();
+    one->eval();
+    require_close(sync->forward(all), one->forward(all), "evaluation");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Adapter: tensors that cannot be communicated are refused") {
+  CHECK_THROWS_WITH(ddprun::torch::buffer(torch::zeros({2}, torch::kBool)), Contains("Bool"));
+  CHECK_THROWS_WITH(ddprun::torch::buffer(torch::zeros({2, 3}).t()), Contains("not contiguous"));
+}

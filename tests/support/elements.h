@@ -1,0 +1,94 @@
+#pragma once
+// Arrays of any DataType as numbers, and a reduction that is as plain as can be, to compare with.
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "ddprun/types.h"
+#include "worker_sdk/reduce.h"
+
+namespace ddprun::test {
+
+constexpr DataType kAllTypes[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
+                                  DataType::i32, DataType::i64, DataType::u8};
+constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max,
+                                ReduceOp::prod};
+
+inline bool is_integer(DataType type) {
+  return type == DataType::i32 || type == DataType::i64 || type == DataType::u8;
+}
+inline bool is_half(DataType type) { return type == DataType::f16 || type == DataType::bf16; }
+
+template <class T>
+void put_as(std::vector<std::byte>& bytes, std::size_t i, T value) {
+  std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+}
+template <class T>
+T get_as(const std::vector<std::byte>& bytes, std::size_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+inline void put(DataType type, std::vector<std::byte>& bytes, std::size_t i, double value) {
+  switch (type) {
+    case DataType::f32: return put_as(bytes, i, static_cast<float>(value));
+    case DataType::f64: return put_as(bytes, i, value);
+    case DataType::f16: return put_as(bytes, i, worker_sdk::f32_to_f16(static_cast<float>(value)));
+    case DataType::bf16:
+      return put_as(bytes, i, worker_sdk::f32_to_bf16(static_cast<float>(value)));
+    case DataType::i32: return put_as(bytes, i, static_cast<std::int32_t>(value));
+    case DataType::i64: return put_as(bytes, i, static_cast<std::int64_t>(value));
+    case DataType::u8: return put_as(bytes, i, static_cast<std::uint8_t>(value));
+  }
+}
+
+inline double get(DataType type, const std::vector<std::byte>& bytes, std::size_t i) {
+  switch (type) {
+    case DataType::f32: return get_as<float>(bytes, i);
+    case DataType::f64: return get_as<double>(bytes, i);
+    case DataType::f16: return worker_sdk::f16_to_f32(get_as<std::uint16_t>(bytes, i));
+    case DataType::bf16: return worker_sdk::bf16_to_f32(get_as<std::uint16_t>(bytes, i));
+    case DataType::i32: return get_as<std::int32_t>(bytes, i);
+    case DataType::i64: return static_cast<double>(get_as<std::int64_t>(bytes, i));
+    case DataType::u8: return get_as<std::uint8_t>(bytes, i);
+  }
+  return 0;
+}
+
+// Element i of rank r's input: 1, 2 or 3, so that sums and products of five ranks are exact in
+// every type.
+inline double input(int rank, std::size_t i) {
+  return static_cast<double>(1 + (static_cast<std::size_t>(rank) * 7 + i * 5 + i / 11) % 3);
+}
+
+inline std::vector<std::byte> inputs(DataType type, int rank, std::size_t count) {
+  std::vector<std::byte> bytes(count * size_of(type));
+  for (std::size_t i = 0; i < count; ++i) put(type, bytes, i, input(rank, i));
+  return bytes;
+}
+
+inline double reduced(ReduceOp op, int ranks, std::size_t i) {
+  double result = input(0, i);
+  for (int r = 1; r < ranks; ++r) {
+    const double value = input(r, i);
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg: result += value; break;
+      case ReduceOp::min: result = std::fmin(result, value); break;
+      case ReduceOp::max: result = std::fmax(result, value); break;
+      case ReduceOp::prod: result *= value; break;
+    }
+  }
+  return op == ReduceOp::avg ? result / ranks : result;
+}
+
+// What all_reduce must return, rounded once.
+inline std::vector<std::byte> expected(DataType type, ReduceOp op, int ranks, std::size_t count) {
+  std::vector<std::byte> bytes(count * size_of(type));
+  for (std::size_t i = 0; i < count; ++i) put(type, bytes, i, reduced(op, ranks, i));
+  return bytes;
+}
+
+}  // namespace ddprun::test

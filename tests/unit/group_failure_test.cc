@@ -1,0 +1,272 @@
+// What ProcessGroup throws when ranks disagree, come late, abort, or never come. Ranks are threads.
+
+#include <catch2/catch.hpp>
+#include <future>
+
+#include "tests/support/ranks.h"
+
+namespace ddprun {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Ranks;
+
+constexpr auto kFarDeadline = 50s;
+
+struct Disagreement {
+  const char* what;
+  std::function<void(ProcessGroup&)> usual;
+  std::function<void(ProcessGroup&)> odd;  // What rank 1 calls.
+};
+
+std::vector<Disagreement> disagreements() {
+  static thread_local std::vector<float> floats(100000);
+  const auto reduce = [](std::size_t count, ReduceOp op = ReduceOp::sum) {
+    return [=](ProcessGroup& group) {
+      std::vector<float> values(count);
+      group.all_reduce(buffer(values.data(), count), op);
+    };
+  };
+  const auto broadcast = [](int root) {
+    return [=](ProcessGroup& group) {
+      float value = 0;
+      group.broadcast(buffer(&value, 1), root);
+    };
+  };
+  const auto reduce_integers = [](ProcessGroup& group) {
+    std::vector<std::int32_t> values(100);
+    group.all_reduce(buffer(values.data(), 100));
+  };
+  const auto barrier = [](ProcessGroup& group) { group.barrier(); };
+  return {{"the number of elements", reduce(100), reduce(101)},
+          {"small and large", reduce(100), reduce(100000)},
+          {"the type", reduce(100), reduce_integers},
+          {"the reduction", reduce(100), reduce(100, ReduceOp::max)},
+          {"the root", broadcast(0), broadcast(2)},
+          {"the operation", reduce(100), barrier}};
+}
+
+TEST_CASE("Group failure: on shm, ranks that disagree all learn at once who is the odd one",
+          "[failure]") {
+  for (const Disagreement& d : disagreements()) {
+    INFO(d.what);
+    const auto errors = Ranks{.world_size = 3, .backend = "shm", .op_timeout = kFarDeadline}.run(
+        [&](auto& group) { (group.rank() == 1 ? d.odd : d.usual)(group); });
+    for (const auto& error : errors) {
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::mismatch);
+      CHECK(error->where().peer == 1);
+      CHECK(error->where().waited < 10s);
+      CHECK(std::string(error->what()).find("rank 1 on ") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("Group failure: on gloo, ranks that disagree learn it at the deadline", "[failure]") {
+  for (const Disagreement& d : disagreements()) {
+    INFO(d.what);
+    const auto errors = Ranks{.world_size = 3, .backend = "gloo", .op_timeout = 300ms}.run(
+        [&](auto& group) { (group.rank() == 1 ? d.odd : d.usual)(group); });
+    // Rank 2 may have got all it needs from a broadcast whose root it agrees on.
+    const bool all_must_fail = d.what != std::string("the root");
+    for (int r = 0; r < 3; ++r) {
+      const auto& error = errors[static_cast<std::size_t>(r)];
+      if (!error && !all_must_fail && r != 1) continue;
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->kind() == ErrorKind::mismatch);
+      if (r != 1) CHECK(error->where().peer == 1);
+    }
+  }
+}
+
+TEST_CASE("Group failure: a message of another size than expected is a mismatch", "[failure]") {
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    const auto errors = Ranks{.backend = backend, .op_timeout = 300ms}.run([&](auto& group) {
+      std::vector<float> values(100);
+      if (group.rank() == 0) group.send(buffer(values.data(), 100), 1);
+      if (group.rank() == 1) group.recv(buffer(values.data(), 99), 0);
+    });
+    REQUIRE(errors[1]);
+    INFO(errors[1]->what());
+    CHECK(errors[1]->kind() == ErrorKind::mismatch);
+    CHECK(errors[1]->where().peer == 0);
+  }
+}
+
+TEST_CASE("Group failure: a barrier that times out names who has not come", "[failure]") {
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    std::promise<void> others_are_done;
+    auto done = others_are_done.get_future().share();
+    std::atomic<int> failed{0};
+    const auto errors =
+        Ranks{.world_size = 4, .backend = backend, .op_timeout = 400ms}.run([&](auto& group) {
+          if (group.rank() == 2) return done.wait();
+          try {
+            group.barrier();
+          } catch (const Error&) {
+            if (++failed == 3) others_are_done.set_value();
+            throw;
+          }
+        });
+    for (const int r : {0, 1, 3}) {
+      const auto& error = errors[static_cast<std::size_t>(r)];
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->kind() == ErrorKind::timed_out);
+      CHECK(error->where().peer == 2);
+      CHECK(error->where().rank == r);
+      CHECK(error->where().operation == "barrier #1");
+      CHECK(error->text().find("rank 2 on ") != std::string::npos);
+    }
+    CHECK_FALSE(errors[2]);
+  }
+}
+
+TEST_CASE("Group failure: who comes after the others have given up is told so", "[failure]") {
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    std::promise<void> other_is_done;
+    const auto errors = Ranks{.backend = backend, .op_timeout = 300ms}.run([&](auto& group) {
+      float value = 0;
+      if (group.rank() == 1) {
+        other_is_done.get_future().wait();
+        // What the other had contributed is there; from the second at the latest it is missed.
+        group.all_reduce(buffer(&value, 1));
+        group.all_reduce(buffer(&value, 1));
+        return;
+      }
+      try {
+        group.all_reduce(buffer(&value, 1));
+      } catch (const Error&) {
+        other_is_done.set_value();
+        throw;
+      }
+    });
+    REQUIRE(errors[1]);
+    INFO(errors[1]->what());
+    CHECK((errors[1]->kind() == ErrorKind::timed_out || errors[1]->kind() == ErrorKind::peer_lost));
+    CHECK(errors[1]->where().peer == 0);
+  }
+}
+
+TEST_CASE("Group failure: after an error the group is dead, and says since when", "[failure]") {
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    std::atomic<int> right{0};
+    const auto errors =
+        Ranks{.world_size = 2, .backend = backend, .op_timeout = 300ms}.run([&](auto& group) {
+          std::vector<float> values(2);
+          try {
+            group.all_reduce(buffer(values.data(), group.rank() == 0 ? 1 : 2));
+          } catch (const Error&) {
+          }
+          for (int i = 0; i < 2; ++i) {
+            try {
+              i == 0 ? group.barrier() : group.all_reduce_async(buffer(values.data(), 1)).wait();
+            } catch (const Error& error) {
+              const bool says_why = error.text().find("all_reduce #1") != std::string::npos;
+              if (error.kind() == ErrorKind::aborted && says_why) ++right;
+            }
+          }
+        });
+    CHECK(test::outcome(errors) == "all well");
+    CHECK(right.load() == 4);
+  }
+}
+
+TEST_CASE("Group failure: abort() frees a waiting rank and tells the others", "[failure]") {
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    std::promise<void> aborted;
+    auto after_abort = aborted.get_future().share();
+    const auto errors = Ranks{.world_size = 3, .backend = backend, .op_timeout = kFarDeadline}.run(
+        [&](auto& group) {
+          float value = 0;
+          if (group.rank() == 0) {
+            Work work = group.all_reduce_async(buffer(&value, 1));
+            group.abort();
+            aborted.set_value();
+            work.wait();
+          } else if (group.rank() == 1) {
+            group.all_reduce(buffer(&value, 1));
+            group.barrier();
+          } else {
+            after_abort.wait();  // Without it nobody can finish.
+            group.all_reduce(buffer(&value, 1));
+            group.barrier();
+          }
+        });
+    REQUIRE(errors[0]);
+    CHECK(errors[0]->kind() == ErrorKind::aborted);
+    for (const int r : {1, 2}) {
+      const auto& error = errors[static_cast<std::size_t>(r)];
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->kind() == ErrorKind::peer_lost);
+      CHECK(error->where().peer == 0);
+      CHECK(error->where().waited < 10s);
+    }
+  }
+}
+
+TEST_CASE("Group failure: ranks that never join are named", "[failure]") {
+  const test::TemporaryDirectory directory;
+  std::vector<std::future<std::string>> texts;
+  const Ranks ranks{.world_size = 4, .init_timeout = 300ms};
+  for (const int rank : {0, 2}) {
+    texts.push_back(std::async(std::launch::async, [&, rank] {
+      try {
+        ProcessGroup::init(ranks.options(directory / "store", rank));
+      } catch (const Error& error) {
+        return error.kind() == ErrorKind::timed_out ? error.text() : "another kind";
+      }
+      return std::string("joined");
+    }));
+  }
+  for (auto& text : texts) CHECK(text.get() == "no sign of rank(s) 1, 3");
+}
+
+TEST_CASE("Group failure: two workers of one rank are a mismatch", "[failure]") {
+  const test::TemporaryDirectory directory;
+  const Ranks ranks{.world_size = 2, .init_timeout = 300ms};
+  std::atomic<int> mismatches{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      try {
+        ProcessGroup::init(ranks.options(directory / "store", 1));
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::mismatch && error.where().rank == 1) ++mismatches;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(mismatches.load() == 1);
+}
+
+TEST_CASE("Group failure: ranks that want different backends are told who wants what",
+          "[failure]") {
+  const test::TemporaryDirectory directory;
+  std::vector<std::string> texts(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Ranks ranks{
+          .world_size = 2, .backend = rank == 0 ? "shm" : "gloo", .init_timeout = 20s};
+      try {
+        ProcessGroup::init(ranks.options(directory / "store", rank));
+      } catch (const Error& error) {
+        texts[static_cast<std::size_t>(rank)] = error.text();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(texts[0] == texts[1]);
+  CHECK(texts[0].find("wants the backend gloo where rank 0") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun

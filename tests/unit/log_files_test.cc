@@ -1,0 +1,82 @@
+#include "agent/log_files.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "agent/line_prefix.h"
+#include "common/random_id.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("LogFiles: -r and -t name streams for all ranks or for some", "[log_files]") {
+  const StreamMap all = StreamMap::parse("--tee", "3").value();
+  CHECK((all.has_stdout(0) && all.has_stderr(99)));
+  const StreamMap some = StreamMap::parse("--tee", "0:1,12:2,3:3").value();
+  CHECK((some.has_stdout(0) && !some.has_stderr(0)));
+  CHECK((!some.has_stdout(12) && some.has_stderr(12)));
+  CHECK((some.has_stdout(3) && some.has_stderr(3)));
+  CHECK((!some.has_stdout(1) && !some.has_stderr(1)));
+  for (const char* bad : {"", "4", "33", "0:4", "a:1", "0:1,", "0", "-1:1", "0:1;1:2", "0:"}) {
+    CAPTURE(bad);
+    CHECK(StreamMap::parse("--redirects", bad).has_error() == (std::string(bad) != "0"));
+  }
+  CHECK(to_string(StreamMap::parse("--redirects", "0:1,1:7").error()) ==
+        "--redirects 0:1,1:7: \"1:7\" is neither 0, 1, 2 or 3 nor LOCAL_RANK:0..3,...: bad option");
+}
+
+TEST_CASE("LogFiles: folders are named as torchrun names them", "[log_files]") {
+  const fs::path base = fs::temp_directory_path() / ("log_files_" + random_hex(8));
+  const LogFolder logs = LogFolder::create(base.string(), "job/7").value();
+  CHECK(logs.folder().starts_with((base / "job_7_").string()));
+  CHECK(logs.make_worker_folder(2, 13).value() == logs.folder() + "/attempt_2/13");
+  CHECK(fs::is_directory(logs.folder() + "/attempt_2/13"));
+  CHECK(logs.error_file(2, 13) == logs.folder() + "/attempt_2/13/error.json");
+  CHECK(LogFolder::create(base.string(), "job/7").value().folder() != logs.folder());
+  fs::remove_all(base);
+}
+
+TEST_CASE("LogFiles: an earlier round's error file does not survive, its lines do", "[log_files]") {
+  const fs::path base = fs::temp_directory_path() / ("log_files_" + random_hex(8));
+  const LogFolder logs = LogFolder::create(base.string(), "job").value();
+  const std::string folder = logs.make_worker_folder(0, 0).value();
+  std::ofstream(folder + "/error.json") << "{}";
+  std::ofstream(folder + "/stderr.log") << "first\n";
+  logs.make_worker_folder(0, 0).value();
+  CHECK(!fs::exists(folder + "/error.json"));
+  {
+    const UniqueFd log = open_log(folder + "/stderr.log").value();
+    REQUIRE(::write(log.get(), "second\n", 7) == 7);
+  }
+  CHECK(read_file_end(folder + "/stderr.log", 1000) == "first\nsecond\n");
+  CHECK(read_file_end(folder + "/stderr.log", 7) == "second\n");
+  fs::remove_all(base);
+}
+
+TEST_CASE("LogFiles: /dev/null means no files, an impossible folder is an error", "[log_files]") {
+  const LogFolder none = LogFolder::create("/dev/null", "job").value();
+  CHECK(!none.enabled());
+  CHECK(none.error_file(0, 0).empty());
+  const auto failed = LogFolder::create("/proc/no/such", "job");
+  REQUIRE(failed.has_error());
+  CHECK(to_string(failed.error()).starts_with("making the log folder /proc/no/such: "));
+  CHECK(read_file_end("/no/such/file", 10).empty());
+  CHECK(open_log("/no/such/file").has_error());
+}
+
+TEST_CASE("LinePrefix: macros are replaced, all else stays", "[line_prefix]") {
+  const LinePrefixFacts facts{
+      .role_name = "default", .rank = 12, .local_rank = 4, .hostname = "n1"};
+  CHECK(expand_line_prefix(kDefaultLinePrefix, facts) == "[default12]:");
+  CHECK(expand_line_prefix("${hostname}/${local_rank} ", facts) == "n1/4 ");
+  CHECK(expand_line_prefix("$rank ${unknown} ${rank", facts) == "$rank ${unknown} ${rank");
+  CHECK(expand_line_prefix("", facts).empty());
+}
+
+}  // namespace
+}  // namespace ddprun::agent

@@ -1,0 +1,224 @@
+// What of train needs no libtorch: the IDX reader, atomic files, options, the bar, reports.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "examples/atomic_file.h"
+#include "examples/idx.h"
+#include "examples/progress.h"
+#include "examples/report.h"
+#include "examples/train_options.h"
+#include "tests/support/ranks.h"
+
+namespace examples {
+namespace {
+
+using Catch::Matchers::Contains;
+using ddprun::test::TemporaryDirectory;
+
+void write_gz(const std::string& path, const std::string& bytes) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  REQUIRE(file != nullptr);
+  REQUIRE(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())) ==
+          static_cast<int>(bytes.size()));
+  gzclose(file);
+}
+
+std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string big_endian(std::uint32_t n) {
+  return {static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
+          static_cast<char>(n)};
+}
+
+std::string idx(const std::vector<std::uint32_t>& extents, const std::string& bytes) {
+  std::string text{'\0', '\0', '\x08', static_cast<char>(extents.size())};
+  for (const std::uint32_t e : extents) text += big_endian(e);
+  return text + bytes;
+}
+
+}  // namespace
+
+TEST_CASE("IDX: a gzip'd array is read with its extents") {
+  const TemporaryDirectory directory;
+  write_gz(directory / "a.gz", idx({2, 3}, "abcdef"));
+  const IdxArray array = read_idx(directory / "a.gz");
+  CHECK(array.extents == std::vector<std::size_t>{2, 3});
+  CHECK(std::string(array.bytes.begin(), array.bytes.end()) == "abcdef");
+}
+
+TEST_CASE("IDX: each way to be broken is told apart, with the file's name and the remedy") {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "a.gz";
+  const auto expect = [&](const std::string& what) {
+    CHECK_THROWS_WITH(read_idx(path), Contains(path) && Contains(what) &&
+                                          Contains("apt-get install dataset-fashion-mnist"));
+  };
+  expect("cannot be opened: No such file");
+  write_gz(path, idx({2, 3}, "abcde"));
+  expect("is truncated");
+  write_gz(path, idx({2, 3}, "abcdefg"));
+  expect("is longer than its header says");
+  write_gz(path, "\x01\x02\x03\x04");
+  expect("is not an IDX file");
+  write_gz(path, idx({1u << 31, 1u << 31}, ""));
+  expect("more than 1 GiB");
+  write_gz(path, "");
+  expect("is truncated");
+}
+
+TEST_CASE("IDX: a cut or altered gzip stream is noticed") {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "a.gz";
+  std::string noise;
+  for (unsigned i = 0, x = 1; i < 40000; ++i, x = x * 1664525 + 1013904223) {
+    noise += static_cast<char>(x >> 24);
+  }
+  write_gz(path, idx({40000}, noise));
+  const std::string whole = slurp(path);
+  std::ofstream(path, std::ios::binary) << whole.substr(0, whole.size() / 2);
+  CHECK_THROWS_WITH(read_idx(path), Contains("is truncated"));
+  std::string altered = whole;
+  altered[altered.size() - 6] ^= 1;  // In the checksum at the end.
+  std::ofstream(path, std::ios::binary) << altered;
+  CHECK_THROWS_WITH(read_idx(path), Contains("is corrupt"));
+}
+
+TEST_CASE("IDX: images and labels that do not fit together are refused") {
+  const TemporaryDirectory directory;
+  const auto write = [&](const std::vector<std::uint32_t>& shape, const std::string& labels) {
+    std::size_t size = 1;
+    for (const auto e : shape) size *= e;
+    write_gz(directory / "t-images-idx3-ubyte.gz", idx(shape, std::string(size, 'x')));
+    write_gz(directory / "t-labels-idx1-ubyte.gz",
+             idx({static_cast<std::uint32_t>(labels.size())}, labels));
+  };
+  const std::string folder = std::filesystem::path(directory / "t").parent_path();
+  write({2, 28, 28}, "\x01\x09");
+  CHECK(read_fashion_mnist(folder, "t").size() == 2);
+  write({2, 28, 28}, "\x01");
+  CHECK_THROWS_WITH(read_fashion_mnist(folder, "t"), Contains("one label for each of the 2"));
+  write({2, 28, 28}, "\x01\x0a");
+  CHECK_THROWS_WITH(read_fashion_mnist(folder, "t"), Contains("label above 9"));
+  write({2, 27, 28}, "\x01\x02");
+  CHECK_THROWS_WITH(read_fashion_mnist(folder, "t"), Contains("28 x 28"));
+}
+
+TEST_CASE("Atomic file: the new contents replace the old") {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "c";
+  CHECK_FALSE(read_file(path));
+  replace_file(path, "one");
+  replace_file(path, std::string(100000, 'x'));
+  CHECK(read_file(path) == std::string(100000, 'x'));
+  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+TEST_CASE("Atomic file: where the new one does not fit the old one stays") {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "c";
+  replace_file(path, "old");
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4096, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string said;
+  try {
+    replace_file(path, std::string(10000, 'x'));
+  } catch (const std::exception& e) {
+    said = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK_THAT(said, Contains("cannot write " + path + ".tmp: File too large"));
+  CHECK(read_file(path) == "old");
+  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+TEST_CASE("Atomic file: a folder that is not there is named") {
+  CHECK_THROWS_WITH(replace_file("/nowhere/c", "x"), Contains("cannot create /nowhere/c.tmp"));
+}
+
+TEST_CASE("Options: both spellings of a value, and toggles") {
+  const auto o = parse_train_options({"--epochs=3", "--lr", "0.5", "--no-bn", "--seed", "7"});
+  CHECK(o.epochs == 3);
+  CHECK(o.lr == 0.5);
+  CHECK(o.seed == 7);
+  CHECK_FALSE(o.batch_norm);
+  CHECK(o.batch_size == 100);
+}
+
+TEST_CASE("Options: what is wrong is named") {
+  const auto expect = [](const std::vector<std::string>& arguments, const std::string& text) {
+    CHECK_THROWS_WITH(parse_train_options(arguments), Contains(text));
+    CHECK_THROWS_AS(parse_train_options(arguments), std::invalid_argument);
+  };
+  expect({"--epoch", "1"}, "unknown option --epoch");
+  expect({"--epochs"}, "--epochs wants a value");
+  expect({"--epochs", "0"}, "at least 1, not '0'");
+  expect({"--epochs", "2x"}, "not '2x'");
+  expect({"--lr", "nan"}, "not 'nan'");
+  expect({"--seed", "-1"}, "not '-1'");
+  expect({"--no-bn=1"}, "--no-bn takes no value");
+  expect({"--no-bn", "--sync-bn"}, "exclude each other");
+  expect({"--data="}, "--data wants a path");
+}
+
+TEST_CASE("Progress: the bar fills up and never exceeds its line") {
+  const ProgressState half{.label = "epoch 1/2", .done = 150, .total = 300, .tail = "loss 0.4"};
+  CHECK(render_bar(half, 48) == "epoch 1/2 [=========>          ]  50%  loss 0.4");
+  CHECK(render_bar(half, 30) == "epoch 1/2  50%  loss 0.4");
+  for (std::size_t columns = 0; columns < 100; ++columns) {
+    CHECK(render_bar(half, columns).size() <= (columns == 0 ? 0 : columns - 1));
+  }
+  CHECK_THAT(render_bar({.label = "e", .done = 9, .total = 0, .tail = ""}, 60), Contains("100%"));
+}
+
+TEST_CASE("Report: the JSON line has the keys that are promised") {
+  EpochReport report{.epoch = 2,
+                     .train_loss = 0.25,
+                     .test_accuracy = 0.875,
+                     .samples = 60000,
+                     .steps = 300,
+                     .training = std::chrono::seconds(12),
+                     .sync = {}};
+  report.sync = {.steps = 300,
+                 .comm = std::chrono::milliseconds(600),
+                 .exposed = std::chrono::milliseconds(300),
+                 .bytes = 1000,
+                 .buckets = 300};
+  const auto json = nlohmann::json::parse(to_json(report, 2, 1));
+  CHECK(json["epoch"] == 2);
+  CHECK(json["train_loss"] == 0.25);
+  CHECK(json["test_accuracy"] == 0.875);
+  CHECK(json["samples_per_s"] == 5000);
+  CHECK(json["sync_exposed_ms"] == 1);
+  CHECK(json["sync_comm_ms"] == 2);
+  CHECK(json["step_ms"] == 40);
+  CHECK(json["sync_share"] == 0.025);
+  CHECK(json["restart_count"] == 1);
+  CHECK_THAT(summary(report, report, 2, "shm"),
+             Contains("87.50 %") && Contains("5000 samples/s, 2 workers over shm") &&
+                 Contains("1.00 ms a step waited for") && Contains("2.5 % of a step of 40.0 ms"));
+}
+
+TEST_CASE("Report: a metrics file that cannot be written is named") {
+  CHECK_THROWS_WITH(MetricsFile("/nowhere/m", false), Contains("cannot write /nowhere/m"));
+  MetricsFile full("/dev/full", true);
+  CHECK_THROWS_WITH(full.write("{}"), Contains("cannot write /dev/full: No space left on device"));
+}
+
+}  // namespace examples

@@ -1,0 +1,33 @@
+#pragma once
+// Do all ranks train the same model? Asked once, before the first gradient is exchanged, because a
+// difference would otherwise show as a hang or as wrong numbers. Used by
+// distributed_data_parallel.cc.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/process_group.h"
+
+namespace ddprun::worker_sdk {
+
+// What has to agree, one line each: the options, then "type [shape]<tab>name" of every parameter.
+std::vector<std::string> signature(const std::vector<Parameter>& parameters,
+                                   const DdpOptions& options);
+
+// Over everything but the names.
+std::uint64_t hash_of(const std::vector<std::string>& signature);
+
+// The rank to compare with: the lowest of those that most ranks agree with.
+int reference_rank(const std::vector<std::uint64_t>& hashes);
+
+// The first thing in which `mine` differs from `reference`; nothing if they agree.
+std::optional<std::string> difference(const std::vector<std::string>& mine,
+                                      const std::vector<std::string>& reference);
+
+// Collective. Throws the same Error(mismatch) on every rank if any two differ.
+void require_agreement(ProcessGroup& group, const std::vector<std::string>& signature);
+
+}  // namespace ddprun::worker_sdk

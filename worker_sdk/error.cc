@@ -1,0 +1,58 @@
+#include "ddprun/error.h"
+
+namespace ddprun {
+namespace {
+
+class SdkCategory : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "ddprun.worker_sdk"; }
+
+  std::string message(int value) const override {
+    switch (static_cast<ErrorKind>(value)) {
+      case ErrorKind::bad_argument: return "bad argument";
+      case ErrorKind::bad_environment: return "bad environment";
+      case ErrorKind::unreachable: return "unreachable";
+      case ErrorKind::timed_out: return "timed out";
+      case ErrorKind::peer_lost: return "peer lost";
+      case ErrorKind::mismatch: return "ranks disagree";
+      case ErrorKind::aborted: return "aborted";
+      case ErrorKind::unsupported: return "unsupported";
+      case ErrorKind::system: return "refused by the system";
+    }
+    return "unknown error";
+  }
+};
+
+// "rank 1 on node-7: all_reduce #17 (f32 x 1000, sum): <text> (after 503 ms)"
+std::string sentence(const Error::Where& where, const std::string& text) {
+  std::string result;
+  if (where.rank >= 0) {
+    result += "rank " + std::to_string(where.rank);
+    if (!where.host.empty()) result += " on " + where.host;
+    result += ": ";
+  }
+  if (!where.operation.empty()) result += where.operation + ": ";
+  result += text;
+  if (where.waited.count() > 0) {
+    result += " (after " + std::to_string(where.waited.count()) + " ms)";
+  }
+  return result;
+}
+
+}  // namespace
+
+const std::error_category& sdk_category() noexcept {
+  static const SdkCategory category;
+  return category;
+}
+
+std::error_code make_error_code(ErrorKind kind) noexcept {
+  return {static_cast<int>(kind), sdk_category()};
+}
+
+Error::Error(ErrorKind kind, Where where, const std::string& text)
+    : std::system_error(make_error_code(kind), sentence(where, text)),
+      where_(std::move(where)),
+      text_(text) {}
+
+}  // namespace ddprun

@@ -1,0 +1,9 @@
+#pragma once
+// The whole framework-neutral SDK.
+
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/distributed_sampler.h"
+#include "ddprun/error.h"
+#include "ddprun/process_group.h"
+#include "ddprun/store.h"
+#include "ddprun/types.h"

@@ -1,0 +1,25 @@
+#pragma once
+// From a Plan to a connected backend: opens the store, introduces this rank, follows rank 0's
+// decision. The I/O behind ProcessGroup::init().
+
+#include <memory>
+
+#include "ddprun/store.h"
+#include "worker_sdk/backend.h"
+#include "worker_sdk/environment.h"
+#include "worker_sdk/store_host.h"
+
+namespace ddprun::worker_sdk {
+
+struct Joined {
+  Identity identity;
+  std::shared_ptr<const Roster> roster;
+  std::unique_ptr<StoreHost> store_host;  // On rank 0, if nobody else hosts the store.
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Backend> backend;
+};
+
+// Throws Error, with this rank and host.
+Joined join(const Plan& plan, std::chrono::milliseconds timeout);
+
+}  // namespace ddprun::worker_sdk

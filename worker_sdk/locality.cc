@@ -1,0 +1,33 @@
+#include "worker_sdk/locality.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+namespace ddprun::worker_sdk {
+namespace {
+
+std::string namespace_of(const char* path) {
+  struct stat status {};
+  if (::stat(path, &status) != 0) return "?";
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+std::string memory_domain() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return boot_id + " " + host_name() + " " + namespace_of("/proc/self/ns/pid") + " " +
+         namespace_of("/proc/self/ns/ipc") + " " + std::to_string(::geteuid());
+}
+
+}  // namespace ddprun::worker_sdk

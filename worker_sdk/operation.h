@@ -1,0 +1,68 @@
+#pragma once
+// One call of a collective: what it is, its number, its deadline, and how a failure of it is
+// worded. Used by ProcessGroup, which numbers the calls, and by every backend.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/error.h"
+#include "ddprun/types.h"
+
+namespace ddprun::worker_sdk {
+
+using Clock = std::chrono::steady_clock;
+
+enum class OpKind : std::uint8_t {
+  kAllReduce = 1,
+  kBroadcast,
+  kAllGather,
+  kSend,
+  kRecv,
+  kBarrier,
+  kAllocate,  // Collective too: every rank contributes its part of one shared mapping.
+};
+
+const char* name_of(OpKind kind) noexcept;
+
+// What all ranks must agree on, but for send and recv. Travels between ranks of one build: plain
+// memory.
+struct Signature {
+  OpKind kind = OpKind::kBarrier;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  std::int32_t rank = -1;   // The root of a broadcast, the peer of a send or recv.
+  std::uint64_t count = 0;  // Elements; bytes for kAllocate.
+
+  bool operator==(const Signature&) const = default;
+};
+
+// "all_reduce (f32 x 1000, sum)"
+std::string to_string(const Signature& what);
+
+// Where this rank stands among its peers.
+struct Roster {
+  int rank = 0;
+  std::vector<std::string> hosts;  // By rank.
+
+  int size() const { return static_cast<int>(hosts.size()); }
+  std::string name(int peer) const;                        // "rank 2 on node-b"
+  std::string names(const std::vector<int>& peers) const;  // "ranks 2 (node-b), 3 (node-c)"
+};
+
+struct Call {
+  Signature what;
+  std::uint64_t number = 0;  // Counts this rank's operations from 1.
+  Clock::time_point start{};
+  Clock::time_point deadline{};
+};
+
+// "all_reduce #17 (f32 x 1000, sum)"
+std::string to_string(const Call& call);
+
+// The Error that `roster.rank` shall throw out of `call`.
+Error failure(const Roster& roster, const Call& call, ErrorKind kind, int peer,
+              const std::string& text);
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,32 @@
+#pragma once
+// Element-wise reductions, in a fixed order: the arithmetic of every backend. Pure.
+//
+// f16 and bf16 are computed in f32 and rounded once at the end, to nearest even. Integers wrap. min
+// and max return a NaN if any source has one. avg divides the sum; it is not defined for integers.
+
+#include <cstddef>
+
+#include "ddprun/types.h"
+
+namespace ddprun::worker_sdk {
+
+// Source arrays of `count` elements each, one per rank, reduced in the order of the array.
+struct Sources {
+  const void* const* arrays = nullptr;
+  int size = 0;
+};
+
+// dst[i] = sources[0][i] op sources[1][i] op ...; `dst` may be one of the sources, and is written
+// at i only after all sources have been read at i.
+void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count);
+
+// data[i] = data[i] / divisor, for the types that have avg.
+void divide(DataType type, void* data, std::size_t count, int divisor);
+
+// Conversions, to nearest even.
+float f16_to_f32(std::uint16_t bits) noexcept;
+std::uint16_t f32_to_f16(float value) noexcept;
+float bf16_to_f32(std::uint16_t bits) noexcept;
+std::uint16_t f32_to_bf16(float value) noexcept;
+
+}  // namespace ddprun::worker_sdk

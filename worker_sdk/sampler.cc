@@ -1,0 +1,88 @@
+// DistributedSampler: pure arithmetic, equal to PyTorch's bit for bit (tests/golden/sampler.txt).
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "ddprun/distributed_sampler.h"
+#include "ddprun/error.h"
+
+namespace ddprun {
+namespace {
+
+// Below this, PyTorch draws 32 bits for a swap and above it 64, so that the remainder stays
+// unbiased.
+constexpr std::int64_t kWideFrom = std::numeric_limits<std::uint32_t>::max() / 20;
+
+// PyTorch's CPU generator takes the low 32 bits of the seed.
+std::mt19937 engine(std::uint64_t seed) { return std::mt19937(static_cast<std::uint32_t>(seed)); }
+
+void permute_narrow(std::vector<std::int64_t>& v, std::mt19937 random) {
+  const auto n = v.size();
+  for (std::size_t i = 0; i + 1 < n; ++i) std::swap(v[i], v[i + random() % (n - i)]);
+}
+
+void permute_wide(std::vector<std::int64_t>& v, std::mt19937 random) {
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    const std::uint64_t high = random();
+    const std::uint64_t low = random();
+    const std::size_t j = (high << 32 | low) % (i + 1);
+    v[i] = std::exchange(v[j], static_cast<std::int64_t>(i));
+  }
+}
+
+std::int64_t samples_per_rank(const SamplerOptions& o) {
+  const std::int64_t whole = o.length / o.world_size;
+  return whole + (!o.drop_last && o.length % o.world_size != 0 ? 1 : 0);
+}
+
+void check(const SamplerOptions& o) {
+  const auto fail = [](const std::string& text) {
+    throw Error(ErrorKind::bad_argument, {.operation = "DistributedSampler"}, text);
+  };
+  if (o.length < 0) fail("the data set has " + std::to_string(o.length) + " samples");
+  if (o.world_size < 1) fail("world_size is " + std::to_string(o.world_size));
+  if (o.rank < 0 || o.rank >= o.world_size) {
+    fail("rank " + std::to_string(o.rank) + " is not within 0 .. " +
+         std::to_string(o.world_size - 1));
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed) {
+  if (n < 0) {
+    throw Error(ErrorKind::bad_argument, {.operation = "random_permutation"},
+                "a permutation of " + std::to_string(n) + " elements");
+  }
+  std::vector<std::int64_t> v(static_cast<std::size_t>(n));
+  std::iota(v.begin(), v.end(), std::int64_t{0});
+  n < kWideFrom ? permute_narrow(v, engine(seed)) : permute_wide(v, engine(seed));
+  return v;
+}
+
+DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
+  check(options);
+  num_samples_ = samples_per_rank(options);
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const {
+  std::vector<std::int64_t> order;
+  if (options_.shuffle) {
+    order = random_permutation(options_.length, options_.seed + static_cast<std::uint64_t>(epoch_));
+  }
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(num_samples_));
+  // Past the end, the list starts again from its beginning; only without drop_last does it get
+  // there.
+  for (std::int64_t i = 0; i < num_samples_; ++i) {
+    const std::int64_t position = (options_.rank + i * options_.world_size) % options_.length;
+    mine[static_cast<std::size_t>(i)] =
+        options_.shuffle ? order[static_cast<std::size_t>(position)] : position;
+  }
+  return mine;
+}
+
+}  // namespace ddprun

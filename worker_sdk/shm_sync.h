@@ -1,0 +1,35 @@
+#pragma once
+// Waiting for a counter in shared memory: spin a little, then sleep in the kernel until it moves or
+// it is time to look whether the peer is still alive. Used by shm_team and shm_mailbox.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace ddprun::worker_sdk {
+
+// A counter that one rank advances and others wait for. Lives in shared memory, zeroed. 32 bits
+// because futexes are; comparisons survive the wrap-around.
+struct SharedCounter {
+  std::atomic<std::uint32_t> value;
+  std::atomic<std::uint32_t> sleepers;
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+inline bool has_reached(std::uint32_t value, std::uint32_t target) noexcept {
+  return static_cast<std::int32_t>(value - target) >= 0;
+}
+
+// Sets the counter and wakes who sleeps on it. Only its owner calls this.
+void publish(SharedCounter& counter, std::uint32_t value) noexcept;
+
+// Waits for at most `limit` until the counter has reached `target`. False: it has not. May return
+// early.
+bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
+                         std::chrono::nanoseconds limit) noexcept;
+
+// Spins for `limit`, which must be short. False: not reached.
+bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,
+                        std::chrono::nanoseconds limit) noexcept;
+
+}  // namespace ddprun::worker_sdk

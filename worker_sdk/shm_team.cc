@@ -1,0 +1,215 @@
+#include "worker_sdk/shm_team.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "common/assert.h"
+#include "worker_sdk/shm_layout.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// How long a sleeper goes without looking after its peers.
+constexpr nanoseconds kLook = std::chrono::milliseconds(10);
+
+// As long as waking a sleeping CPU takes. Not at all if there are more ranks than CPUs: then the
+// rank that is waited for may need this very CPU.
+constexpr nanoseconds kSpin = std::chrono::microseconds(50);
+
+// The low byte of a rank's state. For kGaveUp, the next byte holds the culprit's rank + 1 and the
+// third the ErrorKind.
+enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
+
+nanoseconds spin_for(int ranks) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (::sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return nanoseconds(0);
+  return ranks <= CPU_COUNT(&cpus) ? kSpin : nanoseconds(0);
+}
+
+bool has_died(const UniqueFd& pidfd) {
+  if (!pidfd) return false;
+  pollfd entry{pidfd.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+}  // namespace
+
+struct ShmTeam::Line : ShmLine {};
+
+ShmTeam::ShmTeam(std::shared_ptr<const Roster> roster, std::shared_ptr<Segment> control,
+                 std::vector<UniqueFd> pidfds)
+    : roster_(std::move(roster)),
+      control_(std::move(control)),
+      pidfds_(std::move(pidfds)),
+      spin_(spin_for(roster_->size())) {
+  DDPRUN_ASSERT(control_->bytes() >= control_bytes(size()));
+  DDPRUN_ASSERT(pidfds_.size() == roster_->hosts.size());
+}
+
+ShmTeam::~ShmTeam() {
+  std::uint32_t present = kPresent;
+  line(rank()).state.compare_exchange_strong(present, kLeft);
+}
+
+std::size_t ShmTeam::control_bytes(int ranks) { return ShmLayout(ranks).total(); }
+
+ShmTeam::Line& ShmTeam::line(int r) const {
+  return *reinterpret_cast<Line*>(control_->data() + ShmLayout(size()).line(r));
+}
+
+Posting& ShmTeam::posting(unsigned exchange, int r) const {
+  return reinterpret_cast<PostingSlot*>(control_->data() +
+                                        ShmLayout(size()).posting(exchange % 2, r))
+      ->posting;
+}
+
+const Posting& ShmTeam::posting(int r) const { return posting(exchanges_, r); }
+
+std::byte* ShmTeam::small_of_next() const {
+  return control_->data() + ShmLayout(size()).small((exchanges_ + 1) % 2, rank());
+}
+
+std::byte* ShmTeam::small(int r) const {
+  return control_->data() + ShmLayout(size()).small(exchanges_ % 2, r);
+}
+
+std::byte* ShmTeam::staging(unsigned parity, int r) const {
+  return control_->data() + ShmLayout(size()).staging(parity, r);
+}
+
+std::byte* ShmTeam::result(unsigned parity) const {
+  return control_->data() + ShmLayout(size()).result(parity);
+}
+
+Mailbox& ShmTeam::mailbox(int source, int destination) const {
+  return *reinterpret_cast<Mailbox*>(control_->data() +
+                                     ShmLayout(size()).mailbox(source, destination));
+}
+
+std::byte* ShmTeam::parcel(int source, int destination, unsigned parity) const {
+  return control_->data() + ShmLayout(size()).parcel(source, destination, parity);
+}
+
+void ShmTeam::enter(const Call& call) {
+  if (aborted_.load(std::memory_order_relaxed)) look(call, [] { return std::vector<int>(); });
+  ++entered_;
+  publish(line(rank()).entered, entered_);
+  const auto missing = [this] {
+    std::vector<int> ranks;
+    for (int r = 0; r < size(); ++r) {
+      if (!has_reached(line(r).entered.value.load(std::memory_order_acquire), entered_)) {
+        ranks.push_back(r);
+      }
+    }
+    return ranks;
+  };
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank()) await_while(call, line(r).entered, entered_, missing);
+  }
+}
+
+void ShmTeam::exchange(const Call& call, const Posting& mine) {
+  posting(exchanges_ + 1, rank()) = mine;
+  ++exchanges_;
+  enter(call);
+  check_agreement(call);
+}
+
+void ShmTeam::await(const Call& call, SharedCounter& counter, std::uint32_t target, int peer) {
+  await_while(call, counter, target, [&] {
+    const bool reached = has_reached(counter.value.load(std::memory_order_acquire), target);
+    return reached ? std::vector<int>() : std::vector<int>{peer};
+  });
+}
+
+template <class Missing>
+void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target,
+                          Missing missing) {
+  if (spin_until_reached(counter, target, spin_)) return;
+  for (;;) {
+    const nanoseconds left = call.deadline - Clock::now();
+    if (sleep_until_reached(counter, target, std::min(kLook, left))) return;
+    look(call, missing);
+  }
+}
+
+// Throws if it is no use to wait any longer. A rank that is gone may have done its part before:
+// therefore `missing` is asked again after its state was read.
+template <class Missing>
+void ShmTeam::look(const Call& call, Missing missing) const {
+  if (aborted_.load()) {
+    throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
+  }
+  const auto lost = [&](int r, const std::string& why) {
+    const std::vector<int> still = missing();
+    if (std::find(still.begin(), still.end(), r) == still.end()) return;
+    throw failure(*roster_, call, ErrorKind::peer_lost, r, roster_->name(r) + why);
+  };
+  for (const int r : missing()) {
+    const std::uint32_t state = line(r).state.load() & 0xff;
+    if (state == kLeft) lost(r, " has left the job");
+    if (state == kAborted) lost(r, " called abort()");
+    if (has_died(pidfds_[static_cast<std::size_t>(r)]) &&
+        (line(r).state.load() & 0xff) != kGaveUp) {
+      lost(r, " has died");
+    }
+  }
+  const std::vector<int> late = missing();
+  if (late.empty()) return;
+  for (int r = 0; r < size(); ++r) {
+    const std::uint32_t state = line(r).state.load();
+    if ((state & 0xff) != kGaveUp) continue;
+    const int culprit = static_cast<int>(state >> 8 & 0xff) - 1;
+    const std::string because =
+        culprit >= 0 && culprit != rank() ? " because of " + roster_->name(culprit) : "";
+    throw failure(*roster_, call, static_cast<ErrorKind>(state >> 16 & 0xff),
+                  culprit >= 0 && culprit != rank() ? culprit : r,
+                  roster_->name(r) + " has given up" + because);
+  }
+  if (Clock::now() < call.deadline) return;
+  throw failure(*roster_, call, ErrorKind::timed_out, late.front(),
+                "no sign of " + roster_->names(late));
+}
+
+// All ranks see the same postings, so all throw, and blame the same rank: the lowest that differs
+// from what most have called (from rank 0, if there is no majority).
+void ShmTeam::check_agreement(const Call& call) const {
+  const auto same = [this](int a, int b) {
+    return posting(a).what == posting(b).what && posting(a).number == posting(b).number;
+  };
+  int first_odd = 0;
+  while (first_odd < size() && same(0, first_odd)) ++first_odd;
+  if (first_odd == size()) return;
+  int reference = 0;
+  for (int r = 0, most = 0; r < size(); ++r) {
+    int votes = 0;
+    for (int other = 0; other < size(); ++other) votes += same(r, other) ? 1 : 0;
+    if (votes > most) most = votes, reference = r;
+  }
+  const int odd = reference == 0 ? first_odd : 0;
+  const auto called = [this](int r) {
+    return roster_->name(r) + " called " +
+           to_string(Call{.what = posting(r).what, .number = posting(r).number});
+  };
+  throw failure(*roster_, call, ErrorKind::mismatch, odd,
+                called(odd) + " where " + called(reference));
+}
+
+void ShmTeam::give_up(const Error& error) noexcept {
+  const auto culprit = static_cast<std::uint32_t>(error.where().peer + 1);
+  const auto kind = static_cast<std::uint32_t>(error.code().value());
+  std::uint32_t present = kPresent;
+  line(rank()).state.compare_exchange_strong(present, kGaveUp | culprit << 8 | kind << 16);
+}
+
+void ShmTeam::abort() noexcept {
+  aborted_.store(true);
+  line(rank()).state.store(kAborted);
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,149 @@
+#include "worker_sdk/store_host.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "worker_sdk/socket_io.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr std::size_t kClientsMax = 8192;
+constexpr int kBacklog = 1024;
+
+SocketAddress any_address(std::uint16_t port) {
+  SocketAddress address;
+  auto& in = reinterpret_cast<sockaddr_in&>(address.storage);
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  in.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.size = sizeof(in);
+  return address;
+}
+
+UniqueFd listen_at(const SocketAddress& address) {
+  UniqueFd socket(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return {};
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), address.get(), address.size) != 0) return {};
+  if (::listen(socket.get(), kBacklog) != 0) return {};
+  return socket;
+}
+
+// Debian gives a host's own name the address 127.0.1.1, at which nobody else can reach it.
+bool leads_only_here(const std::string& host, const std::vector<SocketAddress>& addresses) {
+  if (host == "localhost") return false;
+  for (const SocketAddress& address : addresses) {
+    if (!address.is_loopback() || address.host() == host) return false;
+  }
+  return true;
+}
+
+UniqueFd listen_for(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
+  const auto addresses = resolve(host, port, deadline);
+  const bool everywhere = leads_only_here(host, addresses);
+  int error = EADDRNOTAVAIL;
+  for (const SocketAddress& address : addresses) {
+    if (everywhere) break;
+    UniqueFd socket = listen_at(address);
+    if (socket) return socket;
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  if (error == EADDRNOTAVAIL) {
+    UniqueFd socket = listen_at(any_address(port));
+    if (socket) return socket;
+    error = errno;
+  }
+  throw Error(
+      ErrorKind::system, {.operation = "hosting the store"},
+      "cannot listen at " + host + ":" + std::to_string(port) + ": " + std::strerror(error));
+}
+
+}  // namespace
+
+StoreHost::StoreHost(const std::string& host, std::uint16_t port, Clock::time_point deadline)
+    : listener_(listen_for(host, port, deadline)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!stop_) {
+    throw Error(ErrorKind::system, {.operation = "hosting the store"}, std::strerror(errno));
+  }
+  SocketAddress mine;
+  mine.size = sizeof(mine.storage);
+  ::getsockname(listener_.get(), mine.get(), &mine.size);
+  port_ = mine.port();
+  thread_ = std::thread([this] { run(); });
+}
+
+StoreHost::~StoreHost() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void StoreHost::run() {
+  for (;;) {
+    std::vector<pollfd> entries{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const auto& client : clients_) {
+      const short wanted = client->session.output().empty() ? POLLIN : POLLIN | POLLOUT;
+      entries.push_back({client->socket.get(), wanted, 0});
+    }
+    // Nothing to do until a client or the destructor says something: no deadline needed.
+    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;
+    if (entries[0].revents) return;
+    for (std::size_t i = 2; i < entries.size(); ++i) {
+      auto& client = clients_[i - 2];
+      if (entries[i].revents && !serve(*client, entries[i].revents)) client = nullptr;
+    }
+    std::erase(clients_, nullptr);
+    if (entries[1].revents) accept_all();
+  }
+}
+
+void StoreHost::accept_all() {
+  for (;;) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    if (clients_.size() >= kClientsMax) continue;
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    clients_.push_back(std::make_unique<Client>());
+    clients_.back()->socket = std::move(socket);
+  }
+}
+
+// False: the client is gone or must go.
+bool StoreHost::serve(Client& client, short events) {
+  if (events & (POLLIN | POLLHUP | POLLERR)) {
+    char bytes[64 << 10];
+    const ssize_t got = ::recv(client.socket.get(), bytes, sizeof(bytes), 0);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
+    if (got > 0) {
+      if (!client.session.feed({bytes, static_cast<std::size_t>(got)}, table_)) return false;
+      for (const auto& other : clients_) {
+        if (!other) continue;
+        other->session.wake(table_);
+        // A client that cannot be written to is found dead when it is its turn.
+        if (other.get() != &client) flush(*other);
+      }
+    }
+  }
+  return flush(client);
+}
+
+bool StoreHost::flush(Client& client) {
+  std::string& output = client.session.output();
+  while (!output.empty()) {
+    const ssize_t sent = ::send(client.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
+    if (sent < 0) return errno == EAGAIN || errno == EINTR;
+    output.erase(0, static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,23 @@
+#pragma once
+// The client side of PyTorch's TCPStore protocol, in the dialect of PyTorch 2.2 and later.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ddprun/store.h"
+
+namespace ddprun::worker_sdk {
+
+struct TcpStoreOptions {
+  std::string host;
+  std::uint16_t port = 0;
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+  // How long the server may take to answer what it can answer at once.
+  std::chrono::milliseconds reply_timeout = std::chrono::minutes(1);
+};
+
+std::unique_ptr<Store> connect_tcp_store(const TcpStoreOptions& options);
+
+}  // namespace ddprun::worker_sdk

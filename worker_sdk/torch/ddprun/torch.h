@@ -1,0 +1,16 @@
+#pragma once
+// ddprun for libtorch: DistributedDataParallel driven by autograd, and SyncBatchNorm. Header-only,
+// so that it is compiled against the user's libtorch (1.13 or 2.x), and the SDK's library needs
+// none. CMake target ddprun::torch.
+//
+//   auto group = ddprun::ProcessGroup::init();
+//   Net model;
+//   ddprun::torch::DistributedDataParallel ddp(group, model);
+//   torch::optim::SGD optimizer(model->parameters(), 0.01);
+//   ... loss = criterion(ddp.forward(x), y); ddp.zero_grad(); loss.backward(); optimizer.step();
+//
+// Models and inputs live in the memory of the host; a CUDA module is refused until there is a
+// backend that reduces device memory.
+
+#include "ddprun/torch/distributed_data_parallel.h"
+#include "ddprun/torch/sync_batch_norm.h"

@@ -1,0 +1,43 @@
+#pragma once
+// Tensors as the SDK's buffers.
+
+#include <torch/torch.h>
+
+#include <string>
+
+#include "ddprun/error.h"
+#include "ddprun/types.h"
+
+namespace ddprun::torch {
+
+inline DataType data_type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return DataType::f32;
+    case at::kDouble: return DataType::f64;
+    case at::kHalf: return DataType::f16;
+    case at::kBFloat16: return DataType::bf16;
+    case at::kInt: return DataType::i32;
+    case at::kLong: return DataType::i64;
+    case at::kByte: return DataType::u8;
+    default:
+      throw Error(
+          ErrorKind::unsupported, {.operation = "ddprun::torch"},
+          std::string("tensors of type ") + c10::toString(type) + " cannot be communicated");
+  }
+}
+
+/// The tensor's memory, which must be contiguous and the host's. Not owned.
+inline Buffer buffer(const at::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) {
+    throw Error(ErrorKind::unsupported, {.operation = "ddprun::torch"},
+                "tensors on " + tensor.device().str() + " cannot be communicated, only on cpu");
+  }
+  if (!tensor.is_contiguous()) {
+    throw Error(ErrorKind::bad_argument, {.operation = "ddprun::torch"},
+                "the tensor is not contiguous");
+  }
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
+          data_type_of(tensor.scalar_type())};
+}
+
+}  // namespace ddprun::torch

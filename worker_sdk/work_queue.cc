@@ -1,0 +1,107 @@
+#include "worker_sdk/work_queue.h"
+
+#include "common/assert.h"
+
+namespace ddprun {
+
+Work::Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
+Work::Work(Work&&) noexcept = default;
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    Work finished_first(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (!state_) return;
+  std::unique_lock lock(state_->mutex);
+  state_->finished.wait(lock, [&] { return state_->done.load(); });
+}
+
+// No deadline of its own: the operation has one.
+void Work::wait() {
+  if (!state_)
+    throw Error(ErrorKind::bad_argument, {.operation = "Work::wait"}, "this Work is empty");
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->finished.wait(lock, [&] { return state_->done.load(); });
+  }
+  if (state_->error) std::rethrow_exception(state_->error);
+}
+
+bool Work::done() const noexcept { return !state_ || state_->done.load(); }
+
+std::chrono::nanoseconds Work::duration() const noexcept {
+  return state_ && state_->done.load() ? state_->duration : std::chrono::nanoseconds(0);
+}
+
+namespace worker_sdk {
+
+WorkQueue::~WorkQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation) {
+  auto state = std::make_shared<WorkState>();
+  const std::lock_guard lock(mutex_);
+  DDPRUN_ASSERT(!stopping_);
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  items_.push_back({std::move(operation), state});
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  return state;
+}
+
+bool WorkQueue::wait_idle(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return idle(); });
+}
+
+void WorkQueue::carry_out(const std::function<void()>& operation, WorkState& state) {
+  const auto start = std::chrono::steady_clock::now();
+  std::exception_ptr error;
+  try {
+    operation();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(state.mutex);
+  state.error = error;
+  state.duration = std::chrono::steady_clock::now() - start;
+  state.done.store(true);
+  state.finished.notify_all();
+}
+
+void WorkQueue::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !items_.empty(); });
+    if (items_.empty()) return;
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    lock.unlock();
+    // Idle before done: who has waited for the last operation may go on without this thread.
+    carry_out(
+        [&] {
+          struct Countdown {
+            std::atomic<int>& pending;
+            ~Countdown() { pending.fetch_sub(1, std::memory_order_release); }
+          } const countdown{pending_};
+          item.operation();
+        },
+        *item.state);
+    lock.lock();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace worker_sdk
+}  // namespace ddprun
