@@ -5,27 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 namespace ddprun::agent {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<int> parse_number(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
-}
-
-std::optional<int> parse_streams(std::string_view text) {
-  const std::optional<int> number = parse_number(text);
-  return number && *number <= 3 && text.size() == 1 ? number : std::nullopt;
-}
 
 // A run id is the user's: it must not lead out of the folder.
 std::string file_name_of(std::string run_id) {
@@ -40,33 +26,6 @@ Result<std::string> make_unique_folder(const std::string& stem) {
 }
 
 }  // namespace
-
-int StreamMap::of(int local_rank) const {
-  const auto found = by_rank_.find(local_rank);
-  return found == by_rank_.end() ? others_ : found->second;
-}
-
-Result<StreamMap> StreamMap::parse(std::string_view flag, std::string_view text) {
-  const auto bad = [&](std::string_view entry) {
-    return Failure{Errc::kBadOption, std::string(flag) + " " + std::string(text) + ": \"" +
-                                         std::string(entry) +
-                                         "\" is neither 0, 1, 2 or 3 nor LOCAL_RANK:0..3,..."};
-  };
-  if (const std::optional<int> all = parse_streams(text)) return StreamMap(*all);
-  StreamMap map;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string_view entry = text.substr(begin, comma - begin);
-    const std::size_t colon = std::min(entry.find(':'), entry.size());
-    const std::optional<int> rank = parse_number(entry.substr(0, colon));
-    const std::optional<int> streams =
-        parse_streams(entry.substr(std::min(colon + 1, entry.size())));
-    if (!rank || !streams) return bad(entry);
-    map.by_rank_[*rank] = *streams;
-    begin = comma + 1;
-  }
-  return map;
-}
 
 Result<LogFolder> LogFolder::create(const std::string& log_dir, const std::string& run_id) {
   LogFolder logs;

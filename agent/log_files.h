@@ -3,9 +3,8 @@
 //
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log,stderr.log,error.json}
 //
-// and which of a worker's streams -r and -t send there. Used by the agent and by Output.
+// Used by the agent and by Output.
 
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -13,26 +12,6 @@
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
-
-// Which streams, for which local ranks: "3" (all ranks: 1 standard output, 2 standard error, 3
-// both, 0 none) or "0:1,12:3" (none for ranks that are not named).
-class StreamMap {
- public:
-  StreamMap() = default;
-  explicit StreamMap(int all_ranks) : others_(all_ranks) {}
-
-  bool has_stdout(int local_rank) const { return (of(local_rank) & 1) != 0; }
-  bool has_stderr(int local_rank) const { return (of(local_rank) & 2) != 0; }
-
-  // `flag` is named in the Failure: "--redirects".
-  static Result<StreamMap> parse(std::string_view flag, std::string_view text);
-
- private:
-  int of(int local_rank) const;
-
-  int others_ = 0;
-  std::map<int, int> by_rank_;
-};
 
 class LogFolder {
  public:

@@ -62,7 +62,7 @@ void Output::Worker::close_now() {
 
 Output::Route Output::route(const OutputWorker& worker, bool is_stderr) const {
   const auto in = [&](const StreamMap& map) {
-    return is_stderr ? map.has_stderr(worker.local_rank) : map.has_stdout(worker.local_rank);
+    return map.has(worker.local_rank, is_stderr ? StreamMap::kStderr : StreamMap::kStdout);
   };
   const std::vector<int>& filter = options_.local_ranks_filter;
   const bool shown =

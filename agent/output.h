@@ -18,6 +18,7 @@
 #include "agent/console.h"
 #include "agent/line_prefix.h"
 #include "agent/log_files.h"
+#include "agent/stream_map.h"
 #include "agent/worker_stream.h"
 
 namespace ddprun::agent {

@@ -38,14 +38,6 @@ std::string signal_names(const std::vector<int>& signals) {
   return text;
 }
 
-agent::StreamMap stream_map(const StreamMap& map) {
-  std::string text = map.of_rank.empty() ? std::to_string(map.others) : "";
-  for (const auto& [rank, streams] : map.of_rank) {
-    text += (text.empty() ? "" : ",") + std::to_string(rank) + ":" + std::to_string(streams);
-  }
-  return agent::StreamMap::parse("--redirects", text).value();
-}
-
 agent::OutputOptions output_options(const Options& options, const std::string& host) {
   agent::OutputOptions output;
   if (!options.log_line_prefix_template.empty()) {
@@ -53,8 +45,8 @@ agent::OutputOptions output_options(const Options& options, const std::string& h
   }
   output.role = options.role;
   output.hostname = host;
-  output.redirects = stream_map(options.redirects);
-  output.tee = stream_map(options.tee);
+  output.redirects = options.redirects;
+  output.tee = options.tee;
   output.local_ranks_filter = options.local_ranks_filter.value_or(std::vector<int>());
   return output;
 }
@@ -112,7 +104,7 @@ int run_node(const NodeContext& context, int index) {
   const int status = agent::Agent(std::move(node)).run();
   if (!log_dir && !folder.empty()) {  // It was only for error files, which the verdict has quoted.
     std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
+    std::filesystem::remove_all(std::filesystem::path(folder).parent_path(), ignored);
   }
   return status;
 }

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/stream_map.h"
 #include "common/error.h"
 #include "common/time.h"
 
@@ -56,14 +57,7 @@ struct Endpoint {
 // "host:port", with brackets around an IPv6 address, without the port if there is none.
 std::string to_string(const Endpoint& endpoint);
 
-// Which of a worker's two output streams something applies to, as in `--redirects 0:1,1:3`.
-struct StreamMap {
-  enum Streams : std::uint8_t { kNone = 0, kStdout = 1, kStderr = 2, kBoth = 3 };
-  std::uint8_t others = kNone;          // For every local rank not in of_rank.
-  std::map<int, std::uint8_t> of_rank;  // By local rank.
-  bool has(int local_rank, Streams stream) const;
-  bool operator==(const StreamMap&) const = default;
-};
+using agent::StreamMap;
 
 enum class RdzvBackend {
   kC10d,    // Any node may host the endpoint; node ranks are the daemon's to give.

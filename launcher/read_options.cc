@@ -201,11 +201,6 @@ std::string to_string(const Endpoint& endpoint) {
   return text;
 }
 
-bool StreamMap::has(int local_rank, Streams stream) const {
-  const auto found = of_rank.find(local_rank);
-  return ((found == of_rank.end() ? others : found->second) & stream) != 0;
-}
-
 Result<Options> read_options(const RawOptions& raw, const Environment& environment) {
   Options options;
   Reader reader(raw, environment);

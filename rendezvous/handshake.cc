@@ -12,9 +12,7 @@ std::shared_ptr<Handshake> Handshake::start(Connected connection, Milliseconds t
   std::shared_ptr<Handshake> self(new Handshake(std::move(connection), std::move(on_done)));
   self->timer_.expires_after(timeout);
   self->timer_.async_wait([self, timeout](boost::system::error_code error) {
-    if (error) return;
-    self->step();  // It may be us who were slow: what has arrived meanwhile counts.
-    if (self->over_) return;
+    if (error || self->over_) return;
     self->finish(Failure{Errc::kPeerSilent, "it did not finish the handshake within " +
                                                 std::to_string(timeout.count()) + " ms"});
   });

@@ -324,8 +324,8 @@ struct Split {
 TEST_CASE("Output: -r sends a stream to a file only, -t to both, each for the ranks it names",
           "[output]") {
   Split split;
-  split.options.redirects = StreamMap::parse("-r", "0:3,1:1").value();
-  split.options.tee = StreamMap::parse("-t", "1:1,2:2").value();
+  split.options.redirects = {.of_rank = {{0, StreamMap::kBoth}, {1, StreamMap::kStdout}}};
+  split.options.tee = {.of_rank = {{1, StreamMap::kStdout}, {2, StreamMap::kStderr}}};
   Stage stage(split.options);
   for (int rank = 0; rank < 4; ++rank) stage.spawn(rank, {"write", "out\n"});
   REQUIRE(stage.run(4));
@@ -375,7 +375,7 @@ TEST_CASE("Output: ddprun's own lines stand between the workers'", "[output]") {
 
 TEST_CASE("Output: a thousand rounds leave no descriptor", "[output]") {
   Split split;
-  split.options.tee = StreamMap(3);
+  split.options.tee = {.others = StreamMap::kBoth};
   Stage stage(split.options);
   stage.spawn(0, {"exit", "0"});
   REQUIRE(stage.run(1));

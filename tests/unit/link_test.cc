@@ -290,6 +290,24 @@ TEST_CASE("Link: close sends what is queued first", "[link]") {
   }
 }
 
+// Bytes that were never read would make the kernel reset the connection and drop what is under way.
+TEST_CASE("Link: close loses nothing even while the peer is sending", "[link]") {
+  for (const std::string& token : {std::string(kToken), std::string()}) {
+    Fixture f(token);
+    End& client = f.connect();
+    client.link->send("hello");
+    End& server = f.server();
+    for (int i = 0; i < 6; ++i) {
+      server.link->send(std::string(kFrameBytesMax, 'y'));
+      client.link->send(std::string(kFrameBytesMax, 'x'));
+    }
+    client.link->close();
+    REQUIRE(f.closed(server));
+    CHECK(server.messages.size() == 7);
+    CHECK(server.why.code == boost::asio::error::eof);
+  }
+}
+
 TEST_CASE("Link: close does not wait for ever for a peer that does not read", "[link]") {
   Fixture f("");
   f.connect_options.link.close_timeout = 100ms;

@@ -14,22 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("LogFiles: -r and -t name streams for all ranks or for some", "[log_files]") {
-  const StreamMap all = StreamMap::parse("--tee", "3").value();
-  CHECK((all.has_stdout(0) && all.has_stderr(99)));
-  const StreamMap some = StreamMap::parse("--tee", "0:1,12:2,3:3").value();
-  CHECK((some.has_stdout(0) && !some.has_stderr(0)));
-  CHECK((!some.has_stdout(12) && some.has_stderr(12)));
-  CHECK((some.has_stdout(3) && some.has_stderr(3)));
-  CHECK((!some.has_stdout(1) && !some.has_stderr(1)));
-  for (const char* bad : {"", "4", "33", "0:4", "a:1", "0:1,", "0", "-1:1", "0:1;1:2", "0:"}) {
-    CAPTURE(bad);
-    CHECK(StreamMap::parse("--redirects", bad).has_error() == (std::string(bad) != "0"));
-  }
-  CHECK(to_string(StreamMap::parse("--redirects", "0:1,1:7").error()) ==
-        "--redirects 0:1,1:7: \"1:7\" is neither 0, 1, 2 or 3 nor LOCAL_RANK:0..3,...: bad option");
-}
-
 TEST_CASE("LogFiles: folders are named as torchrun names them", "[log_files]") {
   const fs::path base = fs::temp_directory_path() / ("log_files_" + random_hex(8));
   const LogFolder logs = LogFolder::create(base.string(), "job/7").value();

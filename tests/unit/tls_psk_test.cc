@@ -4,6 +4,7 @@
 #include "rendezvous/tls_psk.h"
 
 #include <fcntl.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -175,6 +176,33 @@ TEST_CASE("TLS: a client without our key does not get in by leaving it out", "[t
             return 32u;
           });
         }).status == StepStatus::kFailed);
+}
+
+// A certificate for nobody in particular, signed with its own key.
+void show_certificate(SSL_CTX* context) {
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), X509_free);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  X509_set_pubkey(certificate.get(), key.get());
+  REQUIRE(X509_sign(certificate.get(), key.get(), EVP_sha256()) > 0);
+  REQUIRE(SSL_CTX_use_certificate(context, certificate.get()) == 1);
+  REQUIRE(SSL_CTX_use_PrivateKey(context, key.get()) == 1);
+}
+
+TEST_CASE("TLS: a server that shows a certificate instead of the key is an impostor", "[tls]") {
+  SocketPair sockets;
+  const auto client = client_channel(sockets.client.get(), "token");
+  const TlsContext context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
+  show_certificate(context.get());
+  const SslPtr ssl = make_tls_engine(context, TlsRole::kServer, sockets.server.get());
+  Step step{StepStatus::kWantRead};
+  for (int i = 0; i < 20 && pending(step); ++i) {
+    step = client->handshake();
+    SSL_do_handshake(ssl.get());
+  }
+  CHECK(step.status == StepStatus::kFailed);
 }
 
 // Recorded bytes, such as an attacker has, are of no use to play back to a new connection.

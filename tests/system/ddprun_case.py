@@ -1,0 +1,357 @@
+"""What the tests of tests/system and tests/interop share: start the real ddprun, find every process of
+its job, and wait for things with a deadline.
+
+A job's processes are found by a marker variable in their environment, so that a setsid grandchild that
+nobody knows of any more is found too, and nothing else is ever touched. A test says what it waits for;
+nothing here sleeps for a time that was guessed.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+PATIENCE = 30.0  # Seconds that anything may take on a loaded machine before a test gives up on it.
+MARKER = "DDPRUN_TEST_JOB"
+SKIPPED = 77
+POLL = 0.004
+
+BIN = os.path.abspath(os.environ.get("DDPRUN_BIN", ""))
+DDPRUN = os.path.join(BIN, "ddprun")
+
+# What a job must not take over from whoever runs the tests.
+_FOREIGN = re.compile(r"PET_|DDPRUN_|TORCH|RANK$|WORLD_SIZE$|MASTER_|LOCAL_RANK$|OMP_|SLURM_")
+
+
+def wait_until(condition, what, patience=PATIENCE):
+    """The first true value of condition(); fails with `what` if there is none in time."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {patience:g} s: {what() if callable(what) else what}")
+        time.sleep(POLL)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def clean_environment():
+    return {k: v for k, v in os.environ.items() if not _FOREIGN.match(k)}
+
+
+class Process:
+    """One entry of /proc, as it was when it was read."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            name, rest = f.read().decode(errors="replace").split("(", 1)[1].rsplit(")", 1)
+        fields = rest.split()
+        self.name, self.state, self.ppid = name, fields[0], int(fields[1])
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            self.argv = f.read().decode(errors="replace").split("\0")[:-1]
+
+    def __repr__(self):
+        return f"{self.pid} (child of {self.ppid}, {self.state}) {' '.join(self.argv)[:80]}"
+
+
+def processes_with(marker):
+    """Every living process whose environment holds the marker. Zombies have none."""
+    needle = f"{MARKER}={marker}\0".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as f:
+                if needle not in f.read() + b"\0":
+                    continue
+            process = Process(int(entry))
+        except (OSError, IndexError):
+            continue  # It ended while we looked.
+        if process.state not in "ZX":
+            found.append(process)
+    return found
+
+
+class Job:
+    """One ddprun on one "machine". What it prints goes to files, so that it never waits for us."""
+
+    def __init__(self, argv, folder, env=None, netns=None, cwd=None):
+        self.marker = uuid.uuid4().hex
+        self.argv = argv
+        self._out = tempfile.NamedTemporaryFile(dir=folder, prefix="out-", delete=False)
+        self._err = tempfile.NamedTemporaryFile(dir=folder, prefix="err-", delete=False)
+        environment = {**clean_environment(), **(env or {}), MARKER: self.marker}
+        prefix = ["ip", "netns", "exec", netns] if netns else []
+        self.started = time.monotonic()
+        self._popen = subprocess.Popen(prefix + argv, env=environment, cwd=cwd or folder,
+                                       stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err)
+        self.pid = self._popen.pid
+
+    def out(self):
+        return self._read(self._out)
+
+    def err(self):
+        return self._read(self._err)
+
+    @staticmethod
+    def _read(file):
+        with open(file.name, "rb") as f:
+            return f.read().decode(errors="replace")
+
+    def text(self):
+        return f"$ {shlex.join(self.argv)}\n{self.out()}{self.err()}(exit code {self._popen.poll()})"
+
+    def ended(self):
+        return self._popen.poll() is not None
+
+    def wait(self, patience=PATIENCE):
+        """The exit code, as a shell would show it."""
+        try:
+            code = self._popen.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {patience:g} s: {self.text()}\n{self.processes()}")
+        return code if code >= 0 else 128 - code
+
+    def wait_for(self, text, patience=PATIENCE):
+        """Until standard error has a match of the pattern `text`; returns the match."""
+        return wait_until(lambda: re.search(text, self.err()),
+                          lambda: f"{text!r} in\n{self.text()}", patience)
+
+    def processes(self):
+        return processes_with(self.marker)
+
+    def children(self):
+        return [p for p in self.processes() if p.ppid == self.pid]
+
+    def agents(self):
+        return sorted((p for p in self.children() if p.name.startswith("ddprun") and
+                       os.path.basename(p.argv[0]) == "ddprun"), key=lambda p: p.pid)
+
+    def daemon(self):
+        found = [p for p in self.children() if os.path.basename(p.argv[0]) == "ddprun-rendezvous"]
+        return found[0] if found else None
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def end(self):
+        """Kills what is left of this job and of nothing else."""
+        for _ in range(50):
+            left = self.processes()
+            for process in left:
+                try:
+                    os.kill(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if not left:
+                break
+            time.sleep(0.02)
+        if self._popen.poll() is None:
+            self._popen.kill()
+            self._popen.wait(PATIENCE)
+        self._out.close()
+        self._err.close()
+
+
+class Gate:
+    """Workers wait at it without using the CPU; once opened it is open for those who come later too."""
+
+    def __init__(self, path):
+        self.path = path
+        os.mkfifo(path)
+        self._fd = os.open(path, os.O_RDWR)
+
+    def open(self):
+        if self._fd is None:
+            return
+        with open(self.path + ".open", "w", encoding="ascii"):
+            pass
+        os.rename(self.path + ".open", self.path)
+        os.close(self._fd)
+        self._fd = None
+
+
+class DdprunCase(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="ddprun-test-")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.jobs = []
+        self.addCleanup(lambda: [job.end() for job in self.jobs])
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def gate(self, name="gate"):
+        gate = Gate(self.path(name))
+        self.addCleanup(gate.open)
+        return gate
+
+    # Starting.
+
+    def start(self, *argv, env=None, netns=None, cwd=None):
+        """ddprun with these arguments; D is the test's folder for its workers."""
+        return self.start_program([DDPRUN, *map(str, argv)], env=env, netns=netns, cwd=cwd)
+
+    def start_program(self, argv, env=None, netns=None, cwd=None):
+        job = Job(argv, self.dir, {"D": self.dir, **(env or {})}, netns, cwd)
+        self.jobs.append(job)
+        return job
+
+    def run_ddprun(self, *argv, code=0, **options):
+        """ddprun to its end, which must come with `code` and leave nothing behind."""
+        job = self.start(*argv, **options)
+        self.finish(job, code)
+        return job
+
+    def two_nodes(self, *argv, worker, options=((), ())):
+        """Two commands on loopback that meet at one endpoint, the first hosting it."""
+        endpoint = f"127.0.0.1:{free_port()}"
+        env = {"DDPRUN_TOKEN": "a token of the tests"}
+        common = ["--nnodes", "2", "--rdzv-endpoint", endpoint, *argv]
+        first = self.start(*common, "--rdzv-conf", "is_host=1", *options[0], *worker, env=env)
+        second = self.start(*common, "--rdzv-conf", "is_host=0", *options[1], *worker, env=env)
+        return first, second
+
+    # Ending.
+
+    def finish(self, job, code=0):
+        actual = job.wait()
+        self.assertEqual(actual, code, job.text())
+        self.assert_nothing_left(job)
+
+    def assert_nothing_left(self, *jobs, since=None, promised=1.0):
+        """No process of the jobs is left `promised` seconds after `since`. Returns how long it took."""
+        since = since or time.monotonic()
+        while True:
+            left = [p for job in jobs for p in job.processes()]
+            took = time.monotonic() - since
+            if not left:
+                return took
+            if took > promised:
+                self.fail(f"left {took:.2f} s later: {left}\n" + "\n".join(j.text() for j in jobs))
+            time.sleep(POLL)
+
+    def report(self, text):
+        print(f"  [{self.id().split('.')[-1]}] {text}", flush=True)
+
+    # Workers.
+
+    def arrivals(self, prefix="env"):
+        """{file name: environment} of the workers that wrote theirs, see env_to()."""
+        found = {}
+        for name in os.listdir(self.dir):
+            if name.startswith(prefix + "."):
+                with open(self.path(name), "rb") as f:
+                    pairs = [e.split("=", 1) for e in f.read().decode(errors="replace").split("\0") if e]
+                found[name] = {p[0]: p[1] if len(p) > 1 else "" for p in pairs}
+        return found
+
+    def wait_for_workers(self, count, prefix="env", jobs=()):
+        def text():
+            return "\n".join([f"{count} workers' {prefix}, have {sorted(self.arrivals(prefix))}"] +
+                             [job.text() for job in jobs])
+
+        wait_until(lambda: len(self.arrivals(prefix)) >= count, text)
+        found = sorted(self.arrivals(prefix).values(), key=lambda e: int(e["RANK"]))
+        self.assertEqual(len(found), count, text())
+        return found
+
+
+# A shell's words that write the worker's environment under a name of its round, in one piece.
+def env_to(prefix="env"):
+    return (f'env -0 > "$D/tmp.$$" && mv "$D/tmp.$$" '
+            f'"$D/{prefix}.$TORCHELASTIC_RESTART_COUNT.$WORLD_SIZE.$RANK.$$"; ')
+
+
+PASS_GATE = 'read _ < "$D/gate" || true; '
+
+
+def shell(script):
+    return ["/bin/sh", "-c", script]
+
+
+def column(environments, name):
+    return [e.get(name) for e in environments]
+
+
+class Network:
+    """Two network namespaces joined by a veth pair: two machines on a cable."""
+
+    def __init__(self):
+        stem = f"ddp{os.getpid()}"
+        self.names = [stem + "a", stem + "b"]
+        self.addresses = ["10.77.0.1", "10.77.0.2"]
+
+    @staticmethod
+    def missing():
+        if os.geteuid() != 0:
+            return "network namespaces need root"
+        if not shutil.which("ip"):
+            return "there is no ip command (package iproute2)"
+        probe = f"ddp{os.getpid()}p"
+        made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, timeout=20)
+        if made.returncode != 0:
+            return f"network namespaces cannot be made: {made.stderr.strip()}"
+        subprocess.run(["ip", "netns", "del", probe], timeout=20)
+        return None
+
+    def __enter__(self):
+        a, b = self.names
+        for name in self.names:
+            self._ip("netns", "add", name)
+            self._ip("-n", name, "link", "set", "lo", "up")
+        self._ip("link", "add", "wire", "netns", a, "type", "veth", "peer", "name", "wire", "netns", b)
+        for name, address in zip(self.names, self.addresses):
+            self._ip("-n", name, "addr", "add", address + "/24", "dev", "wire")
+            self._ip("-n", name, "link", "set", "wire", "up")
+        return self
+
+    def cut(self):
+        self._ip("-n", self.names[0], "link", "set", "wire", "down")
+
+    def mend(self):
+        self._ip("-n", self.names[0], "link", "set", "wire", "up")
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, timeout=20)
+
+    @staticmethod
+    def _ip(*argv):
+        subprocess.run(["ip", *argv], check=True, timeout=20)
+
+
+def skip_all(reason):
+    print(f"skipped: {reason}")
+    sys.exit(SKIPPED)
+
+
+def main():
+    """Runs the tests of the calling file: exit code 0, 1, or 77 if every one was skipped."""
+    if not os.access(DDPRUN, os.X_OK):
+        skip_all(f"DDPRUN_BIN={BIN!r} holds no ddprun; ctest sets it to the build's bin folder")
+    program = unittest.main(exit=False, verbosity=2)
+    result = program.result
+    for test, reason in result.skipped:
+        print(f"skipped {test}: {reason}")
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIPPED if result.testsRun and len(result.skipped) == result.testsRun else 0)

@@ -1,0 +1,134 @@
+"""Workers fail: exit codes, verdicts, restarts."""
+
+import os
+import re
+import signal
+import time
+
+import ddprun_case
+from ddprun_case import DdprunCase, PASS_GATE, column, env_to, shell
+
+WAIT = "exec sleep 600"
+
+
+def failing(rank, how, others=WAIT):
+    return shell(f'{env_to()} if [ $RANK = {rank} ]; then {how}; fi; {others}')
+
+
+class Verdicts(DdprunCase):
+    def test_the_first_failing_workers_code_is_everybodys(self):
+        first, second = self.two_nodes("--nproc-per-node", "2", worker=failing(3, "exit 7"))
+        self.finish(first, 7)
+        self.finish(second, 7)
+        self.assertRegex(first.err(), r"rank 3 .*failed first: it exited with 7")
+
+    def test_a_killed_worker_is_128_plus_its_signal(self):
+        for name, code in (("KILL", 137), ("SEGV", 139), ("TERM", 143)):
+            with self.subTest(signal=name):
+                job = self.run_ddprun("--nproc-per-node", "2", *failing(1, f"kill -{name} $$"), code=code)
+                self.assertRegex(job.err(), f"rank 1 .*killed by signal .*SIG{name}")
+
+    def test_the_verdict_names_rank_host_and_last_words(self):
+        host = os.uname().nodename
+        job = self.run_ddprun(
+            "--local-nodes", "2", "--nproc-per-node", "2",
+            *failing(2, 'echo "first thing" >&2; echo "RuntimeError: loss is NaN" >&2; exit 9'), code=9)
+        self.assertRegex(job.err(), r"rank 2 \(local rank 0, pid \d+\) on " + re.escape(host) + "/1 failed first")
+        verdict = job.err()[job.err().index("failed first"):]
+        self.assertIn("RuntimeError: loss is NaN", verdict)
+        self.assertRegex(verdict, "3 others were stopped by ddprun")
+
+    def test_the_error_file_of_torch_is_quoted(self):
+        record = '{"message": {"message": "ValueError: from the error file", "extraInfo": {"timestamp": "1"}}}'
+        job = self.run_ddprun(*shell(f"""printf '%s' '{record}' > "$TORCHELASTIC_ERROR_FILE"; exit 4"""),
+                              code=4)
+        self.assertIn("ValueError: from the error file", job.err())
+
+    def test_a_failure_at_once_is_no_race(self):
+        """All ranks fail together: one verdict, one code, on every node."""
+        for _ in range(5):
+            job = self.run_ddprun("--local-nodes", "3", "--nproc-per-node", "3", *shell("exit 5"), code=5)
+            self.assertEqual(job.err().count("failed first"), 1, job.text())
+
+    def test_failure_of_some_after_success_of_others(self):
+        job = self.run_ddprun("--nproc-per-node", "3", *failing(1, "exit 6", "exit 0"), code=6)
+        self.assertRegex(job.err(), "rank 1 .*exited with 6")
+
+    def test_a_worker_deaf_to_sigterm_is_killed_after_the_shutdown_timeout(self):
+        deaf = "trap '' TERM; " + env_to("deaf") + "while :; do sleep 600; done"
+        failing_when_deaf = 'while [ -z "$(ls "$D" | grep deaf)" ]; do sleep 0.05; done; exit 7'
+        job = self.start("--nproc-per-node", "2", "--shutdown-timeout", "1",
+                         *shell(f'if [ $RANK = 0 ]; then {failing_when_deaf}; fi; {deaf}'))
+        job.wait_for("exited with 7")
+        failed = time.monotonic()
+        self.finish(job, 7)
+        took = time.monotonic() - failed
+        self.report(f"from failure to end with --shutdown-timeout 1: {took:.2f} s")
+        self.assertGreaterEqual(took, 0.9)  # It had its time.
+        self.assertLess(took, 10)
+        self.assertIn("did not end in time", job.err())
+
+
+class Restarts(DdprunCase):
+    def test_one_restart_is_counted_the_same_everywhere(self):
+        script = (env_to() + 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then '
+                  '[ $RANK = 1 ] && kill -KILL $$; exec sleep 600; fi; exit 0')
+        first, second = self.two_nodes("--nproc-per-node", "2", "--max-restarts", "1",
+                                       worker=shell(script))
+        self.finish(first)
+        self.finish(second)
+        before = self.wait_for_workers_of(0, 4)
+        after = self.wait_for_workers_of(1, 4)
+        self.assertEqual(column(after, "RANK"), ["0", "1", "2", "3"])
+        self.assertEqual(set(column(after, "TORCHELASTIC_RESTART_COUNT")), {"1"})
+        self.assertEqual(set(column(after, "TORCHELASTIC_MAX_RESTARTS")), {"1"})
+        # Every node keeps its place.
+        self.assertEqual(column(before, "DDPRUN_TEST_JOB"), column(after, "DDPRUN_TEST_JOB"))
+        # A fresh store for each round: no key of the first can be read in the second.
+        ports = [set(column(workers, "MASTER_PORT")) for workers in (before, after)]
+        self.assertEqual([len(p) for p in ports], [1, 1])
+        self.assertNotEqual(*ports)
+
+    def wait_for_workers_of(self, restart_count, count):
+        prefix = f"env.{restart_count}"
+        return self.wait_for_workers(count, prefix, self.jobs)
+
+    def test_a_used_up_budget_ends_with_a_verdict(self):
+        job = self.run_ddprun("--local-nodes", "2", "--max-restarts", "2",
+                              *failing(1, "exit 7"), code=7)
+        self.assertEqual(len(self.arrivals()), 6)
+        self.assertIn("2 of 2", job.err())
+
+    def test_the_budget_is_the_jobs_not_the_nodes(self):
+        """Each round another node's worker fails; torchrun would count each node by itself."""
+        script = env_to() + 'if [ $RANK = $TORCHELASTIC_RESTART_COUNT ]; then exit 7; fi; exec sleep 600'
+        job = self.run_ddprun("--local-nodes", "3", "--max-restarts", "1", *shell(script), code=7)
+        self.assertRegex(job.err(), "rank 1 .*failed first")
+        self.assertEqual(len(self.arrivals()), 6)
+
+    def test_many_restarts_in_a_row(self):
+        script = env_to() + 'if [ $TORCHELASTIC_RESTART_COUNT -lt 20 ]; then exit 3; fi; exit 0'
+        self.run_ddprun("--local-nodes", "2", "--nproc-per-node", "2", "--max-restarts", "20",
+                        *shell(script))
+        last = self.wait_for_workers_of(20, 4)
+        self.assertEqual(column(last, "RANK"), ["0", "1", "2", "3"])
+
+    def test_a_restart_leaves_no_grandchild_of_the_round_before(self):
+        """The port and the memory that a forgotten child holds would make the restart fail too."""
+        script = (env_to() + 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then '
+                  "(trap '' TERM; setsid sleep 601 & ) ; setsid -f sleep 602; "
+                  f'{PASS_GATE} [ $RANK = 0 ] && exit 7; exec sleep 600; fi; exec sleep 603')
+        gate = self.gate()
+        job = self.start("--local-nodes", "2", "--max-restarts", "1", *shell(script))
+        self.wait_for_workers_of(0, 2)
+        job_sleeps = lambda n: [p for p in job.processes() if p.argv == ["sleep", str(n)]]
+        ddprun_case.wait_until(lambda: len(job_sleeps(601)) == 2 and len(job_sleeps(602)) == 2, job.text)
+        gate.open()
+        self.wait_for_workers_of(1, 2)
+        self.assertEqual(job_sleeps(601) + job_sleeps(602), [])
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+
+
+if __name__ == "__main__":
+    ddprun_case.main()

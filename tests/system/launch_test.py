@@ -1,0 +1,275 @@
+"""ddprun starts workers: their ranks, their environment, their command and what they print."""
+
+import os
+import re
+import socket
+import sys
+import unittest
+
+import ddprun_case
+from ddprun_case import DdprunCase, PASS_GATE, column, env_to, free_port, shell
+
+# A TCPStore client of 20 lines: what a worker's torch does first with MASTER_ADDR and MASTER_PORT.
+STORE_CLIENT = """
+import os, socket, struct
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 20)
+s.settimeout(20)
+def text(b): return struct.pack("<Q", len(b)) + b
+def take(n):
+    b = b""
+    while len(b) < n:
+        piece = s.recv(n - len(b))
+        assert piece, "the store hung up"
+        b += piece
+    return b
+def get(key):
+    s.sendall(bytes([CODES["get"]]) + text(key))
+    return take(struct.unpack("<Q", take(8))[0])
+def wait(key):
+    s.sendall(bytes([CODES["wait"]]) + struct.pack("<Q", 1) + text(key))
+    assert take(1) == b"\\0", "the store would not wait"
+CODES = {"validate": 0, "set": 1, "get": 3, "wait": 6}
+s.sendall(bytes([CODES["validate"]]) + struct.pack("<I", 0x3C85F7CE))
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+s.sendall(bytes([CODES["set"]]) + text(b"from%d" % rank) + text(b"hello of %d" % rank))
+for peer in range(world):
+    wait(b"from%d" % peer)
+    assert get(b"from%d" % peer) == b"hello of %d" % peer
+print("met", world, "ranks", flush=True)
+"""
+
+
+class RanksOfOneMachine(DdprunCase):
+    def test_one_node_gives_every_worker_its_place(self):
+        job = self.run_ddprun("--standalone", "--nproc-per-node", "3", *shell(env_to()))
+        workers = self.wait_for_workers(3, jobs=[job])
+        self.assertEqual(column(workers, "RANK"), ["0", "1", "2"])
+        self.assertEqual(column(workers, "LOCAL_RANK"), ["0", "1", "2"])
+        same = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+                "ROLE_NAME": "default", "ROLE_WORLD_SIZE": "3", "TORCHELASTIC_RESTART_COUNT": "0",
+                "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+        for name, value in same.items():
+            self.assertEqual(set(column(workers, name)), {value}, name)
+        self.assertEqual(len(set(column(workers, "MASTER_PORT"))), 1)
+        self.assertEqual(len(set(column(workers, "TORCHELASTIC_ERROR_FILE"))), 3)
+
+    def test_local_nodes_are_nodes(self):
+        for nodes in (2, 3):
+            with self.subTest(nodes=nodes):
+                prefix = f"env{nodes}"
+                job = self.run_ddprun("--local-nodes", nodes, "--nproc-per-node", "2",
+                                      *shell(env_to(prefix)))
+                workers = self.wait_for_workers(2 * nodes, prefix, [job])
+                ranks = range(2 * nodes)
+                self.assertEqual(column(workers, "RANK"), [str(r) for r in ranks])
+                self.assertEqual(column(workers, "GROUP_RANK"), [str(r // 2) for r in ranks])
+                self.assertEqual(column(workers, "LOCAL_RANK"), [str(r % 2) for r in ranks])
+                self.assertEqual(set(column(workers, "WORLD_SIZE")), {str(2 * nodes)})
+                self.assertEqual(set(column(workers, "GROUP_WORLD_SIZE")), {str(nodes)})
+                self.assertEqual(len(set(column(workers, "MASTER_PORT"))), 1)
+
+    def test_workers_meet_in_the_store_at_master_addr(self):
+        job = self.run_ddprun("--local-nodes", "2", "--nproc-per-node", "2", "--no-python",
+                              sys.executable, "-c", STORE_CLIENT)
+        self.assertEqual(job.out().count("met 4 ranks"), 4, job.text())
+
+
+class TwoCommands(DdprunCase):
+    def test_the_printed_line_brings_the_other_node(self):
+        first = self.start("--nnodes", "2", "--nproc-per-node", "2", "--local-addr", "127.0.0.1",
+                           *shell(env_to()))
+        line = first.wait_for(r"run:\n\n  (.*\S)\n").group(1)
+        self.assertNotIn("DDPRUN_TOKEN", " ".join(first.argv))
+        token = re.match(r"DDPRUN_TOKEN=(\S+) ", line).group(1)
+        # The rest of the line is what `ps` will show on that machine.
+        self.assertNotIn(token, line[len("DDPRUN_TOKEN=") + len(token):])
+        second = self.start_program(["/bin/sh", "-c", "exec env " + line])
+        self.finish(first)
+        self.finish(second)
+        workers = self.wait_for_workers(4, jobs=[first, second])
+        self.assertEqual(column(workers, "GROUP_RANK"), ["0", "0", "1", "1"])
+        # The node that hosts the endpoint is group rank 0, and the store is there.
+        self.assertEqual({w["DDPRUN_TEST_JOB"] for w in workers[:2]}, {first.marker})
+        self.assertEqual(set(column(workers, "MASTER_ADDR")), {"127.0.0.1"})
+
+    def test_the_token_is_in_no_argv_and_in_no_worker(self):
+        gate = self.gate()
+        token = "s3cret-of-the-tests"
+        endpoint = f"127.0.0.1:{free_port()}"
+        job = self.start("--local-nodes", "2", "--rdzv-endpoint", endpoint,
+                         *shell(env_to() + PASS_GATE), env={"DDPRUN_TOKEN": token})
+        workers = self.wait_for_workers(2, jobs=[job])
+        for worker in workers:
+            self.assertNotIn(token, repr(worker))
+        for process in job.processes():
+            self.assertNotIn(token, " ".join(process.argv))
+        gate.open()
+        self.finish(job)
+
+    def test_nodes_of_different_size(self):
+        first, second = self.two_nodes(worker=shell(env_to()), options=(
+            ["--nproc-per-node", "1"], ["--nproc-per-node", "3"]))
+        self.finish(first)
+        self.finish(second)
+        workers = self.wait_for_workers(4)
+        self.assertEqual(column(workers, "LOCAL_RANK"), ["0", "0", "1", "2"])
+        self.assertEqual(column(workers, "LOCAL_WORLD_SIZE"), ["1", "3", "3", "3"])
+        self.assertEqual(column(workers, "GROUP_RANK"), ["0", "1", "1", "1"])
+        self.assertEqual(set(column(workers, "WORLD_SIZE")), {"4"})
+
+    def test_node_rank_decides_over_who_hosts(self):
+        first, second = self.two_nodes(worker=shell(env_to()), options=(
+            ["--node-rank", "1"], ["--node-rank", "0"]))
+        self.finish(first)
+        self.finish(second)
+        workers = self.wait_for_workers(2)
+        self.assertEqual(column(workers, "DDPRUN_TEST_JOB"), [second.marker, first.marker])
+
+    def test_torchruns_static_command_line(self):
+        port = free_port()
+        env = {"DDPRUN_TOKEN": "t"}
+        common = ["--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", port]
+        second = self.start(*common, "--node_rank", "1", *shell(env_to()), env=env)
+        first = self.start(*common, "--node_rank", "0", *shell(env_to()), env=env)
+        self.finish(first)
+        self.finish(second)
+        workers = self.wait_for_workers(2)
+        self.assertEqual(column(workers, "DDPRUN_TEST_JOB"), [first.marker, second.marker])
+
+    def test_role_ranks_count_within_a_role(self):
+        first, second = self.two_nodes("--nproc-per-node", "2", worker=shell(env_to()), options=(
+            ["--role", "trainer"], ["--role", "reader"]))
+        self.finish(first)
+        self.finish(second)
+        workers = self.wait_for_workers(4)
+        self.assertEqual(column(workers, "ROLE_NAME"), ["trainer", "trainer", "reader", "reader"])
+        self.assertEqual(column(workers, "ROLE_RANK"), ["0", "1", "0", "1"])
+        self.assertEqual(set(column(workers, "ROLE_WORLD_SIZE")), {"2"})
+
+    def test_two_runs_share_nothing(self):
+        """torchrun's --standalone jobs on one host join each other's store; ours must not."""
+        gate = self.gate()
+        jobs = [self.start("--standalone", "--nproc-per-node", "2", *shell(env_to() + PASS_GATE))
+                for _ in range(2)]
+        workers = self.wait_for_workers(4, jobs=jobs)
+        self.assertEqual(set(column(workers, "WORLD_SIZE")), {"2"})
+        self.assertEqual(len(set(column(workers, "MASTER_PORT"))), 2)
+        gate.open()
+        for job in jobs:
+            self.finish(job)
+
+
+class Commands(DdprunCase):
+    def script(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as f:
+            f.write(text)
+        return name
+
+    def test_a_python_script_runs_unbuffered(self):
+        self.script("train.py", "import os, sys\n"
+                    "sys.stdout.write('args %r\\n' % sys.argv[1:])\n"
+                    "os._exit(0)\n")  # Without -u what was written is lost here.
+        job = self.run_ddprun("--nproc-per-node", "2", "train.py", "--epochs", "3", "-m", "--nnodes")
+        self.assertEqual(job.out().count("args ['--epochs', '3', '-m', '--nnodes']"), 2, job.text())
+
+    def test_a_module(self):
+        self.script("mymodule.py", "import sys; print('module', __name__, sys.argv[1:])\n")
+        job = self.run_ddprun("-m", "mymodule", "x")
+        self.assertIn("module __main__ ['x']", job.out())
+
+    def test_no_python_executes_a_py_file(self):
+        self.script("tool.py", "#!/bin/sh\necho shell $1\n")
+        os.chmod(self.path("tool.py"), 0o755)
+        job = self.run_ddprun("--no-python", "./tool.py", "one")
+        self.assertIn("shell one", job.out())
+
+    def test_local_rank_in_arguments(self):
+        job = self.run_ddprun("--nproc-per-node", "2", "/bin/echo", "r=${local_rank}!")
+        self.assertEqual(sorted(job.out().splitlines()), ["[default0]:r=0!", "[default1]:r=1!"])
+
+    def test_pet_variables_are_defaults_and_flags_win(self):
+        job = self.run_ddprun(*shell("echo $WORLD_SIZE $ROLE_NAME"),
+                              env={"PET_NPROC_PER_NODE": "2", "PET_ROLE": "petted"})
+        self.assertEqual(job.out().count("2 petted"), 2, job.text())
+        job = self.run_ddprun("--nproc_per_node=1", *shell("echo $WORLD_SIZE $ROLE_NAME"),
+                              env={"PET_NPROC_PER_NODE": "2"})
+        self.assertIn("1 default", job.out())
+
+    def test_omp_num_threads_of_the_user_is_kept(self):
+        job = self.run_ddprun("--nproc-per-node", "2", *shell("echo omp=$OMP_NUM_THREADS"),
+                              env={"OMP_NUM_THREADS": "5"})
+        self.assertEqual(job.out().count("omp=5"), 2)
+
+    def test_standard_input_is_not_shared(self):
+        self.run_ddprun("--nproc-per-node", "2", "/bin/cat")
+
+    def test_workers_inherit_no_descriptor(self):
+        job = self.run_ddprun("--local-nodes", "2", "--nproc-per-node", "2",
+                              *shell('cd /proc/self/fd; for f in *; do [ $f -gt 2 ] && [ -e $f ] && '
+                                     'echo "leaked $f $(readlink $f)"; done; true'))
+        leaked = [line for line in job.out().splitlines() if "leaked" in line]
+        # The shell itself may hold /proc/self/fd open while it expands the star.
+        leaked = [line for line in leaked if "/fd" not in line.split()[-1]]
+        self.assertEqual(leaked, [])
+
+
+class Output(DdprunCase):
+    def files(self, folder):
+        found = {}
+        for base, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(base, name)
+                with open(path, encoding="utf-8") as f:
+                    found["/".join(path.split("/")[-3:])] = f.read()
+        return found
+
+    TALK = 'echo out$RANK; echo err$RANK >&2'
+
+    def test_redirect_writes_files_only(self):
+        job = self.run_ddprun("--nproc-per-node", "2", "--log-dir", self.path("logs"), "-r", "3",
+                              *shell(self.TALK))
+        self.assertEqual(job.out() + job.err(), "", job.text())
+        files = self.files(self.path("logs"))
+        for rank in (0, 1):
+            self.assertEqual(files[f"attempt_0/{rank}/stdout.log"], f"out{rank}\n")
+            self.assertEqual(files[f"attempt_0/{rank}/stderr.log"], f"err{rank}\n")
+
+    def test_tee_writes_both(self):
+        job = self.run_ddprun("--nproc-per-node", "2", "--log-dir", self.path("logs"), "-t", "1:1",
+                              *shell(self.TALK))
+        self.assertEqual(sorted(job.out().splitlines()), ["[default0]:out0", "[default1]:out1"])
+        files = {k: v for k, v in self.files(self.path("logs")).items() if k.endswith(".log")}
+        self.assertEqual(files, {"attempt_0/1/stdout.log": "out1\n"})
+
+    def test_filter_and_template(self):
+        job = self.run_ddprun("--nproc-per-node", "3", "--local-ranks-filter", "0,2",
+                              "--log-line-prefix-template", "<${role_name} ${rank}> ",
+                              *shell("echo hello"))
+        self.assertEqual(sorted(job.out().splitlines()), ["<default 0> hello", "<default 2> hello"])
+
+    def test_lines_of_many_workers_stay_whole(self):
+        lines, workers = 2000, 4
+        job = self.run_ddprun("--local-nodes", "2", "--nproc-per-node", workers // 2, *shell(
+            f"yes $RANK-{'x' * 190} | head -n {lines}"))
+        whole = re.compile(r"\[default(\d)\]:(\d)-x{190}")
+        counts = {}
+        for line in job.out().splitlines():
+            match = whole.fullmatch(line)
+            self.assertTrue(match and match.group(1) == match.group(2), line)
+            counts[match.group(2)] = counts.get(match.group(2), 0) + 1
+        self.assertEqual(counts, {str(r): lines for r in range(workers)})
+
+    def test_last_line_without_newline_arrives(self):
+        job = self.run_ddprun("/usr/bin/printf", "no newline")
+        self.assertIn("no newline", job.out())
+
+    def test_nothing_stays_in_the_temporary_folder(self):
+        os.mkdir(self.path("tmp"))
+        self.run_ddprun("--local-nodes", "2", "/bin/true",
+                        env={"TMPDIR": self.path("tmp"), "XDG_RUNTIME_DIR": ""})
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
+
+if __name__ == "__main__":
+    ddprun_case.main()

@@ -1,0 +1,113 @@
+"""Two network namespaces joined by a cable: two machines that share nothing but the network."""
+
+import sys
+
+import ddprun_case
+from ddprun_case import DdprunCase, Network, PASS_GATE, column, env_to, shell, skip_all
+from launch_test import STORE_CLIENT
+
+
+class TwoMachines(DdprunCase):
+    def setUp(self):
+        super().setUp()
+        self.net = Network()
+        self.addCleanup(self.net.__exit__)
+        self.net.__enter__()
+        self.addCleanup(lambda: [job.end() for job in self.jobs])  # Before their network goes.
+
+    def on_two_machines(self, *argv, worker, second=()):
+        """The first without an endpoint: it prints the line, and the other machine runs it."""
+        a, b = self.net.names
+        first = self.start("--nnodes", "2", *argv, *worker, netns=a)
+        line = first.wait_for(r"run:\n\n  (.*\S)\n").group(1)
+        command = line.split(" ", 1)
+        words = command[1].replace(" --nnodes ", " " + " ".join(second) + " --nnodes ", 1)
+        other = self.start_program(["/bin/sh", "-c", f"exec env {command[0]} {words}"], netns=b)
+        return first, other
+
+    def store_client(self):
+        with open(self.path("client.py"), "w", encoding="ascii") as f:
+            f.write("import os; print('master', os.environ['MASTER_ADDR'])\n" + STORE_CLIENT)
+        return [self.path("client.py")]
+
+    def test_ranks_and_master_address(self):
+        first, second = self.on_two_machines("--nproc-per-node", "2", worker=shell(env_to()))
+        self.finish(first)
+        self.finish(second)
+        workers = self.wait_for_workers(4)
+        self.assertEqual(column(workers, "RANK"), ["0", "1", "2", "3"])
+        self.assertEqual(column(workers, "GROUP_RANK"), ["0", "0", "1", "1"])
+        self.assertEqual(set(column(workers, "MASTER_ADDR")), {self.net.addresses[0]})
+        self.assertEqual(column(workers, "DDPRUN_TEST_JOB")[2:], [second.marker] * 2)
+
+    def test_a_worker_of_the_other_machine_uses_the_store(self):
+        first, second = self.on_two_machines(worker=self.store_client())
+        self.finish(first)
+        self.finish(second)
+        for job in (first, second):
+            self.assertIn("met 2 ranks", job.out(), job.text())
+
+    def test_the_store_is_where_node_rank_0_is(self):
+        """The node that does not host the endpoint asks for rank 0: the store moves to it."""
+        first, second = self.on_two_machines(worker=self.store_client(), second=["--node-rank", "0"])
+        self.finish(first)
+        self.finish(second)
+        for job in (first, second):
+            self.assertIn(f"master {self.net.addresses[1]}", job.out(), job.text())
+            self.assertIn("met 2 ranks", job.out(), job.text())
+
+    def test_a_strange_machine_may_not_use_the_store(self):
+        gate = self.gate()
+        a, b = self.net.names
+        job = self.start("--standalone", *shell(env_to() + PASS_GATE), netns=a)
+        (worker,) = self.wait_for_workers(1, jobs=[job])
+        probe = ("import socket, sys\n"
+                 "try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()\n"
+                 "except OSError as e: print('no way in:', e.strerror or e)\n")
+        stranger = self.start_program([sys.executable, "-c", probe, self.net.addresses[0],
+                                       worker["MASTER_PORT"]], netns=b)
+        self.assertEqual(stranger.wait(), 0)
+        self.assertIn("no way in", stranger.out())
+        gate.open()
+        self.finish(job)
+
+    def test_a_failure_ends_both_machines(self):
+        script = 'if [ $RANK = 1 ]; then echo "no more fuel" >&2; exit 7; fi; exec sleep 600'
+        first, second = self.on_two_machines(worker=shell(script))
+        for job in (first, second):
+            self.finish(job, 7)
+        self.assertRegex(first.err(), r"rank 1 .*exited with 7(.|\n)*no more fuel")
+
+    def test_a_pulled_cable_is_noticed_on_both_sides(self):
+        """Fixed size and nobody comes back: both ends say so within their timeouts, and leave nothing."""
+        conf = "heartbeat_timeout=1,join_timeout=3"
+        first, second = self.on_two_machines("--rdzv-conf", conf,
+                                             worker=shell(env_to() + "exec sleep 600"))
+        self.wait_for_workers(2, jobs=[first, second])
+        self.net.cut()
+        self.finish(first, 3)
+        self.assertRegex(first.err(), "was silent")
+        # The far side's workers compute on, as the daemon is not needed for a step; a signal ends it.
+        self.assertFalse(second.ended(), second.text())
+        second.wait_for("lost the rendezvous daemon")
+        second.signal(15)
+        self.finish(second, 143)
+
+    def test_a_short_cut_loses_nothing(self):
+        """Shorter than the heartbeat timeout: no round ends, no worker is touched."""
+        gate = self.gate()
+        first, second = self.on_two_machines("--rdzv-conf", "heartbeat_timeout=20",
+                                             worker=shell(env_to() + PASS_GATE))
+        self.wait_for_workers(2, jobs=[first, second])
+        self.net.cut()
+        self.net.mend()
+        gate.open()
+        self.finish(first)
+        self.finish(second)
+        self.assertEqual(len(self.arrivals()), 2)
+
+
+if __name__ == "__main__":
+    if Network.missing():
+        skip_all(Network.missing())
+    ddprun_case.main()
