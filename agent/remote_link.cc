@@ -65,6 +65,7 @@ class RemoteLink : public DaemonLink {
               link_.reset();
               if (on_closed_) return std::exchange(on_closed_, nullptr)();
               silence_.cancel();
+              if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
               handlers_.on_down(to_string(why));
               try_again();
             },

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "common/descriptor_limit.h"
 #include "common/log.h"
 #include "launcher/exit_status.h"
 
@@ -90,6 +91,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
 }
 
 int run_node(const NodeContext& context, int index) {
+  raise_descriptor_limit();
   agent::AgentOptions node = agent_options(context, index);
   const auto& log_dir = context.options.log_dir;
   if (log_dir.value_or("") != "/dev/null") {

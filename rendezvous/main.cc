@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "common/descriptor_limit.h"
 #include "common/log.h"
 #include "rendezvous/server.h"
 
@@ -120,6 +121,7 @@ int run(int argc, char** argv) {
   }
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo);
   ::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   }

@@ -124,6 +124,7 @@ class OfTheEndpoint(DdprunCase):
                                  env={})
         self.assertRegex(job.err(), "(?i)token")
         self.assertLess(took, 10)
+        self.assertLess(len(job.err().splitlines()), 10)
         host.signal(15)
         self.finish(host, 143)
 
@@ -176,6 +177,17 @@ class OfTheEndpoint(DdprunCase):
         self.report(f"{took:.2f} s with join_timeout=3")
         self.assertRegex(job.err(), "(?i)no answer|silent|handshake|in time|within")
         self.assertLess(took, 12)
+
+    def test_a_foreign_program_that_never_answers_without_tls(self):
+        """The connection comes about without a word from the other side: that is no daemon yet."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            job, took = self.joining("127.0.0.1:%d" % s.getsockname()[1],
+                                     "--rdzv-conf", "is_host=0,join_timeout=3,auth=none", env={})
+        self.report(f"{took:.2f} s with join_timeout=3")
+        self.assertLess(took, 12)
+        self.assertLess(len(job.err().splitlines()), 40)
 
     def test_a_foreign_program_that_talks(self):
         with socket.socket() as s:

@@ -115,7 +115,8 @@ class Job:
             return f.read().decode(errors="replace")
 
     def text(self):
-        return f"$ {shlex.join(self.argv)}\n{self.out()}{self.err()}(exit code {self._popen.poll()})"
+        said = [t if len(t) < 5000 else f"{t[:2500]}\n  ...\n{t[-2500:]}" for t in (self.out(), self.err())]
+        return f"$ {shlex.join(self.argv)[:500]}\n{said[0]}{said[1]}(exit code {self._popen.poll()})"
 
     def ended(self):
         return self._popen.poll() is not None
