@@ -276,9 +276,10 @@ void Cluster::pump_down(LinkId id) {
   auto message = rendezvous::decode_daemon_message(body);
   check(message.has_value(), "the daemon sent what its agents cannot read: " + body);
   if (!message) return;
-  if (std::exchange(host.flap_on_assign, false) && std::holds_alternative<rendezvous::Assign>(*message)) {
-    return break_link(name);
-  }
+  const bool order = std::holds_alternative<rendezvous::Assign>(*message) ||
+                     std::holds_alternative<rendezvous::StopRound>(*message) ||
+                     std::holds_alternative<rendezvous::EndRun>(*message);
+  if (order && std::exchange(host.flap_on_order, false)) return break_link(name, chance(50));
   host.heard = now_;
   dispatch(name, agent::Heard{*message});
 }
@@ -294,13 +295,13 @@ void Cluster::beat(const std::string& name, int life) {
 }
 
 // The agent closes its end; the daemon learns of it unless the cable is cut.
-void Cluster::drop_by_agent(const std::string& name, const std::string& why) {
+void Cluster::drop_by_agent(const std::string& name, const std::string& why, bool daemon_sees) {
   Host& host = hosts_.at(name);
   const LinkId id = std::exchange(host.link, 0);
   const auto it = links_.find(id);
   if (it == links_.end()) return;
   it->second.agent_side = false;
-  if (!host.cut) {
+  if (!host.cut && daemon_sees) {
     // What was sent before the close still arrives before it.
     const auto last_words = Milliseconds(201);
     after(last_words, [this, id] { drop_by_daemon(id); });
@@ -317,13 +318,13 @@ void Cluster::drop_by_daemon(LinkId id) {
   if (daemon_) daemon_does(daemon_->on_closed(id, now_));
 }
 
-void Cluster::break_link(const std::string& name) {
+void Cluster::break_link(const std::string& name, bool daemon_sees) {
   const LinkId id = hosts_.at(name).link;
   if (id == 0) return;
   links_.at(id).up.clear();
   links_.at(id).down.clear();
-  after(latency(), [this, id] { drop_by_daemon(id); });
-  drop_by_agent(name, "broken");
+  if (daemon_sees) after(latency(), [this, id] { drop_by_daemon(id); });
+  drop_by_agent(name, "broken", daemon_sees);
 }
 
 }  // namespace ddprun::sim

@@ -46,12 +46,13 @@ class Cluster {
   void boot(const std::string& host);
   void cut_cable(const std::string& host);
   void mend_cable(const std::string& host);
-  void break_link(const std::string& host);
+  // `daemon_sees`: else only the next hello tells it that the connection was dead.
+  void break_link(const std::string& host, bool daemon_sees = true);
   void fail_worker(const std::string& host);
   void signal_agent(const std::string& host);
   void kill_daemon(bool torn_record);
   void start_daemon();
-  void flap_on_next_assign(const std::string& host);  // The link breaks as the seat arrives.
+  void flap_on_next_order(const std::string& host);  // The link breaks as a seat or an end arrives.
   void kill_daemon_on_next_record();  // It dies with the record half written and nothing sent.
   void fault_at_random();
 
@@ -74,7 +75,7 @@ class Cluster {
     LinkId link = 0;  // As the agent sees it; 0: none.
     bool connecting = false;
     bool cut = false;
-    bool flap_on_assign = false;
+    bool flap_on_order = false;
     TimePoint heard{};
     std::vector<Worker> workers;
     int workers_round = -1;
@@ -100,7 +101,7 @@ class Cluster {
   void send_up(const std::string& host, const rendezvous::AgentMessage& message);
   void connect(const std::string& host);
   void beat(const std::string& host, int life);
-  void drop_by_agent(const std::string& host, const std::string& why);
+  void drop_by_agent(const std::string& host, const std::string& why, bool daemon_sees = true);
   void drop_by_daemon(LinkId link);
   void pump_up(LinkId link);
   void pump_down(LinkId link);

@@ -103,7 +103,7 @@ void Cluster::power_off(const std::string& name) {
 
 void Cluster::cut_cable(const std::string& name) { hosts_.at(name).cut = true; }
 void Cluster::mend_cable(const std::string& name) { hosts_.at(name).cut = false; }
-void Cluster::flap_on_next_assign(const std::string& name) { hosts_.at(name).flap_on_assign = true; }
+void Cluster::flap_on_next_order(const std::string& name) { hosts_.at(name).flap_on_order = true; }
 
 void Cluster::fail_worker(const std::string& name) {
   const std::size_t i = random_() % hosts_.at(name).workers.size();
@@ -121,8 +121,8 @@ void Cluster::fault_at_random() {
     case 2: case 3: return boot(victim);
     case 4: return cut_cable(victim);
     case 5: case 6: return mend_cable(victim);
-    case 7: return break_link(victim);
-    case 8: return flap_on_next_assign(victim);
+    case 7: return break_link(victim, chance(50));
+    case 8: return flap_on_next_order(victim);
     case 9: return kill_daemon(chance(50));
     case 10: return kill_daemon_on_next_record();
     case 11: case 12: return fail_worker(victim);
@@ -135,7 +135,7 @@ void Cluster::mend_everything() {
   start_daemon();
   for (auto& [name, host] : hosts_) {
     mend_cable(name);
-    host.flap_on_assign = false;
+    host.flap_on_order = false;
   }
 }
 
