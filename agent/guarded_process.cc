@@ -49,6 +49,16 @@ int run_body(const GuardedChild& child) {
   }
 }
 
+// Handlers of the program we were forked from have no business in the child; what it ignores, we
+// ignore.
+void drop_handlers() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    ::signal(number, SIG_DFL);
+  }
+}
+
 // In the child.
 int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian) {
   ::setpgid(0, 0);  // A terminal's Ctrl-C comes to the guardian alone, which passes it on once.
@@ -58,6 +68,7 @@ int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian
     if (::getppid() != guardian) return kExecFailed;
   }
   for (const int fd : setup.own_fds) ::close(fd);
+  drop_handlers();
   ::sigprocmask(SIG_SETMASK, &setup.mask_before, nullptr);
   const int code = child.body ? run_body(child) : execute(child);
   std::fflush(nullptr);

@@ -54,8 +54,8 @@ void restore(torch::serialize::InputArchive& archive, const std::string& path, T
   c10::IValue kind;
   archive.read("kind", kind);
   if (kind.toStringRef() != state.kind) {
-    throw std::runtime_error(path + " belongs to a model with normalisation '" +
-                             kind.toStringRef() + "', this one has '" + state.kind + "'");
+    throw std::runtime_error(path + " belongs to a model with " + kind.toStringRef() +
+                             ", this one has " + state.kind);
   }
   torch::serialize::InputArchive model;
   torch::serialize::InputArchive optimizer;
@@ -82,7 +82,13 @@ void save_checkpoint(const std::string& path, const TrainState& state) {
   archive.write("kind", c10::IValue(state.kind));
   std::ostringstream out;
   archive.save_to(out);
-  replace_file(path, out.str());
+  try {
+    replace_file(path, out.str());
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(std::string("checkpoint of epoch ") +
+                             std::to_string(state.epochs_done) + ": " + e.what() + "; " + path +
+                             " is as it was");
+  }
 }
 
 bool load_checkpoint(const std::string& path, ddprun::ProcessGroup& group, TrainState& state) {

@@ -13,7 +13,7 @@ struct TrainState {
   ConvNet model{nullptr};
   torch::optim::SGD* optimizer = nullptr;
   std::int64_t epochs_done = 0;
-  std::string kind;  // What has to be equal for weights to fit: "batch", "none".
+  std::string kind;  // What has to be equal for weights to fit: "batch normalisation", ...
 };
 
 // Rank 0 only. Throws std::runtime_error; an older file is intact then.

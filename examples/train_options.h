@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string metrics;     // Empty: none.
   bool sync_bn = false;
   bool batch_norm = true;
+  bool double_precision = false;
   std::int64_t max_steps = 0;  // Of one epoch; 0: all.
   bool check_weights = false;
   bool print_losses = false;

@@ -15,6 +15,7 @@
 
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/torch.h"
+#include "examples/batch.h"
 #include "examples/checkpoint.h"
 #include "examples/idx.h"
 #include "examples/model.h"
@@ -27,29 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kMomentum = 0.9;
 constexpr std::int64_t kEvaluationBatch = 500;
-
-struct Batch {
-  torch::Tensor images;
-  torch::Tensor labels;
-};
-
-// Pixels become floats in 0 .. 1 only now, for the samples of one batch. One channel has the same
-// bytes in either layout; saying that channels come last makes the whole network take that faster
-// path (- 25 %).
-Batch make_batch(const LabelledImages& set, const std::int64_t* indices, std::int64_t count) {
-  const std::size_t pixels = set.images.extents[1] * set.images.extents[2];
-  Batch batch{torch::empty_strided({count, 1, 28, 28}, {784, 1, 28, 1}),
-              torch::empty({count}, torch::kLong)};
-  float* to = batch.images.data_ptr<float>();
-  auto* labels = batch.labels.data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto index = static_cast<std::size_t>(indices[i]);
-    const std::uint8_t* from = set.images.bytes.data() + index * pixels;
-    for (std::size_t p = 0; p < pixels; ++p) *to++ = static_cast<float>(from[p]) / 255.0F;
-    labels[i] = set.labels[index];
-  }
-  return batch;
-}
 
 // The launcher may not have shared out the cores of this machine; torch by itself would take all of
 // them in every worker.
@@ -76,7 +54,9 @@ Norm norm_of(const TrainOptions& options) {
 
 ConvNet make_model(const TrainOptions& options, ddprun::ProcessGroup& group) {
   torch::manual_seed(options.seed);
-  return ConvNet(norm_of(options), group);
+  ConvNet model(norm_of(options), group);
+  if (options.double_precision) model->to(torch::kDouble);
+  return model;
 }
 
 // FNV-1a over everything that the model has learnt.
@@ -90,6 +70,12 @@ std::uint64_t hash_of(const ConvNet& model) {
     for (std::size_t i = 0; i < flat.nbytes(); ++i) h = (h ^ bytes[i]) * 0x100000001b3U;
   }
   return h;
+}
+
+// Checkpoints of one kind cannot be read by a model of another.
+std::string kind_of(const TrainOptions& options) {
+  return std::string(options.batch_norm ? "batch normalisation" : "no normalisation") +
+         (options.double_precision ? " in f64" : "");
 }
 
 class Trainer {
@@ -108,7 +94,7 @@ class Trainer {
         ddp_(group, model_),
         optimizer_(model_->parameters(), torch::optim::SGDOptions(options.lr).momentum(kMomentum)),
         progress_(group.rank() == 0) {
-    state_ = {model_, &optimizer_, 0, options.batch_norm ? "batch" : "none"};
+    state_ = {model_, &optimizer_, 0, kind_of(options)};
   }
 
   void run() {
@@ -190,12 +176,16 @@ class Trainer {
   }
 
   double step(const Batch& batch) {
-    const auto scores = ddp_.forward(batch.images);
+    const auto scores = ddp_.forward(input(batch));
     const auto loss = torch::nn::functional::cross_entropy(scores, batch.labels);
     ddp_.zero_grad();
     loss.backward();
     optimizer_.step();
     return loss.item<double>();
+  }
+
+  torch::Tensor input(const Batch& batch) const {
+    return options_.double_precision ? batch.images.to(torch::kDouble) : batch.images;
   }
 
   static ddprun::SyncReport difference(const ddprun::SyncReport& now,
@@ -242,7 +232,7 @@ class Trainer {
     for (std::int64_t i = 0; i < last - first; i += kEvaluationBatch) {
       const auto batch =
           make_batch(test_set_, indices.data() + i, std::min(kEvaluationBatch, last - first - i));
-      right += model_->forward(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
+      right += model_->forward(input(batch)).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
     group_.all_reduce(ddprun::buffer(&right, 1), ddprun::ReduceOp::sum);
     return static_cast<double>(right) / static_cast<double>(std::max<std::int64_t>(total, 1));

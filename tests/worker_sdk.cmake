@@ -6,6 +6,8 @@ ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
+ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
+            LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
             SOURCES unit/environment_test.cc unit/reduce_test.cc unit/membership_test.cc
                     unit/diagnosis_test.cc unit/store_session_test.cc
@@ -13,3 +15,11 @@ ddprun_test(NAME worker_sdk_parts_test
 ddprun_test(NAME stores_test SOURCES unit/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
+
+if(DDPRUN_SANITIZE)
+  set(DDPRUN_USER_FLAGS -fsanitize=${DDPRUN_SANITIZE})
+endif()
+add_test(NAME installed_sdk_test
+         COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR}/system
+                 -DFLAGS=${DDPRUN_USER_FLAGS} -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
+set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT 300 LABELS system)

@@ -9,6 +9,7 @@
 #include "worker_sdk/gloo_backend.h"
 #include "worker_sdk/local_store.h"
 #include "worker_sdk/locality.h"
+#include "worker_sdk/meeting.h"
 #include "worker_sdk/membership.h"
 #include "worker_sdk/self_backend.h"
 #include "worker_sdk/shm_backend.h"
@@ -40,8 +41,7 @@ class Joiner {
  private:
   void open_store();
   Table meet();
-  Table collect();
-  std::vector<int> absent();
+  Table decide_for(const std::vector<std::string>& said);
   void connect_shm(const Table& table);
   std::string attach(const Table& table);
   bool agree_on_shm(const std::string& my_error);
@@ -53,12 +53,7 @@ class Joiner {
                     milliseconds(1));
   }
   [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
-    throw Error(kind,
-                {.rank = rank_, .host = host_name(), .operation = "joining the job", .peer = peer},
-                text);
-  }
-  static std::string key(const char* name, int rank) {
-    return std::string(name) + "/" + std::to_string(rank);
+    throw Error(kind, {.operation = "joining the job", .peer = peer}, text);
   }
 
   const Plan& plan_;
@@ -68,6 +63,7 @@ class Joiner {
   const std::string prefix_;
   Joined joined_;
   std::unique_ptr<Store> keys_;  // The store with our prefix.
+  std::unique_ptr<Meeting> meeting_;
   std::shared_ptr<Roster> roster_ = std::make_shared<Roster>();
   std::shared_ptr<SegmentSource> segments_ = std::make_shared<MemfdSource>();
   OfferedSegment offered_;  // Rank 0's, until all have mapped it.
@@ -84,6 +80,7 @@ Joined Joiner::run() {
     joined_.backend = std::make_unique<SelfBackend>(roster_);
   } else {
     keys_ = with_prefix(*joined_.store, prefix_);
+    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_);
     const Table table = meet();
     for (const Hello& hello : table.hellos) roster_->hosts.push_back(hello.host);
     if (!plan_.local_rank_known) {
@@ -131,73 +128,44 @@ Hello Joiner::hello() const {
 }
 
 Table Joiner::meet() {
-  if (keys_->add(key("seat", rank_), 1) != 1) {
+  if (keys_->add("seat/" + std::to_string(rank_), 1) != 1) {
     fail(ErrorKind::mismatch, rank_,
          "another worker has joined as rank " + std::to_string(rank_) +
              " before; are two started with the same RANK, or is the store of an earlier run?");
   }
-  keys_->set(key("hello", rank_), encode(hello()));
-  Table table;
-  if (rank_ == 0) {
-    table = collect();
-    keys_->set("table", encode(table));
-  } else {
-    try {
-      const auto decoded = decode_table(keys_->get("table", left()));
-      if (!decoded) fail(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
-      table = *decoded;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timed_out) throw;
-      const std::vector<int> missing = absent();
-      std::string who;
-      for (const int r : missing) who += (who.empty() ? "" : ", ") + std::to_string(r);
-      fail(ErrorKind::timed_out, missing.empty() ? 0 : missing.front(),
-           missing.empty() ? "rank 0 has not answered" : "no sign of rank(s) " + who);
-    }
-  }
-  if (!table.error.empty()) fail(ErrorKind::mismatch, table.culprit, table.error);
-  if (static_cast<int>(table.hellos.size()) != size_) {
+  const std::string answer = meeting_->hold(
+      "hello", encode(hello()), [this](const auto& said) { return encode(decide_for(said)); });
+  const auto table = decode_table(answer);
+  if (!table) fail(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
+  if (static_cast<int>(table->hellos.size()) != size_) {
     fail(ErrorKind::mismatch, 0,
-         "rank 0 has a world of " + std::to_string(table.hellos.size()) + ", this rank one of " +
+         "rank 0 has a world of " + std::to_string(table->hellos.size()) + ", this rank one of " +
              std::to_string(size_));
   }
-  return table;
+  return *table;
 }
 
-std::vector<int> Joiner::absent() {
-  std::vector<int> missing;
-  for (int r = 0; r < size_; ++r) {
-    if (!keys_->check({key("hello", r)})) missing.push_back(r);
-  }
-  return missing;
-}
-
-// Rank 0 reads the introductions and decides. If some rank does not come, the others are told, too.
-Table Joiner::collect() {
+// Rank 0's part: makes the control segment, too, if there is to be one.
+Table Joiner::decide_for(const std::vector<std::string>& said) {
   std::vector<Hello> hellos;
-  try {
-    for (int r = 0; r < size_; ++r) {
-      const auto hello = decode_hello(keys_->get(key("hello", r), left()));
-      if (!hello)
-        fail(ErrorKind::mismatch, r, "rank " + std::to_string(r) + " is of another version");
-      hellos.push_back(*hello);
+  for (const std::string& text : said) {
+    const auto hello = decode_hello(text);
+    const auto rank = static_cast<int>(hellos.size());
+    if (!hello) {
+      fail(ErrorKind::mismatch, rank, "rank " + std::to_string(rank) + " is of another version");
     }
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::timed_out) throw;
-    const std::vector<int> missing = absent();
-    std::string who;
-    for (const int r : missing) who += (who.empty() ? "" : ", ") + std::to_string(r);
-    fail(ErrorKind::timed_out, missing.empty() ? -1 : missing.front(), "no sign of rank(s) " + who);
+    hellos.push_back(*hello);
   }
   Table table = decide(std::move(hellos));
+  if (!table.error.empty()) fail(ErrorKind::mismatch, table.culprit, table.error);
   if (table.backend != "shm") return table;
   try {
     offered_ = segments_->create(ShmTeam::control_bytes(size_));
     control_ = offered_.segment;
     table.control = offered_.name;
   } catch (const std::system_error& error) {
-    table.backend = plan_.backend == "auto" ? "gloo" : "";
-    if (table.backend.empty()) table.culprit = 0, table.error = error.what();
+    if (plan_.backend != "auto") fail(ErrorKind::system, 0, error.what());
+    table.backend = "gloo";
   }
   return table;
 }
@@ -231,21 +199,18 @@ std::string Joiner::attach(const Table& table) {
   return {};
 }
 
-// All ranks use shared memory, or none. Rank 0 collects the answers. Since every rank has answered
-// while alive, the pidfds are of the right processes.
+// All ranks use shared memory, or none. Since every rank has answered while alive, the pidfds are
+// of the right processes.
 bool Joiner::agree_on_shm(const std::string& my_error) {
-  keys_->set(key("attached", rank_), my_error);
-  if (rank_ == 0) {
-    std::string answer = "shm";
-    for (int r = 0; r < size_; ++r) {
-      const std::string error = keys_->get(key("attached", r), left());
-      if (error.empty()) continue;
-      answer = "rank " + std::to_string(r) + " cannot share memory: " + error;
+  const std::string answer = meeting_->hold("attached", my_error, [this](const auto& errors) {
+    for (std::size_t r = 0; r < errors.size(); ++r) {
+      if (errors[r].empty()) continue;
+      if (plan_.backend == "auto") return std::string("gloo");
+      fail(ErrorKind::system, static_cast<int>(r),
+           "rank " + std::to_string(r) + " cannot share memory: " + errors[r]);
     }
-    keys_->set("shm", answer);
-  }
-  const std::string answer = keys_->get("shm", left());
-  if (answer != "shm" && plan_.backend != "auto") fail(ErrorKind::system, -1, answer);
+    return std::string("shm");
+  });
   return answer == "shm";
 }
 
@@ -283,7 +248,22 @@ void Joiner::connect_gloo(const Table& table) {
                               .connect_timeout = kReopenTimeout,
                               .reply_timeout = kReopenTimeout});
   };
-  joined_.backend = std::make_unique<GlooBackend>(roster_, options);
+  std::string error;
+  try {
+    joined_.backend = std::make_unique<GlooBackend>(roster_, options);
+  } catch (const Error& e) {
+    error = e.text();
+  }
+  // Gloo does not notice a connection that was closed before it looked: a rank that is done and
+  // leaves early would leave a slower one waiting. So nobody begins before all are connected.
+  meeting_->hold("connected", error, [this](const auto& errors) {
+    for (std::size_t r = 0; r < errors.size(); ++r) {
+      if (errors[r].empty()) continue;
+      fail(ErrorKind::unreachable, static_cast<int>(r),
+           "rank " + std::to_string(r) + " cannot connect: " + errors[r]);
+    }
+    return std::string();
+  });
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 
 #include "tests/process/processes.h"
 
@@ -53,7 +53,7 @@ TEST_CASE("Guardian: the exit code is the first failing agent's own", "[guardian
   CHECK(code(1, {"exit", "0"}) == 0);
   CHECK(code(3, {"exit", "0"}) == 0);
   CHECK(code(2, {"exit", "7"}) == 7);
-  CHECK(code(1, {"signal", "11"}) == 139);
+  CHECK(code(1, {"signal", "15"}) == 143);
   CHECK(mark.carriers().empty());
 }
 
@@ -217,19 +217,20 @@ TEST_CASE(
   REQUIRE((::pipe2(words, O_CLOEXEC) == 0 && ::pipe(other) == 0));
   GuardianPlan plan;
   const std::string fd = std::to_string(words[1]);
+  plan.children.push_back({.kind = GuardedChild::Kind::kService,
+                           .name = "the daemon",
+                           .argv = {AGENT_TEST_WORKER, "describe", fd},
+                           .inherited_fds = {words[1]}});
   plan.children.push_back(
-      {.kind = GuardedChild::Kind::kService,
-       .name = "the daemon",
-       .argv = {"/bin/sh", "-c", "ls /proc/$$/fd | tr '\\n' ' ' >&" + fd + "; exec sleep 60"},
-       .environment = {"PATH=/bin:/usr/bin"},
-       .inherited_fds = {words[1]}});
-  std::string seen;
-  plan.children.push_back({.name = "node", .body = [&] {
-                             char block[256] = {};
-                             const ssize_t got = ::read(words[0], block, sizeof block);
-                             const std::string expected = "0 1 2 " + fd + " ";
-                             return got > 0 && std::string(block).starts_with(expected) ? 42 : 43;
-                           }});
+      {.name = "node", .body = [&] {
+         char block[1024] = {};
+         const ssize_t got = ::read(words[0], block, sizeof block);
+         const std::string facts(block, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+         const bool right = facts.starts_with("fds: 0 1 2 " + fd + "\n") &&
+                            facts.find("death signal: 9\n") != std::string::npos &&
+                            facts.find("blocked: 0\n") != std::string::npos;
+         return right ? 42 : 43;
+       }});
   CHECK(guard(plan) == 42);
   for (const int end : {words[0], words[1], other[0], other[1]}) ::close(end);
 }

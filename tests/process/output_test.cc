@@ -83,11 +83,11 @@ struct Stage {
 
   // Until `workers` have been drained.
   bool run(int workers) {
-    boost::asio::steady_timer limit(loop, 60s);
-    bool late = false;
-    limit.async_wait([&](boost::system::error_code error) { late = !error; });
-    while (drained < workers && !late) loop.run_one();
-    return !late;
+    const auto until = std::chrono::steady_clock::now() + 60s;
+    while (drained < workers) {
+      if (loop.run_one_until(until) == 0) return false;
+    }
+    return true;
   }
 };
 

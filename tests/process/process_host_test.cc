@@ -4,8 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -59,12 +57,11 @@ struct Stage {
   // Runs the loop until `done`, for at most 20 s.
   template <class Condition>
   bool run_until(Condition done) {
-    boost::asio::steady_timer limit(loop, 20s);
-    bool late = false;
-    limit.async_wait([&](boost::system::error_code error) { late = !error; });
-    while (!done() && !late) loop.run_one();
-    limit.cancel();
-    return !late;
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (!done()) {
+      if (loop.run_one_until(until) == 0) return false;
+    }
+    return true;
   }
   bool run_until_all_ended() {
     return run_until([this] { return host.living() == 0; });
@@ -155,9 +152,10 @@ TEST_CASE("ProcessHost: kill_everything leaves nothing at once", "[process_host]
 TEST_CASE("ProcessHost: its end is the end of its workers", "[process_host]") {
   test::Mark mark;
   {
-    boost::asio::io_context loop(1);
-    PosixProcessHost host(loop);
-    host.spawn({0, {kWorker, "stubborn"}, {mark.variable()}}).value();
+    Stage stage;
+    stage.host.spawn({0, {kWorker, "stubborn"}, {mark.variable()}, stage.words_end.get(), -1})
+        .value();
+    stage.wait_ready();
     CHECK(mark.carriers().size() == 1);
   }
   CHECK(mark.carriers().empty());

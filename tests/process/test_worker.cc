@@ -19,12 +19,12 @@ namespace {
   for (;;) ::pause();
 }
 
-void say(const std::string& line) {
-  if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) std::_Exit(99);
+void say(const std::string& line, int fd = STDOUT_FILENO) {
+  if (::write(fd, line.data(), line.size()) < 0) std::_Exit(99);
 }
 
 // What a worker was born with, one fact a line.
-void describe() {
+void describe(int fd) {
   std::string fds;
   DIR* dir = ::opendir("/proc/self/fd");
   while (const dirent* entry = ::readdir(dir)) {
@@ -45,9 +45,10 @@ void describe() {
     ignored += ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
   }
   say("fds:" + fds + "\nstdin: " + target + "\ndeath signal: " + std::to_string(death_signal) +
-      "\nown session: " + std::to_string(::getsid(0) == ::getpid()) +
-      "\nown group: " + std::to_string(::getpgrp() == ::getpid()) +
-      "\nblocked: " + std::to_string(blocked) + "\nignored: " + std::to_string(ignored) + "\n");
+          "\nown session: " + std::to_string(::getsid(0) == ::getpid()) +
+          "\nown group: " + std::to_string(::getpgrp() == ::getpid()) +
+          "\nblocked: " + std::to_string(blocked) + "\nignored: " + std::to_string(ignored) + "\n",
+      fd);
 }
 
 void print_lines(int count, int bytes, const char* name) {
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
   const auto number = [&](int i) { return argc > i ? std::atoi(argv[i]) : 0; };
   if (what == "exit") return number(2);
   if (what == "signal") ::raise(number(2));
-  if (what == "describe") describe();
+  if (what == "describe") describe(argc > 2 ? number(2) : STDOUT_FILENO);
   if (what == "lines") print_lines(number(2), number(3), argc > 4 ? argv[4] : "");
   if (what == "write") say(argv[2]);
   if (what == "write_and_die") {  // Without an end of line, on standard error.

@@ -5,7 +5,7 @@
 // libtorch has a CHECK of its own.
 #undef CHECK
 #include <catch2/catch.hpp>
-#include <mutex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -199,6 +199,27 @@ TEST_CASE("Adapter: a module outlives its wrapper, gradients and all") {
     }
     model->forward(x).sum().backward();
     require_close(model->parameters()[0].grad(), 2 * first, "gradient");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Adapter: a model that loads its state after it was wrapped is still synchronised") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    auto model = make_model(1);
+    std::stringstream saved;
+    torch::save(make_model(2), saved);
+    Ddp ddp(group, model);
+    const auto views = addresses(model);
+    torch::load(model, saved);
+    ddp.forward(random({4, 6}, static_cast<std::uint64_t>(group.rank()))).sum().backward();
+    require(ddp.total().steps == 1, "not synchronised");
+    auto reference = make_model(2);
+    const auto both = torch::cat({random({4, 6}, 0), random({4, 6}, 1)});
+    (reference->forward(both).sum() / 2).backward();
+    for (std::size_t i = 0; i < 4; ++i) {
+      require(is_view(model->parameters()[i], views[i]), "a gradient left its bucket");
+      require_close(model->parameters()[i].grad(), reference->parameters()[i].grad(), "gradient");
+    }
   });
   CHECK(outcome(errors) == "all well");
 }

@@ -31,9 +31,16 @@ class ForkedRanks {
   // `body` runs in each child; `ready` lets the child tell the parent that it has come to a point.
   using Body = std::function<void(ProcessGroup& group, const std::function<void()>& ready)>;
 
-  ForkedRanks(const Ranks& ranks, const Body& body) : children_(ranks.world_size) {
-    for (int rank = 0; rank < ranks.world_size; ++rank) start(ranks, rank, body);
+  // Runs in each child, too: may set its environment.
+  using Prepare = std::function<InitOptions(int rank)>;
+
+  ForkedRanks(int world_size, const Prepare& prepare, const Body& body) {
+    for (int rank = 0; rank < world_size; ++rank) start(rank, prepare, body);
   }
+  ForkedRanks(const Ranks& ranks, const Body& body)
+      : ForkedRanks(
+            ranks.world_size, [&](int rank) { return ranks.options(directory_ / "store", rank); },
+            body) {}
   ~ForkedRanks() {
     for (Child& child : children_) {
       ::kill(child.pid, SIGKILL);
@@ -71,7 +78,7 @@ class ForkedRanks {
     int pipe = -1;
   };
 
-  void start(const Ranks& ranks, int rank, const Body& body) {
+  void start(int rank, const Prepare& prepare, const Body& body) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
     const pid_t pid = ::fork();
@@ -81,7 +88,7 @@ class ForkedRanks {
       };
       try {
         {
-          ProcessGroup group = ProcessGroup::init(ranks.options(directory_ / "store", rank));
+          ProcessGroup group = ProcessGroup::init(prepare(rank));
           body(group, [&] { say("ready\n"); });
         }
         say("returned\n");
@@ -93,7 +100,7 @@ class ForkedRanks {
       ::_exit(0);
     }
     ::close(ends[1]);
-    children_[static_cast<std::size_t>(rank)] = {pid, ends[0]};
+    children_.push_back({pid, ends[0]});
   }
 
   // The next line of a child; empty at its end, or after a minute.

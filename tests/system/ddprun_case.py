@@ -63,7 +63,7 @@ class Process:
         fields = rest.split()
         self.name, self.state, self.ppid = name, fields[0], int(fields[1])
         with open(f"/proc/{pid}/cmdline", "rb") as f:
-            self.argv = f.read().decode(errors="replace").split("\0")[:-1]
+            self.argv = f.read().decode(errors="replace").split("\0")[:-1] or [""]  # Ending: none.
 
     def __repr__(self):
         return f"{self.pid} (child of {self.ppid}, {self.state}) {' '.join(self.argv)[:80]}"

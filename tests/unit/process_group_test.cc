@@ -151,11 +151,11 @@ TEST_CASE("ProcessGroup: broadcast gives every rank the root's array", "[process
               for (const std::size_t count : kCounts) {
                 const auto want = test::inputs(type, root, count);
                 auto bytes = test::inputs(type, group.rank(), count);
-                std::memcpy(memory.get(), bytes.data(), bytes.size());
+                if (count > 0) std::memcpy(memory.get(), bytes.data(), bytes.size());
                 group.broadcast(view(type, bytes), root);
                 if (bytes != want) complaints.add(name_of(type) + std::to_string(count));
                 group.broadcast({memory.get(), count, type}, root);
-                if (std::memcmp(memory.get(), want.data(), want.size()) != 0)
+                if (count > 0 && std::memcmp(memory.get(), want.data(), want.size()) != 0)
                   complaints.add("shared");
               }
             }

@@ -56,17 +56,21 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (options.broadcast_at_start) broadcast_buffers();
   }
 
-  // Not in the constructor: a hook needs weak_from_this().
+  // Puts a hook where none is: everywhere at first (not in the constructor: a hook needs
+  // weak_from_this()), later where loading a state or set_data() gave a parameter a new
+  // accumulator.
   void install_hooks() {
+    accumulators_.resize(tensors_.size());
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       auto accumulator = ::torch::autograd::impl::grad_accumulator(tensors_[i]);
+      if (accumulator == accumulators_[i]) continue;
       auto fired = [weak = weak_from_this(), i](const ::torch::autograd::variable_list& outputs,
                                                 const ::torch::autograd::variable_list&) {
         if (auto self = weak.lock()) self->gradient_arrived(i);
         return outputs;
       };
       accumulator->add_post_hook(make_hook(std::move(fired)));
-      accumulators_.push_back(std::move(accumulator));  // Parameters hold theirs only weakly.
+      accumulators_[i] = std::move(accumulator);  // Parameters hold theirs only weakly.
     }
   }
 
@@ -214,10 +218,12 @@ class DistributedDataParallel {
       : DistributedDataParallel(group, module.ptr(), options) {}
   DistributedDataParallel(const DistributedDataParallel&) = delete;
 
-  /// The module's forward(), with rank 0's buffers if options ask for it.
+  /// The module's forward(), with rank 0's buffers if options ask for it. Training passes must come
+  /// through here.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     averager_->forget_pass();
+    averager_->install_hooks();
     if (options_.broadcast_buffers && !averager_->alone() && module_->is_training() &&
         synchronises()) {
       broadcast_buffers();
