@@ -18,15 +18,15 @@ using namespace std::chrono_literals;
 std::string seat_text(const rendezvous::Seat& s) {
   return "round " + std::to_string(s.round) + ": node " + std::to_string(s.group_rank) + " of " +
          std::to_string(s.group_world_size) + ", world size " + std::to_string(s.world_size) +
-         ", restart count " + std::to_string(s.restart_count) + ", store " + s.master_address + ":" +
-         std::to_string(s.master_port);
+         ", restart count " + std::to_string(s.restart_count) + ", store " + s.master_address +
+         ":" + std::to_string(s.master_port);
 }
 
 std::string waiting_text(const rendezvous::Waiting& w) {
   if (w.spare) return "held in reserve: the run has all the nodes it wants";
-  const std::string wanted = w.nnodes_min == w.nnodes_max
-                                 ? std::to_string(w.nnodes_max)
-                                 : std::to_string(w.nnodes_min) + " to " + std::to_string(w.nnodes_max);
+  const std::string wanted = w.nnodes_min == w.nnodes_max ? std::to_string(w.nnodes_max)
+                                                          : std::to_string(w.nnodes_min) + " to " +
+                                                                std::to_string(w.nnodes_max);
   return std::string(w.last_call ? "last call for more nodes: " : "waiting for nodes: ") +
          std::to_string(w.ready) + " of " + wanted + " here (" + w.text + ")";
 }

@@ -1,6 +1,6 @@
 #pragma once
-// One node of a run, as a process: carries out what the Supervisor decides. The launcher makes one in each
-// process it forks for a node.
+// One node of a run, as a process: carries out what the Supervisor decides. The launcher makes one
+// in each process it forks for a node.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -24,19 +24,21 @@ namespace ddprun::agent {
 
 struct AgentOptions {
   std::string run_id;
-  rendezvous::NodeOffer offer;          // Without address and store_port.
-  std::string address;                  // Where other nodes reach this one; empty: the link's own address.
-  int master_port = 0;                  // Of the store, should this node become group rank 0; 0: any.
-  std::optional<RemoteLinkOptions> daemon;  // Absent: nobody else can come, rendezvous is in this process.
-  std::vector<std::string> command;     // argv[0] resolved; "${local_rank}" still in it.
+  rendezvous::NodeOffer offer;  // Without address and store_port.
+  std::string address;          // Where other nodes reach this one; empty: the link's own address.
+  int master_port = 0;          // Of the store, should this node become group rank 0; 0: any.
+  std::optional<RemoteLinkOptions>
+      daemon;                        // Absent: nobody else can come, rendezvous is in this process.
+  std::vector<std::string> command;  // argv[0] resolved; "${local_rank}" still in it.
   OutputOptions output;
-  std::vector<int> signals;             // That end this node's part in the run.
+  std::vector<int> signals;  // That end this node's part in the run.
   bool virtual_local_rank = false;
-  std::string signals_to_handle;        // As text, for workers.
+  std::string signals_to_handle;  // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
-  Duration report_limit = std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
-  int launcher_pid = 0;                 // When it dies, so does everything here.
-  bool speaks_for_run = true;           // Prints what concerns all nodes: waiting and the verdict.
+  Duration report_limit =
+      std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
+  int launcher_pid = 0;          // When it dies, so does everything here.
+  bool speaks_for_run = true;    // Prints what concerns all nodes: waiting and the verdict.
 };
 
 class Agent {
@@ -84,7 +86,10 @@ class Agent {
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
   Environment environment_;
-  struct Pending { WorkerExit exit; boost::asio::steady_timer patience; };
+  struct Pending {
+    WorkerExit exit;
+    boost::asio::steady_timer patience;
+  };
   std::map<int, Pending> pending_;  // Failed workers whose last words are still in the pipe.
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;

@@ -76,12 +76,15 @@ RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank) const 
 void Agent::worker_exited(const WorkerExit& exit) {
   output_.exited(exit.local_rank);
   const bool failed = exit.exit_code != 0 || exit.signal != 0;
-  const auto [it, is_new] = pending_.try_emplace(exit.local_rank, Pending{exit, boost::asio::steady_timer(loop_)});
-  if (!failed || !supervisor_.running() || output_.drained(exit.local_rank)) return report(exit.local_rank);
+  const auto [it, is_new] =
+      pending_.try_emplace(exit.local_rank, Pending{exit, boost::asio::steady_timer(loop_)});
+  if (!failed || !supervisor_.running() || output_.drained(exit.local_rank))
+    return report(exit.local_rank);
   it->second.patience.expires_after(kLastWordsWait);
-  it->second.patience.async_wait([this, local_rank = exit.local_rank](const boost::system::error_code& ec) {
-    if (!ec) report(local_rank);
-  });
+  it->second.patience.async_wait(
+      [this, local_rank = exit.local_rank](const boost::system::error_code& ec) {
+        if (!ec) report(local_rank);
+      });
 }
 
 void Agent::report(int local_rank) {

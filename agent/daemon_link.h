@@ -1,6 +1,6 @@
 #pragma once
-// The agent's line to the rendezvous daemon, as the agent sees it. A remote line connects again whenever
-// it breaks; an embedded one is a Coordinator in this process, for runs of a single node.
+// The agent's line to the rendezvous daemon, as the agent sees it. A remote line connects again
+// whenever it breaks; an embedded one is a Coordinator in this process, for runs of a single node.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -18,15 +18,17 @@ class DaemonLink {
  public:
   // Called from the loop.
   struct Handlers {
-    std::function<void()> on_up;                          // Connected, hello said.
+    std::function<void()> on_up;                          // Connected; the daemon has said hello.
     std::function<void(const std::string& why)> on_down;  // Was up, or one attempt failed.
     std::function<void(rendezvous::DaemonMessage)> on_message;
-    std::function<void(const std::string& why)> on_hopeless;  // Trying again cannot help: a wrong token.
+    std::function<void(const std::string& why)>
+        on_hopeless;  // Trying again cannot help: a wrong token.
   };
 
   virtual ~DaemonLink() = default;
   virtual void start(Handlers handlers) = 0;
-  virtual void send(const rendezvous::AgentMessage& message) = 0;  // Dropped while the line is down.
+  virtual void send(
+      const rendezvous::AgentMessage& message) = 0;  // Dropped while the line is down.
   // Flushes, closes, and then calls `done`, within two seconds.
   virtual void close(std::function<void()> done) = 0;
   virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.
@@ -39,7 +41,8 @@ struct RemoteLinkOptions {
   std::string run_id;
   rendezvous::NodeId node;
   Milliseconds attempt_limit{5'000};  // For one attempt to connect, all included.
-  Milliseconds silence_max{2'000};  // A daemon that answers no heartbeat for so long is connected anew.
+  Milliseconds silence_max{
+      2'000};  // A daemon that answers no heartbeat for so long is connected anew.
 };
 std::unique_ptr<DaemonLink> remote_link(boost::asio::io_context& loop, RemoteLinkOptions options);
 

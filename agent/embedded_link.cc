@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The daemon's decisions without a daemon: messages go through the loop instead of through a socket, so
-// that neither side is ever called from inside a call of its own.
+// The daemon's decisions without a daemon: messages go through the loop instead of through a
+// socket, so that neither side is ever called from inside a call of its own.
 class EmbeddedLink : public DaemonLink {
  public:
   EmbeddedLink(boost::asio::io_context& loop, std::string run_id, rendezvous::NodeId node)

@@ -3,9 +3,10 @@
 // daemon, if this node hosts it. It does nothing but watch them, so that there is always somebody
 // left to clean up:
 //
-//   agent killed     its workers die by PDEATHSIG; what they left comes to us, the sub-reaper, and
-//   is killed guardian killed  agents see it (ParentWatch) and kill all below them; services die by
-//   PDEATHSIG service killed   started again, a few times a minute
+//   agent killed     its workers die by PDEATHSIG; what they left comes to us, the sub-reaper,
+//                    and is killed
+//   guardian killed  agents see it (ParentWatch) and kill all below them; services die by PDEATHSIG
+//   service killed   started again, a few times a minute
 //
 // One thread, no loop library; called by the launcher's main before any thread is started.
 

@@ -13,7 +13,8 @@ constexpr std::size_t kErrorFileBytesMax = 256 * 1024;
 
 }  // namespace
 
-// {"message": {"message": "ValueError: boom", "extraInfo": {...}}}, or a plain string as the message.
+// {"message": {"message": "ValueError: boom", "extraInfo": {...}}}, or a plain string as the
+// message.
 std::string error_file_message(const std::string& text) {
   using nlohmann::json;
   const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -24,7 +25,8 @@ std::string error_file_message(const std::string& text) {
   return message->get<std::string>().substr(0, kBytesMax);
 }
 
-std::string last_words(const std::vector<std::string>& stderr_lines, const std::string& error_file) {
+std::string last_words(const std::vector<std::string>& stderr_lines,
+                       const std::string& error_file) {
   if (!error_file.empty()) {
     const std::string message = error_file_message(read_file_end(error_file, kErrorFileBytesMax));
     if (!message.empty()) return message;

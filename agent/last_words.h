@@ -1,6 +1,6 @@
 #pragma once
-// What a failed worker had to say: its error file, as PyTorch's @record writes it, else the end of its
-// standard error. Goes into the verdict.
+// What a failed worker had to say: its error file, as PyTorch's @record writes it, else the end of
+// its standard error. Goes into the verdict.
 
 #include <string>
 #include <vector>

@@ -55,8 +55,7 @@ class RemoteLink : public DaemonLink {
 
   void connected(std::shared_ptr<Link> link) {
     link_ = std::move(link);
-    pause_ = kRetryFirst;
-    ever_connected_ = true;
+    greeted_ = false;
     heard_ = Clock::now();
     link_->start({
         .on_message = [this](std::string body) { heard(body); },
@@ -66,12 +65,20 @@ class RemoteLink : public DaemonLink {
               if (on_closed_) return std::exchange(on_closed_, nullptr)();
               silence_.cancel();
               if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
-              handlers_.on_down(to_string(why));
+              handlers_.on_down(std::exchange(silent_, false) ? silence_text() : to_string(why));
               try_again();
             },
     });
-    link_->send(encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
+    link_->send(
+        encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
     watch_silence();
+  }
+
+  // Without TLS anything that listens takes our connection: only its answer makes it the daemon.
+  void greeted() {
+    greeted_ = true;
+    pause_ = kRetryFirst;
+    ever_connected_ = true;
     handlers_.on_up();
   }
 
@@ -94,20 +101,30 @@ class RemoteLink : public DaemonLink {
     heard_ = Clock::now();
     log::debug("heard " + body);
     auto message = rendezvous::decode_daemon_message(body);
-    if (message) return handlers_.on_message(std::move(*message));
-    log::warning("the rendezvous daemon sent what this ddprun cannot read: " + to_string(message.error()));
+    if (message) {
+      if (!greeted_) greeted();
+      return handlers_.on_message(std::move(*message));
+    }
+    log::warning("the rendezvous daemon sent what this ddprun cannot read: " +
+                 to_string(message.error()));
     link_->close();
   }
 
-  // The agent beats, the daemon answers; where it does not, the connection may be dead without a word.
+  // The agent beats, the daemon answers; where it does not, the connection may be dead without a
+  // word.
   void watch_silence() {
     silence_.expires_at(heard_ + options_.silence_max);
     silence_.async_wait([this](const boost::system::error_code& ec) {
       if (ec || !link_) return;
       if (Clock::now() - heard_ < options_.silence_max) return watch_silence();
-      log::debug("the rendezvous daemon is silent");
+      silent_ = true;
       link_->close();
     });
+  }
+
+  std::string silence_text() const {
+    return options_.host + ":" + std::to_string(options_.port) + " has not answered within " +
+           std::to_string(options_.silence_max.count()) + " ms";
   }
 
   boost::asio::io_context& loop_;
@@ -119,6 +136,8 @@ class RemoteLink : public DaemonLink {
   boost::asio::steady_timer silence_;
   Milliseconds pause_ = kRetryFirst;
   Clock::time_point heard_{};
+  bool greeted_ = false;  // The daemon has answered on this link.
+  bool silent_ = false;   // That is why we closed it.
   bool ever_connected_ = false;
   std::function<void()> on_closed_;
 };

@@ -46,10 +46,11 @@ void Supervisor::on(const LinkUp&) {
 
 void Supervisor::on(const LinkDown& down) {
   const bool was_linked = std::exchange(linked_, false);
+  why_down_ = down.why;
   if (was_linked) {
-    actions_.push_back(Say{Say::Level::kWarning,
-                           "lost the rendezvous daemon (" + down.why + "); " +
-                               (living_ > 0 ? "workers go on, " : "") + "connecting again"});
+    actions_.push_back(Say{Say::Level::kWarning, "lost the rendezvous daemon (" + down.why + "); " +
+                                                     (living_ > 0 ? "workers go on, " : "") +
+                                                     "connecting again"});
   }
   if (living_ > 0 || give_up_at_) return;
   const bool computed = state_ == State::kFinished || state_ == State::kStopped;
@@ -84,8 +85,9 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
     case State::kRunning:
     case State::kFinished:
       order_ = stop;
-      actions_.push_back(Say{Say::Level::kInfo, stop.reason +
-                                 (stop.final ? "; stopping" : "; stopping, then starting again")});
+      actions_.push_back(
+          Say{Say::Level::kInfo,
+              stop.reason + (stop.final ? "; stopping" : "; stopping, then starting again")});
       return begin_stop(SIGTERM);
     case State::kStopping:
     case State::kStopped:
@@ -97,11 +99,13 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
   }
 }
 
-void Supervisor::hear(const rendezvous::EndRun& end) { leave_for(end.verdict.exit_code, end.verdict); }
+void Supervisor::hear(const rendezvous::EndRun& end) {
+  leave_for(end.verdict.exit_code, end.verdict);
+}
 
 void Supervisor::hear(const rendezvous::Refuse& refuse) {
-  actions_.push_back(
-      Say{Say::Level::kError, "the rendezvous daemon refused " + options_.host + ": " + refuse.reason});
+  actions_.push_back(Say{Say::Level::kError,
+                         "the rendezvous daemon refused " + options_.host + ": " + refuse.reason});
   leave_for(kExitRendezvousFailed, std::nullopt);
 }
 
@@ -164,14 +168,21 @@ void Supervisor::on(const LauncherDied&) {
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
     kill_at_.reset();
-    actions_.push_back(Say{Say::Level::kWarning, std::to_string(living_) +
-                                                     " workers did not end in time: killing them"});
+    actions_.push_back(Say{Say::Level::kWarning,
+                           std::to_string(living_) + " workers did not end in time: killing them"});
     actions_.push_back(SignalWorkers{SIGKILL});
   }
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
-  actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon; giving up"});
-  if (state_ == State::kFinished) return exit(0, std::nullopt);
+  const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
+  if (state_ == State::kFinished) {
+    actions_.push_back(Say{Say::Level::kWarning,
+                           "every worker here ended well, but there is no "
+                           "rendezvous daemon to tell so" +
+                               why});
+    return exit(0, std::nullopt);
+  }
+  actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
   exit(failure_ ? exit_status(*failure_) : kExitRendezvousFailed, std::nullopt);
 }
 
@@ -201,8 +212,10 @@ void Supervisor::join() {
   state_ = State::kJoining;
   seat_.reset();
   failure_.reset();
-  if (linked_) actions_.push_back(SendJoin{last_round_});
-  else give_up_at_ = now_ + options_.connect_limit;
+  if (linked_)
+    actions_.push_back(SendJoin{last_round_});
+  else
+    give_up_at_ = now_ + options_.connect_limit;
 }
 
 void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
@@ -230,8 +243,10 @@ std::optional<TimePoint> Supervisor::deadline() const {
 
 void Supervisor::check_invariants() const {
   DDPRUN_ASSERT(living_ >= 0 && living_ <= options_.local_world_size);
-  if (state_ == State::kRunning || state_ == State::kStopping) DDPRUN_ASSERT(living_ > 0);
-  else DDPRUN_ASSERT(living_ == 0);
+  if (state_ == State::kRunning || state_ == State::kStopping)
+    DDPRUN_ASSERT(living_ > 0);
+  else
+    DDPRUN_ASSERT(living_ == 0);
   DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
   if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping);
 }
@@ -268,7 +283,8 @@ std::string to_string(const Action& action) {
 }
 
 std::string Supervisor::describe() const {
-  static constexpr const char* kNames[] = {"joining", "running", "finished", "stopping", "stopped", "done"};
+  static constexpr const char* kNames[] = {"joining",  "running", "finished",
+                                           "stopping", "stopped", "done"};
   return std::string(kNames[static_cast<int>(state_)]) + " round=" + std::to_string(round()) +
          " living=" + std::to_string(living_) + (linked_ ? "" : " no link");
 }

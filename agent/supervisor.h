@@ -1,6 +1,7 @@
 #pragma once
-// What one node's agent decides, as a pure state machine: when to join, when to start, stop and kill
-// workers, what to report, and when and with which status to end. agent/agent carries the actions out.
+// What one node's agent decides, as a pure state machine: when to join, when to start, stop and
+// kill workers, what to report, and when and with which status to end. agent/agent carries the
+// actions out.
 //
 //             Assign                  a worker failed, or StopRound
 //   kJoining ────────▶ kRunning ──────────────────────────────────▶ kStopping
@@ -12,8 +13,8 @@
 //                                                                       │ EndRun, Refuse, a signal
 //   any state ── the launcher died: kill everything ──▶ kDone ◀─────────┘
 //
-// The daemon is needed to change who is in the run, never to compute: without a link nothing happens to
-// running workers. On every new link the agent says again where it stands.
+// The daemon is needed to change who is in the run, never to compute: without a link nothing
+// happens to running workers. On every new link the agent says again where it stands.
 
 #include <optional>
 #include <string>
@@ -26,23 +27,48 @@ namespace ddprun::agent {
 
 // What can happen.
 struct LinkUp {};
-struct LinkDown { std::string why; };
-struct Heard { rendezvous::DaemonMessage message; };
-struct WorkerEnded { rendezvous::WorkerDeath death; };  // exit_code 0 and signal 0: success.
-struct StartFailed { rendezvous::WorkerDeath death; };  // This one never ran, nor those after it.
-struct Signalled { int signal = 0; };
+struct LinkDown {
+  std::string why;
+};
+struct Heard {
+  rendezvous::DaemonMessage message;
+};
+struct WorkerEnded {
+  rendezvous::WorkerDeath death;
+};  // exit_code 0 and signal 0: success.
+struct StartFailed {
+  rendezvous::WorkerDeath death;
+};  // This one never ran, nor those after it.
+struct Signalled {
+  int signal = 0;
+};
 struct LauncherDied {};
 struct Tick {};  // The time that deadline() named has come.
-using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, StartFailed, Signalled, LauncherDied, Tick>;
+using Event =
+    std::variant<LinkUp, LinkDown, Heard, WorkerEnded, StartFailed, Signalled, LauncherDied, Tick>;
 
 // What to do, in order.
-struct SendJoin { int after_round = -1; };  // Offer this node, and a store no round has used yet.
-struct SendMessage { rendezvous::AgentMessage message; };
-struct StartWorkers { rendezvous::Seat seat; };
-struct SignalWorkers { int signal = 0; };  // To the process group of each that lives.
+struct SendJoin {
+  int after_round = -1;
+};  // Offer this node, and a store no round has used yet.
+struct SendMessage {
+  rendezvous::AgentMessage message;
+};
+struct StartWorkers {
+  rendezvous::Seat seat;
+};
+struct SignalWorkers {
+  int signal = 0;
+};                  // To the process group of each that lives.
 struct CleanUp {};  // All workers are gone: kill what they left behind, close the store.
-struct Say { enum class Level { kInfo, kWarning, kError } level = Level::kInfo; std::string text; };
-struct Exit { int status = 0; std::optional<rendezvous::Verdict> verdict; };
+struct Say {
+  enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
+  std::string text;
+};
+struct Exit {
+  int status = 0;
+  std::optional<rendezvous::Verdict> verdict;
+};
 using Action = std::variant<SendJoin, SendMessage, StartWorkers, SignalWorkers, CleanUp, Say, Exit>;
 
 std::string to_string(const Action& action);  // One line of a trace; tests compare these.
@@ -50,9 +76,11 @@ std::string to_string(const Action& action);  // One line of a trace; tests comp
 struct SupervisorOptions {
   std::string host;
   int local_world_size = 1;
-  Duration grace = std::chrono::seconds(30);         // From SIGTERM to SIGKILL.
-  Duration connect_limit = std::chrono::minutes(10);  // Without a link while not computing: give up.
-  Duration report_limit = std::chrono::seconds(30);   // Without a link after the workers ended: give up.
+  Duration grace = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
+  Duration connect_limit =
+      std::chrono::minutes(10);  // Without a link while not computing: give up.
+  Duration report_limit =
+      std::chrono::seconds(30);  // Without a link after the workers ended: give up.
 };
 
 class Supervisor {
@@ -103,12 +131,13 @@ class Supervisor {
   std::optional<rendezvous::Seat> seat_;
   int last_round_ = -1;  // The last round we were told of; there is no way back into it.
   int living_ = 0;
-  std::vector<rendezvous::WorkerDeath> deaths_;       // Of this round: all but the successes.
-  std::optional<rendezvous::WorkerDeath> failure_;    // The first that was not our doing.
-  std::optional<rendezvous::StopRound> order_;        // The daemon's word on how to go on.
-  std::optional<Exit> leaving_;                       // End with this once the workers are gone.
-  std::optional<TimePoint> kill_at_;                  // kStopping: when SIGTERM gives way to SIGKILL.
-  std::optional<TimePoint> give_up_at_;               // No link and nothing to compute.
+  std::vector<rendezvous::WorkerDeath> deaths_;     // Of this round: all but the successes.
+  std::optional<rendezvous::WorkerDeath> failure_;  // The first that was not our doing.
+  std::optional<rendezvous::StopRound> order_;      // The daemon's word on how to go on.
+  std::optional<Exit> leaving_;                     // End with this once the workers are gone.
+  std::optional<TimePoint> kill_at_;                // kStopping: when SIGTERM gives way to SIGKILL.
+  std::optional<TimePoint> give_up_at_;             // No link and nothing to compute.
+  std::string why_down_;  // Of the last link that broke or did not come about.
   int signals_ = 0;
   std::vector<Action> actions_;
 };

@@ -1,7 +1,7 @@
 #pragma once
-// Tells the user what is being waited for, and for how long yet: one line that is rewritten each second on
-// a terminal; elsewhere a line whenever something changed, and now and then. Says nothing in the first
-// second, so that a run that starts at once starts silently.
+// Tells the user what is being waited for, and for how long yet: one line that is rewritten each
+// second on a terminal; elsewhere a line whenever something changed, and now and then. Says nothing
+// in the first second, so that a run that starts at once starts silently.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -16,7 +16,8 @@ class WaitingLine {
  public:
   explicit WaitingLine(boost::asio::io_context& loop);
 
-  // `what` without a full stop: "waiting for nodes: 1 of 2 here (hostA)". `left`: until it is given up.
+  // `what` without a full stop: "waiting for nodes: 1 of 2 here (hostA)". `left`: until it is given
+  // up.
   void show(std::string what, Duration left);
   void done();
 
@@ -27,7 +28,7 @@ class WaitingLine {
   boost::asio::steady_timer timer_;
   const bool terminal_;
   bool active_ = false;
-  bool printed_ = false;        // The terminal's line holds our text.
+  bool printed_ = false;  // The terminal's line holds our text.
   std::string what_;
   std::string what_printed_;
   TimePoint began_{}, ends_{}, printed_at_{};

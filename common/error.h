@@ -1,6 +1,6 @@
 #pragma once
-// Every way ddprun can fail, and the type that carries a failure to whoever must handle it. The worker
-// SDK's public boundary throws ddprun::Error (worker_sdk/include/ddprun/error.h) instead.
+// Every way ddprun can fail, and the type that carries a failure to whoever must handle it. The
+// worker SDK's public boundary throws ddprun::Error (worker_sdk/include/ddprun/error.h) instead.
 
 #include <boost/system/error_code.hpp>
 #include <boost/system/result.hpp>

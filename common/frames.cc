@@ -9,7 +9,8 @@ constexpr std::size_t kHeadBytes = 4;
 
 std::size_t decode_length(std::string_view head) {
   std::size_t length = 0;
-  for (std::size_t i = 0; i < kHeadBytes; ++i) length = length << 8 | static_cast<unsigned char>(head[i]);
+  for (std::size_t i = 0; i < kHeadBytes; ++i)
+    length = length << 8 | static_cast<unsigned char>(head[i]);
   return length;
 }
 
@@ -17,7 +18,8 @@ std::size_t decode_length(std::string_view head) {
 
 void append_frame(std::string& out, std::string_view body) {
   DDPRUN_ASSERT(body.size() <= kFrameBytesMax);
-  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(body.size() >> shift & 0xff);
+  for (int shift = 24; shift >= 0; shift -= 8)
+    out += static_cast<char>(body.size() >> shift & 0xff);
   out += body;
 }
 

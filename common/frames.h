@@ -23,8 +23,8 @@ class FrameReader {
 
   void feed(std::string_view bytes) { buffer_.append(bytes); }
 
-  // The next whole body; nothing if more bytes are needed; a Failure once a length is above the limit,
-  // after which the stream cannot be read any further.
+  // The next whole body; nothing if more bytes are needed; a Failure once a length is above the
+  // limit, after which the stream cannot be read any further.
   Result<std::optional<std::string>> next();
 
  private:

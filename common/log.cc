@@ -21,8 +21,8 @@ spdlog::level::level_enum spdlog_level(Level level) {
 }  // namespace
 
 void start(std::string who, Level level) {
-  auto logger = std::make_shared<spdlog::logger>(
-      std::move(who), std::make_shared<spdlog::sinks::stderr_sink_st>());
+  auto logger = std::make_shared<spdlog::logger>(std::move(who),
+                                                 std::make_shared<spdlog::sinks::stderr_sink_st>());
   // Debug lines carry the time, so that a log of several nodes can be read side by side.
   logger->set_pattern(level == Level::kDebug ? "%n: %H:%M:%S.%e %v" : "%n: %v");
   logger->set_level(spdlog_level(level));

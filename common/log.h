@@ -1,5 +1,6 @@
 #pragma once
-// ddprun's own words to the user: one line each, on standard error, never mixed into workers' output.
+// ddprun's own words to the user: one line each, on standard error, never mixed into workers'
+// output.
 
 #include <string>
 #include <string_view>
@@ -8,8 +9,8 @@ namespace ddprun::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
 
-// What is said below `level` is dropped. `who` names the program in each line ("ddprun", "ddprun node 1").
-// Call it once, before the first line and again after a fork that changes who speaks.
+// What is said below `level` is dropped. `who` names the program in each line ("ddprun", "ddprun
+// node 1"). Call it once, before the first line and again after a fork that changes who speaks.
 void start(std::string who, Level level);
 
 void debug(std::string_view text);

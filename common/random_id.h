@@ -6,7 +6,8 @@
 
 namespace ddprun {
 
-// `bytes` random bytes as 2 * bytes lower-case hexadecimal digits. Aborts if the kernel has none to give.
+// `bytes` random bytes as 2 * bytes lower-case hexadecimal digits. Aborts if the kernel has none to
+// give.
 std::string random_hex(std::size_t bytes);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
 #pragma once
-// The one clock of ddprun. Pure modules take a TimePoint as an argument; only the I/O around them reads
-// the clock.
+// The one clock of ddprun. Pure modules take a TimePoint as an argument; only the I/O around them
+// reads the clock.
 
 #include <chrono>
 

@@ -34,7 +34,9 @@ std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe"
 Result<ScratchFolder> ScratchFolder::make(const std::string& name) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   const char* temporary = std::getenv("TMPDIR");
-  const std::string base = runtime && *runtime ? runtime : temporary && *temporary ? temporary : "/tmp";
+  const std::string base = runtime && *runtime       ? runtime
+                           : temporary && *temporary ? temporary
+                                                     : "/tmp";
   for (const std::string& place : {base, std::string("/tmp")}) {
     std::string path = place + "/" + name + "-XXXXXX";
     if (::mkdtemp(path.data())) return ScratchFolder(path, ::getpid());
@@ -63,7 +65,8 @@ Result<std::string> obtain_token(const Plan& plan) {
   std::ifstream in(plan.token_file);
   std::string token;
   if (!std::getline(in, token) || token.empty() || token.size() > kTokenTextMax) {
-    return Failure{Errc::kBadOption, "no token can be read from the first line of " + plan.token_file};
+    return Failure{Errc::kBadOption,
+                   "no token can be read from the first line of " + plan.token_file};
   }
   return token;
 }
@@ -97,9 +100,12 @@ agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, bool verbose) {
   agent::GuardedChild child;
   child.kind = agent::GuardedChild::Kind::kService;
   child.name = "the rendezvous daemon";
-  child.argv = {own_folder() + "/ddprun-rendezvous", "--end-when-over",
-                "--state-dir", endpoint.state.path(),
-                "--listen-fd", std::to_string(endpoint.listening.get())};
+  child.argv = {own_folder() + "/ddprun-rendezvous",
+                "--end-when-over",
+                "--state-dir",
+                endpoint.state.path(),
+                "--listen-fd",
+                std::to_string(endpoint.listening.get())};
   child.inherited_fds = {endpoint.listening.get()};
   if (endpoint.token_file) {
     child.argv.insert(child.argv.end(), {"--token-fd", std::to_string(endpoint.token_file.get())});

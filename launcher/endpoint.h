@@ -26,16 +26,16 @@ class ScratchFolder {
   int owner_;
 };
 
-// The listening socket outlives the daemon: whoever connects while a killed daemon is being replaced is
-// served by the next one.
+// The listening socket outlives the daemon: whoever connects while a killed daemon is being
+// replaced is served by the next one.
 struct HostedEndpoint {
   UniqueFd listening;
   UniqueFd token_file;  // A memory file; none with auth=none.
   ScratchFolder state;
 };
 
-// Listens. Where the port is taken and the plan allows it, changes the plan: another port, or joining
-// whoever is there, in which case nothing is returned.
+// Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
+// joining whoever is there, in which case nothing is returned.
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::string& token);
 
 // The token the plan names: minted, or read from where it is; empty for none.

@@ -1,5 +1,5 @@
-// ddprun: what a user types. Reads the command line, makes a plan, opens the endpoint if this node hosts
-// it, and forks the processes that do the work; then it only watches over them.
+// ddprun: what a user types. Reads the command line, makes a plan, opens the endpoint if this node
+// hosts it, and forks the processes that do the work; then it only watches over them.
 
 #include <unistd.h>
 
@@ -91,7 +91,8 @@ int print_dry_run(const NodeContext& context) {
 
 void say_how_to_join(const NodeContext& context) {
   if (context.plan.mode != Plan::Mode::kHost || !context.plan.others_may_come) return;
-  log::info("on " + std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
+  log::info("on " +
+            std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
             ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
 }
 
@@ -119,8 +120,8 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
 Result<int> launch(const Options& options, const Environment& environment) {
   auto command = resolve_program(options);
   if (!command) return command.error();
-  const auto workers =
-      agent::workers_per_node(worker_request(options.nproc_per_node), agent::read_placement_facts());
+  const auto workers = agent::workers_per_node(worker_request(options.nproc_per_node),
+                                               agent::read_placement_facts());
   if (!workers) return workers.error();
   Facts facts = gather_facts(environment);
   if (const std::string name = name_to_resolve(options, facts); !name.empty()) {
@@ -130,9 +131,13 @@ Result<int> launch(const Options& options, const Environment& environment) {
   if (!plan) return plan.error();
   for (const std::string& warning : plan->warnings) log::warning(warning);
 
-  NodeContext context{.options = options, .plan = *plan, .host_name = facts.host_name,
-                      .token = {}, .run_id = plan->run_id ? *plan->run_id : random_hex(4),
-                      .command = std::move(*command), .local_world_size = *workers};
+  NodeContext context{.options = options,
+                      .plan = *plan,
+                      .host_name = facts.host_name,
+                      .token = {},
+                      .run_id = plan->run_id ? *plan->run_id : random_hex(4),
+                      .command = std::move(*command),
+                      .local_world_size = *workers};
   if (options.dry_run) return print_dry_run(context);
   auto token = obtain_token(*plan);
   if (!token) return token.error();

@@ -15,7 +15,8 @@ using namespace std::chrono_literals;
 
 // Nobody else can come, and the daemon is in our own process: there is nothing to listen for.
 constexpr Milliseconds kNeverSilent = 24h;
-constexpr Milliseconds kStopSlack = 10s;  // Beyond the grace that workers get: to kill and to report.
+constexpr Milliseconds kStopSlack =
+    10s;  // Beyond the grace that workers get: to kill and to report.
 
 rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   rendezvous::RunConfig config;
@@ -74,6 +75,8 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
     daemon.port = *plan.endpoint.port;
     daemon.token = context.token;
+    // Whoever gives up wants to say what came of the last attempt.
+    daemon.attempt_limit = std::min(daemon.attempt_limit, node.offer.config.join_timeout / 2);
     if (options.rdzv_conf.read_timeout) daemon.attempt_limit = *options.rdzv_conf.read_timeout;
     daemon.silence_max = std::max<Milliseconds>(2s, 2 * node.offer.config.heartbeat_timeout);
     node.daemon = daemon;

@@ -23,7 +23,8 @@ namespace {
   std::string text;
   for (const addrinfo* a = found; a; a = a->ai_next) {
     char host[NI_MAXHOST];
-    if (::getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0) {
+    if (::getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST) ==
+        0) {
       text += std::string(host) + "\n";
     }
   }
@@ -35,7 +36,8 @@ namespace {
 std::string read_until(int fd, TimePoint end) {
   std::string text;
   for (;;) {
-    const auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
     pollfd ready{fd, POLLIN, 0};
     if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return "";
     char buffer[4096];

@@ -44,6 +44,7 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
     old->second = link;
   }
   peers_[link] = Peer{hello.run_id, hello.node};
+  actions_.push_back(Send{link, encode(DaemonMessage(Alive{}))});
 }
 
 void Coordinator::hear(LinkId link, const Peer& peer, AgentMessage message) {

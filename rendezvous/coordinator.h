@@ -1,7 +1,7 @@
 #pragma once
-// All runs of one daemon: which connection speaks for which node of which run. Pure: bodies of frames in,
-// bodies out. Used by rendezvous/server behind sockets, by a standalone agent without any, and by the
-// simulator.
+// All runs of one daemon: which connection speaks for which node of which run. Pure: bodies of
+// frames in, bodies out. Used by rendezvous/server behind sockets, by a standalone agent without
+// any, and by the simulator.
 
 #include <cstdint>
 #include <map>
@@ -18,14 +18,21 @@ namespace ddprun::rendezvous {
 
 using LinkId = std::uint64_t;  // One connection. Never used again.
 
-struct Send { LinkId link; std::string body; };
-struct Hangup { LinkId link; std::string reason; };  // After what was sent before.
+struct Send {
+  LinkId link;
+  std::string body;
+};
+struct Hangup {
+  LinkId link;
+  std::string reason;
+};  // After what was sent before.
 using LinkAction = std::variant<Send, Hangup>;
 
 class Coordinator {
  public:
   // Each returns what to do, in order. What take_records() then holds must be on disk before that.
-  [[nodiscard]] std::vector<LinkAction> on_message(LinkId link, std::string_view body, TimePoint now);
+  [[nodiscard]] std::vector<LinkAction> on_message(LinkId link, std::string_view body,
+                                                   TimePoint now);
   [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now);
   [[nodiscard]] std::vector<LinkAction> on_tick(TimePoint now);
   // The daemon itself is asked to end: every run is told so.
@@ -38,12 +45,16 @@ class Coordinator {
   // Brings back what a former daemon knew. Only before the first event.
   void replay(const Journal& journal, TimePoint now);
 
-  // True once there is nothing left to do: at least one run has ended, none goes on, nobody is connected.
+  // True once there is nothing left to do: at least one run has ended, none goes on, nobody is
+  // connected.
   bool over() const;
   const std::map<std::string, Run>& runs() const { return runs_; }
 
  private:
-  struct Peer { std::string run_id; NodeId node; };
+  struct Peer {
+    std::string run_id;
+    NodeId node;
+  };
 
   void hello(LinkId link, const Hello& hello);
   void hear(LinkId link, const Peer& peer, AgentMessage message);

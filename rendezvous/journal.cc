@@ -65,8 +65,10 @@ bool read_said(const std::string& said, RunEvent& event) {
   if (!message) return false;
   return std::visit(
       [&](const auto& m) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(m)>, Hello>) return false;
-        else return event.what = m, true;
+        if constexpr (std::is_same_v<std::decay_t<decltype(m)>, Hello>)
+          return false;
+        else
+          return event.what = m, true;
       },
       *message);
 }

@@ -1,5 +1,5 @@
-// ddprun-rendezvous: the daemon. `ddprun` starts it where this node hosts the endpoint; an operator starts
-// it by hand or under systemd where it serves many runs.
+// ddprun-rendezvous: the daemon. `ddprun` starts it where this node hosts the endpoint; an operator
+// starts it by hand or under systemd where it serves many runs.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -62,20 +62,25 @@ Result<std::string> read_token(const DaemonOptions& options) {
 }
 
 void add_options(CLI::App& app, DaemonOptions& o) {
-  app.description("Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
+  app.description(
+      "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
   app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "Port to listen on; 0 for any")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  app.add_option("--token-file", o.token_file, "File whose first line is the token (else DDPRUN_TOKEN)");
+  app.add_option("--token-file", o.token_file,
+                 "File whose first line is the token (else DDPRUN_TOKEN)");
   app.add_flag("--no-auth", o.no_auth, "Neither encryption nor authentication: anybody may join");
   app.add_option("--state-dir", o.state_dir, "Remember runs here across restarts of the daemon");
-  app.add_option("--listen-fd", o.listen_fd, "Take over this listening socket (--address, --port unused)");
+  app.add_option("--listen-fd", o.listen_fd,
+                 "Take over this listening socket (--address, --port unused)");
   app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor");
-  app.add_flag("--end-when-over", o.end_when_over, "End once all runs have ended and all agents left");
+  app.add_flag("--end-when-over", o.end_when_over,
+               "End once all runs have ended and all agents left");
   app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
-  app.footer("Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
-             "--state-dir /var/lib/ddprun");
+  app.footer(
+      "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
+      "--state-dir /var/lib/ddprun");
 }
 
 int serve(const DaemonOptions& options, std::string token) {

@@ -40,8 +40,8 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   return std::exchange(actions_, {});
 }
 
-// The handlers below say who is in and what happened to whom. Every move from state to state that follows
-// from that, or from the time, is made here.
+// The handlers below say who is in and what happened to whom. Every move from state to state that
+// follows from that, or from the time, is made here.
 void Run::advance() {
   if (gathering()) advance_gathering();
   if (state_ == State::kRunning) advance_running();
@@ -75,8 +75,8 @@ void Run::advance_running() {
     if (count(Phase::kFinished) == 0) return regather("every node was lost");
     return close(Verdict::Kind::kSuccess, 0, "every worker exited with 0");
   }
-  const bool could_grow = count(Phase::kReady) > 0 && count(Phase::kFinished) == 0 &&
-                          seated() < config_->nnodes_max;
+  const bool could_grow =
+      count(Phase::kReady) > 0 && count(Phase::kFinished) == 0 && seated() < config_->nnodes_max;
   if (!could_grow) return grow_at_.reset();
   if (!grow_at_) grow_at_ = now_ + config_->last_call;
   const bool full = seated() + count(Phase::kReady) >= config_->nnodes_max;
@@ -172,14 +172,16 @@ std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& o
     return "its --nnodes or --max-restarts makes no sense";
   }
   if (!config_) return std::nullopt;
-  const auto differs = [&](const std::string& flag, const auto& our_value, const auto& their_value) {
+  const auto differs = [&](const std::string& flag, const auto& our_value,
+                           const auto& their_value) {
     return flag + " is " + their_value + " on " + offer.host + " but " + our_value + " on " +
            config_from_ + "; it must be the same on every node";
   };
   const auto nnodes = [](const RunConfig& c) {
     return std::to_string(c.nnodes_min) + ":" + std::to_string(c.nnodes_max);
   };
-  if (nnodes(theirs) != nnodes(*config_)) return differs("--nnodes", nnodes(*config_), nnodes(theirs));
+  if (nnodes(theirs) != nnodes(*config_))
+    return differs("--nnodes", nnodes(*config_), nnodes(theirs));
   if (theirs.max_restarts != config_->max_restarts) {
     return differs("--max-restarts", std::to_string(config_->max_restarts),
                    std::to_string(theirs.max_restarts));
@@ -196,18 +198,21 @@ std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& o
 // A heartbeat says which seat its node holds, so that a lost message is made good by the next one.
 void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   const auto it = members_.find(node);
-  if (it == members_.end() || state_ == State::kEnded) return answer_stranger(node, heartbeat.round);
+  if (it == members_.end() || state_ == State::kEnded)
+    return answer_stranger(node, heartbeat.round);
   Member& member = it->second;
   member.last_seen = now_;
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
   if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
   if (member.phase == Phase::kStopping && right) {
-    return tell(node, StopRound{member.seat->round, "the round is over", state_ == State::kClosing});
+    return tell(node,
+                StopRound{member.seat->round, "the round is over", state_ == State::kClosing});
   }
   if (member.phase == Phase::kReady && !right) {
     return tell(node, StopRound{heartbeat.round, "the round is over", false});
   }
-  if (member.phase == Phase::kReady && member.roster_told != roster_) return tell_waiting(node, member);
+  if (member.phase == Phase::kReady && member.roster_told != roster_)
+    return tell_waiting(node, member);
   tell(node, Alive{});
 }
 
@@ -225,7 +230,8 @@ void Run::on(const NodeId& node, const Failed& failed) {
   if (it == members_.end()) return answer_stranger(node, failed.round);
   if (!it->second.seat || it->second.seat->round != failed.round) return;
   report(failed.death);
-  if (state_ != State::kRunning) return;  // A victim, or a failure of workers that are being stopped.
+  if (state_ != State::kRunning)
+    return;  // A victim, or a failure of workers that are being stopped.
   const std::string reason = "rank " + std::to_string(failed.death.rank) + " on " +
                              failed.death.host + " " + how_it_ended(failed.death);
   if (restart_count_ < config_->max_restarts) {

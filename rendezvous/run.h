@@ -1,6 +1,6 @@
 #pragma once
-// One run, from the first node that joins to its verdict, as a pure state machine. It alone decides who is
-// in, who has which ranks, when workers stop and start again, and why the run ended.
+// One run, from the first node that joins to its verdict, as a pure state machine. It alone decides
+// who is in, who has which ranks, when workers stop and start again, and why the run ended.
 //
 //                 nnodes_min ready               last call over, or nnodes_max ready
 //   kGathering ────────────────────▶ kLastCall ─────────────────────────────────────▶ kRunning
@@ -13,12 +13,13 @@
 //            ▲                                                                            │
 //            └───────────────────────── every worker exited with 0 ───────────────────────┘
 //
-// After the first round nobody waits for a last call: a round is sealed as soon as every node of the round
-// before has come back or is lost. Membership changes use up no restart.
+// After the first round nobody waits for a last call: a round is sealed as soon as every node of
+// the round before has come back or is lost. Membership changes use up no restart.
 //
-// Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions out:
-// rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal times give
-// equal actions, which is how rendezvous/journal brings a run back after the daemon's death.
+// Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions
+// out: rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal
+// times give equal actions, which is how rendezvous/journal brings a run back after the daemon's
+// death.
 
 #include <array>
 #include <map>
@@ -31,15 +32,21 @@
 
 namespace ddprun::rendezvous {
 
-struct Lost { std::string how; };  // The node is gone, with its workers: "closed its connection".
-struct Tick {};                    // The time that deadline() named has come.
-struct Begin {};                   // The run id is used again: forget the run that has ended.
-struct Recovered {};               // The daemon is back from the dead and has heard nobody for a while.
-struct Cancel { int signal = 0; std::string reason; };  // An operator, or the daemon's own end.
+struct Lost {
+  std::string how;
+};                    // The node is gone, with its workers: "closed its connection".
+struct Tick {};       // The time that deadline() named has come.
+struct Begin {};      // The run id is used again: forget the run that has ended.
+struct Recovered {};  // The daemon is back from the dead and has heard nobody for a while.
+struct Cancel {
+  int signal = 0;
+  std::string reason;
+};  // An operator, or the daemon's own end.
 
 struct RunEvent {
   NodeId node;  // Empty for what concerns no single node.
-  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Lost, Tick, Begin, Recovered, Cancel>
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Lost, Tick, Begin, Recovered,
+               Cancel>
       what;
 };
 
@@ -48,13 +55,15 @@ struct RunAction {
   DaemonMessage message;
 };
 
-// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests compare these.
+// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests
+// compare these.
 std::string to_string(const RunAction& action);
 
 class Run {
  public:
   enum class State {
-    kGathering,  // Fewer than nnodes_min nodes are ready, or nodes of the last round are on their way back.
+    kGathering,  // Fewer than nnodes_min nodes are ready, or nodes of the last round are on their
+                 // way back.
     kLastCall,   // Enough are ready; the door stays open a little longer. First round only.
     kRunning,    // Membership is fixed and workers run.
     kClosing,    // The outcome is known; workers are being stopped.
@@ -63,9 +72,13 @@ class Run {
 
   [[nodiscard]] std::vector<RunAction> step(const RunEvent& event, TimePoint now);
 
-  // The nodes that have been silent for too long at `now`, each with what to say of it. The caller reports
-  // them as Lost. It is not part of step() so that a replay without heartbeats loses nobody.
-  struct Silent { NodeId node; std::string how; };
+  // The nodes that have been silent for too long at `now`, each with what to say of it. The caller
+  // reports them as Lost. It is not part of step() so that a replay without heartbeats loses
+  // nobody.
+  struct Silent {
+    NodeId node;
+    std::string how;
+  };
   [[nodiscard]] std::vector<Silent> silent(TimePoint now);
 
   // When the next Tick is due; nothing if only another event can change this run.
@@ -96,7 +109,7 @@ class Run {
     int group_rank_before = -1;
     std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
     TimePoint last_seen{};
-    int roster_told = -1;      // The roster_ that this node has heard of.
+    int roster_told = -1;  // The roster_ that this node has heard of.
   };
   using Members = std::map<NodeId, Member>;
 
@@ -141,20 +154,20 @@ class Run {
   std::optional<RunConfig> config_;  // Set by the first node.
   std::string config_from_;          // Its host, for messages.
   State state_ = State::kGathering;
-  int round_ = 0;                    // The present or the next round.
+  int round_ = 0;  // The present or the next round.
   int restart_count_ = 0;
   int arrivals_ = 0;
-  int roster_ = 0;                   // Counts the changes of who is here.
+  int roster_ = 0;  // Counts the changes of who is here.
   TimePoint now_{};
   Members members_;
-  std::array<int, 5> in_phase_{};    // How many members are in each Phase.
+  std::array<int, 5> in_phase_{};  // How many members are in each Phase.
 
   // Deadlines. Each is only looked at in the states and phases that its comment names.
-  TimePoint gather_ends_{};                  // kGathering, kLastCall: the run is given up.
-  TimePoint last_call_ends_{};               // kLastCall.
-  TimePoint stop_ends_{};                    // While any member is kStopping.
-  std::optional<TimePoint> grow_at_;         // kRunning: when spares are let in.
-  std::optional<TimePoint> silence_check_;   // When the first silent member may have to be lost.
+  TimePoint gather_ends_{};                 // kGathering, kLastCall: the run is given up.
+  TimePoint last_call_ends_{};              // kLastCall.
+  TimePoint stop_ends_{};                   // While any member is kStopping.
+  std::optional<TimePoint> grow_at_;        // kRunning: when spares are let in.
+  std::optional<TimePoint> silence_check_;  // When the first silent member may have to be lost.
 
   std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
   std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.

@@ -77,7 +77,8 @@ void Run::stop_seated(const std::string& reason, bool final) {
   }
 }
 
-// The outcome is known. It is told once the workers are gone, so that the verdict can name the victims.
+// The outcome is known. It is told once the workers are gone, so that the verdict can name the
+// victims.
 void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason) {
   verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason};
   if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true);
@@ -151,7 +152,8 @@ void Run::check_invariants() const {
   const bool running = state_ == State::kRunning;
   DDPRUN_ASSERT(running == (seated() > 0) || state_ == State::kEnded);
   DDPRUN_ASSERT(running ? count(Phase::kStopping) == 0 : true);
-  DDPRUN_ASSERT(count(Phase::kStopped) == 0 || state_ == State::kClosing || state_ == State::kEnded);
+  DDPRUN_ASSERT(count(Phase::kStopped) == 0 || state_ == State::kClosing ||
+                state_ == State::kEnded);
   DDPRUN_ASSERT(verdict_.has_value() == (state_ == State::kClosing || state_ == State::kEnded));
   if (config_) DDPRUN_ASSERT(seated() <= config_->nnodes_max);
   if (config_) DDPRUN_ASSERT(restart_count_ <= config_->max_restarts);
@@ -170,8 +172,8 @@ namespace {
 
 std::string line(const Waiting& w) {
   return "waiting " + std::to_string(w.ready) + "/" + std::to_string(w.nnodes_min) + ":" +
-         std::to_string(w.nnodes_max) + (w.last_call ? " last call" : "") + (w.spare ? " spare" : "") +
-         " (" + w.text + ")";
+         std::to_string(w.nnodes_max) + (w.last_call ? " last call" : "") +
+         (w.spare ? " spare" : "") + " (" + w.text + ")";
 }
 std::string line(const Assign& a) {
   const Seat& s = a.seat;
@@ -208,9 +210,10 @@ std::string to_string(const RunAction& action) {
 }
 
 std::string Run::describe() const {
-  return std::string(name_of(state_)) + " round=" + std::to_string(round_) + " restarts=" +
-         std::to_string(restart_count_) + " ready=" + std::to_string(count(Phase::kReady)) +
-         " seated=" + std::to_string(seated()) + " stopping=" + std::to_string(count(Phase::kStopping));
+  return std::string(name_of(state_)) + " round=" + std::to_string(round_) +
+         " restarts=" + std::to_string(restart_count_) +
+         " ready=" + std::to_string(count(Phase::kReady)) + " seated=" + std::to_string(seated()) +
+         " stopping=" + std::to_string(count(Phase::kStopping));
 }
 
 }  // namespace ddprun::rendezvous

@@ -15,7 +15,8 @@ constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();
 
 // The order of nodes that nobody gave a node rank.
 auto natural_key(const Candidate& c) {
-  const int before = c.group_rank_before < 0 ? std::numeric_limits<int>::max() : c.group_rank_before;
+  const int before =
+      c.group_rank_before < 0 ? std::numeric_limits<int>::max() : c.group_rank_before;
   return std::tuple(before, !c.offer->hosts_endpoint, c.arrival);
 }
 
@@ -28,8 +29,8 @@ std::vector<std::size_t> order_nodes(const std::vector<Candidate>& candidates) {
     return natural_key(candidates[a]) < natural_key(candidates[b]);
   });
 
-  // Told node ranks first, each in its own place; the others fill what is left in natural order. A told
-  // rank beyond the end (the round is smaller than once planned) counts as untold.
+  // Told node ranks first, each in its own place; the others fill what is left in natural order. A
+  // told rank beyond the end (the round is smaller than once planned) counts as untold.
   std::vector<std::size_t> order(candidates.size(), kFree);
   std::erase_if(rest, [&](std::size_t i) {
     const int told = candidates[i].offer->node_rank;

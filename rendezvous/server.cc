@@ -22,12 +22,14 @@ Result<std::string> read_all(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_failure("reading the journal's size");
   if (info.st_size > kJournalBytesMax) {
-    return Failure{Errc::kBadMessage, "reading a journal of " + std::to_string(info.st_size) + " bytes"};
+    return Failure{Errc::kBadMessage,
+                   "reading a journal of " + std::to_string(info.st_size) + " bytes"};
   }
   std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    const ssize_t n =
+        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (n < 0) return errno_failure("reading the journal");
     if (n == 0) break;
     done += static_cast<std::size_t>(n);
@@ -54,9 +56,9 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
                                              std::function<void()> on_over) {
   std::unique_ptr<Server> server(new Server(io, std::move(options), std::move(on_over)));
   if (const auto opened = server->open_journal(); !opened) return opened.error();
-  auto listener = Listener::open(io, server->options_.listen, [self = server.get()](std::shared_ptr<Link> link) {
-    self->accept(std::move(link));
-  });
+  auto listener = Listener::open(
+      io, server->options_.listen,
+      [self = server.get()](std::shared_ptr<Link> link) { self->accept(std::move(link)); });
   if (!listener) return listener.error();
   server->listener_ = std::move(*listener);
   server->arm();

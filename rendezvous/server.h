@@ -17,7 +17,7 @@ namespace ddprun::rendezvous {
 
 struct ServerOptions {
   ListenOptions listen;
-  std::string journal_path;  // Empty: nothing is remembered beyond this process.
+  std::string journal_path;    // Empty: nothing is remembered beyond this process.
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
 };
 

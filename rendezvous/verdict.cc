@@ -18,7 +18,8 @@ std::string signal_text(int signal) {
 
 std::string advice(const WorkerDeath& death) {
   if (death.signal == SIGKILL) {
-    return "SIGKILL comes from outside the program: the kernel's out-of-memory killer (see dmesg), a "
+    return "SIGKILL comes from outside the program: the kernel's out-of-memory killer (see dmesg), "
+           "a "
            "batch system's limit, or a person.";
   }
   if (death.signal == SIGSEGV || death.signal == SIGBUS || death.signal == SIGABRT ||
@@ -38,7 +39,9 @@ std::string victims_text(const std::vector<WorkerDeath>& victims) {
   const auto stopped = std::ssize(victims) - own;
   std::string text;
   if (own > 0) text += " " + std::to_string(own) + " more failed after it.";
-  if (stopped > 0) text += " " + std::to_string(stopped) + (stopped == 1 ? " other was" : " others were") + " stopped by ddprun.";
+  if (stopped > 0)
+    text += " " + std::to_string(stopped) + (stopped == 1 ? " other was" : " others were") +
+            " stopped by ddprun.";
   return text;
 }
 

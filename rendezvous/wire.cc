@@ -12,10 +12,12 @@ constexpr std::size_t kTextBytesMax = 64 * 1024;
 constexpr std::size_t kListMax = 200'000;
 
 // Thrown by Reader, caught in decode(): the field that is not what it should be.
-struct BadField { std::string name; };
+struct BadField {
+  std::string name;
+};
 
-// One description of each message serves both directions: `fields(archive, message)` is called with a
-// Writer to encode and with a Reader to decode.
+// One description of each message serves both directions: `fields(archive, message)` is called with
+// a Writer to encode and with a Reader to decode.
 struct Writer {
   json object = json::object();
 
@@ -25,7 +27,9 @@ struct Writer {
   void operator()(const char* name, const Milliseconds& v) { object[name] = v.count(); }
   void operator()(const char* name, const Verdict::Kind& v) { object[name] = static_cast<int>(v); }
   template <class T>
-  void operator()(const char* name, const std::optional<T>& v) { if (v) (*this)(name, *v); }
+  void operator()(const char* name, const std::optional<T>& v) {
+    if (v) (*this)(name, *v);
+  }
   template <class T>
   void operator()(const char* name, const std::vector<T>& v) {
     json list = json::array();
@@ -195,7 +199,8 @@ std::string encode_any(const Message& message) {
 template <class Message, std::size_t I = 0>
 Result<Message> decode_as(const std::string& is, const json& object) {
   if constexpr (I == std::variant_size_v<Message>) {
-    return Failure{Errc::kBadMessage, "decoding a message of unknown kind '" + is.substr(0, 40) + "'"};
+    return Failure{Errc::kBadMessage,
+                   "decoding a message of unknown kind '" + is.substr(0, 40) + "'"};
   } else {
     std::variant_alternative_t<I, Message> message;
     if (is != name_of(&message)) return decode_as<Message, I + 1>(is, object);
@@ -214,7 +219,8 @@ Result<Message> decode_any(std::string_view body) {
   constexpr int kDepthMax = 8;
   bool deep = false;
   const json object = json::parse(
-      body, [&](int depth, json::parse_event_t, json&) { return !(deep = deep || depth > kDepthMax); },
+      body,
+      [&](int depth, json::parse_event_t, json&) { return !(deep = deep || depth > kDepthMax); },
       /*allow_exceptions=*/false);
   if (deep || !object.is_object()) {
     return Failure{Errc::kBadMessage, "decoding a message that is not a JSON object"};

@@ -1,8 +1,9 @@
 #pragma once
-// What agents and the rendezvous daemon say to each other, and its JSON form (docs/protocol.md). Pure.
+// What agents and the rendezvous daemon say to each other, and its JSON form (docs/protocol.md).
+// Pure.
 //
-// Every message is idempotent: after a broken link both sides say again where they stand, and hearing a
-// thing twice changes nothing.
+// Every message is idempotent: after a broken link both sides say again where they stand, and
+// hearing a thing twice changes nothing.
 
 #include <optional>
 #include <string>
@@ -27,12 +28,14 @@ struct RunConfig {
   Milliseconds join_timeout{600'000};     // How long a round may gather before the run is given up.
   Milliseconds last_call{30'000};         // How long nnodes_min nodes wait for more.
   Milliseconds heartbeat_timeout{1'000};  // A node silent for longer is lost.
-  Milliseconds stop_timeout{40'000};      // A node that has not stopped its workers by then is lost.
+  Milliseconds stop_timeout{40'000};  // A node that has not stopped its workers by then is lost.
   bool operator==(const RunConfig&) const = default;
 };
 
 // How often an agent beats, so that three beats may go missing before the node counts as lost.
-constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) { return heartbeat_timeout / 4; }
+constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) {
+  return heartbeat_timeout / 4;
+}
 
 // What a node brings to a round.
 struct NodeOffer {
@@ -58,7 +61,8 @@ struct Seat {
   int role_world_size = 1;
   std::string master_address;
   int master_port = 0;
-  std::vector<std::string> members;  // Addresses of all nodes; for group rank 0 only, whose store admits them.
+  std::vector<std::string>
+      members;  // Addresses of all nodes; for group rank 0 only, whose store admits them.
   bool operator==(const Seat&) const = default;
 };
 
@@ -71,7 +75,7 @@ struct WorkerDeath {
   int exit_code = 0;  // When signal == 0.
   int signal = 0;
   bool stopped_by_us = false;  // It ended after the agent had begun to stop it.
-  std::string detail{};        // Error file's message, last lines of stderr, or why it never started.
+  std::string detail{};  // Error file's message, last lines of stderr, or why it never started.
   bool operator==(const WorkerDeath&) const = default;
 };
 
@@ -93,31 +97,59 @@ struct Verdict {
 };
 
 // From an agent. `Hello` is the first message on every link, and only the first.
-struct Hello { int version = kProtocolVersion; std::string run_id; NodeId node; };
+struct Hello {
+  int version = kProtocolVersion;
+  std::string run_id;
+  NodeId node;
+};
 struct Join {
   NodeOffer offer;
-  int after_round = -1;  // The last round this node was told of; it will never take part in it again.
+  int after_round =
+      -1;  // The last round this node was told of; it will never take part in it again.
 };
-struct Heartbeat { int round = -1; };  // The round whose seat the agent holds; -1: none.
-struct Finished { int round = 0; };    // All local workers exited with 0.
-struct Failed { int round = 0; WorkerDeath death; };
-struct Stopped { int round = 0; std::vector<WorkerDeath> deaths; };  // All local workers are gone.
-struct Leave { int signal = 0; std::string reason; };
+struct Heartbeat {
+  int round = -1;
+};  // The round whose seat the agent holds; -1: none.
+struct Finished {
+  int round = 0;
+};  // All local workers exited with 0.
+struct Failed {
+  int round = 0;
+  WorkerDeath death;
+};
+struct Stopped {
+  int round = 0;
+  std::vector<WorkerDeath> deaths;
+};  // All local workers are gone.
+struct Leave {
+  int signal = 0;
+  std::string reason;
+};
 using AgentMessage = std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave>;
 
 // From the daemon.
 struct Waiting {  // Nothing to do yet.
   int ready = 0, nnodes_min = 1, nnodes_max = 1;
-  Milliseconds left{0};     // Until the run is given up, or the last call is over.
+  Milliseconds left{0};  // Until the run is given up, or the last call is over.
   bool last_call = false;
-  bool spare = false;       // The round runs without this node, which is held in reserve.
-  std::string text{};       // Who is there.
+  bool spare = false;  // The round runs without this node, which is held in reserve.
+  std::string text{};  // Who is there.
 };
-struct Assign { Seat seat; };
-struct StopRound { int round = 0; std::string reason; bool final = false; };  // Then join again, unless final.
-struct EndRun { Verdict verdict; };
-struct Refuse { std::string reason; };  // This node cannot be part of the run, and never will.
-struct Alive {};                        // Answers a heartbeat.
+struct Assign {
+  Seat seat;
+};
+struct StopRound {
+  int round = 0;
+  std::string reason;
+  bool final = false;
+};  // Then join again, unless final.
+struct EndRun {
+  Verdict verdict;
+};
+struct Refuse {
+  std::string reason;
+};                // This node cannot be part of the run, and never will.
+struct Alive {};  // Answers a hello and a heartbeat.
 using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Alive>;
 
 std::string encode(const AgentMessage& message);

@@ -1,7 +1,5 @@
 #include "worker_sdk/environment.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <limits>
 
@@ -149,17 +147,6 @@ std::string read_backend(const Variables& variables, const InitOptions& options)
 
 }  // namespace
 
-Variables process_variables() {
-  Variables variables;
-  for (char** entry = ::environ; entry && *entry; ++entry) {
-    const std::string_view text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return variables;
-}
-
 Plan read_environment(const Variables& variables, const InitOptions& options) {
   Plan plan;
   plan.backend = read_backend(variables, options);
@@ -173,8 +160,8 @@ Plan read_environment(const Variables& variables, const InitOptions& options) {
   // Who overrides the launcher's ranks has made a world that its LOCAL_RANK knows nothing of.
   const bool launchers_world = options.rank < 0 && options.world_size < 0;
   read_locality(launchers_world ? variables : Variables(), plan.identity);
-  plan.local_rank_known = launchers_world && text_of(variables, "LOCAL_RANK") &&
-                          text_of(variables, "LOCAL_WORLD_SIZE");
+  plan.local_rank_known =
+      launchers_world && text_of(variables, "LOCAL_RANK") && text_of(variables, "LOCAL_WORLD_SIZE");
   read_attempt(variables, plan.identity);
   const bool alone = plan.identity.world_size == 1 && !text_of(variables, "MASTER_ADDR");
   if (!by_environment) {

@@ -12,9 +12,6 @@ namespace ddprun::worker_sdk {
 
 using Variables = std::map<std::string, std::string>;
 
-// The variables of this process.
-Variables process_variables();
-
 // Where the store of the job is.
 struct Rendezvous {
   enum class Kind {

@@ -3,6 +3,8 @@
 
 #include "ddprun/process_group.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <mutex>
 
@@ -16,6 +18,21 @@ using worker_sdk::Call;
 using worker_sdk::Clock;
 using worker_sdk::OpKind;
 using worker_sdk::Signature;
+
+namespace {
+
+worker_sdk::Variables process_variables() {
+  worker_sdk::Variables variables;
+  for (char** entry = ::environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+}  // namespace
 
 struct ProcessGroup::Impl {
   Impl(worker_sdk::Joined joined, std::chrono::milliseconds timeout)
@@ -131,7 +148,7 @@ ProcessGroup ProcessGroup::init(const InitOptions& options) {
     throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup::init"},
                 "init_timeout and op_timeout must be positive");
   }
-  const auto plan = worker_sdk::read_environment(worker_sdk::process_variables(), options);
+  const auto plan = worker_sdk::read_environment(process_variables(), options);
   return ProcessGroup(
       std::make_unique<Impl>(worker_sdk::join(plan, options.init_timeout), options.op_timeout));
 }

@@ -1,10 +1,16 @@
 // Plays tests/scenario/run/*.txt against a Run. Commands:
 //
-//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1   before the first join; times in seconds
-//   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N]   `host`: it hosts the endpoint
-//   beat NODE ROUND      finished NODE ROUND      stopped NODE ROUND      lost NODE      leave NODE [SIGNAL]
+//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1
+//                        before the first join; times in seconds
+//   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N]
+//                        `host`: it hosts the endpoint
+//   beat NODE ROUND
+//   finished NODE ROUND
+//   stopped NODE ROUND
+//   lost NODE
+//   leave NODE [SIGNAL]
 //   failed NODE ROUND rank=N (code=N | signal=N)
-//   wait SECONDS         with a tick at each deadline on the way; says who has been silent for too long
+//   wait SECONDS         with a tick at each deadline on the way; says who has been silent too long
 //   show                 the state
 
 #include <catch2/catch.hpp>
@@ -87,7 +93,8 @@ class Script {
 
   Lines step(const RunEvent& event) {
     Lines lines;
-    for (const RunAction& action : run_.step(event, now_)) lines.push_back(stamp() + to_string(action));
+    for (const RunAction& action : run_.step(event, now_))
+      lines.push_back(stamp() + to_string(action));
     run_.check_invariants();
     return lines;
   }
@@ -123,7 +130,8 @@ TEST_CASE("Run scenarios", "[run][scenario]") {
   for (const auto& entry : std::filesystem::directory_iterator("tests/scenario/run")) {
     Script script;
     ++files;
-    CHECK(test::run_scenario(entry.path(), [&](const Words& words) { return script.run(words); }) == "");
+    CHECK(test::run_scenario(entry.path(), [&](const Words& words) { return script.run(words); }) ==
+          "");
   }
   CHECK(files > 5);
 }

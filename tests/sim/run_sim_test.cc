@@ -8,8 +8,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The seed sets the shape of the run, the number of faults and their pace, from a storm (one each 50 ms)
-// to a drizzle (one each 6 s).
+// The seed sets the shape of the run, the number of faults and their pace, from a storm (one each
+// 50 ms) to a drizzle (one each 6 s).
 ClusterOptions options_of(std::uint64_t seed) {
   ClusterOptions options;
   options.seed = seed;
@@ -22,8 +22,8 @@ ClusterOptions options_of(std::uint64_t seed) {
   return options;
 }
 
-// However bad it was, once there is peace every agent ends, no rank was started twice, and whoever heard
-// the verdict heard the same one.
+// However bad it was, once there is peace every agent ends, no rank was started twice, and whoever
+// heard the verdict heard the same one.
 void run_seed(std::uint64_t seed) {
   Cluster cluster(options_of(seed));
   const Milliseconds pace(50 << seed % 8);

@@ -43,7 +43,9 @@ void Cluster::after(Milliseconds delay, std::function<void()> what) {
   timers_.push(Timer{now_ + delay, sequence_++, std::move(what)});
 }
 
-Milliseconds Cluster::latency() { return Milliseconds(chance(95) ? 1 + random_() % 5 : random_() % 200); }
+Milliseconds Cluster::latency() {
+  return Milliseconds(chance(95) ? 1 + random_() % 5 : random_() % 200);
+}
 
 // DDPRUN_SIM_TRACE=1 with DDPRUN_SIM_SEED prints what happens, in milliseconds since the beginning.
 void Cluster::trace(const std::string& text) const {
@@ -51,7 +53,8 @@ void Cluster::trace(const std::string& text) const {
   if (!on) return;
   const auto since = now_.time_since_epoch() - std::chrono::hours(1);
   std::printf("%8lld  %s\n",
-              static_cast<long long>(std::chrono::duration_cast<Milliseconds>(since).count()), text.c_str());
+              static_cast<long long>(std::chrono::duration_cast<Milliseconds>(since).count()),
+              text.c_str());
 }
 
 void Cluster::check(bool holds, const std::string& what) {
@@ -63,7 +66,7 @@ const rendezvous::Run* Cluster::run() const {
   return &daemon_->runs().begin()->second;
 }
 
-// ---- the agents' side ------------------------------------------------------------------------------
+// ---- the agents' side ----
 
 rendezvous::NodeOffer Cluster::offer(const std::string& host) const {
   rendezvous::NodeOffer offer;
@@ -129,7 +132,8 @@ void Cluster::carry_out(const std::string& name, const agent::Action& action) {
   } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&action)) {
     signal_workers(name, signal->signal);
   } else if (std::holds_alternative<agent::CleanUp>(action)) {
-    for (const Worker& worker : host.workers) check(!worker.alive, name + " cleans up under a live worker");
+    for (const Worker& worker : host.workers)
+      check(!worker.alive, name + " cleans up under a live worker");
   } else if (const auto* exit = std::get_if<agent::Exit>(&action)) {
     if (exit->verdict) exit_statuses_.insert(exit->status);
     drop_by_agent(name, "");
@@ -138,7 +142,8 @@ void Cluster::carry_out(const std::string& name, const agent::Action& action) {
   }
 }
 
-// One rank, one process: no rank of a round is ever started twice, and all agree on the round's terms.
+// One rank, one process: no rank of a round is ever started twice, and all agree on the round's
+// terms.
 void Cluster::check_round(const std::string& name, const Seat& seat) {
   const auto [it, is_new] = rounds_.try_emplace(seat.round);
   RoundRecord& record = it->second;
@@ -152,7 +157,8 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
   check(seat.group_world_size <= options_.config.nnodes_max, "more nodes than allowed");
   check(seat.group_world_size >= options_.config.nnodes_min, "fewer nodes than allowed");
   for (int i = 0; i < options_.local_world_size; ++i) {
-    const bool fresh = record.owner_of_rank.emplace(seat.base_rank + i, hosts_.at(name).node).second;
+    const bool fresh =
+        record.owner_of_rank.emplace(seat.base_rank + i, hosts_.at(name).node).second;
     check(fresh, "rank " + std::to_string(seat.base_rank + i) + " of round " +
                      std::to_string(seat.round) + " was started twice");
     check(seat.base_rank + i < seat.world_size, "a rank beyond the world");
@@ -195,7 +201,8 @@ void Cluster::finish_later(const std::string& name, std::size_t local_rank) {
         });
 }
 
-void Cluster::end_worker(const std::string& name, std::size_t local_rank, int exit_code, int signal) {
+void Cluster::end_worker(const std::string& name, std::size_t local_rank, int exit_code,
+                         int signal) {
   Host& host = hosts_.at(name);
   if (!host.agent || !host.workers[local_rank].alive) return;
   host.workers[local_rank].alive = false;
@@ -218,7 +225,7 @@ void Cluster::signal_workers(const std::string& name, int signal) {
   }
 }
 
-// ---- the network -----------------------------------------------------------------------------------
+// ---- the network ----
 
 void Cluster::connect(const std::string& name) {
   Host& host = hosts_.at(name);
@@ -228,9 +235,12 @@ void Cluster::connect(const std::string& name) {
     Host& h = hosts_.at(name);
     if (!h.agent || h.life != life) return;
     h.connecting = false;
-    if (run_ended_ && h.agent->round() == -1) return crash_agent(name);  // It would begin another run.
+    if (run_ended_ && h.agent->round() == -1)
+      return crash_agent(name);  // It would begin another run.
     if (h.cut || !daemon_) {
-      after(100ms, [this, name, life] { if (hosts_.at(name).life == life) connect(name); });
+      after(100ms, [this, name, life] {
+        if (hosts_.at(name).life == life) connect(name);
+      });
       return;
     }
     h.link = link_next_++;
@@ -238,8 +248,8 @@ void Cluster::connect(const std::string& name) {
     Link& link = links_[h.link];
     link.host = name;
     link.life = life;
+    h.greeted = false;
     send_up(name, rendezvous::Hello{rendezvous::kProtocolVersion, "job", h.node});
-    dispatch(name, agent::LinkUp{});
   });
 }
 
@@ -259,7 +269,8 @@ void Cluster::pump_up(LinkId id) {
   const std::string body = std::move(it->second.up.front());
   it->second.up.pop_front();
   if (daemon_ && it->second.daemon_side) {
-    if (body.find("heartbeat\"") == std::string::npos) trace("daemon hears " + it->second.host + " " + body.substr(0, 60));
+    if (body.find("heartbeat\"") == std::string::npos)
+      trace("daemon hears " + it->second.host + " " + body.substr(0, 60));
     daemon_does(daemon_->on_message(id, body, now_));
   }
 }
@@ -281,6 +292,7 @@ void Cluster::pump_down(LinkId id) {
                      std::holds_alternative<rendezvous::EndRun>(*message);
   if (order && std::exchange(host.flap_on_order, false)) return break_link(name, chance(50));
   host.heard = now_;
+  if (!std::exchange(host.greeted, true)) dispatch(name, agent::LinkUp{});
   dispatch(name, agent::Heard{*message});
 }
 
@@ -288,10 +300,13 @@ void Cluster::beat(const std::string& name, int life) {
   Host& host = hosts_.at(name);
   if (!host.agent || host.life != life) return;
   if (host.link != 0) {
-    if (now_ - host.heard > 2 * options_.config.heartbeat_timeout) drop_by_agent(name, "silent");
-    else send_up(name, rendezvous::Heartbeat{host.agent->round()});
+    if (now_ - host.heard > 2 * options_.config.heartbeat_timeout)
+      drop_by_agent(name, "silent");
+    else
+      send_up(name, rendezvous::Heartbeat{host.agent->round()});
   }
-  after(rendezvous::beat_interval(options_.config.heartbeat_timeout), [this, name, life] { beat(name, life); });
+  after(rendezvous::beat_interval(options_.config.heartbeat_timeout),
+        [this, name, life] { beat(name, life); });
 }
 
 // The agent closes its end; the daemon learns of it unless the cable is cut.

@@ -1,9 +1,10 @@
 #pragma once
-// A whole run in one thread: the real Coordinator and one real Supervisor a host, with simulated workers,
-// disk, network and clock. Everything that happens follows from the seed.
+// A whole run in one thread: the real Coordinator and one real Supervisor a host, with simulated
+// workers, disk, network and clock. Everything that happens follows from the seed.
 //
-// The network promises what TCP does: bytes of one connection arrive in order, or the connection breaks
-// and what was under way is lost. A cut cable delays; it breaks nothing until somebody loses patience.
+// The network promises what TCP does: bytes of one connection arrive in order, or the connection
+// breaks and what was under way is lost. A cut cable delays; it breaks nothing until somebody loses
+// patience.
 
 #include <cstdint>
 #include <deque>
@@ -61,13 +62,18 @@ class Cluster {
 
   bool over() const;
   std::set<int> exit_statuses() const { return exit_statuses_; }
-  const std::vector<std::string>& broken() const { return broken_; }  // Invariants that did not hold.
+  const std::vector<std::string>& broken() const {
+    return broken_;
+  }  // Invariants that did not hold.
   std::string describe() const;
   const rendezvous::Run* run() const;
   int rounds_started() const { return static_cast<int>(rounds_.size()); }
 
  private:
-  struct Worker { bool alive = false; bool deaf = false; };
+  struct Worker {
+    bool alive = false;
+    bool deaf = false;
+  };
   struct Host {
     std::unique_ptr<agent::Supervisor> agent;
     int life = 0;
@@ -77,16 +83,20 @@ class Cluster {
     bool cut = false;
     bool flap_on_order = false;
     TimePoint heard{};
+    bool greeted = false;  // By the daemon, on this link.
     std::vector<Worker> workers;
     int workers_round = -1;
   };
   struct Link {
     std::string host;
     int life = 0;
-    bool daemon_side = true, agent_side = true;       // Who still believes in it.
-    std::deque<std::string> up, down;                 // Under way, in order.
+    bool daemon_side = true, agent_side = true;  // Who still believes in it.
+    std::deque<std::string> up, down;            // Under way, in order.
   };
-  struct RoundRecord { int restart_count = 0, world_size = 0; std::map<int, NodeId> owner_of_rank; };
+  struct RoundRecord {
+    int restart_count = 0, world_size = 0;
+    std::map<int, NodeId> owner_of_rank;
+  };
 
   void after(Milliseconds delay, std::function<void()> what);
   Milliseconds latency();

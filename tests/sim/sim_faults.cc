@@ -86,7 +86,8 @@ void Cluster::arm_daemon_tick() {
 void Cluster::crash_agent(const std::string& name) {
   Host& host = hosts_.at(name);
   if (!host.agent) return;
-  for (Worker& worker : host.workers) worker.alive = false;  // PDEATHSIG and the launcher see to it.
+  for (Worker& worker : host.workers)
+    worker.alive = false;  // PDEATHSIG and the launcher see to it.
   const LinkId id = std::exchange(host.link, 0);
   if (id != 0 && !host.cut) after(latency(), [this, id] { drop_by_daemon(id); });
   host.agent.reset();
@@ -107,26 +108,33 @@ void Cluster::flap_on_next_order(const std::string& name) { hosts_.at(name).flap
 
 void Cluster::fail_worker(const std::string& name) {
   const std::size_t i = random_() % hosts_.at(name).workers.size();
-  if (chance(50)) end_worker(name, i, 7, 0);
-  else end_worker(name, i, 0, SIGSEGV);
+  if (chance(50))
+    end_worker(name, i, 7, 0);
+  else
+    end_worker(name, i, 0, SIGSEGV);
 }
 
 void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Signalled{SIGTERM}); }
 
 void Cluster::fault_at_random() {
-  const auto victim = std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;
+  const auto victim =
+      std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;
   switch (random_() % 14) {
     case 0: return crash_agent(victim);
     case 1: return power_off(victim);
-    case 2: case 3: return boot(victim);
+    case 2:
+    case 3: return boot(victim);
     case 4: return cut_cable(victim);
-    case 5: case 6: return mend_cable(victim);
+    case 5:
+    case 6: return mend_cable(victim);
     case 7: return break_link(victim, chance(50));
     case 8: return flap_on_next_order(victim);
     case 9: return kill_daemon(chance(50));
     case 10: return kill_daemon_on_next_record();
-    case 11: case 12: return fail_worker(victim);
-    case 13: if (chance(10)) signal_agent(victim);
+    case 11:
+    case 12: return fail_worker(victim);
+    case 13:
+      if (chance(10)) signal_agent(victim);
   }
 }
 

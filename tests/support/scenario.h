@@ -1,11 +1,12 @@
 #pragma once
-// Golden scenarios. A file is a list of paragraphs; each begins with one command, marked '>', and goes on
-// with what the command must print. Lines that begin with '#' are for the reader.
+// Golden scenarios. A file is a list of paragraphs; each begins with one command, marked '>', and
+// goes on with what the command must print. Lines that begin with '#' are for the reader.
 //
 //   > join a workers=2
 //   0.0  a <- waiting 1/2:2 (a)
 //
-// DDPRUN_REWRITE=1 writes what the commands print into the files; read the diff before you believe it.
+// DDPRUN_REWRITE=1 writes what the commands print into the files; read the diff before you believe
+// it.
 
 #include <functional>
 #include <string>

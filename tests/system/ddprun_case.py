@@ -233,8 +233,8 @@ class DdprunCase(unittest.TestCase):
 
     # Ending.
 
-    def finish(self, job, code=0):
-        actual = job.wait()
+    def finish(self, job, code=0, patience=30):
+        actual = job.wait(patience)
         self.assertEqual(actual, code, job.text())
         self.assert_nothing_left(job)
 
@@ -281,6 +281,10 @@ def env_to(prefix="env"):
     return (f'env -0 > "$D/tmp.$$" && mv "$D/tmp.$$" '
             f'"$D/{prefix}.$TORCHELASTIC_RESTART_COUNT.$WORLD_SIZE.$RANK.$$"; ')
 
+
+# Until all workers of this round have written: who fails now stops none in the middle of it.
+ALL_HERE = ('until [ $(ls "$D" | grep -c "^env.$TORCHELASTIC_RESTART_COUNT.") -ge $WORLD_SIZE ]; '
+            'do sleep 0.01; done; ')
 
 PASS_GATE = 'read _ < "$D/gate" || true; '
 

@@ -6,7 +6,7 @@ import signal
 import time
 
 import ddprun_case
-from ddprun_case import DdprunCase, PASS_GATE, column, env_to, shell
+from ddprun_case import ALL_HERE, DdprunCase, PASS_GATE, column, env_to, shell
 
 WAIT = "exec sleep 600"
 
@@ -72,7 +72,7 @@ class Verdicts(DdprunCase):
 class Restarts(DdprunCase):
     def test_one_restart_is_counted_the_same_everywhere(self):
         script = (env_to() + 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then '
-                  '[ $RANK = 1 ] && kill -KILL $$; exec sleep 600; fi; exit 0')
+                  f'[ $RANK = 1 ] && {{ {ALL_HERE} kill -KILL $$; }}; exec sleep 600; fi; exit 0')
         first, second = self.two_nodes("--nproc-per-node", "2", "--max-restarts", "1",
                                        worker=shell(script))
         self.finish(first)
@@ -95,13 +95,14 @@ class Restarts(DdprunCase):
 
     def test_a_used_up_budget_ends_with_a_verdict(self):
         job = self.run_ddprun("--local-nodes", "2", "--max-restarts", "2",
-                              *failing(1, "exit 7"), code=7)
+                              *failing(1, ALL_HERE + "exit 7"), code=7)
         self.assertEqual(len(self.arrivals()), 6)
         self.assertIn("2 of 2", job.err())
 
     def test_the_budget_is_the_jobs_not_the_nodes(self):
         """Each round another node's worker fails; torchrun would count each node by itself."""
-        script = env_to() + 'if [ $RANK = $TORCHELASTIC_RESTART_COUNT ]; then exit 7; fi; exec sleep 600'
+        script = (env_to() + f'if [ $RANK = $TORCHELASTIC_RESTART_COUNT ]; then {ALL_HERE} exit 7; fi; '
+                  'exec sleep 600')
         job = self.run_ddprun("--local-nodes", "3", "--max-restarts", "1", *shell(script), code=7)
         self.assertRegex(job.err(), "rank 1 .*failed first")
         self.assertEqual(len(self.arrivals()), 6)

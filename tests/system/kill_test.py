@@ -149,7 +149,7 @@ class TheDaemonDies(DdprunCase):
         self.report(f"daemon killed {len(killed)} times")
         self.assertEqual(len(self.arrivals()), 2)  # No worker noticed.
         gate.open()
-        self.finish(job)
+        self.finish(job, patience=60)  # The agents wait 30 s for someone to tell.
 
     @staticmethod
     def new_daemon(job, killed):

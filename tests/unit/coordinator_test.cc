@@ -20,7 +20,8 @@ struct Desk {
       if (const auto* send = std::get_if<Send>(&action)) {
         const auto message = decode_daemon_message(send->body);
         REQUIRE(message.has_value());
-        static constexpr const char* kNames[] = {"waiting", "assign", "stop", "end", "refuse", "alive"};
+        static constexpr const char* kNames[] = {"waiting", "assign", "stop",
+                                                 "end",     "refuse", "alive"};
         lines.push_back(std::to_string(send->link) + " <- " + kNames[message->index()]);
       } else {
         const auto& hangup = std::get<Hangup>(action);
@@ -33,7 +34,8 @@ struct Desk {
     return show(coordinator.on_message(link, encode(message), now));
   }
   Lines join(LinkId link, const std::string& run, const NodeId& node, int nodes = 1) {
-    CHECK(say(link, Hello{kProtocolVersion, run, node}).empty());
+    CHECK(say(link, Hello{kProtocolVersion, run, node}) ==
+          Lines{std::to_string(link) + " <- alive"});
     NodeOffer offer;
     offer.host = node;
     offer.config.nnodes_min = offer.config.nnodes_max = nodes;
@@ -50,30 +52,37 @@ TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
   CHECK(desk.say(2, Heartbeat{0}) == Lines{"2 <- alive"});
 }
 
-TEST_CASE("Coordinator: whoever does not say hello, or in another version, is sent away", "[coordinator]") {
+TEST_CASE("Coordinator: whoever does not say hello, or in another version, is sent away",
+          "[coordinator]") {
   Desk desk;
   CHECK(desk.say(1, Heartbeat{0}) == Lines{"1 hang up (it did not say hello first)"});
   const Lines lines = desk.say(2, Hello{kProtocolVersion + 1, "x", "a"});
   REQUIRE(lines.size() == 2);
   CHECK(lines[0] == "2 <- refuse");
   CHECK(lines[1].find("install the same ddprun on every node") != std::string::npos);
-  CHECK(desk.show(desk.coordinator.on_message(3, "\x16\x03\x01", desk.now)).at(0).starts_with("3 hang up"));
+  CHECK(desk.show(desk.coordinator.on_message(3, "\x16\x03\x01", desk.now))
+            .at(0)
+            .starts_with("3 hang up"));
 }
 
-TEST_CASE("Coordinator: an agent that connects again replaces its dead connection without a loss", "[coordinator]") {
+TEST_CASE("Coordinator: an agent that connects again replaces its dead connection without a loss",
+          "[coordinator]") {
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
-  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "a"}) == Lines{"1 hang up (the agent connected again)"});
+  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "a"}) ==
+        Lines{"1 hang up (the agent connected again)", "3 <- alive"});
   CHECK(desk.close(1).empty());
   CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
 }
 
-TEST_CASE("Coordinator: a run id can be used again once all of the run before have gone", "[coordinator]") {
+TEST_CASE("Coordinator: a run id can be used again once all of the run before have gone",
+          "[coordinator]") {
   Desk desk;
   desk.join(1, "x", "a");
   CHECK(desk.say(1, Finished{0}) == Lines{"1 <- end"});
-  CHECK(desk.join(2, "x", "late") == Lines{"2 <- end"});  // "a" is still here: this is the same run.
+  CHECK(desk.join(2, "x", "late") ==
+        Lines{"2 <- end"});  // "a" is still here: this is the same run.
   desk.close(1);
   desk.close(2);
   CHECK(desk.coordinator.over());
@@ -86,14 +95,15 @@ TEST_CASE("Coordinator: a run id can be used again once all of the run before ha
   CHECK(after_crash.runs().at("x").knows("b"));
 }
 
-TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdicts", "[coordinator]") {
+TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdicts",
+          "[coordinator]") {
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
   Desk next;
   next.now = desk.now + std::chrono::seconds(60);
   next.coordinator.replay(decode_journal(desk.disk), next.now);
-  CHECK(next.say(1, Hello{kProtocolVersion, "x", "b"}).empty());
+  CHECK(next.say(1, Hello{kProtocolVersion, "x", "b"}) == Lines{"1 <- alive"});
   CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
   CHECK(next.say(1, Heartbeat{-1}) == Lines{"1 <- assign"});
   // Nobody is lost for silence that was the daemon's own.
@@ -105,7 +115,8 @@ TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdi
   CHECK(next.show(next.coordinator.on_tick(next.now)) == Lines{"1 <- stop"});
 }
 
-TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the others", "[coordinator]") {
+TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the others",
+          "[coordinator]") {
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);

@@ -9,7 +9,8 @@ TEST_CASE("Last words: the message of PyTorch's error file", "[last_words]") {
   CHECK(error_file_message(R"({"message": {"message": "ValueError: boom", "extraInfo": {}}})") ==
         "ValueError: boom");
   CHECK(error_file_message(R"({"message": "plain"})") == "plain");
-  for (const char* text : {"", "{", "[]", "{}", R"({"message": 1})", R"({"message": {"message": []}})"}) {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"message": 1})", R"({"message": {"message": []}})"}) {
     CHECK(error_file_message(text).empty());
   }
 }

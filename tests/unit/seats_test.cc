@@ -18,7 +18,8 @@ NodeOffer offer(const std::string& host, int workers, const std::string& role = 
 }
 
 TEST_CASE("Seats: ranks and role ranks are counted through uneven nodes", "[seats]") {
-  const NodeOffer a = offer("a", 2, "trainer"), b = offer("b", 1, "reader"), c = offer("c", 3, "trainer");
+  const NodeOffer a = offer("a", 2, "trainer"), b = offer("b", 1, "reader"),
+                  c = offer("c", 3, "trainer");
   const auto seats = assign_seats({&a, &b, &c}, 5, 2);
   REQUIRE(seats.size() == 3);
   CHECK(seats[2].base_rank == 3);
@@ -33,10 +34,12 @@ TEST_CASE("Seats: ranks and role ranks are counted through uneven nodes", "[seat
   CHECK(seats[1].members.empty());  // Only the node whose store admits them needs to know.
 }
 
-TEST_CASE("Seats: nodes of the round before keep their order, the endpoint's host leads the rest", "[seats]") {
+TEST_CASE("Seats: nodes of the round before keep their order, the endpoint's host leads the rest",
+          "[seats]") {
   NodeOffer host = offer("host", 1), x = offer("x", 1), y = offer("y", 1), z = offer("z", 1);
   host.hosts_endpoint = true;
-  CHECK(order_nodes({{&x, -1, 0}, {&y, -1, 1}, {&host, -1, 2}}) == std::vector<std::size_t>{2, 0, 1});
+  CHECK(order_nodes({{&x, -1, 0}, {&y, -1, 1}, {&host, -1, 2}}) ==
+        std::vector<std::size_t>{2, 0, 1});
   CHECK(order_nodes({{&x, 1, 0}, {&y, 0, 1}, {&host, -1, 2}}) == std::vector<std::size_t>{1, 0, 2});
   z.node_rank = 7;  // Beyond the end of a round of three: as if untold.
   x.node_rank = 1;

@@ -20,9 +20,14 @@ NodeOffer full_offer() {
 }
 
 std::vector<AgentMessage> agent_messages() {
-  const WorkerDeath death{.rank = 3, .local_rank = 1, .pid = 99, .host = "h", .signal = 9,
-                          .stopped_by_us = true, .detail = "boom"};
-  return {Hello{1, "job", "h.1"}, Join{full_offer(), 4},   Heartbeat{-1},          Finished{2},
+  const WorkerDeath death{.rank = 3,
+                          .local_rank = 1,
+                          .pid = 99,
+                          .host = "h",
+                          .signal = 9,
+                          .stopped_by_us = true,
+                          .detail = "boom"};
+  return {Hello{1, "job", "h.1"}, Join{full_offer(), 4},   Heartbeat{-1},           Finished{2},
           Failed{7, death},       Stopped{7, {death, {}}}, Leave{15, "interrupted"}};
 }
 
@@ -31,10 +36,17 @@ std::vector<DaemonMessage> daemon_messages() {
   seat.round = 4;
   seat.world_size = 16;
   seat.members = {"10.0.0.1", "10.0.0.2"};
-  Verdict verdict{.kind = Verdict::Kind::kWorkerFailed, .exit_code = 7, .text = "t",
-                  .first_cause = WorkerDeath{.rank = 1}, .victims = {WorkerDeath{.rank = 2}}};
+  Verdict verdict{.kind = Verdict::Kind::kWorkerFailed,
+                  .exit_code = 7,
+                  .text = "t",
+                  .first_cause = WorkerDeath{.rank = 1},
+                  .victims = {WorkerDeath{.rank = 2}}};
   return {Waiting{.ready = 1, .left = Milliseconds(5), .spare = true, .text = "a"},
-          Assign{seat}, StopRound{3, "why", true}, EndRun{verdict}, Refuse{"no"}, Alive{}};
+          Assign{seat},
+          StopRound{3, "why", true},
+          EndRun{verdict},
+          Refuse{"no"},
+          Alive{}};
 }
 
 TEST_CASE("Wire: what is encoded decodes to the same", "[wire]") {
@@ -80,7 +92,8 @@ TEST_CASE("Wire: damaged messages are refused or read, never anything else", "[w
     const std::string body = encode(message);
     for (int i = 0; i < 3000; ++i) {
       std::string damaged = body;
-      for (unsigned n = random() % 4; n-- > 0;) damaged[random() % damaged.size()] = static_cast<char>(random());
+      for (unsigned n = random() % 4; n-- > 0;)
+        damaged[random() % damaged.size()] = static_cast<char>(random());
       if (random() % 4 == 0) damaged.resize(random() % damaged.size());
       if (const auto decoded = decode_agent_message(damaged)) {
         CHECK_FALSE(encode(*decoded).empty());

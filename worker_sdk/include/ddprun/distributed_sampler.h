@@ -1,6 +1,6 @@
 #pragma once
-// Which samples of a data set this rank reads in an epoch: torch.utils.data.DistributedSampler, bit for
-// bit (golden files in tests/golden/sampler, made by PyTorch).
+// Which samples of a data set this rank reads in an epoch: torch.utils.data.DistributedSampler, bit
+// for bit (golden files in tests/golden/sampler, made by PyTorch).
 
 #include <cstdint>
 #include <vector>
@@ -12,8 +12,8 @@ struct SamplerOptions {
   int world_size = 1;
   int rank = 0;
   bool shuffle = true;
-  std::uint64_t seed = 0;   ///< The order of epoch e depends on seed + e alone; equal on all ranks.
-  bool drop_last = false;   ///< Drop the tail instead of repeating samples to make ranks even.
+  std::uint64_t seed = 0;  ///< The order of epoch e depends on seed + e alone; equal on all ranks.
+  bool drop_last = false;  ///< Drop the tail instead of repeating samples to make ranks even.
 };
 
 class DistributedSampler {
@@ -32,8 +32,8 @@ class DistributedSampler {
   std::int64_t epoch_ = 0;
 };
 
-/// torch.randperm(n, generator=torch.Generator().manual_seed(seed)) on the CPU: that of any PyTorch for n
-/// below 214,748,364, that of PyTorch 2 from there on.
+/// torch.randperm(n, generator=torch.Generator().manual_seed(seed)) on the CPU: that of any PyTorch
+/// for n below 214,748,364, that of PyTorch 2 from there on.
 std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed);
 
 }  // namespace ddprun

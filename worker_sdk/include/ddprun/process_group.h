@@ -19,12 +19,12 @@ namespace ddprun {
 /// Who this worker is. Filled from the environment that ddprun and torchrun set: RANK, WORLD_SIZE,
 /// LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID.
 struct Identity {
-  int rank = 0;              ///< 0 .. world_size - 1, unique in the job.
+  int rank = 0;  ///< 0 .. world_size - 1, unique in the job.
   int world_size = 1;
-  int local_rank = 0;        ///< 0 .. local_world_size - 1, unique on this node.
+  int local_rank = 0;  ///< 0 .. local_world_size - 1, unique on this node.
   int local_world_size = 1;
-  int group_rank = 0;        ///< Which node this is.
-  int restart_count = 0;     ///< How often the job's workers have been restarted; equal on all ranks.
+  int group_rank = 0;     ///< Which node this is.
+  int restart_count = 0;  ///< How often the job's workers have been restarted; equal on all ranks.
   std::string run_id = "none";
 };
 
@@ -33,7 +33,8 @@ struct InitOptions {
   /// world_size below, unless RANK and WORLD_SIZE are set. Without a launcher (no RANK) and without
   /// another method, the job is a world of one.
   std::string init_method = "env://";
-  /// "auto": "shm" if all ranks share one host, else "gloo". The environment's DDPRUN_BACKEND overrides.
+  /// "auto": "shm" if all ranks share one host, else "gloo". The environment's DDPRUN_BACKEND
+  /// overrides.
   std::string backend = "auto";
   int rank = -1;        ///< -1: from the environment.
   int world_size = -1;  ///< -1: from the environment.
@@ -60,10 +61,10 @@ class [[nodiscard]] Work {
   std::shared_ptr<struct WorkState> state_;
 };
 
-/// All ranks of a job. Movable. Collectives must be issued in the same order with the same arguments on
-/// every rank; mismatched ones are reported as `mismatch` where the backend can see it, else they time
-/// out. One thread at a time may call a group; asynchronous operations are carried out in the order of
-/// their calls by a thread of the group.
+/// All ranks of a job. Movable. Collectives must be issued in the same order with the same
+/// arguments on every rank; mismatched ones are reported as `mismatch` where the backend can see
+/// it, else they time out. One thread at a time may call a group; asynchronous operations are
+/// carried out in the order of their calls by a thread of the group.
 class ProcessGroup {
  public:
   /// Joins the job: connects to the store, agrees on the backend, connects to the peers.
@@ -100,13 +101,13 @@ class ProcessGroup {
   /// Returns when all ranks have called it. On a time-out the error names the ranks that have not.
   void barrier();
 
-  /// Memory for collectives; on the shm backend, shared memory that all_reduce works on in place, without
-  /// copies. Every rank must allocate the same sizes in the same order. Freed with the last shared_ptr,
-  /// which may outlive the group.
+  /// Memory for collectives; on the shm backend, shared memory that all_reduce works on in place,
+  /// without copies. Every rank must allocate the same sizes in the same order. Freed with the last
+  /// shared_ptr, which may outlive the group.
   std::shared_ptr<void> allocate(std::size_t bytes);
 
-  /// Makes every pending and later operation of this rank fail with `aborted`. May be called from any
-  /// thread and never blocks. Peers notice by their deadline or when this process ends.
+  /// Makes every pending and later operation of this rank fail with `aborted`. May be called from
+  /// any thread and never blocks. Peers notice by their deadline or when this process ends.
   void abort() noexcept;
 
  private:

@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-/// Keys and values are bytes. Every call may be made from any thread; calls on one Store are carried out
-/// one after the other, so a waiting thread keeps the others waiting. Throws Error.
+/// Keys and values are bytes. Every call may be made from any thread; calls on one Store are
+/// carried out one after the other, so a waiting thread keeps the others waiting. Throws Error.
 class Store {
  public:
   virtual ~Store() = default;
@@ -26,13 +26,14 @@ class Store {
   virtual bool erase(std::string_view key) = 0;  ///< True if it was there.
 };
 
-/// A client of PyTorch's TCPStore or of ddprun's own server of that protocol (wire format of PyTorch 2.2
-/// and later). Resolves `host`, tries each of its addresses and retries until `timeout`.
+/// A client of PyTorch's TCPStore or of ddprun's own server of that protocol (wire format of
+/// PyTorch 2.2 and later). Resolves `host`, tries each of its addresses and retries until
+/// `timeout`.
 std::unique_ptr<Store> connect_tcp_store(const std::string& host, std::uint16_t port,
                                          std::chrono::milliseconds timeout);
 
-/// A store in one file that all ranks can lock and append to. The file is created if it is missing and
-/// must be new for each run.
+/// A store in one file that all ranks can lock and append to. The file is created if it is missing
+/// and must be new for each run.
 std::unique_ptr<Store> open_file_store(const std::string& path);
 
 /// `inner` with `prefix` + "/" before every key. `inner` must outlive the result.

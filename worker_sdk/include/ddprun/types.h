@@ -9,9 +9,9 @@ namespace ddprun {
 enum class DataType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod };
 
-std::size_t size_of(DataType type) noexcept;      ///< Bytes of one element.
-const char* name_of(DataType type) noexcept;      ///< "f32", ...
-const char* name_of(ReduceOp op) noexcept;        ///< "sum", ...
+std::size_t size_of(DataType type) noexcept;  ///< Bytes of one element.
+const char* name_of(DataType type) noexcept;  ///< "f32", ...
+const char* name_of(ReduceOp op) noexcept;    ///< "sum", ...
 
 /// A contiguous array of the host. Not owned: it must outlive the operation that is given it.
 struct Buffer {
@@ -24,11 +24,26 @@ struct Buffer {
 
 template <class T>
 struct DataTypeOf;  // Specialised for the element types that C++ has.
-template <> struct DataTypeOf<float> { static constexpr DataType value = DataType::f32; };
-template <> struct DataTypeOf<double> { static constexpr DataType value = DataType::f64; };
-template <> struct DataTypeOf<std::int32_t> { static constexpr DataType value = DataType::i32; };
-template <> struct DataTypeOf<std::int64_t> { static constexpr DataType value = DataType::i64; };
-template <> struct DataTypeOf<std::uint8_t> { static constexpr DataType value = DataType::u8; };
+template <>
+struct DataTypeOf<float> {
+  static constexpr DataType value = DataType::f32;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr DataType value = DataType::f64;
+};
+template <>
+struct DataTypeOf<std::int32_t> {
+  static constexpr DataType value = DataType::i32;
+};
+template <>
+struct DataTypeOf<std::int64_t> {
+  static constexpr DataType value = DataType::i64;
+};
+template <>
+struct DataTypeOf<std::uint8_t> {
+  static constexpr DataType value = DataType::u8;
+};
 
 template <class T>
 Buffer buffer(T* data, std::size_t count) noexcept {
