@@ -10,19 +10,11 @@ a round, then medians and the median of the rounds' ratios.
 import argparse
 import os
 import re
-import socket
 import statistics
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PYTHON = os.environ.get("PYTHON_EXEC", "/usr/bin/python3")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from side_by_side import PYTHON, ROOT, free_port, median_ratio
 
 
 def spawn(command, workers):
@@ -54,7 +46,7 @@ def samples_per_s(output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(HERE, "..", "build", "dev"))
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100)
@@ -63,7 +55,7 @@ def main():
 
     settings = ["--epochs", "1", "--max-steps", str(options.steps)]
     ours = [os.path.join(options.build, "bin", "train"), *settings]
-    theirs = [PYTHON, os.path.join(HERE, "..", "examples", "train.py"), *settings]
+    theirs = [PYTHON, os.path.join(ROOT, "examples", "train.py"), *settings]
     pairs = []
     print(f"{'round':>5} {'train':>10} {'PyTorch DDP':>12} {'ratio':>7}   samples/s, "
           f"{options.workers} workers, {options.steps} steps")
@@ -76,7 +68,7 @@ def main():
               f"{pairs[-1][0] / pairs[-1][1]:>7.3f}", flush=True)
     print(f"{'med.':>5} {statistics.median(p[0] for p in pairs):>10.0f} "
           f"{statistics.median(p[1] for p in pairs):>12.0f} "
-          f"{statistics.median(p[0] / p[1] for p in pairs):>7.3f}")
+          f"{median_ratio(*zip(*pairs)):>7.3f}")
 
 
 if __name__ == "__main__":

@@ -125,10 +125,6 @@ lint() {
   return "$status"
 }
 
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
-export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
-
 say "packages"
 install_missing "${build_packages[@]}" "${test_packages[@]}"
 

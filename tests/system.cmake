@@ -7,7 +7,7 @@ function(ddprun_system_test NAME FILE LABEL)
   endif()
   add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS "${LABEL}"
-                                          ENVIRONMENT "DDPRUN_BIN=${PROJECT_BINARY_DIR}/bin")
+                                          ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
 foreach(subject launch namespaces failure kill bad_input signals elastic)

@@ -20,6 +20,6 @@ if(DDPRUN_SANITIZE)
   set(DDPRUN_USER_FLAGS -fsanitize=${DDPRUN_SANITIZE})
 endif()
 add_test(NAME installed_sdk_test
-         COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR}/system
+         COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/examples
                  -DFLAGS=${DDPRUN_USER_FLAGS} -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
 set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT 300 LABELS system)

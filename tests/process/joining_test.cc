@@ -20,6 +20,36 @@ std::uint16_t unused_port() {
   return StoreHost("127.0.0.1", 0, worker_sdk::Clock::now() + 10s).port();
 }
 
+// The agent's store, in a process of its own: who forks ranks must not have threads.
+class AgentStore {
+ public:
+  AgentStore() {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const StoreHost host("127.0.0.1", 0, worker_sdk::Clock::now() + 10s);
+      const std::uint16_t port = host.port();
+      if (::write(ends[1], &port, sizeof port) != sizeof port) ::_exit(1);
+      for (;;) ::pause();
+    }
+    ::close(ends[1]);
+    CHECK(::read(ends[0], &port_, sizeof port_) == sizeof port_);
+    ::close(ends[0]);
+  }
+  ~AgentStore() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  AgentStore(const AgentStore&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+};
+
 // What a launcher would set, then `more`.
 void set_environment(int rank, int world_size, std::uint16_t port, const Environment& more) {
   Environment all = {
@@ -64,7 +94,7 @@ TEST_CASE("Joining: env:// with the agent's store, on both backends, and again a
           "[joining]") {
   for (const char* backend : {"shm", "gloo"}) {
     INFO(backend);
-    StoreHost agent("127.0.0.1", 0, worker_sdk::Clock::now() + 10s);
+    const AgentStore agent;
     for (const char* restart : {"0", "1"}) {
       ForkedRanks ranks(
           3,
@@ -117,7 +147,7 @@ TEST_CASE("Joining: tcp:// and file:// without any environment", "[joining]") {
 }
 
 TEST_CASE("Joining: a worker that dies while all join is named by the others", "[joining]") {
-  StoreHost agent("127.0.0.1", 0, worker_sdk::Clock::now() + 10s);
+  const AgentStore agent;
   ForkedRanks ranks(
       3,
       [&](int rank) {

@@ -1,5 +1,5 @@
-# Installs the SDK into an empty folder and builds a user's project with find_package and pkg-config.
-#   cmake -DBUILD=<build folder> -DSOURCE=<this folder> -DFLAGS=<sanitizers> -P installed_sdk_test.cmake
+# Installs the SDK into an empty folder and builds examples/external against it.
+#   cmake -DBUILD=<build folder> -DSOURCE=<examples> -DFLAGS=<sanitizers> -P installed_sdk_test.cmake
 
 set(work ${BUILD}/tests/installed_sdk)
 file(REMOVE_RECURSE ${work})
@@ -17,10 +17,10 @@ run(${CMAKE_COMMAND} -DCMAKE_INSTALL_PREFIX=${work}/prefix
 file(GLOB_RECURSE pc ${work}/prefix/ddprun.pc)
 get_filename_component(pc_folder ${pc} DIRECTORY)
 run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_folder}
-    ${CMAKE_COMMAND} -S ${SOURCE}/installed_sdk -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix
+    ${CMAKE_COMMAND} -S ${SOURCE}/external -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix
     -DCMAKE_CXX_FLAGS=${FLAGS})
 run(${CMAKE_COMMAND} --build ${work}/build)
-foreach(program user user_by_pkg_config)
+foreach(program hello hello_by_pkg_config)
   run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/build/${program})
   if(NOT output STREQUAL "rank 0 of 1, backend self, loss 1.5\n")
     message(FATAL_ERROR "${program} said: ${output}")

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Plants the defects of mutants.txt one at a time and says which test turns red.
+
+    tests/mutation/mutate.py [--only WORDS] [--list]
+
+Works on a copy of the tree in build/mutants, so that yours is never touched; needs what deploy/test.sh installs. A
+defect that no test notices, or whose text is no longer in the source, fails the whole run. Takes about 20 s a defect.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TREE = os.path.join(ROOT, "build", "mutants", "tree")
+BUILD = os.path.join(ROOT, "build", "mutants", "build")
+
+
+class Mutant:
+    def __init__(self, what, file, tests, old, new):
+        self.what, self.file, self.tests, self.old, self.new = what, file, tests, old, new
+
+
+def read_mutants(path):
+    """Blocks: "# what", "file: tests", then "- old" and "+ new" lines."""
+    mutants = []
+    with open(path) as f:
+        blocks = [b for b in f.read().split("\n\n") if b.strip() and not b.startswith("//")]
+    for block in blocks:
+        lines = block.strip("\n").split("\n")
+        file, tests = lines[1].split(": ")
+        side = lambda mark: "\n".join(line[2:] for line in lines[2:] if line[0] == mark)
+        mutants.append(Mutant(lines[0][2:], file, tests.split(), side("-"), side("+")))
+    return mutants
+
+
+def copy_tree():
+    """Only what changed is written, so that what was built stays built."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in ("build", ".git", "__pycache__")]
+        to = os.path.join(TREE, os.path.relpath(folder, ROOT))
+        os.makedirs(to, exist_ok=True)
+        for name in files:
+            source, target = os.path.join(folder, name), os.path.join(to, name)
+            with open(source, "rb") as f:
+                text = f.read()
+            if not os.path.exists(target) or open(target, "rb").read() != text:
+                shutil.copyfile(source, target)
+                shutil.copymode(source, target)
+
+
+def build(tests):
+    return subprocess.run(["ninja", "-C", BUILD, "bin/ddprun", *(f"tests/{t}" for t in tests if not t.startswith("system"))],
+                          capture_output=True, text=True)
+
+
+def run(test):
+    """"green", or which of its cases turned red."""
+    done = subprocess.run(["ctest", "--test-dir", BUILD, "-R", f"^{test}$", "--output-on-failure", "--timeout", "120"],
+                          capture_output=True, text=True)
+    if done.returncode == 0:
+        return "green"
+    seed = re.search(r"seed (\d+)", done.stdout)
+    if test == "sim_test":
+        return f"seed {seed.group(1)}" if seed else "red"
+    cases = re.findall(r"-{70,}\n\s*(\S.*?)\n", done.stdout)
+    named = [c for c in cases if ": " in c]
+    return named[0] if named else "red"
+
+
+def try_mutant(mutant):
+    path = os.path.join(TREE, mutant.file)
+    with open(path) as f:
+        text = f.read()
+    if text.count(mutant.old) != 1:
+        return {"the source": f"has the text {text.count(mutant.old)} times"}, False
+    try:
+        with open(path, "w") as f:
+            f.write(text.replace(mutant.old, mutant.new))
+        built = build(mutant.tests)
+        if built.returncode != 0:
+            print(built.stdout[-2000:], file=sys.stderr)
+            return {"the compiler": "refuses it"}, False
+        results = {test: run(test) for test in mutant.tests}
+    finally:
+        with open(path, "w") as f:
+            f.write(text)
+    return results, any(r != "green" for r in results.values())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="defects whose description contains these words")
+    parser.add_argument("--list", action="store_true", help="show them, plant none")
+    options = parser.parse_args()
+    mutants = [m for m in read_mutants(os.path.join(HERE, "mutants.txt")) if (options.only or "") in m.what]
+    if options.list:
+        print("\n".join(f"{m.file}: {m.what}" for m in mutants))
+        return 0
+    copy_tree()
+    subprocess.run(["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                    "-DDDPRUN_BUILD_EXAMPLES=OFF"], check=True, stdout=subprocess.DEVNULL)
+    survivors = 0
+    for mutant in mutants:
+        results, caught = try_mutant(mutant)
+        survivors += not caught
+        words = "; ".join(f"{test}: {result}" for test, result in results.items() if result != "green")
+        print(f"| {mutant.file} | {mutant.what} | {words if caught else '**nobody noticed** ' + words} |", flush=True)
+    print(f"{len(mutants)} planted, {survivors} not noticed", file=sys.stderr)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
