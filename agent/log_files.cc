@@ -25,16 +25,33 @@ Result<std::string> make_unique_folder(const std::string& stem) {
   return path;
 }
 
+Result<std::string> make_temporary_folder() {
+  const char* temporary = std::getenv("TMPDIR");
+  return make_unique_folder(std::string(temporary ? temporary : "/tmp") + "/ddprun");
+}
+
 }  // namespace
+
+Result<LogFolder> LogFolder::for_error_files() {
+  Result<std::string> folder = make_temporary_folder();
+  if (folder.has_error()) return folder.error();
+  LogFolder logs;
+  logs.folder_ = std::move(*folder);
+  logs.only_errors_ = true;
+  return logs;
+}
+
+void LogFolder::remove_if_temporary() const {
+  std::error_code ignored;
+  if (only_errors_) fs::remove_all(folder_, ignored);
+}
 
 Result<LogFolder> LogFolder::create(const std::string& log_dir, const std::string& run_id) {
   LogFolder logs;
   if (log_dir == "/dev/null") return logs;
   std::string base = log_dir;
   if (base.empty()) {
-    const char* temporary = std::getenv("TMPDIR");
-    Result<std::string> made =
-        make_unique_folder(std::string(temporary ? temporary : "/tmp") + "/ddprun");
+    Result<std::string> made = make_temporary_folder();
     if (made.has_error()) return made.error();
     base = std::move(*made);
   }
@@ -53,16 +70,20 @@ std::string LogFolder::worker_folder(int restart_count, int local_rank) const {
 }
 
 Result<std::string> LogFolder::make_worker_folder(int restart_count, int local_rank) const {
+  ::unlink(error_file(restart_count, local_rank).c_str());
+  if (only_errors_) return folder_;
   const std::string path = worker_folder(restart_count, local_rank);
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return Failure{error, "making the log folder " + path};
-  ::unlink(error_file(restart_count, local_rank).c_str());
   return path;
 }
 
 std::string LogFolder::error_file(int restart_count, int local_rank) const {
-  return enabled() ? worker_folder(restart_count, local_rank) + "/error.json" : "";
+  if (!enabled()) return "";
+  if (!only_errors_) return worker_folder(restart_count, local_rank) + "/error.json";
+  return folder_ + "/error_" + std::to_string(restart_count) + "_" + std::to_string(local_rank) +
+         ".json";
 }
 
 Result<UniqueFd> open_log(const std::string& path) {

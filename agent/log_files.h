@@ -21,6 +21,11 @@ class LogFolder {
   // Makes <log_dir>/<run_id>_<random>; without `log_dir` under TMPDIR or /tmp.
   static Result<LogFolder> create(const std::string& log_dir, const std::string& run_id);
 
+  // A temporary folder for error files alone: no folder for each worker, whose making was a
+  // fifth of the whole start.
+  static Result<LogFolder> for_error_files();
+  void remove_if_temporary() const;
+
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
 
@@ -35,6 +40,7 @@ class LogFolder {
   std::string worker_folder(int restart_count, int local_rank) const;
 
   std::string folder_;
+  bool only_errors_ = false;
 };
 
 // Opens `path` for appending: a second round of the same attempt does not erase the first one's

@@ -22,9 +22,11 @@ def restart_time(commands, workers):
         jobs = [subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
                 for argv in commands]
         words = [job.communicate(timeout=120)[1].decode() for job in jobs]
-        with open(stamps) as f:
-            lines = [line.split() for line in f]
-        death = [int(line[1]) for line in lines if line[0] == "death"]
+        lines = []
+        if os.path.exists(stamps):
+            with open(stamps) as f:
+                lines = [line.split() for line in f]
+        death = [int(line[2]) for line in lines if line[0] == "death"]
         first = [line for line in lines if line[0] == "0"]
         second = [int(line[2]) for line in lines if line[0] == "1"]
         if any(job.returncode for job in jobs) or [len(death), len(first), len(second)] != [1, workers, workers]:
@@ -47,7 +49,7 @@ def torchrun(options, worker, interval):
         port = free_port()
         line = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc_per_node", str(options.per_node),
                 "--max_restarts", "1", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}",
-                "--rdzv_id", "bench", "--monitor_interval", str(interval), "-r", "9999:1", "-t", "9999:1", "--no_python"]
+                "--rdzv_id", "bench", "--monitor_interval", str(interval), "-r", "9:1", "-t", "9:1", "--no_python"]
         hosts = [line + ["--rdzv_conf", f"is_host={host}", worker] for host in (1, 0)]
         return restart_time(hosts, 2 * options.per_node)
     return run

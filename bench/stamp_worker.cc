@@ -1,6 +1,7 @@
-// A worker for bench/restart.py: says when it runs, and rank 1 of the first attempt kills itself.
-// Appends "<restart count> <rank> <CLOCK_MONOTONIC in ns>" to the file named by STAMPS, and
-// "death <ns>" right before the end.
+// A worker for bench/restart.py: says when it runs, and rank 1 of the first round kills itself.
+// Appends "<round> <rank> <CLOCK_MONOTONIC in ns>" to the file named by STAMPS, and "death - <ns>"
+// right before the end. The round is 1 once that has happened: torchrun's restart count is another
+// on each node.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -29,12 +30,14 @@ void say(const std::string& what) {
 }  // namespace
 
 int main() {
-  const std::string attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  const std::string death = std::string(std::getenv("STAMPS")) + ".death";
   const std::string rank = std::getenv("RANK");
-  say(attempt + " " + rank);
-  if (attempt != "0") return 0;
+  const bool first = ::access(death.c_str(), F_OK) != 0;
+  say((first ? "0 " : "1 ") + rank);
+  if (!first) return 0;
   if (rank != "1") return ::pause();
   ::sleep(1);  // All others are there by now; restart.py checks.
-  say("death");
+  ::close(::creat(death.c_str(), 0600));
+  say("death -");
   return ::kill(::getpid(), SIGKILL);
 }

@@ -93,24 +93,31 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   return node;
 }
 
+namespace {
+
+Result<agent::LogFolder> log_folder(const NodeContext& context) {
+  const Options& options = context.options;
+  if (options.log_dir.value_or("") == "/dev/null") return agent::LogFolder();
+  const bool writes = options.redirects != StreamMap() || options.tee != StreamMap();
+  if (!options.log_dir && !writes) return agent::LogFolder::for_error_files();
+  auto logs = agent::LogFolder::create(options.log_dir.value_or(""), context.run_id);
+  if (logs && !options.log_dir) log::info("workers' output goes to " + logs->folder());
+  return logs;
+}
+
+}  // namespace
+
 int run_node(const NodeContext& context, int index) {
   raise_descriptor_limit();
   agent::AgentOptions node = agent_options(context, index);
-  const auto& log_dir = context.options.log_dir;
-  if (log_dir.value_or("") != "/dev/null") {
-    auto logs = agent::LogFolder::create(log_dir.value_or(""), context.run_id);
-    if (!logs) {
-      log::error(to_string(logs.error()));
-      return kExitFailed;
-    }
-    node.output.logs = std::move(*logs);
+  auto logs = log_folder(context);
+  if (!logs) {
+    log::error(to_string(logs.error()));
+    return kExitFailed;
   }
-  const std::string folder = node.output.logs.folder();
+  node.output.logs = *logs;
   const int status = agent::Agent(std::move(node)).run();
-  if (!log_dir && !folder.empty()) {  // It was only for error files, which the verdict has quoted.
-    std::error_code ignored;
-    std::filesystem::remove_all(std::filesystem::path(folder).parent_path(), ignored);
-  }
+  logs->remove_if_temporary();
   return status;
 }
 

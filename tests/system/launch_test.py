@@ -226,6 +226,17 @@ class Output(DdprunCase):
 
     TALK = 'echo out$RANK; echo err$RANK >&2'
 
+    def test_redirected_output_without_a_log_folder_is_kept_and_its_place_said(self):
+        job = self.run_ddprun("-r", "3", *shell("echo out"), env={"TMPDIR": self.dir})
+        folder = re.search(r"workers' output goes to (\S+)", job.err()).group(1)
+        with open(os.path.join(folder, "attempt_0/0/stdout.log")) as f:
+            self.assertEqual(f.read(), "out\n")
+
+    def test_no_file_is_left_where_none_was_asked_for(self):
+        os.mkdir(self.path("tmp"))
+        self.run_ddprun("--nproc-per-node", "2", "true", env={"TMPDIR": self.path("tmp")})
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
     def test_redirect_writes_files_only(self):
         job = self.run_ddprun("--nproc-per-node", "2", "--log-dir", self.path("logs"), "-r", "3",
                               *shell(self.TALK))

@@ -25,6 +25,19 @@ TEST_CASE("LogFiles: folders are named as torchrun names them", "[log_files]") {
   fs::remove_all(base);
 }
 
+TEST_CASE("LogFiles: for error files alone there is one folder, gone at the end", "[log_files]") {
+  const LogFolder logs = LogFolder::for_error_files().value();
+  CHECK(logs.make_worker_folder(0, 1).value() == logs.folder());
+  CHECK(logs.error_file(0, 1) != logs.error_file(0, 2));
+  CHECK(logs.error_file(0, 1) != logs.error_file(1, 1));
+  std::ofstream(logs.error_file(0, 1)) << "{}";
+  logs.make_worker_folder(0, 1).value();
+  CHECK(!fs::exists(logs.error_file(0, 1)));
+  std::ofstream(logs.error_file(0, 2)) << "{}";
+  logs.remove_if_temporary();
+  CHECK(!fs::exists(logs.folder()));
+}
+
 TEST_CASE("LogFiles: an earlier round's error file does not survive, its lines do", "[log_files]") {
   const fs::path base = fs::temp_directory_path() / ("log_files_" + random_hex(8));
   const LogFolder logs = LogFolder::create(base.string(), "job").value();
