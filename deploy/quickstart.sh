@@ -2,7 +2,7 @@
 # From a fresh clone to a trained model in one command: installs the Debian packages that are missing, builds
 # ddprun, and trains on Fashion-MNIST with two workers. Arguments go to the training program:
 #
-#   deploy/quickstart.sh               one epoch
+#   deploy/quickstart.sh               two epochs
 #   deploy/quickstart.sh --epochs 3    see build/release/bin/train --help
 #
 # A second run finds everything done and starts training within seconds.

@@ -12,13 +12,18 @@ struct Batch {
   torch::Tensor labels;
 };
 
+enum class Layout {
+  plain,          // PyTorch's default: losses are those of train.py, digit for digit.
+  channels_last,  // The network takes another path through the kernels, about a fifth faster.
+};
+
 // Pixels become floats in 0 .. 1 only now, for the samples of one batch. One channel has the same
-// bytes in either layout; saying that channels come last makes the whole network take that faster
-// path (- 25 %).
-inline Batch make_batch(const LabelledImages& set, const std::int64_t* indices,
-                        std::int64_t count) {
+// bytes in either layout: it is only said.
+inline Batch make_batch(const LabelledImages& set, const std::int64_t* indices, std::int64_t count,
+                        Layout layout) {
   const std::size_t pixels = set.images.extents[1] * set.images.extents[2];
-  Batch batch{torch::empty_strided({count, 1, 28, 28}, {784, 1, 28, 1}),
+  const std::int64_t channel_stride = layout == Layout::plain ? 784 : 1;
+  Batch batch{torch::empty_strided({count, 1, 28, 28}, {784, channel_stride, 28, 1}),
               torch::empty({count}, torch::kLong)};
   float* to = batch.images.data_ptr<float>();
   auto* labels = batch.labels.data_ptr<std::int64_t>();

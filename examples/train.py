@@ -108,6 +108,8 @@ def main():
         print(f"test accuracy   {100 * accuracy:.2f} %\n"
               f"speed           {samples / seconds:.0f} samples/s, {world_size} workers over gloo",
               flush=True)
+    # PyTorch 1.13 may deadlock on the interpreter's lock if DDP is the last to let go of the group.
+    del ddp
     dist.destroy_process_group()
 
 

@@ -61,6 +61,8 @@ std::vector<Flag> make_flags() {
       path("--metrics", &O::metrics, "JSON lines, one an epoch"),
       toggle("--sync-bn", &O::sync_bn, true, "batch normalisation over all ranks"),
       toggle("--no-bn", &O::batch_norm, false, "no batch normalisation"),
+      toggle("--channels-last", &O::channels_last, true,
+             "memory layout: faster, but not PyTorch's losses to the last digit"),
       toggle("--double", &O::double_precision, true, "compute in f64: slow, for comparisons"),
       numeric<std::int64_t>("--max-steps", &O::max_steps, 1, "end each epoch after as many steps"),
       toggle("--check-weights", &O::check_weights, true, "fail if ranks differ after an epoch"),

@@ -19,6 +19,7 @@ struct TrainOptions {
   bool sync_bn = false;
   bool batch_norm = true;
   bool double_precision = false;
+  bool channels_last = false;
   std::int64_t max_steps = 0;  // Of one epoch; 0: all.
   bool check_weights = false;
   bool print_losses = false;

@@ -84,6 +84,7 @@ class Trainer {
       : group_(group),
         options_(options),
         batch_size_(batch_of_rank(options, group.world_size())),
+        layout_(options.channels_last ? Layout::channels_last : Layout::plain),
         training_set_(read_fashion_mnist(options.data, "train")),
         test_set_(read_fashion_mnist(options.data, "t10k")),
         sampler_({.length = static_cast<std::int64_t>(training_set_.size()),
@@ -160,7 +161,7 @@ class Trainer {
     for (std::int64_t s = 0; s < steps; ++s) {
       const std::int64_t from = s * batch_size_;
       const std::int64_t count = std::min(batch_size_, used - from);
-      const double loss = step(make_batch(training_set_, indices.data() + from, count));
+      const double loss = step(make_batch(training_set_, indices.data() + from, count, layout_));
       loss_sum += loss * static_cast<double>(count);
       if (options_.print_losses) print_loss(s, loss);
       show(e, s + 1, steps, loss_sum / static_cast<double>(from + count), Clock::now() - start);
@@ -230,8 +231,8 @@ class Trainer {
     for (std::int64_t i = first; i < last; ++i) indices.push_back(i);
     std::int64_t right = 0;
     for (std::int64_t i = 0; i < last - first; i += kEvaluationBatch) {
-      const auto batch =
-          make_batch(test_set_, indices.data() + i, std::min(kEvaluationBatch, last - first - i));
+      const auto batch = make_batch(test_set_, indices.data() + i,
+                                    std::min(kEvaluationBatch, last - first - i), layout_);
       right += model_->forward(input(batch)).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
     group_.all_reduce(ddprun::buffer(&right, 1), ddprun::ReduceOp::sum);
@@ -259,6 +260,7 @@ class Trainer {
   ddprun::ProcessGroup& group_;
   TrainOptions options_;
   std::int64_t batch_size_;
+  const Layout layout_;
   LabelledImages training_set_;
   LabelledImages test_set_;
   ddprun::DistributedSampler sampler_;
