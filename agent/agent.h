@@ -33,6 +33,7 @@ struct AgentOptions {
   OutputOptions output;
   std::vector<int> signals;  // That end this node's part in the run.
   bool virtual_local_rank = false;
+  bool shares_machine = false;
   std::string signals_to_handle;  // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =

@@ -40,6 +40,7 @@ std::optional<std::string> Agent::spawn_one(const rendezvous::Seat& seat, int lo
   context.error_file = logs_.error_file(seat.restart_count, local_rank);
   context.signals_to_handle = options_.signals_to_handle;
   context.virtual_local_rank = options_.virtual_local_rank;
+  context.shares_machine = options_.shares_machine;
   context.terminal_columns = output_.terminal_columns();
   WorkerSpec spec;
   spec.local_rank = local_rank;

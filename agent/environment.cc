@@ -58,17 +58,14 @@ void put_virtual_gpu(Variables& variables, int local_rank) {
 
 }  // namespace
 
-bool sets_omp_num_threads(int local_world_size, const Environment& parent) {
-  return local_world_size > 1 && find_variable(parent, "OMP_NUM_THREADS", "unset") == "unset";
-}
-
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
                                const Environment& parent) {
   Variables variables;
   for (const std::string& entry : parent) put(variables, entry);
   put_ranks(variables, facts, context);
   put_elastic(variables, facts, context);
-  if (facts.local_world_size > 1) variables.try_emplace("OMP_NUM_THREADS", "1");
+  const bool shared = facts.local_world_size > 1 || context.shares_machine;
+  if (shared) variables.try_emplace("OMP_NUM_THREADS", "1");
   if (context.virtual_local_rank) put_virtual_gpu(variables, facts.local_rank);
   if (context.terminal_columns > 0) {
     variables["DDPRUN_TERMINAL_COLUMNS"] = std::to_string(context.terminal_columns);

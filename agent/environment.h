@@ -32,6 +32,7 @@ struct WorkerContext {
   std::string error_file = {};  // TORCHELASTIC_ERROR_FILE; empty where there is no log folder.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, one GPU each.
+  bool shares_machine = false;      // With another node of this run, see --local-nodes.
   int terminal_columns = 0;         // Of our standard output, 0 if it is no terminal.
   // More "NAME=value", such as DDPRUN_AGENT_SOCKET; wins over all else.
   std::vector<std::string> extra = {};
@@ -43,9 +44,6 @@ using Environment = std::vector<std::string>;  // "NAME=value" each.
 // on: the token admits to the control plane, and a worker has no business there.
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
                                const Environment& parent);
-
-// True if torchrun would warn that it sets OMP_NUM_THREADS=1.
-bool sets_omp_num_threads(int local_world_size, const Environment& parent);
 
 // The value of `name`, or `fallback`.
 std::string_view find_variable(const Environment& environment, std::string_view name,

@@ -86,6 +86,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.signals = options.signals_to_handle;
   node.signals_to_handle = signal_names(options.signals_to_handle);
   node.virtual_local_rank = options.virtual_local_rank;
+  node.shares_machine = plan.local_nodes > 1;
   node.shutdown_timeout = options.shutdown_timeout;
   if (options.rdzv_conf.close_timeout) node.report_limit = *options.rdzv_conf.close_timeout;
   node.launcher_pid = context.launcher_pid;

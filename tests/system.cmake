@@ -6,11 +6,11 @@ function(ddprun_system_test NAME FILE LABEL)
     return()
   endif()
   add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE})
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS "${LABEL}"
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS "${LABEL}"
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch namespaces failure kill bad_input signals elastic)
+foreach(subject launch namespaces failure kill bad_input signals elastic train)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")

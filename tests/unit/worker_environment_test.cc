@@ -69,9 +69,9 @@ TEST_CASE("Environment: OMP_NUM_THREADS is set only where nobody chose it", "[en
   CHECK(value(worker_environment(alone, {}, {"OMP_NUM_THREADS=6"}), "OMP_NUM_THREADS") == "6");
   CHECK(value(worker_environment(second_node_rank(), {}, {"OMP_NUM_THREADS=6"}),
               "OMP_NUM_THREADS") == "6");
-  CHECK(sets_omp_num_threads(2, {}));
-  CHECK(!sets_omp_num_threads(1, {}));
-  CHECK(!sets_omp_num_threads(2, {"OMP_NUM_THREADS=1"}));
+  WorkerContext one_of_two_nodes_here;
+  one_of_two_nodes_here.shares_machine = true;
+  CHECK(value(worker_environment(alone, one_of_two_nodes_here, {}), "OMP_NUM_THREADS") == "1");
 }
 
 TEST_CASE("Environment: NCCL's error handling is the parent's choice", "[environment]") {
