@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <numeric>
 #include <optional>
+
+#include "common/edit_distance.h"
 
 namespace ddprun::agent {
 namespace {
@@ -171,20 +172,6 @@ std::vector<std::string> command_for_rank(std::vector<std::string> argv, int loc
     }
   }
   return argv;
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row[b.size()];
 }
 
 FileKind PosixFileProbe::kind(const std::string& path) const {

@@ -61,7 +61,4 @@ Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
 // `argv` with `${local_rank}` replaced.
 std::vector<std::string> command_for_rank(std::vector<std::string> argv, int local_rank);
 
-// How many single-letter changes lead from `a` to `b`.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
 }  // namespace ddprun::agent

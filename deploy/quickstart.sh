@@ -24,6 +24,6 @@ say "2/3 build"
 build_preset release || fail "the build failed; the first error stands above"
 
 say "3/3 train"
-echo "   \$ build/release/bin/ddprun --standalone --nproc-per-node 2 train $*"
+echo "   \$ build/release/bin/ddprun --standalone --nproc-per-node 2 train${*:+ $*}"
 echo
 exec build/release/bin/ddprun --standalone --nproc-per-node 2 train "$@"

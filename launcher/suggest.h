@@ -7,10 +7,6 @@
 
 namespace ddprun::launcher {
 
-// How many letters must be inserted, dropped, changed or swapped with their neighbour to make `b`
-// of `a`.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
 // The word of `known` that `word` abbreviates or nearly spells; empty if none is near enough to be
 // named without seeming silly. '-' and '_' count as the same letter.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);

@@ -31,7 +31,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
  private:
   void cancel();
-  void wait_at_most(Milliseconds limit, Failure or_else);
+  void wait_at_most(Milliseconds limit, const Failure& or_else);
   void take_addresses(Result<Addresses> addresses);
   void try_next();
   void check_connected();
@@ -83,7 +83,7 @@ void Attempt::forget() {
 }
 
 // Replaces the limit that ran before.
-void Attempt::wait_at_most(Milliseconds limit, Failure or_else) {
+void Attempt::wait_at_most(Milliseconds limit, const Failure& or_else) {
   timer_.expires_after(limit);
   timer_.async_wait([self = shared_from_this(), or_else](boost::system::error_code error) {
     if (!error && !self->over_) self->fail_address(or_else);
@@ -185,6 +185,7 @@ class Handle {
   explicit Handle(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
+  // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only where memory is out.
   ~Handle() { attempt_->forget(); }
 
  private:

@@ -97,7 +97,7 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
   return std::exchange(actions_, {});
 }
 
-void Coordinator::step(const std::string& run_id, RunEvent event) {
+void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   Run& run = runs_[run_id];
   if (!std::holds_alternative<Heartbeat>(event.what)) {
     records_ += encode_record({run_id, now_, event});

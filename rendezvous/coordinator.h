@@ -58,7 +58,7 @@ class Coordinator {
 
   void hello(LinkId link, const Hello& hello);
   void hear(LinkId link, const Peer& peer, AgentMessage message);
-  void step(const std::string& run_id, RunEvent event);
+  void step(const std::string& run_id, const RunEvent& event);
   void refuse(LinkId link, const std::string& reason);
 
   TimePoint now_{};

@@ -87,7 +87,8 @@ void start_thread(const std::shared_ptr<Lookup>& lookup, const std::string& host
 
 }  // namespace
 
-std::shared_ptr<void> async_resolve(const boost::asio::any_io_executor& executor, std::string host,
+std::shared_ptr<void> async_resolve(const boost::asio::any_io_executor& executor,
+                                    const std::string& host,
                                     std::function<void(Result<Addresses>)> handler) {
   const auto lookup = std::make_shared<Lookup>();
   lookup->executor = executor;

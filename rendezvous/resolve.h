@@ -18,7 +18,8 @@ using Addresses = std::vector<boost::asio::ip::address>;
 // loop. Let go of the returned handle to cancel; do so before the loop's io_context dies. There is
 // no deadline here: the C library's resolver cannot be stopped, so its thread is left to end by
 // itself.
-std::shared_ptr<void> async_resolve(const boost::asio::any_io_executor& executor, std::string host,
+std::shared_ptr<void> async_resolve(const boost::asio::any_io_executor& executor,
+                                    const std::string& host,
                                     std::function<void(Result<Addresses>)> handler);
 
 }  // namespace ddprun::rendezvous

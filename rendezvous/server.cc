@@ -88,13 +88,13 @@ Result<void> Server::open_journal() {
   return {};
 }
 
-void Server::accept(std::shared_ptr<Link> link) {
+void Server::accept(const std::shared_ptr<Link>& link) {
   const LinkId id = next_link_++;
   links_[id] = link;
   log::debug("a connection from " + link->peer_address());
   link->start({
       .on_message =
-          [this, id](std::string body) {
+          [this, id](const std::string& body) {
             log::debug("from " + std::to_string(id) + " " + body);
             carry_out(coordinator_.on_message(id, body, Clock::now()));
           },

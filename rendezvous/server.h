@@ -37,7 +37,7 @@ class Server {
   Server(boost::asio::io_context& io, ServerOptions options, std::function<void()> on_over);
 
   Result<void> open_journal();
-  void accept(std::shared_ptr<Link> link);
+  void accept(const std::shared_ptr<Link>& link);
   void carry_out(std::vector<LinkAction> actions);
   void tick();
   void arm();

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kTextBytesMax = 64 * 1024;
+constexpr std::size_t kTextBytesMax = std::size_t{64} * 1024;
 constexpr std::size_t kListMax = 200'000;
 
 // Thrown by Reader, caught in decode(): the field that is not what it should be.

@@ -3,6 +3,8 @@ ddprun_test(NAME run_test
             SOURCES unit/coordinator_test.cc unit/journal_test.cc unit/seats_test.cc unit/wire_test.cc
                     scenario/run_scenario_test.cc support/scenario.cc
             LIBRARIES ddprun_rendezvous)
+ddprun_test(NAME messages_fuzz_test SOURCES unit/messages_fuzz_test.cc fuzz/messages_fuzz.cc
+            LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME supervisor_test SOURCES unit/supervisor_test.cc unit/last_words_test.cc
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test

@@ -160,7 +160,8 @@ class EnvironmentBesideTorchrun(DdprunCase):
         prefix = f"ddprun{nodes}"
         argv = ["--local-nodes", str(nodes)] if nodes > 1 else []
         job = self.run_ddprun(*argv, "--nproc-per-node", "2", "--rdzv-id", "same", "--max-restarts", "3",
-                              "--role", "trainer", "--no-python", self.dump(prefix))
+                              "--role", "trainer", "--log-dir", self.path("logs"), "--no-python",
+                              self.dump(prefix))
         return self.wait_for_workers(2 * nodes, prefix, [job])
 
     def dump(self, prefix):
@@ -178,7 +179,7 @@ class EnvironmentBesideTorchrun(DdprunCase):
             differ = {name: (their[name], our[name]) for name in set(their) & set(our)
                       if their[name] != our[name] and name not in DIFFERENT_VALUES}
             self.assertEqual(differ, {})
-            # The part of the path that torch's own tools look at.
+            # The part of the path that torch's own tools look at, where there is a log folder to look into.
             tails = [e["TORCHELASTIC_ERROR_FILE"].split("/")[-3:] for e in (their, our)]
             self.assertEqual(tails[0], tails[1])
         used = {name for their, our in zip(theirs, ours) for name in DIFFERENT_VALUES

@@ -114,13 +114,6 @@ TEST_CASE("Command: every ${local_rank} in an argument is replaced", "[command]"
         Argv{"/usr/bin/python3", "-u", "train.py", "--local-rank=3", "a"});
 }
 
-TEST_CASE("Command: distance of names", "[command]") {
-  CHECK(edit_distance("", "abc") == 3);
-  CHECK(edit_distance("train", "train") == 0);
-  CHECK(edit_distance("trian", "train") == 2);
-  CHECK(edit_distance("kitten", "sitting") == 3);
-}
-
 TEST_CASE("Command: the real file system", "[command]") {
   const PosixFileProbe files;
   CHECK(files.kind("/bin/sh") == FileKind::kExecutable);

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/edit_distance.h"
+
 namespace ddprun::launcher {
 namespace {
 

@@ -1,0 +1,68 @@
+// Messages of agents and daemons, the journal, and what ranks say before they connect, under any
+// bytes: what is understood at all must be the same after it was said again.
+
+#include "tests/fuzz/messages_fuzz.h"
+
+#include <string>
+#include <string_view>
+
+#include "common/assert.h"
+#include "rendezvous/journal.h"
+#include "rendezvous/wire.h"
+#include "worker_sdk/membership.h"
+
+namespace ddprun::fuzz {
+namespace {
+
+template <class Decode>
+void message(std::string_view bytes, const Decode& decode) {
+  const auto understood = decode(bytes);
+  if (!understood) return;
+  const std::string again = rendezvous::encode(*understood);
+  const auto second = decode(again);
+  DDPRUN_ASSERT(second.has_value());
+  DDPRUN_ASSERT(rendezvous::encode(*second) == again);
+}
+
+void journal(std::string_view bytes) {
+  std::string again;
+  for (const rendezvous::Record& record : rendezvous::decode_journal(bytes).records) {
+    again += rendezvous::encode_record(record);
+  }
+  std::string second;
+  for (const rendezvous::Record& record : rendezvous::decode_journal(again).records) {
+    second += rendezvous::encode_record(record);
+  }
+  DDPRUN_ASSERT(second == again);
+}
+
+}  // namespace
+
+void fuzz_messages(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 5) {
+    case 0: return message(bytes, rendezvous::decode_agent_message);
+    case 1: return message(bytes, rendezvous::decode_daemon_message);
+    case 2: return journal(bytes);
+    case 3: {
+      const auto hello = worker_sdk::decode_hello(bytes);
+      DDPRUN_ASSERT(!hello || worker_sdk::decode_hello(worker_sdk::encode(*hello)));
+      return;
+    }
+    default: {
+      const auto table = worker_sdk::decode_table(bytes);
+      DDPRUN_ASSERT(!table || worker_sdk::decode_table(worker_sdk::encode(*table)));
+      return;
+    }
+  }
+}
+
+}  // namespace ddprun::fuzz
+
+#ifdef DDPRUN_LIBFUZZER
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  ddprun::fuzz::fuzz_messages(data, size);
+  return 0;
+}
+#endif

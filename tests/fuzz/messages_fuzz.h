@@ -1,0 +1,11 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun::fuzz {
+
+// Feeds `data` to one of the parsers of what agents, daemons and ranks say; the first byte chooses.
+// Aborts where it breaks a promise.
+void fuzz_messages(const std::uint8_t* data, std::size_t size);
+
+}  // namespace ddprun::fuzz

@@ -1,0 +1,74 @@
+// The body of messages_fuzz on real messages with seeded damage, so that every build runs it.
+
+#include "tests/fuzz/messages_fuzz.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rendezvous/journal.h"
+#include "rendezvous/wire.h"
+#include "worker_sdk/membership.h"
+
+namespace ddprun {
+namespace {
+
+using namespace rendezvous;
+
+// The first byte is the parser that understands the rest.
+std::vector<std::string> real_messages() {
+  NodeOffer offer;
+  offer.host = "node1";
+  offer.address = "10.0.0.1";
+  const WorkerDeath death{.rank = 3, .local_rank = 1, .pid = 4711, .host = "n", .exit_code = 7};
+  Seat seat;
+  seat.master_address = "10.0.0.1";
+  seat.members = {"10.0.0.1", "fe80::1"};
+  const Verdict verdict{Verdict::Kind::kWorkerFailed, 7, "rank 3 failed", death, {death}};
+  std::vector<std::string> all;
+  for (const AgentMessage& m : std::vector<AgentMessage>{
+           Hello{kProtocolVersion, "run", "node"}, Join{offer, 4}, Heartbeat{2}, Finished{1},
+           Failed{1, death}, Stopped{1, {death, death}}, Leave{15, "told to"}}) {
+    all.push_back('\0' + encode(m));
+  }
+  for (const DaemonMessage& m : std::vector<DaemonMessage>{
+           Waiting{1, 2, 4, Milliseconds(5000), true, false, "a, b"}, Assign{seat},
+           StopRound{1, "rank 3 failed", true}, EndRun{verdict}, Refuse{"another config"}}) {
+    all.push_back('\1' + encode(m));
+  }
+  all.push_back('\2' + encode_record({"run", TimePoint{}, {"node", Join{offer, -1}}}) +
+                encode_record({"run", TimePoint{}, {"node", Finished{0}}}));
+  const worker_sdk::Hello hello{"node1", "domain", 12, "10.0.0.1", "auto"};
+  all.push_back('\3' + worker_sdk::encode(hello));
+  all.push_back('\4' + worker_sdk::encode(worker_sdk::decide({hello, hello})));
+  return all;
+}
+
+TEST_CASE("Messages: damaged ones break no promise", "[fuzz]") {
+  std::mt19937 random(11);
+  const auto feed = [](const std::string& text) {
+    fuzz::fuzz_messages(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  };
+  for (const std::string& message : real_messages()) {
+    feed(message);
+    for (int round = 0; round < 2'000; ++round) {
+      std::string damaged = message;
+      for (unsigned n = 1 + random() % 3; n > 0; --n) {
+        const std::size_t at = 1 + random() % (damaged.size() - 1);
+        switch (random() % 4) {
+          case 0: damaged[at] = static_cast<char>(random()); break;
+          case 1: damaged[at] = "0123456789-\"{}[],:e"[random() % 19]; break;
+          case 2: damaged.insert(at, damaged.substr(at, random() % 8)); break;
+          default: damaged.erase(at, random() % 4); break;
+        }
+        if (damaged.size() < 2) damaged = message;
+      }
+      feed(damaged);
+    }
+  }
+  SUCCEED("nothing aborted");
+}
+
+}  // namespace
+}  // namespace ddprun
