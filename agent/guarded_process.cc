@@ -86,7 +86,7 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   // It cannot be reaped by anybody else, so the number is still its own.
   GuardedProcess process{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (process.pidfd) return process;
-  const Failure failure = errno_failure("watching " + child.name);
+  Failure failure = errno_failure("watching " + child.name);
   ::kill(pid, SIGKILL);
   return failure;
 }

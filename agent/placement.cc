@@ -70,6 +70,7 @@ Result<int> workers_per_node(std::string_view request, const PlacementFacts& fac
   }
   int number = 0;
   const char* const last = request.data() + request.size();
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): from_chars takes both ends.
   const auto [end, error] = std::from_chars(request.data(), last, number);
   if (error != std::errc() || end != last)
     return bad_request(request, "want a number, auto, gpu or cpu");
