@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kLinesMax = 12;
 constexpr std::size_t kBytesMax = 4096;
-constexpr std::size_t kErrorFileBytesMax = 256 * 1024;
+constexpr std::size_t kErrorFileBytesMax = std::size_t{256} * 1024;
 
 }  // namespace
 

@@ -72,7 +72,7 @@ std::string LogFolder::worker_folder(int restart_count, int local_rank) const {
 Result<std::string> LogFolder::make_worker_folder(int restart_count, int local_rank) const {
   ::unlink(error_file(restart_count, local_rank).c_str());
   if (only_errors_) return folder_;
-  const std::string path = worker_folder(restart_count, local_rank);
+  std::string path = worker_folder(restart_count, local_rank);
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return Failure{error, "making the log folder " + path};

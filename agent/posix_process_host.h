@@ -15,7 +15,7 @@
 
 namespace ddprun::agent {
 
-class PosixProcessHost : public ProcessHost {
+class PosixProcessHost final : public ProcessHost {
  public:
   explicit PosixProcessHost(boost::asio::io_context& loop);
   ~PosixProcessHost() override;  // kill_everything().

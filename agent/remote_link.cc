@@ -58,7 +58,7 @@ class RemoteLink : public DaemonLink {
     greeted_ = false;
     heard_ = Clock::now();
     link_->start({
-        .on_message = [this](std::string body) { heard(body); },
+        .on_message = [this](const std::string& body) { heard(body); },
         .on_closed =
             [this](const Failure& why) {
               link_.reset();

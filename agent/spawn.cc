@@ -50,7 +50,7 @@ struct ChildPlan {
 
 constexpr int kSignalMax = 64;
 constexpr std::size_t kKernelSigsetBytes = 8;
-constexpr std::size_t kChildStackBytes = 16 * 1024;
+constexpr std::size_t kChildStackBytes = std::size_t{16} * 1024;
 constexpr unsigned kDescriptorGuess =
     65536;  // How far to close where the kernel has no close_range.
 

@@ -59,7 +59,10 @@ Result<std::string> obtain_token(const Plan& plan) {
   switch (plan.token) {
     case Plan::Token::kNone: return std::string();
     case Plan::Token::kMint: return random_hex(kTokenBytes);
-    case Plan::Token::kEnvironment: return std::string(std::getenv("DDPRUN_TOKEN"));
+    case Plan::Token::kEnvironment: {
+      const char* token = std::getenv("DDPRUN_TOKEN");
+      return std::string(token ? token : "");
+    }
     case Plan::Token::kFile: break;
   }
   std::ifstream in(plan.token_file);

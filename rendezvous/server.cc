@@ -58,7 +58,7 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
   if (const auto opened = server->open_journal(); !opened) return opened.error();
   auto listener = Listener::open(
       io, server->options_.listen,
-      [self = server.get()](std::shared_ptr<Link> link) { self->accept(std::move(link)); });
+      [self = server.get()](const std::shared_ptr<Link>& link) { self->accept(link); });
   if (!listener) return listener.error();
   server->listener_ = std::move(*listener);
   server->arm();

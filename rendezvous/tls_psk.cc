@@ -152,7 +152,8 @@ Result<TlsContext> make_tls_context(TlsRole role, std::string_view token) {
   if (!derive(token, *key) || SSL_CTX_set_ex_data(context.get(), key_slot(), key.get()) != 1) {
     return openssl_failure("deriving the link's key from the token");
   }
-  (void)key.release();  // free_key has it now.
+  // NOLINTNEXTLINE(bugprone-unused-return-value): free_key has it now.
+  key.release();
   return context;
 }
 

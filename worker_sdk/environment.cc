@@ -39,7 +39,7 @@ std::optional<int> number_of(const Variables& variables, const std::string& name
     throw_environment(name + "=" + *text + " is not a number from " + std::to_string(min) + " to " +
                       std::to_string(max));
   }
-  return *value;
+  return value;
 }
 
 int required(std::optional<int> value, const std::string& name, const std::string& because) {

@@ -40,7 +40,9 @@ void duplicate_sockets(std::map<std::string, UniqueFd>& by_local_address) {
 
 // Both ends without their ports.
 bool within_one_host(int socket) {
-  const auto host_of = [](std::string address) { return address.substr(0, address.rfind(':')); };
+  const auto host_of = [](const std::string& address) {
+    return address.substr(0, address.rfind(':'));
+  };
   const std::string mine = host_of(address_of(socket, ::getsockname));
   return !mine.empty() && mine == host_of(address_of(socket, ::getpeername));
 }

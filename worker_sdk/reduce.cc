@@ -64,13 +64,13 @@ struct Prod {
 struct Min {
   template <class T>
   static T apply(T a, T b) noexcept {
-    return (b < a) | (b != b) ? b : a;
+    return ((b < a) | (b != b)) ? b : a;
   }
 };
 struct Max {
   template <class T>
   static T apply(T a, T b) noexcept {
-    return (b > a) | (b != b) ? b : a;
+    return ((b > a) | (b != b)) ? b : a;
   }
 };
 

@@ -6,10 +6,10 @@
 namespace ddprun::worker_sdk {
 
 std::shared_ptr<void> allocate_plain(std::size_t bytes) {
-  const std::align_val_t alignment{kAlignment};
+  constexpr std::align_val_t alignment{kAlignment};
   void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
   std::memset(memory, 0, bytes);
-  return {memory, [alignment](void* p) { ::operator delete(p, alignment); }};
+  return {memory, [](void* p) { ::operator delete(p, alignment); }};
 }
 
 void SelfBackend::check(const Call& call) const {

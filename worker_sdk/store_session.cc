@@ -21,7 +21,7 @@ class StoreSession::Cursor {
   Integer integer() {
     Integer value{};
     if (!need(sizeof(value))) return value;
-    std::memcpy(&value, rest_.data(), sizeof(value));
+    rest_.copy(reinterpret_cast<char*>(&value), sizeof(value));
     rest_.remove_prefix(sizeof(value));
     return value;
   }

@@ -6,7 +6,7 @@ std::size_t size_of(DataType type) noexcept {
   switch (type) {
     case DataType::f32: return 4;
     case DataType::f64: return 8;
-    case DataType::f16: return 2;
+    case DataType::f16:
     case DataType::bf16: return 2;
     case DataType::i32: return 4;
     case DataType::i64: return 8;
