@@ -60,7 +60,7 @@ def build(tests):
 def run(test):
     """"green", or which of its cases turned red."""
     done = subprocess.run(["ctest", "--test-dir", BUILD, "-R", f"^{test}$", "--output-on-failure", "--timeout", "120"],
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return "green"
     seed = re.search(r"seed (\d+)", done.stdout)
