@@ -52,6 +52,9 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   }
   peers_[link] = Peer{hello.run_id, hello.node};
   const auto run = runs_.find(hello.run_id);
+  if (run != runs_.end() && run->second.misses(hello.node)) {
+    step(hello.run_id, {hello.node, Returned{}});
+  }
   const Milliseconds beat = run == runs_.end() ? Run().beat() : run->second.beat();
   actions_.push_back(
       Send{link, encode(DaemonMessage(Alive{std::max(beat, beat_interval_of(peers_.size()))}))});
