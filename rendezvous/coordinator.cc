@@ -16,11 +16,19 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
   now_ = now;
   Result<AgentMessage> message = decode_agent_message(body);
   const auto peer = peers_.find(link);
+  if (message) ++counters_.messages[kind_of(*message)];
   if (!message) {
-    actions_.push_back(Hangup{link, to_string(message.error())});
+    const Result<Command> command = decode_command(body);
+    if (command && peer == peers_.end()) {
+      answer(link, *command);
+    } else {
+      counters_.refused.add(Refusal::kBadMessage);
+      actions_.push_back(Hangup{link, to_string(message.error())});
+    }
   } else if (const auto* first = std::get_if<Hello>(&*message)) {
     hello(link, *first);
   } else if (peer == peers_.end()) {
+    counters_.refused.add(Refusal::kNoHello);
     actions_.push_back(Hangup{link, "it did not say hello first"});
   } else {
     hear(link, Peer(peer->second), std::move(*message));
@@ -30,13 +38,15 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
 
 void Coordinator::hello(LinkId link, const Hello& hello) {
   if (hello.version != kProtocolVersion) {
-    return refuse(link, "it speaks protocol version " + std::to_string(hello.version) +
-                            ", this daemon version " + std::to_string(kProtocolVersion) +
-                            "; install the same ddprun on every node");
+    return refuse(link, Refusal::kOtherVersion,
+                  "it speaks protocol version " + std::to_string(hello.version) +
+                      ", this daemon version " + std::to_string(kProtocolVersion) +
+                      "; install the same ddprun on every node");
   }
   const bool sane = !hello.run_id.empty() && hello.run_id.size() <= kNameBytesMax &&
                     !hello.node.empty() && hello.node.size() <= kNameBytesMax;
-  if (!sane || peers_.contains(link)) return refuse(link, "its hello makes no sense");
+  if (!sane || peers_.contains(link))
+    return refuse(link, Refusal::kBadHello, "its hello makes no sense");
   const auto [old, is_new] = links_.try_emplace({hello.run_id, hello.node}, link);
   if (!is_new) {  // The same life of the same agent on a new connection: the old one is dead.
     peers_.erase(old->second);
@@ -100,15 +110,21 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   Run& run = runs_[run_id];
   if (!std::holds_alternative<Heartbeat>(event.what)) {
-    records_ += encode_record({run_id, now_, event});
+    const std::string record = encode_record({run_id, now_, event});
+    ++counters_.records;
+    counters_.record_bytes += record.size();
+    records_ += record;
   }
+  const StepWatch watch(run, event);
   for (RunAction& action : run.step(event, now_)) {
     const auto link = links_.find({run_id, action.node});
     if (link != links_.end()) actions_.push_back(Send{link->second, encode(action.message)});
   }
+  watch.take(run_id, run, now_, counters_, news_);
 }
 
-void Coordinator::refuse(LinkId link, const std::string& reason) {
+void Coordinator::refuse(LinkId link, Refusal refusal, const std::string& reason) {
+  counters_.refused.add(refusal);
   actions_.push_back(Send{link, encode(DaemonMessage(Refuse{reason}))});
   actions_.push_back(Hangup{link, reason});
 }

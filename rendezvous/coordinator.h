@@ -8,11 +8,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "rendezvous/counters.h"
 #include "rendezvous/journal.h"
 #include "rendezvous/run.h"
+#include "rendezvous/wire_command.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,7 +28,7 @@ struct Send {
 struct Hangup {
   LinkId link;
   std::string reason;
-};  // After what was sent before.
+};  // After what was sent before. Without a reason it is the ordinary end of a link.
 using LinkAction = std::variant<Send, Hangup>;
 
 class Coordinator {
@@ -49,6 +52,10 @@ class Coordinator {
   // connected.
   bool over() const;
   const std::map<std::string, Run>& runs() const { return runs_; }
+  DaemonStatus status(TimePoint now) const;
+  const Counters& counters() const { return counters_; }
+  // What happened since the last call, for the log.
+  std::vector<News> take_news() { return std::exchange(news_, {}); }
 
  private:
   struct Peer {
@@ -59,7 +66,11 @@ class Coordinator {
   void hello(LinkId link, const Hello& hello);
   void hear(LinkId link, const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
-  void refuse(LinkId link, const std::string& reason);
+  void refuse(LinkId link, Refusal refusal, const std::string& reason);
+  void answer(LinkId link, const Command& command);
+  Result<std::string> obey(const Command& command);
+  Result<std::string> drain(const Command& command);
+  Result<std::string> cancel(const Command& command);
 
   TimePoint now_{};
   std::map<std::string, Run> runs_;
@@ -67,6 +78,8 @@ class Coordinator {
   std::map<std::pair<std::string, NodeId>, LinkId> links_;
   std::vector<LinkAction> actions_;
   std::string records_;
+  Counters counters_;
+  std::vector<News> news_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,19 +1,14 @@
 #include "rendezvous/listener.h"
 
 #include <list>
-#include <set>
 
 #include "common/log.h"
 #include "rendezvous/accept_loop.h"
+#include "rendezvous/complaints.h"
 
 namespace ddprun::rendezvous {
-namespace {
 
 using boost::asio::ip::tcp;
-
-constexpr std::size_t kComplaintsMax = 32;  // Peers complained of, each once.
-
-}  // namespace
 
 class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
  public:
@@ -25,7 +20,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   void close();
 
   std::uint16_t port = 0;
-  std::size_t refused = 0;
+  RefusalCounts refused;
   std::size_t link_count() const { return static_cast<std::size_t>(slot_.use_count()) - 1; }
   std::size_t handshake_count() const { return handshakes_.size(); }
 
@@ -36,7 +31,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   void begin_handshake(AcceptedSocket accepted);
   void finish_handshake(Handshakes::iterator which, const std::string& peer,
                         Result<Connected> connected);
-  void refuse(const std::string& peer, const std::string& why);
+  void refuse(Refusal refusal, const std::string& peer, const std::string& why);
   std::unique_ptr<Channel> make_channel(int fd) const {
     return tls_ ? make_tls_channel(fd, tls_, TlsRole::kServer) : make_plain_server(fd);
   }
@@ -49,7 +44,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   Handshakes handshakes_;
   std::shared_ptr<int> slot_ =
       std::make_shared<int>();  // Each link holds it too, until it is closed.
-  std::set<std::string> complained_of_;
+  Complaints complaints_;
 };
 
 void Listener::Core::start(UniqueFd listening) {
@@ -70,13 +65,13 @@ void Listener::Core::close() {
 
 void Listener::Core::take(AcceptedSocket accepted) {
   if (link_count() + handshakes_.size() >= options_.connections_max) {
-    return refuse(accepted.peer.to_string(),
+    return refuse(Refusal::kTooMany, accepted.peer.to_string(),
                   "there are already " + std::to_string(options_.connections_max) + " connections");
   }
   if (handshakes_.size() >= options_.handshakes_max) {
     handshakes_.front()->cancel();
     handshakes_.pop_front();
-    ++refused;
+    refused.add(Refusal::kHandshakeTimeout);
   }
   begin_handshake(std::move(accepted));
 }
@@ -97,15 +92,19 @@ void Listener::Core::begin_handshake(AcceptedSocket accepted) {
 void Listener::Core::finish_handshake(Handshakes::iterator which, const std::string& peer,
                                       Result<Connected> connected) {
   handshakes_.erase(which);
-  if (!connected) return refuse(peer, to_string(connected.error()));
+  if (!connected) {
+    return refuse(refusal_of(connected.error().code), peer, to_string(connected.error()));
+  }
   on_link_(Link::make(std::move(*connected), options_.link, slot_));
 }
 
-void Listener::Core::refuse(const std::string& peer, const std::string& why) {
-  ++refused;
-  if (complained_of_.size() >= kComplaintsMax || !complained_of_.insert(peer).second) return;
-  log::warning("refused a connection from " + peer + " on port " + std::to_string(port) + ": " +
-               why);
+void Listener::Core::refuse(Refusal refusal, const std::string& peer, const std::string& why) {
+  refused.add(refusal);
+  const auto line = complaints_.say(
+      peer + " " + name_of(refusal),
+      "refused a connection from " + peer + " on port " + std::to_string(port) + ": " + why,
+      std::chrono::steady_clock::now());
+  if (line) log::warning(*line, {.peer = peer});
 }
 
 Result<std::unique_ptr<Listener>> Listener::open(
@@ -131,6 +130,7 @@ std::uint16_t Listener::port() const { return core_->port; }
 void Listener::close() { core_->close(); }
 std::size_t Listener::link_count() const { return core_->link_count(); }
 std::size_t Listener::handshake_count() const { return core_->handshake_count(); }
-std::size_t Listener::refused_count() const { return core_->refused; }
+std::size_t Listener::refused_count() const { return core_->refused.total(); }
+RefusalCounts Listener::refused() const { return core_->refused; }
 
 }  // namespace ddprun::rendezvous

@@ -28,6 +28,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/status.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous {
@@ -90,6 +91,8 @@ class Run {
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool knows(const NodeId& node) const { return members_.contains(node); }
   std::string describe() const;  // For people and for failed tests.
+  std::size_t node_count() const { return members_.size(); }
+  RunStatus status(TimePoint now) const;  // All but its run_id, which it does not know.
 
   // Aborts unless every invariant holds. Tests call it after each step.
   void check_invariants() const;
@@ -150,6 +153,8 @@ class Run {
   }
   void tell_waiting(const NodeId& node, Member& member);
   std::string roster_text() const;
+  static const char* phase_name(Phase phase);
+  std::optional<TimePoint> state_ends() const;
 
   std::optional<RunConfig> config_;  // Set by the first node.
   std::string config_from_;          // Its host, for messages.
