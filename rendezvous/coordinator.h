@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -63,9 +65,12 @@ class Coordinator {
     NodeId node;
   };
 
+  using Links = std::unordered_map<NodeId, LinkId>;  // Of one run.
+
   void hello(LinkId link, const Hello& hello);
-  void hear(LinkId link, const Peer& peer, AgentMessage message);
+  void hear(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
+  void schedule(const std::string& run_id, const Run& run);
   void refuse(LinkId link, Refusal refusal, const std::string& reason);
   void answer(LinkId link, const Command& command);
   Result<std::string> obey(const Command& command);
@@ -74,8 +79,10 @@ class Coordinator {
 
   TimePoint now_{};
   std::map<std::string, Run> runs_;
-  std::map<LinkId, Peer> peers_;
-  std::map<std::pair<std::string, NodeId>, LinkId> links_;
+  std::unordered_map<LinkId, Peer> peers_;
+  std::unordered_map<std::string, Links> links_;     // By run id.
+  std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.
+  std::unordered_map<std::string, TimePoint> due_of_;
   std::vector<LinkAction> actions_;
   std::string records_;
   Counters counters_;

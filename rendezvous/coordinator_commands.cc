@@ -79,8 +79,35 @@ Result<std::string> Coordinator::obey(const Command& command) {
   return refused("this daemon does not know that command");
 }
 
+// A node that one means by its id or by its host, as "host (id) of run".
 Result<std::string> Coordinator::drain(const Command& command) {
-  return refused("this daemon cannot drain '" + command.node + "'");
+  struct Found {
+    std::string run_id;
+    NodeId node;
+  };
+  std::vector<Found> found;
+  std::vector<std::string> names, all;
+  for (const RunStatus& run : status(now_).runs) {
+    if (!command.run_id.empty() && run.run_id != command.run_id) continue;
+    if (run.state == "closing" || run.state == "ended") continue;
+    for (const NodeStatus& node : run.nodes) {
+      const std::string name = node.host + " (" + node.id + ") of run '" + run.run_id + "'";
+      all.push_back(name);
+      if (node.id != command.node && node.host != command.node) continue;
+      found.push_back({run.run_id, node.id});
+      names.push_back(name);
+    }
+  }
+  if (found.empty()) {
+    return refused("there is no node '" + command.node + "' in a run that goes on; " +
+                   (all.empty() ? "there is none at all" : "there are: " + listed(all)));
+  }
+  if (found.size() > 1) {
+    return refused("'" + command.node + "' may be " + listed(names) +
+                   "; name one by its id, or the run too");
+  }
+  step(found[0].run_id, {found[0].node, Drain{command.reason}});
+  return names[0] + " is drained: the run goes on without it";
 }
 
 Result<std::string> Coordinator::cancel(const Command& command) {

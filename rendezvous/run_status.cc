@@ -36,10 +36,13 @@ const char* Run::phase_name(Phase phase) {
 // When the state that people see ends by itself. deadline() also names moments at which somebody
 // only has a look.
 std::optional<TimePoint> Run::state_ends() const {
-  if (count(Phase::kStopping) > 0) return stop_ends_;
-  if (state_ == State::kLastCall) return std::min(last_call_ends_, gather_ends_);
-  if (state_ == State::kGathering && config_) return gather_ends_;
-  if (state_ == State::kRunning) return grow_at_;
+  switch (state_) {
+    case State::kGathering: return config_ ? std::optional(gather_ends_) : std::nullopt;
+    case State::kLastCall: return wait_ends();
+    case State::kRunning: return grow_at_;
+    case State::kClosing: return stop_ends_;
+    case State::kEnded: break;
+  }
   return std::nullopt;
 }
 
@@ -56,7 +59,7 @@ RunStatus Run::status(TimePoint now) const {
     status.nnodes_min = config_->nnodes_min;
     status.nnodes_max = config_->nnodes_max;
   }
-  status.waiting_for = describe();
+  status.waiting_for = waiting_for(now);
   if (const auto end = state_ends()) status.left = milliseconds(*end - now);
   if (verdict_) status.verdict = {kind_name(verdict_->kind), verdict_->exit_code, verdict_->text};
   for (const auto& [id, member] : members_) {
