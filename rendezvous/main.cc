@@ -69,6 +69,8 @@ Result<std::string> read_token(const DaemonOptions& options) {
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
+  // Whoever starts a service adds to a unit file's options.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "Port to listen on; 0 for any")
       ->capture_default_str()

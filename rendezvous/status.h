@@ -15,10 +15,10 @@
 namespace ddprun::rendezvous {
 
 struct NodeStatus {
-  NodeId id;
-  std::string host;
-  std::string address;
-  std::string phase;    // "ready", "seated", "finished", "stopping", "stopped".
+  NodeId id{};
+  std::string host{};
+  std::string address{};
+  std::string phase{};  // "ready", "seated", "finished", "stopping", "stopped".
   int group_rank = -1;  // -1: it has no seat.
   int base_rank = -1;   // Global rank of its local rank 0; -1: it has no seat.
   int local_world_size = 1;
@@ -26,24 +26,24 @@ struct NodeStatus {
 };
 
 struct VerdictStatus {
-  std::string kind;  // "success", "worker_failed", "node_lost", "timed_out", "interrupted".
+  std::string kind{};  // "success", "worker_failed", "node_lost", "timed_out", "interrupted".
   int exit_code = 0;
-  std::string text;
+  std::string text{};
 };
 
 struct RunStatus {
-  std::string run_id;
-  std::string state;  // "gathering", "last call", "running", "closing", "ended".
-  int round = 0;      // The present or the next one.
+  std::string run_id{};
+  std::string state{};  // "gathering", "last call", "running", "closing", "ended".
+  int round = 0;        // The present or the next one.
   int restart_count = 0;
   int max_restarts = 0;
   int nnodes_min = 0;  // 0: no node has ever joined.
   int nnodes_max = 0;
-  int world_size = 0;                    // Of the round that runs; 0: none does.
-  std::string waiting_for;               // One sentence.
-  std::optional<Milliseconds> left;      // Until waiting ends by itself.
-  std::optional<VerdictStatus> verdict;  // Once the outcome is known.
-  std::vector<NodeStatus> nodes;         // Those with a seat by group rank, then the others.
+  int world_size = 0;                      // Of the round that runs; 0: none does.
+  std::string waiting_for{};               // One sentence.
+  std::optional<Milliseconds> left{};      // Until waiting ends by itself.
+  std::optional<VerdictStatus> verdict{};  // Once the outcome is known.
+  std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.
 };
 
 struct DaemonStatus {
