@@ -23,7 +23,7 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
   now_ = now;
   Result<AgentMessage> message = decode_agent_message(body);
   const auto peer = peers_.find(link);
-  if (message) ++counters_.messages[kind_of(*message)];
+  if (message) ++counters_.messages[message->index()];
   if (!message) {
     const Result<Command> command = decode_command(body);
     if (command && peer == peers_.end()) {
@@ -127,15 +127,16 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   Run& run = runs_[run_id];
   run.set_beat_floor(beat_interval_of(peers_.size()));
+  std::optional<StepWatch> watch;  // Heartbeats are many and change nothing.
   if (!std::holds_alternative<Heartbeat>(event.what)) {
     const std::string record = encode_record({run_id, now_, event});
     ++counters_.records;
     counters_.record_bytes += record.size();
     records_ += record;
+    watch.emplace(run, event);
   }
-  const StepWatch watch(run, event);
   const std::vector<RunAction> actions = run.step(event, now_);
-  watch.take(run_id, run, now_, counters_, news_);
+  if (watch) watch->take(run_id, run, now_, counters_, news_);
   schedule(run_id, run);
   const auto links = links_.find(run_id);
   if (links == links_.end()) return;

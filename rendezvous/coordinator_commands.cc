@@ -37,7 +37,7 @@ DaemonStatus Coordinator::status(TimePoint now) const {
 }
 
 void Coordinator::answer(LinkId link, const Command& command) {
-  ++counters_.messages["command"];
+  ++counters_.commands;
   const Result<std::string> done = obey(command);
   if (!done) {
     actions_.push_back(Send{link, encode(Report{.error = done.error().context})});

@@ -1,8 +1,5 @@
 #include "rendezvous/counters.h"
 
-#include <iterator>
-#include <variant>
-
 namespace ddprun::rendezvous {
 namespace {
 
@@ -15,13 +12,6 @@ std::string sealed_text(const RunStatus& status) {
 }
 
 }  // namespace
-
-const char* kind_of(const AgentMessage& message) {
-  static constexpr const char* kKinds[] = {"hello",  "join",    "heartbeat", "finished",
-                                           "failed", "stopped", "leave"};
-  static_assert(std::size(kKinds) == std::variant_size_v<AgentMessage>);
-  return kKinds[message.index()];
-}
 
 StepWatch::StepWatch(const Run& run, const RunEvent& event)
     : node_(event.node),

@@ -5,9 +5,9 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "rendezvous/refusal.h"
@@ -23,8 +23,14 @@ enum class LostBy {
 constexpr std::size_t kLostBys = 3;
 constexpr std::size_t kVerdictKinds = static_cast<std::size_t>(Verdict::Kind::kInterrupted) + 1;
 
+// In the order of AgentMessage.
+inline constexpr std::array kMessageKinds = {"hello",  "join",    "heartbeat", "finished",
+                                             "failed", "stopped", "leave"};
+static_assert(kMessageKinds.size() == std::variant_size_v<AgentMessage>);
+
 struct Counters {
-  std::map<std::string, std::uint64_t> messages;  // From agents and operators, by kind.
+  std::array<std::uint64_t, kMessageKinds.size()> messages{};  // From agents.
+  std::uint64_t commands = 0;                                  // From operators.
   RefusalCounts refused;
   std::uint64_t rounds_sealed = 0;
   std::uint64_t restarts = 0;
@@ -33,8 +39,6 @@ struct Counters {
   std::uint64_t records = 0;  // Of the journal, whether or not there is one.
   std::uint64_t record_bytes = 0;
 };
-
-const char* kind_of(const AgentMessage& message);  // "hello", "join", ...
 
 // One line for the log.
 struct News {

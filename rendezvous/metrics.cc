@@ -70,9 +70,10 @@ void write_runs(Writer& out, const DaemonStatus& status) {
 void write_events(Writer& out, const Counters& counters) {
   const auto number = [](std::uint64_t count) { return static_cast<double>(count); };
   auto& messages = out.counters("ddprun_messages_total", "Messages from agents and operators.");
-  for (const auto& [kind, count] : counters.messages) {
-    messages.Add({{"kind", kind}}).Increment(number(count));
+  for (std::size_t i = 0; i < kMessageKinds.size(); ++i) {
+    messages.Add({{"kind", kMessageKinds[i]}}).Increment(number(counters.messages[i]));
   }
+  messages.Add({{"kind", "command"}}).Increment(number(counters.commands));
   out.counter("ddprun_rounds_sealed_total", "Rounds that began to run.",
               number(counters.rounds_sealed));
   out.counter("ddprun_restarts_total", "Restarts used up by failed workers.",

@@ -152,10 +152,11 @@ void Server::log_news() {
   }
 }
 
+// A timer that goes off too early costs less than setting it anew for each message.
 void Server::arm() {
   const auto due = coordinator_.deadline();
-  // Nobody is declared silent by a daemon that does not listen any more.
-  if (!due || ending_ == Ending::kLeave) return static_cast<void>(timer_.cancel());
+  if (!due || (armed_ && timer_.expiry() <= *due)) return;
+  armed_ = true;
   timer_.expires_at(*due);
   timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) tick();
@@ -168,12 +169,19 @@ void Server::tick() {
     // We stood still, not the nodes. Read first what they have said meanwhile.
     timer_.expires_after(kTickLateMax);
     timer_.async_wait([this](const boost::system::error_code& ec) {
-      if (!ec) carry_out(coordinator_.on_tick(Clock::now()));
+      if (!ec) look();
     });
     return;
   }
   // Heartbeats that are already here count before anybody is declared silent.
-  boost::asio::post(io_, [this] { carry_out(coordinator_.on_tick(Clock::now())); });
+  boost::asio::post(io_, [this] { look(); });
+}
+
+void Server::look() {
+  armed_ = false;
+  // Nobody is declared silent by a daemon that does not listen any more.
+  if (ending_ == Ending::kLeave) return;
+  carry_out(coordinator_.on_tick(Clock::now()));
 }
 
 std::string Server::status() const {

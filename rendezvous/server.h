@@ -60,6 +60,7 @@ class Server {
   void hang_up(const Hangup& hangup);
   void log_news();
   void tick();
+  void look();
   void arm();
 
   boost::asio::io_context& io_;
@@ -73,6 +74,7 @@ class Server {
   UniqueFd journal_;
   RefusalCounts refused_;
   Complaints complaints_;
+  bool armed_ = false;  // timer_ runs.
   Ending ending_ = Ending::kNo;
 };
 

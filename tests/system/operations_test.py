@@ -208,6 +208,25 @@ class Operations(DdprunCase):
         self.assertEqual(len(self.arrivals()), 4)  # Nothing was started twice.
         wait_until(lambda: self.runs()["job"]["state"] == "ended", "the verdict")
 
+    def test_a_frozen_agent_is_not_lost_while_the_daemon_ends(self):
+        """Its link takes longer to close than silence is allowed to last; that is nobody's fault."""
+        daemon = self.daemon()
+        jobs = [self.node("2"), self.node("2")]
+        self.wait_for_workers(4, jobs=jobs)
+        frozen = jobs[1].agents()[0].pid
+        os.kill(frozen, signal.SIGSTOP)
+        self.addCleanup(lambda: jobs[1].ended() or os.kill(frozen, signal.SIGCONT))
+        self.stop(daemon)
+        os.kill(frozen, signal.SIGCONT)
+        self.daemon()
+        wait_until(lambda: self.samples()["ddprun_connections", ""] == 2, "both agents to come back")
+        run = self.runs()["job"]
+        self.assertEqual((run["state"], run["round"]), ("running", 0), run)
+        self.the_gate.open()
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual(len(self.arrivals()), 4)
+
     def test_without_a_journal_or_on_request_its_end_ends_the_runs(self):
         for argv, state in (([], False), (["--end-runs-on-exit"], True)):
             with self.subTest(state=state):

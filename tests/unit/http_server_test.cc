@@ -192,7 +192,7 @@ TEST_CASE("Metrics: numbers stand under their names and labels", "[metrics]") {
   Measurement measured;
   measured.status.runs.push_back({.run_id = "x", .state = "running", .world_size = 4});
   measured.status.runs.back().nodes.resize(2, {.phase = "seated"});
-  measured.counters.messages["join"] = 3;
+  measured.counters.messages[AgentMessage(Join{}).index()] = 3;
   measured.counters.nodes_lost[static_cast<std::size_t>(LostBy::kSilent)] = 5;
   measured.refused.add(Refusal::kWrongToken);
   measured.lag.add(2ms);

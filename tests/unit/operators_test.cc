@@ -186,8 +186,8 @@ TEST_CASE("Counters: messages, rounds, restarts, losses and verdicts", "[counter
   (void)desk.coordinator.on_closed(3, desk.now);  // Its run is over: nobody is lost.
   CHECK(desk.counted().nodes_lost[static_cast<std::size_t>(LostBy::kClosed)] == 1);
   CHECK(desk.counted().verdicts[static_cast<std::size_t>(Verdict::Kind::kSuccess)] == 1);
-  CHECK(desk.counted().messages.at("hello") == 3);
-  CHECK(desk.counted().messages.at("join") == 6);
+  CHECK(desk.counted().messages[AgentMessage(Hello{}).index()] == 3);
+  CHECK(desk.counted().messages[AgentMessage(Join{}).index()] == 6);
   const std::string records = desk.coordinator.take_records();
   CHECK(desk.counted().record_bytes == records.size());
   CHECK(desk.counted().records ==
