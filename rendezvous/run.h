@@ -33,6 +33,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/status.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous {
@@ -108,6 +109,8 @@ class Run {
   std::string describe() const;  // For traces and failed tests.
   // What has to happen next, who is missing and how long that may take yet: a sentence for people.
   std::string waiting_for(TimePoint now) const;
+  std::size_t node_count() const { return members_.size(); }
+  RunStatus status(TimePoint now) const;  // All but its run_id, which it does not know.
 
   // Aborts unless every invariant holds. Tests call it after each step.
   void check_invariants() const;
@@ -179,6 +182,8 @@ class Run {
   std::string waiting_text() const;
   std::string roster_text() const;
   std::string stopping_text() const;
+  static const char* phase_name(Phase phase);
+  std::optional<TimePoint> state_ends() const;
 
   std::optional<RunConfig> config_;  // Set by the first node.
   std::string config_from_;          // Its host, for messages.
