@@ -11,6 +11,7 @@
 
 #include "common/descriptor_limit.h"
 #include "common/log.h"
+#include "rendezvous/c10d_port.h"
 #include "rendezvous/server.h"
 
 namespace ddprun::rendezvous {
@@ -26,6 +27,7 @@ struct DaemonOptions {
   int token_fd = -1;
   bool end_when_over = false;
   bool verbose = false;
+  C10dOptions c10d;
 };
 
 constexpr std::size_t kTokenBytesMax = 4096;
@@ -61,6 +63,18 @@ Result<std::string> read_token(const DaemonOptions& options) {
                  "no token: give --token-file FILE or DDPRUN_TOKEN, or say --no-auth"};
 }
 
+void add_c10d_options(CLI::App& app, C10dOptions& o) {
+  app.add_option("--c10d-port", o.port,
+                 "Also serve unmodified torchrun (--rdzv-backend c10d) on this port, 0 for any; it "
+                 "has no token, as torchrun cannot give one")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--c10d-address", o.address, "Address that --c10d-port listens on")
+      ->capture_default_str();
+  app.add_option("--c10d-allow", o.allow,
+                 "Who may use --c10d-port beside this machine (default: everybody who reaches it)")
+      ->delimiter(',');
+}
+
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
@@ -77,6 +91,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor");
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
+  add_c10d_options(app, o.c10d);
   app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
   app.footer(
       "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
@@ -100,6 +115,11 @@ int serve(const DaemonOptions& options, std::string token) {
   }
   if (options.listen_fd < 0) {
     log::info("listening on " + options.address + ":" + std::to_string((*server)->port()));
+  }
+  const auto c10d = open_c10d_port(io, options.c10d);
+  if (!c10d) {
+    log::error(to_string(c10d.error()));
+    return 1;
   }
   boost::asio::signal_set signals(io, SIGTERM, SIGINT);
   std::function<void()> await_signal = [&] {
