@@ -69,7 +69,7 @@ class UnderDdprun:
 
     def script(self, text):
         with open(self.path("script.py"), "w", encoding="ascii") as f:
-            f.write(text)
+            f.write(text + "dist.destroy_process_group()\n")  # 2.15 may abort at its exit without it.
         return self.path("script.py")
 
     def finish(self, job, code=0, patience=120):
