@@ -40,6 +40,7 @@ class Server {
   void accept(const std::shared_ptr<Link>& link);
   void carry_out(std::vector<LinkAction> actions);
   void tick();
+  void look();
   void arm();
 
   boost::asio::io_context& io_;
@@ -51,6 +52,7 @@ class Server {
   std::unordered_map<LinkId, std::shared_ptr<Link>> links_;
   LinkId next_link_ = 1;
   UniqueFd journal_;
+  bool armed_ = false;  // timer_ runs.
   bool shutting_down_ = false;
 };
 

@@ -21,6 +21,9 @@ struct BadField {
 struct Writer {
   json object = json::object();
 
+  // A field that the first release did not have: where it is missing, the default stays.
+  void added(const char* name, const auto& v) { (*this)(name, v); }
+
   void operator()(const char* name, const std::string& v) { object[name] = v; }
   void operator()(const char* name, const int& v) { object[name] = v; }
   void operator()(const char* name, const bool& v) { object[name] = v; }
@@ -54,6 +57,10 @@ struct Writer {
 
 struct Reader {
   const json& object;
+
+  void added(const char* name, auto& v) const {
+    if (object.contains(name)) (*this)(name, v);
+  }
 
   const json& at(const char* name) const {
     const auto it = object.find(name);
@@ -125,6 +132,7 @@ void fields(auto&& a, Is<RunConfig> auto& m) {
   a("nnodes_min", m.nnodes_min), a("nnodes_max", m.nnodes_max), a("max_restarts", m.max_restarts);
   a("join_timeout_ms", m.join_timeout), a("last_call_ms", m.last_call);
   a("heartbeat_timeout_ms", m.heartbeat_timeout), a("stop_timeout_ms", m.stop_timeout);
+  a.added("join_at_restart", m.join_at_restart);
 }
 void fields(auto&& a, Is<NodeOffer> auto& m) {
   a("host", m.host), a("address", m.address), a("store_port", m.store_port);
@@ -167,7 +175,8 @@ void fields(auto&& a, Is<StopRound> auto& m) {
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
-void fields(auto&&, Is<Alive> auto&) {}
+void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
+void fields(auto&& a, Is<Alive> auto& m) { a.added("beat_ms", m.beat); }
 
 const char* name_of(const Hello*) { return "hello"; }
 const char* name_of(const Join*) { return "join"; }
@@ -181,6 +190,7 @@ const char* name_of(const Assign*) { return "assign"; }
 const char* name_of(const StopRound*) { return "stop_round"; }
 const char* name_of(const EndRun*) { return "end_run"; }
 const char* name_of(const Refuse*) { return "refuse"; }
+const char* name_of(const Dismiss*) { return "dismiss"; }
 const char* name_of(const Alive*) { return "alive"; }
 
 template <class Message>
