@@ -152,27 +152,6 @@ TEST_CASE("Store server: a slow reader gets all of its answers", "[store]") {
   f.expect(slow, f.to.check({"/k"}), u8(0));
 }
 
-TEST_CASE("Store server: who keeps asking still gets its answers sent", "[store]") {
-  Fixture f;
-  RawClient busy(f.server->port());
-  f.expect(
-      busy,
-      StoreRequests::validate() + f.to.set("/k", std::string(500'000, 'x')) + f.to.check({"/k"}),
-      u8(0));
-  busy.received.clear();
-  // More requests are there whenever its socket can be written: it can always be read.
-  std::size_t asked = 0;
-  const auto ask = [&] {
-    if (busy.send(f.to.get("/k"), false)) ++asked;
-    busy.poll();
-  };
-  CHECK(run_until(f.io, [&] {
-    ask();
-    return busy.received.size() > 20 * 500'008;
-  }));
-  CHECK(asked >= 20);
-}
-
 TEST_CASE("Store server: admits this machine and whom it was told to", "[store]") {
   // 127.0.0.2 to 127.0.0.3 is loopback and thus admitted; other hosts are played by system tests,
   // where there are network namespaces. What can be checked here is the list itself.
