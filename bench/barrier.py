@@ -7,12 +7,13 @@ Beside PyTorch's TCPStore, redis (INCR, XADD, XREAD BLOCK; --tcp-backlog 4096) a
 watch; 3.4's JSON gateway, data in memory). Contestants take turns, each on CPU 0; the clients are one thread on CPU 1,
 bench_store_barrier. Prints medians [min-max] from the first connect until all are released, the medians until all are
 connected, and the medians of the rounds' ratios: theirs to ddprun's, each PyTorch store beside our server speaking the
-same dialect.
+same dialect. "inf": nobody was told anything for 20 s.
 
 Newer PyTorch: DDPRUN_TEST_TORCH_PYTHONS, see tests/interop/make_venv.sh. redis-server and etcd-server are the packages
 that must be installed for their rows.
 """
 import argparse
+import math
 import os
 import shutil
 import statistics
@@ -22,6 +23,7 @@ from side_by_side import ROOT, median_ratio, take_turns
 from store_contestants import etcd, in_a_network_of_its_own, stores
 
 SERVER_CPU, CLIENT_CPU = 0, 1
+NEVER = (math.inf, math.inf)
 
 
 class Barrier:
@@ -31,14 +33,17 @@ class Barrier:
 
     def __init__(self, program, server, clients):
         self.program, self.server, self.clients = program, server, clients
+        self.failed = False
 
     def __call__(self):
+        if self.failed:
+            return NEVER
         Barrier.count += 1
         argv = [self.program, self.server.protocol, str(self.server.port), str(self.clients),
                 f"barrier{Barrier.count}", str(CLIENT_CPU)]
-        out = subprocess.run(argv, stdout=subprocess.PIPE, check=True, text=True).stdout
-        connected, released = map(float, out.split())
-        return connected, released
+        done = subprocess.run(argv, stdout=subprocess.PIPE, check=False, text=True)
+        self.failed = done.returncode != 0
+        return NEVER if self.failed else tuple(map(float, done.stdout.split()))
 
 
 def print_table(clients, values, servers):

@@ -7,8 +7,9 @@
 Contestants take turns, each on CPU 0; the client, bench_store_load, is on CPU 1. `set` is followed by a CHECK, since
 TCPStore answers no SET; `get` is a WAIT and a GET, as PyTorch's clients do it; redis is asked SET, GET, INCR and
 EXISTS. Prints medians of operations a second, of the median and 99th percentile of how long one takes, of the
-server's CPU time an operation, and of the rounds' ratios of operations a second: ddprun's to theirs, each PyTorch
-store beside our server speaking the same dialect.
+server's CPU time an operation, and of the rounds' ratios of operations a second, ddprun's to theirs, and of that CPU
+time, theirs to ddprun's; each PyTorch store beside our server speaking the same dialect. The ratio of CPU time and the
+median are what other load on the machine disturbs least.
 
 "bare epoll" understands nothing and sends a fixed answer: what the kernel leaves to any server of one thread. Only
 where one request is one answer.
@@ -65,8 +66,9 @@ def print_table(operation, clients, values, servers):
         old = servers[name].protocol == "old" and "ddprun, 1.13's dialect" in values
         ours = values["ddprun, 1.13's dialect" if old else "ddprun"]
         ratio = median_ratio(column(ours, 0), column(rounds, 0))
+        cpu_ratio = median_ratio(column(rounds, 3), column(ours, 3))
         print(f"{operation:>5} {clients:>6}  {name:<24} {rate:>9.0f} {median:>9.1f} {late:>10.1f} {late / median:>6.1f} "
-              f"{cpu:>8.2f} {ratio:>6.2f}", flush=True)
+              f"{cpu:>8.2f} {ratio:>6.2f} {cpu_ratio:>9.2f}", flush=True)
 
 
 def main():
@@ -87,7 +89,7 @@ def main():
                if not options.only or name.startswith(tuple(options.only))}
     print(f"{options.rounds} rounds of {options.seconds:g} s; medians; ratio: ddprun's operations/s to theirs")
     print(f"{'':>5} {'clients':>6} {'server':<24} {'ops/s':>9} {'p50 us':>9} {'p99 us':>10} {'p99/50':>6} {'CPU us':>8} "
-          f"{'ratio':>6}")
+          f"{'ratio':>6} {'CPU ratio':>9}")
     try:
         for operation in options.operations:
             bare = floor(options, operation)

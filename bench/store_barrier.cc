@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = 20'000;
 
 [[noreturn]] void die(const char* what) {
   std::perror(what);
