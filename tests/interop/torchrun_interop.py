@@ -21,7 +21,7 @@ dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 numbers = torch.full((1000,), float(rank + 1))
 dist.all_reduce(numbers)
-print("sum of", world, "is", numbers.unique().tolist(), flush=True)
+os.write(1, b"sum of %d is %d\\n" % (world, numbers.unique().item()))  # Whole: torchrun gives all one descriptor.
 if not os.path.exists(os.environ["D"] + "/failed"):
     dist.barrier()
     if rank == 1:
@@ -74,7 +74,7 @@ class TorchrunThroughTheDaemon(DdprunCase):
                 agents = self.agents(torch, port)
                 self.all_end_well(agents)
                 said = "".join(agent.out() for agent in agents)
-                self.assertEqual(said.count("sum of 4 is [10.0]"), 8, "\n".join(a.text() for a in agents))
+                self.assertEqual(said.count("sum of 4 is 10\n"), 8, "\n".join(a.text() for a in agents))
                 self.assertTrue(os.path.exists(self.path("failed")))
                 daemon.signal(15)
                 self.finish(daemon)
