@@ -12,6 +12,7 @@
 #include "common/descriptor_limit.h"
 #include "common/log.h"
 #include "rendezvous/c10d_port.h"
+#include "rendezvous/operations.h"
 #include "rendezvous/server.h"
 
 namespace ddprun::rendezvous {
@@ -26,6 +27,10 @@ struct DaemonOptions {
   int listen_fd = -1;
   int token_fd = -1;
   bool end_when_over = false;
+  bool end_runs_on_exit = false;
+  std::string http_address = "127.0.0.1";
+  int http_port = -1;  // None.
+  log::Format log_format = log::Format::kText;
   bool verbose = false;
   C10dOptions c10d;
 };
@@ -80,6 +85,8 @@ void add_c10d_options(CLI::App& app, C10dOptions& o) {
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
+  // Whoever starts a service adds to a unit file's options.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "Port to listen on; 0 for any")
       ->capture_default_str()
@@ -93,11 +100,52 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor");
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
+  app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
+               "End all runs when told to end by SIGTERM or SIGINT, as without --state-dir; else "
+               "they go on and wait for the next daemon");
   add_c10d_options(app, o.c10d);
   app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
   app.footer(
       "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
       "--state-dir /var/lib/ddprun");
+}
+
+void add_operators_options(CLI::App& app, DaemonOptions& o) {
+  app.add_option("--http-port", o.http_port,
+                 "Port for /healthz, /status and /metrics; 0 for any [no such port]")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--http-address", o.http_address, "Address for them; whoever reaches it may read")
+      ->capture_default_str();
+  const std::map<std::string, log::Format> formats = {{"text", log::Format::kText},
+                                                      {"json", log::Format::kJson}};
+  app.add_option("--log-format", o.log_format, "text, or json: one object a line [text]")
+      ->transform(CLI::CheckedTransformer(formats).description("text|json"));
+}
+
+std::optional<HttpOptions> http_options(const DaemonOptions& options) {
+  if (options.http_port < 0) return std::nullopt;
+  HttpOptions http;
+  http.address = options.http_address;
+  http.port = static_cast<std::uint16_t>(options.http_port);
+  return http;
+}
+
+// Waits for SIGTERM and SIGINT for as long as the loop runs.
+void end_on_signal(boost::asio::signal_set& signals, Server& server, const Operations& operations,
+                   bool end_runs) {
+  signals.async_wait(
+      [&signals, &server, &operations, end_runs](const boost::system::error_code& ec, int signal) {
+        if (ec) return;
+        operations.say_stopping();
+        if (end_runs) {
+          log::info("told to end; ending the runs");
+          server.shut_down(signal);
+        } else {
+          log::info("told to end; the runs go on and wait for the next daemon");
+          server.leave();
+        }
+        end_on_signal(signals, server, operations, end_runs);
+      });
 }
 
 int serve(const DaemonOptions& options, std::string token) {
@@ -108,11 +156,17 @@ int serve(const DaemonOptions& options, std::string token) {
   server_options.listen.listening_fd = options.listen_fd;
   server_options.listen.token = std::move(token);
   server_options.end_when_over = options.end_when_over;
+  server_options.log_news = !options.end_when_over;  // Else a launcher speaks to the user.
   if (!options.state_dir.empty()) server_options.journal_path = options.state_dir + "/journal";
 
   auto server = Server::open(io, std::move(server_options), [&io] { io.stop(); });
   if (!server) {
     log::error(to_string(server.error()));
+    return 1;
+  }
+  auto operations = Operations::open(io, **server, http_options(options));
+  if (!operations) {
+    log::error(to_string(operations.error()));
     return 1;
   }
   if (options.listen_fd < 0) {
@@ -123,16 +177,14 @@ int serve(const DaemonOptions& options, std::string token) {
     log::error(to_string(c10d.error()));
     return 1;
   }
+  if (const auto port = (*operations)->http_port()) {
+    log::info("pages for operators on http://" + options.http_address + ":" +
+              std::to_string(*port));
+  }
   boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-  std::function<void()> await_signal = [&] {
-    signals.async_wait([&](const boost::system::error_code& ec, int signal) {
-      if (ec) return;
-      log::info("told to end; ending the runs");
-      (*server)->shut_down(signal);
-      await_signal();
-    });
-  };
-  await_signal();
+  end_on_signal(signals, **server, **operations,
+                options.state_dir.empty() || options.end_runs_on_exit);
+  (*operations)->say_ready();
   io.run();
   return 0;
 }
@@ -141,12 +193,14 @@ int run(int argc, char** argv) {
   DaemonOptions options;
   CLI::App app;
   add_options(app, options);
+  add_operators_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo);
+  log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
+             options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit(kDescriptorsWanted);
   for (const int fd : {options.listen_fd, options.token_fd}) {

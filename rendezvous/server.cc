@@ -91,7 +91,7 @@ Result<void> Server::open_journal() {
 void Server::accept(const std::shared_ptr<Link>& link) {
   const LinkId id = next_link_++;
   links_[id] = link;
-  log::debug("a connection from " + link->peer_address());
+  log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
   link->start({
       .on_message =
           [this, id](const std::string& body) {
@@ -101,7 +101,9 @@ void Server::accept(const std::shared_ptr<Link>& link) {
       .on_closed =
           [this, id](const Failure& why) {
             log::debug("connection " + std::to_string(id) + " ended: " + to_string(why));
+            if (why.code == Errc::kFrameTooLarge) refused_.add(Refusal::kBadMessage);
             links_.erase(id);
+            if (ending_ == Ending::kLeave) return carry_out({});
             carry_out(coordinator_.on_closed(id, Clock::now()));
           },
   });
@@ -121,16 +123,33 @@ void Server::carry_out(std::vector<LinkAction> actions) {
         it->second->send(send->body);
       }
     } else {
-      const auto& hangup = std::get<Hangup>(action);
-      const auto it = links_.find(hangup.link);
-      if (it == links_.end()) continue;
-      log::warning("hung up on " + it->second->peer_address() + ": " + hangup.reason);
-      it->second->close();
+      hang_up(std::get<Hangup>(action));
     }
   }
+  log_news();
   arm();
-  const bool over = shutting_down_ ? links_.empty() : options_.end_when_over && coordinator_.over();
+  const bool over = ending() ? links_.empty() : options_.end_when_over && coordinator_.over();
   if (over && on_over_) std::exchange(on_over_, nullptr)();
+}
+
+void Server::hang_up(const Hangup& hangup) {
+  const auto it = links_.find(hangup.link);
+  if (it == links_.end()) return;
+  it->second->close();
+  if (hangup.reason.empty()) return;
+  const std::string& peer = it->second->peer_address();
+  const auto line = complaints_.say(peer + " " + hangup.reason,
+                                    "hung up on " + peer + ": " + hangup.reason, Clock::now());
+  if (line) log::warning(*line, {.peer = peer});
+}
+
+void Server::log_news() {
+  for (const News& news : coordinator_.take_news()) {
+    const std::string text =
+        "run " + news.run_id + ": " + news.text + (news.node.empty() ? "" : " (" + news.node + ")");
+    const auto say = options_.log_news ? log::info : log::debug;
+    say(text, {.run = news.run_id, .node = news.node});
+  }
 }
 
 // A timer that goes off too early costs less than setting it anew for each message.
@@ -160,6 +179,8 @@ void Server::tick() {
 
 void Server::look() {
   armed_ = false;
+  // Nobody is declared silent by a daemon that does not listen any more.
+  if (ending_ == Ending::kLeave) return;
   carry_out(coordinator_.on_tick(Clock::now()));
 }
 
@@ -172,8 +193,15 @@ std::string Server::status() const {
 }
 
 void Server::shut_down(int signal) {
-  shutting_down_ = true;
+  ending_ = Ending::kShutDown;
   carry_out(coordinator_.on_shutdown(signal, Clock::now()));
+}
+
+void Server::leave() {
+  ending_ = Ending::kLeave;
+  listener_->close();
+  for (const auto& [id, link] : links_) link->close();
+  carry_out({});
 }
 
 }  // namespace ddprun::rendezvous

@@ -15,6 +15,11 @@ ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc unit/ready_
 ddprun_test(NAME link_test SOURCES unit/link_test.cc unit/tls_psk_test.cc
             LIBRARIES ddprun_rendezvous)
 
+ddprun_test(NAME operations_unit_test
+            SOURCES unit/http_server_test.cc unit/service_notifier_test.cc unit/log_test.cc
+            LIBRARIES ddprun_rendezvous
+            LABELS unit)
+
 # PyTorch's own clients against our server, skipped where there is no PyTorch; and one table of cases
 # for our server and PyTorch's own.
 add_executable(store_serve support/store_serve.cc)

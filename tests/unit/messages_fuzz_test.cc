@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "rendezvous/journal.h"
+#include "rendezvous/status.h"
 #include "rendezvous/wire.h"
+#include "rendezvous/wire_command.h"
 #include "worker_sdk/membership.h"
 
 namespace ddprun {
@@ -42,6 +44,13 @@ std::vector<std::string> real_messages() {
   const worker_sdk::Hello hello{"node1", "domain", 12, "10.0.0.1", "auto"};
   all.push_back('\3' + worker_sdk::encode(hello));
   all.push_back('\4' + worker_sdk::encode(worker_sdk::decide({hello, hello})));
+  all.push_back('\5' + encode(Command{.verb = Command::Verb::kDrain, .node = "n", .reason = "r"}));
+  all.push_back('\6' + encode(Report{.text = "text", .more = true}));
+  RunStatus run{.run_id = "run", .state = "ended", .left = Milliseconds(5)};
+  run.verdict = VerdictStatus{"success", 0, "done"};
+  run.nodes.push_back({.id = "n", .host = "h", .phase = "seated"});
+  all.push_back('\7' + encode(DaemonStatus{{run}}));
+  all.push_back("\x08/status?run=a%20b&x=+%41");
   return all;
 }
 
