@@ -11,6 +11,7 @@
 
 #include "common/descriptor_limit.h"
 #include "common/log.h"
+#include "rendezvous/c10d_port.h"
 #include "rendezvous/operations.h"
 #include "rendezvous/server.h"
 
@@ -31,6 +32,7 @@ struct DaemonOptions {
   int http_port = -1;  // None.
   log::Format log_format = log::Format::kText;
   bool verbose = false;
+  C10dOptions c10d;
 };
 
 constexpr std::size_t kTokenBytesMax = 4096;
@@ -68,6 +70,18 @@ Result<std::string> read_token(const DaemonOptions& options) {
                  "no token: give --token-file FILE or DDPRUN_TOKEN, or say --no-auth"};
 }
 
+void add_c10d_options(CLI::App& app, C10dOptions& o) {
+  app.add_option("--c10d-port", o.port,
+                 "Also serve unmodified torchrun (--rdzv-backend c10d) on this port, 0 for any; it "
+                 "has no token, as torchrun cannot give one")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--c10d-address", o.address, "Address that --c10d-port listens on")
+      ->capture_default_str();
+  app.add_option("--c10d-allow", o.allow,
+                 "Who may use --c10d-port beside this machine (default: everybody who reaches it)")
+      ->delimiter(',');
+}
+
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
@@ -89,6 +103,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
                "End all runs when told to end by SIGTERM or SIGINT, as without --state-dir; else "
                "they go on and wait for the next daemon");
+  add_c10d_options(app, o.c10d);
   app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
   app.footer(
       "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
@@ -156,6 +171,11 @@ int serve(const DaemonOptions& options, std::string token) {
   }
   if (options.listen_fd < 0) {
     log::info("listening on " + options.address + ":" + std::to_string((*server)->port()));
+  }
+  const auto c10d = open_c10d_port(io, options.c10d);
+  if (!c10d) {
+    log::error(to_string(c10d.error()));
+    return 1;
   }
   if (const auto port = (*operations)->http_port()) {
     log::info("pages for operators on http://" + options.http_address + ":" +

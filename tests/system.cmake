@@ -10,10 +10,12 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch namespaces failure kill bad_input signals elastic operations train)
+foreach(subject launch namespaces failure kill bad_input signals elastic operations train
+                c10d_port)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
+ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 
 # The daemon killed every second or two for a little while; bench/endurance.py says for how long it
 # should really be.
