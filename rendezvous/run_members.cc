@@ -70,8 +70,10 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
 }
 
 Milliseconds Run::beat() const {
-  const Milliseconds wanted = beat_interval((config_ ? *config_ : RunConfig()).heartbeat_timeout);
-  return std::max({wanted, beat_floor_, beat_interval_of(members_.size())});
+  const RunConfig config = config_.value_or(RunConfig());
+  // Those that will come count too, else the first ones beat too often while the others join.
+  const std::size_t nodes = std::max(members_.size(), static_cast<std::size_t>(config.nnodes_min));
+  return std::max({beat_interval(config.heartbeat_timeout), beat_floor_, beat_interval_of(nodes)});
 }
 
 // A node that was told to beat less often must be given more time.

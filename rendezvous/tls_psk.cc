@@ -105,6 +105,9 @@ bool set_up(SSL_CTX* context, TlsRole role) {
   }
   return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
          SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&
+         // Both sides are ours: what is not offered is neither sent, parsed nor compared.
+         SSL_CTX_set1_groups_list(context, "X25519") == 1 &&
+         SSL_CTX_set1_sigalgs_list(context, "ed25519") == 1 &&
          SSL_CTX_set_ciphersuites(context, kSuite) == 1 && SSL_CTX_set_num_tickets(context, 0) == 1;
 }
 
