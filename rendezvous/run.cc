@@ -280,7 +280,10 @@ void Run::on(const NodeId&, const Begin&) {
 
 void Run::on(const NodeId&, const Recovered&) {
   // Nodes need time to find us again; what they have to say they will say when they have.
-  for (auto& [node, member] : members_) member.last_seen = now_ + std::chrono::seconds(10);
+  constexpr std::chrono::seconds kToReturn{10};
+  for (auto& [node, member] : members_) member.last_seen = now_ + kToReturn;
+  // Who has stopped its workers meanwhile could not say so.
+  if (count(Phase::kStopping) > 0) stop_ends_ = std::max(stop_ends_, now_ + kToReturn);
   if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
 }
 
