@@ -74,6 +74,7 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now) {
     peers_.erase(it);
     links_.erase({peer.run_id, peer.node});
     if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{"closed its connection"}});
+    forget_blank(peer.run_id);
   }
   return std::exchange(actions_, {});
 }
@@ -86,6 +87,7 @@ std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
     }
     if (const auto due = run.deadline(); due && *due <= now) step(run_id, {"", Tick{}});
   }
+  forget_idle();
   return std::exchange(actions_, {});
 }
 
@@ -100,12 +102,13 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   Run& run = runs_[run_id];
   if (!std::holds_alternative<Heartbeat>(event.what)) {
-    records_ += encode_record({run_id, now_, event});
+    records_ += encode_record(Record{run_id, now_, event});
   }
   for (RunAction& action : run.step(event, now_)) {
     const auto link = links_.find({run_id, action.node});
     if (link != links_.end()) actions_.push_back(Send{link->second, encode(action.message)});
   }
+  note_idle(run_id, run);
 }
 
 void Coordinator::refuse(LinkId link, const std::string& reason) {
@@ -119,23 +122,11 @@ std::optional<TimePoint> Coordinator::deadline() const {
     const auto due = run.deadline();
     if (due && (!next || *due < *next)) next = due;
   }
-  return next;
+  const auto forget = forget_at();
+  return next && (!forget || *next < *forget) ? next : forget;
 }
 
 std::string Coordinator::take_records() { return std::exchange(records_, {}); }
-
-void Coordinator::replay(const Journal& journal, TimePoint now) {
-  DDPRUN_ASSERT(runs_.empty() && peers_.empty());
-  for (const Record& record : journal.records) {
-    // A journal of another boot has times of another clock; they may not run backwards.
-    if (record.when > now || record.when < now_) continue;
-    now_ = record.when;
-    (void)runs_[record.run_id].step(record.event, now_);
-  }
-  now_ = now;
-  for (auto& [run_id, run] : runs_) step(run_id, {"", Recovered{}});
-  actions_.clear();
-}
 
 bool Coordinator::over() const {
   if (!peers_.empty()) return false;

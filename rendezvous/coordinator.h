@@ -40,10 +40,18 @@ class Coordinator {
 
   std::optional<TimePoint> deadline() const;
 
+  // The journal could not be written for a while, and we have listened to nobody: like coming back.
+  [[nodiscard]] std::vector<LinkAction> on_recovered(TimePoint now);
+
   // The records made since the last call, ready to be appended to the journal.
   std::string take_records();
-  // Brings back what a former daemon knew. Only before the first event.
-  void replay(const Journal& journal, TimePoint now);
+  // Brings back what a former daemon knew. Only before the first event. `clock` names the clock of
+  // `now`; on another one than the journal's, what was due in 5 s is due in 5 s.
+  void replay(const Journal& journal, TimePoint now, const std::string& clock = "");
+  // The same without the knowledge that time has passed since: all as it was at the last record.
+  void load(const Journal& journal);
+  // Records that stand for all made so far.
+  std::string snapshot(TimePoint now) const;
 
   // True once there is nothing left to do: at least one run has ended, none goes on, nobody is
   // connected.
@@ -60,9 +68,17 @@ class Coordinator {
   void hear(LinkId link, const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
   void refuse(LinkId link, const std::string& reason);
+  void rebase(TimePoint to);
+  bool has_links(const std::string& run_id) const;
+  void note_idle(const std::string& run_id, const Run& run);
+  void forget_blank(const std::string& run_id);
+  void forget_idle();
+  std::optional<TimePoint> forget_at() const;
 
   TimePoint now_{};
+  std::string clock_;  // Whose time now_ is; empty: nobody said.
   std::map<std::string, Run> runs_;
+  std::map<std::string, TimePoint> idle_since_;  // Runs that have ended, with nobody left.
   std::map<LinkId, Peer> peers_;
   std::map<std::pair<std::string, NodeId>, LinkId> links_;
   std::vector<LinkAction> actions_;

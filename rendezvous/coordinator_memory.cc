@@ -1,0 +1,123 @@
+// What the Coordinator remembers beyond its own life, and what it forgets while it lives.
+
+#include <algorithm>
+
+#include "common/assert.h"
+#include "rendezvous/coordinator.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Whoever asks what became of a run does so soon; a daemon that serves for years forgets the rest.
+constexpr std::chrono::hours kRemembered{1};
+
+template <class... Ts>
+struct Overload : Ts... {
+  using Ts::operator()...;
+};
+
+}  // namespace
+
+// All runs go on from `to` on another clock as they were at now_ on theirs.
+void Coordinator::rebase(TimePoint to) {
+  for (auto& [run_id, run] : runs_) {
+    Result<Run> moved = Run::restore(run.snapshot(now_), to);
+    DDPRUN_ASSERT(moved.has_value());
+    run = std::move(*moved);
+  }
+  now_ = to;
+}
+
+void Coordinator::load(const Journal& journal) {
+  DDPRUN_ASSERT(runs_.empty() && peers_.empty());
+  const auto reach = [this](TimePoint when) {
+    // Only the clock of another boot, written down by a daemon that did not say so, runs backwards.
+    if (when < now_) rebase(when);
+    now_ = when;
+  };
+  for (const JournalEntry& entry : journal.entries) {
+    std::visit(Overload{[&](const Record& record) {
+                          reach(record.when);
+                          (void)runs_[record.run_id].step(record.event, now_);
+                        },
+                        [&](const RunSnapshot& snapshot) {
+                          reach(snapshot.when);
+                          runs_[snapshot.run_id] = snapshot.run;
+                        },
+                        [&](const ClockChange& change) {
+                          if (change.clock != clock_) rebase(change.when);
+                          clock_ = change.clock;
+                          reach(change.when);
+                        }},
+               entry);
+  }
+  std::erase_if(runs_, [](const auto& run) { return run.second.blank(); });
+}
+
+void Coordinator::replay(const Journal& journal, TimePoint now, const std::string& clock) {
+  load(journal);
+  if (clock_ != clock || now_ > now) rebase(now);
+  now_ = now;
+  if (clock_ != clock) records_ += encode_record(ClockChange{clock, now});
+  clock_ = clock;
+  // Nobody hears what follows from it; whoever finds us says where it stands and is answered.
+  (void)on_recovered(now);
+  for (const auto& [run_id, run] : runs_) note_idle(run_id, run);
+}
+
+std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
+  now_ = now;
+  for (auto& [run_id, run] : runs_) {
+    if (run.state() != Run::State::kEnded) step(run_id, {"", Recovered{}});
+  }
+  return std::exchange(actions_, {});
+}
+
+std::string Coordinator::snapshot(TimePoint now) const {
+  std::string records;
+  if (!clock_.empty()) records += encode_record(ClockChange{clock_, now});
+  for (const auto& [run_id, run] : runs_) {
+    if (!run.blank()) records += encode_record(RunSnapshot{run_id, now, run});
+  }
+  return records;
+}
+
+bool Coordinator::has_links(const std::string& run_id) const {
+  const auto first = links_.lower_bound({run_id, ""});
+  return first != links_.end() && first->first.first == run_id;
+}
+
+void Coordinator::note_idle(const std::string& run_id, const Run& run) {
+  if (run.state() == Run::State::kEnded && !has_links(run_id)) {
+    idle_since_.try_emplace(run_id, now_);
+  } else {
+    idle_since_.erase(run_id);
+  }
+}
+
+// A run that nobody has joined yet, or whose first nodes went again. Nothing of it was recorded
+// that its next node would not say again.
+void Coordinator::forget_blank(const std::string& run_id) {
+  const auto run = runs_.find(run_id);
+  if (run != runs_.end() && run->second.blank() && !has_links(run_id)) runs_.erase(run);
+}
+
+void Coordinator::forget_idle() {
+  for (auto it = idle_since_.begin(); it != idle_since_.end();) {
+    const auto [run_id, since] = *it++;
+    if (now_ - since < kRemembered) continue;
+    step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
+    runs_.erase(run_id);
+    idle_since_.erase(run_id);
+  }
+}
+
+std::optional<TimePoint> Coordinator::forget_at() const {
+  std::optional<TimePoint> first;
+  for (const auto& [run_id, since] : idle_since_) {
+    first = std::min(first.value_or(since + kRemembered), since + kRemembered);
+  }
+  return first;
+}
+
+}  // namespace ddprun::rendezvous
