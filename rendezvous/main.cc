@@ -11,6 +11,7 @@
 
 #include "common/descriptor_limit.h"
 #include "common/log.h"
+#include "rendezvous/file_log.h"
 #include "rendezvous/server.h"
 
 namespace ddprun::rendezvous {
@@ -22,6 +23,7 @@ struct DaemonOptions {
   std::string token_file;
   bool no_auth = false;
   std::string state_dir;
+  bool journal_sync = false;
   int listen_fd = -1;
   int token_fd = -1;
   bool end_when_over = false;
@@ -61,6 +63,23 @@ Result<std::string> read_token(const DaemonOptions& options) {
                  "no token: give --token-file FILE or DDPRUN_TOKEN, or say --no-auth"};
 }
 
+// How the daemon remembers its runs.
+void add_memory_options(CLI::App& app, DaemonOptions& o) {
+  auto* dir = app.add_option("--state-dir", o.state_dir,
+                             "Remember runs here across restarts of the daemon");
+  app.add_flag("--journal-sync", o.journal_sync,
+               "Survive a power cut too: wait for the disk with each decision")
+      ->needs(dir);
+}
+
+Result<Memory> open_memory(boost::asio::io_context& io, const DaemonOptions& options) {
+  if (options.state_dir.empty()) return Memory{};
+  auto log = FileLog::open(io, {.folder = options.state_dir, .sync = options.journal_sync});
+  if (!log) return log.error();
+  Journal journal = (*log)->take_journal();
+  return Memory{std::move(*log), std::move(journal)};
+}
+
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
@@ -71,7 +90,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--token-file", o.token_file,
                  "File whose first line is the token (else DDPRUN_TOKEN)");
   app.add_flag("--no-auth", o.no_auth, "Neither encryption nor authentication: anybody may join");
-  app.add_option("--state-dir", o.state_dir, "Remember runs here across restarts of the daemon");
+  add_memory_options(app, o);
   app.add_option("--listen-fd", o.listen_fd,
                  "Take over this listening socket (--address, --port unused)");
   app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor");
@@ -91,9 +110,14 @@ int serve(const DaemonOptions& options, std::string token) {
   server_options.listen.listening_fd = options.listen_fd;
   server_options.listen.token = std::move(token);
   server_options.end_when_over = options.end_when_over;
-  if (!options.state_dir.empty()) server_options.journal_path = options.state_dir + "/journal";
 
-  auto server = Server::open(io, std::move(server_options), [&io] { io.stop(); });
+  auto memory = open_memory(io, options);
+  if (!memory) {
+    log::error(memory.error().context);
+    return 1;
+  }
+  auto server =
+      Server::open(io, std::move(server_options), std::move(*memory), [&io] { io.stop(); });
   if (!server) {
     log::error(to_string(server.error()));
     return 1;

@@ -1,6 +1,6 @@
 #pragma once
-// The daemon's I/O: connections and timers in, Coordinator's decisions out, the journal in between.
-// Called by rendezvous/main.
+// The daemon's I/O: connections and timers in, the Coordinator's decisions out, and a RecordLog in
+// between. Called by rendezvous/main.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -9,36 +9,46 @@
 #include <string>
 #include <unordered_map>
 
-#include "common/unique_fd.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/gate.h"
 #include "rendezvous/listener.h"
+#include "rendezvous/record_log.h"
 
 namespace ddprun::rendezvous {
 
 struct ServerOptions {
   ListenOptions listen;
-  std::string journal_path;    // Empty: nothing is remembered beyond this process.
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
+};
+
+// What a daemon knows of the time before it. Without a log nothing outlives this process.
+struct Memory {
+  std::unique_ptr<RecordLog> log = nullptr;
+  Journal journal = {};
 };
 
 class Server {
  public:
-  // Opens the port, locks and replays the journal. The server runs on `io` until on_over is called.
+  // Replays the journal and opens the port. The server runs on `io` until on_over is called.
   static Result<std::unique_ptr<Server>> open(boost::asio::io_context& io, ServerOptions options,
-                                              std::function<void()> on_over);
+                                              Memory memory, std::function<void()> on_over);
 
   std::uint16_t port() const { return listener_->port(); }
   std::string status() const;  // One line a run.
+  // Why nothing is being decided, as a sentence.
+  std::optional<std::string> trouble() const;
 
   // Ends every run, as its verdict says, and then calls on_over.
   void shut_down(int signal);
 
  private:
-  Server(boost::asio::io_context& io, ServerOptions options, std::function<void()> on_over);
+  Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
+         std::function<void()> on_over);
 
-  Result<void> open_journal();
+  void replay(const Journal& journal);
   void accept(const std::shared_ptr<Link>& link);
-  void carry_out(std::vector<LinkAction> actions);
+  bool may_decide() const;
+  void carry_out(Gate::Work work);
+  void carry_out(LinkAction& action);
   void tick();
   void arm();
 
@@ -46,11 +56,11 @@ class Server {
   ServerOptions options_;
   std::function<void()> on_over_;
   std::unique_ptr<Listener> listener_;
-  Coordinator coordinator_;
   boost::asio::steady_timer timer_;
+  std::unique_ptr<RecordLog> log_;
+  Gate gate_;
   std::unordered_map<LinkId, std::shared_ptr<Link>> links_;
   LinkId next_link_ = 1;
-  UniqueFd journal_;
   bool shutting_down_ = false;
 };
 
