@@ -22,15 +22,6 @@ std::string seat_text(const rendezvous::Seat& s) {
          ":" + std::to_string(s.master_port);
 }
 
-std::string waiting_text(const rendezvous::Waiting& w) {
-  if (w.spare) return "held in reserve: the run has all the nodes it wants";
-  const std::string wanted = w.nnodes_min == w.nnodes_max ? std::to_string(w.nnodes_max)
-                                                          : std::to_string(w.nnodes_min) + " to " +
-                                                                std::to_string(w.nnodes_max);
-  return std::string(w.last_call ? "last call for more nodes: " : "waiting for nodes: ") +
-         std::to_string(w.ready) + " of " + wanted + " here (" + w.text + ")";
-}
-
 }  // namespace
 
 Agent::Agent(AgentOptions options)
@@ -46,6 +37,7 @@ Agent::Agent(AgentOptions options)
       output_(loop_, options_.output),
       waiting_(loop_),
       environment_(current_environment()),
+      beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
@@ -91,8 +83,9 @@ void Agent::connect() {
 }
 
 void Agent::heard(rendezvous::DaemonMessage message) {
+  if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
   if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
-    if (options_.speaks_for_run) waiting_.show(waiting_text(*waiting), waiting->left);
+    if (options_.speaks_for_run) waiting_.show(waiting->text, waiting->left);
   } else if (!std::holds_alternative<rendezvous::Alive>(message)) {
     waiting_.done();
   }
@@ -119,8 +112,16 @@ void Agent::arm_deadline() {
   });
 }
 
+// The daemon says how often, for it knows how many there are.
+void Agent::beat_every(Milliseconds interval) {
+  if (interval == beat_interval_ || interval == 0ms) return;
+  const bool sooner = interval < beat_interval_;
+  beat_interval_ = interval;
+  if (sooner && !ending_) beat();
+}
+
 void Agent::beat() {
-  beat_timer_.expires_after(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout));
+  beat_timer_.expires_after(beat_interval_);
   beat_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || ending_) return;
     link_->send(rendezvous::Heartbeat{supervisor_.round()});

@@ -70,6 +70,7 @@ class Agent {
   rendezvous::WorkerDeath death_of(const WorkerExit& exit) const;
   Result<void> open_store();
   void beat();
+  void beat_every(Milliseconds interval);
   void arm_deadline();
   void watch_signals();
   void forward_signals();
@@ -92,6 +93,7 @@ class Agent {
     boost::asio::steady_timer patience;
   };
   std::map<int, Pending> pending_;  // Failed workers whose last words are still in the pipe.
+  Milliseconds beat_interval_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;

@@ -41,8 +41,8 @@ struct RemoteLinkOptions {
   std::string run_id;
   rendezvous::NodeId node;
   Milliseconds attempt_limit{5'000};  // For one attempt to connect, all included.
-  Milliseconds silence_max{
-      2'000};  // A daemon that answers no heartbeat for so long is connected anew.
+  // A daemon that answers no heartbeat for so long is connected anew. More if it wants few beats.
+  Milliseconds silence_max{2'000};
 };
 std::unique_ptr<DaemonLink> remote_link(boost::asio::io_context& loop, RemoteLinkOptions options);
 

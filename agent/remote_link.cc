@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
+#include <random>
 #include <utility>
 
 #include "agent/daemon_link.h"
@@ -14,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kRetryFirst{20};
 constexpr Milliseconds kRetryMax{500};
+constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon gives up before.
 
 class RemoteLink : public DaemonLink {
  public:
@@ -90,7 +92,9 @@ class RemoteLink : public DaemonLink {
   }
 
   void try_again() {
-    retry_.expires_after(pause_);
+    // Thousands that lost the daemon in the same moment do not all come back in the same moment.
+    std::uniform_int_distribution<Milliseconds::rep> pause(pause_.count() / 2, pause_.count());
+    retry_.expires_after(Milliseconds(pause(random_)));
     pause_ = std::min(2 * pause_, kRetryMax);
     retry_.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) connect();
@@ -102,6 +106,9 @@ class RemoteLink : public DaemonLink {
     log::debug("heard " + body);
     auto message = rendezvous::decode_daemon_message(body);
     if (message) {
+      if (const auto* alive = std::get_if<rendezvous::Alive>(&*message)) {
+        silence_max_ = std::max(options_.silence_max, kBeatsInSilence * alive->beat);
+      }
       if (!greeted_) greeted();
       return handlers_.on_message(std::move(*message));
     }
@@ -113,10 +120,10 @@ class RemoteLink : public DaemonLink {
   // The agent beats, the daemon answers; where it does not, the connection may be dead without a
   // word.
   void watch_silence() {
-    silence_.expires_at(heard_ + options_.silence_max);
+    silence_.expires_at(heard_ + silence_max_);
     silence_.async_wait([this](const boost::system::error_code& ec) {
       if (ec || !link_) return;
-      if (Clock::now() - heard_ < options_.silence_max) return watch_silence();
+      if (Clock::now() - heard_ < silence_max_) return watch_silence();
       silent_ = true;
       link_->close();
     });
@@ -124,7 +131,7 @@ class RemoteLink : public DaemonLink {
 
   std::string silence_text() const {
     return options_.host + ":" + std::to_string(options_.port) + " has not answered within " +
-           std::to_string(options_.silence_max.count()) + " ms";
+           std::to_string(silence_max_.count()) + " ms";
   }
 
   boost::asio::io_context& loop_;
@@ -134,7 +141,9 @@ class RemoteLink : public DaemonLink {
   std::shared_ptr<Link> link_;
   boost::asio::steady_timer retry_;
   boost::asio::steady_timer silence_;
+  Milliseconds silence_max_ = options_.silence_max;
   Milliseconds pause_ = kRetryFirst;
+  std::minstd_rand random_{std::random_device{}()};
   Clock::time_point heard_{};
   bool greeted_ = false;  // The daemon has answered on this link.
   bool silent_ = false;   // That is why we closed it.

@@ -109,6 +109,12 @@ void Supervisor::hear(const rendezvous::Refuse& refuse) {
   leave_for(kExitRendezvousFailed, std::nullopt);
 }
 
+void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
+  actions_.push_back(
+      Say{Say::Level::kInfo, "the run goes on without " + options_.host + ": " + dismiss.reason});
+  leave_for(0, std::nullopt);
+}
+
 void Supervisor::on(const WorkerEnded& ended) {
   DDPRUN_ASSERT(living_ > 0);
   --living_;

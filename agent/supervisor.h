@@ -114,6 +114,7 @@ class Supervisor {
   void hear(const rendezvous::StopRound& stop);
   void hear(const rendezvous::EndRun& end);
   void hear(const rendezvous::Refuse& refuse);
+  void hear(const rendezvous::Dismiss& dismiss);
   void hear(const rendezvous::Alive&) {}
 
   void begin_stop(int signal);

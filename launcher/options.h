@@ -74,6 +74,7 @@ struct RdzvConf {
   std::optional<Milliseconds> read_timeout;        // How long one answer of the daemon may take.
   std::optional<bool> is_host;                     // This node hosts the endpoint, or never does.
   bool authenticated = true;                       // auth=none: no token, no TLS.
+  bool join_at_restart = false;                    // join=restart: newcomers end no round.
   bool operator==(const RdzvConf&) const = default;
 };
 

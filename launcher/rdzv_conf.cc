@@ -39,6 +39,7 @@ const std::vector<std::string> kKeys = {"join_timeout",
                                         "timeout",
                                         "is_host",
                                         "auth",
+                                        "join",
                                         "store_type",
                                         "use_libuv"};
 
@@ -71,6 +72,9 @@ Result<void> read_word(std::string_view key, std::string_view value, RdzvConf& c
   } else if (key == "auth") {
     if (value != "none" && value != "token") return bad_value(key, value, "give token or none");
     conf.authenticated = value == "token";
+  } else if (key == "join") {
+    if (value != "now" && value != "restart") return bad_value(key, value, "give now or restart");
+    conf.join_at_restart = value == "restart";
   } else if (key == "store_type") {
     if (value != "tcp") return bad_value(key, value, "the store is always tcp");
   } else if (key == "use_libuv") {
@@ -98,7 +102,7 @@ Result<void> read_pair(std::string_view key, std::string_view value, RdzvConf& c
 // The daemon is told when a node is lost and derives the beats from that; an interval that the user
 // gave is turned around. torchrun calls a node lost after keep_alive_max_attempt missed beats.
 std::optional<Milliseconds> implied_timeout(const RdzvConf& conf, const TorchrunKeys& torchrun) {
-  constexpr int kBeatsInTimeout = 4;  // As rendezvous/wire.h's beat_interval().
+  constexpr int kBeatsInTimeout = 4;  // As rendezvous/wire.h's.
   if (torchrun.keep_alive_interval || torchrun.keep_alive_attempts) {
     const Milliseconds interval = torchrun.keep_alive_interval.value_or(Milliseconds(5'000));
     return interval * torchrun.keep_alive_attempts.value_or(3);

@@ -10,6 +10,13 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 256;
 
+bool same_for_all(const DaemonMessage& a, const DaemonMessage& b) {
+  const auto* stop = std::get_if<StopRound>(&a);
+  const auto* end = std::get_if<EndRun>(&a);
+  if (stop && std::holds_alternative<StopRound>(b)) return *stop == std::get<StopRound>(b);
+  return end && std::holds_alternative<EndRun>(b) && *end == std::get<EndRun>(b);
+}
+
 }  // namespace
 
 std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view body, TimePoint now) {
@@ -23,7 +30,7 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
   } else if (peer == peers_.end()) {
     actions_.push_back(Hangup{link, "it did not say hello first"});
   } else {
-    hear(link, Peer(peer->second), std::move(*message));
+    hear(peer->second, std::move(*message));
   }
   return std::exchange(actions_, {});
 }
@@ -37,24 +44,25 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   const bool sane = !hello.run_id.empty() && hello.run_id.size() <= kNameBytesMax &&
                     !hello.node.empty() && hello.node.size() <= kNameBytesMax;
   if (!sane || peers_.contains(link)) return refuse(link, "its hello makes no sense");
-  const auto [old, is_new] = links_.try_emplace({hello.run_id, hello.node}, link);
+  const auto [old, is_new] = links_[hello.run_id].try_emplace(hello.node, link);
   if (!is_new) {  // The same life of the same agent on a new connection: the old one is dead.
     peers_.erase(old->second);
     actions_.push_back(Hangup{old->second, "the agent connected again"});
     old->second = link;
   }
   peers_[link] = Peer{hello.run_id, hello.node};
-  actions_.push_back(Send{link, encode(DaemonMessage(Alive{}))});
+  const auto run = runs_.find(hello.run_id);
+  const Milliseconds beat = run == runs_.end() ? Run().beat() : run->second.beat();
+  actions_.push_back(
+      Send{link, encode(DaemonMessage(Alive{std::max(beat, beat_interval_of(peers_.size()))}))});
 }
 
-void Coordinator::hear(LinkId link, const Peer& peer, AgentMessage message) {
+void Coordinator::hear(const Peer& peer, AgentMessage message) {
   const auto run = runs_.find(peer.run_id);
   const bool joins = std::holds_alternative<Join>(message);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && joins) {
     // A run id may be used again once everyone of the run before has gone.
-    const bool alone = std::none_of(peers_.begin(), peers_.end(), [&](const auto& p) {
-      return p.first != link && p.second.run_id == peer.run_id;
-    });
+    const bool alone = links_.at(peer.run_id).size() == 1;
     if (alone && !run->second.knows(peer.node)) step(peer.run_id, {"", Begin{}});
   }
   std::visit(
@@ -70,9 +78,11 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now) {
   now_ = now;
   const auto it = peers_.find(link);
   if (it != peers_.end()) {
-    const Peer peer = it->second;
+    const Peer peer = std::move(it->second);
     peers_.erase(it);
-    links_.erase({peer.run_id, peer.node});
+    const auto links = links_.find(peer.run_id);
+    links->second.erase(peer.node);
+    if (links->second.empty()) links_.erase(links);
     if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{"closed its connection"}});
     forget_blank(peer.run_id);
   }
@@ -81,11 +91,17 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now) {
 
 std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
   now_ = now;
-  for (auto& [run_id, run] : runs_) {
+  std::vector<std::string> due_runs;
+  for (auto it = due_.begin(); it != due_.end() && it->first <= now; ++it) {
+    due_runs.push_back(it->second);
+  }
+  for (const std::string& run_id : due_runs) {
+    Run& run = runs_.at(run_id);
     for (Run::Silent& silent : run.silent(now)) {
       step(run_id, {silent.node, Lost{std::move(silent.how)}});
     }
     if (const auto due = run.deadline(); due && *due <= now) step(run_id, {"", Tick{}});
+    schedule(run_id, run);
   }
   forget_idle();
   return std::exchange(actions_, {});
@@ -101,14 +117,37 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
 
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   Run& run = runs_[run_id];
+  run.set_beat_floor(beat_interval_of(peers_.size()));
   if (!std::holds_alternative<Heartbeat>(event.what)) {
     records_ += encode_record(Record{run_id, now_, event});
   }
-  for (RunAction& action : run.step(event, now_)) {
-    const auto link = links_.find({run_id, action.node});
-    if (link != links_.end()) actions_.push_back(Send{link->second, encode(action.message)});
-  }
+  const std::vector<RunAction> actions = run.step(event, now_);
+  schedule(run_id, run);
   note_idle(run_id, run);
+  const auto links = links_.find(run_id);
+  if (links == links_.end()) return;
+  const DaemonMessage* said = nullptr;  // What all nodes are told is written out once.
+  std::string body;
+  for (const RunAction& action : actions) {
+    const auto link = links->second.find(action.node);
+    if (link == links->second.end()) continue;
+    if (!said || !same_for_all(*said, action.message)) body = encode(action.message);
+    said = &action.message;
+    actions_.push_back(Send{link->second, body});
+  }
+}
+
+void Coordinator::schedule(const std::string& run_id, const Run& run) {
+  const auto due = run.deadline();
+  const auto known = due_of_.find(run_id);
+  if (known != due_of_.end()) {
+    if (due == known->second) return;
+    due_.erase({known->second, run_id});
+    due_of_.erase(known);
+  }
+  if (!due) return;
+  due_.emplace(*due, run_id);
+  due_of_.emplace(run_id, *due);
 }
 
 void Coordinator::refuse(LinkId link, const std::string& reason) {
@@ -117,13 +156,9 @@ void Coordinator::refuse(LinkId link, const std::string& reason) {
 }
 
 std::optional<TimePoint> Coordinator::deadline() const {
-  std::optional<TimePoint> next;
-  for (const auto& [run_id, run] : runs_) {
-    const auto due = run.deadline();
-    if (due && (!next || *due < *next)) next = due;
-  }
   const auto forget = forget_at();
-  return next && (!forget || *next < *forget) ? next : forget;
+  if (due_.empty()) return forget;
+  return std::min(due_.begin()->first, forget.value_or(TimePoint::max()));
 }
 
 std::string Coordinator::take_records() { return std::exchange(records_, {}); }

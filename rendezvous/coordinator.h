@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -64,23 +66,29 @@ class Coordinator {
     NodeId node;
   };
 
+  using Links = std::unordered_map<NodeId, LinkId>;  // Of one run.
+
   void hello(LinkId link, const Hello& hello);
-  void hear(LinkId link, const Peer& peer, AgentMessage message);
+  void hear(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
+  void schedule(const std::string& run_id, const Run& run);
   void refuse(LinkId link, const std::string& reason);
   void rebase(TimePoint to);
   bool has_links(const std::string& run_id) const;
   void note_idle(const std::string& run_id, const Run& run);
   void forget_blank(const std::string& run_id);
   void forget_idle();
+  void erase(const std::string& run_id);
   std::optional<TimePoint> forget_at() const;
 
   TimePoint now_{};
   std::string clock_;  // Whose time now_ is; empty: nobody said.
   std::map<std::string, Run> runs_;
   std::map<std::string, TimePoint> idle_since_;  // Runs that have ended, with nobody left.
-  std::map<LinkId, Peer> peers_;
-  std::map<std::pair<std::string, NodeId>, LinkId> links_;
+  std::unordered_map<LinkId, Peer> peers_;
+  std::unordered_map<std::string, Links> links_;     // By run id.
+  std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.
+  std::unordered_map<std::string, TimePoint> due_of_;
   std::vector<LinkAction> actions_;
   std::string records_;
 };

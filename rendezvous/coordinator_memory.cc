@@ -24,6 +24,7 @@ void Coordinator::rebase(TimePoint to) {
     Result<Run> moved = Run::restore(run.snapshot(now_), to);
     DDPRUN_ASSERT(moved.has_value());
     run = std::move(*moved);
+    schedule(run_id, run);
   }
   now_ = to;
 }
@@ -52,6 +53,7 @@ void Coordinator::load(const Journal& journal) {
                entry);
   }
   std::erase_if(runs_, [](const auto& run) { return run.second.blank(); });
+  for (const auto& [run_id, run] : runs_) schedule(run_id, run);
 }
 
 void Coordinator::replay(const Journal& journal, TimePoint now, const std::string& clock) {
@@ -83,8 +85,7 @@ std::string Coordinator::snapshot(TimePoint now) const {
 }
 
 bool Coordinator::has_links(const std::string& run_id) const {
-  const auto first = links_.lower_bound({run_id, ""});
-  return first != links_.end() && first->first.first == run_id;
+  return links_.contains(run_id);  // No entry there is empty.
 }
 
 void Coordinator::note_idle(const std::string& run_id, const Run& run) {
@@ -99,7 +100,7 @@ void Coordinator::note_idle(const std::string& run_id, const Run& run) {
 // that its next node would not say again.
 void Coordinator::forget_blank(const std::string& run_id) {
   const auto run = runs_.find(run_id);
-  if (run != runs_.end() && run->second.blank() && !has_links(run_id)) runs_.erase(run);
+  if (run != runs_.end() && run->second.blank() && !has_links(run_id)) erase(run_id);
 }
 
 void Coordinator::forget_idle() {
@@ -107,9 +108,14 @@ void Coordinator::forget_idle() {
     const auto [run_id, since] = *it++;
     if (now_ - since < kRemembered) continue;
     step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
-    runs_.erase(run_id);
-    idle_since_.erase(run_id);
+    erase(run_id);
   }
+}
+
+void Coordinator::erase(const std::string& run_id) {
+  schedule(run_id, Run());
+  idle_since_.erase(run_id);
+  runs_.erase(run_id);
 }
 
 std::optional<TimePoint> Coordinator::forget_at() const {

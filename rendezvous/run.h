@@ -24,6 +24,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -42,11 +43,14 @@ struct Cancel {
   int signal = 0;
   std::string reason;
 };  // An operator, or the daemon's own end.
+struct Drain {
+  std::string reason;
+};  // An operator wants the run to go on without this node.
 
 struct RunEvent {
   NodeId node;  // Empty for what concerns no single node.
   std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Lost, Tick, Begin, Recovered,
-               Cancel>
+               Cancel, Drain>
       what;
 };
 
@@ -81,6 +85,11 @@ class Run {
   };
   [[nodiscard]] std::vector<Silent> silent(TimePoint now);
 
+  // A node beats no more often than every `floor`, whatever its run was configured with: the daemon
+  // serves other runs too. Not recorded, for nothing that is depends on it.
+  void set_beat_floor(Milliseconds floor) { beat_floor_ = floor; }
+  Milliseconds beat() const;  // How often its nodes are to beat.
+
   // When the next Tick is due; nothing if only another event can change this run.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
@@ -97,7 +106,9 @@ class Run {
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool knows(const NodeId& node) const { return members_.contains(node); }
-  std::string describe() const;  // For people and for failed tests.
+  std::string describe() const;  // For traces and failed tests.
+  // What has to happen next, who is missing and how long that may take yet: a sentence for people.
+  std::string waiting_for(TimePoint now) const;
 
   // Aborts unless every invariant holds. Tests call it after each step.
   void check_invariants() const;
@@ -117,6 +128,8 @@ class Run {
     int group_rank_before = -1;
     std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
     TimePoint last_seen{};
+    Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
+    Milliseconds beat_told{0};
     int roster_told = -1;  // The roster_ that this node has heard of.
   };
   using Members = std::map<NodeId, Member>;
@@ -133,6 +146,7 @@ class Run {
   void on(const NodeId& node, const Begin&);
   void on(const NodeId& node, const Recovered&);
   void on(const NodeId& node, const Cancel& cancel);
+  void on(const NodeId& node, const Drain& drain);
 
   void advance();
   void advance_gathering();
@@ -151,14 +165,19 @@ class Run {
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
-  void set_phase(Member& member, Phase phase);
+  void set_phase(Members::iterator it, Phase phase);
+  void dismiss(Members::iterator it);
+  Milliseconds patience(const Member& member) const;
   void erase(Members::iterator it);
   bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
   void tell(const NodeId& node, DaemonMessage message) {
     actions_.push_back({node, std::move(message)});
   }
   void tell_waiting(const NodeId& node, Member& member);
+  TimePoint wait_ends() const;
+  std::string waiting_text() const;
   std::string roster_text() const;
+  std::string stopping_text() const;
 
   std::optional<RunConfig> config_;  // Set by the first node.
   std::string config_from_;          // Its host, for messages.
@@ -169,7 +188,11 @@ class Run {
   int roster_ = 0;  // Counts the changes of who is here.
   TimePoint now_{};
   Members members_;
-  std::array<int, 5> in_phase_{};  // How many members are in each Phase.
+  std::array<int, 5> in_phase_{};            // How many members are in each Phase.
+  std::set<NodeId> ready_;                   // Those in kReady.
+  std::map<int, NodeId> node_ranks_;         // Who was told to have which group rank.
+  std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still stop their workers.
+  Milliseconds beat_floor_{0};
 
   // Deadlines. Each is only looked at in the states and phases that its comment names.
   TimePoint gather_ends_{};                 // kGathering, kLastCall: the run is given up.
@@ -179,6 +202,7 @@ class Run {
   std::optional<TimePoint> silence_check_;  // When the first silent member may have to be lost.
 
   std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
+  std::set<int> dead_ranks_;         // Theirs.
   std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.
   std::optional<Verdict> verdict_;   // From kClosing on.
   std::vector<RunAction> actions_;

@@ -1,4 +1,4 @@
-// The part of Run that takes members in and out of rounds, and its text for people and tests.
+// The part of Run that takes members in and out of rounds, and watches over their heartbeats.
 
 #include <algorithm>
 
@@ -8,16 +8,31 @@
 
 namespace ddprun::rendezvous {
 
-void Run::set_phase(Member& member, Phase phase) {
+void Run::set_phase(Members::iterator it, Phase phase) {
+  auto& [node, member] = *it;
   --in_phase_[static_cast<std::size_t>(member.phase)];
   member.phase = phase;
   ++in_phase_[static_cast<std::size_t>(phase)];
+  if (phase == Phase::kReady) {
+    ready_.insert(node);
+  } else {
+    ready_.erase(node);
+  }
 }
 
 void Run::erase(Members::iterator it) {
   --in_phase_[static_cast<std::size_t>(it->second.phase)];
+  ready_.erase(it->first);
+  const auto told = node_ranks_.find(it->second.offer.node_rank);
+  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
   members_.erase(it);
   ++roster_;
+}
+
+// The node is not needed any more; its workers are gone.
+void Run::dismiss(Members::iterator it) {
+  tell(it->first, Dismiss{dismissed_.at(it->first)});
+  erase(it);
 }
 
 // The member is gone, with its workers. One that had finished owes us nothing.
@@ -38,17 +53,27 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
     return {};
   }
   std::vector<Silent> silent;
-  TimePoint first = now;
+  TimePoint next = now + config_->heartbeat_timeout;
   for (const auto& [node, member] : members_) {
-    if (now - member.last_seen < config_->heartbeat_timeout) {
-      first = std::min(first, member.last_seen);
+    const Milliseconds limit = patience(member);
+    if (now - member.last_seen < limit) {
+      next = std::min<TimePoint>(next, member.last_seen + limit);
     } else {
-      silent.push_back(
-          {node, "was silent for " + std::to_string(config_->heartbeat_timeout.count()) + " ms"});
+      silent.push_back({node, "was silent for " + std::to_string(limit.count()) + " ms"});
     }
   }
-  silence_check_ = first + config_->heartbeat_timeout;
+  silence_check_ = next;
   return silent;
+}
+
+Milliseconds Run::beat() const {
+  const Milliseconds wanted = beat_interval((config_ ? *config_ : RunConfig()).heartbeat_timeout);
+  return std::max({wanted, beat_floor_, beat_interval_of(members_.size())});
+}
+
+// A node that was told to beat less often must be given more time.
+Milliseconds Run::patience(const Member& member) const {
+  return std::max(config_->heartbeat_timeout, kBeatsInTimeout * member.beat);
 }
 
 void Run::lose_stuck() {
@@ -70,10 +95,11 @@ void Run::regather(const std::string& reason) {
 
 void Run::stop_seated(const std::string& reason, bool final) {
   stop_ends_ = now_ + config_->stop_timeout;
-  for (auto& [node, member] : members_) {
-    if (member.phase != Phase::kSeated && member.phase != Phase::kFinished) continue;
-    set_phase(member, Phase::kStopping);
-    tell(node, StopRound{member.seat->round, reason, final});
+  for (auto it = members_.begin(); it != members_.end(); ++it) {
+    const Phase phase = it->second.phase;
+    if (phase != Phase::kSeated && phase != Phase::kFinished) continue;
+    set_phase(it, Phase::kStopping);
+    tell(it->first, StopRound{it->second.seat->round, reason, final});
   }
 }
 
@@ -95,13 +121,17 @@ void Run::end() {
 }
 
 void Run::report(const WorkerDeath& death) {
-  const bool known = std::any_of(deaths_.begin(), deaths_.end(),
-                                 [&](const WorkerDeath& d) { return d.rank == death.rank; });
-  if (!known) deaths_.push_back(death);
+  constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
+  if (!dead_ranks_.insert(death.rank).second) return;
+  deaths_.push_back(death);
+  if (deaths_.size() > kDetailsMax) std::string().swap(deaths_.back().detail);
 }
 
 // To a node that is no member: it was lost, or the run is over.
 void Run::answer_stranger(const NodeId& node, int round) {
+  if (const auto why = dismissed_.find(node); why != dismissed_.end()) {
+    return tell(node, Dismiss{why->second});
+  }
   if (state_ == State::kEnded) return tell(node, EndRun{*verdict_});
   // In kClosing the verdict is on its way; a node that is no member can only wait for it.
   if (state_ == State::kClosing) return tell(node, StopRound{round, verdict_->text, true});
@@ -116,25 +146,16 @@ void Run::tell_waiting(const NodeId& node, Member& member) {
   waiting.nnodes_max = config_->nnodes_max;
   waiting.last_call = state_ == State::kLastCall;
   waiting.spare = state_ == State::kRunning;
-  const TimePoint end = waiting.last_call ? std::min(last_call_ends_, gather_ends_) : gather_ends_;
-  if (!waiting.spare && end > now_) {
-    waiting.left = std::chrono::duration_cast<Milliseconds>(end - now_);
+  if (!waiting.spare && wait_ends() > now_) {
+    waiting.left = std::chrono::duration_cast<Milliseconds>(wait_ends() - now_);
   }
-  waiting.text = roster_text();
+  waiting.text = waiting_text();
   tell(node, waiting);
 }
 
-// The hosts of the nodes that wait, at most eight of them by name.
-std::string Run::roster_text() const {
-  constexpr int kNamesMax = 8;
-  std::string text;
-  int named = 0;
-  for (const auto& [node, member] : members_) {
-    if (member.phase != Phase::kReady) continue;
-    if (++named > kNamesMax) return text + ", ...";
-    text += (named == 1 ? "" : ", ") + member.offer.host;
-  }
-  return text;
+// When those who wait are let in or sent home.
+TimePoint Run::wait_ends() const {
+  return state_ == State::kLastCall ? std::min(last_call_ends_, gather_ends_) : gather_ends_;
 }
 
 std::optional<TimePoint> Run::deadline() const {
@@ -166,54 +187,11 @@ void Run::check_invariants() const {
     if (seated) DDPRUN_ASSERT(member.seat->round == round_);
   }
   DDPRUN_ASSERT(in_phase == in_phase_);
-}
-
-namespace {
-
-std::string line(const Waiting& w) {
-  return "waiting " + std::to_string(w.ready) + "/" + std::to_string(w.nnodes_min) + ":" +
-         std::to_string(w.nnodes_max) + (w.last_call ? " last call" : "") +
-         (w.spare ? " spare" : "") + " (" + w.text + ")";
-}
-std::string line(const Assign& a) {
-  const Seat& s = a.seat;
-  return "assign round=" + std::to_string(s.round) + " group_rank=" + std::to_string(s.group_rank) +
-         "/" + std::to_string(s.group_world_size) + " ranks=" + std::to_string(s.base_rank) +
-         ".. of " + std::to_string(s.world_size) + " restarts=" + std::to_string(s.restart_count) +
-         " master=" + s.master_address + ":" + std::to_string(s.master_port);
-}
-std::string line(const StopRound& s) {
-  return std::string("stop round=") + std::to_string(s.round) + (s.final ? " for good (" : " (") +
-         s.reason + ")";
-}
-std::string line(const EndRun& e) {
-  return "end code=" + std::to_string(e.verdict.exit_code) + " (" + e.verdict.text + ")";
-}
-std::string line(const Refuse& r) { return "refuse (" + r.reason + ")"; }
-std::string line(const Alive&) { return "alive"; }
-
-const char* name_of(Run::State state) {
-  switch (state) {
-    case Run::State::kGathering: return "gathering";
-    case Run::State::kLastCall: return "last call";
-    case Run::State::kRunning: return "running";
-    case Run::State::kClosing: return "closing";
-    case Run::State::kEnded: return "ended";
-  }
-  return "?";
-}
-
-}  // namespace
-
-std::string to_string(const RunAction& action) {
-  return action.node + " <- " + std::visit([](const auto& m) { return line(m); }, action.message);
-}
-
-std::string Run::describe() const {
-  return std::string(name_of(state_)) + " round=" + std::to_string(round_) +
-         " restarts=" + std::to_string(restart_count_) +
-         " ready=" + std::to_string(count(Phase::kReady)) + " seated=" + std::to_string(seated()) +
-         " stopping=" + std::to_string(count(Phase::kStopping));
+  DDPRUN_ASSERT(std::ssize(ready_) == count(Phase::kReady));
+  for (const NodeId& node : ready_) DDPRUN_ASSERT(members_.at(node).phase == Phase::kReady);
+  for (const auto& [rank, node] : node_ranks_)
+    DDPRUN_ASSERT(members_.at(node).offer.node_rank == rank);
+  DDPRUN_ASSERT(deaths_.size() == dead_ranks_.size());
 }
 
 }  // namespace ddprun::rendezvous

@@ -12,23 +12,25 @@ namespace ddprun::rendezvous {
 struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
-           in_phase, gather_ends, last_call_ends, stop_ends, grow_at, silence_check, deaths, lost,
-           verdict, actions] = whole;
+           in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
+           stop_ends, grow_at, silence_check, deaths, dead_ranks, lost, verdict, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
     a("last_call_ends", last_call_ends), a("stop_ends", stop_ends), a("grow_at", grow_at);
     a("silence_check", silence_check), a("deaths", deaths), a("lost", lost), a("verdict", verdict);
-    // Apart from these: members_ has its own form below, in_phase_ is counted from it, and actions_
-    // is empty between steps.
-    (void)members, (void)in_phase, (void)actions;
+    a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
+    // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
+    // dead_ranks_ from deaths_; actions_ is empty between steps.
+    (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)actions;
   }
 
   static void member(auto&& a, auto& whole) {
-    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, roster_told] = whole;
+    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told,
+           roster_told] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kStopped), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
-    a("roster_told", roster_told);
+    a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
@@ -56,6 +58,9 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
     return archive::Reader{from, at, kSnapshotTextMax};
   };
   run(reader(object), whole);
+  for (const WorkerDeath& death : whole.deaths_) {
+    if (!whole.dead_ranks_.insert(death.rank).second) throw archive::BadField{"deaths"};
+  }
   const archive::json& list = reader(object).value("members");
   if (!list.is_array()) throw archive::BadField{"members"};
   for (const archive::json& item : list) {
@@ -66,6 +71,7 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
     if (!is_new) throw archive::BadField{"node"};
     Snapshot::member(reader(item), one->second);
     ++whole.in_phase_[static_cast<std::size_t>(one->second.phase)];
+    if (one->second.phase == Phase::kReady) whole.ready_.insert(node);
   }
 }
 
@@ -82,6 +88,9 @@ bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   }
   if (over && run.verdict_->kind == Verdict::Kind::kWorkerFailed && run.deaths_.empty()) {
     return false;
+  }
+  for (const auto& [rank, node] : run.node_ranks_) {
+    if (!run.members_.contains(node)) return false;
   }
   for (const auto& [node, member] : run.members_) {
     if (member.seat.has_value() != (member.phase != Phase::kReady)) return false;

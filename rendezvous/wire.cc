@@ -24,7 +24,8 @@ void fields(auto&& a, Is<StopRound> auto& m) {
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
-void fields(auto&&, Is<Alive> auto&) {}
+void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
+void fields(auto&& a, Is<Alive> auto& m) { a.added("beat_ms", m.beat); }
 
 }  // namespace archive
 
@@ -44,6 +45,7 @@ const char* name_of(const Assign*) { return "assign"; }
 const char* name_of(const StopRound*) { return "stop_round"; }
 const char* name_of(const EndRun*) { return "end_run"; }
 const char* name_of(const Refuse*) { return "refuse"; }
+const char* name_of(const Dismiss*) { return "dismiss"; }
 const char* name_of(const Alive*) { return "alive"; }
 
 template <class Message>

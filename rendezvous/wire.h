@@ -29,12 +29,20 @@ struct RunConfig {
   Milliseconds last_call{30'000};         // How long nnodes_min nodes wait for more.
   Milliseconds heartbeat_timeout{1'000};  // A node silent for longer is lost.
   Milliseconds stop_timeout{40'000};  // A node that has not stopped its workers by then is lost.
+  bool join_at_restart = false;  // New nodes wait until the round ends anyway; else they end it.
   bool operator==(const RunConfig&) const = default;
 };
 
 // How often an agent beats, so that three beats may go missing before the node counts as lost.
+constexpr int kBeatsInTimeout = 4;
 constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) {
-  return heartbeat_timeout / 4;
+  return heartbeat_timeout / kBeatsInTimeout;
+}
+
+// No node beats more often than this where `nodes` do, so that all beats together cost the daemon
+// less than a twentieth of a core: one beat takes it about 8 us (bench/RESULTS.md).
+constexpr Milliseconds beat_interval_of(std::size_t nodes) {
+  return Milliseconds(static_cast<std::int64_t>(nodes * 160 / 1000));
 }
 
 // What a node brings to a round.
@@ -133,7 +141,7 @@ struct Waiting {  // Nothing to do yet.
   Milliseconds left{0};  // Until the run is given up, or the last call is over.
   bool last_call = false;
   bool spare = false;  // The round runs without this node, which is held in reserve.
-  std::string text{};  // Who is there.
+  std::string text{};  // What is waited for, as a sentence for people.
 };
 struct Assign {
   Seat seat;
@@ -142,15 +150,22 @@ struct StopRound {
   int round = 0;
   std::string reason;
   bool final = false;
+  bool operator==(const StopRound&) const = default;
 };  // Then join again, unless final.
 struct EndRun {
   Verdict verdict;
+  bool operator==(const EndRun&) const = default;
 };
 struct Refuse {
   std::string reason;
-};                // This node cannot be part of the run, and never will.
-struct Alive {};  // Answers a hello and a heartbeat.
-using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Alive>;
+};  // This node cannot be part of the run, and never will.
+struct Dismiss {
+  std::string reason;
+};  // This node's part has ended, and well: the run goes on without it.
+struct Alive {
+  Milliseconds beat{250};
+};  // Answers a hello and a heartbeat; the next one is due after `beat`.
+using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

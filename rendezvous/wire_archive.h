@@ -5,6 +5,7 @@
 // nobody else includes it.
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -29,6 +30,9 @@ struct BadField {
 struct Writer {
   json object = json::object();
   TimePoint at{};  // Points of time are written as nanoseconds from here.
+
+  // A field that the first release did not have: where it is missing, the default stays.
+  void added(const char* name, const auto& v) { (*this)(name, v); }
 
   void operator()(const char* name, const std::string& v) { object[name] = v; }
   void operator()(const char* name, const int& v) { object[name] = v; }
@@ -58,6 +62,12 @@ struct Writer {
     }
     object[name] = std::move(list);
   }
+  template <class Key>
+  void operator()(const char* name, const std::map<Key, std::string>& v) {
+    json list = json::array();
+    for (const auto& [key, text] : v) list.push_back({{"key", key}, {"text", text}});
+    object[name] = std::move(list);
+  }
   template <class T>
   void operator()(const char* name, const T& v) {
     Writer inner{.at = at};
@@ -70,6 +80,10 @@ struct Reader {
   const json& object;
   TimePoint at{};
   std::size_t text_bytes_max = kTextBytesMax;
+
+  void added(const char* name, auto& v) const {
+    if (object.contains(name)) (*this)(name, v);
+  }
 
   const json& value(const char* name) const {
     const auto it = object.find(name);
@@ -138,6 +152,18 @@ struct Reader {
       }
     }
   }
+  template <class Key>
+  void operator()(const char* name, std::map<Key, std::string>& v) const {
+    const json& list = value(name);
+    if (!list.is_array() || list.size() > kListMax) throw BadField{name};
+    for (const json& item : list) {
+      if (!item.is_object()) throw BadField{name};
+      const Reader inner{item, at, text_bytes_max};
+      Key key{};
+      inner("key", key);
+      inner("text", v[key]);
+    }
+  }
   template <class T>
   void operator()(const char* name, T& v) const {
     if (!value(name).is_object()) throw BadField{name};
@@ -152,6 +178,7 @@ void fields(auto&& a, Is<RunConfig> auto& m) {
   a("nnodes_min", m.nnodes_min), a("nnodes_max", m.nnodes_max), a("max_restarts", m.max_restarts);
   a("join_timeout_ms", m.join_timeout), a("last_call_ms", m.last_call);
   a("heartbeat_timeout_ms", m.heartbeat_timeout), a("stop_timeout_ms", m.stop_timeout);
+  a.added("join_at_restart", m.join_at_restart);
 }
 void fields(auto&& a, Is<NodeOffer> auto& m) {
   a("host", m.host), a("address", m.address), a("store_port", m.store_port);

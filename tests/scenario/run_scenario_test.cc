@@ -1,6 +1,6 @@
 // Plays tests/scenario/run/*.txt against a Run. Commands:
 //
-//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1
+//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 join_at_restart=1
 //                        before the first join; times in seconds
 //   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N]
 //                        `host`: it hosts the endpoint
@@ -9,9 +9,10 @@
 //   stopped NODE ROUND
 //   lost NODE
 //   leave NODE [SIGNAL]
+//   drain NODE REASON
 //   failed NODE ROUND rank=N (code=N | signal=N)
 //   wait SECONDS         with a tick at each deadline on the way; says who has been silent too long
-//   show                 the state
+//   show                 the state, and what it waits for
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -34,7 +35,7 @@ class Script {
     const std::string& verb = words.at(0);
     if (verb == "config") return configure(words);
     if (verb == "wait") return wait(std::chrono::duration<double>(std::stod(words.at(1))));
-    if (verb == "show") return {stamp() + run_.describe()};
+    if (verb == "show") return {stamp() + run_.describe(), stamp() + run_.waiting_for(now_)};
     const NodeId& node = words.at(1);
     if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
@@ -42,6 +43,7 @@ class Script {
     if (verb == "stopped") return step({node, Stopped{std::stoi(words.at(2)), {}}});
     if (verb == "lost") return step({node, Lost{"closed its connection"}});
     if (verb == "failed") return step({node, Failed{std::stoi(words.at(2)), death(node, words)}});
+    if (verb == "drain") return step({node, Drain{words.at(2)}});
     if (verb == "leave") {
       const int signal = words.size() > 2 ? std::stoi(words[2]) : 0;
       return step({node, Leave{signal, "interrupted by signal " + std::to_string(signal)}});
@@ -65,6 +67,7 @@ class Script {
     config_.last_call = seconds(option(words, "last_call", 30));
     config_.join_timeout = seconds(option(words, "join_timeout", 600));
     config_.heartbeat_timeout = seconds(option(words, "heartbeat", 86'400));
+    config_.join_at_restart = option(words, "join_at_restart", 0) != 0;
     return {};
   }
 

@@ -20,8 +20,8 @@ struct Desk {
       if (const auto* send = std::get_if<Send>(&action)) {
         const auto message = decode_daemon_message(send->body);
         REQUIRE(message.has_value());
-        static constexpr const char* kNames[] = {"waiting", "assign", "stop",
-                                                 "end",     "refuse", "alive"};
+        static constexpr const char* kNames[] = {"waiting", "assign",  "stop", "end",
+                                                 "refuse",  "dismiss", "alive"};
         lines.push_back(std::to_string(send->link) + " <- " + kNames[message->index()]);
       } else {
         const auto& hangup = std::get<Hangup>(action);
@@ -105,7 +105,7 @@ TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdi
   next.coordinator.replay(decode_journal(desk.disk), next.now);
   CHECK(next.say(1, Hello{kProtocolVersion, "x", "b"}) == Lines{"1 <- alive"});
   CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
-  CHECK(next.say(1, Heartbeat{-1}) == Lines{"1 <- assign"});
+  CHECK(next.say(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- assign"});
   // Nobody is lost for silence that was the daemon's own.
   next.now += std::chrono::seconds(9);
   CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
@@ -189,6 +189,68 @@ TEST_CASE("Coordinator: a run that nobody joined leaves nothing behind", "[coord
   desk.say(2, Leave{0, "told to"});
   desk.close(2);
   CHECK(desk.coordinator.runs().empty());
+}
+
+TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patience longer",
+          "[coordinator]") {
+  Desk desk;
+  const auto beat_of = [&](LinkId link) {
+    const auto actions =
+        desk.coordinator.on_message(link, encode(AgentMessage(Heartbeat{0})), desk.now);
+    const auto message = decode_daemon_message(std::get<Send>(actions.at(0)).body);
+    return std::get<Alive>(message.value()).beat;
+  };
+  CHECK(desk.join(1, "x", "a") == Lines{"1 <- assign"});
+  CHECK(beat_of(1) == Milliseconds(250));
+  for (LinkId link = 2; link <= 8000; ++link) {
+    (void)desk.say(link, Hello{kProtocolVersion, "y", std::to_string(link)});
+  }
+  CHECK(beat_of(1) == Milliseconds(1280));
+  desk.now += Milliseconds(5000);  // Less than four beats.
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  CHECK(desk.coordinator.runs().at("x").knows("a"));
+  // The others leave: it beats at the old pace once more, and may.
+  for (LinkId link = 2; link <= 8000; ++link) (void)desk.close(link);
+  CHECK(beat_of(1) == Milliseconds(250));
+  desk.now += Milliseconds(5000);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  CHECK(desk.coordinator.runs().at("x").knows("a"));
+  CHECK(beat_of(1) == Milliseconds(250));
+  desk.now += Milliseconds(1000);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().at("x").knows("a"));
+}
+
+TEST_CASE("Coordinator: of many runs only those whose time has come are looked at",
+          "[coordinator]") {
+  Desk desk;
+  for (LinkId link = 1; link <= 100; ++link) {
+    (void)desk.join(link, "run" + std::to_string(link), "a", 2);
+    desk.now += Milliseconds(10);
+  }
+  const TimePoint first = *desk.coordinator.deadline();
+  CHECK(first == TimePoint(std::chrono::hours(1)) + Milliseconds(1000));
+  for (LinkId link = 1; link <= 50; ++link) (void)desk.close(link);  // Runs that never began.
+  CHECK(*desk.coordinator.deadline() == first + Milliseconds(500));
+  desk.now = first + Milliseconds(500);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().at("run51").knows("a"));
+  CHECK(desk.coordinator.runs().at("run52").knows("a"));
+}
+
+TEST_CASE("Coordinator: a drained node stays dismissed when the daemon comes back",
+          "[coordinator]") {
+  Desk desk;
+  (void)desk.join(1, "x", "a", 1);
+  desk.disk += encode_record(Record{"x", desk.now, {"a", Drain{"fans"}}});
+
+  Desk next;
+  next.coordinator.replay(decode_journal(desk.disk), next.now);
+  (void)next.say(1, Hello{kProtocolVersion, "x", "a"});
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive", "1 <- stop"});
+  NodeOffer offer;
+  offer.config.nnodes_max = 1;
+  CHECK(next.say(1, Join{offer, 0}) == Lines{"1 <- dismiss"});
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Door {
       if (send) REQUIRE(message.has_value());
       lines.push_back(send ? to_string(RunAction{std::to_string(send->link), *message})
                            : std::to_string(std::get<Hangup>(action).link) + " hang up");
-      lines.back() = lines.back().substr(0, lines.back().find(' ', 5));
+      lines.back() = lines.back().substr(0, lines.back().find_first_of(" ,", 5));
     }
     return lines;
   }

@@ -1,0 +1,202 @@
+// The part of Run that hears: one handler an event. None of them moves the run from state to state;
+// advance() does, afterwards. What they do at once is stop a round that cannot go on.
+
+#include <algorithm>
+
+#include "rendezvous/run.h"
+#include "rendezvous/verdict.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::chrono::seconds kReturnTime{10};  // For agents to find a daemon that is back.
+
+}  // namespace
+
+void Run::on(const NodeId& node, const Join& join) {
+  const auto it = members_.find(node);
+  if (state_ == State::kClosing && it != members_.end()) {
+    if (it->second.phase != Phase::kReady) set_phase(it, Phase::kStopped);
+    return;  // It has no workers; it will hear the verdict with the others.
+  }
+  if (state_ == State::kClosing || state_ == State::kEnded) return answer_stranger(node, -1);
+  if (it != members_.end() && it->second.seat && join.after_round < it->second.seat->round) {
+    // It said so before it heard of its seat, or has lost what we told it since.
+    const Member& member = it->second;
+    if (member.phase != Phase::kStopping) return tell(node, Assign{*member.seat});
+    return tell(node, StopRound{member.seat->round, "the round is over", false});
+  }
+  if (dismissed_.contains(node)) {
+    return it == members_.end() ? answer_stranger(node, -1) : dismiss(it);
+  }
+  if (const auto why = objection(node, join.offer)) return tell(node, Refuse{*why});
+  admit(node, join);
+}
+
+void Run::admit(const NodeId& node, const Join& join) {
+  if (!config_) {
+    config_ = join.offer.config;
+    config_from_ = join.offer.host;
+    gather_ends_ = now_ + config_->join_timeout;
+  }
+  const auto [it, is_new] = members_.try_emplace(node);
+  Member& member = it->second;
+  if (is_new) {
+    member.arrival = arrivals_++;
+    ++in_phase_[static_cast<std::size_t>(member.phase)];
+    member.beat = member.beat_told = beat();
+    if (!silence_check_) silence_check_ = now_ + config_->heartbeat_timeout;
+  }
+  // A daemon that forgot everything must not number a round as one its nodes remember.
+  if (gathering()) round_ = std::max(round_, join.after_round + 1);
+  const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
+  member.offer = join.offer;
+  member.last_seen = now_;
+  member.seat.reset();
+  if (join.offer.node_rank >= 0) node_ranks_[join.offer.node_rank] = node;
+  set_phase(it, Phase::kReady);
+  ++roster_;
+  // It has no workers any more, whatever we believed: the others cannot go on without them.
+  if (left_its_seat) regather(member.offer.host + " joined again");
+}
+
+// What is wrong with an offer, as a sentence for its node; nothing if it may join.
+std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& offer) const {
+  if (offer.local_world_size < 1) return "it offers no worker";
+  const RunConfig& theirs = offer.config;
+  if (theirs.nnodes_min < 1 || theirs.nnodes_max < theirs.nnodes_min || theirs.max_restarts < 0) {
+    return "its --nnodes or --max-restarts makes no sense";
+  }
+  if (!config_) return std::nullopt;
+  const auto differs = [&](const std::string& flag, const auto& our_value,
+                           const auto& their_value) {
+    return flag + " is " + their_value + " on " + offer.host + " but " + our_value + " on " +
+           config_from_ + "; it must be the same on every node";
+  };
+  const auto nnodes = [](const RunConfig& c) {
+    return std::to_string(c.nnodes_min) + ":" + std::to_string(c.nnodes_max);
+  };
+  if (nnodes(theirs) != nnodes(*config_))
+    return differs("--nnodes", nnodes(*config_), nnodes(theirs));
+  if (theirs.max_restarts != config_->max_restarts) {
+    return differs("--max-restarts", std::to_string(config_->max_restarts),
+                   std::to_string(theirs.max_restarts));
+  }
+  const auto taken = node_ranks_.find(offer.node_rank);
+  if (taken != node_ranks_.end() && taken->second != node) {
+    return "--node-rank " + std::to_string(offer.node_rank) + " is already taken by " +
+           members_.at(taken->second).offer.host;
+  }
+  return std::nullopt;
+}
+
+// A heartbeat says which seat its node holds, so that a lost message is made good by the next one.
+void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kEnded)
+    return answer_stranger(node, heartbeat.round);
+  Member& member = it->second;
+  member.last_seen = now_;
+  member.beat = std::max(beat(), member.beat_told);
+  member.beat_told = beat();
+  tell(node, Alive{member.beat_told});
+  const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
+  if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
+  if (member.phase == Phase::kStopping && right) {
+    return tell(node,
+                StopRound{member.seat->round, "the round is over", state_ == State::kClosing});
+  }
+  if (member.phase == Phase::kReady && !right) {
+    return tell(node, StopRound{heartbeat.round, "the round is over", false});
+  }
+  if (member.phase == Phase::kReady && member.roster_told != roster_)
+    return tell_waiting(node, member);
+}
+
+void Run::on(const NodeId& node, const Finished& finished) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, finished.round);
+  Member& member = it->second;
+  if (member.phase == Phase::kSeated && member.seat->round == finished.round) {
+    set_phase(it, Phase::kFinished);
+  }
+}
+
+void Run::on(const NodeId& node, const Failed& failed) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, failed.round);
+  if (!it->second.seat || it->second.seat->round != failed.round) return;
+  report(failed.death);
+  if (state_ != State::kRunning)
+    return;  // A victim, or a failure of workers that are being stopped.
+  const std::string reason = "rank " + std::to_string(failed.death.rank) + " on " +
+                             failed.death.host + " " + how_it_ended(failed.death);
+  if (restart_count_ < config_->max_restarts) {
+    ++restart_count_;
+    regather(reason);
+  } else {
+    close(Verdict::Kind::kWorkerFailed, 0, reason);
+  }
+}
+
+void Run::on(const NodeId& node, const Stopped& stopped) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, stopped.round);
+  Member& member = it->second;
+  if (!member.seat || member.seat->round != stopped.round) return;
+  for (const WorkerDeath& death : stopped.deaths) report(death);
+  // Between rounds the node's Join says the same; only the end of the run waits for this word.
+  if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
+}
+
+void Run::on(const NodeId& node, const Leave& leave) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  const std::string text = it->second.offer.host + " left: " + leave.reason;
+  const bool fixed = config_->nnodes_min == config_->nnodes_max;
+  const bool active = gathering() || state_ == State::kRunning;
+  if (active && fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
+    close(Verdict::Kind::kInterrupted, 128 + leave.signal, text);
+  }
+  lose(members_.find(node), "left");
+}
+
+void Run::on(const NodeId& node, const Lost& lost) {
+  if (const auto it = members_.find(node); it != members_.end()) lose(it, lost.how);
+}
+
+void Run::on(const NodeId&, const Tick&) {
+  if (count(Phase::kStopping) > 0 && now_ >= stop_ends_) lose_stuck();
+}
+
+void Run::on(const NodeId&, const Begin&) {
+  const TimePoint now = now_;
+  *this = Run();
+  now_ = now;
+}
+
+void Run::on(const NodeId&, const Recovered&) {
+  // Nodes need time to find us again; what they have to say they will say when they have.
+  const Milliseconds time = std::max<Milliseconds>(kReturnTime, 3 * kBeatsInTimeout * beat());
+  for (auto& [node, member] : members_) member.last_seen = now_ + time;
+  // Who has stopped its workers meanwhile could not say so.
+  if (count(Phase::kStopping) > 0) stop_ends_ = std::max(stop_ends_, now_ + time);
+  if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
+}
+
+void Run::on(const NodeId&, const Cancel& cancel) {
+  if (state_ == State::kClosing || state_ == State::kEnded) return;
+  close(Verdict::Kind::kInterrupted, 128 + cancel.signal, cancel.reason);
+}
+
+void Run::on(const NodeId& node, const Drain& drain) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kClosing || state_ == State::kEnded) return;
+  const Phase phase = it->second.phase;
+  dismissed_.try_emplace(node, drain.reason);
+  // One that has finished owes the run nothing, and one that waits has nothing to stop.
+  if (phase == Phase::kReady || phase == Phase::kFinished) return dismiss(it);
+  if (phase == Phase::kSeated) regather(it->second.offer.host + " is drained: " + drain.reason);
+}
+
+}  // namespace ddprun::rendezvous
