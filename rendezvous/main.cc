@@ -231,6 +231,7 @@ int run(int argc, char** argv) {
   }
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failure like a full disk.
   raise_descriptor_limit();
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -4,6 +4,9 @@ ddprun_test(NAME run_test
                     unit/seats_test.cc unit/wire_test.cc
                     scenario/run_scenario_test.cc support/scenario.cc
             LIBRARIES ddprun_rendezvous)
+ddprun_test(NAME etcd_test
+            SOURCES unit/etcd_messages_test.cc unit/leadership_test.cc fuzz/etcd_fuzz.cc
+            LIBRARIES ddprun_rendezvous LABELS unit)
 ddprun_test(NAME messages_fuzz_test SOURCES unit/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME supervisor_test SOURCES unit/supervisor_test.cc unit/last_words_test.cc
