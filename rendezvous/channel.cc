@@ -65,7 +65,8 @@ class PlainChannel : public Channel {
       return failed(Errc::kBadToken, "it asks for a token and none was given");
     }
     heard_ = true;
-    return {StepStatus::kDone, static_cast<std::size_t>(got)};
+    const auto bytes = static_cast<std::size_t>(got);
+    return {StepStatus::kDone, bytes, {}, bytes == size};
   }
 
   Step write(std::string_view bytes) override {
@@ -97,7 +98,7 @@ bool means_other_token(int reason) {
 class TlsChannel : public Channel {
  public:
   TlsChannel(int fd, const TlsContext& context, TlsRole role)
-      : fd_(fd), role_(role), ssl_(make_tls_engine(context, role, fd)) {}
+      : fd_(fd), role_(role), context_(context) {}
 
   Step handshake() override {
     if (role_ == TlsRole::kServer && !heard_) {
@@ -110,6 +111,7 @@ class TlsChannel : public Channel {
         return failed(Errc::kBadToken, "it speaks without TLS, so without a token");
       }
     }
+    if (!ssl_) ssl_ = make_tls_engine(context_, role_, fd_);
     ERR_clear_error();
     const int done = SSL_do_handshake(ssl_.get());
     if (done != 1) return explain_handshake(done);
@@ -122,7 +124,8 @@ class TlsChannel : public Channel {
     ERR_clear_error();
     std::size_t got = 0;
     const int done = SSL_read_ex(ssl_.get(), into, size, &got);
-    return done == 1 ? Step{StepStatus::kDone, got} : explain(done, "reading");
+    if (done != 1) return explain(done, "reading");
+    return {StepStatus::kDone, got, {}, SSL_has_pending(ssl_.get()) == 1 || !drained(ssl_.get())};
   }
 
   Step write(std::string_view bytes) override {
@@ -134,7 +137,7 @@ class TlsChannel : public Channel {
 
   void say_goodbye() override {
     ERR_clear_error();
-    SSL_shutdown(ssl_.get());
+    if (ssl_) SSL_shutdown(ssl_.get());
     ::shutdown(fd_, SHUT_WR);
   }
 
@@ -171,7 +174,8 @@ class TlsChannel : public Channel {
 
   const int fd_;
   const TlsRole role_;
-  const SslPtr ssl_;
+  const TlsContext context_;
+  SslPtr ssl_;  // Made when it is needed: peers that never speak cost no more than their socket.
   bool heard_ = false;
 };
 

@@ -24,6 +24,7 @@ struct Step {
   StepStatus status;
   std::size_t bytes = 0;
   Failure failure = {};
+  bool more = true;  // After a read: there may be more to read at once.
 };
 
 class Channel {

@@ -76,6 +76,7 @@ class Coordinator {
   void rebase(TimePoint to);
   bool has_links(const std::string& run_id) const;
   void note_idle(const std::string& run_id, const Run& run);
+  void note_busy(const std::string& run_id);
   void forget_blank(const std::string& run_id);
   void forget_idle();
   void erase(const std::string& run_id);
@@ -84,7 +85,8 @@ class Coordinator {
   TimePoint now_{};
   std::string clock_;  // Whose time now_ is; empty: nobody said.
   std::map<std::string, Run> runs_;
-  std::map<std::string, TimePoint> idle_since_;  // Runs that have ended, with nobody left.
+  std::unordered_map<std::string, TimePoint> idle_since_;  // Runs that have ended, nobody left.
+  std::set<std::pair<TimePoint, std::string>> idle_;       // The same, the oldest first.
   std::unordered_map<LinkId, Peer> peers_;
   std::unordered_map<std::string, Links> links_;     // By run id.
   std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.

@@ -89,11 +89,15 @@ bool Coordinator::has_links(const std::string& run_id) const {
 }
 
 void Coordinator::note_idle(const std::string& run_id, const Run& run) {
-  if (run.state() == Run::State::kEnded && !has_links(run_id)) {
-    idle_since_.try_emplace(run_id, now_);
-  } else {
-    idle_since_.erase(run_id);
-  }
+  if (run.state() != Run::State::kEnded || has_links(run_id)) return note_busy(run_id);
+  if (idle_since_.try_emplace(run_id, now_).second) idle_.emplace(now_, run_id);
+}
+
+void Coordinator::note_busy(const std::string& run_id) {
+  const auto since = idle_since_.find(run_id);
+  if (since == idle_since_.end()) return;
+  idle_.erase({since->second, run_id});
+  idle_since_.erase(since);
 }
 
 // A run that nobody has joined yet, or whose first nodes went again. Nothing of it was recorded
@@ -104,9 +108,8 @@ void Coordinator::forget_blank(const std::string& run_id) {
 }
 
 void Coordinator::forget_idle() {
-  for (auto it = idle_since_.begin(); it != idle_since_.end();) {
-    const auto [run_id, since] = *it++;
-    if (now_ - since < kRemembered) continue;
+  while (!idle_.empty() && now_ - idle_.begin()->first >= kRemembered) {
+    const std::string run_id = idle_.begin()->second;
     step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
     erase(run_id);
   }
@@ -114,16 +117,13 @@ void Coordinator::forget_idle() {
 
 void Coordinator::erase(const std::string& run_id) {
   schedule(run_id, Run());
-  idle_since_.erase(run_id);
+  note_busy(run_id);
   runs_.erase(run_id);
 }
 
 std::optional<TimePoint> Coordinator::forget_at() const {
-  std::optional<TimePoint> first;
-  for (const auto& [run_id, since] : idle_since_) {
-    first = std::min(first.value_or(since + kRemembered), since + kRemembered);
-  }
-  return first;
+  if (idle_.empty()) return std::nullopt;
+  return idle_.begin()->first + kRemembered;
 }
 
 }  // namespace ddprun::rendezvous

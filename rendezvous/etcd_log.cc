@@ -43,12 +43,14 @@ std::string EtcdLog::data_key(Term term, std::int64_t sequence) const {
   return options_.prefix + "/data/" + hex(term) + "/" + hex(sequence);
 }
 
-// Until it is answered; an answer that was lost does no harm, for each request may come twice.
-void EtcdLog::ask(const etcd::Request& request, std::function<void(const std::string&)> then) {
+// Until it is answered with sense; an answer that was lost does no harm, for each request may come
+// twice.
+void EtcdLog::ask(const etcd::Request& request, const Take& then) {
   client_.post(request, kRequestLimit, [this, request, then](const Result<std::string>& body) {
-    if (body) return then(*body);
+    const Result<void> taken = body ? then(*body) : Result<void>(body.error());
+    if (taken) return;
     if (!trouble_) {
-      trouble_ = "etcd cannot be used: " + to_string(body.error());
+      trouble_ = "etcd cannot be used: " + to_string(taken.error());
       log::warning(*trouble_ + "; nothing is decided until it can");
     }
     retry_.expires_after(kRetry);
@@ -60,23 +62,26 @@ void EtcdLog::ask(const etcd::Request& request, std::function<void(const std::st
 
 void EtcdLog::load(Term term) {
   term_ = term;
-  ask(etcd::get(options_.prefix + "/manifest"), [this](const std::string& body) {
+  ask(etcd::get(options_.prefix + "/manifest"), [this](const std::string& body) -> Result<void> {
     const auto range = etcd::read_range(body);
-    if (!range) return handlers_.on_over(to_string(range.error()));
-    if (range->found.empty()) return handlers_.on_lead({});
+    if (!range) return range.error();
+    if (range->found.empty()) return handlers_.on_lead({}), Result<void>();
     const auto manifest = etcd::read_manifest(range->found.front().value);
-    if (!manifest) return handlers_.on_over(to_string(manifest.error()));
+    if (!manifest) return handlers_.on_over(manifest.error().context), Result<void>();
     loaded_end_ = data_key(manifest->term + 1, 0);
     load_parts(data_key(manifest->term, manifest->first));
+    return {};
   });
 }
 
 void EtcdLog::load_parts(const std::string& first) {
-  ask(etcd::get_range(first, loaded_end_, kPartsInRead), [this](const std::string& body) {
-    const auto range = etcd::read_range(body);
-    if (!range) return handlers_.on_over(to_string(range.error()));
-    take_part(*range);
-  });
+  ask(etcd::get_range(first, loaded_end_, kPartsInRead),
+      [this](const std::string& body) -> Result<void> {
+        const auto range = etcd::read_range(body);
+        if (!range) return range.error();
+        take_part(*range);
+        return {};
+      });
 }
 
 void EtcdLog::take_part(const etcd::Range& range) {
@@ -156,13 +161,14 @@ void EtcdLog::write_manifest() {
 }
 
 void EtcdLog::commit(const etcd::Request& request, std::function<void()> then) {
-  ask(request, [this, then = std::move(then)](const std::string& body) {
+  ask(request, [this, then = std::move(then)](const std::string& body) -> Result<void> {
     const auto outcome = etcd::read_outcome(body);
-    if (!outcome) return handlers_.on_over(to_string(outcome.error()));
-    if (!outcome->succeeded) return election_.fenced();
+    if (!outcome) return outcome.error();
+    if (!outcome->succeeded) return election_.fenced(), Result<void>();
     if (trouble_) log::info("etcd can be used again; going on");
     trouble_.reset();
     then();
+    return {};
   });
 }
 

@@ -45,7 +45,9 @@ class EtcdLog : public RecordLog {
     std::vector<std::function<void()>> done;
   };
 
-  void ask(const etcd::Request& request, std::function<void(const std::string& body)> then);
+  using Take = std::function<Result<void>(const std::string& body)>;
+
+  void ask(const etcd::Request& request, const Take& then);
   void load(Term term);
   void load_parts(const std::string& first);
   void take_part(const etcd::Range& range);

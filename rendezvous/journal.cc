@@ -148,7 +148,7 @@ void write_entry(json& object, const ClockChange& change) {
 // Understands `object` as the next line of `journal`; false if it cannot.
 bool take(const json& object, Journal& journal) {
   const auto format = field<int>(object, "format");
-  if (format && journal.bytes_good == 0) {
+  if (format) {  // Also where a snapshot follows that did not become a journal of its own.
     journal.format = *format;
     return *format <= kJournalFormat;
   }

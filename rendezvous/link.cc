@@ -107,6 +107,7 @@ void Link::read() {
     if (state_ == State::kClosing) continue;
     frames_.feed({bytes.data(), step.bytes});
     if (!deliver()) return;
+    if (!step.more) return wait_for(StepStatus::kWantRead);
   }
   post(&Link::read);
 }

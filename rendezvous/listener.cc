@@ -1,5 +1,9 @@
 #include "rendezvous/listener.h"
 
+#include <malloc.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
 #include <list>
 #include <set>
 
@@ -12,6 +16,7 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr std::size_t kComplaintsMax = 32;  // Peers complained of, each once.
+constexpr std::size_t kCrowd = 256;         // Handshakes at once that leave much memory behind.
 
 }  // namespace
 
@@ -36,6 +41,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   void begin_handshake(AcceptedSocket accepted);
   void finish_handshake(Handshakes::iterator which, const std::string& peer,
                         Result<Connected> connected);
+  void give_back_memory();
   void refuse(const std::string& peer, const std::string& why);
   std::unique_ptr<Channel> make_channel(int fd) const {
     return tls_ ? make_tls_channel(fd, tls_, TlsRole::kServer) : make_plain_server(fd);
@@ -47,6 +53,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   const std::function<void(std::shared_ptr<Link>)> on_link_;
   std::shared_ptr<AcceptLoop> accept_loop_;
   Handshakes handshakes_;
+  std::size_t crowd_ = 0;  // The most at once since there were none.
   std::shared_ptr<int> slot_ =
       std::make_shared<int>();  // Each link holds it too, until it is closed.
   std::set<std::string> complained_of_;
@@ -87,6 +94,7 @@ void Listener::Core::begin_handshake(AcceptedSocket accepted) {
   const auto protocol = accepted.local.is_v6() ? tcp::v6() : tcp::v4();
   Connected connection{tcp::socket(io_, protocol, accepted.fd.release()), make_channel(fd)};
   const auto which = handshakes_.insert(handshakes_.end(), nullptr);
+  crowd_ = std::max(crowd_, handshakes_.size());
   *which = Handshake::start(std::move(connection), options_.handshake_timeout,
                             [core = shared_from_this(), which,
                              peer = accepted.peer.to_string()](Result<Connected> connected) {
@@ -97,8 +105,17 @@ void Listener::Core::begin_handshake(AcceptedSocket accepted) {
 void Listener::Core::finish_handshake(Handshakes::iterator which, const std::string& peer,
                                       Result<Connected> connected) {
   handshakes_.erase(which);
+  give_back_memory();
   if (!connected) return refuse(peer, to_string(connected.error()));
   on_link_(Link::make(std::move(*connected), options_.link, slot_));
+}
+
+// A TLS handshake needs three times the memory of the link that it makes. After a crowd has come,
+// that would stay with the allocator, in holes.
+void Listener::Core::give_back_memory() {
+  if (!handshakes_.empty()) return;
+  if (std::exchange(crowd_, 0) < kCrowd) return;
+  boost::asio::post(io_, [] { ::malloc_trim(0); });
 }
 
 void Listener::Core::refuse(const std::string& peer, const std::string& why) {

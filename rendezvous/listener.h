@@ -16,13 +16,13 @@
 namespace ddprun::rendezvous {
 
 struct ListenOptions {
-  std::string address = {};              // Numeric; empty: every address of this machine.
-  std::uint16_t port = 0;                // 0: any.
-  int listening_fd = -1;                 // If not -1: a listening socket to take over instead.
-  std::string token = {};                // Empty: no TLS, and anybody is let in.
-  Milliseconds handshake_timeout{5000};  // Without TLS: for the first byte.
-  std::size_t connections_max = 16'384;  // Links and handshakes together; more are closed at once.
-  std::size_t handshakes_max = 4'096;    // Beyond, the oldest handshake gives way to the newest.
+  std::string address = {};                // Numeric; empty: every address of this machine.
+  std::uint16_t port = 0;                  // 0: any.
+  int listening_fd = -1;                   // If not -1: a listening socket to take over instead.
+  std::string token = {};                  // Empty: no TLS, and anybody is let in.
+  Milliseconds handshake_timeout{15'000};  // Without TLS: for the first byte.
+  std::size_t connections_max = 65'536;  // Links and handshakes together; more are closed at once.
+  std::size_t handshakes_max = 16'384;   // Beyond, the oldest handshake gives way to the newest.
   LinkOptions link = {};
 };
 

@@ -37,6 +37,8 @@ struct DaemonOptions {
 };
 
 constexpr std::size_t kTokenBytesMax = 4096;
+constexpr std::size_t kDescriptorsWanted =
+    100'000;  // For 65,536 links and as much again in handshakes.
 
 std::string trimmed(std::string text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
@@ -232,7 +234,7 @@ int run(int argc, char** argv) {
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failure like a full disk.
-  raise_descriptor_limit();
+  raise_descriptor_limit(kDescriptorsWanted);
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   }

@@ -110,9 +110,11 @@ void Server::carry_out(LinkAction& action) {
   it->second->close();
 }
 
+// A timer that goes off too early costs less than setting it anew for each message.
 void Server::arm() {
   const auto due = gate_.deadline();
-  if (!due) return static_cast<void>(timer_.cancel());
+  if (!due || (armed_ && timer_.expiry() <= *due)) return;
+  armed_ = true;
   timer_.expires_at(*due);
   timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) tick();
@@ -125,14 +127,17 @@ void Server::tick() {
     // We stood still, not the nodes. Read first what they have said meanwhile.
     timer_.expires_after(kTickLateMax);
     timer_.async_wait([this](const boost::system::error_code& ec) {
-      if (!ec && may_decide()) carry_out(gate_.on_tick(Clock::now()));
+      if (!ec) look();
     });
     return;
   }
   // Heartbeats that are already here count before anybody is declared silent.
-  boost::asio::post(io_, [this] {
-    if (may_decide()) carry_out(gate_.on_tick(Clock::now()));
-  });
+  boost::asio::post(io_, [this] { look(); });
+}
+
+void Server::look() {
+  armed_ = false;
+  if (may_decide()) carry_out(gate_.on_tick(Clock::now()));
 }
 
 std::string Server::status() const {

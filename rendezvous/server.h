@@ -50,6 +50,7 @@ class Server {
   void carry_out(Gate::Work work);
   void carry_out(LinkAction& action);
   void tick();
+  void look();
   void arm();
 
   boost::asio::io_context& io_;
@@ -61,6 +62,7 @@ class Server {
   Gate gate_;
   std::unordered_map<LinkId, std::shared_ptr<Link>> links_;
   LinkId next_link_ = 1;
+  bool armed_ = false;  // timer_ runs.
   bool shutting_down_ = false;
 };
 

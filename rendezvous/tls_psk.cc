@@ -17,6 +17,8 @@ constexpr char kSuite[] = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kSuiteNumber[] = {0x13, 0x01};
 constexpr std::string_view kPurpose = "ddprun control link v1";  // Separates this use of the token.
 constexpr std::size_t kKeyBytes = 32;
+constexpr long kRecordBytes = 4096;  // Messages are small; a buffer of this size is kept while one
+                                     // is written, on each of thousands of links.
 
 using Key = std::array<unsigned char, kKeyBytes>;
 
@@ -92,6 +94,8 @@ bool set_up(SSL_CTX* context, TlsRole role) {
   // Released buffers: thousands of links are idle nearly always.
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_read_ahead(context, 1);  // One system call for a record, not two.
+  SSL_CTX_set_max_send_fragment(context, kRecordBytes);
   if (role == TlsRole::kClient) {
     SSL_CTX_set_psk_use_session_callback(context, use_session);
     // Whoever shows a certificate instead of the key is an impostor: no authority is trusted.
@@ -103,6 +107,8 @@ bool set_up(SSL_CTX* context, TlsRole role) {
          SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&
          SSL_CTX_set_ciphersuites(context, kSuite) == 1 && SSL_CTX_set_num_tickets(context, 0) == 1;
 }
+
+constexpr int kDrained = 0x10000;  // A flag that OpenSSL does not use: the last read was short.
 
 // OpenSSL's own socket BIO writes with write(), which raises SIGPIPE. This one does not.
 int bio_fd(BIO* bio) {
@@ -119,6 +125,8 @@ int bio_write(BIO* bio, const char* bytes, int size) {
 int bio_read(BIO* bio, char* bytes, int size) {
   BIO_clear_retry_flags(bio);
   const ssize_t got = ::recv(bio_fd(bio), bytes, static_cast<std::size_t>(size), 0);
+  BIO_clear_flags(bio, kDrained);
+  if (got < size) BIO_set_flags(bio, kDrained);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
   if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
   return static_cast<int>(got);
@@ -156,6 +164,8 @@ Result<TlsContext> make_tls_context(TlsRole role, std::string_view token) {
   key.release();
   return context;
 }
+
+bool drained(const SSL* ssl) { return BIO_test_flags(SSL_get_rbio(ssl), kDrained) != 0; }
 
 SslPtr make_tls_engine(const TlsContext& context, TlsRole role, int fd) {
   static const std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)> method(make_bio_method(),

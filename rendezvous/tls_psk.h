@@ -35,4 +35,7 @@ using SslPtr = std::unique_ptr<SSL, SslDeleter>;
 // gone raises no SIGPIPE.
 SslPtr make_tls_engine(const TlsContext& context, TlsRole role, int fd);
 
+// Whether the last read of its socket took all there was.
+bool drained(const SSL* ssl);
+
 }  // namespace ddprun::rendezvous

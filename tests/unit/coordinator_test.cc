@@ -205,14 +205,14 @@ TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patienc
   for (LinkId link = 2; link <= 8000; ++link) {
     (void)desk.say(link, Hello{kProtocolVersion, "y", std::to_string(link)});
   }
-  CHECK(beat_of(1) == Milliseconds(1280));
-  desk.now += Milliseconds(5000);  // Less than four beats.
+  CHECK(beat_of(1) == Milliseconds(2400));
+  desk.now += Milliseconds(9000);  // Less than four beats.
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
   CHECK(desk.coordinator.runs().at("x").knows("a"));
   // The others leave: it beats at the old pace once more, and may.
   for (LinkId link = 2; link <= 8000; ++link) (void)desk.close(link);
   CHECK(beat_of(1) == Milliseconds(250));
-  desk.now += Milliseconds(5000);
+  desk.now += Milliseconds(9000);
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
   CHECK(desk.coordinator.runs().at("x").knows("a"));
   CHECK(beat_of(1) == Milliseconds(250));

@@ -42,11 +42,13 @@ TEST_CASE("Etcd: requests are what the gateway of 3.4 takes", "[etcd]") {
 
 // As a real server of version 3.4 wrote them.
 const char* const kGranted =
-    R"({"header":{"cluster_id":"3","member_id":"3","revision":"1","raft_term":"2"},"ID":"23240355","TTL":"2"})";
+    R"({"header":{"cluster_id":"3","member_id":"3","revision":"1","raft_term":"2"},)"
+    R"("ID":"23240355","TTL":"2"})";
 const char* const kRenewed =
     R"({"result":{"header":{"revision":"2","raft_term":"2"},"ID":"23240355","TTL":"2"}})";
 const char* const kFound =
-    R"({"header":{"revision":"5"},"kvs":[{"key":"Zm9v","create_revision":"2","mod_revision":"2","version":"1","value":"YmFy"}],"more":true,"count":"2"})";
+    R"({"header":{"revision":"5"},"kvs":[{"key":"Zm9v","create_revision":"2",)"
+    R"("mod_revision":"2","version":"1","value":"YmFy"}],"more":true,"count":"2"})";
 const char* const kWon = R"({"header":{"revision":"10"},"succeeded":true,"responses":[{}]})";
 
 TEST_CASE("Etcd: answers are understood, absent fields are zero", "[etcd]") {
