@@ -34,8 +34,12 @@ std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
 }
 
 void Supervisor::on(const LinkUp&) {
-  linked_ = true;
+  linked_ = ever_linked_ = true;
   give_up_at_.reset();
+  if (unsaid_) {
+    send(*std::exchange(unsaid_, std::nullopt));
+    return living_ == 0 ? depart() : void();
+  }
   if (state_ == State::kJoining) return actions_.push_back(SendJoin{last_round_});
   // The daemon may have missed anything since the last link; say where we stand.
   send(rendezvous::Heartbeat{round()});
@@ -78,6 +82,7 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
   if (stop.round < round()) return;  // About a round that is long over.
   switch (state_) {
     case State::kJoining:
+      if (leaving_) return;
       if (stop.final) return send(rendezvous::Stopped{stop.round, {}});
       if (stop.round != -1 && stop.round <= last_round_) return;  // Our Join has answered it.
       last_round_ = std::max(last_round_, stop.round);
@@ -91,8 +96,7 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
       return begin_stop(SIGTERM);
     case State::kStopping:
     case State::kStopped:
-      if (order_ && order_->final) return;
-      order_ = stop;
+      order_ = stop;  // A run that was about to end may go on after all.
       if (state_ == State::kStopped) after_stop();
       return;
     case State::kDone: return;
@@ -154,15 +158,27 @@ void Supervisor::on(const Signalled& signalled) {
     actions_.push_back(Say{Say::Level::kWarning, "a second signal: killing the workers"});
     if (living_ > 0) actions_.push_back(SignalWorkers{SIGKILL});
     kill_at_.reset();
-    return;
+    unsaid_.reset();
+    return living_ == 0 ? depart() : void();
   }
   const char* name = ::sigabbrev_np(signalled.signal);
   const std::string text = std::string("interrupted by SIG") + (name ? name : "?");
   actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
-  send(rendezvous::Leave{signalled.signal, text});
+  const rendezvous::Leave leave{signalled.signal, text};
+  if (linked_) {
+    send(leave);
+  } else if (ever_linked_) {
+    unsaid_ = leave;
+  }
   leaving_ = Exit{128 + signalled.signal, std::nullopt};
   if (state_ == State::kRunning) return begin_stop(signalled.signal);
-  if (living_ == 0) exit(leaving_->status, std::nullopt);
+  if (living_ == 0) depart();
+}
+
+// The others learn faster from a word than from our silence, if the daemon comes back soon.
+void Supervisor::depart() {
+  if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
+  give_up_at_ = now_ + options_.leave_limit;
 }
 
 void Supervisor::on(const LauncherDied&) {
@@ -180,6 +196,7 @@ void Supervisor::on(const Tick&) {
   }
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
+  if (leaving_) return exit(leaving_->status, leaving_->verdict);
   const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
   if (state_ == State::kFinished) {
     actions_.push_back(Say{Say::Level::kWarning,
@@ -203,7 +220,7 @@ void Supervisor::workers_gone() {
   kill_at_.reset();
   state_ = State::kStopped;
   actions_.push_back(CleanUp{});
-  if (leaving_) return exit(leaving_->status, leaving_->verdict);
+  if (leaving_) return depart();
   if (!linked_) give_up_at_ = now_ + options_.report_limit;
   if (order_) after_stop();
 }

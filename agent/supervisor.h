@@ -81,6 +81,7 @@ struct SupervisorOptions {
       std::chrono::minutes(10);  // Without a link while not computing: give up.
   Duration report_limit =
       std::chrono::seconds(30);  // Without a link after the workers ended: give up.
+  Duration leave_limit = std::chrono::seconds(2);  // The same for a node that was told to end.
 };
 
 class Supervisor {
@@ -120,6 +121,7 @@ class Supervisor {
   void begin_stop(int signal);
   void workers_gone();
   void after_stop();
+  void depart();
   void join();
   void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
   void exit(int status, std::optional<rendezvous::Verdict> verdict);
@@ -136,9 +138,11 @@ class Supervisor {
   std::optional<rendezvous::WorkerDeath> failure_;  // The first that was not our doing.
   std::optional<rendezvous::StopRound> order_;      // The daemon's word on how to go on.
   std::optional<Exit> leaving_;                     // End with this once the workers are gone.
-  std::optional<TimePoint> kill_at_;                // kStopping: when SIGTERM gives way to SIGKILL.
-  std::optional<TimePoint> give_up_at_;             // No link and nothing to compute.
-  std::string why_down_;  // Of the last link that broke or did not come about.
+  std::optional<rendezvous::Leave> unsaid_;         // The daemon was away when we were told to end.
+  bool ever_linked_ = false;
+  std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
+  std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
+  std::string why_down_;                 // Of the last link that broke or did not come about.
   int signals_ = 0;
   std::vector<Action> actions_;
 };

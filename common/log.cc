@@ -4,9 +4,14 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 namespace ddprun::log {
 namespace {
+
+using nlohmann::ordered_json;
+
+Format format_of_lines = Format::kText;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -18,20 +23,63 @@ spdlog::level::level_enum spdlog_level(Level level) {
   return spdlog::level::info;
 }
 
+// The first is before the text of a line, the second its "level".
+struct Words {
+  const char* before;
+  const char* level;
+};
+
+Words words_of(Level level) {
+  switch (level) {
+    case Level::kDebug: return {"", "debug"};
+    case Level::kInfo: return {"", "info"};
+    case Level::kWarning: return {"warning: ", "warning"};
+    case Level::kError: return {"error: ", "error"};
+  }
+  return {"", "info"};
+}
+
+// All but the time and the braces, which are the pattern's.
+std::string json_members(Level level, std::string_view text, const Fields& about) {
+  ordered_json object = {{"level", words_of(level).level},
+                         {"who", spdlog::default_logger_raw()->name()},
+                         {"text", text}};
+  if (!about.run.empty()) object["run"] = about.run;
+  if (!about.node.empty()) object["node"] = about.node;
+  if (!about.peer.empty()) object["peer"] = about.peer;
+  const std::string whole = object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return whole.substr(1, whole.size() - 2);
+}
+
+void say(Level level, std::string_view text, const Fields& about) {
+  const auto to = spdlog_level(level);
+  if (!spdlog::should_log(to)) return;
+  if (format_of_lines == Format::kJson) {
+    spdlog::log(to, "{}", json_members(level, text, about));
+  } else {
+    spdlog::log(to, "{}{}", words_of(level).before, text);
+  }
+}
+
 }  // namespace
 
-void start(std::string who, Level level) {
+void start(std::string who, Level level, Format format) {
+  format_of_lines = format;
   auto logger = std::make_shared<spdlog::logger>(std::move(who),
                                                  std::make_shared<spdlog::sinks::stderr_sink_st>());
-  // Debug lines carry the time, so that a log of several nodes can be read side by side.
-  logger->set_pattern(level == Level::kDebug ? "%n: %H:%M:%S.%e %v" : "%n: %v");
+  if (format == Format::kJson) {
+    logger->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ",%v})", spdlog::pattern_time_type::utc);
+  } else {
+    // Debug lines carry the time, so that a log of several nodes can be read side by side.
+    logger->set_pattern(level == Level::kDebug ? "%n: %H:%M:%S.%e %v" : "%n: %v");
+  }
   logger->set_level(spdlog_level(level));
   spdlog::set_default_logger(std::move(logger));
 }
 
-void debug(std::string_view text) { spdlog::debug("{}", text); }
-void info(std::string_view text) { spdlog::info("{}", text); }
-void warning(std::string_view text) { spdlog::warn("warning: {}", text); }
-void error(std::string_view text) { spdlog::error("error: {}", text); }
+void debug(std::string_view text, const Fields& about) { say(Level::kDebug, text, about); }
+void info(std::string_view text, const Fields& about) { say(Level::kInfo, text, about); }
+void warning(std::string_view text, const Fields& about) { say(Level::kWarning, text, about); }
+void error(std::string_view text, const Fields& about) { say(Level::kError, text, about); }
 
 }  // namespace ddprun::log

@@ -105,6 +105,7 @@ agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, bool verbose) {
   child.name = "the rendezvous daemon";
   child.argv = {own_folder() + "/ddprun-rendezvous",
                 "--end-when-over",
+                "--end-runs-on-exit",
                 "--state-dir",
                 endpoint.state.path(),
                 "--listen-fd",

@@ -23,11 +23,19 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
   now_ = now;
   Result<AgentMessage> message = decode_agent_message(body);
   const auto peer = peers_.find(link);
+  if (message) ++counters_.messages[message->index()];
   if (!message) {
-    actions_.push_back(Hangup{link, to_string(message.error())});
+    const Result<Command> command = decode_command(body);
+    if (command && peer == peers_.end()) {
+      answer(link, *command);
+    } else {
+      counters_.refused.add(Refusal::kBadMessage);
+      actions_.push_back(Hangup{link, to_string(message.error())});
+    }
   } else if (const auto* first = std::get_if<Hello>(&*message)) {
     hello(link, *first);
   } else if (peer == peers_.end()) {
+    counters_.refused.add(Refusal::kNoHello);
     actions_.push_back(Hangup{link, "it did not say hello first"});
   } else {
     hear(peer->second, std::move(*message));
@@ -37,13 +45,16 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
 
 void Coordinator::hello(LinkId link, const Hello& hello) {
   if (hello.version != kProtocolVersion) {
-    return refuse(link, "it speaks protocol version " + std::to_string(hello.version) +
-                            ", this daemon version " + std::to_string(kProtocolVersion) +
-                            "; install the same ddprun on every node");
+    return refuse(link, Refusal::kOtherVersion,
+                  "it speaks protocol version " + std::to_string(hello.version) +
+                      ", this daemon version " + std::to_string(kProtocolVersion) +
+                      "; install the same ddprun on every node");
   }
   const bool sane = !hello.run_id.empty() && hello.run_id.size() <= kNameBytesMax &&
                     !hello.node.empty() && hello.node.size() <= kNameBytesMax;
-  if (!sane || peers_.contains(link)) return refuse(link, "its hello makes no sense");
+  if (!sane || peers_.contains(link)) {
+    return refuse(link, Refusal::kBadHello, "its hello makes no sense");
+  }
   const auto [old, is_new] = links_[hello.run_id].try_emplace(hello.node, link);
   if (!is_new) {  // The same life of the same agent on a new connection: the old one is dead.
     peers_.erase(old->second);
@@ -52,6 +63,9 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   }
   peers_[link] = Peer{hello.run_id, hello.node};
   const auto run = runs_.find(hello.run_id);
+  if (run != runs_.end() && run->second.misses(hello.node)) {
+    step(hello.run_id, {hello.node, Returned{}});
+  }
   const Milliseconds beat = run == runs_.end() ? Run().beat() : run->second.beat();
   actions_.push_back(
       Send{link, encode(DaemonMessage(Alive{std::max(beat, beat_interval_of(peers_.size()))}))});
@@ -118,10 +132,16 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   Run& run = runs_[run_id];
   run.set_beat_floor(beat_interval_of(peers_.size()));
+  std::optional<StepWatch> watch;  // Heartbeats are many and change nothing.
   if (!std::holds_alternative<Heartbeat>(event.what)) {
-    records_ += encode_record(Record{run_id, now_, event});
+    const std::string record = encode_record(Record{run_id, now_, event});
+    ++counters_.records;
+    counters_.record_bytes += record.size();
+    records_ += record;
+    watch.emplace(run, event);
   }
   const std::vector<RunAction> actions = run.step(event, now_);
+  if (watch) watch->take(run_id, run, now_, counters_, news_);
   schedule(run_id, run);
   note_idle(run_id, run);
   const auto links = links_.find(run_id);
@@ -150,7 +170,8 @@ void Coordinator::schedule(const std::string& run_id, const Run& run) {
   due_of_.emplace(run_id, *due);
 }
 
-void Coordinator::refuse(LinkId link, const std::string& reason) {
+void Coordinator::refuse(LinkId link, Refusal refusal, const std::string& reason) {
+  counters_.refused.add(refusal);
   actions_.push_back(Send{link, encode(DaemonMessage(Refuse{reason}))});
   actions_.push_back(Hangup{link, reason});
 }

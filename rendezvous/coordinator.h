@@ -10,11 +10,14 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "rendezvous/counters.h"
 #include "rendezvous/journal.h"
 #include "rendezvous/run.h"
+#include "rendezvous/wire_command.h"
 
 namespace ddprun::rendezvous {
 
@@ -27,7 +30,7 @@ struct Send {
 struct Hangup {
   LinkId link;
   std::string reason;
-};  // After what was sent before.
+};  // After what was sent before. Without a reason it is the ordinary end of a link.
 using LinkAction = std::variant<Send, Hangup>;
 
 class Coordinator {
@@ -59,6 +62,10 @@ class Coordinator {
   // connected.
   bool over() const;
   const std::map<std::string, Run>& runs() const { return runs_; }
+  DaemonStatus status(TimePoint now) const;
+  const Counters& counters() const { return counters_; }
+  // What happened since the last call, for the log.
+  std::vector<News> take_news() { return std::exchange(news_, {}); }
 
  private:
   struct Peer {
@@ -72,7 +79,6 @@ class Coordinator {
   void hear(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
   void schedule(const std::string& run_id, const Run& run);
-  void refuse(LinkId link, const std::string& reason);
   void rebase(TimePoint to);
   bool has_links(const std::string& run_id) const;
   void note_idle(const std::string& run_id, const Run& run);
@@ -81,6 +87,11 @@ class Coordinator {
   void forget_idle();
   void erase(const std::string& run_id);
   std::optional<TimePoint> forget_at() const;
+  void refuse(LinkId link, Refusal refusal, const std::string& reason);
+  void answer(LinkId link, const Command& command);
+  Result<std::string> obey(const Command& command);
+  Result<std::string> drain(const Command& command);
+  Result<std::string> cancel(const Command& command);
 
   TimePoint now_{};
   std::string clock_;  // Whose time now_ is; empty: nobody said.
@@ -93,6 +104,8 @@ class Coordinator {
   std::unordered_map<std::string, TimePoint> due_of_;
   std::vector<LinkAction> actions_;
   std::string records_;
+  Counters counters_;
+  std::vector<News> news_;
 };
 
 }  // namespace ddprun::rendezvous

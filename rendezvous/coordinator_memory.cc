@@ -70,7 +70,16 @@ void Coordinator::replay(const Journal& journal, TimePoint now, const std::strin
 std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
   now_ = now;
   for (auto& [run_id, run] : runs_) {
-    if (run.state() != Run::State::kEnded) step(run_id, {"", Recovered{}});
+    if (run.state() == Run::State::kEnded) continue;
+    step(run_id, {"", Recovered{}});
+    const auto links = links_.find(run_id);
+    if (links == links_.end()) continue;
+    // Who is still connected need not find us again.
+    std::set<NodeId> here;  // In an order that does not depend on the memory's layout.
+    for (const auto& [node, link] : links->second) here.insert(node);
+    for (const NodeId& node : here) {
+      if (run.misses(node)) step(run_id, {node, Returned{}});
+    }
   }
   return std::exchange(actions_, {});
 }

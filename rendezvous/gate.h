@@ -44,6 +44,7 @@ class Gate {
   bool stalled() const { return stalled_; }
   bool idle() const { return unwritten_.empty(); }  // Nothing waits for the log.
   const Coordinator& coordinator() const { return coordinator_; }
+  std::vector<News> take_news() { return coordinator_.take_news(); }
 
  private:
   struct Waiting {

@@ -44,6 +44,7 @@ struct ToJson {
   void operator()(const Tick&) const { out["tick"] = true; }
   void operator()(const Begin&) const { out["begin"] = true; }
   void operator()(const Recovered&) const { out["recovered"] = true; }
+  void operator()(const Returned&) const { out["returned"] = true; }
   void operator()(const Cancel& c) const { out["cancel"] = c.reason, out["signal"] = c.signal; }
   void operator()(const Drain& drain) const { out["drain"] = drain.reason; }
   void operator()(const auto& message) const { out["said"] = encode(AgentMessage(message)); }
@@ -80,6 +81,7 @@ bool read_event(const json& object, RunEvent& event) {
   if (object.contains("tick")) return event.what = Tick{}, true;
   if (object.contains("begin")) return event.what = Begin{}, true;
   if (object.contains("recovered")) return event.what = Recovered{}, true;
+  if (object.contains("returned")) return event.what = Returned{}, true;
   if (const auto why = field<std::string>(object, "drain")) return event.what = Drain{*why}, true;
   const auto reason = field<std::string>(object, "cancel");
   const auto signal = field<int>(object, "signal");

@@ -5,20 +5,16 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <list>
-#include <set>
 
 #include "common/log.h"
 #include "rendezvous/accept_loop.h"
+#include "rendezvous/complaints.h"
 
 namespace ddprun::rendezvous {
-namespace {
 
 using boost::asio::ip::tcp;
 
-constexpr std::size_t kComplaintsMax = 32;  // Peers complained of, each once.
-constexpr std::size_t kCrowd = 256;         // Handshakes at once that leave much memory behind.
-
-}  // namespace
+constexpr std::size_t kCrowd = 256;  // Handshakes at once that leave much memory behind.
 
 class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
  public:
@@ -30,7 +26,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   void close();
 
   std::uint16_t port = 0;
-  std::size_t refused = 0;
+  RefusalCounts refused;
   std::size_t link_count() const { return static_cast<std::size_t>(slot_.use_count()) - 1; }
   std::size_t handshake_count() const { return handshakes_.size(); }
 
@@ -42,7 +38,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   void finish_handshake(Handshakes::iterator which, const std::string& peer,
                         Result<Connected> connected);
   void give_back_memory();
-  void refuse(const std::string& peer, const std::string& why);
+  void refuse(Refusal refusal, const std::string& peer, const std::string& why);
   std::unique_ptr<Channel> make_channel(int fd) const {
     return tls_ ? make_tls_channel(fd, tls_, TlsRole::kServer) : make_plain_server(fd);
   }
@@ -56,7 +52,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   std::size_t crowd_ = 0;  // The most at once since there were none.
   std::shared_ptr<int> slot_ =
       std::make_shared<int>();  // Each link holds it too, until it is closed.
-  std::set<std::string> complained_of_;
+  Complaints complaints_;
 };
 
 void Listener::Core::start(UniqueFd listening) {
@@ -77,13 +73,13 @@ void Listener::Core::close() {
 
 void Listener::Core::take(AcceptedSocket accepted) {
   if (link_count() + handshakes_.size() >= options_.connections_max) {
-    return refuse(accepted.peer.to_string(),
+    return refuse(Refusal::kTooMany, accepted.peer.to_string(),
                   "there are already " + std::to_string(options_.connections_max) + " connections");
   }
   if (handshakes_.size() >= options_.handshakes_max) {
     handshakes_.front()->cancel();
     handshakes_.pop_front();
-    ++refused;
+    refused.add(Refusal::kHandshakeTimeout);
   }
   begin_handshake(std::move(accepted));
 }
@@ -106,7 +102,9 @@ void Listener::Core::finish_handshake(Handshakes::iterator which, const std::str
                                       Result<Connected> connected) {
   handshakes_.erase(which);
   give_back_memory();
-  if (!connected) return refuse(peer, to_string(connected.error()));
+  if (!connected) {
+    return refuse(refusal_of(connected.error().code), peer, to_string(connected.error()));
+  }
   on_link_(Link::make(std::move(*connected), options_.link, slot_));
 }
 
@@ -118,11 +116,13 @@ void Listener::Core::give_back_memory() {
   boost::asio::post(io_, [] { ::malloc_trim(0); });
 }
 
-void Listener::Core::refuse(const std::string& peer, const std::string& why) {
-  ++refused;
-  if (complained_of_.size() >= kComplaintsMax || !complained_of_.insert(peer).second) return;
-  log::warning("refused a connection from " + peer + " on port " + std::to_string(port) + ": " +
-               why);
+void Listener::Core::refuse(Refusal refusal, const std::string& peer, const std::string& why) {
+  refused.add(refusal);
+  const auto line = complaints_.say(
+      peer + " " + name_of(refusal),
+      "refused a connection from " + peer + " on port " + std::to_string(port) + ": " + why,
+      std::chrono::steady_clock::now());
+  if (line) log::warning(*line, {.peer = peer});
 }
 
 Result<std::unique_ptr<Listener>> Listener::open(
@@ -148,6 +148,7 @@ std::uint16_t Listener::port() const { return core_->port; }
 void Listener::close() { core_->close(); }
 std::size_t Listener::link_count() const { return core_->link_count(); }
 std::size_t Listener::handshake_count() const { return core_->handshake_count(); }
-std::size_t Listener::refused_count() const { return core_->refused; }
+std::size_t Listener::refused_count() const { return core_->refused.total(); }
+RefusalCounts Listener::refused() const { return core_->refused; }
 
 }  // namespace ddprun::rendezvous

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/time.h"
 #include "rendezvous/link.h"
+#include "rendezvous/refusal.h"
 
 namespace ddprun::rendezvous {
 
@@ -43,6 +44,7 @@ class Listener {
   std::size_t link_count() const;       // Links made here and not closed yet.
   std::size_t handshake_count() const;  // Under way.
   std::size_t refused_count() const;    // Connections that did not become links.
+  RefusalCounts refused() const;        // The same by reason.
 
  private:
   class Core;

@@ -5,36 +5,17 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
-#include <boost/asio/ip/host_name.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <fstream>
 #include <iostream>
 
 #include "common/descriptor_limit.h"
+#include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/etcd_log.h"
-#include "rendezvous/file_log.h"
-#include "rendezvous/server.h"
+#include "common/unique_fd.h"
+#include "rendezvous/service.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-struct DaemonOptions {
-  std::string address = "127.0.0.1";
-  int port = 29400;
-  std::string token_file;
-  bool no_auth = false;
-  std::string state_dir;
-  bool journal_sync = false;
-  std::string etcd;
-  std::string etcd_prefix = "/ddprun";
-  int etcd_lease = 2;
-  int listen_fd = -1;
-  int token_fd = -1;
-  bool end_when_over = false;
-  bool verbose = false;
-  char** argv = nullptr;
-};
 
 constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kDescriptorsWanted =
@@ -91,17 +72,11 @@ void add_memory_options(CLI::App& app, DaemonOptions& o) {
       ->needs(etcd);
 }
 
-Result<Memory> open_memory(boost::asio::io_context& io, const DaemonOptions& options) {
-  if (options.state_dir.empty()) return Memory{};
-  auto log = FileLog::open(io, {.folder = options.state_dir, .sync = options.journal_sync});
-  if (!log) return log.error();
-  Journal journal = (*log)->take_journal();
-  return Memory{std::move(*log), std::move(journal)};
-}
-
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
+  // Whoever starts a service adds to a unit file's options.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "Port to listen on; 0 for any")
       ->capture_default_str()
@@ -117,121 +92,40 @@ void add_options(CLI::App& app, DaemonOptions& o) {
       ->excludes("--etcd");
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
+  app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
+               "End all runs when told to end by SIGTERM or SIGINT, as without --state-dir; else "
+               "they go on and wait for the next daemon");
   app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
   app.footer(
       "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
       "--state-dir /var/lib/ddprun");
 }
 
-ServerOptions server_options(const DaemonOptions& options, std::string token) {
-  ServerOptions server;
-  server.listen.address = options.address;
-  server.listen.port = static_cast<std::uint16_t>(options.port);
-  server.listen.listening_fd = options.listen_fd;
-  server.listen.token = std::move(token);
-  server.end_when_over = options.end_when_over;
-  return server;
+void add_operators_options(CLI::App& app, DaemonOptions& o) {
+  app.add_option("--http-port", o.http_port,
+                 "Port for /healthz, /status and /metrics; 0 for any [no such port]")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--http-address", o.http_address, "Address for them; whoever reaches it may read")
+      ->capture_default_str();
+  const std::map<std::string, log::Format> formats = {{"text", log::Format::kText},
+                                                      {"json", log::Format::kJson}};
+  app.add_option("--log-format", o.log_format, "text, or json: one object a line [text]")
+      ->transform(CLI::CheckedTransformer(formats).description("text|json"));
 }
-
-// Opens the port once this daemon knows what was before it; ends it where that fails.
-class Service {
- public:
-  Service(const DaemonOptions& options, std::string token)
-      : options_(options), server_options_(server_options(options, std::move(token))) {}
-
-  int run() {
-    await_signal();
-    if (options_.etcd.empty()) {
-      auto memory = open_memory(io_, options_);
-      if (!memory) return fail(memory.error().context), 1;
-      begin(std::move(*memory));
-    } else if (const auto campaigning = campaign(); !campaigning) {
-      return fail(campaigning.error().context), 2;
-    }
-    io_.run();
-    return status_;
-  }
-
- private:
-  void begin(Memory memory) {
-    auto server = Server::open(io_, server_options_, std::move(memory), [this] { io_.stop(); });
-    if (!server) return fail(to_string(server.error()));
-    server_ = std::move(*server);
-    if (options_.listen_fd < 0) {
-      log::info("listening on " + options_.address + ":" + std::to_string(server_->port()));
-    }
-  }
-
-  Result<void> campaign() {
-    auto endpoints = parse_etcd_endpoints(options_.etcd);
-    if (!endpoints) return endpoints.error();
-    EtcdOptions etcd{std::move(*endpoints), options_.etcd_prefix,
-                     std::chrono::seconds(options_.etcd_lease), who_we_are()};
-    auto log = std::make_unique<EtcdLog>(io_, etcd);
-    EtcdLog& campaigner = *log;
-    candidate_ = std::move(log);
-    campaigner.start({.on_lead =
-                          [this](Journal journal) {
-                            log::info("this daemon leads now");
-                            begin({std::move(candidate_), std::move(journal)});
-                          },
-                      .on_over = [this](const std::string& why) { begin_anew(why); }});
-    return {};
-  }
-
-  // Nothing that a former leader believes may be of any use to anybody: all of it goes, connections
-  // too, and the same program stands by from now on.
-  void begin_anew(const std::string& why) {
-    if (!server_) return fail(why);
-    log::warning("leads no more: " + why + "; standing by");
-    ::execv("/proc/self/exe", options_.argv);
-    fail(to_string(errno_failure("starting again")));
-  }
-
-  std::string who_we_are() const {
-    return options_.address + ":" + std::to_string(options_.port) + " of " +
-           boost::asio::ip::host_name() + ", process " + std::to_string(::getpid());
-  }
-
-  void fail(const std::string& why) {
-    log::error(why);
-    status_ = 1;
-    io_.stop();
-  }
-
-  void await_signal() {
-    signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
-      if (ec) return;
-      await_signal();
-      if (!server_ || !options_.etcd.empty()) {
-        log::info("told to end; another daemon may take over");
-        return io_.stop();
-      }
-      log::info("told to end; ending the runs");
-      server_->shut_down(signal);
-    });
-  }
-
-  const DaemonOptions& options_;
-  const ServerOptions server_options_;
-  boost::asio::io_context io_{1};
-  boost::asio::signal_set signals_{io_, SIGTERM, SIGINT};
-  std::unique_ptr<RecordLog> candidate_;  // Until it leads.
-  std::unique_ptr<Server> server_;
-  int status_ = 0;
-};
 
 int run(int argc, char** argv) {
   DaemonOptions options;
   options.argv = argv;
   CLI::App app;
   add_options(app, options);
+  add_operators_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo);
+  log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
+             options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failure like a full disk.
   raise_descriptor_limit(kDescriptorsWanted);
@@ -247,7 +141,7 @@ int run(int argc, char** argv) {
     log::error("the token is empty; say --no-auth if that is meant");
     return 2;
   }
-  return Service(options, std::move(*token)).run();
+  return serve(options, std::move(*token));
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ void Run::seal() {
   dead_ranks_.clear();
   lost_.clear();
   grow_at_.reset();
+  workers_blamed_ = false;
 }
 
 }  // namespace ddprun::rendezvous

@@ -13,6 +13,10 @@
 //            ▲                                                                            │
 //            └───────────────────────── every worker exited with 0 ───────────────────────┘
 //
+// A worker that fails when a node is lost is a victim: its peer is gone. Its report may well come
+// first, so until every node of the round has answered for itself, a node that is lost takes the
+// blame: the restart is given back, and a run that was closing gathers again.
+//
 // After the first round nobody waits for a last call: a round is sealed as soon as every node of
 // the round before has come back or is lost. Membership changes use up no restart.
 //
@@ -29,6 +33,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/status.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous {
@@ -39,6 +44,7 @@ struct Lost {
 struct Tick {};       // The time that deadline() named has come.
 struct Begin {};      // The run id is used again: forget the run that has ended.
 struct Recovered {};  // The daemon is back from the dead and has heard nobody for a while.
+struct Returned {};   // The node has found the daemon again.
 struct Cancel {
   int signal = 0;
   std::string reason;
@@ -50,7 +56,7 @@ struct Drain {
 struct RunEvent {
   NodeId node;  // Empty for what concerns no single node.
   std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Lost, Tick, Begin, Recovered,
-               Cancel, Drain>
+               Returned, Cancel, Drain>
       what;
 };
 
@@ -106,9 +112,13 @@ class Run {
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool knows(const NodeId& node) const { return members_.contains(node); }
+  // Whether the node has not been heard of since the daemon came back: the caller reports Returned.
+  bool misses(const NodeId& node) const;
   std::string describe() const;  // For traces and failed tests.
   // What has to happen next, who is missing and how long that may take yet: a sentence for people.
   std::string waiting_for(TimePoint now) const;
+  std::size_t node_count() const { return members_.size(); }
+  RunStatus status(TimePoint now) const;  // All but its run_id, which it does not know.
 
   // Aborts unless every invariant holds. Tests call it after each step.
   void check_invariants() const;
@@ -131,6 +141,7 @@ class Run {
     Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
     Milliseconds beat_told{0};
     int roster_told = -1;  // The roster_ that this node has heard of.
+    bool missing = false;  // Not heard of since the daemon came back from the dead.
   };
   using Members = std::map<NodeId, Member>;
   struct Snapshot;
@@ -145,6 +156,7 @@ class Run {
   void on(const NodeId& node, const Tick&);
   void on(const NodeId& node, const Begin&);
   void on(const NodeId& node, const Recovered&);
+  void on(const NodeId& node, const Returned&);
   void on(const NodeId& node, const Cancel& cancel);
   void on(const NodeId& node, const Drain& drain);
 
@@ -155,6 +167,7 @@ class Run {
   void admit(const NodeId& node, const Join& join);
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
+  void excuse_workers(const std::string& reason);
   void regather(const std::string& reason);
   void close(Verdict::Kind kind, int exit_code, const std::string& reason);
   void stop_seated(const std::string& reason, bool final);
@@ -178,6 +191,8 @@ class Run {
   std::string waiting_text() const;
   std::string roster_text() const;
   std::string stopping_text() const;
+  static const char* phase_name(Phase phase);
+  std::optional<TimePoint> state_ends() const;
 
   std::optional<RunConfig> config_;  // Set by the first node.
   std::string config_from_;          // Its host, for messages.
@@ -201,6 +216,7 @@ class Run {
   std::optional<TimePoint> grow_at_;        // kRunning: when spares are let in.
   std::optional<TimePoint> silence_check_;  // When the first silent member may have to be lost.
 
+  bool workers_blamed_ = false;      // For the end of the last round, until the next is sealed.
   std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
   std::set<int> dead_ranks_;         // Theirs.
   std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.

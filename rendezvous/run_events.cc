@@ -2,6 +2,7 @@
 // advance() does, afterwards. What they do at once is stop a round that cannot go on.
 
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/run.h"
 #include "rendezvous/verdict.h"
@@ -51,6 +52,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   if (gathering()) round_ = std::max(round_, join.after_round + 1);
   const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
   member.offer = join.offer;
+  member.missing = false;
   member.last_seen = now_;
   member.seat.reset();
   if (join.offer.node_rank >= 0) node_ranks_[join.offer.node_rank] = node;
@@ -131,6 +133,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
     return;  // A victim, or a failure of workers that are being stopped.
   const std::string reason = "rank " + std::to_string(failed.death.rank) + " on " +
                              failed.death.host + " " + how_it_ended(failed.death);
+  workers_blamed_ = true;
   if (restart_count_ < config_->max_restarts) {
     ++restart_count_;
     regather(reason);
@@ -141,7 +144,11 @@ void Run::on(const NodeId& node, const Failed& failed) {
 
 void Run::on(const NodeId& node, const Stopped& stopped) {
   const auto it = members_.find(node);
-  if (it == members_.end()) return answer_stranger(node, stopped.round);
+  if (it == members_.end()) {
+    // Where we answer a stranger with an order to stop, this is its answer to that.
+    if (state_ == State::kEnded || dismissed_.contains(node)) answer_stranger(node, stopped.round);
+    return;
+  }
   Member& member = it->second;
   if (!member.seat || member.seat->round != stopped.round) return;
   for (const WorkerDeath& death : stopped.deaths) report(death);
@@ -155,8 +162,15 @@ void Run::on(const NodeId& node, const Leave& leave) {
   const std::string text = it->second.offer.host + " left: " + leave.reason;
   const bool fixed = config_->nnodes_min == config_->nnodes_max;
   const bool active = gathering() || state_ == State::kRunning;
-  if (active && fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
-    close(Verdict::Kind::kInterrupted, 128 + leave.signal, text);
+  if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
+    // What fails when somebody interrupts the run is no cause, even if we hear of it first.
+    const bool blamed = std::exchange(workers_blamed_, false);
+    if (active) {
+      close(Verdict::Kind::kInterrupted, 128 + leave.signal, text);
+    } else if (blamed) {
+      verdict_ = {
+          .kind = Verdict::Kind::kInterrupted, .exit_code = 128 + leave.signal, .text = text};
+    }
   }
   lose(members_.find(node), "left");
 }
@@ -178,10 +192,21 @@ void Run::on(const NodeId&, const Begin&) {
 void Run::on(const NodeId&, const Recovered&) {
   // Nodes need time to find us again; what they have to say they will say when they have.
   const Milliseconds time = std::max<Milliseconds>(kReturnTime, 3 * kBeatsInTimeout * beat());
-  for (auto& [node, member] : members_) member.last_seen = now_ + time;
-  // Who has stopped its workers meanwhile could not say so.
-  if (count(Phase::kStopping) > 0) stop_ends_ = std::max(stop_ends_, now_ + time);
+  for (auto& [node, member] : members_) {
+    // One that did not come back to our predecessor gets no more time from us.
+    if (std::exchange(member.missing, true)) continue;
+    member.last_seen = now_ + time;
+    // One that has stopped its workers meanwhile could not say so.
+    if (member.phase == Phase::kStopping) stop_ends_ = std::max(stop_ends_, now_ + time);
+  }
   if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
+}
+
+void Run::on(const NodeId& node, const Returned&) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  it->second.missing = false;
+  it->second.last_seen = now_;
 }
 
 void Run::on(const NodeId&, const Cancel& cancel) {

@@ -42,6 +42,7 @@ void Run::lose(Members::iterator it, const std::string& how) {
   erase(it);
   if (phase != Phase::kFinished) lost_.push_back(what);
   if (state_ == State::kRunning && phase == Phase::kSeated) regather(what);
+  if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
   // A run that never began and lost its last node is as good as new.
   if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
 }
@@ -59,7 +60,9 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
     if (now - member.last_seen < limit) {
       next = std::min<TimePoint>(next, member.last_seen + limit);
     } else {
-      silent.push_back({node, "was silent for " + std::to_string(limit.count()) + " ms"});
+      silent.push_back({node, member.missing
+                                  ? "did not come back"
+                                  : "was silent for " + std::to_string(limit.count()) + " ms"});
     }
   }
   silence_check_ = next;
@@ -76,12 +79,39 @@ Milliseconds Run::patience(const Member& member) const {
   return std::max(config_->heartbeat_timeout, kBeatsInTimeout * member.beat);
 }
 
-void Run::lose_stuck() {
-  std::vector<NodeId> stuck;
-  for (const auto& [node, member] : members_) {
-    if (member.phase == Phase::kStopping) stuck.push_back(node);
+// The round has ended because a node is gone, not because a worker failed. See the top of run.h.
+void Run::excuse_workers(const std::string& reason) {
+  workers_blamed_ = false;
+  if (state_ == State::kGathering) {
+    --restart_count_;
+    return;
   }
+  DDPRUN_ASSERT(state_ == State::kClosing);
+  verdict_.reset();
+  state_ = State::kGathering;
+  ++round_;
+  gather_ends_ = now_ + config_->join_timeout;
+  for (auto it = members_.begin(); it != members_.end(); ++it) {
+    auto& [node, member] = *it;
+    if (member.phase != Phase::kStopping && member.phase != Phase::kStopped) continue;
+    set_phase(it, Phase::kStopping);
+    tell(node, StopRound{member.seat->round, reason, false});
+  }
+}
+
+void Run::lose_stuck() {
+  std::vector<NodeId> stuck, missing;
+  for (const auto& [node, member] : members_) {
+    if (member.phase == Phase::kStopping) (member.missing ? missing : stuck).push_back(node);
+  }
+  for (const NodeId& node : missing) lose(members_.find(node), "did not come back");
+  workers_blamed_ = false;  // The others are not lost to us, we let them go.
   for (const NodeId& node : stuck) lose(members_.find(node), "could not stop its workers in time");
+}
+
+bool Run::misses(const NodeId& node) const {
+  const auto it = members_.find(node);
+  return it != members_.end() && it->second.missing;
 }
 
 // Ends the present round and begins to gather the next one.

@@ -13,24 +13,27 @@ struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
-           stop_ends, grow_at, silence_check, deaths, dead_ranks, lost, verdict, actions] = whole;
+           stop_ends, grow_at, silence_check, workers_blamed, deaths, dead_ranks, lost, verdict,
+           actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
     a("last_call_ends", last_call_ends), a("stop_ends", stop_ends), a("grow_at", grow_at);
     a("silence_check", silence_check), a("deaths", deaths), a("lost", lost), a("verdict", verdict);
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
+    a("workers_blamed", workers_blamed);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_; actions_ is empty between steps.
     (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)actions;
   }
 
   static void member(auto&& a, auto& whole) {
-    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told,
-           roster_told] = whole;
+    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
+           missing] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kStopped), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
+    a("missing", missing);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);

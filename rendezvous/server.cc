@@ -62,7 +62,7 @@ bool Server::may_decide() const { return !log_ || log_->may_decide(Clock::now())
 void Server::accept(const std::shared_ptr<Link>& link) {
   const LinkId id = next_link_++;
   links_[id] = link;
-  log::debug("a connection from " + link->peer_address());
+  log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
   link->start({
       .on_message =
           [this, id](const std::string& body) {
@@ -72,7 +72,9 @@ void Server::accept(const std::shared_ptr<Link>& link) {
       .on_closed =
           [this, id](const Failure& why) {
             log::debug("connection " + std::to_string(id) + " ended: " + to_string(why));
+            if (why.code == Errc::kFrameTooLarge) refused_.add(Refusal::kBadMessage);
             links_.erase(id);
+            if (ending_ == Ending::kLeave) return carry_out(Gate::Work{});
             if (may_decide()) carry_out(gate_.on_closed(id, Clock::now()));
           },
   });
@@ -89,25 +91,40 @@ void Server::carry_out(Gate::Work work) {
     }
   }
   if (log_ && log_->wants_snapshot()) log_->replace(gate_.coordinator().snapshot(Clock::now()));
+  log_news();
   arm();
   const bool over =
-      shutting_down_ ? links_.empty() : options_.end_when_over && gate_.coordinator().over();
+      ending() ? links_.empty() : options_.end_when_over && gate_.coordinator().over();
   if (over && gate_.idle() && on_over_) std::exchange(on_over_, nullptr)();
 }
 
 void Server::carry_out(LinkAction& action) {
-  if (auto* send = std::get_if<Send>(&action)) {
-    if (const auto it = links_.find(send->link); it != links_.end()) {
-      log::debug("to " + std::to_string(send->link) + " " + send->body);
-      it->second->send(send->body);
-    }
-    return;
-  }
-  const auto& hangup = std::get<Hangup>(action);
+  auto* send = std::get_if<Send>(&action);
+  if (!send) return hang_up(std::get<Hangup>(action));
+  const auto it = links_.find(send->link);
+  if (it == links_.end()) return;
+  log::debug("to " + std::to_string(send->link) + " " + send->body);
+  it->second->send(send->body);
+}
+
+void Server::hang_up(const Hangup& hangup) {
   const auto it = links_.find(hangup.link);
   if (it == links_.end()) return;
-  log::warning("hung up on " + it->second->peer_address() + ": " + hangup.reason);
   it->second->close();
+  if (hangup.reason.empty()) return;
+  const std::string& peer = it->second->peer_address();
+  const auto line = complaints_.say(peer + " " + hangup.reason,
+                                    "hung up on " + peer + ": " + hangup.reason, Clock::now());
+  if (line) log::warning(*line, {.peer = peer});
+}
+
+void Server::log_news() {
+  for (const News& news : gate_.take_news()) {
+    const std::string text =
+        "run " + news.run_id + ": " + news.text + (news.node.empty() ? "" : " (" + news.node + ")");
+    const auto say = options_.log_news ? log::info : log::debug;
+    say(text, {.run = news.run_id, .node = news.node});
+  }
 }
 
 // A timer that goes off too early costs less than setting it anew for each message.
@@ -137,6 +154,8 @@ void Server::tick() {
 
 void Server::look() {
   armed_ = false;
+  // Nobody is declared silent by a daemon that does not listen any more.
+  if (ending_ == Ending::kLeave) return;
   if (may_decide()) carry_out(gate_.on_tick(Clock::now()));
 }
 
@@ -151,7 +170,7 @@ std::string Server::status() const {
 std::optional<std::string> Server::trouble() const { return log_ ? log_->trouble() : std::nullopt; }
 
 void Server::shut_down(int signal) {
-  shutting_down_ = true;
+  ending_ = Ending::kShutDown;
   if (gate_.stalled() || trouble() || !may_decide()) {
     // What cannot be recorded is not decided: the runs go on, for the next daemon.
     log::warning("ending without ending the runs: that cannot be recorded");
@@ -159,6 +178,15 @@ void Server::shut_down(int signal) {
     return;
   }
   carry_out(gate_.on_shutdown(signal, Clock::now()));
+}
+
+void Server::leave() {
+  ending_ = Ending::kLeave;
+  listener_->close();
+  for (const auto& [id, link] : links_) link->close();
+  if (links_.empty() || !gate_.idle()) {  // What is not durable yet was not decided.
+    if (on_over_) std::exchange(on_over_, nullptr)();
+  }
 }
 
 }  // namespace ddprun::rendezvous

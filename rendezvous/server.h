@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "rendezvous/complaints.h"
 #include "rendezvous/gate.h"
 #include "rendezvous/listener.h"
 #include "rendezvous/record_log.h"
@@ -18,6 +19,7 @@ namespace ddprun::rendezvous {
 struct ServerOptions {
   ListenOptions listen;
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
+  bool log_news = false;       // Say what happens in the runs; else only when verbose.
 };
 
 // What a daemon knows of the time before it. Without a log nothing outlives this process.
@@ -37,10 +39,26 @@ class Server {
   // Why nothing is being decided, as a sentence.
   std::optional<std::string> trouble() const;
 
+  const Coordinator& coordinator() const { return gate_.coordinator(); }
+  const Listener& listener() const { return *listener_; }
+  const RefusalCounts& refused() const { return refused_; }  // For what links said of themselves.
+  bool has_journal() const { return log_ != nullptr; }
+  bool ending() const { return ending_ != Ending::kNo; }
+
   // Ends every run, as its verdict says, and then calls on_over.
   void shut_down(int signal);
 
+  // Hangs up on everybody and calls on_over. No run ends by that: the journal has all that the next
+  // daemon needs, and agents look for it while their workers run on.
+  void leave();
+
  private:
+  enum class Ending {
+    kNo,
+    kShutDown,  // shut_down(): links are closed by the agents, who have heard the verdict.
+    kLeave,     // leave(): a link that closes tells nothing about its node.
+  };
+
   Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
          std::function<void()> on_over);
 
@@ -49,6 +67,8 @@ class Server {
   bool may_decide() const;
   void carry_out(Gate::Work work);
   void carry_out(LinkAction& action);
+  void hang_up(const Hangup& hangup);
+  void log_news();
   void tick();
   void look();
   void arm();
@@ -62,8 +82,10 @@ class Server {
   Gate gate_;
   std::unordered_map<LinkId, std::shared_ptr<Link>> links_;
   LinkId next_link_ = 1;
+  RefusalCounts refused_;
+  Complaints complaints_;
   bool armed_ = false;  // timer_ runs.
-  bool shutting_down_ = false;
+  Ending ending_ = Ending::kNo;
 };
 
 }  // namespace ddprun::rendezvous

@@ -14,6 +14,11 @@ ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc LIBRARIES d
 ddprun_test(NAME link_test SOURCES unit/link_test.cc unit/tls_psk_test.cc
             LIBRARIES ddprun_rendezvous)
 
+ddprun_test(NAME operations_unit_test
+            SOURCES unit/http_server_test.cc unit/service_notifier_test.cc unit/log_test.cc
+            LIBRARIES ddprun_rendezvous
+            LABELS unit)
+
 # PyTorch's own client against our server; skipped where there is no PyTorch.
 add_executable(store_serve support/store_serve.cc)
 target_link_libraries(store_serve PRIVATE ddprun_rendezvous)

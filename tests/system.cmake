@@ -10,7 +10,7 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch namespaces failure kill bad_input signals elastic train etcd journal)
+foreach(subject launch namespaces failure kill bad_input signals elastic operations train etcd journal)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")

@@ -7,9 +7,12 @@
 #include <string_view>
 
 #include "common/assert.h"
+#include "rendezvous/http_message.h"
 #include "rendezvous/journal.h"
 #include "rendezvous/run.h"
+#include "rendezvous/status.h"
 #include "rendezvous/wire.h"
+#include "rendezvous/wire_command.h"
 #include "worker_sdk/membership.h"
 
 namespace ddprun::fuzz {
@@ -54,7 +57,7 @@ void snapshot(std::string_view bytes) {
 void fuzz_messages(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 6) {
+  switch (data[0] % 10) {
     case 0: return message(bytes, rendezvous::decode_agent_message);
     case 1: return message(bytes, rendezvous::decode_daemon_message);
     case 2: return journal(bytes);
@@ -63,7 +66,11 @@ void fuzz_messages(const std::uint8_t* data, std::size_t size) {
       DDPRUN_ASSERT(!hello || worker_sdk::decode_hello(worker_sdk::encode(*hello)));
       return;
     }
-    case 5: return snapshot(bytes);
+    case 5: return message(bytes, rendezvous::decode_command);
+    case 6: return message(bytes, rendezvous::decode_report);
+    case 7: return message(bytes, rendezvous::decode_status);
+    case 8: return static_cast<void>(rendezvous::parse_target(bytes));
+    case 9: return snapshot(bytes);
     default: {
       const auto table = worker_sdk::decode_table(bytes);
       DDPRUN_ASSERT(!table || worker_sdk::decode_table(worker_sdk::encode(*table)));

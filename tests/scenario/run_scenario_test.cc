@@ -11,6 +11,8 @@
 //   leave NODE [SIGNAL]
 //   drain NODE REASON
 //   failed NODE ROUND rank=N (code=N | signal=N)
+//   recovered            the daemon is back from the dead
+//   returned NODE
 //   wait SECONDS         with a tick at each deadline on the way; says who has been silent too long
 //   show                 the state, and what it waits for
 
@@ -36,7 +38,9 @@ class Script {
     if (verb == "config") return configure(words);
     if (verb == "wait") return wait(std::chrono::duration<double>(std::stod(words.at(1))));
     if (verb == "show") return {stamp() + run_.describe(), stamp() + run_.waiting_for(now_)};
+    if (verb == "recovered") return step({"", Recovered{}});
     const NodeId& node = words.at(1);
+    if (verb == "returned") return step({node, Returned{}});
     if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
     if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});

@@ -153,6 +153,7 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
   check(record.restart_count == seat.restart_count, "restart counts differ in a round");
   check(record.world_size == seat.world_size, "world sizes differ in a round");
   check(seat.restart_count <= options_.config.max_restarts, "more restarts than allowed");
+  check(seat.restart_count <= failures_, "a restart was counted though no worker had failed first");
   check(seat.group_world_size <= options_.config.nnodes_max, "more nodes than allowed");
   check(seat.group_world_size >= options_.config.nnodes_min, "fewer nodes than allowed");
   for (int i = 0; i < options_.local_world_size; ++i) {
@@ -218,9 +219,11 @@ void Cluster::signal_workers(const std::string& name, int signal) {
   Host& host = hosts_.at(name);
   for (std::size_t i = 0; i < host.workers.size(); ++i) {
     if (!host.workers[i].alive || (host.workers[i].deaf && signal != SIGKILL)) continue;
-    after(Milliseconds(random_() % 20), [this, name, i, signal, life = host.life] {
-      if (hosts_.at(name).life == life) end_worker(name, i, 0, signal);
-    });
+    after(Milliseconds(random_() % 20),
+          [this, name, i, signal, life = host.life, round = host.workers_round] {
+            const Host& h = hosts_.at(name);
+            if (h.life == life && h.workers_round == round) end_worker(name, i, 0, signal);
+          });
   }
 }
 
@@ -256,8 +259,18 @@ void Cluster::send_up(const std::string& name, const rendezvous::AgentMessage& m
   const LinkId link = hosts_.at(name).link;
   const auto it = links_.find(link);
   if (it == links_.end()) return;
+  count_message(name);
   it->second.up.push_back(rendezvous::encode(message));
   after(latency(), [this, link] { pump_up(link); });
+}
+
+// Two machines that answer each other's answers would go on for ever, and as fast as they can.
+void Cluster::count_message(const std::string& name) {
+  if (now_ - messages_since_ > 1s) {
+    messages_.clear();
+    messages_since_ = now_;
+  }
+  check(++messages_[name] < 60, name + " and the daemon talk without end");
 }
 
 // One message of the queue has had its time; the first in line is the one that arrives.

@@ -131,6 +131,8 @@ class Cluster {
   void arm_agent_tick(const std::string& host);
   void trace(const std::string& text) const;
   void check(bool holds, const std::string& what);
+  void count_message(const std::string& host);
+  void fail_victims(const std::string& host);
   void check_round(const std::string& host, const rendezvous::Seat& seat);
   rendezvous::NodeOffer offer(const std::string& host) const;
 
@@ -167,6 +169,9 @@ class Cluster {
   bool run_ended_ = false;
   std::set<int> exit_statuses_;
   std::map<int, RoundRecord> rounds_;
+  int failures_ = 0;                // Of workers, of their own doing.
+  std::map<NodeId, int> messages_;  // Up and down since messages_since_.
+  TimePoint messages_since_{};
   std::vector<std::string> broken_;
 };
 

@@ -83,7 +83,9 @@ void Cluster::daemon_takes(LinkId link, const std::optional<std::string>& body) 
   Gate::Work work = take(*daemon_, link, body, daemon_now());
   if (twin_) {
     for (const auto& action : take(*twin_, link, body, daemon_now())) expected += text_of(action);
-    check(twin_->take_records() == work.records, "a restored daemon records something else");
+    const std::string records = twin_->take_records();
+    check(records == work.records,
+          "a restored daemon records\n" + records + "where the other records\n" + work.records);
   }
   sent_.clear();
   daemon_does(std::move(work));

@@ -18,6 +18,19 @@ void Cluster::crash_agent(const std::string& name) {
   const LinkId id = std::exchange(host.link, 0);
   if (id != 0 && !host.cut) after(latency(), [this, id] { drop_by_daemon(id); });
   host.agent.reset();
+  fail_victims(name);
+}
+
+// Workers that were in a collective with those of a host that is gone.
+void Cluster::fail_victims(const std::string& gone) {
+  const int round = hosts_.at(gone).workers_round;
+  for (const auto& [name, host] : hosts_) {
+    if (name == gone || host.workers_round != round || chance(50)) continue;
+    after(latency(), [this, name = name, life = host.life, round] {
+      const Host& h = hosts_.at(name);
+      if (h.life == life && h.workers_round == round) end_worker(name, 0, 97, 0);
+    });
+  }
 }
 
 void Cluster::power_off(const std::string& name) {
@@ -27,6 +40,7 @@ void Cluster::power_off(const std::string& name) {
   if (host.link != 0) links_.at(host.link).up.clear();
   host.link = 0;
   host.agent.reset();
+  fail_victims(name);
 }
 
 void Cluster::cut_cable(const std::string& name) { hosts_.at(name).cut = true; }
@@ -34,6 +48,7 @@ void Cluster::mend_cable(const std::string& name) { hosts_.at(name).cut = false;
 void Cluster::flap_on_next_order(const std::string& name) { hosts_.at(name).flap_on_order = true; }
 
 void Cluster::fail_worker(const std::string& name) {
+  ++failures_;
   const std::size_t i = random_() % hosts_.at(name).workers.size();
   if (chance(50))
     end_worker(name, i, 7, 0);

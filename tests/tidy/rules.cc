@@ -46,10 +46,18 @@ const std::vector<Ban> kBanned = {
      "std;",
      "the names that are used",
      {}},
+    {"<boost/"
+     "beast",
+     "rendezvous/http_server.h",
+     {"rendezvous/http_server.cc", "rendezvous/etcd_client.cc", "tests/support/fake_etcd.cc"}},
+    {"<prome"
+     "theus/",
+     "rendezvous/metrics.h",
+     {"rendezvous/metrics.cc"}},
     {"<CLI/"
      "CLI.hpp>",
      "launcher/options.h",
-     {"launcher/options.cc", "rendezvous/main.cc"}},
+     {"launcher/options.cc", "launcher/ctl_options.cc", "rendezvous/main.cc"}},
 };
 
 const std::vector<Ban> kBannedIfPure = {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "rendezvous/journal.h"
+#include "rendezvous/status.h"
 #include "rendezvous/wire.h"
+#include "rendezvous/wire_command.h"
 #include "worker_sdk/membership.h"
 
 namespace ddprun {
@@ -37,16 +39,23 @@ std::vector<std::string> real_messages() {
            StopRound{1, "rank 3 failed", true}, EndRun{verdict}, Refuse{"another config"}}) {
     all.push_back('\1' + encode(m));
   }
-  Run run;
-  (void)run.step({"node", Join{offer, -1}}, TimePoint{});
+  Run live;
+  (void)live.step({"node", Join{offer, -1}}, TimePoint{});
   all.push_back('\2' + journal_header() + encode_record(ClockChange{"boot", TimePoint{}}) +
                 encode_record(Record{"run", TimePoint{}, {"node", Join{offer, -1}}}) +
                 encode_record(Record{"run", TimePoint{}, {"node", Finished{0}}}) +
-                encode_record(RunSnapshot{"run", TimePoint{}, run}));
-  all.push_back('\5' + run.snapshot(TimePoint{}));
+                encode_record(RunSnapshot{"run", TimePoint{}, live}));
+  all.push_back('\11' + live.snapshot(TimePoint{}));
   const worker_sdk::Hello hello{"node1", "domain", 12, "10.0.0.1", "auto"};
   all.push_back('\3' + worker_sdk::encode(hello));
   all.push_back('\4' + worker_sdk::encode(worker_sdk::decide({hello, hello})));
+  all.push_back('\5' + encode(Command{.verb = Command::Verb::kDrain, .node = "n", .reason = "r"}));
+  all.push_back('\6' + encode(Report{.text = "text", .more = true}));
+  RunStatus run{.run_id = "run", .state = "ended", .left = Milliseconds(5)};
+  run.verdict = VerdictStatus{"success", 0, "done"};
+  run.nodes.push_back({.id = "n", .host = "h", .phase = "seated"});
+  all.push_back('\7' + encode(DaemonStatus{{run}}));
+  all.push_back("\x08/status?run=a%20b&x=+%41");
   return all;
 }
 

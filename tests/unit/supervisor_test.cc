@@ -180,5 +180,62 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: when the launcher dies, so does every
   CHECK(does(LauncherDied{}) == Lines{"signal SIGKILL", "clean up", "exit 137"});
 }
 
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: told to end while the daemon is away, it waits a little to say so",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(LinkDown{"reset"});
+  CHECK(does(Signalled{SIGTERM}) ==
+        Lines{"say interrupted by SIGTERM; stopping the workers", "signal SIGTERM"});
+  does(ended(0, 0, SIGTERM));
+  SECTION("and the daemon comes back") {
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
+    CHECK(does(LinkUp{}, 1s) == Lines{"send leave", "exit 143"});
+  }
+  SECTION("and the daemon comes back before the workers are gone") {
+    CHECK(does(LinkUp{}, 1s) == Lines{"send leave"});
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "exit 143"});
+  }
+  SECTION("but no longer than two seconds") {
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
+    REQUIRE(supervisor.deadline() == now + 2s);
+    CHECK(does(Tick{}, 2s) == Lines{"exit 143"});
+  }
+  SECTION("and not after a second signal") {
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
+    CHECK(does(Signalled{SIGINT}) == Lines{"say a second signal: killing the workers", "exit 143"});
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a node that never saw the daemon ends at once",
+                 "[supervisor]") {
+  does(LinkDown{"refused"});
+  CHECK(does(Signalled{SIGINT}) == Lines{"say interrupted by SIGINT", "exit 130"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a run that was closing may go on after all",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(0, 97));
+  does(ended(1, 0, SIGTERM));
+  CHECK(does(Heard{StopRound{0, "rank 0 exited with 97", true}}) == Lines{"send stopped"});
+  CHECK(does(Heard{StopRound{0, "h2 closed its connection", false}}) ==
+        Lines{"send stopped", "send join"});
+  CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a drained node stops its workers and ends well",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(Heard{StopRound{0, "h is drained", false}});
+  does(ended(0, 0, SIGTERM));
+  CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "send stopped", "send join"});
+  CHECK(does(Heard{rendezvous::Dismiss{"new fans"}}) ==
+        Lines{"say the run goes on without h: new fans", "exit 0"});
+}
+
 }  // namespace
 }  // namespace ddprun::agent

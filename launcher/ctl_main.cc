@@ -1,0 +1,112 @@
+// ddprunctl: what an operator types to ask a rendezvous daemon about its runs, or to end them.
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+
+#include "common/log.h"
+#include "launcher/ctl_ask.h"
+#include "launcher/ctl_options.h"
+#include "launcher/ctl_text.h"
+#include "launcher/exit_status.h"
+#include "rendezvous/status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Command;
+using Verb = CtlOptions::Verb;
+
+Environment own_environment() {
+  Environment environment;
+  for (const char* name :
+       {"PET_RDZV_ENDPOINT", "DDPRUN_ENDPOINT", "DDPRUN_TOKEN", "DDPRUN_TOKEN_FILE"}) {
+    if (const char* value = std::getenv(name)) environment.emplace(name, value);
+  }
+  return environment;
+}
+
+Result<std::string> read_token(const CtlOptions& options, const Environment& environment) {
+  if (!options.authenticated) return std::string();
+  if (!options.token_file) return environment.find("DDPRUN_TOKEN")->second;
+  std::ifstream in(*options.token_file);
+  std::string token;
+  if (std::getline(in, token) && !token.empty()) return token;
+  return Failure{Errc::kBadOption,
+                 "no token can be read from the first line of " + *options.token_file};
+}
+
+// "alice@head", so that those whose run ends know whom to ask.
+std::string who_asks() {
+  const passwd* user = ::getpwuid(::geteuid());
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return (user ? std::string(user->pw_name) : std::to_string(::geteuid())) + "@" + host.data();
+}
+
+Command command_of(const CtlOptions& options) {
+  Command command{.run_id = options.run_id, .node = options.node};
+  const std::string because = options.reason.empty() ? "" : ": " + options.reason;
+  if (options.verb == Verb::kDrain) {
+    command.verb = Command::Verb::kDrain;
+    command.reason = "drained by " + who_asks() + because;
+  } else if (options.verb == Verb::kCancel) {
+    command.verb = Command::Verb::kCancel;
+    command.reason = "cancelled by " + who_asks() + because;
+  }
+  return command;
+}
+
+Result<std::string> shown(const CtlOptions& options, const std::string& answer) {
+  if (options.verb == Verb::kDrain || options.verb == Verb::kCancel) return answer + "\n";
+  const auto status = rendezvous::decode_status(answer);
+  if (!status) return status.error();
+  if (options.json) return rendezvous::encode_indented(*status);
+  if (options.verb == Verb::kNodes) return nodes_text(*status);
+  if (!options.run_id.empty() && status->runs.size() == 1) return run_text(status->runs.front());
+  return runs_text(*status);
+}
+
+int fail(const Failure& failure) {
+  log::error(failure.context);
+  return failure.code == Errc::kBadOption ? kExitUsage : kExitFailed;
+}
+
+int run(int argc, char** argv) {
+  log::start("ddprunctl", log::Level::kInfo);
+  ::signal(SIGPIPE, SIG_IGN);
+  const Environment environment = own_environment();
+  const auto outcome = parse_ctl(argc, argv, environment);
+  if (!outcome) return fail(outcome.error());
+  if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
+    std::fputs(print->text.c_str(), stdout);
+    return kExitOk;
+  }
+  const auto& options = std::get<CtlOptions>(*outcome);
+  const auto token = read_token(options, environment);
+  if (!token) return fail(token.error());
+  const auto answer = ask(options.endpoint, *token, command_of(options));
+  if (!answer) return fail(answer.error());
+  const auto text = shown(options, *answer);
+  if (!text) return fail(text.error());
+  std::fputs(text->c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+int main(int argc, char** argv) {
+  try {
+    return ddprun::launcher::run(argc, argv);
+  } catch (const std::exception& bug) {
+    std::fprintf(stderr, "ddprunctl: error: %s\n", bug.what());
+    return ddprun::launcher::kExitFailed;
+  }
+}

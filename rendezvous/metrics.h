@@ -1,0 +1,30 @@
+#pragma once
+// The daemon's numbers in Prometheus' text format. The only file that knows prometheus-cpp: numbers
+// are counted elsewhere, in plain integers, and become metrics when they are asked for. Names and
+// meanings are listed in docs/operations.md.
+
+#include <cstddef>
+#include <string>
+
+#include "rendezvous/counters.h"
+#include "rendezvous/loop_probe.h"
+#include "rendezvous/process_facts.h"
+#include "rendezvous/status.h"
+
+namespace ddprun::rendezvous {
+
+struct Measurement {
+  DaemonStatus status;
+  Counters counters;
+  RefusalCounts refused;  // By everybody together.
+  std::size_t connections = 0;
+  std::size_t handshakes = 0;
+  std::size_t http_connections = 0;
+  bool has_journal = false;
+  LagCounts lag;
+  ProcessFacts process;
+};
+
+std::string metrics_text(const Measurement& measured);
+
+}  // namespace ddprun::rendezvous

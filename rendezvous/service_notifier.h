@@ -1,0 +1,29 @@
+#pragma once
+// Tells the service manager that started this process (systemd, Type=notify) how it is: a datagram
+// to the socket named in NOTIFY_SOCKET, as sd_notify(3) describes it. Does nothing where nobody
+// asked.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/time.h"
+
+namespace ddprun::rendezvous {
+
+class ServiceNotifier {
+ public:
+  // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and takes them out of the environment.
+  static ServiceNotifier from_environment();
+
+  void say(std::string_view state) const;  // "READY=1", "WATCHDOG=1", "STOPPING=1\nSTATUS=...".
+
+  // How long it waits for WATCHDOG=1 before it takes this process for dead.
+  std::optional<Milliseconds> watchdog() const { return watchdog_; }
+
+ private:
+  std::string socket_;  // A path, or '@' and an abstract name; empty: nobody listens.
+  std::optional<Milliseconds> watchdog_;
+};
+
+}  // namespace ddprun::rendezvous
