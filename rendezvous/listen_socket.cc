@@ -117,6 +117,12 @@ void tune_socket(int fd, Milliseconds user_timeout) {
   }
 }
 
+// If "reno" is refused, nothing is lost.
+void spare_congestion_control(int fd) {
+  constexpr std::string_view kPlain = "reno";
+  ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size());
+}
+
 std::uint16_t local_port(int fd) { return endpoint_of(fd, ::getsockname).port(); }
 boost::asio::ip::address local_address(int fd) {
   return plain(endpoint_of(fd, ::getsockname).address());

@@ -33,6 +33,10 @@ Result<UniqueFd> client_socket(const boost::asio::ip::address& towards);
 // TCP_NODELAY, keepalive and, if not zero, how long sent bytes may stay without acknowledgement.
 void tune_socket(int fd, Milliseconds user_timeout);
 
+// For a connection within one host, where there is no congestion: a rate-based control such as BBR,
+// which some distributions choose for all, only costs time at each send.
+void spare_congestion_control(int fd);
+
 std::uint16_t local_port(int fd);
 boost::asio::ip::address local_address(int fd);
 boost::asio::ip::address peer_address(int fd);

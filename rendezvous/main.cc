@@ -72,6 +72,18 @@ void add_memory_options(CLI::App& app, DaemonOptions& o) {
       ->needs(etcd);
 }
 
+void add_c10d_options(CLI::App& app, C10dOptions& o) {
+  app.add_option("--c10d-port", o.port,
+                 "Also serve unmodified torchrun (--rdzv-backend c10d) on this port, 0 for any; it "
+                 "has no token, as torchrun cannot give one")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--c10d-address", o.address, "Address that --c10d-port listens on")
+      ->capture_default_str();
+  app.add_option("--c10d-allow", o.allow,
+                 "Who may use --c10d-port beside this machine (default: everybody who reaches it)")
+      ->delimiter(',');
+}
+
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
@@ -95,6 +107,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
                "End all runs when told to end by SIGTERM or SIGINT, as without --state-dir; else "
                "they go on and wait for the next daemon");
+  add_c10d_options(app, o.c10d);
   app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
   app.footer(
       "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "

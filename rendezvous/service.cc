@@ -73,6 +73,9 @@ class Service {
     if (options_.listen_fd < 0) {
       log::info("listening on " + options_.address + ":" + std::to_string(server_->port()));
     }
+    auto c10d = open_c10d_port(io_, options_.c10d);
+    if (!c10d) return fail(to_string(c10d.error()));
+    c10d_ = std::move(*c10d);
     if (const auto port = operations_->http_port()) {
       log::info("pages for operators on http://" + options_.http_address + ":" +
                 std::to_string(*port));
@@ -144,6 +147,7 @@ class Service {
   std::unique_ptr<RecordLog> candidate_;  // Until it leads.
   std::unique_ptr<Server> server_;
   std::unique_ptr<Operations> operations_;
+  std::unique_ptr<StoreServer> c10d_;  // None, unless asked for.
   int status_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/log.h"
+#include "rendezvous/c10d_port.h"
 
 namespace ddprun::rendezvous {
 
@@ -26,6 +27,7 @@ struct DaemonOptions {
   int http_port = -1;  // None.
   log::Format log_format = log::Format::kText;
   bool verbose = false;
+  C10dOptions c10d;
   char** argv = nullptr;
 };
 

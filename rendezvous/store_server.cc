@@ -3,20 +3,18 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <cerrno>
-#include <deque>
 #include <set>
 #include <unordered_map>
 
 #include "common/log.h"
 #include "rendezvous/accept_loop.h"
+#include "rendezvous/ready_sockets.h"
 #include "rendezvous/store.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-using boost::asio::ip::tcp;
 
 constexpr std::size_t kReadBytes =
     64 << 10;  // A turn of one client, so that none keeps others waiting.
@@ -25,22 +23,18 @@ constexpr std::size_t kReadNoMoreBytes =
 constexpr int kComplaintsMax = 10;
 
 struct Session {
-  Session(boost::asio::io_context& io, int number, AcceptedSocket accepted)
-      : id(number),
-        peer(accepted.peer.to_string()),
-        socket(io, accepted.local.is_v6() ? tcp::v6() : tcp::v4(), accepted.fd.release()) {}
-
-  const int id;
-  const std::string peer;
-  tcp::socket socket;
-  std::string out;
+  std::string peer;
+  UniqueFd fd;
+  std::string out = {};
   std::size_t sent = 0;  // Of `out`.
-  bool writing = false;  // The socket is full and waited for.
-  bool reading = false;  // More requests are waited for.
+  std::uint32_t awaited = ReadySockets::kReadable;
 
   std::size_t unsent() const { return out.size() - sent; }
 };
-using SessionPtr = std::shared_ptr<Session>;
+
+bool of_this_machine(const AcceptedSocket& socket) {
+  return socket.peer.is_loopback() || socket.peer == socket.local;
+}
 
 }  // namespace
 
@@ -49,13 +43,19 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   Core(boost::asio::io_context& io, StoreServerOptions options)
       : io_(io), options_(std::move(options)), machine_(options_.limits) {}
 
-  void start(UniqueFd listening) {
+  Result<void> start(UniqueFd listening) {
+    auto ready = ReadySockets::start(io_, [weak = weak_from_this()](int fd, std::uint32_t events) {
+      if (const auto core = weak.lock()) core->serve(fd, events);
+    });
+    if (!ready) return ready.error();
+    ready_ = std::move(*ready);
     port = local_port(listening.get());
     accept_loop_ = AcceptLoop::start(io_, std::move(listening),
                                      [weak = weak_from_this()](AcceptedSocket socket) {
                                        if (const auto core = weak.lock())
                                          core->take(std::move(socket));
                                      });
+    return {};
   }
 
   Result<void> admit(const std::vector<std::string>& addresses);
@@ -69,23 +69,27 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
  private:
   bool admitted(const AcceptedSocket& socket) const;
   void take(AcceptedSocket socket);
-  void wait_readable(const SessionPtr& session);
-  void read(const SessionPtr& session);
+  void serve(int fd, std::uint32_t events);
+  void read(int fd);
   void deliver();
-  void flush(const SessionPtr& session);
-  void wait_writable(const SessionPtr& session);
-  void drop(const SessionPtr& session, const std::string& why);
+  void send(int fd, Session& session, std::string_view bytes);
+  void flush(int fd, Session& session);
+  void await(int fd, Session& session);
+  void drop(int fd, const std::string& why);
+  Session* find(int fd) {
+    const auto entry = sessions_.find(fd);
+    return entry == sessions_.end() ? nullptr : &entry->second;
+  }
   void complain(const std::string& text);
-  bool open(const SessionPtr& session) const { return session->socket.is_open(); }
 
   boost::asio::io_context& io_;
   const StoreServerOptions options_;
   StoreMachine machine_;
   std::shared_ptr<AcceptLoop> accept_loop_;
   std::set<boost::asio::ip::address> admitted_;
-  std::unordered_map<int, SessionPtr> sessions_;
-  int next_id_ = 0;
-  std::vector<StoreReply> replies_;  // Of the machine, not delivered yet.
+  std::shared_ptr<ReadySockets> ready_;
+  std::unordered_map<int, Session> sessions_;  // By descriptor, which is the machine's number too.
+  std::vector<StoreReply> replies_;            // Of the machine, not delivered yet.
   bool delivering_ = false;
   int complaints_ = 0;
   std::array<char, kReadBytes> scratch_;
@@ -105,18 +109,15 @@ Result<void> StoreServer::Core::admit(const std::vector<std::string>& addresses)
 void StoreServer::Core::close() {
   if (accept_loop_) accept_loop_->stop();
   accept_loop_.reset();
-  for (const auto& [id, session] : sessions_) {
-    boost::system::error_code ignored;
-    session->socket.close(ignored);
-  }
+  if (ready_) ready_->stop();
+  ready_.reset();
   sessions_.clear();
   replies_.clear();
 }
 
 // Whoever is on this machine is admitted, whichever of its addresses was used.
 bool StoreServer::Core::admitted(const AcceptedSocket& socket) const {
-  return options_.admit_everyone || socket.peer.is_loopback() || socket.peer == socket.local ||
-         admitted_.contains(socket.peer);
+  return options_.admit_everyone || of_this_machine(socket) || admitted_.contains(socket.peer);
 }
 
 void StoreServer::Core::take(AcceptedSocket socket) {
@@ -129,33 +130,33 @@ void StoreServer::Core::take(AcceptedSocket socket) {
     return complain("refused " + socket.peer.to_string() + ", for there are already " +
                     std::to_string(sessions_.size()) + " connections");
   }
-  tune_socket(socket.fd.get(), Milliseconds(0));
-  const auto session = std::make_shared<Session>(io_, next_id_++, std::move(socket));
-  sessions_.emplace(session->id, session);
-  machine_.open(session->id);
-  wait_readable(session);
+  const int fd = socket.fd.get();
+  if (const Result<void> added = ready_->add(fd, ReadySockets::kReadable); !added) {
+    ++refused;
+    return complain("refused " + socket.peer.to_string() + ": " + to_string(added.error()));
+  }
+  tune_socket(fd, Milliseconds(0));
+  if (of_this_machine(socket)) spare_congestion_control(fd);
+  sessions_.emplace(fd, Session{socket.peer.to_string(), std::move(socket.fd)});
+  machine_.open(fd);
 }
 
-void StoreServer::Core::wait_readable(const SessionPtr& session) {
-  session->reading = true;
-  session->socket.async_wait(tcp::socket::wait_read,
-                             [core = shared_from_this(), session](boost::system::error_code error) {
-                               session->reading = false;
-                               if (!error && core->open(session)) core->read(session);
-                             });
+void StoreServer::Core::serve(int fd, std::uint32_t events) {
+  Session* const session = find(fd);
+  if (!session) return;  // Dropped since this was learnt.
+  events &= session->awaited;
+  if (events & ReadySockets::kWritable) flush(fd, *session);
+  if (events & ReadySockets::kReadable && find(fd)) read(fd);
 }
 
-void StoreServer::Core::read(const SessionPtr& session) {
-  const ssize_t got = ::recv(session->socket.native_handle(), scratch_.data(), scratch_.size(), 0);
-  if (got == 0) return drop(session, {});
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return wait_readable(session);
-  if (got < 0) return drop(session, {});
+void StoreServer::Core::read(int fd) {
+  const ssize_t got = ::recv(fd, scratch_.data(), scratch_.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return drop(fd, {});
   const std::string_view bytes(scratch_.data(), static_cast<std::size_t>(got));
-  const Result<void> fed = machine_.feed(session->id, bytes, replies_);
+  const Result<void> fed = machine_.feed(fd, bytes, replies_);
   deliver();
-  if (!open(session)) return;
-  if (!fed) return drop(session, to_string(fed.error()));
-  if (session->unsent() < kReadNoMoreBytes) wait_readable(session);
+  if (!fed) drop(fd, to_string(fed.error()));
 }
 
 // Sending may fail and drop a connection, which may end others' waits: those answers join the end.
@@ -164,62 +165,54 @@ void StoreServer::Core::deliver() {
   delivering_ = true;
   for (std::size_t i = 0; i < replies_.size(); ++i) {
     const StoreReply reply = std::move(replies_[i]);
-    const auto entry = sessions_.find(reply.connection);
-    if (entry == sessions_.end()) continue;
-    const SessionPtr session = entry->second;
-    session->out += reply.bytes;
-    if (!session->writing) flush(session);
-    if (open(session) && session->unsent() > options_.unsent_bytes_max) {
-      drop(session, "does not read its answers");
-    }
+    if (Session* session = find(reply.connection)) send(reply.connection, *session, reply.bytes);
   }
   replies_.clear();
   delivering_ = false;
 }
 
-void StoreServer::Core::flush(const SessionPtr& session) {
-  while (session->unsent() > 0) {
-    const ssize_t sent =
-        ::send(session->socket.native_handle(), session->out.data() + session->sent,
-               session->unsent(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EAGAIN) return wait_writable(session);
-    if (sent < 0) return drop(session, {});
-    session->sent += static_cast<std::size_t>(sent);
+void StoreServer::Core::send(int fd, Session& session, std::string_view bytes) {
+  if (session.unsent() == 0) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(fd, {});
+    if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+    if (bytes.empty()) return;
   }
-  session->sent = 0;
-  if (session->out.capacity() > kReadBytes) {
-    std::string().swap(session->out);
-  } else {
-    session->out.clear();
-  }
+  session.out += bytes;
+  if (session.unsent() > options_.unsent_bytes_max) return drop(fd, "does not read its answers");
+  await(fd, session);
 }
 
-void StoreServer::Core::wait_writable(const SessionPtr& session) {
-  // What was sent is cut off seldom enough to cost less than the sending.
-  if (session->sent > session->out.size() / 2) {
-    session->out.erase(0, session->sent);
-    session->sent = 0;
+void StoreServer::Core::flush(int fd, Session& session) {
+  const ssize_t sent =
+      ::send(fd, session.out.data() + session.sent, session.unsent(), MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) return drop(fd, {});
+  if (sent > 0) session.sent += static_cast<std::size_t>(sent);
+  if (session.unsent() == 0) {
+    session.sent = 0;
+    std::string().swap(session.out);
+  } else if (session.sent > session.out.size() / 2) {
+    // Cut off seldom enough to cost less than the sending.
+    session.out.erase(0, session.sent);
+    session.sent = 0;
   }
-  session->writing = true;
-  session->socket.async_wait(tcp::socket::wait_write,
-                             [core = shared_from_this(), session](boost::system::error_code error) {
-                               session->writing = false;
-                               if (error || !core->open(session)) return;
-                               core->flush(session);
-                               if (!core->open(session) || session->reading) return;
-                               if (session->unsent() < kReadNoMoreBytes)
-                                 core->wait_readable(session);
-                             });
+  await(fd, session);
 }
 
-void StoreServer::Core::drop(const SessionPtr& session, const std::string& why) {
-  if (!open(session)) return;
-  if (!why.empty()) complain("closed the connection of " + session->peer + ": " + why);
-  boost::system::error_code ignored;
-  session->socket.close(ignored);
-  sessions_.erase(session->id);
-  machine_.close(session->id, replies_);
+void StoreServer::Core::await(int fd, Session& session) {
+  std::uint32_t awaited = session.unsent() > 0 ? ReadySockets::kWritable : 0U;
+  if (session.unsent() < kReadNoMoreBytes) awaited |= ReadySockets::kReadable;
+  if (awaited == session.awaited) return;
+  session.awaited = awaited;
+  ready_->change(fd, awaited);
+}
+
+void StoreServer::Core::drop(int fd, const std::string& why) {
+  const auto entry = sessions_.find(fd);
+  if (entry == sessions_.end()) return;
+  if (!why.empty()) complain("closed the connection of " + entry->second.peer + ": " + why);
+  sessions_.erase(entry);
+  machine_.close(fd, replies_);
   deliver();
 }
 
@@ -234,7 +227,9 @@ Result<std::unique_ptr<StoreServer>> StoreServer::listen(boost::asio::io_context
   Result<UniqueFd> listening = listen_socket(options.address, options.port);
   if (!listening) return listening.error();
   auto core = std::make_shared<Core>(io, std::move(options));
-  core->start(std::move(*listening));
+  if (const Result<void> started = core->start(std::move(*listening)); !started) {
+    return started.error();
+  }
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(core)));
 }
 

@@ -10,7 +10,8 @@ if(DDPRUN_FUZZ)
   add_subdirectory(fuzz)
 endif()
 
-ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc LIBRARIES ddprun_rendezvous)
+ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc unit/ready_sockets_test.cc
+            LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME link_test SOURCES unit/link_test.cc unit/tls_psk_test.cc
             LIBRARIES ddprun_rendezvous)
 
@@ -19,14 +20,19 @@ ddprun_test(NAME operations_unit_test
             LIBRARIES ddprun_rendezvous
             LABELS unit)
 
-# PyTorch's own client against our server; skipped where there is no PyTorch.
+# PyTorch's own clients against our server, skipped where there is no PyTorch; and one table of cases
+# for our server and PyTorch's own.
 add_executable(store_serve support/store_serve.cc)
 target_link_libraries(store_serve PRIVATE ddprun_rendezvous)
 set_target_properties(store_serve PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 find_program(DDPRUN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 if(DDPRUN_PYTHON)
   add_test(NAME store_interop
-           COMMAND ${DDPRUN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/interop/store_interop.py
+           COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/interop/store_interop.py
                    $<TARGET_FILE:store_serve>)
+  add_test(NAME store_conformance
+           COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/interop/store_conformance.py
+                   $<TARGET_FILE:store_serve>)
+  set_tests_properties(store_conformance PROPERTIES TIMEOUT 300 LABELS interop)
   set_tests_properties(store_interop PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS interop)
 endif()

@@ -10,7 +10,19 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch namespaces failure kill bad_input signals elastic operations train etcd journal)
+foreach(subject launch namespaces failure kill bad_input signals elastic operations train
+                c10d_port etcd journal)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
+ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
+
+# The daemon killed every second or two for a little while; bench/endurance.py says for how long it
+# should really be.
+if(DDPRUN_PYTHON AND DDPRUN_BUILD_BENCH)
+  add_test(NAME system_endurance
+           COMMAND ${DDPRUN_PYTHON} -B ${PROJECT_SOURCE_DIR}/bench/endurance.py
+                   --build ${PROJECT_BINARY_DIR} --seconds 15 --kill-every 1.5 --change-every 3
+                   --nodes 4 --per-node 2)
+  set_tests_properties(system_endurance PROPERTIES TIMEOUT 300 LABELS system)
+endif()

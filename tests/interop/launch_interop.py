@@ -1,18 +1,17 @@
 """Unmodified PyTorch under ddprun, and the workers' environment beside the real torchrun's.
 
-Skipped where there is no PyTorch. Debian 12's torchrun crashes under Python 3.11 with its own default of
+PyTorch is Debian's and whatever DDPRUN_TEST_TORCH_PYTHONS names; skipped where there is none. Debian 12's torchrun crashes under Python 3.11 with its own default of
 -r and -t; naming a local rank that does not exist gets around it without changing anything.
 """
 
 import os
-import shutil
-import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 import ddprun_case
 from ddprun_case import DdprunCase, Network, column, env_to, free_port, shell, skip_all, wait_until
+from torch_pythons import torch_pythons
 
 PYTHON = "/usr/bin/python3"  # The one that Debian's torch belongs to.
 TORCHRUN = "/usr/bin/torchrun"
@@ -65,13 +64,20 @@ print("weights equal", flush=True)
 """
 
 
-class PyTorchUnderDdprun(DdprunCase):
+class UnderDdprun:
+    """The tests of one PyTorch; `python` is set below."""
+
     def script(self, text):
         with open(self.path("script.py"), "w", encoding="ascii") as f:
-            f.write(text)
+            f.write(text + "dist.destroy_process_group()\n")  # 2.15 may abort at its exit without it.
         return self.path("script.py")
 
-    env = {"PYTHON_EXEC": PYTHON, "GLOO_SOCKET_IFNAME": "lo"}
+    def finish(self, job, code=0, patience=120):
+        super().finish(job, code, patience)  # Newer versions take seconds to import, a rank.
+
+    @property
+    def env(self):
+        return {"PYTHON_EXEC": self.python, "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
 
     def test_gloo_on_one_node(self):
         job = self.run_ddprun("--nproc-per-node", "2", self.script(GLOO), env=self.env)
@@ -95,7 +101,7 @@ class PyTorchUnderDdprun(DdprunCase):
     def test_gloo_on_two_machines(self):
         with Network() as net:
             a, b = net.names
-            env = {"PYTHON_EXEC": PYTHON, "GLOO_SOCKET_IFNAME": "wire"}
+            env = {**self.env, "GLOO_SOCKET_IFNAME": "wire"}
             script = self.script(GLOO)
             first = self.start("--nnodes", "2", script, netns=a, env=env)
             line = first.wait_for(r"run:\n\n  (.*\S)\n").group(1)
@@ -103,6 +109,12 @@ class PyTorchUnderDdprun(DdprunCase):
             for job in (first, second):
                 self.finish(job)
                 self.assertEqual(job.out().count("gloo of 2 agrees"), 1, job.text())
+
+
+TORCHES = torch_pythons()
+for torch in TORCHES:
+    name = "PyTorch_" + torch.version.replace(".", "_")
+    globals()[name] = type(name, (UnderDdprun, DdprunCase), {"python": torch.python})
 
 
 # Where our workers' environment is not torchrun's, and why. Everything else must be equal.
@@ -188,8 +200,6 @@ class EnvironmentBesideTorchrun(DdprunCase):
 
 
 if __name__ == "__main__":
-    if not os.access(PYTHON, os.X_OK) or subprocess.run(
-            [PYTHON, "-c", "import torch.distributed as d; d.is_gloo_available() if hasattr(d, "
-             "'is_gloo_available') else d.init_process_group"], capture_output=True).returncode != 0:
-        skip_all(f"{PYTHON} has no torch")
+    if not TORCHES:
+        skip_all("there is no PyTorch: neither Debian's nor one that DDPRUN_TEST_TORCH_PYTHONS names")
     ddprun_case.main()

@@ -1,23 +1,21 @@
 """PyTorch's TCPStore client and Gloo process groups against ddprun's store server.
 
-Usage: store_interop.py PATH_OF_store_serve. Exits 77 where PyTorch is not installed.
+Usage: store_interop.py PATH_OF_store_serve. Once for Debian's PyTorch and each that DDPRUN_TEST_TORCH_PYTHONS names;
+exits 77 where there is none.
 """
 
 import datetime
 import multiprocessing
 import os
-import socket
-import struct
 import subprocess
 import sys
 import threading
 
-try:
+from torch_pythons import torch_pythons
+
+if "--inner" in sys.argv:
     import torch
     import torch.distributed as dist
-except ImportError:
-    print("skipped: no PyTorch for " + sys.executable)
-    sys.exit(77)
 
 SECONDS = datetime.timedelta(seconds=1)
 
@@ -80,6 +78,7 @@ def every_operation(port):
         ("queue_push", ("q", b"e"), None),
         ("queue_len", ("q",), 1),
         ("queue_pop", ("q",), b"e"),
+        ("barrier", ("together", 1), None),
     ]:
         if hasattr(store, optional):
             expect(getattr(store, optional)(*arguments), want)
@@ -100,39 +99,6 @@ def waiting(port):
     writer.set("never", "now")
     expect(impatient.add("after", 1), 2)
     expect(impatient.get("never"), b"now")
-
-
-def old_server_agrees(port):
-    """The same bytes to PyTorch's own server and to ours; the answers are compared."""
-    if not torch.__version__.startswith("1.13"):
-        return
-
-    def text(raw):
-        return struct.pack("<Q", len(raw)) + raw
-
-    def keys(*names):
-        return struct.pack("<Q", len(names)) + b"".join(map(text, names))
-
-    requests = [
-        b"\0" + text(b"/a") + text(b"1"), b"\1" + text(b"/a") + text(b"1") + text(b"2"),
-        b"\1" + text(b"/a") + text(b"9") + text(b"3"), b"\1" + text(b"/m") + text(b"e") + text(b"d"),
-        b"\1" + text(b"/m") + text(b"") + text(b"d"), b"\2" + text(b"/a"),
-        b"\3" + text(b"/n") + struct.pack("<q", 5), b"\3" + text(b"/n") + struct.pack("<q", -7),
-        b"\0" + text(b"/p") + text(b"12abc"), b"\3" + text(b"/p") + struct.pack("<q", 5),
-        b"\4" + keys(b"/a", b"/zz"), b"\4" + keys(b"/a"), b"\4" + keys(), b"\5" + keys(b"/a"), b"\5" + keys(),
-        b"\6", b"\x08" + text(b"/a"), b"\x08" + text(b"/a"), b"\6",
-    ]
-    theirs = dist.TCPStore("127.0.0.1", 0, None, True, 20 * SECONDS, False)
-    answers = []
-    for each in (theirs.port, port):
-        with socket.create_connection(("127.0.0.1", each)) as connection:
-            connection.sendall(b"".join(requests))
-            connection.shutdown(socket.SHUT_WR)
-            got = b""
-            while part := connection.recv(4096):
-                got += part
-        answers.append(got)
-    expect(answers[1], answers[0])
 
 
 def worker(rank, world, port, failures):
@@ -169,15 +135,28 @@ def process_group(program, world):
         expect([rank.exitcode for rank in ranks], [0] * world)
 
 
-def main():
-    program = sys.argv[1]
-    for test in (every_operation, waiting, old_server_agrees):
+def with_this_python(program):
+    for test in (every_operation, waiting):
         with Server(program) as server:
             test(server.port)
-        print(f"{test.__name__}: passed")
+        print(f"{test.__name__}: passed", flush=True)
     for world in (2, 3, 4):
         process_group(program, world)
-        print(f"process_group of {world}: passed")
+        print(f"process_group of {world}: passed", flush=True)
+
+
+def main():
+    if "--inner" in sys.argv:
+        return with_this_python(sys.argv[1])
+    torches = torch_pythons()
+    if not torches:
+        print("skipped: there is no PyTorch: neither Debian's nor one that DDPRUN_TEST_TORCH_PYTHONS names")
+        sys.exit(77)
+    for torch_found in torches:
+        print(f"PyTorch {torch_found.version}:", flush=True)
+        argv = [torch_found.python, "-W", "ignore", "-B", __file__, sys.argv[1], "--inner"]
+        if subprocess.run(argv, check=False).returncode != 0:
+            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+#include "bench/barrier_talk.h"
+
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include "bench/store_script.h"
+#include "tests/support/store_requests.h"
+
+namespace ddprun::bench {
+namespace {
+
+std::optional<long> number_in(std::string_view text) {
+  long value = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) return {};
+  return value;
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+BarrierTalk tcp_store(bool new_dialect, const std::string& name) {
+  const test::StoreRequests to(new_dialect);
+  BarrierTalk talk;
+  if (new_dialect) {
+    talk.hello = to.validate() + to.ping(1);
+    talk.hello_reply_bytes = 4;
+  }
+  talk.arrive = to.add(name + "/count", 1);
+  talk.wait = to.wait({name + "/go"});
+  talk.release_and_wait = to.set(name + "/go", "1") + talk.wait;
+  talk.arrived = [](std::string_view reply) -> std::optional<long> {
+    if (reply.size() < 8) return {};
+    std::int64_t count = 0;
+    std::memcpy(&count, reply.data(), sizeof count);
+    return count;
+  };
+  talk.released = [](std::string_view reply) { return !reply.empty(); };
+  return talk;
+}
+
+// A stream is what many can wait for and one command ends all waits for.
+BarrierTalk redis(const std::string& name) {
+  BarrierTalk talk;
+  talk.arrive = resp({"INCR", name + "/count"});
+  talk.wait = resp({"XREAD", "BLOCK", "0", "STREAMS", name + "/go", "0"});
+  talk.release_and_wait = resp({"XADD", name + "/go", "*", "go", "1"}) + talk.wait;
+  talk.arrived = [](std::string_view reply) -> std::optional<long> {
+    if (!reply.ends_with('\n')) return {};
+    return number_in(reply.substr(1));
+  };
+  talk.released = [](std::string_view reply) { return contains(reply, "*1\r\n"); };
+  return talk;
+}
+
+std::string base64(std::string_view in) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t i = 0; i < in.size(); i += 3) {
+    unsigned bits = 0;
+    for (std::size_t j = i; j < i + 3; ++j) {
+      bits = bits << 8 | (j < in.size() ? static_cast<unsigned char>(in[j]) : 0U);
+    }
+    for (std::size_t j = 0; j < 4; ++j) {
+      out += i + j > in.size() ? '=' : kDigits[bits >> (18 - 6 * j) & 63];
+    }
+  }
+  return out;
+}
+
+std::string post(const std::string& path, const std::string& body) {
+  return "POST /v3/" + path +
+         " HTTP/1.1\r\nHost: etcd\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+         body;
+}
+
+// etcd does not count; a transaction puts a key of one's own and asks how many there are.
+BarrierTalk etcd(const std::string& name, int client) {
+  const std::string first = base64(name + "/count/");
+  const std::string end = base64(name + "/count0");  // '0' follows '/'.
+  const std::string mine = base64(name + "/count/" + std::to_string(client));
+  const std::string go = base64(name + "/go");
+  BarrierTalk talk;
+  talk.arrive = post("kv/txn", R"({"success":[{"requestPut":{"key":")" + mine +
+                                   R"("}},{"requestRange":{"key":")" + first +
+                                   R"(","range_end":")" + end + R"(","count_only":true}}]})");
+  talk.wait = post("watch", R"({"create_request":{"key":")" + go + R"(","start_revision":"1"}})");
+  talk.release_and_wait = post("kv/put", R"({"key":")" + go + R"("})") + talk.wait;
+  talk.arrived = [](std::string_view reply) -> std::optional<long> {
+    constexpr std::string_view kCount = R"("count":")";
+    const std::size_t at = reply.find(kCount);
+    if (at == std::string_view::npos || !contains(reply.substr(at), "}}]}")) return {};
+    return number_in(reply.substr(at + kCount.size()));
+  };
+  talk.released = [](std::string_view reply) { return contains(reply, R"("events")"); };
+  return talk;
+}
+
+}  // namespace
+
+BarrierTalk barrier_talk(std::string_view protocol, const std::string& name, int client) {
+  if (protocol == "redis") return redis(name);
+  if (protocol == "etcd") return etcd(name, client);
+  return tcp_store(protocol == "new", name);
+}
+
+}  // namespace ddprun::bench
