@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
 #include "common/time.h"
@@ -34,9 +35,16 @@ class DaemonLink {
   virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.
 };
 
+struct DaemonAddress {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
 struct RemoteLinkOptions {
   std::string host;
   std::uint16_t port = 0;
+  // Where else the daemon may be: several stand by for each other, and one at a time listens.
+  std::vector<DaemonAddress> others = {};
   std::string token;  // Empty: no TLS.
   std::string run_id;
   rendezvous::NodeId node;

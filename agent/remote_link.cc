@@ -20,7 +20,10 @@ constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon 
 class RemoteLink : public DaemonLink {
  public:
   RemoteLink(boost::asio::io_context& loop, RemoteLinkOptions options)
-      : loop_(loop), options_(std::move(options)), retry_(loop), silence_(loop) {}
+      : loop_(loop), options_(std::move(options)), retry_(loop), silence_(loop) {
+    addresses_ = {{options_.host, options_.port}};
+    addresses_.insert(addresses_.end(), options_.others.begin(), options_.others.end());
+  }
 
   void start(Handlers handlers) override {
     handlers_ = std::move(handlers);
@@ -45,8 +48,8 @@ class RemoteLink : public DaemonLink {
  private:
   void connect() {
     rendezvous::ConnectOptions to;
-    to.host = options_.host;
-    to.port = options_.port;
+    to.host = addresses_[which_].host;
+    to.port = addresses_[which_].port;
     to.token = options_.token;
     to.timeout = options_.attempt_limit;
     attempt_ = async_connect(loop_, std::move(to), [this](Result<std::shared_ptr<Link>> result) {
@@ -67,7 +70,9 @@ class RemoteLink : public DaemonLink {
               if (on_closed_) return std::exchange(on_closed_, nullptr)();
               silence_.cancel();
               if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
-              handlers_.on_down(std::exchange(silent_, false) ? silence_text() : to_string(why));
+              const bool was_silent = std::exchange(silent_, false);
+              handlers_.on_down(was_silent ? silence_text() : to_string(why));
+              if (!greeted_ || was_silent) use_next_address();
               try_again();
             },
     });
@@ -85,17 +90,22 @@ class RemoteLink : public DaemonLink {
   }
 
   void failed(const Failure& why) {
-    const bool unknown_name = why.code == Errc::kNotFound && !ever_connected_;
+    const bool unknown_name =
+        why.code == Errc::kNotFound && !ever_connected_ && addresses_.size() == 1;
     if (why.code == Errc::kBadToken || unknown_name) return handlers_.on_hopeless(to_string(why));
     handlers_.on_down(to_string(why));
+    use_next_address();
     try_again();
   }
 
+  void use_next_address() { which_ = (which_ + 1) % addresses_.size(); }
+
+  // The pause grows with each turn through the addresses, not with each of them.
   void try_again() {
     // Thousands that lost the daemon in the same moment do not all come back in the same moment.
     std::uniform_int_distribution<Milliseconds::rep> pause(pause_.count() / 2, pause_.count());
     retry_.expires_after(Milliseconds(pause(random_)));
-    pause_ = std::min(2 * pause_, kRetryMax);
+    if (which_ == 0) pause_ = std::min(2 * pause_, kRetryMax);
     retry_.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) connect();
     });
@@ -130,12 +140,15 @@ class RemoteLink : public DaemonLink {
   }
 
   std::string silence_text() const {
-    return options_.host + ":" + std::to_string(options_.port) + " has not answered within " +
+    const DaemonAddress& daemon = addresses_[which_];
+    return daemon.host + ":" + std::to_string(daemon.port) + " has not answered within " +
            std::to_string(silence_max_.count()) + " ms";
   }
 
   boost::asio::io_context& loop_;
   RemoteLinkOptions options_;
+  std::vector<DaemonAddress> addresses_;
+  std::size_t which_ = 0;  // Of addresses_.
   Handlers handlers_;
   std::shared_ptr<void> attempt_;
   std::shared_ptr<Link> link_;

@@ -9,7 +9,7 @@ build_packages=(
   libgloo-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
 )
 # shellcheck disable=SC2034
-test_packages=(catch2 libbenchmark-dev python3-torch iproute2)
+test_packages=(catch2 etcd-server libbenchmark-dev python3-torch iproute2)
 
 say() { printf '\n== %s\n' "$*"; }
 note() { printf '   %s\n' "$*"; }

@@ -23,7 +23,7 @@ constexpr Flag kFlags[] = {
     {kNodes, "local-nodes", '\0', kValue, "N", "", "run N nodes here, as if on N machines [off]"},
     {kNodes, "node-rank", '\0', kValue, "N", "", "the place of this node [order of arrival]"},
 
-    {kMeeting, "rdzv-endpoint", '\0', kValue, "HOST[:PORT]", "",
+    {kMeeting, "rdzv-endpoint", '\0', kValue, "HOST[:PORT][,..]", "",
      "where the nodes meet; [V6]:PORT too [port 29400]"},
     {kMeeting, "rdzv-id", '\0', kValue, "ID", "", "name of the run, equal on all nodes [none]"},
     {kMeeting, "rdzv-backend", '\0', kValue, "c10d|static", "c10d static",

@@ -75,6 +75,9 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     agent::RemoteLinkOptions daemon;
     daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
     daemon.port = *plan.endpoint.port;
+    for (const Endpoint& other : plan.other_endpoints) {
+      daemon.others.push_back({other.host, *other.port});
+    }
     daemon.token = context.token;
     // Whoever gives up wants to say what came of the last attempt.
     daemon.attempt_limit = std::min(daemon.attempt_limit, node.offer.config.join_timeout / 2);

@@ -103,6 +103,7 @@ struct Options {
 
   // How the nodes find each other.
   std::optional<Endpoint> rdzv_endpoint;
+  std::vector<Endpoint> other_endpoints;  // Given after it: daemons that stand by for each other.
   std::optional<RdzvBackend> rdzv_backend;
   std::optional<std::string> rdzv_id;
   RdzvConf rdzv_conf;

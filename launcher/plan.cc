@@ -82,6 +82,11 @@ std::optional<Failure> contradiction(const Options& options, const Plan& plan) {
   if (options.token_file && !options.rdzv_conf.authenticated) {
     return usage("--token-file and --rdzv-conf auth=none exclude each other");
   }
+  if (!options.other_endpoints.empty() && options.rdzv_conf.is_host == true) {
+    return usage(
+        "--rdzv-conf is_host=1 and several --rdzv-endpoint exclude each other: they are "
+        "daemons that were started before");
+  }
   const bool named = options.rdzv_endpoint || is_static_habit(options);
   if (options.rdzv_conf.is_host == false && plan.others_may_come && !named) {
     return usage("--rdzv-conf is_host=0 needs --rdzv-endpoint: which endpoint is to be joined?");
@@ -97,6 +102,7 @@ struct Choice {
 // Somebody else can come, or an endpoint is named: host or join?
 Choice host_or_join(const Options& options, const Facts& facts) {
   const std::optional<bool> is_host = options.rdzv_conf.is_host;
+  if (!options.other_endpoints.empty()) return {Mode::kJoin, IfTaken::kFail};
   if (is_host) return {*is_host ? Mode::kHost : Mode::kJoin, IfTaken::kFail};
   const std::string host = meeting_host(options);
   const bool habit = is_static_habit(options);
@@ -152,6 +158,8 @@ void place_host(const Options& options, const Facts& facts, Plan& plan) {
 
 void place_join(const Options& options, Plan& plan) {
   plan.endpoint.host = meeting_host(options);
+  plan.other_endpoints = options.other_endpoints;
+  for (Endpoint& other : plan.other_endpoints) other.port = other.port.value_or(kEndpointPort);
   plan.node_address = options.local_addr.value_or("");
   if (!plan.endpoint.host.empty()) return;
   plan.endpoint.host = "127.0.0.1";

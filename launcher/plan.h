@@ -17,6 +17,7 @@
 //        is_host=1, or node rank 0 of --rdzv-backend static        -> kHost
 //        is_host=0, or --node-rank above 0 without c10d            -> kJoin
 //        the host part names this machine -> kHost, or kJoin if somebody listens there already
+//        several endpoints: daemons that stand by for each other   -> kJoin
 //        else                                                      -> kJoin
 
 #include <cstdint>
@@ -69,9 +70,10 @@ struct Plan {
   bool others_may_come = false;
   std::optional<int> node_rank;
 
-  Endpoint endpoint;        // As other nodes reach it. Port 0: any, known after listening.
-  std::string listen_host;  // Numeric; empty: all interfaces.
-  std::string local_host;   // Where this machine's own agents reach the daemon that kHost started.
+  Endpoint endpoint;  // As other nodes reach it. Port 0: any, known after listening.
+  std::vector<Endpoint> other_endpoints;  // Where else kJoin may find the daemon.
+  std::string listen_host;                // Numeric; empty: all interfaces.
+  std::string local_host;  // Where this machine's own agents reach the daemon that kHost started.
   std::string
       node_address;  // Where other nodes reach this one; empty: the control link's own address.
   std::optional<std::uint16_t> store_port;  // MASTER_PORT the user asked for; absent: any.

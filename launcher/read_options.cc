@@ -130,8 +130,13 @@ void read_nodes(Reader& reader, Options& options) {
 }
 
 void read_meeting(Reader& reader, Options& options) {
-  reader.read("rdzv-endpoint", options.rdzv_endpoint, parse_endpoint);
-  reader.read_variable("DDPRUN_ENDPOINT", "rdzv-endpoint", options.rdzv_endpoint, parse_endpoint);
+  std::vector<Endpoint> endpoints;
+  reader.read("rdzv-endpoint", endpoints, parse_endpoints);
+  reader.read_variable("DDPRUN_ENDPOINT", "rdzv-endpoint", endpoints, parse_endpoints);
+  if (!endpoints.empty()) {
+    options.rdzv_endpoint = endpoints.front();
+    options.other_endpoints.assign(endpoints.begin() + 1, endpoints.end());
+  }
   reader.read("rdzv-backend", options.rdzv_backend, parse_backend);
   reader.read("rdzv-id", options.rdzv_id, any_text);
   reader.read("rdzv-conf", options.rdzv_conf, parse_rdzv_conf);

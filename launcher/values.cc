@@ -132,6 +132,16 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   return endpoint;
 }
 
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
+  std::vector<Endpoint> endpoints;
+  for (const std::string_view part : split(text, ',')) {
+    Result<Endpoint> endpoint = parse_endpoint(part);
+    if (!endpoint) return endpoint.error();
+    endpoints.push_back(std::move(*endpoint));
+  }
+  return endpoints;
+}
+
 Result<Milliseconds> parse_seconds(std::string_view text) {
   constexpr double kSecondsMax = 1e7;  // 115 days; keeps sums of durations far from overflow.
   const std::optional<double> seconds = number_of<double>(text);

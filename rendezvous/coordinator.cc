@@ -98,6 +98,7 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now) {
     links->second.erase(peer.node);
     if (links->second.empty()) links_.erase(links);
     if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{"closed its connection"}});
+    forget_blank(peer.run_id);
   }
   return std::exchange(actions_, {});
 }
@@ -116,6 +117,7 @@ std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
     if (const auto due = run.deadline(); due && *due <= now) step(run_id, {"", Tick{}});
     schedule(run_id, run);
   }
+  forget_idle();
   return std::exchange(actions_, {});
 }
 
@@ -132,7 +134,7 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   run.set_beat_floor(beat_interval_of(peers_.size()));
   std::optional<StepWatch> watch;  // Heartbeats are many and change nothing.
   if (!std::holds_alternative<Heartbeat>(event.what)) {
-    const std::string record = encode_record({run_id, now_, event});
+    const std::string record = encode_record(Record{run_id, now_, event});
     ++counters_.records;
     counters_.record_bytes += record.size();
     records_ += record;
@@ -141,6 +143,7 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   const std::vector<RunAction> actions = run.step(event, now_);
   if (watch) watch->take(run_id, run, now_, counters_, news_);
   schedule(run_id, run);
+  note_idle(run_id, run);
   const auto links = links_.find(run_id);
   if (links == links_.end()) return;
   const DaemonMessage* said = nullptr;  // What all nodes are told is written out once.
@@ -174,24 +177,12 @@ void Coordinator::refuse(LinkId link, Refusal refusal, const std::string& reason
 }
 
 std::optional<TimePoint> Coordinator::deadline() const {
-  if (due_.empty()) return std::nullopt;
-  return due_.begin()->first;
+  const auto forget = forget_at();
+  if (due_.empty()) return forget;
+  return std::min(due_.begin()->first, forget.value_or(TimePoint::max()));
 }
 
 std::string Coordinator::take_records() { return std::exchange(records_, {}); }
-
-void Coordinator::replay(const Journal& journal, TimePoint now) {
-  DDPRUN_ASSERT(runs_.empty() && peers_.empty());
-  for (const Record& record : journal.records) {
-    // A journal of another boot has times of another clock; they may not run backwards.
-    if (record.when > now || record.when < now_) continue;
-    now_ = record.when;
-    (void)runs_[record.run_id].step(record.event, now_);
-  }
-  now_ = now;
-  for (auto& [run_id, run] : runs_) step(run_id, {"", Recovered{}});
-  actions_.clear();
-}
 
 bool Coordinator::over() const {
   if (!peers_.empty()) return false;

@@ -45,10 +45,18 @@ class Coordinator {
 
   std::optional<TimePoint> deadline() const;
 
+  // The journal could not be written for a while, and we have listened to nobody: like coming back.
+  [[nodiscard]] std::vector<LinkAction> on_recovered(TimePoint now);
+
   // The records made since the last call, ready to be appended to the journal.
   std::string take_records();
-  // Brings back what a former daemon knew. Only before the first event.
-  void replay(const Journal& journal, TimePoint now);
+  // Brings back what a former daemon knew. Only before the first event. `clock` names the clock of
+  // `now`; on another one than the journal's, what was due in 5 s is due in 5 s.
+  void replay(const Journal& journal, TimePoint now, const std::string& clock = "");
+  // The same without the knowledge that time has passed since: all as it was at the last record.
+  void load(const Journal& journal);
+  // Records that stand for all made so far.
+  std::string snapshot(TimePoint now) const;
 
   // True once there is nothing left to do: at least one run has ended, none goes on, nobody is
   // connected.
@@ -71,6 +79,14 @@ class Coordinator {
   void hear(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
   void schedule(const std::string& run_id, const Run& run);
+  void rebase(TimePoint to);
+  bool has_links(const std::string& run_id) const;
+  void note_idle(const std::string& run_id, const Run& run);
+  void note_busy(const std::string& run_id);
+  void forget_blank(const std::string& run_id);
+  void forget_idle();
+  void erase(const std::string& run_id);
+  std::optional<TimePoint> forget_at() const;
   void refuse(LinkId link, Refusal refusal, const std::string& reason);
   void answer(LinkId link, const Command& command);
   Result<std::string> obey(const Command& command);
@@ -78,7 +94,10 @@ class Coordinator {
   Result<std::string> cancel(const Command& command);
 
   TimePoint now_{};
+  std::string clock_;  // Whose time now_ is; empty: nobody said.
   std::map<std::string, Run> runs_;
+  std::unordered_map<std::string, TimePoint> idle_since_;  // Runs that have ended, nobody left.
+  std::set<std::pair<TimePoint, std::string>> idle_;       // The same, the oldest first.
   std::unordered_map<LinkId, Peer> peers_;
   std::unordered_map<std::string, Links> links_;     // By run id.
   std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.

@@ -89,31 +89,87 @@ bool read_event(const json& object, RunEvent& event) {
   return false;
 }
 
-std::optional<Record> decode_record(std::string_view line) {
-  if (line.size() <= kChecksumDigits || line[kChecksumDigits] != ' ') return std::nullopt;
-  const std::string_view body = line.substr(kChecksumDigits + 1);
-  if (checksum(body) != line.substr(0, kChecksumDigits)) return std::nullopt;
-  const json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return std::nullopt;
-  const auto run = field<std::string>(object, "run");
-  const auto node = field<std::string>(object, "node");
+// A distance from a clock's zero that no clock reaches would overflow where times are added.
+std::optional<TimePoint> time_of(const json& object) {
+  constexpr std::int64_t kMax = std::int64_t{100} * 365 * 86'400 * 1'000'000'000;
   const auto when = field<std::int64_t>(object, "t_ns");
-  if (!run || !node || !when) return std::nullopt;
-  Record record{*run, TimePoint(Duration(*when)), {*node, Tick{}}};
-  if (!read_event(object, record.event)) return std::nullopt;
+  if (!when || *when > kMax || *when < -kMax) return std::nullopt;
+  return TimePoint(Duration(*when));
+}
+
+std::optional<JournalEntry> decode_entry(const json& object) {
+  const auto when = time_of(object);
+  if (!when) return std::nullopt;
+  if (const auto clock = field<std::string>(object, "clock")) return ClockChange{*clock, *when};
+  const auto run = field<std::string>(object, "run");
+  if (!run) return std::nullopt;
+  if (const auto text = field<std::string>(object, "snapshot")) {
+    Result<Run> restored = Run::restore(*text, *when);
+    if (!restored) return std::nullopt;
+    return RunSnapshot{*run, *when, std::move(*restored)};
+  }
+  const auto node = field<std::string>(object, "node");
+  Record record{*run, *when, {node.value_or(""), Tick{}}};
+  if (!node || !read_event(object, record.event)) return std::nullopt;
   return record;
 }
 
-}  // namespace
+// The JSON of one line whose checksum is right.
+std::optional<json> decode_line(std::string_view line) {
+  if (line.size() <= kChecksumDigits || line[kChecksumDigits] != ' ') return std::nullopt;
+  const std::string_view body = line.substr(kChecksumDigits + 1);
+  if (checksum(body) != line.substr(0, kChecksumDigits)) return std::nullopt;
+  json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return std::nullopt;
+  return object;
+}
 
-std::string encode_record(const Record& record) {
-  json object;
+std::string encode_line(const json& object) {
+  const std::string body = object.dump(-1, ' ', false, json::error_handler_t::replace);
+  return checksum(body) + " " + body + "\n";
+}
+
+void write_entry(json& object, const Record& record) {
   object["run"] = record.run_id;
   object["node"] = record.event.node;
   object["t_ns"] = record.when.time_since_epoch().count();
   std::visit(ToJson{object}, record.event.what);
-  const std::string body = object.dump(-1, ' ', false, json::error_handler_t::replace);
-  return checksum(body) + " " + body + "\n";
+}
+
+void write_entry(json& object, const RunSnapshot& snapshot) {
+  object["run"] = snapshot.run_id;
+  object["t_ns"] = snapshot.when.time_since_epoch().count();
+  object["snapshot"] = snapshot.run.snapshot(snapshot.when);
+}
+
+void write_entry(json& object, const ClockChange& change) {
+  object["clock"] = change.clock;
+  object["t_ns"] = change.when.time_since_epoch().count();
+}
+
+// Understands `object` as the next line of `journal`; false if it cannot.
+bool take(const json& object, Journal& journal) {
+  const auto format = field<int>(object, "format");
+  if (format) {  // Also where a snapshot follows that did not become a journal of its own.
+    journal.format = *format;
+    return *format <= kJournalFormat;
+  }
+  std::optional<JournalEntry> entry = decode_entry(object);
+  if (!entry) return false;
+  journal.entries.push_back(std::move(*entry));
+  return true;
+}
+
+}  // namespace
+
+std::string journal_header() {
+  return encode_line({{"journal", "ddprun"}, {"format", kJournalFormat}});
+}
+
+std::string encode_record(const JournalEntry& entry) {
+  json object;
+  std::visit([&](const auto& what) { write_entry(object, what); }, entry);
+  return encode_line(object);
 }
 
 Journal decode_journal(std::string_view bytes) {
@@ -122,9 +178,16 @@ Journal decode_journal(std::string_view bytes) {
     const std::string_view rest = bytes.substr(journal.bytes_good);
     const std::size_t end = rest.find('\n');
     if (end == std::string_view::npos) return journal;
-    std::optional<Record> record = decode_record(rest.substr(0, end));
-    if (!record) return journal;
-    journal.records.push_back(std::move(*record));
+    const std::optional<json> line = decode_line(rest.substr(0, end));
+    if (!line) return journal;
+    if (!take(*line, journal)) {
+      // Whole, and yet not understood: this is no damage.
+      journal.refusal = "it was written by a newer ddprun-rendezvous (journal format " +
+                        std::to_string(journal.format) + ", this one knows " +
+                        std::to_string(kJournalFormat) +
+                        "); start that version again, or another state folder";
+      return journal;
+    }
     journal.bytes_good += end + 1;
   }
 }

@@ -5,35 +5,17 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <fstream>
 #include <iostream>
 
 #include "common/descriptor_limit.h"
+#include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/c10d_port.h"
-#include "rendezvous/operations.h"
-#include "rendezvous/server.h"
+#include "common/unique_fd.h"
+#include "rendezvous/service.h"
 
 namespace ddprun::rendezvous {
 namespace {
-
-struct DaemonOptions {
-  std::string address = "127.0.0.1";
-  int port = 29400;
-  std::string token_file;
-  bool no_auth = false;
-  std::string state_dir;
-  int listen_fd = -1;
-  int token_fd = -1;
-  bool end_when_over = false;
-  bool end_runs_on_exit = false;
-  std::string http_address = "127.0.0.1";
-  int http_port = -1;  // None.
-  log::Format log_format = log::Format::kText;
-  bool verbose = false;
-  C10dOptions c10d;
-};
 
 constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kDescriptorsWanted =
@@ -70,6 +52,26 @@ Result<std::string> read_token(const DaemonOptions& options) {
                  "no token: give --token-file FILE or DDPRUN_TOKEN, or say --no-auth"};
 }
 
+// How the daemon remembers its runs.
+void add_memory_options(CLI::App& app, DaemonOptions& o) {
+  auto* dir = app.add_option("--state-dir", o.state_dir,
+                             "Remember runs here across restarts of the daemon");
+  app.add_flag("--journal-sync", o.journal_sync,
+               "Survive a power cut too: wait for the disk with each decision")
+      ->needs(dir);
+  auto* etcd = app.add_option("--etcd", o.etcd,
+                              "Remember runs in etcd: http://HOST:PORT, several with commas. Start "
+                              "a daemon on each of two hosts; one leads, the other stands by")
+                   ->excludes(dir);
+  app.add_option("--etcd-prefix", o.etcd_prefix, "Keys in etcd begin with this")
+      ->capture_default_str()
+      ->needs(etcd);
+  app.add_option("--etcd-lease", o.etcd_lease, "Seconds after which a silent leader is replaced")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 600))
+      ->needs(etcd);
+}
+
 void add_c10d_options(CLI::App& app, C10dOptions& o) {
   app.add_option("--c10d-port", o.port,
                  "Also serve unmodified torchrun (--rdzv-backend c10d) on this port, 0 for any; it "
@@ -94,10 +96,12 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--token-file", o.token_file,
                  "File whose first line is the token (else DDPRUN_TOKEN)");
   app.add_flag("--no-auth", o.no_auth, "Neither encryption nor authentication: anybody may join");
-  app.add_option("--state-dir", o.state_dir, "Remember runs here across restarts of the daemon");
+  add_memory_options(app, o);
   app.add_option("--listen-fd", o.listen_fd,
-                 "Take over this listening socket (--address, --port unused)");
-  app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor");
+                 "Take over this listening socket (--address, --port unused)")
+      ->excludes("--etcd");
+  app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor")
+      ->excludes("--etcd");
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
   app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
@@ -122,75 +126,9 @@ void add_operators_options(CLI::App& app, DaemonOptions& o) {
       ->transform(CLI::CheckedTransformer(formats).description("text|json"));
 }
 
-std::optional<HttpOptions> http_options(const DaemonOptions& options) {
-  if (options.http_port < 0) return std::nullopt;
-  HttpOptions http;
-  http.address = options.http_address;
-  http.port = static_cast<std::uint16_t>(options.http_port);
-  return http;
-}
-
-// Waits for SIGTERM and SIGINT for as long as the loop runs.
-void end_on_signal(boost::asio::signal_set& signals, Server& server, const Operations& operations,
-                   bool end_runs) {
-  signals.async_wait(
-      [&signals, &server, &operations, end_runs](const boost::system::error_code& ec, int signal) {
-        if (ec) return;
-        operations.say_stopping();
-        if (end_runs) {
-          log::info("told to end; ending the runs");
-          server.shut_down(signal);
-        } else {
-          log::info("told to end; the runs go on and wait for the next daemon");
-          server.leave();
-        }
-        end_on_signal(signals, server, operations, end_runs);
-      });
-}
-
-int serve(const DaemonOptions& options, std::string token) {
-  boost::asio::io_context io(1);
-  ServerOptions server_options;
-  server_options.listen.address = options.address;
-  server_options.listen.port = static_cast<std::uint16_t>(options.port);
-  server_options.listen.listening_fd = options.listen_fd;
-  server_options.listen.token = std::move(token);
-  server_options.end_when_over = options.end_when_over;
-  server_options.log_news = !options.end_when_over;  // Else a launcher speaks to the user.
-  if (!options.state_dir.empty()) server_options.journal_path = options.state_dir + "/journal";
-
-  auto server = Server::open(io, std::move(server_options), [&io] { io.stop(); });
-  if (!server) {
-    log::error(to_string(server.error()));
-    return 1;
-  }
-  auto operations = Operations::open(io, **server, http_options(options));
-  if (!operations) {
-    log::error(to_string(operations.error()));
-    return 1;
-  }
-  if (options.listen_fd < 0) {
-    log::info("listening on " + options.address + ":" + std::to_string((*server)->port()));
-  }
-  const auto c10d = open_c10d_port(io, options.c10d);
-  if (!c10d) {
-    log::error(to_string(c10d.error()));
-    return 1;
-  }
-  if (const auto port = (*operations)->http_port()) {
-    log::info("pages for operators on http://" + options.http_address + ":" +
-              std::to_string(*port));
-  }
-  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-  end_on_signal(signals, **server, **operations,
-                options.state_dir.empty() || options.end_runs_on_exit);
-  (*operations)->say_ready();
-  io.run();
-  return 0;
-}
-
 int run(int argc, char** argv) {
   DaemonOptions options;
+  options.argv = argv;
   CLI::App app;
   add_options(app, options);
   add_operators_options(app, options);
@@ -202,6 +140,7 @@ int run(int argc, char** argv) {
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failure like a full disk.
   raise_descriptor_limit(kDescriptorsWanted);
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);

@@ -59,6 +59,7 @@ void Operations::say_stopping() const { notifier_.say("STOPPING=1"); }
 
 std::string Operations::complaint() const {
   if (server_.ending()) return "this daemon is about to end";
+  if (const auto trouble = server_.trouble()) return *trouble;
   if (probe_.last_lag() > kLagMax) {
     const auto late = std::chrono::duration_cast<Milliseconds>(probe_.last_lag());
     return "the event loop was late by " + std::to_string(late.count()) + " ms";

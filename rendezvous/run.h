@@ -99,6 +99,14 @@ class Run {
   // When the next Tick is due; nothing if only another event can change this run.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
+  // The whole state as JSON, with points of time as distances from `at`; and back, where `at` may
+  // be on another clock: what was due in 5 s is due in 5 s. Equal events then give equal actions.
+  std::string snapshot(TimePoint at) const;
+  static Result<Run> restore(std::string_view snapshot, TimePoint at);
+
+  // Nothing has happened yet, or nothing that matters any more.
+  bool blank() const { return state_ == State::kGathering && !config_; }
+
   State state() const { return state_; }
   int round() const { return round_; }
   int restart_count() const { return restart_count_; }
@@ -136,6 +144,7 @@ class Run {
     bool missing = false;  // Not heard of since the daemon came back from the dead.
   };
   using Members = std::map<NodeId, Member>;
+  struct Snapshot;
 
   void on(const NodeId& node, const Join& join);
   void on(const NodeId& node, const Heartbeat& heartbeat);

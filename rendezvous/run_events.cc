@@ -194,7 +194,10 @@ void Run::on(const NodeId&, const Recovered&) {
   const Milliseconds time = std::max<Milliseconds>(kReturnTime, 3 * kBeatsInTimeout * beat());
   for (auto& [node, member] : members_) {
     // One that did not come back to our predecessor gets no more time from us.
-    if (!std::exchange(member.missing, true)) member.last_seen = now_ + time;
+    if (std::exchange(member.missing, true)) continue;
+    member.last_seen = now_ + time;
+    // One that has stopped its workers meanwhile could not say so.
+    if (member.phase == Phase::kStopping) stop_ends_ = std::max(stop_ends_, now_ + time);
   }
   if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The daemon's I/O: connections and timers in, Coordinator's decisions out, the journal in between.
-// Called by rendezvous/main.
+// The daemon's I/O: connections and timers in, the Coordinator's decisions out, and a RecordLog in
+// between. Called by rendezvous/main.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -9,33 +9,40 @@
 #include <string>
 #include <unordered_map>
 
-#include "common/unique_fd.h"
 #include "rendezvous/complaints.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/gate.h"
 #include "rendezvous/listener.h"
+#include "rendezvous/record_log.h"
 
 namespace ddprun::rendezvous {
 
 struct ServerOptions {
   ListenOptions listen;
-  std::string journal_path;    // Empty: nothing is remembered beyond this process.
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
   bool log_news = false;       // Say what happens in the runs; else only when verbose.
 };
 
+// What a daemon knows of the time before it. Without a log nothing outlives this process.
+struct Memory {
+  std::unique_ptr<RecordLog> log = nullptr;
+  Journal journal = {};
+};
+
 class Server {
  public:
-  // Opens the port, locks and replays the journal. The server runs on `io` until on_over is called.
+  // Replays the journal and opens the port. The server runs on `io` until on_over is called.
   static Result<std::unique_ptr<Server>> open(boost::asio::io_context& io, ServerOptions options,
-                                              std::function<void()> on_over);
+                                              Memory memory, std::function<void()> on_over);
 
   std::uint16_t port() const { return listener_->port(); }
   std::string status() const;  // One line a run.
+  // Why nothing is being decided, as a sentence.
+  std::optional<std::string> trouble() const;
 
-  const Coordinator& coordinator() const { return coordinator_; }
+  const Coordinator& coordinator() const { return gate_.coordinator(); }
   const Listener& listener() const { return *listener_; }
   const RefusalCounts& refused() const { return refused_; }  // For what links said of themselves.
-  bool has_journal() const { return static_cast<bool>(journal_); }
+  bool has_journal() const { return log_ != nullptr; }
   bool ending() const { return ending_ != Ending::kNo; }
 
   // Ends every run, as its verdict says, and then calls on_over.
@@ -52,11 +59,14 @@ class Server {
     kLeave,     // leave(): a link that closes tells nothing about its node.
   };
 
-  Server(boost::asio::io_context& io, ServerOptions options, std::function<void()> on_over);
+  Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
+         std::function<void()> on_over);
 
-  Result<void> open_journal();
+  void replay(const Journal& journal);
   void accept(const std::shared_ptr<Link>& link);
-  void carry_out(std::vector<LinkAction> actions);
+  bool may_decide() const;
+  void carry_out(Gate::Work work);
+  void carry_out(LinkAction& action);
   void hang_up(const Hangup& hangup);
   void log_news();
   void tick();
@@ -67,11 +77,11 @@ class Server {
   ServerOptions options_;
   std::function<void()> on_over_;
   std::unique_ptr<Listener> listener_;
-  Coordinator coordinator_;
   boost::asio::steady_timer timer_;
+  std::unique_ptr<RecordLog> log_;
+  Gate gate_;
   std::unordered_map<LinkId, std::shared_ptr<Link>> links_;
   LinkId next_link_ = 1;
-  UniqueFd journal_;
   RefusalCounts refused_;
   Complaints complaints_;
   bool armed_ = false;  // timer_ runs.

@@ -10,7 +10,6 @@ namespace ddprun::sim {
 
 using namespace std::chrono_literals;
 using agent::Supervisor;
-using rendezvous::Coordinator;
 using rendezvous::Seat;
 
 Cluster::Cluster(const ClusterOptions& options) : options_(options), random_(options.seed) {
@@ -62,8 +61,8 @@ void Cluster::check(bool holds, const std::string& what) {
 }
 
 const rendezvous::Run* Cluster::run() const {
-  if (!daemon_ || daemon_->runs().empty()) return nullptr;
-  return &daemon_->runs().begin()->second;
+  if (!daemon_ || daemon_->coordinator().runs().empty()) return nullptr;
+  return &daemon_->coordinator().runs().begin()->second;
 }
 
 // ---- the agents' side ----
@@ -284,7 +283,7 @@ void Cluster::pump_up(LinkId id) {
   if (daemon_ && it->second.daemon_side) {
     if (body.find("heartbeat\"") == std::string::npos)
       trace("daemon hears " + it->second.host + " " + body.substr(0, 60));
-    daemon_does(daemon_->on_message(id, body, now_));
+    daemon_takes(id, body);
   }
 }
 
@@ -343,7 +342,7 @@ void Cluster::drop_by_daemon(LinkId id) {
   const auto it = links_.find(id);
   if (it == links_.end() || !it->second.daemon_side) return;
   it->second.daemon_side = false;
-  if (daemon_) daemon_does(daemon_->on_closed(id, now_));
+  if (daemon_) daemon_takes(id, std::nullopt);
 }
 
 void Cluster::break_link(const std::string& name, bool daemon_sees) {

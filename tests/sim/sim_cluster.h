@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "agent/supervisor.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/gate.h"
 
 namespace ddprun::sim {
 
@@ -55,6 +55,8 @@ class Cluster {
   void start_daemon();
   void flap_on_next_order(const std::string& host);  // The link breaks as a seat or an end arrives.
   void kill_daemon_on_next_record();  // It dies with the record half written and nothing sent.
+  void fill_disk() { disk_full_ = true; }
+  void free_disk();
   void fault_at_random();
 
   void mend_everything();
@@ -91,6 +93,8 @@ class Cluster {
     std::string host;
     int life = 0;
     bool daemon_side = true, agent_side = true;  // Who still believes in it.
+    std::string hello;                           // As the daemon has heard it ...
+    std::uint64_t hello_sequence = 0;            // ... and when.
     std::deque<std::string> up, down;            // Under way, in order.
   };
   struct RoundRecord {
@@ -115,7 +119,14 @@ class Cluster {
   void drop_by_daemon(LinkId link);
   void pump_up(LinkId link);
   void pump_down(LinkId link);
-  void daemon_does(std::vector<rendezvous::LinkAction> actions);
+  // Of this link; link 0: a tick. No body: it was closed.
+  void daemon_takes(LinkId link, const std::optional<std::string>& body);
+  void make_twin(LinkId speaking);
+  void daemon_does(rendezvous::Gate::Work work);
+  void daemon_sends(rendezvous::LinkAction& action);
+  void write_backlog();
+  void compact();
+  TimePoint daemon_now() const { return now_ + clock_offset_; }
   void arm_daemon_tick();
   void arm_agent_tick(const std::string& host);
   void trace(const std::string& text) const;
@@ -140,9 +151,16 @@ class Cluster {
   std::uint64_t sequence_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
 
-  std::unique_ptr<rendezvous::Coordinator> daemon_;
+  std::unique_ptr<rendezvous::Gate> daemon_;
   int daemon_life_ = 0;
+  int daemon_boot_ = 0;  // Its clock's name; each has another zero.
+  Duration clock_offset_{};
   std::string disk_;
+  std::deque<std::string> backlog_;  // Appended, and not on the disk yet.
+  // Made from the daemon's snapshot at some moment, and told all that the daemon is told since.
+  std::unique_ptr<rendezvous::Coordinator> twin_;
+  std::string sent_;  // By the daemon, since it took what it takes.
+  bool disk_full_ = false;
   bool die_on_record_ = false;
   LinkId link_next_ = 1;
   std::map<LinkId, Link> links_;

@@ -49,7 +49,7 @@ const std::vector<Ban> kBanned = {
     {"<boost/"
      "beast",
      "rendezvous/http_server.h",
-     {"rendezvous/http_server.cc"}},
+     {"rendezvous/http_server.cc", "rendezvous/etcd_client.cc", "tests/support/fake_etcd.cc"}},
     {"<prome"
      "theus/",
      "rendezvous/metrics.h",

@@ -126,6 +126,71 @@ TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the 
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
 }
 
+TEST_CASE("Coordinator: on another clock a deadline is as far away as it was", "[coordinator]") {
+  Desk desk;
+  desk.now = TimePoint(std::chrono::hours(300));
+  desk.coordinator.replay({}, desk.now, "boot 1");
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += std::chrono::seconds(5);
+  desk.say(1, Failed{0, {.rank = 0, .exit_code = 7}});  // Stopping may take 40 s.
+
+  const auto seconds_until_lost = [&](const std::string& clock, TimePoint now) {
+    Coordinator next;
+    next.replay(decode_journal(desk.disk), now, clock);
+    for (const LinkId link : {1, 2}) {
+      (void)next.on_message(link, encode(AgentMessage(Hello{1, "x", link == 1 ? "a" : "b"})), now);
+    }
+    int halves = 0;
+    for (; next.runs().at("x").state() == Run::State::kClosing; ++halves) {
+      for (const LinkId link : {1, 2})
+        (void)next.on_message(link, encode(AgentMessage(Heartbeat{0})), now);
+      now += std::chrono::milliseconds(500);
+      (void)next.on_tick(now);
+    }
+    return halves / 2;
+  };
+  CHECK(seconds_until_lost("boot 1", desk.now + std::chrono::seconds(25)) == 15);
+  CHECK(seconds_until_lost("boot 2", TimePoint(std::chrono::seconds(7))) == 40);
+  CHECK(seconds_until_lost("boot 2", TimePoint(std::chrono::hours(9000))) == 40);
+}
+
+TEST_CASE("Coordinator: a run is forgotten an hour after it ended and everybody went",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  desk.join(2, "y", "a");
+  desk.say(1, Finished{0});
+  desk.now += std::chrono::hours(2);
+  desk.say(2, Heartbeat{0});
+  desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK(desk.coordinator.runs().contains("x"));  // One may still ask.
+  desk.close(1);
+  CHECK(desk.coordinator.snapshot(desk.now).find("\"x\"") != std::string::npos);
+  desk.now += std::chrono::hours(1);
+  desk.say(2, Heartbeat{0});
+  CHECK(desk.coordinator.deadline() <= desk.now);
+  desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().contains("x"));
+  CHECK(desk.coordinator.snapshot(desk.now).find("\"x\"") == std::string::npos);
+  Coordinator next;
+  next.replay(decode_journal(desk.disk), desk.now);
+  CHECK_FALSE(next.runs().contains("x"));
+  CHECK(next.runs().contains("y"));
+}
+
+TEST_CASE("Coordinator: a run that nobody joined leaves nothing behind", "[coordinator]") {
+  Desk desk;
+  desk.say(1, Hello{kProtocolVersion, "x", "a"});
+  desk.say(1, Heartbeat{3});
+  desk.close(1);
+  CHECK(desk.coordinator.runs().empty());
+  desk.join(2, "x", "b", 2);
+  desk.say(2, Leave{0, "told to"});
+  desk.close(2);
+  CHECK(desk.coordinator.runs().empty());
+}
+
 TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patience longer",
           "[coordinator]") {
   Desk desk;
@@ -177,7 +242,7 @@ TEST_CASE("Coordinator: a drained node stays dismissed when the daemon comes bac
           "[coordinator]") {
   Desk desk;
   (void)desk.join(1, "x", "a", 1);
-  desk.disk += encode_record({"x", desk.now, {"a", Drain{"fans"}}});
+  desk.disk += encode_record(Record{"x", desk.now, {"a", Drain{"fans"}}});
 
   Desk next;
   next.coordinator.replay(decode_journal(desk.disk), next.now);

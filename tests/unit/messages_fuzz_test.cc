@@ -39,8 +39,13 @@ std::vector<std::string> real_messages() {
            StopRound{1, "rank 3 failed", true}, EndRun{verdict}, Refuse{"another config"}}) {
     all.push_back('\1' + encode(m));
   }
-  all.push_back('\2' + encode_record({"run", TimePoint{}, {"node", Join{offer, -1}}}) +
-                encode_record({"run", TimePoint{}, {"node", Finished{0}}}));
+  Run live;
+  (void)live.step({"node", Join{offer, -1}}, TimePoint{});
+  all.push_back('\2' + journal_header() + encode_record(ClockChange{"boot", TimePoint{}}) +
+                encode_record(Record{"run", TimePoint{}, {"node", Join{offer, -1}}}) +
+                encode_record(Record{"run", TimePoint{}, {"node", Finished{0}}}) +
+                encode_record(RunSnapshot{"run", TimePoint{}, live}));
+  all.push_back('\11' + live.snapshot(TimePoint{}));
   const worker_sdk::Hello hello{"node1", "domain", 12, "10.0.0.1", "auto"};
   all.push_back('\3' + worker_sdk::encode(hello));
   all.push_back('\4' + worker_sdk::encode(worker_sdk::decide({hello, hello})));

@@ -226,5 +226,13 @@ TEST_CASE("Plan: contradictions name both options", "[plan]") {
         "host localhost:0 on 127.0.0.1, if taken join");
 }
 
+TEST_CASE("Plan: several endpoints are daemons that stand by for each other, to be joined",
+          "[plan]") {
+  const Plan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:1,[::1]:2,node7");
+  CHECK(plan.mode == Plan::Mode::kJoin);
+  CHECK(plan.endpoint == Endpoint{"node0", 1});
+  CHECK(plan.other_endpoints == std::vector<Endpoint>{{"::1", 2}, {"node7", kEndpointPort}});
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

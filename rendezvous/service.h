@@ -1,0 +1,36 @@
+#pragma once
+// The daemon as a whole, from its options to its exit status: finds out what was before it, leads
+// or stands by, serves, and ends. Called by rendezvous/main.
+
+#include <string>
+
+#include "common/log.h"
+#include "rendezvous/c10d_port.h"
+
+namespace ddprun::rendezvous {
+
+struct DaemonOptions {
+  std::string address = "127.0.0.1";
+  int port = 29400;
+  std::string token_file;
+  bool no_auth = false;
+  std::string state_dir;
+  bool journal_sync = false;
+  std::string etcd;
+  std::string etcd_prefix = "/ddprun";
+  int etcd_lease = 2;
+  int listen_fd = -1;
+  int token_fd = -1;
+  bool end_when_over = false;
+  bool end_runs_on_exit = false;
+  std::string http_address = "127.0.0.1";
+  int http_port = -1;  // None.
+  log::Format log_format = log::Format::kText;
+  bool verbose = false;
+  C10dOptions c10d;
+  char** argv = nullptr;
+};
+
+int serve(const DaemonOptions& options, std::string token);
+
+}  // namespace ddprun::rendezvous

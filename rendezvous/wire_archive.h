@@ -1,0 +1,206 @@
+#pragma once
+// One description of each message serves both directions: `fields(archive, message)` is called with
+// a Writer to encode and with a Reader to decode. What is here is shared by what agents and daemon
+// say (rendezvous/wire.cc) and by what the daemon remembers of a run (rendezvous/run_snapshot.cc);
+// nobody else includes it.
+
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/wire.h"
+
+namespace ddprun::rendezvous::archive {
+
+using nlohmann::json;
+
+constexpr std::size_t kTextBytesMax = std::size_t{64} * 1024;
+constexpr std::size_t kListMax = 200'000;
+// Far from where time points overflow, and longer than any machine stays up.
+constexpr std::int64_t kTimeDistanceMax = std::int64_t{100} * 365 * 86'400 * 1'000'000'000;
+
+// Thrown by Reader, caught in decode(): the field that is not what it should be.
+struct BadField {
+  std::string name;
+};
+
+struct Writer {
+  json object = json::object();
+  TimePoint at{};  // Points of time are written as nanoseconds from here.
+
+  // A field that the first release did not have: where it is missing, the default stays.
+  void added(const char* name, const auto& v) { (*this)(name, v); }
+
+  void operator()(const char* name, const std::string& v) { object[name] = v; }
+  void operator()(const char* name, const int& v) { object[name] = v; }
+  void operator()(const char* name, const bool& v) { object[name] = v; }
+  void operator()(const char* name, const Milliseconds& v) { object[name] = v.count(); }
+  void operator()(const char* name, const std::int64_t& v) { object[name] = v; }
+  void operator()(const char* name, const TimePoint& v) { object[name] = (v - at).count(); }
+  template <class E>
+  void enumerator(const char* name, const E& v, E /*last*/) {
+    object[name] = static_cast<int>(v);
+  }
+  template <class T>
+  void operator()(const char* name, const std::optional<T>& v) {
+    if (v) (*this)(name, *v);
+  }
+  template <class T>
+  void operator()(const char* name, const std::vector<T>& v) {
+    json list = json::array();
+    for (const T& item : v) {
+      if constexpr (std::is_same_v<T, std::string>) {
+        list.push_back(item);
+      } else {
+        Writer inner{.at = at};
+        fields(inner, item);
+        list.push_back(std::move(inner.object));
+      }
+    }
+    object[name] = std::move(list);
+  }
+  template <class Key>
+  void operator()(const char* name, const std::map<Key, std::string>& v) {
+    json list = json::array();
+    for (const auto& [key, text] : v) list.push_back({{"key", key}, {"text", text}});
+    object[name] = std::move(list);
+  }
+  template <class T>
+  void operator()(const char* name, const T& v) {
+    Writer inner{.at = at};
+    fields(inner, v);
+    object[name] = std::move(inner.object);
+  }
+};
+
+struct Reader {
+  const json& object;
+  TimePoint at{};
+  std::size_t text_bytes_max = kTextBytesMax;
+
+  void added(const char* name, auto& v) const {
+    if (object.contains(name)) (*this)(name, v);
+  }
+
+  const json& value(const char* name) const {
+    const auto it = object.find(name);
+    if (it == object.end()) throw BadField{name};
+    return *it;
+  }
+  std::string text(const json& item, const char* name) const {
+    if (!item.is_string()) throw BadField{name};
+    auto& s = item.get_ref<const std::string&>();
+    if (s.size() > text_bytes_max) throw BadField{name};
+    return s;
+  }
+  void operator()(const char* name, std::string& v) const { v = text(value(name), name); }
+  void operator()(const char* name, int& v) const {
+    const json& number = value(name);
+    if (!number.is_number_integer()) throw BadField{name};
+    const auto wide = number.get<std::int64_t>();
+    if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) {
+      throw BadField{name};
+    }
+    v = static_cast<int>(wide);
+  }
+  void operator()(const char* name, bool& v) const {
+    if (!value(name).is_boolean()) throw BadField{name};
+    v = value(name).get<bool>();
+  }
+  void operator()(const char* name, Milliseconds& v) const {
+    const json& number = value(name);
+    if (!number.is_number_integer()) throw BadField{name};
+    const auto count = number.get<std::int64_t>();
+    // A year is longer than anything one may wait for, and far from where time points overflow.
+    if (count < 0 || count > 31'536'000'000) throw BadField{name};
+    v = Milliseconds(count);
+  }
+  void operator()(const char* name, std::int64_t& v) const {
+    if (!value(name).is_number_integer()) throw BadField{name};
+    v = value(name).get<std::int64_t>();
+  }
+  void operator()(const char* name, TimePoint& v) const {
+    std::int64_t distance = 0;
+    (*this)(name, distance);
+    if (distance < -kTimeDistanceMax || distance > kTimeDistanceMax) throw BadField{name};
+    v = at + Duration(distance);
+  }
+  template <class E>
+  void enumerator(const char* name, E& v, E last) const {
+    int number = 0;
+    (*this)(name, number);
+    if (number < 0 || number > static_cast<int>(last)) throw BadField{name};
+    v = static_cast<E>(number);
+  }
+  template <class T>
+  void operator()(const char* name, std::optional<T>& v) const {
+    if (object.contains(name)) (*this)(name, v.emplace());
+  }
+  template <class T>
+  void operator()(const char* name, std::vector<T>& v) const {
+    const json& list = value(name);
+    if (!list.is_array() || list.size() > kListMax) throw BadField{name};
+    for (const json& item : list) {
+      if constexpr (std::is_same_v<T, std::string>) {
+        v.push_back(text(item, name));
+      } else {
+        if (!item.is_object()) throw BadField{name};
+        fields(Reader{item, at, text_bytes_max}, v.emplace_back());
+      }
+    }
+  }
+  template <class Key>
+  void operator()(const char* name, std::map<Key, std::string>& v) const {
+    const json& list = value(name);
+    if (!list.is_array() || list.size() > kListMax) throw BadField{name};
+    for (const json& item : list) {
+      if (!item.is_object()) throw BadField{name};
+      const Reader inner{item, at, text_bytes_max};
+      Key key{};
+      inner("key", key);
+      inner("text", v[key]);
+    }
+  }
+  template <class T>
+  void operator()(const char* name, T& v) const {
+    if (!value(name).is_object()) throw BadField{name};
+    fields(Reader{value(name), at, text_bytes_max}, v);
+  }
+};
+
+template <class M, class A>
+concept Is = std::is_same_v<std::remove_const_t<M>, A>;
+
+void fields(auto&& a, Is<RunConfig> auto& m) {
+  a("nnodes_min", m.nnodes_min), a("nnodes_max", m.nnodes_max), a("max_restarts", m.max_restarts);
+  a("join_timeout_ms", m.join_timeout), a("last_call_ms", m.last_call);
+  a("heartbeat_timeout_ms", m.heartbeat_timeout), a("stop_timeout_ms", m.stop_timeout);
+  a.added("join_at_restart", m.join_at_restart);
+}
+void fields(auto&& a, Is<NodeOffer> auto& m) {
+  a("host", m.host), a("address", m.address), a("store_port", m.store_port);
+  a("local_world_size", m.local_world_size), a("role", m.role), a("node_rank", m.node_rank);
+  a("hosts_endpoint", m.hosts_endpoint), a("config", m.config);
+}
+void fields(auto&& a, Is<Seat> auto& m) {
+  a("round", m.round), a("restart_count", m.restart_count), a("group_rank", m.group_rank);
+  a("group_world_size", m.group_world_size), a("base_rank", m.base_rank);
+  a("world_size", m.world_size), a("role_base_rank", m.role_base_rank);
+  a("role_world_size", m.role_world_size), a("master_address", m.master_address);
+  a("master_port", m.master_port), a("members", m.members);
+}
+void fields(auto&& a, Is<WorkerDeath> auto& m) {
+  a("rank", m.rank), a("local_rank", m.local_rank), a("pid", m.pid), a("host", m.host);
+  a("exit_code", m.exit_code), a("signal", m.signal), a("stopped_by_us", m.stopped_by_us);
+  a("detail", m.detail);
+}
+void fields(auto&& a, Is<Verdict> auto& m) {
+  a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),
+      a("text", m.text);
+  a("first_cause", m.first_cause), a("victims", m.victims);
+}
+
+}  // namespace ddprun::rendezvous::archive

@@ -1,0 +1,178 @@
+// The simulated daemon's shell: disk, clock, death and return.
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/sim_cluster.h"
+
+namespace ddprun::sim {
+
+using namespace std::chrono_literals;
+using rendezvous::Gate;
+
+namespace {
+
+std::string text_of(const rendezvous::LinkAction& action) {
+  if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
+    return std::to_string(send->link) + " <- " + send->body + "\n";
+  }
+  return std::to_string(std::get<rendezvous::Hangup>(action).link) + " hang up\n";
+}
+
+// Gate and Coordinator alike.
+auto take(auto& daemon, LinkId link, const std::optional<std::string>& body, TimePoint now) {
+  if (link == 0) return daemon.on_tick(now);
+  return body ? daemon.on_message(link, *body, now) : daemon.on_closed(link, now);
+}
+
+}  // namespace
+
+// Sometimes on another boot, or another host: a clock that has nothing to do with the one before.
+void Cluster::start_daemon() {
+  if (daemon_) return;
+  daemon_ = std::make_unique<Gate>();
+  ++daemon_life_;
+  if (chance(40)) {
+    ++daemon_boot_;
+    clock_offset_ = std::chrono::milliseconds(random_() % 36'000'000) - 50min;
+  }
+  const rendezvous::Journal journal = rendezvous::decode_journal(disk_);
+  check(!journal.refusal, "the journal is refused");
+  disk_.resize(journal.bytes_good);
+  Gate::Work work = daemon_->replay(journal, daemon_now(), "boot " + std::to_string(daemon_boot_));
+  trace("the daemon is back: " + (run() ? run()->describe() : "nothing known"));
+  daemon_does(std::move(work));
+}
+
+void Cluster::kill_daemon(bool torn_record) {
+  if (!daemon_) return;
+  if (torn_record && disk_.size() > 4) disk_ += disk_.substr(0, 1 + random_() % 40);
+  daemon_.reset();
+  twin_.reset();
+  backlog_.clear();
+  trace("the daemon dies");
+  for (auto& [id, link] : links_) {
+    link.up.clear();
+    link.down.clear();
+    link.daemon_side = false;
+    const Host& host = hosts_.at(link.host);
+    if (host.cut || host.link != id) continue;
+    after(latency(), [this, id = id, name = link.host] {
+      if (hosts_.at(name).link == id) drop_by_agent(name, "the daemon closed the connection");
+    });
+  }
+  after(Milliseconds(10 + random_() % 3000), [this] { start_daemon(); });
+}
+
+void Cluster::kill_daemon_on_next_record() { die_on_record_ = true; }
+
+void Cluster::free_disk() {
+  disk_full_ = false;
+  write_backlog();
+}
+
+// A daemon brought back from its snapshot decides, says and records what the other one does.
+void Cluster::daemon_takes(LinkId link, const std::optional<std::string>& body) {
+  if (!daemon_->idle() || daemon_->stalled() || chance(1)) twin_.reset();
+  if (!twin_ && daemon_->idle() && !daemon_->stalled() && chance(2)) make_twin(link);
+  if (body && body->find("\"hello\"") != std::string::npos) {
+    links_.at(link).hello = *body;
+    links_.at(link).hello_sequence = ++sequence_;
+  }
+  std::string expected;
+  Gate::Work work = take(*daemon_, link, body, daemon_now());
+  if (twin_) {
+    for (const auto& action : take(*twin_, link, body, daemon_now())) expected += text_of(action);
+    const std::string records = twin_->take_records();
+    check(records == work.records,
+          "a restored daemon records\n" + records + "where the other records\n" + work.records);
+  }
+  sent_.clear();
+  daemon_does(std::move(work));
+  if (!twin_ || !daemon_ || !daemon_->idle()) return;
+  check(sent_ == expected,
+        "a restored daemon says\n" + expected + "where the other says\n" + sent_);
+  if (!chance(10)) return;
+  const bool same = twin_->snapshot(daemon_now()) == daemon_->coordinator().snapshot(daemon_now());
+  check(same, "a restored daemon's snapshot differs");
+}
+
+void Cluster::make_twin(LinkId speaking) {
+  const std::string snapshot = daemon_->coordinator().snapshot(daemon_now());
+  twin_ = std::make_unique<rendezvous::Coordinator>();
+  twin_->load(rendezvous::decode_journal(snapshot));
+  check(twin_->snapshot(daemon_now()) == snapshot, "a snapshot of a snapshot differs");
+  std::map<std::uint64_t, LinkId> hellos;
+  for (const auto& [id, link] : links_) {
+    if ((link.daemon_side || id == speaking) && !link.hello.empty())
+      hellos[link.hello_sequence] = id;
+  }
+  for (const auto& [sequence, id] : hellos) {
+    (void)twin_->on_message(id, links_.at(id).hello, daemon_now());
+  }
+}
+
+void Cluster::daemon_does(Gate::Work work) {
+  if (!work.records.empty() && std::exchange(die_on_record_, false)) {
+    if (!disk_full_) disk_ += work.records.substr(0, random_() % (work.records.size() + 1));
+    return kill_daemon(false);
+  }
+  for (const auto& [run_id, run] : daemon_->coordinator().runs()) run.check_invariants();
+  // Whoever joined while the disk was full may turn out to have come after the end: another run.
+  if (work.records.find("\"begin\":true") != std::string::npos) rounds_.clear();
+  for (rendezvous::LinkAction& action : work.actions) daemon_sends(action);
+  if (!work.records.empty()) backlog_.push_back(std::move(work.records));
+  write_backlog();
+  if (!daemon_) return;
+  if (backlog_.empty() && chance(3)) compact();
+  arm_daemon_tick();
+}
+
+void Cluster::write_backlog() {
+  while (daemon_ && !disk_full_ && !backlog_.empty()) {
+    disk_ += backlog_.front();
+    backlog_.pop_front();
+    daemon_does(daemon_->on_durable(daemon_now()));
+  }
+  // What is not on the disk may never have happened.
+  if (run() && backlog_.empty()) {
+    run_ended_ = run_ended_ || run()->state() == rendezvous::Run::State::kEnded;
+  }
+}
+
+void Cluster::compact() {
+  if (disk_full_) return;
+  disk_ = rendezvous::journal_header() + daemon_->coordinator().snapshot(daemon_now());
+}
+
+void Cluster::daemon_sends(rendezvous::LinkAction& action) {
+  sent_ += text_of(action);
+  if (auto* send = std::get_if<rendezvous::Send>(&action)) {
+    const auto it = links_.find(send->link);
+    if (it == links_.end() || !it->second.daemon_side) return;
+    it->second.down.push_back(std::move(send->body));
+    after(latency(), [this, id = send->link] { pump_down(id); });
+    return;
+  }
+  const LinkId id = std::get<rendezvous::Hangup>(action).link;
+  const auto it = links_.find(id);
+  if (it == links_.end()) return;
+  it->second.daemon_side = false;
+  after(201ms, [this, id, name = it->second.host] {
+    if (hosts_.at(name).link == id && !hosts_.at(name).cut) drop_by_agent(name, "hung up");
+  });
+}
+
+void Cluster::arm_daemon_tick() {
+  const auto due = daemon_->deadline();
+  if (!due) return;
+  const auto now = daemon_now();
+  const auto delay = std::chrono::duration_cast<Milliseconds>(std::max(*due, now) - now) + 1ms;
+  after(delay, [this, life = daemon_life_, due = *due] {
+    if (daemon_ && daemon_life_ == life && daemon_->deadline() == due) {
+      daemon_takes(0, std::nullopt);
+    }
+  });
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,170 @@
+"""Two daemons and a real etcd on loopback: the leader dies, stands still or is cut off from etcd, and
+workers never notice; what happens to them afterwards is decided by the other one, once."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+
+import ddprun_case
+from ddprun_case import (BIN, DdprunCase, PASS_GATE, clean_environment, column, env_to, free_port, shell,
+                         skip_all, wait_until)
+
+TOKEN = {"DDPRUN_TOKEN": "a token of the tests"}
+LEASE = 2
+# A worker of rank 1 that fails once it is let, and is well after one restart.
+FAIL_LATER = (env_to() + '[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; ' + PASS_GATE +
+              '[ $RANK = 1 ] && kill -KILL $$; exec sleep 600')
+
+
+class Etcd:
+    """A server of its own on loopback, with its data in `folder`."""
+
+    def __init__(self, folder):
+        self.url = f"http://127.0.0.1:{free_port()}"
+        peer = f"http://127.0.0.1:{free_port()}"
+        self._argv = ["etcd", "--name", "t", "--data-dir", os.path.join(folder, "etcd"),
+                      "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+                      "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                      "--initial-cluster", f"t={peer}"]
+        self._log = open(os.path.join(folder, "etcd.log"), "ab")
+        self.start()
+
+    def start(self):
+        self._popen = subprocess.Popen(self._argv, env=clean_environment(), stdin=subprocess.DEVNULL,
+                                       stdout=self._log, stderr=self._log)
+        wait_until(self._healthy, "etcd's health")
+
+    def _healthy(self):
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=1) as answer:
+                return b"true" in answer.read()
+        except OSError:
+            return False
+
+    def kill(self):
+        self._popen.kill()
+        self._popen.wait()
+
+    def end(self):
+        self.kill()
+        self._log.close()
+
+
+class TwoDaemons(DdprunCase):
+    def setUp(self):
+        super().setUp()
+        self.etcd = Etcd(self.dir)
+        self.addCleanup(self.etcd.end)
+        self.ports = [free_port(), free_port()]
+        first = self.daemon(0)
+        first.wait_for("leads now")
+        self.daemons = [first, self.daemon(1)]
+        self.daemons[1].wait_for("standing by")
+
+    def daemon(self, index):
+        return self.start_program(
+            [os.path.join(BIN, "ddprun-rendezvous"), "--port", str(self.ports[index]), "--etcd",
+             self.etcd.url, "--etcd-lease", str(LEASE)], env=TOKEN)
+
+    def nodes(self, *argv, worker):
+        endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        return [self.start("--nnodes", "2", "--rdzv-endpoint", endpoints, *argv, *worker, env=TOKEN)
+                for _ in range(2)]
+
+    def take_over(self, since):
+        self.daemons[1].wait_for("leads now")
+        took = time.monotonic() - since
+        self.report(f"the standby leads {took * 1000:.0f} ms later, the lease is {LEASE} s of it")
+        return took
+
+    def finish_all(self, nodes, code=0):
+        for node in nodes:
+            self.assertEqual(node.wait(60), code, node.text() + self.daemons[1].text())
+            self.assert_nothing_left(node)
+
+    def test_the_leader_is_killed_and_a_later_failure_is_decided_by_the_other(self):
+        gate = self.gate()
+        nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
+        self.wait_for_workers(2, jobs=nodes)
+        killed = time.monotonic()
+        self.daemons[0].signal(signal.SIGKILL)
+        self.take_over(killed)
+        self.assertEqual(len(self.arrivals()), 2)  # No worker noticed.
+        gate.open()
+        self.finish_all(nodes)
+        self.assertEqual(column(self.wait_for_workers(2, "env.1"), "RANK"), ["0", "1"])
+
+    def test_the_restart_budget_is_the_runs_not_the_daemons(self):
+        gate = self.gate()
+        script = (env_to() + '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 7; ' + PASS_GATE + 'exit 8')
+        nodes = self.nodes("--max-restarts", "1", worker=shell(script))
+        self.wait_for_workers(2, "env.1", jobs=nodes)
+        self.daemons[0].signal(signal.SIGKILL)
+        self.take_over(time.monotonic())
+        gate.open()
+        self.finish_all(nodes, 8)
+        self.assertRegex(nodes[0].err(), "1 of 1")
+
+    def test_a_leader_that_stood_still_beyond_its_lease_decides_nothing(self):
+        gate = self.gate()
+        nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
+        self.wait_for_workers(2, jobs=nodes)
+        self.daemons[0].signal(signal.SIGSTOP)
+        self.take_over(time.monotonic())
+        gate.open()
+        self.wait_for_workers(2, "env.1", jobs=nodes)
+        self.daemons[0].signal(signal.SIGCONT)
+        self.daemons[0].wait_for("leads no more")
+        wait_until(lambda: self.daemons[0].err().count("standing by") == 2, self.daemons[0].text)
+        self.finish_all(nodes)
+        self.assertEqual(len(self.arrivals()), 4)  # One round before and one after, each once.
+
+    def test_etcd_is_killed_and_comes_back_and_the_run_goes_on(self):
+        gate = self.gate()
+        nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
+        self.wait_for_workers(2, jobs=nodes)
+        self.etcd.kill()
+        self.daemons[0].wait_for("leads no more")
+        gate.open()  # A worker fails while nobody leads.
+        self.etcd.start()
+        self.finish_all(nodes)
+        self.assertEqual(column(self.wait_for_workers(2, "env.1"), "RANK"), ["0", "1"])
+
+    def test_a_leader_told_to_end_leaves_the_runs_to_the_other(self):
+        gate = self.gate()
+        nodes = self.nodes(worker=shell(env_to() + PASS_GATE))
+        self.wait_for_workers(2, jobs=nodes)
+        self.daemons[0].signal(signal.SIGTERM)
+        self.assertEqual(self.daemons[0].wait(), 0)
+        self.take_over(time.monotonic())
+        gate.open()
+        self.finish_all(nodes)
+        self.assertEqual(len(self.arrivals()), 2)
+
+
+class Options(DdprunCase):
+    def refused(self, *argv):
+        job = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", *argv])
+        self.assertNotEqual(job.wait(), 0)
+        return job.err() + job.out()
+
+    def test_what_cannot_be_is_said_in_a_sentence(self):
+        self.assertIn("https is not supported", self.refused("--etcd", "https://a:2379"))
+        self.assertIn("give http://HOST:PORT", self.refused("--etcd", "http://a:x"))
+        self.assertIn("excludes", self.refused("--etcd", "http://a", "--state-dir", self.dir))
+
+    def test_without_etcd_it_stands_by_and_says_so(self):
+        job = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", "--etcd",
+                                  f"http://127.0.0.1:{free_port()}"])
+        job.wait_for("etcd cannot be used: .*Connection refused")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 0)
+
+
+if __name__ == "__main__":
+    if not shutil.which("etcd"):
+        skip_all("there is no etcd (package etcd-server)")
+    ddprun_case.main()
