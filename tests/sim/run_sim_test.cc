@@ -76,5 +76,21 @@ TEST_CASE("Run: a daemon that dies while workers compute costs no round", "[sim]
   }
 }
 
+TEST_CASE("Run: a daemon that stands still for a while costs no round", "[sim]") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    ClusterOptions options = options_of(seed);
+    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+    Cluster cluster(options);
+    cluster.run_for(5s);
+    for (int stop = 0; stop < 10; ++stop) {
+      cluster.stop_daemon(1500ms);
+      cluster.run_for(4s);
+    }
+    INFO("seed " << seed << "\n" << cluster.describe());
+    CHECK(cluster.rounds_started() == 1);
+    REQUIRE(cluster.broken().empty());
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::sim

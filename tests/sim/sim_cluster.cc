@@ -177,6 +177,7 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
 void Cluster::start_workers(const std::string& name, const Seat& seat) {
   check_round(name, seat);
   Host& host = hosts_.at(name);
+  check(!dismissed_.contains(host.node), name + " has been dismissed and starts workers");
   host.workers_round = seat.round;
   for (std::size_t i = 0; i < host.workers.size(); ++i) {
     check(!host.workers[i].alive, name + " starts over a live worker");
@@ -239,7 +240,7 @@ void Cluster::connect(const std::string& name) {
     h.connecting = false;
     if (run_ended_ && h.agent->round() == -1)
       return crash_agent(name);  // It would begin another run.
-    if (h.cut || !daemon_) {
+    if (h.cut() || !daemon_) {
       after(100ms, [this, name, life] {
         if (hosts_.at(name).life == life) connect(name);
       });
@@ -277,14 +278,27 @@ void Cluster::count_message(const std::string& name) {
 void Cluster::pump_up(LinkId id) {
   const auto it = links_.find(id);
   if (it == links_.end() || it->second.up.empty()) return;
-  if (hosts_.at(it->second.host).cut) return after(50ms, [this, id] { pump_up(id); });
+  if (hosts_.at(it->second.host).cut_up) return after(50ms, [this, id] { pump_up(id); });
+  if (now_ < daemon_stands_until_) {
+    const auto left = std::chrono::duration_cast<Milliseconds>(daemon_stands_until_ - now_);
+    return after(left + 1ms, [this, id] { pump_up(id); });
+  }
   const std::string body = std::move(it->second.up.front());
   it->second.up.pop_front();
   if (daemon_ && it->second.daemon_side) {
     if (body.find("heartbeat\"") == std::string::npos)
       trace("daemon hears " + it->second.host + " " + body.substr(0, 60));
     daemon_takes(id, body);
+    if (chance(1)) repeat_up(id, body);
   }
+}
+
+// No network repeats what it has delivered, but an agent does, on a link that may be another one.
+void Cluster::repeat_up(LinkId id, const std::string& body) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || body.find("\"hello\"") != std::string::npos) return;
+  it->second.up.push_back(body);
+  after(latency(), [this, id] { pump_up(id); });
 }
 
 void Cluster::pump_down(LinkId id) {
@@ -292,13 +306,14 @@ void Cluster::pump_down(LinkId id) {
   if (it == links_.end() || it->second.down.empty()) return;
   const std::string name = it->second.host;
   Host& host = hosts_.at(name);
-  if (host.cut) return after(50ms, [this, id] { pump_down(id); });
+  if (host.cut_down) return after(50ms, [this, id] { pump_down(id); });
   const std::string body = std::move(it->second.down.front());
   it->second.down.pop_front();
   if (!it->second.agent_side || !host.agent || host.life != it->second.life) return;
   auto message = rendezvous::decode_daemon_message(body);
   check(message.has_value(), "the daemon sent what its agents cannot read: " + body);
   if (!message) return;
+  if (std::holds_alternative<rendezvous::Dismiss>(*message)) dismissed_.insert(host.node);
   const bool order = std::holds_alternative<rendezvous::Assign>(*message) ||
                      std::holds_alternative<rendezvous::StopRound>(*message) ||
                      std::holds_alternative<rendezvous::EndRun>(*message);
@@ -328,7 +343,7 @@ void Cluster::drop_by_agent(const std::string& name, const std::string& why, boo
   const auto it = links_.find(id);
   if (it == links_.end()) return;
   it->second.agent_side = false;
-  if (!host.cut && daemon_sees) {
+  if (!host.cut_up && daemon_sees) {
     // What was sent before the close still arrives before it.
     const auto last_words = Milliseconds(201);
     after(last_words, [this, id] { drop_by_daemon(id); });

@@ -46,12 +46,15 @@ class Cluster {
   void power_off(const std::string& host);
   void boot(const std::string& host);
   void cut_cable(const std::string& host);
+  void cut_one_way(const std::string& host, bool up);
   void mend_cable(const std::string& host);
   // `daemon_sees`: else only the next hello tells it that the connection was dead.
   void break_link(const std::string& host, bool daemon_sees = true);
   void fail_worker(const std::string& host);
   void signal_agent(const std::string& host);
   void kill_daemon(bool torn_record);
+  void stop_daemon(Milliseconds how_long);  // As SIGSTOP does, or a machine that was suspended.
+  void drain(const std::string& host);
   void start_daemon();
   void flap_on_next_order(const std::string& host);  // The link breaks as a seat or an end arrives.
   void kill_daemon_on_next_record();  // It dies with the record half written and nothing sent.
@@ -82,7 +85,8 @@ class Cluster {
     NodeId node;
     LinkId link = 0;  // As the agent sees it; 0: none.
     bool connecting = false;
-    bool cut = false;
+    bool cut_up = false, cut_down = false;  // Nothing gets to, or from, the daemon.
+    bool cut() const { return cut_up || cut_down; }
     bool flap_on_order = false;
     TimePoint heard{};
     bool greeted = false;  // By the daemon, on this link.
@@ -118,6 +122,7 @@ class Cluster {
   void drop_by_agent(const std::string& host, const std::string& why, bool daemon_sees = true);
   void drop_by_daemon(LinkId link);
   void pump_up(LinkId link);
+  void repeat_up(LinkId link, const std::string& body);
   void pump_down(LinkId link);
   // Of this link; link 0: a tick. No body: it was closed.
   void daemon_takes(LinkId link, const std::optional<std::string>& body);
@@ -169,6 +174,8 @@ class Cluster {
   bool run_ended_ = false;
   std::set<int> exit_statuses_;
   std::map<int, RoundRecord> rounds_;
+  std::set<NodeId> dismissed_;
+  TimePoint daemon_stands_until_{};
   int failures_ = 0;                // Of workers, of their own doing.
   std::map<NodeId, int> messages_;  // Up and down since messages_since_.
   TimePoint messages_since_{};

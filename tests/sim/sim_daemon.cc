@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/wire_command.h"
 #include "tests/sim/sim_cluster.h"
 
 namespace ddprun::sim {
@@ -50,13 +51,14 @@ void Cluster::kill_daemon(bool torn_record) {
   daemon_.reset();
   twin_.reset();
   backlog_.clear();
+  daemon_stands_until_ = {};
   trace("the daemon dies");
   for (auto& [id, link] : links_) {
     link.up.clear();
     link.down.clear();
     link.daemon_side = false;
     const Host& host = hosts_.at(link.host);
-    if (host.cut || host.link != id) continue;
+    if (host.cut_down || host.link != id) continue;
     after(latency(), [this, id = id, name = link.host] {
       if (hosts_.at(name).link == id) drop_by_agent(name, "the daemon closed the connection");
     });
@@ -159,7 +161,7 @@ void Cluster::daemon_sends(rendezvous::LinkAction& action) {
   if (it == links_.end()) return;
   it->second.daemon_side = false;
   after(201ms, [this, id, name = it->second.host] {
-    if (hosts_.at(name).link == id && !hosts_.at(name).cut) drop_by_agent(name, "hung up");
+    if (hosts_.at(name).link == id && !hosts_.at(name).cut_down) drop_by_agent(name, "hung up");
   });
 }
 
@@ -169,10 +171,30 @@ void Cluster::arm_daemon_tick() {
   const auto now = daemon_now();
   const auto delay = std::chrono::duration_cast<Milliseconds>(std::max(*due, now) - now) + 1ms;
   after(delay, [this, life = daemon_life_, due = *due] {
-    if (daemon_ && daemon_life_ == life && daemon_->deadline() == due) {
-      daemon_takes(0, std::nullopt);
-    }
+    if (!daemon_ || daemon_life_ != life || daemon_->deadline() != due) return;
+    if (now_ >= daemon_stands_until_) return daemon_takes(0, std::nullopt);
+    // A daemon that stood still reads what has come meanwhile before it looks at its clock.
+    const auto left = std::chrono::duration_cast<Milliseconds>(daemon_stands_until_ - now_);
+    after(left + 101ms, [this, life] {
+      if (daemon_ && daemon_life_ == life) daemon_takes(0, std::nullopt);
+    });
   });
+}
+
+void Cluster::stop_daemon(Milliseconds how_long) {
+  if (!daemon_) return;
+  trace("the daemon stands still for " + std::to_string(how_long.count()) + " ms");
+  daemon_stands_until_ = now_ + how_long;
+}
+
+void Cluster::drain(const std::string& name) {
+  if (!daemon_ || now_ < daemon_stands_until_) return;
+  trace("an operator drains " + hosts_.at(name).node);
+  rendezvous::Command command;
+  command.verb = rendezvous::Command::Verb::kDrain;
+  command.node = hosts_.at(name).node;
+  command.reason = "its fans are loud";
+  daemon_takes(link_next_++, rendezvous::encode(command));
 }
 
 }  // namespace ddprun::sim

@@ -16,7 +16,7 @@ void Cluster::crash_agent(const std::string& name) {
   for (Worker& worker : host.workers)
     worker.alive = false;  // PDEATHSIG and the launcher see to it.
   const LinkId id = std::exchange(host.link, 0);
-  if (id != 0 && !host.cut) after(latency(), [this, id] { drop_by_daemon(id); });
+  if (id != 0 && !host.cut_up) after(latency(), [this, id] { drop_by_daemon(id); });
   host.agent.reset();
   fail_victims(name);
 }
@@ -43,8 +43,15 @@ void Cluster::power_off(const std::string& name) {
   fail_victims(name);
 }
 
-void Cluster::cut_cable(const std::string& name) { hosts_.at(name).cut = true; }
-void Cluster::mend_cable(const std::string& name) { hosts_.at(name).cut = false; }
+void Cluster::cut_cable(const std::string& name) {
+  hosts_.at(name).cut_up = hosts_.at(name).cut_down = true;
+}
+void Cluster::cut_one_way(const std::string& name, bool up) {
+  (up ? hosts_.at(name).cut_up : hosts_.at(name).cut_down) = true;
+}
+void Cluster::mend_cable(const std::string& name) {
+  hosts_.at(name).cut_up = hosts_.at(name).cut_down = false;
+}
 void Cluster::flap_on_next_order(const std::string& name) { hosts_.at(name).flap_on_order = true; }
 
 void Cluster::fail_worker(const std::string& name) {
@@ -61,7 +68,7 @@ void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Sign
 void Cluster::fault_at_random() {
   const auto victim =
       std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;
-  switch (random_() % 17) {
+  switch (random_() % 20) {
     case 0: return crash_agent(victim);
     case 1: return power_off(victim);
     case 2:
@@ -81,6 +88,10 @@ void Cluster::fault_at_random() {
     case 14: return fill_disk();
     case 15:
     case 16: return free_disk();
+    case 17: return cut_one_way(victim, chance(50));
+    case 18: return stop_daemon(Milliseconds(50 + random_() % 3000));
+    case 19:
+      if (chance(30)) drain(victim);
   }
 }
 
@@ -98,7 +109,7 @@ std::string Cluster::describe() const {
   std::string text = run() ? run()->describe() + "\n" : "no run\n";
   for (const auto& [name, host] : hosts_) {
     text += host.node + (host.agent ? " " + host.agent->describe() : " down") +
-            (host.cut ? ", cut off" : "") + "\n";
+            (host.cut() ? ", cut off" : "") + "\n";
   }
   for (const std::string& what : broken_) text += "BROKEN: " + what + "\n";
   return text;
