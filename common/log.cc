@@ -78,6 +78,7 @@ void start(std::string who, Level level, Format format) {
 }
 
 void debug(std::string_view text, const Fields& about) { say(Level::kDebug, text, about); }
+bool debugs() { return spdlog::should_log(spdlog::level::debug); }
 void info(std::string_view text, const Fields& about) { say(Level::kInfo, text, about); }
 void warning(std::string_view text, const Fields& about) { say(Level::kWarning, text, about); }
 void error(std::string_view text, const Fields& about) { say(Level::kError, text, about); }

@@ -26,6 +26,7 @@ struct Fields {
 void start(std::string who, Level level, Format format = Format::kText);
 
 void debug(std::string_view text, const Fields& about = {});
+bool debugs();  // Whether debug() says anything: where making the text costs something.
 // Plain progress: what is being waited for, where to look.
 void info(std::string_view text, const Fields& about = {});
 // Something the user did not ask for; the run goes on.

@@ -141,6 +141,7 @@ class Run {
     Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
     Milliseconds beat_told{0};
     int roster_told = -1;  // The roster_ that this node has heard of.
+    int unanswered = 0;    // Beats since the last answer.
     bool missing = false;  // Not heard of since the daemon came back from the dead.
   };
   using Members = std::map<NodeId, Member>;

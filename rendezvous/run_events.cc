@@ -11,6 +11,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::chrono::seconds kReturnTime{10};  // For agents to find a daemon that is back.
+constexpr int kBeatsToAnAnswer = 3;              // An agent gives up after twice kBeatsInTimeout.
 
 }  // namespace
 
@@ -101,7 +102,12 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   member.last_seen = now_;
   member.beat = std::max(beat(), member.beat_told);
   member.beat_told = beat();
-  tell(node, Alive{member.beat_told});
+  // Where beats are rare because there are many, an answer to some of them says enough.
+  const bool rare = member.beat_told > beat_interval(config_->heartbeat_timeout);
+  if (!rare || ++member.unanswered >= kBeatsToAnAnswer) {
+    member.unanswered = 0;
+    tell(node, Alive{member.beat_told});
+  }
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
   if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
   if (member.phase == Phase::kStopping && right) {

@@ -66,7 +66,7 @@ void Server::accept(const std::shared_ptr<Link>& link) {
   link->start({
       .on_message =
           [this, id](const std::string& body) {
-            log::debug("from " + std::to_string(id) + " " + body);
+            if (log::debugs()) log::debug("from " + std::to_string(id) + " " + body);
             if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now()));
           },
       .on_closed =
@@ -103,7 +103,7 @@ void Server::carry_out(LinkAction& action) {
   if (!send) return hang_up(std::get<Hangup>(action));
   const auto it = links_.find(send->link);
   if (it == links_.end()) return;
-  log::debug("to " + std::to_string(send->link) + " " + send->body);
+  if (log::debugs()) log::debug("to " + std::to_string(send->link) + " " + send->body);
   it->second->send(send->body);
 }
 
@@ -120,17 +120,20 @@ void Server::hang_up(const Hangup& hangup) {
 
 void Server::log_news() {
   for (const News& news : gate_.take_news()) {
-    const std::string text =
-        "run " + news.run_id + ": " + news.text + (news.node.empty() ? "" : " (" + news.node + ")");
+    const std::string what = "run " + news.run_id + ": " + news.text;
+    const std::optional<std::string> line =
+        news.node.empty()
+            ? about_nodes_.remark(what)
+            : about_nodes_.say(what + news.node, what + " (" + news.node + ")", Clock::now());
     const auto say = options_.log_news ? log::info : log::debug;
-    say(text, {.run = news.run_id, .node = news.node});
+    if (line) say(*line, {.run = news.run_id, .node = news.node});
   }
 }
 
 // A timer that goes off too early costs less than setting it anew for each message.
 void Server::arm() {
   const auto due = gate_.deadline();
-  if (!due || (armed_ && timer_.expiry() <= *due)) return;
+  if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
   armed_ = true;
   timer_.expires_at(*due);
   timer_.async_wait([this](const boost::system::error_code& ec) {
@@ -142,6 +145,7 @@ void Server::tick() {
   const auto late = Clock::now() - timer_.expiry();
   if (late > kTickLateMax) {
     // We stood still, not the nodes. Read first what they have said meanwhile.
+    catching_up_ = true;
     timer_.expires_after(kTickLateMax);
     timer_.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) look();
@@ -153,7 +157,7 @@ void Server::tick() {
 }
 
 void Server::look() {
-  armed_ = false;
+  armed_ = catching_up_ = false;
   // Nobody is declared silent by a daemon that does not listen any more.
   if (ending_ == Ending::kLeave) return;
   if (may_decide()) carry_out(gate_.on_tick(Clock::now()));

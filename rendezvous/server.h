@@ -84,7 +84,9 @@ class Server {
   LinkId next_link_ = 1;
   RefusalCounts refused_;
   Complaints complaints_;
-  bool armed_ = false;  // timer_ runs.
+  Complaints about_nodes_{50, Milliseconds(1000)};
+  bool armed_ = false;        // timer_ runs.
+  bool catching_up_ = false;  // It runs for what has come while we stood still.
   Ending ending_ = Ending::kNo;
 };
 

@@ -195,8 +195,10 @@ TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patienc
           "[coordinator]") {
   Desk desk;
   const auto beat_of = [&](LinkId link) {
-    const auto actions =
-        desk.coordinator.on_message(link, encode(AgentMessage(Heartbeat{0})), desk.now);
+    std::vector<LinkAction> actions;
+    // Where there are many, only each third is answered.
+    for (int i = 0; i < 3 && actions.empty(); ++i)
+      actions = desk.coordinator.on_message(link, encode(AgentMessage(Heartbeat{0})), desk.now);
     const auto message = decode_daemon_message(std::get<Send>(actions.at(0)).body);
     return std::get<Alive>(message.value()).beat;
   };
@@ -205,7 +207,7 @@ TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patienc
   for (LinkId link = 2; link <= 8000; ++link) {
     (void)desk.say(link, Hello{kProtocolVersion, "y", std::to_string(link)});
   }
-  CHECK(beat_of(1) == Milliseconds(2400));
+  CHECK(beat_of(1) == Milliseconds(4800));
   desk.now += Milliseconds(9000);  // Less than four beats.
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
   CHECK(desk.coordinator.runs().at("x").knows("a"));
