@@ -8,21 +8,32 @@ namespace ddprun::rendezvous {
 using boost::asio::ip::tcp;
 
 std::shared_ptr<Handshake> Handshake::start(Connected connection, Milliseconds timeout,
-                                            OnDone on_done) {
-  std::shared_ptr<Handshake> self(new Handshake(std::move(connection), std::move(on_done)));
+                                            OnDone on_done, std::function<void()> on_ready) {
+  std::shared_ptr<Handshake> self(
+      new Handshake(std::move(connection), std::move(on_done), std::move(on_ready)));
   self->timer_.expires_after(timeout);
   self->timer_.async_wait([self, timeout](boost::system::error_code error) {
     if (error || self->over_) return;
     self->finish(Failure{Errc::kPeerSilent, "it did not finish the handshake within " +
                                                 std::to_string(timeout.count()) + " ms"});
   });
-  boost::asio::post(self->connection_.socket.get_executor(), [self] { self->step(); });
+  if (self->on_ready_) {
+    self->wait(tcp::socket::wait_read);
+  } else {
+    self->proceed();
+  }
   return self;
+}
+
+void Handshake::proceed() {
+  boost::asio::post(connection_.socket.get_executor(),
+                    [self = shared_from_this()] { self->step(); });
 }
 
 void Handshake::cancel() {
   if (over_) return;
   over_ = true;
+  on_ready_ = nullptr;
   timer_.cancel();
   boost::system::error_code ignored;
   connection_.socket.close(ignored);
@@ -43,12 +54,15 @@ void Handshake::step() {
 
 void Handshake::wait(tcp::socket::wait_type what) {
   connection_.socket.async_wait(what, [self = shared_from_this()](boost::system::error_code) {
+    if (self->over_) return;
+    if (self->on_ready_) return std::exchange(self->on_ready_, nullptr)();
     self->step();  // Whatever happened to the socket, the channel says it better.
   });
 }
 
 void Handshake::finish(Result<Connected> result) {
   over_ = true;
+  on_ready_ = nullptr;
   timer_.cancel();
   if (!result) {
     boost::system::error_code ignored;

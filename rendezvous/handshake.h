@@ -25,17 +25,22 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
 
   // `on_done` is called once, from the loop, unless cancel() comes first. A peer that says nothing
   // fails with kPeerSilent, one that hangs up with asio's eof.
+  // With `on_ready` the handshake begins only when its peer has said something, and then calls that
+  // and waits for proceed().
   static std::shared_ptr<Handshake> start(Connected connection, Milliseconds timeout,
-                                          OnDone on_done);
+                                          OnDone on_done, std::function<void()> on_ready = nullptr);
+
+  void proceed();
 
   // Closes the connection; on_done is not called.
   void cancel();
 
  private:
-  Handshake(Connected connection, OnDone on_done)
+  Handshake(Connected connection, OnDone on_done, std::function<void()> on_ready)
       : connection_(std::move(connection)),
         timer_(connection_.socket.get_executor()),
-        on_done_(std::move(on_done)) {}
+        on_done_(std::move(on_done)),
+        on_ready_(std::move(on_ready)) {}
 
   void step();
   void wait(boost::asio::ip::tcp::socket::wait_type what);
@@ -44,6 +49,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Connected connection_;
   boost::asio::steady_timer timer_;
   OnDone on_done_;
+  std::function<void()> on_ready_;
   bool over_ = false;
 };
 

@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <list>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
 
 #include "common/log.h"
 #include "rendezvous/accept_loop.h"
 #include "rendezvous/complaints.h"
+#include "rendezvous/turnstile.h"
 
 namespace ddprun::rendezvous {
 
 using boost::asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kCrowd = 256;  // Handshakes at once that leave much memory behind.
 
@@ -20,7 +23,12 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
  public:
   Core(boost::asio::io_context& io, ListenOptions options, TlsContext tls,
        std::function<void(std::shared_ptr<Link>)> on_link)
-      : io_(io), options_(std::move(options)), tls_(std::move(tls)), on_link_(std::move(on_link)) {}
+      : io_(io),
+        options_(std::move(options)),
+        tls_(std::move(tls)),
+        on_link_(std::move(on_link)),
+        turnstile_(options_.handshakes_at_once, options_.handshake_patience),
+        turn_timer_(io) {}
 
   void start(UniqueFd listening);
   void close();
@@ -31,12 +39,11 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   std::size_t handshake_count() const { return handshakes_.size(); }
 
  private:
-  using Handshakes = std::list<std::shared_ptr<Handshake>>;  // Oldest first.
-
   void take(AcceptedSocket accepted);
   void begin_handshake(AcceptedSocket accepted);
-  void finish_handshake(Handshakes::iterator which, const std::string& peer,
-                        Result<Connected> connected);
+  void ready(Turnstile::Id id);
+  void let_in();
+  void finish_handshake(Turnstile::Id id, const std::string& peer, Result<Connected> connected);
   void give_back_memory();
   void refuse(Refusal refusal, const std::string& peer, const std::string& why);
   std::unique_ptr<Channel> make_channel(int fd) const {
@@ -48,7 +55,11 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   const TlsContext tls_;  // Null without a token.
   const std::function<void(std::shared_ptr<Link>)> on_link_;
   std::shared_ptr<AcceptLoop> accept_loop_;
-  Handshakes handshakes_;
+  std::map<Turnstile::Id, std::shared_ptr<Handshake>> handshakes_;  // Oldest first.
+  Turnstile::Id next_id_ = 0;
+  Turnstile turnstile_;
+  boost::asio::steady_timer turn_timer_;
+  std::optional<TimePoint> turn_due_;
   std::size_t crowd_ = 0;  // The most at once since there were none.
   std::shared_ptr<int> slot_ =
       std::make_shared<int>();  // Each link holds it too, until it is closed.
@@ -67,7 +78,8 @@ void Listener::Core::start(UniqueFd listening) {
 void Listener::Core::close() {
   if (accept_loop_) accept_loop_->stop();
   accept_loop_.reset();
-  for (const auto& handshake : handshakes_) handshake->cancel();
+  turn_timer_.cancel();
+  for (const auto& [id, handshake] : handshakes_) handshake->cancel();
   handshakes_.clear();
 }
 
@@ -77,8 +89,9 @@ void Listener::Core::take(AcceptedSocket accepted) {
                   "there are already " + std::to_string(options_.connections_max) + " connections");
   }
   if (handshakes_.size() >= options_.handshakes_max) {
-    handshakes_.front()->cancel();
-    handshakes_.pop_front();
+    handshakes_.begin()->second->cancel();
+    turnstile_.leave(handshakes_.begin()->first);
+    handshakes_.erase(handshakes_.begin());
     refused.add(Refusal::kHandshakeTimeout);
   }
   begin_handshake(std::move(accepted));
@@ -89,18 +102,38 @@ void Listener::Core::begin_handshake(AcceptedSocket accepted) {
   tune_socket(fd, options_.link.user_timeout);
   const auto protocol = accepted.local.is_v6() ? tcp::v6() : tcp::v4();
   Connected connection{tcp::socket(io_, protocol, accepted.fd.release()), make_channel(fd)};
-  const auto which = handshakes_.insert(handshakes_.end(), nullptr);
+  const Turnstile::Id id = next_id_++;
+  handshakes_[id] = Handshake::start(
+      std::move(connection), options_.handshake_timeout,
+      [core = shared_from_this(), id, peer = accepted.peer.to_string()](
+          Result<Connected> connected) { core->finish_handshake(id, peer, std::move(connected)); },
+      [core = shared_from_this(), id] { core->ready(id); });
   crowd_ = std::max(crowd_, handshakes_.size());
-  *which = Handshake::start(std::move(connection), options_.handshake_timeout,
-                            [core = shared_from_this(), which,
-                             peer = accepted.peer.to_string()](Result<Connected> connected) {
-                              core->finish_handshake(which, peer, std::move(connected));
-                            });
 }
 
-void Listener::Core::finish_handshake(Handshakes::iterator which, const std::string& peer,
+void Listener::Core::ready(Turnstile::Id id) {
+  if (turnstile_.enter(id, Clock::now())) return handshakes_.at(id)->proceed();
+  let_in();
+}
+
+void Listener::Core::let_in() {
+  for (const Turnstile::Id id : turnstile_.admit(Clock::now())) handshakes_.at(id)->proceed();
+  const auto due = turnstile_.deadline();
+  if (!due || !accept_loop_ || due == std::exchange(turn_due_, due)) return;
+  turn_timer_.expires_at(*due);
+  turn_timer_.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+    const auto core = weak.lock();
+    if (error || !core) return;
+    core->turn_due_.reset();
+    core->let_in();
+  });
+}
+
+void Listener::Core::finish_handshake(Turnstile::Id id, const std::string& peer,
                                       Result<Connected> connected) {
-  handshakes_.erase(which);
+  handshakes_.erase(id);
+  turnstile_.leave(id);
+  let_in();
   give_back_memory();
   if (!connected) {
     return refuse(refusal_of(connected.error().code), peer, to_string(connected.error()));
@@ -121,7 +154,7 @@ void Listener::Core::refuse(Refusal refusal, const std::string& peer, const std:
   const auto line = complaints_.say(
       peer + " " + name_of(refusal),
       "refused a connection from " + peer + " on port " + std::to_string(port) + ": " + why,
-      std::chrono::steady_clock::now());
+      Clock::now());
   if (line) log::warning(*line, {.peer = peer});
 }
 

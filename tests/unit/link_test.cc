@@ -443,6 +443,19 @@ TEST_CASE("Listener: the oldest silent connection gives way to a new one", "[lin
   CHECK_FALSE(silent.back().closed);
 }
 
+TEST_CASE("Listener: handshakes that do not get on keep the next one waiting only for a while",
+          "[link]") {
+  Fixture f(ListenOptions{.token = kToken, .handshakes_at_once = 2, .handshake_patience = 20ms});
+  std::deque<RawClient> halting;
+  for (int i = 0; i < 10; ++i) {
+    halting.emplace_back(f.listener->port()).send(std::string("\x16\x03\x01\x02\x00", 5));
+  }
+  CHECK(run_until(f.io, [&] { return f.listener->handshake_count() == 10; }));
+  f.connect();
+  CHECK(run_until(f.io, [&] { return f.servers.size() == 1; }));
+  CHECK(f.listener->handshake_count() == 10);
+}
+
 TEST_CASE("Listener: close frees the port, links live on", "[link]") {
   Fixture f;
   End& client = f.connect();
