@@ -18,8 +18,10 @@ constexpr int kBeatsToAnAnswer = 3;              // An agent gives up after twic
 void Run::on(const NodeId& node, const Join& join) {
   const auto it = members_.find(node);
   if (state_ == State::kClosing && it != members_.end()) {
-    if (it->second.phase != Phase::kReady) set_phase(it, Phase::kStopped);
-    return;  // It has no workers; it will hear the verdict with the others.
+    // It has no workers, unless it said so long ago; it will hear the verdict with the others.
+    const Member& member = it->second;
+    if (member.seat && join.after_round >= member.seat->round) set_phase(it, Phase::kStopped);
+    return;
   }
   if (state_ == State::kClosing || state_ == State::kEnded) return answer_stranger(node, -1);
   if (it != members_.end() && it->second.seat && join.after_round < it->second.seat->round) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants the defects of mutants.txt one at a time and says which test turns red.
 
-    tests/mutation/mutate.py [--only WORDS] [--list]
+    tests/mutation/mutate.py [--only WORDS] [--list] [--file sim_defects.txt]
 
 Works on a copy of the tree in build/mutants, so that yours is never touched; needs what deploy/test.sh installs. A
 defect that no test notices, or whose text is no longer in the source, fails the whole run. Takes about 20 s a defect.
@@ -53,8 +53,10 @@ def copy_tree():
 
 
 def build(tests):
-    return subprocess.run(["ninja", "-C", BUILD, "bin/ddprun", *(f"tests/{t}" for t in tests if not t.startswith("system"))],
-                          capture_output=True, text=True)
+    programs = [f"tests/{t}" for t in tests if not t.startswith("system")]
+    if len(programs) < len(tests):
+        programs += ["bin/ddprun", "bin/ddprun-rendezvous"]
+    return subprocess.run(["ninja", "-C", BUILD, *programs], capture_output=True, text=True)
 
 
 def run(test):
@@ -94,9 +96,10 @@ def try_mutant(mutant):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="defects whose description contains these words")
+    parser.add_argument("--file", default="mutants.txt", help="another list of defects, in the same folder")
     parser.add_argument("--list", action="store_true", help="show them, plant none")
     options = parser.parse_args()
-    mutants = [m for m in read_mutants(os.path.join(HERE, "mutants.txt")) if (options.only or "") in m.what]
+    mutants = [m for m in read_mutants(os.path.join(HERE, options.file)) if (options.only or "") in m.what]
     if options.list:
         print("\n".join(f"{m.file}: {m.what}" for m in mutants))
         return 0

@@ -178,6 +178,9 @@ void Cluster::start_workers(const std::string& name, const Seat& seat) {
   check_round(name, seat);
   Host& host = hosts_.at(name);
   check(!dismissed_.contains(host.node), name + " has been dismissed and starts workers");
+  const auto drained = drained_.find(host.node);
+  check(drained == drained_.end() || seat.round <= drained->second,
+        name + " was drained and gets a seat");
   host.workers_round = seat.round;
   for (std::size_t i = 0; i < host.workers.size(); ++i) {
     check(!host.workers[i].alive, name + " starts over a live worker");

@@ -175,6 +175,7 @@ class Cluster {
   std::set<int> exit_statuses_;
   std::map<int, RoundRecord> rounds_;
   std::set<NodeId> dismissed_;
+  std::map<NodeId, int> drained_;  // And the last round that they may have been in.
   TimePoint daemon_stands_until_{};
   int failures_ = 0;                // Of workers, of their own doing.
   std::map<NodeId, int> messages_;  // Up and down since messages_since_.

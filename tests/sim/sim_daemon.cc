@@ -194,7 +194,13 @@ void Cluster::drain(const std::string& name) {
   command.verb = rendezvous::Command::Verb::kDrain;
   command.node = hosts_.at(name).node;
   command.reason = "its fans are loud";
+  const std::size_t before = disk_.size();
   daemon_takes(link_next_++, rendezvous::encode(command));
+  const bool done = daemon_ && backlog_.empty() && disk_.size() > before &&
+                    disk_.find("\"drain\"", before) != std::string::npos;
+  if (!done || !run()) return;
+  const bool runs = run()->state() == rendezvous::Run::State::kRunning;
+  drained_.try_emplace(command.node, run()->round() - (runs ? 0 : 1));
 }
 
 }  // namespace ddprun::sim

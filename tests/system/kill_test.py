@@ -211,6 +211,26 @@ class TheDaemonDies(DdprunCase):
         self.finish(other)
         self.assertEqual(column(self.wait_for_workers(2), "RANK"), ["0", "1"])
 
+    def test_one_that_stood_still_misses_silent_nodes_afterwards(self):
+        """It gives the nodes time to speak first. Their beats, ten a second each, are not to prolong that."""
+        job = self.start("--local-nodes", "4", "--rdzv-conf", "heartbeat_timeout=0.4,join_timeout=1",
+                         "--shutdown-timeout", "1", *shell(env_to() + "exec sleep 600"))
+        self.wait_for_workers(4, jobs=[job])
+        daemon = job.daemon()
+        stopped = time.monotonic()
+        os.kill(daemon.pid, signal.SIGSTOP)
+        # Longer than it waits for a beat, not so long that the agents give it up.
+        wait_until(lambda: time.monotonic() > stopped + 0.8, "a second to pass")
+        os.kill(daemon.pid, signal.SIGCONT)
+        silent = job.agents()[1]
+        os.kill(silent.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: "was silent" in job.err() or "did not come back" in job.err(), job.text)
+        finally:
+            os.kill(silent.pid, signal.SIGCONT)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+
     def test_the_hosting_launcher_dies_and_the_other_node_ends(self):
         """With the endpoint gone for good the survivor's workers compute on; when they end it says so."""
         gate = self.gate()
