@@ -7,6 +7,11 @@
 #include <utility>
 
 namespace ddprun::sim {
+namespace {
+
+constexpr Milliseconds kGrace{3000};  // From SIGTERM to SIGKILL.
+
+}  // namespace
 
 using namespace std::chrono_literals;
 using agent::Supervisor;
@@ -86,7 +91,7 @@ void Cluster::boot(const std::string& name) {
   agent::SupervisorOptions options;
   options.host = name;
   options.local_world_size = options_.local_world_size;
-  options.grace = 3s;
+  options.grace = kGrace;
   host.agent = std::make_unique<Supervisor>(options, now_);
   host.workers.assign(static_cast<std::size_t>(options_.local_world_size), Worker{});
   host.workers_round = -1;
@@ -229,6 +234,11 @@ void Cluster::signal_workers(const std::string& name, int signal) {
             if (h.life == life && h.workers_round == round) end_worker(name, i, 0, signal);
           });
   }
+  after(kGrace + 200ms, [this, name, life = host.life, round = host.workers_round] {
+    const Host& h = hosts_.at(name);
+    if (h.life != life || h.workers_round != round || !h.agent) return;
+    for (const Worker& worker : h.workers) check(!worker.alive, name + " lets deaf workers live");
+  });
 }
 
 // ---- the network ----
