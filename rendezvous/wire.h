@@ -40,9 +40,9 @@ constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) {
 }
 
 // No node beats more often than this where `nodes` do, so that all beats together cost the daemon
-// less than a twentieth of a core: one beat takes it about 25 us (bench/RESULTS.md).
+// less than a twentieth of a core: one beat takes it about 30 us (bench/RESULTS.md).
 constexpr Milliseconds beat_interval_of(std::size_t nodes) {
-  return Milliseconds(static_cast<std::int64_t>(nodes * 600 / 1000));
+  return Milliseconds(static_cast<std::int64_t>(nodes * 800 / 1000));
 }
 
 // What a node brings to a round.

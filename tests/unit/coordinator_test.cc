@@ -207,7 +207,7 @@ TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patienc
   for (LinkId link = 2; link <= 8000; ++link) {
     (void)desk.say(link, Hello{kProtocolVersion, "y", std::to_string(link)});
   }
-  CHECK(beat_of(1) == Milliseconds(4800));
+  CHECK(beat_of(1) == Milliseconds(6400));
   desk.now += Milliseconds(9000);  // Less than four beats.
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
   CHECK(desk.coordinator.runs().at("x").knows("a"));
