@@ -85,6 +85,12 @@ class Cluster:
         self.log.close()
         return statuses
 
+    def kill_what_is_left(self):
+        for process in [*self.nodes, self.daemon]:
+            if process and process.poll() is None:
+                process.kill()
+                process.wait(30)
+
     def everybody_steps(self):
         """Whether all ranks of a full round have begun."""
         begun = collections.Counter(name.split(".")[0] for name in os.listdir(self.steps) if name != "stop")
@@ -157,21 +163,15 @@ def summary(cluster, rounds):
             f"{max(gaps) / 1e6:.0f} ms")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
-    parser.add_argument("--seconds", type=int, default=300)
-    parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--per-node", type=int, default=8)
-    parser.add_argument("--kill-every", type=float, default=2)
-    parser.add_argument("--change-every", type=float, default=8)
-    options = parser.parse_args()
-    options.build = os.path.abspath(options.build)
-    cluster = Cluster(options)
+def endure(cluster, options):
+    """The launchers' exit statuses."""
     cluster.start_daemon()
     for _ in range(options.nodes):
         cluster.start_node()
+    deadline = time.monotonic() + 120
     while not cluster.everybody_steps():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the ranks do not step after two minutes; everything is in {cluster.folder}")
         time.sleep(0.05)
     begun = time.monotonic()
     next_kill, next_change = begun + options.kill_every, begun + options.change_every
@@ -183,7 +183,23 @@ def main():
         else:
             cluster.change()
             next_change += options.change_every
-    statuses = cluster.end()
+    return cluster.end()
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    parser.add_argument("--seconds", type=int, default=300)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--per-node", type=int, default=8)
+    parser.add_argument("--kill-every", type=float, default=2)
+    parser.add_argument("--change-every", type=float, default=8)
+    options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
+    cluster = Cluster(options)
+    try:
+        statuses = endure(cluster, options)
+    finally:
+        cluster.kill_what_is_left()
     rounds = read_rounds(cluster.steps)
     complaints = judge(cluster, rounds, statuses)
     print(summary(cluster, rounds))

@@ -28,6 +28,8 @@ using boost::asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 using rendezvous::Link;
 
+constexpr std::chrono::minutes kSeatedWithin{2};
+
 struct Plan {
   tcp::endpoint daemon;
   rendezvous::TlsContext tls;  // Shared: a real agent makes its own, on its own machine.
@@ -79,6 +81,10 @@ class Crowd {
 
   int run() {
     for (int i = 0; i < plan_.nodes; ++i) nodes_.push_back(std::make_unique<Node>(*this, io_, i));
+    stage_.expires_after(kSeatedWithin);
+    stage_.async_wait([this](boost::system::error_code error) {
+      if (!error) fail(seated_, "only so many have a seat after two minutes");
+    });
     begun_ = Clock::now();
     for (auto& node : nodes_) node->connect();
     io_.run();
@@ -100,7 +106,9 @@ class Crowd {
     std::fflush(stdout);
     count = {};
     stage_.expires_after(plan_.beating);
-    stage_.async_wait([this](boost::system::error_code) { beaten(); });
+    stage_.async_wait([this](boost::system::error_code error) {
+      if (!error) beaten();
+    });
   }
 
   void fail(int node, const std::string& why) {

@@ -225,4 +225,6 @@ class Run {
   std::vector<RunAction> actions_;
 };
 
+const char* name_of(Run::State state);  // "last call": for people.
+
 }  // namespace ddprun::rendezvous

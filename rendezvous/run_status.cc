@@ -7,21 +7,6 @@
 
 namespace ddprun::rendezvous {
 
-namespace {
-
-const char* name_of(Run::State state) {
-  switch (state) {
-    case Run::State::kGathering: return "gathering";
-    case Run::State::kLastCall: return "last call";
-    case Run::State::kRunning: return "running";
-    case Run::State::kClosing: return "closing";
-    case Run::State::kEnded: return "ended";
-  }
-  return "?";
-}
-
-}  // namespace
-
 const char* Run::phase_name(Phase phase) {
   switch (phase) {
     case Phase::kReady: return "ready";

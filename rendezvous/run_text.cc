@@ -105,6 +105,8 @@ std::string line(const Alive& a) {
   return "alive, beat in " + std::to_string(a.beat.count()) + " ms";
 }
 
+}  // namespace
+
 const char* name_of(Run::State state) {
   switch (state) {
     case Run::State::kGathering: return "gathering";
@@ -115,8 +117,6 @@ const char* name_of(Run::State state) {
   }
   return "?";
 }
-
-}  // namespace
 
 std::string to_string(const RunAction& action) {
   return action.node + " <- " + std::visit([](const auto& m) { return line(m); }, action.message);
