@@ -19,7 +19,7 @@ class DaemonLink {
  public:
   // Called from the loop.
   struct Handlers {
-    std::function<void()> on_up;                          // Connected; the daemon has said hello.
+    std::function<void()> on_up;  // Connected, and it is the daemon that we are connected to.
     std::function<void(const std::string& why)> on_down;  // Was up, or one attempt failed.
     std::function<void(rendezvous::DaemonMessage)> on_message;
     std::function<void(const std::string& why)>

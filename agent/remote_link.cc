@@ -79,14 +79,16 @@ class RemoteLink : public DaemonLink {
     link_->send(
         encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
     watch_silence();
+    // The handshake has proved that it is the daemon: what there is to say goes with the hello.
+    // Without TLS anything that listens takes our connection, and only its answer proves it.
+    if (!options_.token.empty()) handlers_.on_up();
   }
 
-  // Without TLS anything that listens takes our connection: only its answer makes it the daemon.
   void greeted() {
     greeted_ = true;
     pause_ = kRetryFirst;
     ever_connected_ = true;
-    handlers_.on_up();
+    if (options_.token.empty()) handlers_.on_up();
   }
 
   void failed(const Failure& why) {

@@ -60,6 +60,7 @@ class Node {
  private:
   void shake_hands();
   void linked(std::shared_ptr<Link> link);
+  void join();
   void heard(const std::string& body);
   void say(const rendezvous::AgentMessage& message);
   void beat_after(Milliseconds interval);
@@ -154,7 +155,7 @@ void Node::connect() {
 void Node::shake_hands() {
   const int fd = socket_.native_handle();
   socket_.native_non_blocking(true);
-  rendezvous::tune_socket(fd, Milliseconds(0));
+  rendezvous::tune_socket(fd, Milliseconds(0));  // As async_connect does.
   auto channel = crowd_.plan().tls
                      ? make_tls_channel(fd, crowd_.plan().tls, rendezvous::TlsRole::kClient)
                      : rendezvous::make_plain_client(fd);
@@ -177,6 +178,19 @@ void Node::linked(std::shared_ptr<Link> link) {
                     }});
   say(rendezvous::Hello{rendezvous::kProtocolVersion, crowd_.plan().run_id,
                         "node" + std::to_string(index_) + "." + random_hex(8)});
+  if (crowd_.plan().tls) join();  // As an agent: the handshake has proved who the daemon is.
+}
+
+void Node::join() {
+  if (std::exchange(joined_, true)) return;
+  rendezvous::NodeOffer offer;
+  offer.host = "node" + std::to_string(index_);
+  offer.address = "10." + std::to_string(index_ >> 16 & 255) + "." +
+                  std::to_string(index_ >> 8 & 255) + "." + std::to_string(index_ & 255);
+  offer.store_port = 30'000;
+  offer.local_world_size = crowd_.plan().local_world_size;
+  offer.config.nnodes_min = offer.config.nnodes_max = crowd_.plan().nodes;
+  say(rendezvous::Join{offer, -1});
 }
 
 void Node::say(const rendezvous::AgentMessage& message) {
@@ -198,16 +212,7 @@ void Node::heard(const std::string& body) {
     }
     interval_ = alive->beat;
   }
-  if (!std::exchange(joined_, true)) {
-    rendezvous::NodeOffer offer;
-    offer.host = "node" + std::to_string(index_);
-    offer.address = "10." + std::to_string(index_ >> 16 & 255) + "." +
-                    std::to_string(index_ >> 8 & 255) + "." + std::to_string(index_ & 255);
-    offer.store_port = 30'000;
-    offer.local_world_size = crowd_.plan().local_world_size;
-    offer.config.nnodes_min = offer.config.nnodes_max = crowd_.plan().nodes;
-    say(rendezvous::Join{offer, -1});
-  }
+  join();
   if (const auto* assign = std::get_if<rendezvous::Assign>(&*message)) {
     if (std::exchange(round_, assign->seat.round) == -1) crowd_.seated();
   }

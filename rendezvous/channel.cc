@@ -1,10 +1,13 @@
 #include "rendezvous/channel.h"
 
 #include <openssl/err.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <span>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -20,13 +23,18 @@ Step failed(Errc code, std::string context) {
 
 Step failed_by_errno(const char* what) { return {StepStatus::kFailed, 0, errno_failure(what)}; }
 
-// The first byte that the peer sent, left where it is.
-Step peek(int fd, char& byte) {
-  const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK);
-  if (got == 1) return {StepStatus::kDone};
+// The first bytes that the peer sent, left where they are.
+Step peek(int fd, std::span<char> bytes) {
+  const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK);
+  if (got > 0) return {StepStatus::kDone, static_cast<std::size_t>(got)};
   if (got == 0) return {StepStatus::kClosed};
   if (errno == EAGAIN || errno == EINTR) return {StepStatus::kWantRead};
   return failed_by_errno("reading");
+}
+
+// From now on the socket counts as readable only with so many bytes, or at its end.
+void readable_with(int fd, int bytes) {
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
 // Tells a peer that uses TLS where we do not, or the other way round, in the way it understands: a
@@ -44,11 +52,16 @@ class PlainChannel : public Channel {
  public:
   PlainChannel(int fd, TlsRole role) : fd_(fd), role_(role) {}
 
+  Step first_words() override {
+    char first = 0;
+    return peek(fd_, {&first, 1});
+  }
+
   // A server waits until the client speaks, so that silent connections do not become links.
   Step handshake() override {
     if (role_ == TlsRole::kClient) return {StepStatus::kDone};
     char first = 0;
-    Step step = peek(fd_, first);
+    Step step = peek(fd_, {&first, 1});
     if (step.status != StepStatus::kDone || first != kTlsHandshake) return step;
     refuse(fd_);
     return failed(Errc::kBadToken, "it uses a token where none is asked for");
@@ -84,6 +97,14 @@ class PlainChannel : public Channel {
   bool heard_ = false;
 };
 
+// A TLS record begins with its kind, two bytes of version and two of its length.
+constexpr int kRecordHead = 5;
+constexpr int kFirstWordsMax = 2048;  // A ClientHello of ours has about 250 bytes.
+
+int record_bytes(std::span<const char, kRecordHead> head) {
+  return static_cast<unsigned char>(head[3]) << 8 | static_cast<unsigned char>(head[4]);
+}
+
 // Does this reason, of an alert that a TLS server sent, mean that it could not use our key?
 bool means_other_token(int reason) {
   switch (reason - SSL_AD_REASON_OFFSET) {
@@ -100,10 +121,27 @@ class TlsChannel : public Channel {
   TlsChannel(int fd, const TlsContext& context, TlsRole role)
       : fd_(fd), role_(role), context_(context) {}
 
+  // Half a record would only occupy an engine, and whoever sends half may never send the rest.
+  Step first_words() override {
+    std::array<char, kRecordHead> head;
+    Step step = peek(fd_, head);
+    if (step.status != StepStatus::kDone || head[0] != kTlsHandshake) return step;
+    int wanted = kRecordHead;
+    if (step.bytes == kRecordHead) wanted = std::min(wanted + record_bytes(head), kFirstWordsMax);
+    int there = 0;
+    if (::ioctl(fd_, FIONREAD, &there) != 0) return failed_by_errno("reading");
+    // Readable again without a byte more: that was the end.
+    const bool enough = there >= wanted || there == there_before_;
+    if (!enough || there_before_ >= 0) readable_with(fd_, enough ? 1 : wanted);
+    there_before_ = there;
+    heard_ = enough;
+    return {enough ? StepStatus::kDone : StepStatus::kWantRead};
+  }
+
   Step handshake() override {
     if (role_ == TlsRole::kServer && !heard_) {
       char first = 0;
-      Step step = peek(fd_, first);
+      Step step = peek(fd_, {&first, 1});
       if (step.status != StepStatus::kDone) return step;
       heard_ = true;
       if (first != kTlsHandshake) {
@@ -177,6 +215,7 @@ class TlsChannel : public Channel {
   const TlsContext context_;
   SslPtr ssl_;  // Made when it is needed: peers that never speak cost no more than their socket.
   bool heard_ = false;
+  int there_before_ = -1;  // Bytes of the first words, when there were too few of them.
 };
 
 }  // namespace

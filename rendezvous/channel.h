@@ -31,6 +31,9 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
+  // Of a server: kDone once what the client says first is here in full, as far as can be told
+  // without reading it. Costs next to nothing, unlike handshake(), whoever the client is.
+  virtual Step first_words() = 0;
   // To be repeated until kDone, before anything else.
   virtual Step handshake() = 0;
   virtual Step read(char* into, std::size_t size) = 0;

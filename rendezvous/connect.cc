@@ -115,6 +115,7 @@ void Attempt::try_next() {
   Result<UniqueFd> fd = client_socket(endpoint.address());
   if (!fd) return fail_address(fd.error());
   const int raw = fd->get();
+  tune_socket(raw, options_.link.user_timeout);
   socket_.assign(endpoint.protocol(), fd->release());
   if (::connect(raw, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0) {
     return shake_hands();

@@ -97,7 +97,9 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now) {
     const auto links = links_.find(peer.run_id);
     links->second.erase(peer.node);
     if (links->second.empty()) links_.erase(links);
-    if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{"closed its connection"}});
+    if (runs_.contains(peer.run_id)) {
+      step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
+    }
     forget_blank(peer.run_id);
   }
   return std::exchange(actions_, {});

@@ -21,8 +21,7 @@ StepWatch::StepWatch(const Run& run, const RunEvent& event)
       round_(run.round()),
       restart_count_(run.restart_count()) {
   if (const auto* lost = std::get_if<Lost>(&event.what)) {
-    // The coordinator's own word; everything else is the run's for some kind of silence.
-    lost_by_ = lost->how.starts_with("closed") ? LostBy::kClosed : LostBy::kSilent;
+    lost_by_ = lost->closed ? LostBy::kClosed : LostBy::kSilent;
     how_ = lost->how;
   } else if (std::holds_alternative<Tick>(event.what)) {
     lost_by_ = LostBy::kStuck;

@@ -97,6 +97,20 @@ void EtcdElection::act(const Lead& lead) {
 
 void EtcdElection::act(const StepDown& down) { handlers_.on_deposed(down.why); }
 
+void EtcdElection::resign(std::function<void()> done) {
+  on_released_ = std::move(done);
+  step(Resigned{});
+  if (on_released_) std::exchange(on_released_, nullptr)();
+}
+
+// If etcd does not hear of it the lease ends by itself.
+void EtcdElection::act(const ReleaseLease& release) {
+  client_.post(etcd::revoke_lease(release.lease), kRequestLimit,
+               [done = std::exchange(on_released_, nullptr)](const Result<std::string>&) {
+                 if (done) done();
+               });
+}
+
 // Once, not with each attempt.
 void EtcdElection::say(const std::string& what) {
   if (std::exchange(said_, what) != what) log::info(what);

@@ -32,6 +32,8 @@ class EtcdElection {
 
   bool may_decide(TimePoint now) const { return leadership_.may_decide(now); }
   void fenced() { step(Fenced{}); }
+  // Leads no more, without a word to on_deposed; `done` once another daemon may lead.
+  void resign(std::function<void()> done);
   const std::string& key() const { return key_; }
 
  private:
@@ -44,6 +46,7 @@ class EtcdElection {
   void act(const RenewLease& renew);
   void act(const Lead& lead);
   void act(const StepDown& down);
+  void act(const ReleaseLease& release);
   void arm();
   void say(const std::string& what);
 
@@ -54,6 +57,7 @@ class EtcdElection {
   Leadership leadership_;
   boost::asio::steady_timer timer_;
   std::string said_;
+  std::function<void()> on_released_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -36,6 +36,7 @@ class EtcdLog : public RecordLog {
   bool wants_snapshot() const override;
   std::optional<std::string> trouble() const override { return trouble_; }
   bool may_decide(TimePoint now) const override { return election_.may_decide(now); }
+  void leave(std::function<void()> done) override { election_.resign(std::move(done)); }
 
  private:
   struct Operation {

@@ -109,6 +109,10 @@ Request renew_lease(std::int64_t lease) {
   return {"/v3/lease/keepalive", json{{"ID", std::to_string(lease)}}.dump()};
 }
 
+Request revoke_lease(std::int64_t lease) {
+  return {"/v3/lease/revoke", json{{"ID", std::to_string(lease)}}.dump()};
+}
+
 Request get(const std::string& key) { return {"/v3/kv/range", json{{"key", base64(key)}}.dump()}; }
 
 Request get_range(const std::string& first, const std::string& end, int limit) {

@@ -22,6 +22,7 @@ struct Request {
 
 Request grant_lease(std::int64_t seconds);
 Request renew_lease(std::int64_t lease);
+Request revoke_lease(std::int64_t lease);  // With the keys under it.
 Request get(const std::string& key);
 // At most `limit` keys from `first` up to but not including `end`, in their order.
 Request get_range(const std::string& first, const std::string& end, int limit);

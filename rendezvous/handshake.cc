@@ -55,9 +55,16 @@ void Handshake::step() {
 void Handshake::wait(tcp::socket::wait_type what) {
   connection_.socket.async_wait(what, [self = shared_from_this()](boost::system::error_code) {
     if (self->over_) return;
-    if (self->on_ready_) return std::exchange(self->on_ready_, nullptr)();
+    if (self->on_ready_) return self->listen();
     self->step();  // Whatever happened to the socket, the channel says it better.
   });
+}
+
+void Handshake::listen() {
+  if (connection_.channel->first_words().status == StepStatus::kWantRead) {
+    return wait(tcp::socket::wait_read);
+  }
+  std::exchange(on_ready_, nullptr)();
 }
 
 void Handshake::finish(Result<Connected> result) {

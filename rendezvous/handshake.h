@@ -25,8 +25,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
 
   // `on_done` is called once, from the loop, unless cancel() comes first. A peer that says nothing
   // fails with kPeerSilent, one that hangs up with asio's eof.
-  // With `on_ready` the handshake begins only when its peer has said something, and then calls that
-  // and waits for proceed().
+  // With `on_ready` the handshake begins only when its peer has said what it says first, whole; it
+  // then calls that and waits for proceed().
   static std::shared_ptr<Handshake> start(Connected connection, Milliseconds timeout,
                                           OnDone on_done, std::function<void()> on_ready = nullptr);
 
@@ -42,6 +42,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
         on_done_(std::move(on_done)),
         on_ready_(std::move(on_ready)) {}
 
+  void listen();
   void step();
   void wait(boost::asio::ip::tcp::socket::wait_type what);
   void finish(Result<Connected> result);

@@ -7,8 +7,9 @@ namespace ddprun::rendezvous {
 
 std::vector<LeadershipAction> Leadership::step(const LeadershipEvent& event, TimePoint now) {
   now_ = now;
-  const bool answer =
-      !std::holds_alternative<Fenced>(event) && !std::holds_alternative<TimePassed>(event);
+  const bool answer = !std::holds_alternative<Fenced>(event) &&
+                      !std::holds_alternative<TimePassed>(event) &&
+                      !std::holds_alternative<Resigned>(event);
   if (answer) asking_ = false;
   if (state_ == State::kLeader && now >= lease_ends_) {
     depose("etcd has not renewed the lease in time");  // Even if it says now that it would have.
@@ -87,6 +88,11 @@ void Leadership::on(const TimePassed&) {
   if (state_ == State::kLeader) ask(RenewLease{lease_});
 }
 
+void Leadership::on(const Resigned&) {
+  if (state_ == State::kLeader) actions_.push_back(ReleaseLease{lease_});
+  state_ = State::kDeposed;
+}
+
 std::string to_string(const LeadershipAction& action) {
   struct Words {
     std::string operator()(const LookForLeader&) const { return "look for the leader"; }
@@ -99,6 +105,9 @@ std::string to_string(const LeadershipAction& action) {
     }
     std::string operator()(const Lead& l) const { return "lead in term " + std::to_string(l.term); }
     std::string operator()(const StepDown& s) const { return "step down: " + s.why; }
+    std::string operator()(const ReleaseLease& r) const {
+      return "release lease " + std::to_string(r.lease);
+    }
   };
   return std::visit(Words{}, action);
 }

@@ -48,8 +48,9 @@ struct LeaseRenewed {
 struct RequestFailed {};  // Any of them: no answer, or none that makes sense.
 struct Fenced {};         // A write found the key in other hands.
 struct TimePassed {};
+struct Resigned {};  // This daemon is told to end.
 using LeadershipEvent = std::variant<LeaderSeen, LeaseGranted, Campaigned, LeaseRenewed,
-                                     RequestFailed, Fenced, TimePassed>;
+                                     RequestFailed, Fenced, TimePassed, Resigned>;
 
 struct LookForLeader {};
 struct GrantLease {};
@@ -65,8 +66,11 @@ struct Lead {
 struct StepDown {
   std::string why;
 };
+struct ReleaseLease {
+  LeaseId lease = 0;
+};  // And the key with it, so that nobody has to wait for its end.
 using LeadershipAction =
-    std::variant<LookForLeader, GrantLease, Campaign, RenewLease, Lead, StepDown>;
+    std::variant<LookForLeader, GrantLease, Campaign, RenewLease, Lead, StepDown, ReleaseLease>;
 
 class Leadership {
  public:
@@ -91,6 +95,7 @@ class Leadership {
   void on(const RequestFailed&);
   void on(const Fenced&);
   void on(const TimePassed&);
+  void on(const Resigned&);
   void ask(LeadershipAction request);
   void wait(Duration duration);
   void depose(const std::string& why);

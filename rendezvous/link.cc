@@ -30,9 +30,7 @@ Link::Link(Connected connection, LinkOptions options, std::shared_ptr<void> slot
       peer_address_(rendezvous::peer_address(connection_.socket.native_handle()).to_string()),
       local_address_(rendezvous::local_address(connection_.socket.native_handle()).to_string()),
       close_timer_(connection_.socket.get_executor()),
-      frames_(options.body_bytes_max) {
-  tune_socket(connection_.socket.native_handle(), options_.user_timeout);
-}
+      frames_(options.body_bytes_max) {}
 
 void Link::start(Handlers handlers) {
   DDPRUN_ASSERT(!handlers_.on_closed && handlers.on_closed);

@@ -30,6 +30,9 @@ class RecordLog {
 
   // False once another daemon may have taken over. Asked before each event.
   virtual bool may_decide(TimePoint /*now*/) const { return true; }
+
+  // The last call: this daemon decides nothing any more. `done` once the next one may begin.
+  virtual void leave(std::function<void()> done) { done(); }
 };
 
 }  // namespace ddprun::rendezvous

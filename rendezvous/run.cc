@@ -24,7 +24,8 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   if (std::holds_alternative<Join>(event.what)) {
     const auto it = members_.find(event.node);
     const bool waits = it != members_.end() && it->second.phase == Phase::kReady;
-    if (waits) tell_waiting(it->first, it->second);
+    // Of thousands that come at once nobody has time to read it; a heartbeat will be answered so.
+    if (waits && !many()) tell_waiting(it->first, it->second);
   }
   return std::exchange(actions_, {});
 }

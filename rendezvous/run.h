@@ -40,11 +40,12 @@ namespace ddprun::rendezvous {
 
 struct Lost {
   std::string how;
-};                    // The node is gone, with its workers: "closed its connection".
-struct Tick {};       // The time that deadline() named has come.
-struct Begin {};      // The run id is used again: forget the run that has ended.
-struct Recovered {};  // The daemon is back from the dead and has heard nobody for a while.
-struct Returned {};   // The node has found the daemon again.
+  bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
+};                      // The node is gone, with its workers: "closed its connection".
+struct Tick {};         // The time that deadline() named has come.
+struct Begin {};        // The run id is used again: forget the run that has ended.
+struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
+struct Returned {};     // The node has found the daemon again.
 struct Cancel {
   int signal = 0;
   std::string reason;
@@ -182,6 +183,8 @@ class Run {
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
   Milliseconds patience(const Member& member) const;
+  // So many nodes that their beats were made rarer than the configuration wants.
+  bool many() const { return beat() > beat_interval(config_->heartbeat_timeout); }
   void erase(Members::iterator it);
   bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
   void tell(const NodeId& node, DaemonMessage message) {

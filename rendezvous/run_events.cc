@@ -105,8 +105,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   member.beat = std::max(beat(), member.beat_told);
   member.beat_told = beat();
   // Where beats are rare because there are many, an answer to some of them says enough.
-  const bool rare = member.beat_told > beat_interval(config_->heartbeat_timeout);
-  if (!rare || ++member.unanswered >= kBeatsToAnAnswer) {
+  if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
     tell(node, Alive{member.beat_told});
   }

@@ -173,12 +173,7 @@ void Run::answer_stranger(const NodeId& node, int round) {
 void Run::tell_waiting(const NodeId& node, Member& member) {
   member.roster_told = roster_;
   Waiting waiting;
-  waiting.ready = count(Phase::kReady);
-  waiting.nnodes_min = config_->nnodes_min;
-  waiting.nnodes_max = config_->nnodes_max;
-  waiting.last_call = state_ == State::kLastCall;
-  waiting.spare = state_ == State::kRunning;
-  if (!waiting.spare && wait_ends() > now_) {
+  if (state_ != State::kRunning && wait_ends() > now_) {
     waiting.left = std::chrono::duration_cast<Milliseconds>(wait_ends() - now_);
   }
   waiting.text = waiting_text();

@@ -81,9 +81,8 @@ std::string Run::waiting_for(TimePoint now) const {
 namespace {
 
 std::string line(const Waiting& w) {
-  return "waiting " + std::to_string(w.ready) + "/" + std::to_string(w.nnodes_min) + ":" +
-         std::to_string(w.nnodes_max) + (w.last_call ? " last call" : "") +
-         (w.spare ? " spare" : "") + " (" + w.text + ")";
+  return "waiting " + (w.left > Milliseconds(0) ? seconds_text(w.left) + " " : "") + "(" + w.text +
+         ")";
 }
 std::string line(const Assign& a) {
   const Seat& s = a.seat;

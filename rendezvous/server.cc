@@ -61,12 +61,15 @@ bool Server::may_decide() const { return !log_ || log_->may_decide(Clock::now())
 
 void Server::accept(const std::shared_ptr<Link>& link) {
   const LinkId id = next_link_++;
-  links_[id] = link;
+  links_[id].link = link;
+  unheard_.emplace_back(Clock::now() + options_.hello_timeout, id);
+  arm();
   log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
   link->start({
       .on_message =
           [this, id](const std::string& body) {
             if (log::debugs()) log::debug("from " + std::to_string(id) + " " + body);
+            links_.at(id).heard = true;
             if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now()));
           },
       .on_closed =
@@ -95,7 +98,14 @@ void Server::carry_out(Gate::Work work) {
   arm();
   const bool over =
       ending() ? links_.empty() : options_.end_when_over && gate_.coordinator().over();
-  if (over && gate_.idle() && on_over_) std::exchange(on_over_, nullptr)();
+  if (over && gate_.idle()) end();
+}
+
+void Server::end() {
+  if (!on_over_) return;
+  auto on_over = std::exchange(on_over_, nullptr);
+  if (log_) return log_->leave(std::move(on_over));
+  on_over();
 }
 
 void Server::carry_out(LinkAction& action) {
@@ -104,15 +114,15 @@ void Server::carry_out(LinkAction& action) {
   const auto it = links_.find(send->link);
   if (it == links_.end()) return;
   if (log::debugs()) log::debug("to " + std::to_string(send->link) + " " + send->body);
-  it->second->send(send->body);
+  it->second.link->send(send->body);
 }
 
 void Server::hang_up(const Hangup& hangup) {
   const auto it = links_.find(hangup.link);
   if (it == links_.end()) return;
-  it->second->close();
+  it->second.link->close();
   if (hangup.reason.empty()) return;
-  const std::string& peer = it->second->peer_address();
+  const std::string& peer = it->second.link->peer_address();
   const auto line = complaints_.say(peer + " " + hangup.reason,
                                     "hung up on " + peer + ": " + hangup.reason, Clock::now());
   if (line) log::warning(*line, {.peer = peer});
@@ -132,7 +142,8 @@ void Server::log_news() {
 
 // A timer that goes off too early costs less than setting it anew for each message.
 void Server::arm() {
-  const auto due = gate_.deadline();
+  auto due = gate_.deadline();
+  if (!unheard_.empty()) due = std::min(due.value_or(TimePoint::max()), unheard_.front().first);
   if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
   armed_ = true;
   timer_.expires_at(*due);
@@ -160,7 +171,18 @@ void Server::look() {
   armed_ = catching_up_ = false;
   // Nobody is declared silent by a daemon that does not listen any more.
   if (ending_ == Ending::kLeave) return;
+  hang_up_on_the_silent();
   if (may_decide()) carry_out(gate_.on_tick(Clock::now()));
+}
+
+void Server::hang_up_on_the_silent() {
+  for (; !unheard_.empty() && unheard_.front().first <= Clock::now(); unheard_.pop_front()) {
+    const LinkId id = unheard_.front().second;
+    const auto it = links_.find(id);
+    if (it == links_.end() || it->second.heard) continue;
+    refused_.add(Refusal::kNoHello);
+    hang_up({id, "it said nothing within " + std::to_string(options_.hello_timeout.count()) + " ms"});
+  }
 }
 
 std::string Server::status() const {
@@ -178,8 +200,7 @@ void Server::shut_down(int signal) {
   if (gate_.stalled() || trouble() || !may_decide()) {
     // What cannot be recorded is not decided: the runs go on, for the next daemon.
     log::warning("ending without ending the runs: that cannot be recorded");
-    if (on_over_) std::exchange(on_over_, nullptr)();
-    return;
+    return end();
   }
   carry_out(gate_.on_shutdown(signal, Clock::now()));
 }
@@ -187,10 +208,8 @@ void Server::shut_down(int signal) {
 void Server::leave() {
   ending_ = Ending::kLeave;
   listener_->close();
-  for (const auto& [id, link] : links_) link->close();
-  if (links_.empty() || !gate_.idle()) {  // What is not durable yet was not decided.
-    if (on_over_) std::exchange(on_over_, nullptr)();
-  }
+  for (const auto& [id, linked] : links_) linked.link->close();
+  if (links_.empty() || !gate_.idle()) end();  // What is not durable yet was not decided.
 }
 
 }  // namespace ddprun::rendezvous

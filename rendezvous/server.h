@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,6 +19,8 @@ namespace ddprun::rendezvous {
 
 struct ServerOptions {
   ListenOptions listen;
+  // A link that has said nothing by then belongs to no node, and to no operator.
+  Milliseconds hello_timeout{15'000};
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
   bool log_news = false;       // Say what happens in the runs; else only when verbose.
 };
@@ -59,6 +62,11 @@ class Server {
     kLeave,     // leave(): a link that closes tells nothing about its node.
   };
 
+  struct Linked {
+    std::shared_ptr<Link> link;
+    bool heard = false;  // It has said something.
+  };
+
   Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
          std::function<void()> on_over);
 
@@ -72,6 +80,8 @@ class Server {
   void tick();
   void look();
   void arm();
+  void hang_up_on_the_silent();
+  void end();
 
   boost::asio::io_context& io_;
   ServerOptions options_;
@@ -80,8 +90,10 @@ class Server {
   boost::asio::steady_timer timer_;
   std::unique_ptr<RecordLog> log_;
   Gate gate_;
-  std::unordered_map<LinkId, std::shared_ptr<Link>> links_;
+  std::unordered_map<LinkId, Linked> links_;
   LinkId next_link_ = 1;
+  std::deque<std::pair<TimePoint, LinkId>>
+      unheard_;  // When each must have said something; some have.
   RefusalCounts refused_;
   Complaints complaints_;
   Complaints about_nodes_{50, Milliseconds(1000)};

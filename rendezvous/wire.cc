@@ -14,10 +14,7 @@ void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
 void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }
 void fields(auto&& a, Is<Stopped> auto& m) { a("round", m.round), a("deaths", m.deaths); }
 void fields(auto&& a, Is<Leave> auto& m) { a("signal", m.signal), a("reason", m.reason); }
-void fields(auto&& a, Is<Waiting> auto& m) {
-  a("ready", m.ready), a("nnodes_min", m.nnodes_min), a("nnodes_max", m.nnodes_max);
-  a("left_ms", m.left), a("last_call", m.last_call), a("spare", m.spare), a("text", m.text);
-}
+void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
 void fields(auto&& a, Is<StopRound> auto& m) {
   a("round", m.round), a("reason", m.reason), a("final", m.final);

@@ -137,10 +137,8 @@ using AgentMessage = std::variant<Hello, Join, Heartbeat, Finished, Failed, Stop
 
 // From the daemon.
 struct Waiting {  // Nothing to do yet.
-  int ready = 0, nnodes_min = 1, nnodes_max = 1;
-  Milliseconds left{0};  // Until the run is given up, or the last call is over.
-  bool last_call = false;
-  bool spare = false;  // The round runs without this node, which is held in reserve.
+  Milliseconds left{
+      0};  // Until the run is given up or the last call is over; 0: no end, as for a spare.
   std::string text{};  // What is waited for, as a sentence for people.
 };
 struct Assign {

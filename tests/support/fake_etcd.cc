@@ -72,6 +72,8 @@ std::string FakeEtcd::answer(const std::string& path, const std::string& body) {
   largest_request = std::max(largest_request, body.size());
   const json asked = json::parse(body);
   if (path == "/v3/lease/grant") return R"({"ID":"7","TTL":"2"})";
+  if (path == "/v3/lease/revoke")
+    return keys.erase("/ddprun/leader"), created.erase("/ddprun/leader"), "{}";
   if (path == "/v3/lease/keepalive") return R"({"result":{"ID":"7","TTL":"2"}})";
   json reply = {{"header", {{"revision", std::to_string(revision_)}}}};
   if (path == "/v3/kv/range") {

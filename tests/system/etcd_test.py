@@ -13,7 +13,6 @@ from ddprun_case import (BIN, DdprunCase, PASS_GATE, clean_environment, column, 
                          skip_all, wait_until)
 
 TOKEN = {"DDPRUN_TOKEN": "a token of the tests"}
-LEASE = 2
 # A worker of rank 1 that fails once it is let, and is well after one restart.
 FAIL_LATER = (env_to() + '[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; ' + PASS_GATE +
               '[ $RANK = 1 ] && kill -KILL $$; exec sleep 600')
@@ -53,7 +52,9 @@ class Etcd:
         self._log.close()
 
 
-class TwoDaemons(DdprunCase):
+class TwoDaemonsCase(DdprunCase):
+    lease = 2
+
     def setUp(self):
         super().setUp()
         self.etcd = Etcd(self.dir)
@@ -67,7 +68,7 @@ class TwoDaemons(DdprunCase):
     def daemon(self, index):
         return self.start_program(
             [os.path.join(BIN, "ddprun-rendezvous"), "--port", str(self.ports[index]), "--etcd",
-             self.etcd.url, "--etcd-lease", str(LEASE)], env=TOKEN)
+             self.etcd.url, "--etcd-lease", str(self.lease)], env=TOKEN)
 
     def nodes(self, *argv, worker):
         endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
@@ -77,7 +78,7 @@ class TwoDaemons(DdprunCase):
     def take_over(self, since):
         self.daemons[1].wait_for("leads now")
         took = time.monotonic() - since
-        self.report(f"the standby leads {took * 1000:.0f} ms later, the lease is {LEASE} s of it")
+        self.report(f"the standby leads {took * 1000:.0f} ms later, the lease is {self.lease} s of it")
         return took
 
     def finish_all(self, nodes, code=0):
@@ -85,6 +86,8 @@ class TwoDaemons(DdprunCase):
             self.assertEqual(node.wait(60), code, node.text() + self.daemons[1].text())
             self.assert_nothing_left(node)
 
+
+class TwoDaemons(TwoDaemonsCase):
     def test_the_leader_is_killed_and_a_later_failure_is_decided_by_the_other(self):
         gate = self.gate()
         nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
@@ -133,7 +136,11 @@ class TwoDaemons(DdprunCase):
         self.finish_all(nodes)
         self.assertEqual(column(self.wait_for_workers(2, "env.1"), "RANK"), ["0", "1"])
 
-    def test_a_leader_told_to_end_leaves_the_runs_to_the_other(self):
+
+class ALongLease(TwoDaemonsCase):
+    lease = 600  # Beyond every deadline here: only a leader that gives it back can be followed.
+
+    def test_a_leader_told_to_end_leaves_the_runs_to_the_other_at_once(self):
         gate = self.gate()
         nodes = self.nodes(worker=shell(env_to() + PASS_GATE))
         self.wait_for_workers(2, jobs=nodes)

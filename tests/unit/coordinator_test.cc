@@ -223,6 +223,19 @@ TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patienc
   CHECK_FALSE(desk.coordinator.runs().at("x").knows("a"));
 }
 
+TEST_CASE("Coordinator: of thousands that come at once each hears what it waits for when it beats",
+          "[coordinator]") {
+  Desk desk;
+  constexpr LinkId kNodes = 1000;
+  for (LinkId link = 1; link < kNodes; ++link) {
+    CHECK(desk.join(link, "x", std::to_string(link), kNodes).empty());
+  }
+  (void)desk.say(1, Heartbeat{-1});
+  CHECK(desk.say(1, Heartbeat{-1}).empty());  // It has heard, and nobody came since.
+  CHECK(desk.say(2, Heartbeat{-1}) == Lines{"2 <- waiting"});
+  CHECK(desk.join(kNodes, "x", "last", kNodes).size() == kNodes);
+}
+
 TEST_CASE("Coordinator: of many runs only those whose time has come are looked at",
           "[coordinator]") {
   Desk desk;

@@ -138,6 +138,30 @@ TEST_CASE("EtcdLog: nonsense, refusals and silence delay a write, and it is made
   CHECK(numbers(*second.journal) == std::vector<int>{1, 2, 3, 4});
 }
 
+TEST_CASE("EtcdLog: after a leader has left, another one leads at once", "[etcd]") {
+  boost::asio::io_context io;
+  FakeEtcd etcd(io);
+  Daemon first(io, etcd);
+  first.lead();
+  first.log.replace(record(1));
+  first.append(2);
+  first.until_durable(1);
+  bool left = false;
+  first.log.leave([&] { left = true; });
+  first.until([&] { return left; });
+  CHECK_FALSE(first.log.may_decide(std::chrono::steady_clock::now()));
+  CHECK(first.over.empty());
+  Daemon second(io, etcd);
+  second.lead();
+  CHECK(numbers(*second.journal) == std::vector<int>{1, 2});
+
+  // Without etcd it ends all the same, and the lease by itself.
+  etcd.instead = [](auto&) { return R"({"error":"etcdserver: no leader"})"; };
+  bool gone = false;
+  second.log.leave([&] { gone = true; });
+  second.until([&] { return gone; });
+}
+
 TEST_CASE("EtcdLog: a manifest of another version is refused", "[etcd]") {
   boost::asio::io_context io;
   FakeEtcd etcd(io);

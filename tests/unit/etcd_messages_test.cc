@@ -30,6 +30,8 @@ TEST_CASE("Etcd: base64 is what RFC 4648 says, both ways", "[etcd]") {
 TEST_CASE("Etcd: requests are what the gateway of 3.4 takes", "[etcd]") {
   CHECK(etcd::grant_lease(2).body == R"({"TTL":"2"})");
   CHECK(etcd::renew_lease(7).path == "/v3/lease/keepalive");
+  CHECK(etcd::revoke_lease(7).path == "/v3/lease/revoke");
+  CHECK(etcd::revoke_lease(7).body == R"({"ID":"7"})");
   CHECK(etcd::get_range("a", "b", 8).body == R"({"key":"YQ==","limit":"8","range_end":"Yg=="})");
   CHECK(etcd::create("k", "v", 5).body ==
         R"({"compare":[{"create_revision":"0","key":"aw==","result":"EQUAL","target":"CREATE"}],)"

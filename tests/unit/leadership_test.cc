@@ -76,6 +76,21 @@ TEST_CASE("Leadership: a renewal that comes too late is none", "[etcd]") {
         Lines{"step down: etcd has not renewed the lease in time"});
 }
 
+TEST_CASE("Leadership: whoever is told to end gives its lease back, and never leads again",
+          "[etcd]") {
+  Daemon daemon;
+  daemon.win();
+  CHECK(daemon.hear(Resigned{}) == Lines{"release lease 7"});
+  CHECK_FALSE(daemon.leadership.may_decide(daemon.now));
+  CHECK(daemon.wait(1h).empty());
+  CHECK(daemon.hear(Resigned{}).empty());
+
+  Daemon standby;
+  CHECK(standby.hear(TimePassed{}) == Lines{"look for the leader"});
+  CHECK(standby.hear(Resigned{}).empty());  // It has nothing to give back.
+  CHECK(standby.hear(LeaderSeen{false}).empty());
+}
+
 TEST_CASE("Leadership: without an answer it asks again, and steps down when fenced", "[etcd]") {
   Daemon daemon;
   daemon.win();

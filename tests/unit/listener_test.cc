@@ -69,17 +69,53 @@ TEST_CASE("Listener: the oldest silent connection gives way to a new one", "[lin
   CHECK_FALSE(silent.back().closed);
 }
 
+// The whole first message of a client, so that its handshake begins; what follows is missing.
+std::string client_hello() {
+  const auto context = make_tls_context(TlsRole::kClient, kToken);
+  SslPtr ssl(SSL_new(context->get()));
+  BIO* out = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), out);
+  SSL_set_connect_state(ssl.get());
+  SSL_do_handshake(ssl.get());
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(out, &bytes);
+  return {bytes, static_cast<std::size_t>(size)};
+}
+
 TEST_CASE("Listener: handshakes that do not get on keep the next one waiting only for a while",
           "[link]") {
   Fixture f(ListenOptions{.token = kToken, .handshakes_at_once = 2, .handshake_patience = 20ms});
   std::deque<RawClient> halting;
-  for (int i = 0; i < 10; ++i) {
-    halting.emplace_back(f.listener->port()).send(std::string("\x16\x03\x01\x02\x00", 5));
-  }
+  for (int i = 0; i < 10; ++i) halting.emplace_back(f.listener->port()).send(client_hello());
   CHECK(run_until(f.io, [&] { return f.listener->handshake_count() == 10; }));
   f.connect();
   CHECK(run_until(f.io, [&] { return f.servers.size() == 1; }));
   CHECK(f.listener->handshake_count() == 10);
+}
+
+TEST_CASE("Listener: half a first message takes nobody's turn", "[link]") {
+  Fixture f(ListenOptions{.token = kToken, .handshakes_at_once = 1, .handshake_patience = 1h});
+  const std::string hello = client_hello();
+  std::deque<RawClient> halves;
+  for (std::size_t bytes = 1; bytes < hello.size(); bytes += 20) {
+    halves.emplace_back(f.listener->port()).send(hello.substr(0, bytes));
+  }
+  REQUIRE(run_until(f.io, [&] { return f.listener->handshake_count() == halves.size(); }));
+  f.connect();
+  CHECK(run_until(f.io, [&] { return f.servers.size() == 1; }));
+
+  // One that hangs up is let go, and one that goes on in small pieces is heard all the same.
+  halves.pop_back();
+  CHECK(run_until(f.io, [&] { return f.listener->handshake_count() == halves.size(); }));
+  RawClient& slow = halves.front();
+  for (const char byte : hello.substr(1)) {
+    slow.send(std::string(1, byte));
+    f.io.poll();
+  }
+  CHECK(run_until(f.io, [&] {
+    slow.poll();
+    return !slow.received.empty();
+  }));
 }
 
 TEST_CASE("Listener: close frees the port, links live on", "[link]") {

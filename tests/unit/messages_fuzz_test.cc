@@ -35,7 +35,7 @@ std::vector<std::string> real_messages() {
     all.push_back('\0' + encode(m));
   }
   for (const DaemonMessage& m : std::vector<DaemonMessage>{
-           Waiting{1, 2, 4, Milliseconds(5000), true, false, "a, b"}, Assign{seat},
+           Waiting{Milliseconds(5000), "a, b"}, Assign{seat},
            StopRound{1, "rank 3 failed", true}, EndRun{verdict}, Refuse{"another config"}}) {
     all.push_back('\1' + encode(m));
   }

@@ -41,7 +41,7 @@ std::vector<DaemonMessage> daemon_messages() {
                   .text = "t",
                   .first_cause = WorkerDeath{.rank = 1},
                   .victims = {WorkerDeath{.rank = 2}}};
-  return {Waiting{.ready = 1, .left = Milliseconds(5), .spare = true, .text = "a"},
+  return {Waiting{.left = Milliseconds(5), .text = "a"},
           Assign{seat},
           StopRound{3, "why", true},
           EndRun{verdict},
