@@ -70,6 +70,8 @@ Result<std::vector<std::string>> resolve_program(const Options& options) {
   request.arguments = options.program_arguments;
   request.module = options.module;
   request.no_python = options.no_python;
+  request.run_path = options.run_path;
+  request.pass_local_rank = !options.use_env;
   return agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
 }
 

@@ -120,6 +120,8 @@ struct Options {
   // The program.
   bool module = false;     // program is a Python module: python3 -u -m program.
   bool no_python = false;  // program is executed as it is, even if its name ends in .py.
+  bool run_path = false;   // program is a file for Python's runpy.run_path.
+  bool use_env = true;     // Else --local-rank=N comes first, as torch.distributed.launch had it.
   std::string role = "default";
   bool virtual_local_rank = false;
   std::string program;

@@ -85,7 +85,7 @@ class Reader {
     const std::string name = "--" + std::string(flag);
     const bool is_switch = find_flag(flag)->value.empty();
     if (!is_switch) given_.push_back({name, text});
-    if (is_switch && *parse_switch(text)) given_.push_back({name, std::nullopt});
+    if (is_switch) given_.push_back({*parse_switch(text) ? name : name + "=0", std::nullopt});
   }
 
   std::string source(std::string_view flag) const {
@@ -119,6 +119,20 @@ Result<RdzvBackend> parse_backend(const std::string& text) {
   if (text == "c10d") return RdzvBackend::kC10d;
   if (text == "static") return RdzvBackend::kStatic;
   return usage("give c10d or static; ddprun brings its own rendezvous daemon and needs no etcd");
+}
+
+Result<std::string> parse_event_log_handler(const std::string& text) {
+  if (text == "null") return text;
+  return usage(
+      "give null; ddprun makes no torchelastic events: --verbose tells every decision, and "
+      "ddprun-rendezvous keeps them in its journal");
+}
+
+Result<std::string> parse_logs_specs(const std::string& text) {
+  if (text == "default") return text;
+  return usage(
+      "give default; it names a Python class inside torchrun, and ddprun has no Python inside: "
+      "--log-dir, --redirects, --tee and --local-ranks-filter say where output goes");
 }
 
 void read_nodes(Reader& reader, Options& options) {
@@ -158,16 +172,24 @@ void read_failures(Reader& reader, Options& options) {
 void read_program(Reader& reader, Options& options) {
   reader.read_switch("module", options.module);
   reader.read_switch("no-python", options.no_python);
+  reader.read_switch("run-path", options.run_path);
+  reader.read_switch("use-env", options.use_env);
   reader.read_switch("virtual-local-rank", options.virtual_local_rank);
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {
     reader.fail("--module and --no-python exclude each other: a module needs Python");
+  }
+  if (options.module && options.run_path) {
+    reader.fail("--module and --run-path exclude each other: one takes a name, the other a file");
   }
   // Accepted so that command lines written for torchrun work; there is nothing for them to change.
   std::optional<Milliseconds> interval;
   reader.read("monitor-interval", interval, parse_seconds);
   std::optional<int> method;
   reader.read("start-method", method, one_of<int>({{"spawn", 0}, {"fork", 1}, {"forkserver", 2}}));
+  std::optional<std::string> handler, specs;
+  reader.read("event-log-handler", handler, parse_event_log_handler);
+  reader.read("logs-specs", specs, parse_logs_specs);
 }
 
 void read_output(Reader& reader, Options& options) {
