@@ -12,6 +12,7 @@
 #include "agent/placement.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "launcher/allocation.h"
 #include "launcher/endpoint.h"
 #include "launcher/exit_status.h"
 #include "launcher/facts.h"
@@ -93,6 +94,7 @@ int print_dry_run(const NodeContext& context) {
 
 void say_how_to_join(const NodeContext& context) {
   if (context.plan.mode != Plan::Mode::kHost || !context.plan.others_may_come) return;
+  if (!context.options.scheduler.empty()) return;  // It starts the others itself.
   log::info("on " +
             std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
             ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
@@ -164,8 +166,12 @@ int run(int argc, char** argv) {
     std::fputs(print->text.c_str(), stdout);
     return kExitOk;
   }
-  const auto& options = std::get<Options>(*outcome);
+  auto& options = std::get<Options>(*outcome);
   log::start("ddprun", log_level(options.talk));
+  const auto around = look_around(options, environment);
+  if (!around) return fail(around.error());
+  if (!around->warning.empty()) log::warning(around->warning);
+  if (around->allocation) options = completed(std::move(options), *around->allocation);
   const Result<int> status = launch(options, environment);
   return status ? *status : fail(status.error());
 }

@@ -100,6 +100,7 @@ struct Options {
   std::optional<int> node_rank;
   bool standalone = false;
   std::optional<int> local_nodes;
+  std::string scheduler;  // Who started this node and the others (allocation.h); empty: nobody.
 
   // How the nodes find each other.
   std::optional<Endpoint> rdzv_endpoint;
