@@ -21,6 +21,11 @@ constexpr Flag kFlags[] = {
     {kNodes, "nproc-per-node", '\0', kValue, "N|auto|gpu|cpu", "auto gpu cpu",
      "workers on each node [1]"},
     {kNodes, "local-nodes", '\0', kValue, "N", "", "run N nodes here, as if on N machines [off]"},
+    {kNodes, "hosts", '\0', kValue, "HOST[:N],...", "",
+     "a node on each, by ssh; N workers on that one"},
+    {kNodes, "ssh", '\0', kValue, "COMMAND", "",
+     "how --hosts reaches them: 'ssh -i KEY -p 2222' [ssh]"},
+    {kNodes, "env", '\0', kValue, "NAME,...", "", "more variables that --hosts carries there"},
     {kNodes, "node-rank", '\0', kValue, "N", "", "the place of this node [order of arrival]"},
 
     {kMeeting, "rdzv-endpoint", '\0', kValue, "HOST[:PORT][,..]", "",

@@ -13,9 +13,11 @@
 #include "common/log.h"
 #include "common/random_id.h"
 #include "launcher/allocation.h"
+#include "launcher/control_stdin.h"
 #include "launcher/endpoint.h"
 #include "launcher/exit_status.h"
 #include "launcher/facts.h"
+#include "launcher/hosts_run.h"
 #include "launcher/node.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
@@ -101,8 +103,9 @@ void say_how_to_join(const NodeContext& context) {
 }
 
 // Starts everything and watches over it until the run is over.
-int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
+int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin* control) {
   agent::GuardianPlan guardian;
+  if (control) guardian.children.push_back(control->watcher());
   if (endpoint) {
     guardian.children.push_back(daemon_child(*endpoint, context.options.talk == Talk::kVerbose));
   }
@@ -121,14 +124,27 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
   return agent::guard(guardian);
 }
 
-Result<int> launch(const Options& options, const Environment& environment) {
+// Nodes know each other by numbers.
+Result<void> resolve_local_address(Options& options) {
+  if (!options.local_addr || is_numeric(*options.local_addr)) return {};
+  const auto found = resolve_name(*options.local_addr, kResolveLimit);
+  if (found.empty()) {
+    return Failure{Errc::kBadOption,
+                   "--local-addr '" + *options.local_addr + "': there is no host of that name"};
+  }
+  options.local_addr = found.front();
+  return {};
+}
+
+Result<int> launch(Options& options, const Environment& environment, ControlStdin* control) {
+  if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
   auto command = resolve_program(options);
   if (!command) return command.error();
   const auto workers = agent::workers_per_node(worker_request(options.nproc_per_node),
                                                agent::read_placement_facts());
   if (!workers) return workers.error();
   Facts facts = gather_facts(environment);
-  if (const std::string name = name_to_resolve(options, facts); !name.empty()) {
+  if (const std::string name = name_to_resolve(options); !name.empty()) {
     facts.endpoint_addresses = resolve_name(name, kResolveLimit);
   }
   auto plan = make_plan(options, facts);
@@ -154,11 +170,10 @@ Result<int> launch(const Options& options, const Environment& environment) {
     if (!endpoint && plan->token == Plan::Token::kMint) return missing_token(plan->endpoint);
   }
   say_how_to_join(context);
-  return guard_run(std::move(context), endpoint.get());
+  return guard_run(std::move(context), endpoint.get(), control);
 }
 
-int run(int argc, char** argv) {
-  log::start("ddprun", log::Level::kInfo);
+int run(int argc, const char* const* argv, ControlStdin* control) {
   const Environment environment = own_environment();
   auto outcome = parse(argc, argv, environment);
   if (!outcome) return fail(outcome.error());
@@ -168,12 +183,39 @@ int run(int argc, char** argv) {
   }
   auto& options = std::get<Options>(*outcome);
   log::start("ddprun", log_level(options.talk));
+  if (control) options.scheduler = "the launching ddprun";
   const auto around = look_around(options, environment);
   if (!around) return fail(around.error());
   if (!around->warning.empty()) log::warning(around->warning);
   if (around->allocation) options = completed(std::move(options), *around->allocation);
-  const Result<int> status = launch(options, environment);
+  const Result<int> status = options.hosts.empty()
+                                 ? launch(options, environment, control)
+                                 : run_hosts(options, gather_facts(environment), environment);
   return status ? *status : fail(status.error());
+}
+
+// One of --hosts: the launching ddprun sends the command line.
+int run_controlled() {
+  ControlStdin control;
+  const auto orders = ControlStdin::receive(control);
+  if (!orders) return fail(orders.error());
+  if (!*orders) return kExitRendezvous;
+  int status = kExitUsage;
+  if (const auto obeyed = ControlStdin::obey(**orders); obeyed) {
+    std::vector<const char*> argv;
+    for (const std::string& word : (*orders)->argv) argv.push_back(word.c_str());
+    status = run(static_cast<int>(argv.size()), argv.data(), &control);
+  } else {
+    (void)fail(obeyed.error());
+  }
+  std::printf("%s\n", ended_line((*orders)->nonce, status).c_str());
+  return status;
+}
+
+int start(int argc, char** argv) {
+  log::start("ddprun", log::Level::kInfo);
+  if (argc == 2 && argv[1] == kControlFlag) return run_controlled();
+  return run(argc, argv, nullptr);
 }
 
 }  // namespace
@@ -181,7 +223,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return ddprun::launcher::run(argc, argv);
+    return ddprun::launcher::start(argc, argv);
   } catch (const std::exception& bug) {
     std::fprintf(stderr, "ddprun: error: %s\n", bug.what());
     return ddprun::launcher::kExitFailed;

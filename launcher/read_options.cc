@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/flags.h"
+#include "launcher/hosts.h"
 #include "launcher/values.h"
 
 namespace ddprun::launcher {
@@ -141,6 +142,9 @@ void read_nodes(Reader& reader, Options& options) {
   reader.read("nproc-per-node", options.nproc_per_node, parse_worker_count);
   reader.read("local-nodes", options.local_nodes, integer_between(1, 1024));
   reader.read("node-rank", options.node_rank, integer_between(0, kNodesMax - 1));
+  reader.read("hosts", options.hosts, parse_hosts);
+  reader.read("ssh", options.ssh, parse_words);
+  reader.read("env", options.env, parse_variable_names);
 }
 
 void read_meeting(Reader& reader, Options& options) {
@@ -236,11 +240,14 @@ Result<Options> read_options(const RawOptions& raw, const Environment& environme
   read_failures(reader, options);
   read_program(reader, options);
   read_output(reader, options);
+  options.given = reader.given();
   if (reader.failure()) return *reader.failure();
+  if (!options.hosts.empty()) {
+    if (const auto failure = contradiction_of_hosts(options)) return *failure;
+  }
   if (raw.rest.empty()) {
     return usage("no program given: ddprun [options] PROGRAM [its arguments], see ddprun --help");
   }
-  options.given = reader.given();
   options.program = raw.rest.front();
   options.program_arguments.assign(raw.rest.begin() + 1, raw.rest.end());
   return options;

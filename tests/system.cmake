@@ -11,7 +11,7 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch namespaces failure kill bad_input signals elastic operations train
-                c10d_port etcd journal slurm mpirun)
+                c10d_port etcd journal slurm mpirun hosts)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
