@@ -205,6 +205,7 @@ Result<Surroundings> look_around(const Options& options, const Environment& envi
 
 Options completed(Options options, const Allocation& allocation) {
   options.scheduler = allocation.scheduler;
+  options.node_names = allocation.hosts;
   const bool place_is_ours = !options.rdzv_endpoint && !options.master_addr;
   if (!options.nnodes) options.nnodes = NodeRange{allocation.nodes, allocation.nodes};
   const bool has_seat = allocation.node_rank < options.nnodes->max;  // Else a spare.

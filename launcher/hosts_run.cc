@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
 #include "common/descriptor_limit.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "launcher/dry_run.h"
 #include "launcher/endpoint.h"
 #include "launcher/exit_status.h"
 #include "launcher/hosts.h"
@@ -32,6 +34,15 @@ constexpr int kInterruptsMax = 3;
 constexpr int kPortsFirst = 29'400;  // As under Slurm: below the ephemeral ones.
 constexpr int kPorts = 3'200;
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+// What reaches one host; nothing where that is this machine.
+std::vector<std::string> way_to(const HostEntry& host, const Options& options, const Facts& facts,
+                                const std::string& self) {
+  if (host.user.empty() && names_this_machine(host.name, facts)) return {};
+  return ssh_argv(options.ssh, ssh_target(host), self);
+}
 
 class HostsRun {
  public:
@@ -83,11 +94,11 @@ bool HostsRun::all_ended() const {
 }
 
 Result<void> HostsRun::start_all() {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string self = own_program();
   for (const HostEntry& host : options_.hosts) {
-    const bool here = host.user.empty() && names_this_machine(host.name, facts_);
-    auto process = start_ssh(here ? std::vector{self, std::string(kControlFlag)}
-                                  : ssh_argv(options_.ssh, ssh_target(host), self));
+    std::vector<std::string> argv = way_to(host, options_, facts_, self);
+    if (argv.empty()) argv = {self, std::string(kControlFlag)};
+    auto process = start_ssh(argv);
     if (!process) return process.error();
     nodes_.push_back(std::make_unique<SshNode>(host, self, std::move(*process)));
   }
@@ -268,6 +279,14 @@ std::optional<Failure> missing_variable(const Options& options, const Environmen
 Result<int> run_hosts(const Options& options, const Facts& facts, const Environment& environment) {
   if (const auto failure = unreachable_names(options)) return *failure;
   if (const auto failure = missing_variable(options, environment)) return *failure;
+  if (options.dry_run) {
+    std::vector<std::vector<std::string>> commands;
+    for (const HostEntry& host : options.hosts) {
+      commands.push_back(way_to(host, options, facts, own_program()));
+    }
+    std::fputs(dry_run_of_hosts(options, environment, commands).c_str(), stdout);
+    return kExitOk;
+  }
   Plan plan;
   plan.mode = options.rdzv_endpoint ? Plan::Mode::kJoin : Plan::Mode::kHost;
   if (options.rdzv_endpoint) plan.endpoint = *options.rdzv_endpoint;

@@ -10,10 +10,13 @@
 #include "agent/command.h"
 #include "agent/guardian.h"
 #include "agent/placement.h"
+#include "agent/spawn.h"
 #include "common/log.h"
 #include "common/random_id.h"
 #include "launcher/allocation.h"
+#include "launcher/config_file.h"
 #include "launcher/control_stdin.h"
+#include "launcher/dry_run.h"
 #include "launcher/endpoint.h"
 #include "launcher/exit_status.h"
 #include "launcher/facts.h"
@@ -57,16 +60,6 @@ int fail(const Failure& failure) {
   return whole_sentence ? kExitUsage : kExitFailed;
 }
 
-std::string worker_request(const WorkerCount& count) {
-  switch (count.kind) {
-    case WorkerCount::Kind::kNumber: return std::to_string(count.number);
-    case WorkerCount::Kind::kAuto: return "auto";
-    case WorkerCount::Kind::kGpu: return "gpu";
-    case WorkerCount::Kind::kCpu: return "cpu";
-  }
-  return "1";
-}
-
 Result<std::vector<std::string>> resolve_program(const Options& options) {
   agent::CommandRequest request;
   request.program = options.program;
@@ -79,18 +72,14 @@ Result<std::vector<std::string>> resolve_program(const Options& options) {
 }
 
 int print_dry_run(const NodeContext& context) {
-  const Plan& plan = context.plan;
-  static constexpr const char* kModes[] = {"in this process (no other node can come)",
-                                           "hosted by this node at ", "joined at "};
-  std::printf("rendezvous:  %s%s\n", kModes[static_cast<int>(plan.mode)],
-              plan.mode == Plan::Mode::kStandalone ? "" : to_string(plan.endpoint).c_str());
-  std::printf("nodes:       %d to %d, %d of them here\n", plan.nnodes.min, plan.nnodes.max,
-              plan.local_nodes);
-  std::printf("workers:     %d a node, local ranks 0 to %d\n", context.local_world_size,
-              context.local_world_size - 1);
-  std::printf("command:    ");
-  for (const std::string& word : context.command) std::printf(" %s", shell_quote(word).c_str());
-  std::printf("\n");
+  const DryRun run{.options = context.options,
+                   .plan = context.plan,
+                   .host_name = context.host_name,
+                   .run_id = context.run_id,
+                   .command = context.command,
+                   .local_world_size = context.local_world_size,
+                   .parent = agent::current_environment()};
+  std::fputs(dry_run_text(run).c_str(), stdout);
   return kExitOk;
 }
 
@@ -140,8 +129,8 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
   if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
   auto command = resolve_program(options);
   if (!command) return command.error();
-  const auto workers = agent::workers_per_node(worker_request(options.nproc_per_node),
-                                               agent::read_placement_facts());
+  const auto workers =
+      agent::workers_per_node(to_string(options.nproc_per_node), agent::read_placement_facts());
   if (!workers) return workers.error();
   Facts facts = gather_facts(environment);
   if (const std::string name = name_to_resolve(options); !name.empty()) {
@@ -175,8 +164,12 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
 
 int run(int argc, const char* const* argv, ControlStdin* control) {
   const Environment environment = own_environment();
-  auto outcome = parse(argc, argv, environment);
-  if (!outcome) return fail(outcome.error());
+  const auto config = read_config_file(config_path(environment), environment);
+  if (!config) return fail(config.error());
+  auto outcome = parse(argc, argv, with_config(environment, *config));
+  if (!outcome) {
+    return fail({outcome.error().code, explained(outcome.error().context, *config, environment)});
+  }
   if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
     std::fputs(print->text.c_str(), stdout);
     return kExitOk;

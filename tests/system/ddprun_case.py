@@ -97,7 +97,7 @@ class Job:
         self.argv = argv
         self._out = tempfile.NamedTemporaryFile(dir=folder, prefix="out-", delete=False)
         self._err = tempfile.NamedTemporaryFile(dir=folder, prefix="err-", delete=False)
-        environment = {**clean_environment(), **(env or {}), MARKER: self.marker}
+        environment = {**clean_environment(), "DDPRUN_CONFIG": "", **(env or {}), MARKER: self.marker}
         prefix = ["ip", "netns", "exec", netns] if netns else []
         self.started = time.monotonic()
         self._popen = subprocess.Popen(prefix + argv, env=environment, cwd=cwd or folder,
