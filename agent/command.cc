@@ -17,6 +17,10 @@ namespace {
 constexpr std::string_view kLocalRankMacro = "${local_rank}";
 constexpr std::size_t kNearDistance = 2;
 
+// What torchrun does in a child that it forked from itself, in a fresh interpreter.
+constexpr const char* kRunPath =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
 enum class Wanted { kScript, kProgram };
 
 // One search: every place that was tried, and the first that had something by that name we cannot
@@ -142,7 +146,11 @@ Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
   if (request.module && request.no_python) {
     return Failure{Errc::kBadOption, "-m and --no-python exclude each other"};
   }
-  const bool python = request.module || (!request.no_python && request.program.ends_with(".py"));
+  if (request.module && request.run_path) {
+    return Failure{Errc::kBadOption, "-m and --run-path exclude each other"};
+  }
+  const bool python = request.module || request.run_path ||
+                      (!request.no_python && request.program.ends_with(".py"));
   std::vector<std::string> argv;
   const std::string interpreter = context.python.empty() ? "python3" : context.python;
   Result<std::string> first =
@@ -150,6 +158,7 @@ Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
   if (first.has_error()) return first.error();
   argv.push_back(std::move(*first));
   if (python) argv.push_back("-u");
+  if (request.run_path) argv.insert(argv.end(), {"-c", kRunPath});
   if (request.module) {
     argv.push_back("-m");
     argv.push_back(request.program);

@@ -37,6 +37,7 @@ struct CommandRequest {
   std::vector<std::string> arguments = {};
   bool module = false;     // -m
   bool no_python = false;  // --no-python
+  bool run_path = false;   // --run-path: by Python's runpy.run_path, whatever the name ends in.
   bool pass_local_rank =
       false;  // torch.distributed.launch without --use-env: --local-rank=N comes first.
 };

@@ -9,7 +9,10 @@ build_packages=(
   libgloo-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
 )
 # shellcheck disable=SC2034
-test_packages=(catch2 etcd-server libbenchmark-dev python3-torch iproute2)
+test_packages=(
+  catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
+  slurmctld slurmd slurm-client munge mpich openssh-server openssh-client mandoc
+)
 
 say() { printf '\n== %s\n' "$*"; }
 note() { printf '   %s\n' "$*"; }

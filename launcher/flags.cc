@@ -21,6 +21,11 @@ constexpr Flag kFlags[] = {
     {kNodes, "nproc-per-node", '\0', kValue, "N|auto|gpu|cpu", "auto gpu cpu",
      "workers on each node [1]"},
     {kNodes, "local-nodes", '\0', kValue, "N", "", "run N nodes here, as if on N machines [off]"},
+    {kNodes, "hosts", '\0', kValue, "HOST[:N],...", "",
+     "a node on each, by ssh; N workers on that one"},
+    {kNodes, "ssh", '\0', kValue, "COMMAND", "",
+     "how --hosts reaches them: 'ssh -i KEY -p 2222' [ssh]"},
+    {kNodes, "env", '\0', kValue, "NAME,...", "", "more variables that --hosts carries there"},
     {kNodes, "node-rank", '\0', kValue, "N", "", "the place of this node [order of arrival]"},
 
     {kMeeting, "rdzv-endpoint", '\0', kValue, "HOST[:PORT][,..]", "",
@@ -45,6 +50,9 @@ constexpr Flag kFlags[] = {
 
     {kProgram, "module", 'm', kSwitch, "", "", "PROGRAM is a Python module"},
     {kProgram, "no-python", '\0', kSwitch, "", "", "execute PROGRAM even if it ends in .py"},
+    {kProgram, "run-path", '\0', kSwitch, "", "", "run PROGRAM by Python's runpy.run_path"},
+    {kProgram, "use-env", '\0', kSwitch, "", "",
+     "the way it is; --use-env=0 passes --local-rank=N first"},
     {kProgram, "role", '\0', kValue, "NAME", "", "name of these workers' role [default]"},
     {kProgram, "virtual-local-rank", '\0', kSwitch, "", "",
      "LOCAL_RANK 0 and one visible GPU for each worker"},
@@ -65,17 +73,18 @@ constexpr Flag kFlags[] = {
     {kOther, "monitor-interval", '\0', kValue, "SECONDS", "", "accepted and unused: nothing polls"},
     {kOther, "start-method", '\0', kValue, "METHOD", "spawn fork forkserver",
      "accepted and unused: workers are programs"},
-    {kOther, "print-completion", '\0', kValue, "bash|zsh", "bash zsh", "print a completion script"},
+    {kOther, "event-log-handler", '\0', kValue, "null", "null",
+     "accepted: there are no events to handle"},
+    {kOther, "logs-specs", '\0', kValue, "default", "default",
+     "accepted: see --log-dir, -r and -t"},
+    {kOther, "print-completion", '\0', kValue, "bash|zsh|tcsh", "bash zsh tcsh",
+     "print a completion script"},
     {kOther, "version", '\0', kPrint, "", "", "print the version"},
     {kOther, "help", 'h', kPrint, "", "", "print this"},
 
-    {"", "event-log-handler", '\0', kLater, "NAME", "", ""},
-    {"", "logs-specs", '\0', kLater, "NAME", "", ""},
     {"", "numa-binding", '\0', kLater, "MODE", "", ""},
     {"", "duplicate-stdout-filters", '\0', kLater, "TEXT", "", ""},
     {"", "duplicate-stderr-filters", '\0', kLater, "TEXT", "", ""},
-    {"", "run-path", '\0', kLater, "", "", ""},
-    {"", "use-env", '\0', kLater, "", "", ""},
 };
 
 }  // namespace

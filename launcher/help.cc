@@ -114,6 +114,28 @@ std::string zsh_script() {
          "compdef _ddprun ddprun\n";
 }
 
+// tcsh has one line for it all: what follows a flag that has words, then the flags themselves.
+std::string tcsh_script() {
+  std::string names, words;
+  for (const Flag& flag : all_flags()) {
+    if (flag.kind == Flag::Kind::kLater) continue;
+    const std::string name = "--" + std::string(flag.name);
+    names += (names.empty() ? "" : " ") + std::string(flag.name);
+    if (flag.value.empty()) continue;
+    const std::string spelled = underscored(flag.name) == flag.name
+                                    ? name
+                                    : "{" + name + ",--" + underscored(flag.name) + "}";
+    const std::string what = flag.choices == "@file"  ? "f"
+                             : flag.choices == "@dir" ? "d"
+                             : flag.choices.empty()   ? "x:" + std::string(flag.value) + ":"
+                                                      : "(" + std::string(flag.choices) + ")";
+    words += " \\\n  'n@" + spelled + "@" + what + "@'";
+  }
+  return "# ddprun completion for tcsh: ddprun --print-completion tcsh > f; source f\n"
+         "complete ddprun" +
+         words + " \\\n  'c@--@(" + names + ")@' \\\n  'p@*@f@'\n";
+}
+
 }  // namespace
 
 std::string help_text() {
@@ -131,7 +153,8 @@ std::string help_text() {
 }
 
 std::string completion_script(std::string_view shell) {
-  DDPRUN_ASSERT(shell == "bash" || shell == "zsh");
+  DDPRUN_ASSERT(shell == "bash" || shell == "zsh" || shell == "tcsh");
+  if (shell == "tcsh") return tcsh_script();
   return shell == "bash" ? bash_script() : zsh_script();
 }
 

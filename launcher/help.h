@@ -7,6 +7,6 @@
 namespace ddprun::launcher {
 
 std::string help_text();                                // At most 100 columns wide.
-std::string completion_script(std::string_view shell);  // "bash" or "zsh".
+std::string completion_script(std::string_view shell);  // "bash", "zsh", "tcsh".
 
 }  // namespace ddprun::launcher

@@ -10,11 +10,17 @@
 #include "agent/command.h"
 #include "agent/guardian.h"
 #include "agent/placement.h"
+#include "agent/spawn.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "launcher/allocation.h"
+#include "launcher/config_file.h"
+#include "launcher/control_stdin.h"
+#include "launcher/dry_run.h"
 #include "launcher/endpoint.h"
 #include "launcher/exit_status.h"
 #include "launcher/facts.h"
+#include "launcher/hosts_run.h"
 #include "launcher/node.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
@@ -54,51 +60,41 @@ int fail(const Failure& failure) {
   return whole_sentence ? kExitUsage : kExitFailed;
 }
 
-std::string worker_request(const WorkerCount& count) {
-  switch (count.kind) {
-    case WorkerCount::Kind::kNumber: return std::to_string(count.number);
-    case WorkerCount::Kind::kAuto: return "auto";
-    case WorkerCount::Kind::kGpu: return "gpu";
-    case WorkerCount::Kind::kCpu: return "cpu";
-  }
-  return "1";
-}
-
 Result<std::vector<std::string>> resolve_program(const Options& options) {
   agent::CommandRequest request;
   request.program = options.program;
   request.arguments = options.program_arguments;
   request.module = options.module;
   request.no_python = options.no_python;
+  request.run_path = options.run_path;
+  request.pass_local_rank = !options.use_env;
   return agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
 }
 
 int print_dry_run(const NodeContext& context) {
-  const Plan& plan = context.plan;
-  static constexpr const char* kModes[] = {"in this process (no other node can come)",
-                                           "hosted by this node at ", "joined at "};
-  std::printf("rendezvous:  %s%s\n", kModes[static_cast<int>(plan.mode)],
-              plan.mode == Plan::Mode::kStandalone ? "" : to_string(plan.endpoint).c_str());
-  std::printf("nodes:       %d to %d, %d of them here\n", plan.nnodes.min, plan.nnodes.max,
-              plan.local_nodes);
-  std::printf("workers:     %d a node, local ranks 0 to %d\n", context.local_world_size,
-              context.local_world_size - 1);
-  std::printf("command:    ");
-  for (const std::string& word : context.command) std::printf(" %s", shell_quote(word).c_str());
-  std::printf("\n");
+  const DryRun run{.options = context.options,
+                   .plan = context.plan,
+                   .host_name = context.host_name,
+                   .run_id = context.run_id,
+                   .command = context.command,
+                   .local_world_size = context.local_world_size,
+                   .parent = agent::current_environment()};
+  std::fputs(dry_run_text(run).c_str(), stdout);
   return kExitOk;
 }
 
 void say_how_to_join(const NodeContext& context) {
   if (context.plan.mode != Plan::Mode::kHost || !context.plan.others_may_come) return;
+  if (!context.options.scheduler.empty()) return;  // It starts the others itself.
   log::info("on " +
             std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
             ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
 }
 
 // Starts everything and watches over it until the run is over.
-int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
+int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin* control) {
   agent::GuardianPlan guardian;
+  if (control) guardian.children.push_back(control->watcher());
   if (endpoint) {
     guardian.children.push_back(daemon_child(*endpoint, context.options.talk == Talk::kVerbose));
   }
@@ -117,14 +113,27 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
   return agent::guard(guardian);
 }
 
-Result<int> launch(const Options& options, const Environment& environment) {
+// Nodes know each other by numbers.
+Result<void> resolve_local_address(Options& options) {
+  if (!options.local_addr || is_numeric(*options.local_addr)) return {};
+  const auto found = resolve_name(*options.local_addr, kResolveLimit);
+  if (found.empty()) {
+    return Failure{Errc::kBadOption,
+                   "--local-addr '" + *options.local_addr + "': there is no host of that name"};
+  }
+  options.local_addr = found.front();
+  return {};
+}
+
+Result<int> launch(Options& options, const Environment& environment, ControlStdin* control) {
+  if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
   auto command = resolve_program(options);
   if (!command) return command.error();
-  const auto workers = agent::workers_per_node(worker_request(options.nproc_per_node),
-                                               agent::read_placement_facts());
+  const auto workers =
+      agent::workers_per_node(to_string(options.nproc_per_node), agent::read_placement_facts());
   if (!workers) return workers.error();
   Facts facts = gather_facts(environment);
-  if (const std::string name = name_to_resolve(options, facts); !name.empty()) {
+  if (const std::string name = name_to_resolve(options); !name.empty()) {
     facts.endpoint_addresses = resolve_name(name, kResolveLimit);
   }
   auto plan = make_plan(options, facts);
@@ -150,22 +159,56 @@ Result<int> launch(const Options& options, const Environment& environment) {
     if (!endpoint && plan->token == Plan::Token::kMint) return missing_token(plan->endpoint);
   }
   say_how_to_join(context);
-  return guard_run(std::move(context), endpoint.get());
+  return guard_run(std::move(context), endpoint.get(), control);
 }
 
-int run(int argc, char** argv) {
-  log::start("ddprun", log::Level::kInfo);
+int run(int argc, const char* const* argv, ControlStdin* control) {
   const Environment environment = own_environment();
-  auto outcome = parse(argc, argv, environment);
-  if (!outcome) return fail(outcome.error());
+  const auto config = read_config_file(config_path(environment), environment);
+  if (!config) return fail(config.error());
+  auto outcome = parse(argc, argv, with_config(environment, *config));
+  if (!outcome) {
+    return fail({outcome.error().code, explained(outcome.error().context, *config, environment)});
+  }
   if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
     std::fputs(print->text.c_str(), stdout);
     return kExitOk;
   }
-  const auto& options = std::get<Options>(*outcome);
+  auto& options = std::get<Options>(*outcome);
   log::start("ddprun", log_level(options.talk));
-  const Result<int> status = launch(options, environment);
+  if (control) options.scheduler = "the launching ddprun";
+  const auto around = look_around(options, environment);
+  if (!around) return fail(around.error());
+  if (!around->warning.empty()) log::warning(around->warning);
+  if (around->allocation) options = completed(std::move(options), *around->allocation);
+  const Result<int> status = options.hosts.empty()
+                                 ? launch(options, environment, control)
+                                 : run_hosts(options, gather_facts(environment), environment);
   return status ? *status : fail(status.error());
+}
+
+// One of --hosts: the launching ddprun sends the command line.
+int run_controlled() {
+  ControlStdin control;
+  const auto orders = ControlStdin::receive(control);
+  if (!orders) return fail(orders.error());
+  if (!*orders) return kExitRendezvous;
+  int status = kExitUsage;
+  if (const auto obeyed = ControlStdin::obey(**orders); obeyed) {
+    std::vector<const char*> argv;
+    for (const std::string& word : (*orders)->argv) argv.push_back(word.c_str());
+    status = run(static_cast<int>(argv.size()), argv.data(), &control);
+  } else {
+    (void)fail(obeyed.error());
+  }
+  std::printf("%s\n", ended_line((*orders)->nonce, status).c_str());
+  return status;
+}
+
+int start(int argc, char** argv) {
+  log::start("ddprun", log::Level::kInfo);
+  if (argc == 2 && argv[1] == kControlFlag) return run_controlled();
+  return run(argc, argv, nullptr);
 }
 
 }  // namespace
@@ -173,7 +216,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return ddprun::launcher::run(argc, argv);
+    return ddprun::launcher::start(argc, argv);
   } catch (const std::exception& bug) {
     std::fprintf(stderr, "ddprun: error: %s\n", bug.what());
     return ddprun::launcher::kExitFailed;

@@ -71,18 +71,50 @@ Failure incomplete(const CLI::ParseError& error, std::string_view last_argument)
   return usage(error.what());
 }
 
-Result<RawOptions> tokenize(int argc, const char* const* argv) {
-  CLI::App app;
-  declare(app);
-  std::vector<std::string> backwards;
-  for (int i = argc - 1; i >= 1; --i) backwards.push_back(guarded(argv[i]));
+// "--stand" -> "--standalone", where torchrun does so too: the only flag that begins so, and one
+// that has one spelling. Of two spellings torchrun takes neither, and a script that relies on more
+// would break with the next flag. Empty: none.
+std::string expanded(const std::string& argument) {
+  const std::string typed = argument.substr(0, argument.find('='));
+  if (typed.size() < 3 || !typed.starts_with("--")) return "";
+  const Flag* only = nullptr;
+  for (const Flag& flag : all_flags()) {
+    if (!flag.name.starts_with(typed.substr(2))) continue;
+    if (only != nullptr) return "";
+    only = &flag;
+  }
+  if (only == nullptr || underscored(only->name) != only->name || only->name == typed.substr(2)) {
+    return "";
+  }
+  return "--" + std::string(only->name) + argument.substr(typed.size());
+}
+
+// What CLI11 did not take: the program, and all after it.
+Result<std::vector<std::string>> take(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> backwards(words.rbegin(), words.rend());
   try {
     app.parse(backwards);
   } catch (const CLI::ParseError& error) {
-    return incomplete(error, argc > 1 ? argv[argc - 1] : "");
+    return incomplete(error, words.empty() ? "" : words.back());
   }
+  return app.remaining();
+}
+
+Result<RawOptions> tokenize(int argc, const char* const* argv) {
+  CLI::App app;
+  declare(app);
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) words.push_back(guarded(argv[i]));
+  Result<std::vector<std::string>> rest = take(app, words);
+  while (rest && !rest->empty()) {
+    const std::string whole = expanded(rest->front());
+    if (whole.empty()) break;
+    words[words.size() - rest->size()] = whole;
+    rest = take(app, words);
+  }
+  if (!rest) return rest.error();
   RawOptions raw;
-  for (std::string& text : app.remaining()) raw.rest.push_back(unguarded(text));
+  for (std::string& text : *rest) raw.rest.push_back(unguarded(text));
   if (!raw.rest.empty() && raw.rest.front() == "--") {
     raw.rest.erase(raw.rest.begin());
   } else if (!raw.rest.empty() && raw.rest.front().starts_with('-')) {
@@ -109,10 +141,10 @@ Result<std::optional<PrintAndExit>> printed(const RawOptions& raw) {
   if (raw.values.contains("version")) return PrintAndExit{"ddprun " DDPRUN_VERSION "\n"};
   const auto shell = raw.values.find("print-completion");
   if (shell == raw.values.end()) return std::optional<PrintAndExit>();
-  if (shell->second == "bash" || shell->second == "zsh") {
+  if (shell->second == "bash" || shell->second == "zsh" || shell->second == "tcsh") {
     return PrintAndExit{completion_script(shell->second)};
   }
-  return usage("--print-completion '" + shell->second + "': give bash or zsh");
+  return usage("--print-completion '" + shell->second + "': give bash, zsh or tcsh");
 }
 
 }  // namespace

@@ -57,6 +57,14 @@ struct Endpoint {
 // "host:port", with brackets around an IPv6 address, without the port if there is none.
 std::string to_string(const Endpoint& endpoint);
 
+// One of --hosts.
+struct HostEntry {
+  std::string name;            // A name or an address.
+  std::string user;            // Empty: ssh's choice.
+  std::optional<int> workers;  // Absent: --nproc-per-node.
+  bool operator==(const HostEntry&) const = default;
+};
+
 using agent::StreamMap;
 
 enum class RdzvBackend {
@@ -100,6 +108,11 @@ struct Options {
   std::optional<int> node_rank;
   bool standalone = false;
   std::optional<int> local_nodes;
+  std::vector<HostEntry> hosts;  // Not empty: this ddprun starts one on each of them by ssh.
+  std::vector<std::string> ssh = {"ssh"};  // The command, in words.
+  std::vector<std::string> env;            // Names of variables to carry there.
+  std::vector<std::string> node_names;     // By node rank, if the scheduler says so.
+  std::string scheduler;  // Who started this node and the others (allocation.h); empty: nobody.
 
   // How the nodes find each other.
   std::optional<Endpoint> rdzv_endpoint;
@@ -120,6 +133,8 @@ struct Options {
   // The program.
   bool module = false;     // program is a Python module: python3 -u -m program.
   bool no_python = false;  // program is executed as it is, even if its name ends in .py.
+  bool run_path = false;   // program is a file for Python's runpy.run_path.
+  bool use_env = true;     // Else --local-rank=N comes first, as torch.distributed.launch had it.
   std::string role = "default";
   bool virtual_local_rank = false;
   std::string program;

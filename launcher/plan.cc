@@ -4,6 +4,12 @@
 #include <cctype>
 
 namespace ddprun::launcher {
+
+bool is_numeric(std::string_view host) {
+  return host.find(':') != std::string_view::npos ||
+         host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
 namespace {
 
 using Mode = Plan::Mode;
@@ -22,12 +28,9 @@ bool equal_names(std::string_view a, std::string_view b) {
   });
 }
 
-bool is_numeric(std::string_view host) {
-  return host.find(':') != std::string_view::npos ||
-         host.find_first_not_of("0123456789.") == std::string_view::npos;
-}
-
 bool is_any_address(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
+}  // namespace
 
 bool is_loopback(std::string_view host) {
   return equal_names(host, "localhost") || host == "::1" ||
@@ -42,6 +45,8 @@ bool names_this_machine(std::string_view host, const Facts& facts) {
                        return is_loopback(address) || contains(facts.own_addresses, address);
                      });
 }
+
+namespace {
 
 // --master-addr, --master-port, --node-rank or the static backend, and no endpoint: a command line
 // that was written for torchrun's static rendezvous.
@@ -118,6 +123,16 @@ std::string first_own_address(const Facts& facts) {
   return facts.own_addresses.empty() ? facts.host_name : facts.own_addresses.front();
 }
 
+// Under which number the others reach this node, which hosts the endpoint `host`. The workers'
+// store lets in numbers only, and a name may mean something else on another machine.
+std::string own_number(const std::string& host, const Plan& plan, const Facts& facts) {
+  if (!plan.listen_host.empty()) return plan.listen_host;
+  for (const std::string& address : facts.endpoint_addresses) {
+    if (contains(facts.own_addresses, address)) return address;
+  }
+  return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
+}
+
 void place_standalone(const Options& options, const Facts& facts, Plan& plan) {
   plan.mode = Mode::kStandalone;
   plan.local_host = "127.0.0.1";
@@ -153,7 +168,7 @@ void place_host(const Options& options, const Facts& facts, Plan& plan) {
   const bool nameless = host.empty() || is_any_address(host);
   plan.endpoint.host = nameless ? options.local_addr.value_or(shown) : host;
   plan.local_host = plan.listen_host.empty() ? "127.0.0.1" : plan.listen_host;
-  plan.node_address = options.local_addr.value_or(plan.endpoint.host);
+  plan.node_address = options.local_addr.value_or(own_number(plan.endpoint.host, plan, facts));
 }
 
 void place_join(const Options& options, Plan& plan) {
@@ -177,24 +192,6 @@ void choose_ports(const Options& options, Plan& plan) {
   } else {
     plan.endpoint.port = plan.others_may_come ? kEndpointPort : 0;
   }
-}
-
-std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan) {
-  if (plan.mode == Mode::kStandalone || !options.rdzv_conf.authenticated) return std::nullopt;
-  if (options.token_file) {
-    plan.token = Token::kFile;
-    plan.token_file = *options.token_file;
-  } else if (facts.token_in_environment) {
-    plan.token = Token::kEnvironment;
-  } else if (!facts.token_file.empty()) {
-    plan.token = Token::kFile;
-    plan.token_file = facts.token_file;
-  } else if (plan.mode == Mode::kHost) {
-    plan.token = Token::kMint;
-  } else {
-    return missing_token(plan.endpoint);
-  }
-  return std::nullopt;
 }
 
 // Port 0 of an endpoint on this machine is torchrun's way to say "alone, and choose the port
@@ -237,10 +234,28 @@ std::optional<Failure> place_among_others(const Options& options, const Facts& f
 
 }  // namespace
 
-std::string name_to_resolve(const Options& options, const Facts& facts) {
+std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan) {
+  if (plan.mode == Mode::kStandalone || !options.rdzv_conf.authenticated) return std::nullopt;
+  if (options.token_file) {
+    plan.token = Token::kFile;
+    plan.token_file = *options.token_file;
+  } else if (facts.token_in_environment) {
+    plan.token = Token::kEnvironment;
+  } else if (!facts.token_file.empty()) {
+    plan.token = Token::kFile;
+    plan.token_file = facts.token_file;
+  } else if (plan.mode == Mode::kHost) {
+    plan.token = Token::kMint;
+  } else {
+    return missing_token(plan.endpoint);
+  }
+  return std::nullopt;
+}
+
+std::string name_to_resolve(const Options& options) {
   const std::string host = meeting_host(options);
   if (options.standalone || host.empty() || is_numeric(host)) return "";
-  return names_this_machine(host, facts) ? "" : host;
+  return is_loopback(host) ? "" : host;
 }
 
 Result<Plan> make_plan(const Options& options, const Facts& facts) {

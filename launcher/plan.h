@@ -82,13 +82,21 @@ struct Plan {
   std::vector<std::string> warnings;
 };
 
-// The host name that must be looked up before make_plan() can tell whether it means this machine;
-// empty if none. The look-up may fail: then it does not.
-std::string name_to_resolve(const Options& options, const Facts& facts);
+// The host name that must be looked up before make_plan() can tell whether it means this machine,
+// and under which of its addresses the others will reach it; empty if none. The look-up may fail:
+// then it does not.
+std::string name_to_resolve(const Options& options);
 
 // A failure is Errc::kBadOption with one sentence that names the two options that contradict each
 // other.
 Result<Plan> make_plan(const Options& options, const Facts& facts);
+
+bool is_numeric(std::string_view host);  // An address, not a name.
+bool is_loopback(std::string_view host);
+bool names_this_machine(std::string_view host, const Facts& facts);
+
+// Where this node's token comes from, by plan.mode and plan.endpoint. A failure if it has none.
+std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan);
 
 // What to say when a node must join but has no token, for kHost too where IfTaken::kJoin applies.
 Failure missing_token(const Endpoint& endpoint);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/flags.h"
+#include "launcher/hosts.h"
 #include "launcher/values.h"
 
 namespace ddprun::launcher {
@@ -85,7 +86,7 @@ class Reader {
     const std::string name = "--" + std::string(flag);
     const bool is_switch = find_flag(flag)->value.empty();
     if (!is_switch) given_.push_back({name, text});
-    if (is_switch && *parse_switch(text)) given_.push_back({name, std::nullopt});
+    if (is_switch) given_.push_back({*parse_switch(text) ? name : name + "=0", std::nullopt});
   }
 
   std::string source(std::string_view flag) const {
@@ -121,12 +122,29 @@ Result<RdzvBackend> parse_backend(const std::string& text) {
   return usage("give c10d or static; ddprun brings its own rendezvous daemon and needs no etcd");
 }
 
+Result<std::string> parse_event_log_handler(const std::string& text) {
+  if (text == "null") return text;
+  return usage(
+      "give null; ddprun makes no torchelastic events: --verbose tells every decision, and "
+      "ddprun-rendezvous keeps them in its journal");
+}
+
+Result<std::string> parse_logs_specs(const std::string& text) {
+  if (text == "default") return text;
+  return usage(
+      "give default; it names a Python class inside torchrun, and ddprun has no Python inside: "
+      "--log-dir, --redirects, --tee and --local-ranks-filter say where output goes");
+}
+
 void read_nodes(Reader& reader, Options& options) {
   reader.read_switch("standalone", options.standalone);
   reader.read("nnodes", options.nnodes, parse_nnodes);
   reader.read("nproc-per-node", options.nproc_per_node, parse_worker_count);
   reader.read("local-nodes", options.local_nodes, integer_between(1, 1024));
   reader.read("node-rank", options.node_rank, integer_between(0, kNodesMax - 1));
+  reader.read("hosts", options.hosts, parse_hosts);
+  reader.read("ssh", options.ssh, parse_words);
+  reader.read("env", options.env, parse_variable_names);
 }
 
 void read_meeting(Reader& reader, Options& options) {
@@ -158,16 +176,24 @@ void read_failures(Reader& reader, Options& options) {
 void read_program(Reader& reader, Options& options) {
   reader.read_switch("module", options.module);
   reader.read_switch("no-python", options.no_python);
+  reader.read_switch("run-path", options.run_path);
+  reader.read_switch("use-env", options.use_env);
   reader.read_switch("virtual-local-rank", options.virtual_local_rank);
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {
     reader.fail("--module and --no-python exclude each other: a module needs Python");
+  }
+  if (options.module && options.run_path) {
+    reader.fail("--module and --run-path exclude each other: one takes a name, the other a file");
   }
   // Accepted so that command lines written for torchrun work; there is nothing for them to change.
   std::optional<Milliseconds> interval;
   reader.read("monitor-interval", interval, parse_seconds);
   std::optional<int> method;
   reader.read("start-method", method, one_of<int>({{"spawn", 0}, {"fork", 1}, {"forkserver", 2}}));
+  std::optional<std::string> handler, specs;
+  reader.read("event-log-handler", handler, parse_event_log_handler);
+  reader.read("logs-specs", specs, parse_logs_specs);
 }
 
 void read_output(Reader& reader, Options& options) {
@@ -214,11 +240,14 @@ Result<Options> read_options(const RawOptions& raw, const Environment& environme
   read_failures(reader, options);
   read_program(reader, options);
   read_output(reader, options);
+  options.given = reader.given();
   if (reader.failure()) return *reader.failure();
+  if (!options.hosts.empty()) {
+    if (const auto failure = contradiction_of_hosts(options)) return *failure;
+  }
   if (raw.rest.empty()) {
     return usage("no program given: ddprun [options] PROGRAM [its arguments], see ddprun --help");
   }
-  options.given = reader.given();
   options.program = raw.rest.front();
   options.program_arguments.assign(raw.rest.begin() + 1, raw.rest.end());
   return options;

@@ -201,6 +201,27 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
   return numbers;
 }
 
+// Separated by spaces. There is no quoting: a path with a space in it belongs in ssh's own
+// configuration.
+Result<std::vector<std::string>> parse_words(std::string_view text) {
+  std::vector<std::string> words;
+  for (const std::string_view word : split(text, ' ')) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  if (words.empty()) return allowed("give a command");
+  return words;
+}
+
+Result<std::vector<std::string>> parse_variable_names(std::string_view text) {
+  std::vector<std::string> names;
+  for (const std::string_view name : split(text, ',')) {
+    const bool fits = !name.empty() && name.find('=') == std::string_view::npos;
+    if (!fits) return allowed("give names of variables separated by commas, such as HOME,LANG");
+    names.emplace_back(name);
+  }
+  return names;
+}
+
 Result<bool> parse_switch(std::string_view text) {
   if (text == "1" || text == "true") return true;
   if (text == "0" || text == "false") return false;

@@ -11,9 +11,11 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch namespaces failure kill bad_input signals elastic operations train
-                c10d_port etcd journal)
+                c10d_port etcd journal slurm mpirun hosts dry_run)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
+ddprun_system_test(manual deploy/manual_test.py system)
+ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 

@@ -5,6 +5,8 @@ PyTorch is Debian's and whatever DDPRUN_TEST_TORCH_PYTHONS names; skipped where 
 """
 
 import os
+import re
+import subprocess
 import sys
 import unittest
 
@@ -12,9 +14,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import ddprun_case
 from ddprun_case import DdprunCase, Network, column, env_to, free_port, shell, skip_all, wait_until
 from torch_pythons import torch_pythons
-
-PYTHON = "/usr/bin/python3"  # The one that Debian's torch belongs to.
-TORCHRUN = "/usr/bin/torchrun"
 
 GLOO = """
 import os
@@ -117,64 +116,112 @@ for torch in TORCHES:
     globals()[name] = type(name, (UnderDdprun, DdprunCase), {"python": torch.python})
 
 
-# Where our workers' environment is not torchrun's, and why. Everything else must be equal.
+# Where our workers' environment is not torchrun's, and why; docs/environment.md has the same tables. Everything else
+# must be equal.
 DIFFERENT_VALUES = {
-    "MASTER_ADDR": "a name of this machine there, the address of the chosen interface here",
+    "MASTER_ADDR": "the host's own name there unless --local-addr says else, the chosen interface's address here",
     "MASTER_PORT": "a free port of each run's own",
     "TORCHELASTIC_ERROR_FILE": "each launcher's own folder, the same path within it",
     "TORCHELASTIC_USE_AGENT_STORE": "False until torch 2.5 with c10d; since then True, as here always: "
                                     "the agent hosts the store and no port has to be guessed",
-    "DDPRUN_TEST_JOB": "of this test",
-    "D": "of this test",
-    "_": "of the shell",
-    "OLDPWD": "of the shell",
-    "SHLVL": "of the shell",
 }
+OF_THE_TEST = {"DDPRUN_TEST_JOB", "D", "_", "OLDPWD", "SHLVL", "PWD", "DDPRUN_TOKEN"}
 ONLY_TORCHRUNS = {
     "NCCL_ASYNC_ERROR_HANDLING": "torch 1.13's name; since 2.2 it is TORCH_NCCL_ASYNC_ERROR_HANDLING, "
                                  "which is set here and which 1.13 does not know",
     "KMP_DUPLICATE_LIB_OK": "set by importing torch in the launcher",
     "KMP_INIT_AT_FORK": "set by importing torch in the launcher",
     "CUDA_MODULE_LOADING": "set by importing torch in the launcher",
+    "TORCHINDUCTOR_CACHE_DIR": "set by importing torch in the launcher",
     "LC_CTYPE": "set by Python's coercion of the C locale in the launcher",
 }
 ONLY_OURS = {
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "see NCCL_ASYNC_ERROR_HANDLING",
-    "TORCHELASTIC_SIGNALS_TO_HANDLE": "of torch 2.7 and later",
     "DDPRUN_TERMINAL_COLUMNS": "ours",
     "DDPRUN_AGENT_SOCKET": "ours",
 }
+ONLY_OURS_BESIDE_OLD = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "see NCCL_ASYNC_ERROR_HANDLING",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE": "of torch 2.7 and later",
+}
 
 
-@unittest.skipUnless(os.path.exists(TORCHRUN), "there is no torchrun")
-class EnvironmentBesideTorchrun(DdprunCase):
-    def test_name_by_name(self):
-        """Two workers of one node, and two nodes: names and values, but for the differences listed."""
-        for nodes in (1, 2):
-            with self.subTest(nodes=nodes):
-                theirs = self.of_torchrun(nodes)
-                ours = self.of_ddprun(nodes)
-                self.compare(theirs, ours)
+class EnvironmentBesideTorchrun:
+    """The same program under one real torchrun and under ddprun; `torch` is set below."""
 
-    def of_torchrun(self, nodes):
-        prefix = f"torchrun{nodes}"
-        endpoint = f"127.0.0.1:{free_port()}"
-        jobs = [self.start_program(
-            [PYTHON, TORCHRUN, "--nnodes", str(nodes), "--nproc_per_node", "2", "-r", "9:1", "-t", "9:1",
-             "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint, "--rdzv_id", "same", "--max_restarts",
-             "3", "--role", "trainer", "--monitor_interval", "0.1", "--no_python",
-             self.dump(prefix)]) for _ in range(nodes)]
+    # Debian 12's torchrun dies under Python 3.11 of its own default of -r and -t.
+    @property
+    def torchrun(self):
+        return [self.torch.python, "-m", "torch.distributed.run"] + \
+            (["-r", "9:1", "-t", "9:1"] if self.torch.old else ["--local_addr", "127.0.0.1"])
+
+    def test_one_node(self):
+        self.compare_with(self.meeting_at_an_endpoint(1), ["--standalone"], nodes=1)
+
+    def test_two_nodes_that_meet_at_an_endpoint(self):
+        self.compare_with(self.meeting_at_an_endpoint(2), ["--local-nodes", "2"], nodes=2)
+
+    def test_two_nodes_of_a_static_list(self):
+        """torchrun's oldest command line, here as there."""
+        port = str(free_port())
+        lines = [["--nnodes", "2", "--node_rank", str(rank), "--master_addr", "127.0.0.1", "--master_port", port]
+                 for rank in (0, 1)]
+        theirs = self.of_torchrun([line + ["--rdzv_id", "same"] for line in lines])
+        port = lines[0][-1] = lines[1][-1] = str(free_port())
+        ours = self.of_ddprun([line + ["--rdzv_id", "same"] for line in lines], 4, {"DDPRUN_TOKEN": "t"})
+        self.compare(theirs, ours)
+
+    def test_a_virtual_local_rank(self):
+        """LOCAL_RANK 0 everywhere, and one GPU of those that we may see."""
+        if self.torch.old:
+            self.skipTest("--virtual-local-rank is newer than this torch")
+        gpus = {"CUDA_VISIBLE_DEVICES": "5,GPU-abc"}
+        theirs = self.of_torchrun([["--virtual_local_rank"] + line for line in self.meeting_at_an_endpoint(1)], gpus)
+        ours = self.of_ddprun([["--virtual-local-rank", "--rdzv-id", "same"]], 2, gpus)
+        self.compare(theirs, ours)
+        self.assertEqual(column(ours, "CUDA_VISIBLE_DEVICES"), ["5", "GPU-abc"])
+
+    def test_what_the_user_has_set_is_kept(self):
+        own = {"OMP_NUM_THREADS": "3", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "NCCL_ASYNC_ERROR_HANDLING": "0",
+               "RANK": "77", "WORLD_SIZE": "78", "MASTER_ADDR": "nowhere", "LOCAL_RANK": "79"}
+        theirs = self.of_torchrun(self.meeting_at_an_endpoint(1), own)
+        ours = self.of_ddprun([["--standalone", "--rdzv-id", "same"]], 2, own)
+        self.compare(theirs, ours)
+        self.assertEqual(column(ours, "OMP_NUM_THREADS"), ["3", "3"])
+
+    def test_every_flag_of_its_help_is_known(self):
+        """That this list is complete for a torchrun that is newer than our table."""
+        env = {**ddprun_case.clean_environment(), "COLUMNS": "200"}
+        said = subprocess.run([*self.torchrun[:3], "--help"], capture_output=True, text=True, env=env, timeout=120)
+        theirs = {flag.replace("_", "-") for flag in re.findall(r"--[a-z][a-z_-]+[a-z]", said.stdout)}
+        self.assertGreater(len(theirs), 18, said)
+        ours = set(re.findall(r"--[a-z][a-z-]+[a-z]", self.run_ddprun("--help").out()))
+        self.assertEqual(theirs - ours, set())
+        self.report(f"{len(theirs)} flags")
+
+    @staticmethod
+    def meeting_at_an_endpoint(nodes):
+        return [["--nnodes", str(nodes), "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}",
+                 "--rdzv_id", "same"] for port in [free_port()] for _ in range(nodes)]
+
+    def compare_with(self, their_lines, our_line, nodes):
+        theirs = self.of_torchrun(their_lines)
+        self.compare(theirs, self.of_ddprun([our_line + ["--rdzv-id", "same"]], 2 * nodes))
+
+    COMMON = ["--nproc_per_node", "2", "--max_restarts", "3", "--role", "trainer", "--monitor_interval", "0.1"]
+
+    def of_torchrun(self, lines, env=None):
+        jobs = [self.start_program([*self.torchrun, *line, *self.COMMON, "--no_python", self.dump("theirs")],
+                                   env={"PYTHONWARNINGS": "ignore", **(env or {})}) for line in lines]
         for job in jobs:
-            self.assertEqual(job.wait(60), 0, job.text())
-        return self.wait_for_workers(2 * nodes, prefix, jobs)
+            self.assertEqual(job.wait(120), 0, job.text())
+        return self.wait_for_workers(2 * len(lines), "theirs", jobs)
 
-    def of_ddprun(self, nodes):
-        prefix = f"ddprun{nodes}"
-        argv = ["--local-nodes", str(nodes)] if nodes > 1 else []
-        job = self.run_ddprun(*argv, "--nproc-per-node", "2", "--rdzv-id", "same", "--max-restarts", "3",
-                              "--role", "trainer", "--log-dir", self.path("logs"), "--no-python",
-                              self.dump(prefix))
-        return self.wait_for_workers(2 * nodes, prefix, [job])
+    def of_ddprun(self, lines, workers, env=None):
+        jobs = [self.start(*line, *self.COMMON, "--log-dir", self.path("logs"), "--no-python", self.dump("ours"),
+                           env={"PYTHONWARNINGS": "ignore", **(env or {})}) for line in lines]
+        for job in jobs:
+            self.finish(job)
+        return self.wait_for_workers(workers, "ours", jobs)
 
     def dump(self, prefix):
         """A program of its own: torchrun takes every $ of an argument for a macro."""
@@ -185,10 +232,13 @@ class EnvironmentBesideTorchrun(DdprunCase):
         return path
 
     def compare(self, theirs, ours):
+        only_ours = {**ONLY_OURS, **(ONLY_OURS_BESIDE_OLD if self.torch.old else {})}
+        names = [set(their) | set(our) for their, our in zip(theirs, ours)]
+        self.assertEqual(len(theirs), len(ours))
         for their, our in zip(theirs, ours):
-            self.assertEqual(sorted(set(their) - set(our) - set(ONLY_TORCHRUNS)), [], "torchrun's only")
-            self.assertEqual(sorted(set(our) - set(their) - set(ONLY_OURS)), [], "ddprun's only")
-            differ = {name: (their[name], our[name]) for name in set(their) & set(our)
+            self.assertEqual(sorted(set(their) - set(our) - set(ONLY_TORCHRUNS) - OF_THE_TEST), [], "torchrun's only")
+            self.assertEqual(sorted(set(our) - set(their) - set(only_ours) - OF_THE_TEST), [], "ddprun's only")
+            differ = {name: (their[name], our[name]) for name in set(their) & set(our) - OF_THE_TEST
                       if their[name] != our[name] and name not in DIFFERENT_VALUES}
             self.assertEqual(differ, {})
             # The part of the path that torch's own tools look at, where there is a log folder to look into.
@@ -196,7 +246,22 @@ class EnvironmentBesideTorchrun(DdprunCase):
             self.assertEqual(tails[0], tails[1])
         used = {name for their, our in zip(theirs, ours) for name in DIFFERENT_VALUES
                 if their.get(name) != our.get(name)}
-        self.report("values that differ, each listed with its reason: " + ", ".join(sorted(used)))
+        self.report(f"{max(map(len, names))} names; values that differ, each listed with its reason: "
+                    + ", ".join(sorted(used)))
+
+
+for torch in TORCHES:
+    name = "EnvironmentBesideTorchrun_" + torch.version.replace(".", "_")
+    globals()[name] = type(name, (EnvironmentBesideTorchrun, DdprunCase), {"torch": torch})
+
+
+class TheDocumentedTables(unittest.TestCase):
+    def test_name_every_difference(self):
+        page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "environment.md")
+        with open(page, encoding="utf-8") as f:
+            text = f.read().split("### The workers' environment beside torchrun's")[1].split("\n#")[0]
+        listed = [*DIFFERENT_VALUES, *ONLY_TORCHRUNS, *ONLY_OURS, *ONLY_OURS_BESIDE_OLD]
+        self.assertEqual(sorted(set(listed)), sorted(set(re.findall(r"`([A-Z_]{4,})`", text))))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ BIN = os.path.abspath(os.environ.get("DDPRUN_BIN", ""))
 DDPRUN = os.path.join(BIN, "ddprun")
 
 # What a job must not take over from whoever runs the tests.
-_FOREIGN = re.compile(r"PET_|DDPRUN_|TORCH|RANK$|WORLD_SIZE$|MASTER_|LOCAL_RANK$|OMP_|SLURM_")
+_FOREIGN = re.compile(r"PET_|DDPRUN_|TORCH|RANK$|WORLD_SIZE$|MASTER_|LOCAL_RANK$|OMP_|SLURM|OMPI_|PMI_|PMIX_|MPI_|"
+                      r"JOB_COMPLETION_INDEX$")
 
 
 def wait_until(condition, what, patience=PATIENCE):
@@ -96,7 +97,7 @@ class Job:
         self.argv = argv
         self._out = tempfile.NamedTemporaryFile(dir=folder, prefix="out-", delete=False)
         self._err = tempfile.NamedTemporaryFile(dir=folder, prefix="err-", delete=False)
-        environment = {**clean_environment(), **(env or {}), MARKER: self.marker}
+        environment = {**clean_environment(), "DDPRUN_CONFIG": "", **(env or {}), MARKER: self.marker}
         prefix = ["ip", "netns", "exec", netns] if netns else []
         self.started = time.monotonic()
         self._popen = subprocess.Popen(prefix + argv, env=environment, cwd=cwd or folder,

@@ -39,6 +39,30 @@ print("met", world, "ranks", flush=True)
 """
 
 
+class WaysToRunAProgram(DdprunCase):
+    SCRIPT = "import sys, os\nif __name__ == '__main__': print(os.environ['RANK'], sys.argv[1:], sys.argv[0])\n"
+
+    def script(self, name):
+        with open(self.path(name), "w", encoding="ascii") as f:
+            f.write(self.SCRIPT)
+        return self.path(name)
+
+    def said(self, *argv):
+        job = self.run_ddprun("--nproc-per-node", "2", *argv)
+        return sorted(re.findall(r"\]: *(.*)", job.out()))
+
+    def test_run_path(self):
+        script = self.script("script_without_suffix")
+        self.assertEqual(self.said("--run-path", script, "a b", "-c"),
+                         [f"{rank} ['a b', '-c'] {script}" for rank in "01"])
+
+    def test_local_rank_as_torch_distributed_launch_passed_it(self):
+        script = self.script("script.py")
+        self.assertEqual(self.said("--use-env=0", script, "x"),
+                         [f"{rank} ['--local-rank={rank}', 'x'] {script}" for rank in "01"])
+        self.assertEqual(self.said("--use_env", script, "x"), [f"{rank} ['x'] {script}" for rank in "01"])
+
+
 class RanksOfOneMachine(DdprunCase):
     def test_one_node_gives_every_worker_its_place(self):
         job = self.run_ddprun("--standalone", "--nproc-per-node", "3", *shell(env_to()))

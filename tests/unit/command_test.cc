@@ -56,6 +56,18 @@ TEST_CASE("Command: a script is run by Python, unbuffered, under the name that w
         Argv{"/usr/bin/python3", "-u", "/opt/ddprun/bin/demo.py"});
 }
 
+TEST_CASE("Command: --run-path is Python's runpy, of any file", "[command]") {
+  const Argv argv = resolve({.program = "notes", .arguments = {"x"}, .run_path = true});
+  REQUIRE(argv.size() == 6);
+  CHECK(Argv(argv.begin(), argv.begin() + 3) == Argv{"/usr/bin/python3", "-u", "-c"});
+  CHECK(argv[3].find("runpy.run_path(sys.argv[0], run_name='__main__')") != std::string::npos);
+  CHECK(Argv(argv.begin() + 4, argv.end()) == Argv{"notes", "x"});
+  // As in torchrun it wins over --no-python.
+  CHECK(resolve({.program = "train.py", .no_python = true, .run_path = true}).size() == 5);
+  CHECK(error_of({.program = "m", .module = true, .run_path = true})
+            .starts_with("-m and --run-path exclude each other"));
+}
+
 TEST_CASE("Command: a module is run by Python", "[command]") {
   CHECK(resolve({.program = "pkg.train", .arguments = {"x"}, .module = true}) ==
         Argv{"/usr/bin/python3", "-u", "-m", "pkg.train", "x"});

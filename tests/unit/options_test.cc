@@ -212,13 +212,26 @@ TEST_CASE("Options: an unknown flag is named with the nearest one", "[options]")
   CHECK(error_of("--frobnicate train") == "unknown option --frobnicate");
 }
 
-TEST_CASE("Options: torchrun's flags that are not there yet are not unknown", "[options]") {
-  for (const std::string flag :
-       {"--event-log-handler=console", "--logs-specs=x", "--numa-binding=node", "--run-path",
-        "--duplicate-stdout-filters=a", "--duplicate_stderr_filters=a", "--use-env", "--use_env"}) {
-    INFO(flag);
-    CHECK(error_of(flag + " train").ends_with(" is not supported yet"));
+TEST_CASE("Options: what only torchrun's own inside understands is refused with what to do",
+          "[options]") {
+  CHECK(error_of("--event-log-handler console t").find("--verbose tells every decision") !=
+        std::string::npos);
+  CHECK(error_of("--logs-specs mine t").find("--redirects, --tee") != std::string::npos);
+  CHECK(error_of("--event-log-handler null --logs-specs default t") == "(no error)");
+}
+
+TEST_CASE("Options: abbreviations are those that torchrun takes", "[options]") {
+  CHECK(options_of("--nn 2 --nproc-per-node=3 train").nnodes == NodeRange{2, 2});
+  CHECK(options_of("--stand --nn=1 --mod train").standalone);
+  CHECK(options_of("--nn=1 --stand --te 3 --mod --ro=x train -x --nn 3").program == "train");
+  CHECK(options_of("--nn=1 --ro=a=b train --nn 3").role == "a=b");
+  CHECK(options_of("train --stand").program_arguments == Words{"--stand"});
+  CHECK_FALSE(options_of("-- train --stand").standalone);
+  // Two spellings, several flags, none.
+  for (const char* wrong : {"--nproc=2", "--max 3", "--r 3", "--n 2", "--standing"}) {
+    CHECK(error_of(std::string(wrong) + " train").starts_with("unknown option --"));
   }
+  CHECK(error_of("--nn") == "--nnodes needs a value: N|MIN:MAX");
 }
 
 TEST_CASE("Options: a value or the program that is missing is said", "[options]") {
@@ -247,7 +260,8 @@ TEST_CASE("Options: help and version win over everything else that is wrong", "[
   CHECK(text("--print-completion bash").find("complete -o filenames -F _ddprun ddprun") !=
         std::string::npos);
   CHECK(text("--print-completion=zsh").starts_with("#compdef ddprun"));
-  CHECK(error_of("--print-completion tcsh") == "--print-completion 'tcsh': give bash or zsh");
+  CHECK(text("--print-completion tcsh").find("complete ddprun") != std::string::npos);
+  CHECK(error_of("--print-completion fish") == "--print-completion 'fish': give bash, zsh or tcsh");
 }
 
 TEST_CASE("Options: what was given can be repeated", "[options]") {
@@ -257,6 +271,7 @@ TEST_CASE("Options: what was given can be repeated", "[options]") {
     line += option.flag + (option.value ? "=" + *option.value : "") + " ";
   }
   CHECK(line == "--nnodes=2 --max-restarts=4 --module --redirects=1 ");
+  CHECK(options_of("--use-env=0 x").given.front().flag == "--use-env=0");
 }
 
 }  // namespace

@@ -125,20 +125,33 @@ TEST_CASE("Plan: who the endpoint names hosts it, unless somebody does already",
 TEST_CASE("Plan: a name is this machine's if it resolves to its address", "[plan]") {
   Facts facts = here_with_token();
   const Options options = options_of("--nnodes 2 --rdzv-endpoint head.example:5 train");
-  CHECK(name_to_resolve(options, facts) == "head.example");
+  CHECK(name_to_resolve(options) == "head.example");
   facts.endpoint_addresses = {"10.9.9.9", "192.168.7.1"};
   CHECK(text_of(make_plan(options, facts).value()) == "host head.example:5 on all, if taken join");
   facts.endpoint_addresses = {"127.0.1.1"};
   CHECK(text_of(make_plan(options, facts).value()) == "host head.example:5 on all, if taken join");
   facts.endpoint_addresses = {"10.9.9.9"};
   CHECK(text_of(make_plan(options, facts).value()) == "join head.example:5");
-  for (const char* known : {"localhost", "127.0.0.1", "node0", "10.9.9.9", "[fd00::9]:3"}) {
+  for (const char* known : {"localhost", "127.0.0.1", "10.9.9.9", "[fd00::9]:3"}) {
     INFO(known);
     const std::string line = std::string("--nnodes 2 --rdzv-endpoint ") + known + " train";
-    CHECK(name_to_resolve(options_of(line), facts) == "");
+    CHECK(name_to_resolve(options_of(line)) == "");
   }
-  CHECK(name_to_resolve(options_of("--nnodes 2 --master-addr head train"), facts) == "head");
-  CHECK(name_to_resolve(options_of("--nnodes 2 train"), facts) == "");
+  CHECK(name_to_resolve(options_of("--nnodes 2 --master-addr head train")) == "head");
+  CHECK(name_to_resolve(options_of("--nnodes 2 train")) == "");
+}
+
+TEST_CASE("Plan: the others know the host by a number, whatever name the endpoint has", "[plan]") {
+  Facts facts = here_with_token();
+  const auto address = [&](const std::string& line) {
+    return make_plan(options_of(line + " train"), facts)->node_address;
+  };
+  CHECK(address("--nnodes 2 --rdzv-endpoint node0") == "10.0.0.1");
+  CHECK(address("--nnodes 2 --rdzv-endpoint localhost:5") == "127.0.0.1");
+  CHECK(address("--nnodes 2 --rdzv-endpoint vip:5 --rdzv-conf is_host=1") == "10.0.0.1");
+  facts.endpoint_addresses = {"127.0.1.1", "192.168.7.1"};
+  CHECK(address("--nnodes 2 --rdzv-endpoint node0") == "192.168.7.1");
+  CHECK(address("--nnodes 2 --rdzv-endpoint node0 --local-addr 10.0.0.1") == "10.0.0.1");
 }
 
 TEST_CASE("Plan: is_host overrides every guess", "[plan]") {

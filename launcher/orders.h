@@ -1,0 +1,43 @@
+#pragma once
+// What the launching ddprun tells the ones it started by ssh, through their standard input: first
+// its orders, then signals; the end of the input ends the run. Nothing secret is ever an argument,
+// which every user of a machine could read. Pure. docs/protocol.md describes it for readers.
+//
+//   node      -> "ddprun-control 2"                  on its standard output, once it listens
+//   launcher  -> frame of Orders                     nothing is sent to whoever does not say so
+//   launcher  -> frames of "signal SIGINT", ...
+//   node      -> "ddprun-control <nonce> ended 7"    its last line: its exit code, not ssh's
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/frames.h"
+
+namespace ddprun::launcher {
+
+inline constexpr std::size_t kOrdersBytesMax = kFrameBytesMax;
+inline constexpr std::string_view kControlFlag = "--control-stdin";
+inline constexpr std::string_view kReadyLine = "ddprun-control 2";
+
+struct Orders {
+  std::string nonce;  // Marks the last line, so that no worker's can be taken for it.
+  std::string token;  // Empty: auth=none.
+  std::string working_folder;
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;  // "NAME=value".
+  bool operator==(const Orders&) const = default;
+};
+
+std::string encode(const Orders& orders);  // Without its frame.
+Result<Orders> decode_orders(std::string_view body);
+
+std::string encode_signal(int signal);
+std::optional<int> decode_signal(std::string_view body);  // Those that may be forwarded only.
+
+std::string ended_line(const std::string& nonce, int exit_code);
+std::optional<int> exit_code_in(std::string_view line, const std::string& nonce);
+
+}  // namespace ddprun::launcher

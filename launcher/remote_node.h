@@ -1,0 +1,62 @@
+#pragma once
+// One node that ssh runs for us: what its lines and its end mean. Pure; hosts_run.cc owns the
+// process and the pipes.
+//
+//   kConnecting --its ready line--> kReady --orders--> kRunning --ended line, then the end-->
+//   kEnded
+//        '------------------------------ the end -------------------------------------------^
+//   Whatever is said before the ready line is ssh's, or a shell's that greets: kept for the error.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddprun::launcher {
+
+class RemoteNode {
+ public:
+  enum class State {
+    kConnecting,  // ssh has been started.
+    kReady,       // ddprun listens there.
+    kRunning,     // It has its orders.
+    kEnded,       // Its ssh is gone.
+  };
+
+  RemoteNode(std::string host, std::string program) : host_(std::move(host)), program_(program) {}
+
+  State state() const { return state_; }
+  const std::string& host() const { return host_; }
+
+  void ordered(std::string nonce);
+
+  // True if the line is to be shown to the user.
+  bool on_stdout_line(std::string_view line);
+  bool on_stderr_line(std::string_view line);
+
+  // ssh ended with this code, 128 + n for signal n.
+  void on_end(int exit_code);
+
+  // ddprun's own exit code, once it is known; of what ended without one, nothing.
+  std::optional<int> exit_code() const { return exit_code_; }
+
+  // It never came so far as to run: why not, as a sentence, with what to do about it.
+  bool never_ran() const { return state_ == State::kEnded && !has_run_; }
+  // It ran, and ssh broke before it ended.
+  bool was_lost() const { return state_ == State::kEnded && has_run_ && !exit_code_; }
+  std::string why() const;
+
+ private:
+  std::string why_ssh_failed() const;
+
+  std::string host_;
+  std::string program_;  // Where ddprun was looked for.
+  State state_ = State::kConnecting;
+  bool was_ready_ = false;
+  bool has_run_ = false;
+  std::string nonce_;
+  std::string last_words_;  // The last lines before kRunning, joined.
+  std::optional<int> exit_code_;
+  int ssh_code_ = 0;
+};
+
+}  // namespace ddprun::launcher

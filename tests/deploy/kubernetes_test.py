@@ -1,0 +1,70 @@
+"""deploy/kubernetes/*.yaml: they parse, their parts fit together, and ddprun takes the environment that they set."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import ddprun_case
+from ddprun_case import DDPRUN, skip_all
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "kubernetes", "ddprun-job.yaml")
+
+
+class Manifest(unittest.TestCase):
+    def setUp(self):
+        with open(FILE, encoding="utf-8") as f:
+            self.service, self.job = yaml.safe_load_all(f)
+        self.pod = self.job["spec"]["template"]["spec"]
+        self.container = self.pod["containers"][0]
+        self.variables = {v["name"]: v for v in self.container["env"]}
+
+    def value(self, name):
+        return self.variables[name]["value"]
+
+    def test_every_pod_gets_an_index_and_all_run_at_once(self):
+        spec = self.job["spec"]
+        self.assertEqual((self.job["apiVersion"], self.job["kind"]), ("batch/v1", "Job"))
+        self.assertEqual(spec["completionMode"], "Indexed")
+        self.assertEqual(spec["completions"], spec["parallelism"])
+        self.assertEqual(str(spec["completions"]), self.value("PET_NNODES"))
+
+    def test_pod_0_can_be_found_by_its_name_before_it_is_ready(self):
+        name = self.job["metadata"]["name"]
+        subdomain = self.pod["subdomain"]
+        self.assertEqual(self.value("PET_RDZV_ENDPOINT").split(":")[0], f"{name}-0.{subdomain}")
+        self.assertEqual(self.service["metadata"]["name"], subdomain)
+        self.assertEqual(self.service["spec"]["clusterIP"], "None")
+        self.assertIs(self.service["spec"]["publishNotReadyAddresses"], True)
+        self.assertEqual(self.service["spec"]["selector"], {"job-name": name})
+
+    def test_the_token_comes_from_a_secret(self):
+        self.assertIn("secretKeyRef", self.variables["DDPRUN_TOKEN"]["valueFrom"])
+        self.assertNotIn("value", self.variables["DDPRUN_TOKEN"])
+
+    def test_the_pod_outlives_its_workers_grace(self):
+        self.assertGreater(self.pod["terminationGracePeriodSeconds"], 30)
+        self.assertEqual(self.container["volumeMounts"][0]["mountPath"], "/dev/shm")
+
+    def test_ddprun_takes_it(self):
+        """As pod 0, which hosts, and as pod 1, which joins; GPUs are left out, this machine may have none."""
+        env = {v: self.variables[v]["value"] for v in self.variables if "value" in self.variables[v]}
+        env = {**ddprun_case.clean_environment(), **env, "PET_NPROC_PER_NODE": "2", "DDPRUN_TOKEN": "t"}
+        command = [DDPRUN, "--dry-run", "--max-restarts", "3", "true"]
+        for index, says in (("0", "hosted by this node at train-0.train:29400"), ("1", "joined at train-0.train:29400")):
+            done = subprocess.run(command, env={**env, "JOB_COMPLETION_INDEX": index}, capture_output=True, text=True,
+                                  timeout=30, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(says, done.stdout)
+
+
+if __name__ == "__main__":
+    if yaml is None:
+        skip_all("there is no python3-yaml")
+    ddprun_case.main()
