@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 
 #include "common/assert.h"
 
@@ -138,9 +140,51 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   return start + "execve " + spec.argv.front() + hint;
 }
 
+// clone3 with the caller's own stack, as vfork does it, because the C library has no clone3 for
+// programs. The child must not return into this frame: it runs below it until it is another
+// program.
+[[gnu::noinline]] DDPRUN_IN_CHILD long clone3_and_run(const clone_args* how, ChildPlan* plan) {
+#if defined(__x86_64__)
+  long outcome;
+  asm volatile("syscall"
+               : "=a"(outcome)
+               : "0"(static_cast<long>(SYS_clone3)), "D"(how), "S"(sizeof *how)
+               : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+  register long outcome asm("x0") = reinterpret_cast<long>(how);
+  register long size asm("x1") = sizeof *how;
+  register long number asm("x8") = SYS_clone3;
+  asm volatile("svc #0" : "+r"(outcome) : "r"(size), "r"(number) : "memory");
+#else
+  static_cast<void>(how);
+  long outcome = -ENOSYS;
+#endif
+  if (outcome == 0) {
+    if (plan) run_child(plan);
+    ::syscall(SYS_exit_group, 0);
+  }
+  return outcome;
+}
+
+// Born in its cgroup: to be moved there afterwards would take milliseconds, and leave a moment in
+// which it could fork outside.
+// Without a plan it ends at once.
+pid_t clone_into_cgroup(ChildPlan* plan, int cgroup_fd, int& pidfd) {
+  clone_args how{};
+  how.flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP;
+  how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+  how.exit_signal = SIGCHLD;
+  how.cgroup = static_cast<std::uint64_t>(cgroup_fd);
+  return static_cast<pid_t>(clone3_and_run(&how, plan));
+}
+
 // Borrows our memory and suspends us until the child has executed or ended. `pidfd` is -1 where the
 // kernel cannot make one along with the process.
-pid_t clone_child(ChildPlan& plan, int& pidfd) {
+pid_t clone_child(ChildPlan& plan, int cgroup_fd, int& pidfd) {
+  if (cgroup_fd >= 0) {
+    const pid_t pid = clone_into_cgroup(&plan, cgroup_fd, pidfd);
+    if (pid > 0) return pid;  // Else without: an old kernel, or the folder is gone.
+  }
   alignas(64) char stack[kChildStackBytes];
   const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
   const pid_t pid = ::__clone(run_child, stack + sizeof stack, flags | CLONE_PIDFD, &plan, &pidfd);
@@ -162,7 +206,7 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  const pid_t pid = clone_child(plan, pidfd);
+  const pid_t pid = clone_child(plan, spec.cgroup_fd, pidfd);
   const int clone_error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
@@ -185,6 +229,16 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
     return failure(Stage::kNone, error);
   }
   return SpawnedProcess{pid, std::move(owned)};
+}
+
+bool can_be_born_in(int cgroup_fd) {
+  int pidfd = -1, status = -1;
+  const pid_t pid = clone_into_cgroup(nullptr, cgroup_fd, pidfd);
+  const UniqueFd owned(pidfd);
+  if (pid <= 0) return false;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status == 0;
 }
 
 std::vector<std::string> current_environment() {

@@ -42,6 +42,10 @@ constexpr Flag kFlags[] = {
      "from SIGTERM to SIGKILL for workers [30]"},
     {kFailures, "signals-to-handle", '\0', kValue, "SIG,...", "",
      "that end the run [SIGTERM,SIGINT,SIGHUP,SIGQUIT]"},
+    {kFailures, "on-stall", '\0', kValue, "log|kill|off", "log kill off",
+     "what to do with a worker that is alive but stuck [log]"},
+    {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
+     "no stall is shorter than that [180]"},
 
     {kProgram, "module", 'm', kSwitch, "", "", "PROGRAM is a Python module"},
     {kProgram, "no-python", '\0', kSwitch, "", "", "execute PROGRAM even if it ends in .py"},

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "agent/cgroup.h"
 #include "agent/command.h"
 #include "agent/guardian.h"
 #include "agent/placement.h"
@@ -26,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Milliseconds kResolveLimit = 5s;
+constexpr const char* kJobVariable = "DDPRUN_JOB";
 
 Environment own_environment() {
   Environment environment;
@@ -96,6 +98,15 @@ void say_how_to_join(const NodeContext& context) {
             ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
 }
 
+// Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
+std::string job_cgroup() {
+  const auto made =
+      agent::make_cgroup(agent::own_cgroup_folder(), "ddprun-" + std::to_string(::getpid()));
+  if (made) return *made;
+  log::debug("without a cgroup of its own: " + to_string(made.error()));
+  return {};
+}
+
 // Starts everything and watches over it until the run is over.
 int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
   agent::GuardianPlan guardian;
@@ -103,6 +114,12 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
     guardian.children.push_back(daemon_child(*endpoint, context.options.talk == Talk::kVerbose));
   }
   context.launcher_pid = ::getpid();
+  context.cgroup = job_cgroup();
+  // Whatever this job ever starts can be told from everything else by it.
+  const std::string job = random_hex(8);
+  ::setenv(kJobVariable, job.c_str(), 1);
+  guardian.keeper = agent::KeeperTask{kJobVariable + ("=" + job), context.cgroup};
+  guardian.also_forwarded = context.options.signals_to_handle;
   const bool several = context.plan.local_nodes > 1;
   for (int index = 0; index < context.plan.local_nodes; ++index) {
     agent::GuardedChild node;

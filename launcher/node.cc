@@ -94,6 +94,8 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.shutdown_timeout = options.shutdown_timeout;
   if (options.rdzv_conf.close_timeout) node.report_limit = *options.rdzv_conf.close_timeout;
   node.launcher_pid = context.launcher_pid;
+  node.stalls = options.stalls;
+  node.cgroup = context.cgroup;
   node.speaks_for_run = index == 0;
   return node;
 }

@@ -20,6 +20,7 @@ struct NodeContext {
   std::vector<std::string> command;  // argv[0] resolved.
   int local_world_size = 1;
   int launcher_pid = 0;
+  std::string cgroup = {};  // The job's; empty where there can be none.
 };
 
 // `index` counts the nodes of this machine.

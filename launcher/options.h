@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/stall_watch.h"
 #include "agent/stream_map.h"
 #include "common/error.h"
 #include "common/time.h"
@@ -115,6 +116,7 @@ struct Options {
   // When something fails.
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
+  agent::StallPolicy stalls;
   std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
 
   // The program.

@@ -153,6 +153,11 @@ void read_failures(Reader& reader, Options& options) {
   reader.read("shutdown-timeout", options.shutdown_timeout, parse_seconds);
   reader.read_variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout",
                        options.shutdown_timeout, parse_seconds);
+  using agent::OnStall;
+  reader.read(
+      "on-stall", options.stalls.on_stall,
+      one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
+  reader.read("stall-timeout", options.stalls.timeout, parse_seconds);
 }
 
 void read_program(Reader& reader, Options& options) {

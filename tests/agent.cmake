@@ -1,10 +1,16 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
-            SOURCES unit/command_test.cc unit/console_queue_test.cc unit/guardian_policy_test.cc
-                    unit/line_splitter_test.cc unit/log_files_test.cc unit/placement_test.cc
+            SOURCES unit/cgroup_test.cc unit/command_test.cc unit/console_queue_test.cc unit/guardian_policy_test.cc
+                    unit/line_splitter_test.cc unit/log_files_test.cc unit/placement_test.cc unit/proc_file_test.cc
+                    unit/progress_test.cc unit/stall_watch_test.cc
                     unit/tail_ring_test.cc unit/worker_environment_test.cc
-            LIBRARIES ddprun_agent
+            LIBRARIES ddprun_agent ddprun::worker_sdk
             LABELS unit)
+
+# Real workers that get stuck, for system/stall_test.py.
+add_executable(stall_worker process/stall_worker.cc)
+target_link_libraries(stall_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(stall_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
 # Real processes: a worker that behaves badly on request, and the guardian and agents without rendezvous.
 add_executable(agent_test_worker process/test_worker.cc)
