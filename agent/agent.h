@@ -35,6 +35,9 @@ struct AgentOptions {
   std::vector<int> signals;  // That end this node's part in the run.
   bool virtual_local_rank = false;
   bool shares_machine = false;
+  std::vector<std::vector<int>> processors;  // By local rank; empty: not bound.
+  std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
+  int shared_gpus = 0;                       // That ranks share, see WorkerContext.
   std::string signals_to_handle;  // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =

@@ -41,12 +41,16 @@ std::optional<std::string> Agent::spawn_one(const rendezvous::Seat& seat, int lo
   context.signals_to_handle = options_.signals_to_handle;
   context.virtual_local_rank = options_.virtual_local_rank;
   context.shares_machine = options_.shares_machine;
+  context.shared_gpus = options_.shared_gpus;
+  const auto place = static_cast<std::size_t>(local_rank);
+  if (place < options_.omp_threads.size()) context.omp_threads = options_.omp_threads[place];
   context.terminal_columns = output_.terminal_columns();
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));
   }
   WorkerSpec spec;
   spec.local_rank = local_rank;
+  if (place < options_.processors.size()) spec.processors = options_.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);
   spec.stdout_fd = ends->stdout_end.get();

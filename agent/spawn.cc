@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -34,6 +35,7 @@ enum class Stage {
   kDeathSignal,  // PR_SET_PDEATHSIG.
   kParentGone,   // We ended before the death signal was armed.
   kStreams,      // Descriptors 0, 1 and 2.
+  kProcessors,   // sched_setaffinity.
   kSignals,      // Default dispositions and mask.
   kExec,         // execve itself.
 };
@@ -46,6 +48,8 @@ struct ChildPlan {
   int stdout_fd;
   int stderr_fd;
   pid_t parent;
+  const cpu_set_t* processors;  // Null: all of the parent's.
+  std::size_t processors_bytes;
   volatile Stage failed = Stage::kNone;
   volatile int error = 0;
 };
@@ -95,6 +99,12 @@ DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
   return true;
 }
 
+DDPRUN_IN_CHILD bool bind(ChildPlan* plan) {
+  return plan->processors == nullptr ||
+         call(plan, Stage::kProcessors, SYS_sched_setaffinity, 0,
+              static_cast<long>(plan->processors_bytes), reinterpret_cast<long>(plan->processors));
+}
+
 DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
   const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
   for (int number = 1; number <= kSignalMax; ++number) {
@@ -108,7 +118,7 @@ DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
 DDPRUN_IN_CHILD int run_child(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   if (call(plan, Stage::kSession, SYS_setsid) && arm_death_signal(plan) && set_up_streams(plan) &&
-      reset_signals(plan)) {
+      bind(plan) && reset_signals(plan)) {
     call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
          reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
   }
@@ -124,6 +134,25 @@ std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// The kernel's form of a list of processors.
+class ProcessorSet {
+ public:
+  explicit ProcessorSet(const std::vector<int>& processors) {
+    if (processors.empty()) return;
+    const int highest = *std::max_element(processors.begin(), processors.end());
+    words_.resize(CPU_ALLOC_SIZE(highest + 1) / sizeof(unsigned long));
+    constexpr int kBits = 8 * sizeof(unsigned long);
+    for (const int cpu : processors) words_[cpu / kBits] |= 1UL << (cpu % kBits);
+  }
+  const cpu_set_t* get() const {
+    return words_.empty() ? nullptr : reinterpret_cast<const cpu_set_t*>(words_.data());
+  }
+  std::size_t bytes() const { return words_.size() * sizeof(unsigned long); }
+
+ private:
+  std::vector<unsigned long> words_;
+};
+
 std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   const std::string start = "starting local rank " + std::to_string(spec.local_rank) + ": ";
   switch (stage) {
@@ -131,6 +160,7 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
     case Stage::kDeathSignal: return start + "prctl(PR_SET_PDEATHSIG)";
     case Stage::kParentGone: return start + "the agent ended";
     case Stage::kStreams: return start + "standard streams";
+    case Stage::kProcessors: return start + "binding to processors";
     case Stage::kSignals: return start + "signal mask";
     case Stage::kExec: break;
     case Stage::kNone: return start + "clone";
@@ -199,7 +229,9 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
   DDPRUN_ASSERT(!spec.argv.empty());
   const std::vector<const char*> argv = c_strings(spec.argv);
   const std::vector<const char*> environment = c_strings(spec.environment);
-  ChildPlan plan{argv.data(), environment.data(), spec.stdout_fd, spec.stderr_fd, ::getpid()};
+  const ProcessorSet processors(spec.processors);
+  ChildPlan plan{argv.data(), environment.data(), spec.stdout_fd,    spec.stderr_fd,
+                 ::getpid(),  processors.get(),   processors.bytes()};
 
   // A handler of ours must not run in the child, which shares our memory.
   sigset_t all, before;

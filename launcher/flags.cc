@@ -52,6 +52,12 @@ constexpr Flag kFlags[] = {
     {kProgram, "role", '\0', kValue, "NAME", "", "name of these workers' role [default]"},
     {kProgram, "virtual-local-rank", '\0', kSwitch, "", "",
      "LOCAL_RANK 0 and one visible GPU for each worker"},
+    {kProgram, "oversubscribe-gpu", '\0', kSwitch, "", "",
+     "several workers a GPU, with an environment in which NCCL allows that"},
+    {kProgram, "numa-binding", '\0', kValue, "MODE", "none node socket exclusive core-complex",
+     "processors near the GPU: node, socket, exclusive, core-complex [none]"},
+    {kProgram, "omp-num-threads", '\0', kValue, "N|auto", "auto",
+     "OMP_NUM_THREADS; auto: the worker's cores [1 if there are several]"},
 
     {kOutput, "log-dir", '\0', kValue, "DIR", "@dir",
      "where -r and -t write their files [a new folder]"},
@@ -75,7 +81,6 @@ constexpr Flag kFlags[] = {
 
     {"", "event-log-handler", '\0', kLater, "NAME", "", ""},
     {"", "logs-specs", '\0', kLater, "NAME", "", ""},
-    {"", "numa-binding", '\0', kLater, "MODE", "", ""},
     {"", "duplicate-stdout-filters", '\0', kLater, "TEXT", "", ""},
     {"", "duplicate-stderr-filters", '\0', kLater, "TEXT", "", ""},
     {"", "run-path", '\0', kLater, "", "", ""},

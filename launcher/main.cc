@@ -18,6 +18,7 @@
 #include "launcher/facts.h"
 #include "launcher/node.h"
 #include "launcher/options.h"
+#include "launcher/placement.h"
 #include "launcher/plan.h"
 #include "launcher/resolve_name.h"
 
@@ -87,7 +88,7 @@ int print_dry_run(const NodeContext& context) {
               context.local_world_size - 1);
   std::printf("command:    ");
   for (const std::string& word : context.command) std::printf(" %s", shell_quote(word).c_str());
-  std::printf("\n");
+  std::printf("\n%s", to_text(context.placement, context.local_world_size).c_str());
   return kExitOk;
 }
 
@@ -155,6 +156,9 @@ Result<int> launch(const Options& options, const Environment& environment) {
                       .run_id = plan->run_id ? *plan->run_id : random_hex(4),
                       .command = std::move(*command),
                       .local_world_size = *workers};
+  auto placement = place_workers(options, *workers, plan->local_nodes);
+  if (!placement) return placement.error();
+  context.placement = std::move(*placement);
   if (options.dry_run) return print_dry_run(context);
   auto token = obtain_token(*plan);
   if (!token) return token.error();

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/binding.h"
 #include "agent/stall_watch.h"
 #include "agent/stream_map.h"
 #include "common/error.h"
@@ -124,6 +125,9 @@ struct Options {
   bool no_python = false;  // program is executed as it is, even if its name ends in .py.
   std::string role = "default";
   bool virtual_local_rank = false;
+  bool oversubscribe_gpu = false;  // Several ranks a GPU.
+  agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
+  std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
   std::string program;
   std::vector<std::string> program_arguments;  // As they were typed, whatever they look like.
 

@@ -164,6 +164,17 @@ void read_program(Reader& reader, Options& options) {
   reader.read_switch("module", options.module);
   reader.read_switch("no-python", options.no_python);
   reader.read_switch("virtual-local-rank", options.virtual_local_rank);
+  reader.read_switch("oversubscribe-gpu", options.oversubscribe_gpu);
+  using agent::NumaBinding;
+  reader.read("numa-binding", options.numa_binding,
+              one_of<NumaBinding>({{"none", NumaBinding::kNone},
+                                   {"node", NumaBinding::kNode},
+                                   {"socket", NumaBinding::kSocket},
+                                   {"exclusive", NumaBinding::kExclusive},
+                                   {"core-complex", NumaBinding::kCoreComplex}}));
+  reader.read("omp-num-threads", options.omp_num_threads, [](const std::string& text) {
+    return text == "auto" ? Result<int>(0) : parse_integer(text, 1, 4096);
+  });
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {
     reader.fail("--module and --no-python exclude each other: a module needs Python");

@@ -143,6 +143,8 @@ ONLY_OURS = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE": "of torch 2.7 and later",
     "DDPRUN_TERMINAL_COLUMNS": "ours",
     "DDPRUN_AGENT_SOCKET": "ours",
+    "DDPRUN_JOB": "ours",
+    "DDPRUN_PROGRESS": "ours",
 }
 
 
