@@ -106,6 +106,7 @@ int Guardian::run() {
   }
   kill_strays();
   keeper_.dismiss();
+  keeper_.wait();
   if (plan_.keeper) remove_cgroup(plan_.keeper->cgroup);
   return exit_code_;
 }
@@ -119,7 +120,7 @@ void Guardian::start_keeper() {
 
 // It ends before us only if somebody kills it; what can be done without it is done.
 void Guardian::keeper_ended() {
-  keeper_.dismiss();
+  keeper_.wait();
   log::debug("the keeper was killed");
   reap_unknown_children([this](int pid) { return knows(pid); });
 }
@@ -241,6 +242,7 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
 
 void Guardian::end_services() {
   ending_ = true;
+  keeper_.dismiss();  // Nothing of the workers is left; it may end while the services do.
   for (Child& child : children_) {
     child.start_at.reset();
     if (child.process) ::kill(child.process->pid, SIGTERM);

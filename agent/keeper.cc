@@ -145,8 +145,11 @@ void Keeper::agent_ended(int pid) {
 }
 
 void Keeper::dismiss() {
+  if (pid_ != 0) ::kill(pid_, SIGKILL);
+}
+
+void Keeper::wait() {
   if (pid_ == 0) return;
-  ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = 0;

@@ -33,8 +33,9 @@ class Keeper {
   int pid() const { return pid_; }
   void agent_started(int pid);
   void agent_ended(int pid);
-  // Our end is orderly: the keeper goes too. Returns once it is gone.
+  // Our end is orderly: the keeper goes too.
   void dismiss();
+  void wait();  // Until it is gone; after dismiss(), or if it has ended.
 
  private:
   int pid_ = 0;
