@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 
+#include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <csignal>
 #include <type_traits>
@@ -33,6 +34,7 @@ Agent::Agent(AgentOptions options)
                    .report_limit = options_.report_limit},
                   Clock::now()),
       processes_(loop_),
+      progress_(loop_, options_.stalls),
       logs_(options_.output.logs),
       output_(loop_, options_.output),
       waiting_(loop_),
@@ -41,14 +43,25 @@ Agent::Agent(AgentOptions options)
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
-      forwarded_(loop_, SIGUSR1, SIGUSR2),
+      forwarded_(loop_),
       launcher_(loop_) {}
 
 int Agent::run() {
   processes_.on_exit = [this](const WorkerExit& exit) { worker_exited(exit); };
+  progress_.on_kill = [this](int local_rank, int signal) {
+    processes_.signal_worker(local_rank, signal);
+  };
   output_.on_drained = [this](int local_rank) { report(local_rank); };
+  if (!options_.cgroup.empty()) {
+    const auto placed = processes_.use_cgroup(options_.cgroup);
+    if (!placed) log::debug(to_string(placed.error()));
+  }
   watch_launcher();
   watch_signals();
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+    const auto& ending = options_.signals;
+    if (std::find(ending.begin(), ending.end(), signal) == ending.end()) forwarded_.add(signal);
+  }
   forward_signals();
   connect();
   beat();
@@ -176,6 +189,12 @@ void Agent::act(const CleanUp&) {
   store_.reset();
 }
 
+void Agent::act(const AbandonWorkers&) {
+  for (const std::string& worker : processes_.abandon()) {
+    log::error("survives SIGKILL: " + worker);
+  }
+}
+
 void Agent::act(const Say& say) {
   switch (say.level) {
     case Say::Level::kInfo: return log::info(say.text);
@@ -212,7 +231,9 @@ void Agent::watch_signals() {
 void Agent::forward_signals() {
   forwarded_.async_wait([this](const boost::system::error_code& ec, int signal) {
     if (ec) return;
-    processes_.signal_workers(signal);
+    // The kernel drops SIGTSTP for sessions without a terminal, which is what workers have.
+    processes_.signal_workers(signal == SIGTSTP ? SIGSTOP : signal);
+    if (signal == SIGTSTP || signal == SIGCONT) progress_.pause(signal == SIGTSTP);
     forward_signals();
   });
 }

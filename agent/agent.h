@@ -16,6 +16,7 @@
 #include "agent/output.h"
 #include "agent/parent_watch.h"
 #include "agent/posix_process_host.h"
+#include "agent/progress_monitor.h"
 #include "agent/supervisor.h"
 #include "agent/waiting_line.h"
 #include "rendezvous/store_server.h"
@@ -34,10 +35,15 @@ struct AgentOptions {
   std::vector<int> signals;  // That end this node's part in the run.
   bool virtual_local_rank = false;
   bool shares_machine = false;
+  std::vector<std::vector<int>> processors;  // By local rank; empty: not bound.
+  std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
+  int shared_gpus = 0;                       // That ranks share, see WorkerContext.
   std::string signals_to_handle;  // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =
       std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
+  StallPolicy stalls;            // What to do with workers that are alive but stuck.
+  std::string cgroup;            // The job's, see agent/cgroup.h; empty: none.
   int launcher_pid = 0;          // When it dies, so does everything here.
   bool speaks_for_run = true;    // Prints what concerns all nodes: waiting and the verdict.
 };
@@ -57,6 +63,7 @@ class Agent {
   void act(const StartWorkers& start);
   void act(const SignalWorkers& signal);
   void act(const CleanUp&);
+  void act(const AbandonWorkers&);
   void act(const Say& say);
   void act(const Exit& exit);
 
@@ -80,6 +87,7 @@ class Agent {
   boost::asio::io_context loop_{1};
   Supervisor supervisor_;
   PosixProcessHost processes_;
+  ProgressMonitor progress_;
   LogFolder logs_;
   Output output_;
   std::unique_ptr<DaemonLink> link_;

@@ -41,15 +41,25 @@ std::optional<std::string> Agent::spawn_one(const rendezvous::Seat& seat, int lo
   context.signals_to_handle = options_.signals_to_handle;
   context.virtual_local_rank = options_.virtual_local_rank;
   context.shares_machine = options_.shares_machine;
+  context.shared_gpus = options_.shared_gpus;
+  const auto place = static_cast<std::size_t>(local_rank);
+  if (place < options_.omp_threads.size()) context.omp_threads = options_.omp_threads[place];
   context.terminal_columns = output_.terminal_columns();
+  if (std::string page = progress_.prepare(local_rank); !page.empty()) {
+    context.extra.push_back(std::move(page));
+  }
   WorkerSpec spec;
   spec.local_rank = local_rank;
+  if (place < options_.processors.size()) spec.processors = options_.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);
   spec.stdout_fd = ends->stdout_end.get();
   spec.stderr_fd = ends->stderr_end.get();
   const auto pid = processes_.spawn(spec);
-  if (pid) return std::nullopt;
+  if (pid) {
+    progress_.started(local_rank, seat.base_rank + local_rank, *pid);
+    return std::nullopt;
+  }
   output_.exited(local_rank);
   return to_string(pid.error());
 }
@@ -76,6 +86,7 @@ RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank) const 
 // A success is reported at once; a failure as soon as its last words have come through the pipe.
 void Agent::worker_exited(const WorkerExit& exit) {
   output_.exited(exit.local_rank);
+  progress_.exited(exit.local_rank);
   const bool failed = exit.exit_code != 0 || exit.signal != 0;
   const auto [it, is_new] =
       pending_.try_emplace(exit.local_rank, Pending{exit, boost::asio::steady_timer(loop_)});
@@ -108,6 +119,8 @@ rendezvous::WorkerDeath Agent::death_of(const WorkerExit& exit) const {
   if (own_fault) {
     death.detail = last_words(output_.last_lines(exit.local_rank),
                               logs_.error_file(seat_ ? seat_->restart_count : 0, exit.local_rank));
+    const std::string stuck = progress_.reason(exit.local_rank);
+    if (!stuck.empty()) death.detail = stuck + (death.detail.empty() ? "" : "\n" + death.detail);
   }
   return death;
 }

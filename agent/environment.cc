@@ -56,6 +56,24 @@ void put_virtual_gpu(Variables& variables, int local_rank) {
   variables["CUDA_VISIBLE_DEVICES"] = gpu;
 }
 
+// Several ranks on one GPU. NCCL before 2.30 refuses that within one host, so each rank claims to
+// be a host of its own and they talk over sockets; from 2.30 on it has a switch. What the user has
+// set stays.
+void put_shared_gpu(Variables& variables, const RankFacts& facts, int gpus) {
+  put_virtual_gpu(variables, facts.local_rank % gpus);
+  variables["LOCAL_RANK"] = "0";
+  variables.try_emplace("NCCL_HOSTID", "ddprun-" + facts.run_id + "-" + std::to_string(facts.rank));
+  variables.try_emplace("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+  variables.try_emplace("NCCL_NET", "Socket");
+  variables.try_emplace("NCCL_IB_DISABLE", "1");
+  if (facts.group_world_size == 1) variables.try_emplace("NCCL_SOCKET_IFNAME", "lo");
+  variables.try_emplace("NCCL_MAX_CTAS", "2");
+  variables.try_emplace("NCCL_MIN_CTAS", "1");
+  variables.try_emplace("NCCL_NVLS_ENABLE", "0");
+  variables.try_emplace("NCCL_MNNVL_ENABLE", "0");
+  variables.try_emplace("NCCL_RAS_ENABLE", "0");
+}
+
 }  // namespace
 
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
@@ -67,6 +85,8 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   const bool shared = facts.local_world_size > 1 || context.shares_machine;
   if (shared) variables.try_emplace("OMP_NUM_THREADS", "1");
   if (context.virtual_local_rank) put_virtual_gpu(variables, facts.local_rank);
+  if (context.shared_gpus > 0) put_shared_gpu(variables, facts, context.shared_gpus);
+  if (context.omp_threads > 0) variables["OMP_NUM_THREADS"] = std::to_string(context.omp_threads);
   if (context.terminal_columns > 0) {
     variables["DDPRUN_TERMINAL_COLUMNS"] = std::to_string(context.terminal_columns);
   }

@@ -2,16 +2,16 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
+#include "agent/cgroup.h"
 #include "agent/guarded_process.h"
 #include "agent/guardian_policy.h"
+#include "agent/guardian_signals.h"
 #include "agent/strays.h"
 #include "common/assert.h"
 #include "common/log.h"
@@ -21,51 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr std::chrono::seconds kKillLimit{
     2};  // SIGKILL takes longer only in uninterruptible sleep.
-
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-// Blocks what the guardian handles, for as long as it lives, and reads it from a descriptor
-// instead.
-class GuardianSignals {
- public:
-  GuardianSignals() {
-    sigset_t handled;
-    ::sigemptyset(&handled);
-    ::sigaddset(&handled, SIGCHLD);
-    for (const int signal : kForwarded) {
-      if (!is_ignored(signal)) ::sigaddset(&handled, signal);
-    }
-    ::sigprocmask(SIG_BLOCK, &handled, &before_);
-    pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
-    fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-    DDPRUN_ASSERT(fd_);
-  }
-  ~GuardianSignals() {
-    ::signal(SIGPIPE, pipe_before_);
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-
-  int fd() const { return fd_.get(); }
-  const sigset_t& mask_before() const { return before_; }
-
-  // 0 if none is waiting.
-  int next() const {
-    signalfd_siginfo info{};
-    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                                : 0;
-  }
-
- private:
-  sigset_t before_{};
-  sighandler_t pipe_before_ = SIG_DFL;
-  UniqueFd fd_;
-};
 
 struct Child {
   const GuardedChild* plan;
@@ -78,8 +35,10 @@ struct Child {
 
 class Guardian {
  public:
-  explicit Guardian(const GuardianPlan& plan) : plan_(plan), interrupts_(plan.interrupt_moment) {
+  explicit Guardian(const GuardianPlan& plan)
+      : plan_(plan), signals_(plan.also_forwarded), interrupts_(plan.interrupt_moment) {
     become_sub_reaper();
+    start_keeper();
     for (const GuardedChild& child : plan.children) {
       children_.push_back(
           {&child, std::nullopt, {plan.respawns_max, plan.respawn_window}, Clock::now()});
@@ -89,6 +48,8 @@ class Guardian {
   int run();
 
  private:
+  void start_keeper();
+  void keeper_ended();
   void start_due();
   void start(Child& child);
   void wait();
@@ -100,6 +61,7 @@ class Guardian {
   void end_services();
   void kill_all();
   void kill_strays();
+  void kill_agent_cgroup(int pid);
   std::optional<TimePoint> next_deadline() const;
   bool any(bool agents) const;
   bool knows(int pid) const;
@@ -107,6 +69,7 @@ class Guardian {
   const GuardianPlan& plan_;
   GuardianSignals signals_;
   InterruptCount interrupts_;
+  Keeper keeper_;
   std::vector<Child> children_;
   int exit_code_ = 0;
   bool ending_ = false;                // The agents are gone; services are told to end.
@@ -122,6 +85,7 @@ bool Guardian::any(bool agents) const {
 }
 
 bool Guardian::knows(int pid) const {
+  if (pid == keeper_.pid()) return true;
   return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
     return child.process && child.process->pid == pid;
   });
@@ -141,7 +105,24 @@ int Guardian::run() {
     for (Child& child : children_) reap(child);
   }
   kill_strays();
+  keeper_.dismiss();
+  keeper_.wait();
+  if (plan_.keeper) remove_cgroup(plan_.keeper->cgroup);
   return exit_code_;
+}
+
+void Guardian::start_keeper() {
+  if (!plan_.keeper) return;
+  auto keeper = Keeper::start(*plan_.keeper);
+  if (!keeper) return log::warning(to_string(keeper.error()));
+  keeper_ = *keeper;
+}
+
+// It ends before us only if somebody kills it; what can be done without it is done.
+void Guardian::keeper_ended() {
+  keeper_.wait();
+  log::debug("the keeper was killed");
+  reap_unknown_children([this](int pid) { return knows(pid); });
 }
 
 void Guardian::start_due() {
@@ -158,6 +139,7 @@ void Guardian::start(Child& child) {
   }
   Result<GuardedProcess> process = start_guarded(*child.plan, setup);
   if (process) {
+    if (child.is_agent()) keeper_.agent_started(process->pid);
     child.process = std::move(*process);
     return;
   }
@@ -193,13 +175,15 @@ void Guardian::wait() {
 void Guardian::handle_signals() {
   while (const int signal = signals_.next()) {
     if (signal == SIGCHLD) {
-      reap_unknown_children([this](int pid) { return knows(pid); });
+      const int known = reap_unknown_children([this](int pid) { return knows(pid); });
+      if (known != 0 && known == keeper_.pid()) keeper_ended();
     } else if (signal == SIGINT && interrupts_.interrupt(Clock::now())) {
       log::warning("interrupted again: killing everything");
       exit_code_ = 128 + SIGINT;
       kill_all();
     } else {
       forward(signal);
+      if (signal == SIGTSTP) ::raise(SIGSTOP);  // The shell shows us as stopped, as it should.
     }
   }
 }
@@ -218,13 +202,21 @@ void Guardian::reap(Child& child) {
   if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
     return;
   child.process.reset();
+  keeper_.agent_ended(pid);
   ChildEnd end;
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
   // First the processes, then the words.
+  kill_agent_cgroup(pid);
   kill_strays();
   if (leave_at_) return;
   if (child.is_agent()) return agent_ended(child, pid, end);
   service_ended(child, pid, end);
+}
+
+// In one write, so that nothing in it can fork away from us.
+void Guardian::kill_agent_cgroup(int pid) {
+  if (!plan_.keeper || plan_.keeper->cgroup.empty()) return;
+  kill_cgroup(plan_.keeper->cgroup + "/" + agent_cgroup_name(pid));
 }
 
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
@@ -250,6 +242,7 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
 
 void Guardian::end_services() {
   ending_ = true;
+  keeper_.dismiss();  // Nothing of the workers is left; it may end while the services do.
   for (Child& child : children_) {
     child.start_at.reset();
     if (child.process) ::kill(child.process->pid, SIGTERM);

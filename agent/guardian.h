@@ -7,13 +7,20 @@
 //                    and is killed
 //   guardian killed  agents see it (ParentWatch) and kill all below them; services die by PDEATHSIG
 //   service killed   started again, a few times a minute
+//   both killed      the keeper (keeper.h) kills what is left
+//
+// SIGTSTP (Ctrl-Z) pauses: the agents stop their workers and go on beating, we stop ourselves;
+// SIGCONT undoes both.
 //
 // One thread, no loop library; called by the launcher's main before any thread is started.
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "agent/keeper.h"
 
 namespace ddprun::agent {
 
@@ -45,12 +52,15 @@ struct GuardianPlan {
   std::chrono::milliseconds service_grace{
       2000};  // From SIGTERM to SIGKILL once the agents are gone.
   std::chrono::milliseconds interrupt_moment{5000};  // A second SIGINT within it kills everything.
+  std::vector<int> also_forwarded;   // Signals beside the usual ones that the agents handle.
+  std::optional<KeeperTask> keeper;  // Absent: nobody cleans up if we die together with an agent.
 };
 
 // Starts the children and returns when all agents are gone and nothing else is left. The result is
 // the exit code of the first agent that ended with another code than 0 (128 + n for signal n), 130
-// after an impatient second or third SIGINT. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
-// SIGUSR2 to the agents, but for those that were ignored when we were started (nohup).
+// after an impatient second or third SIGINT. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1,
+// SIGUSR2, SIGTSTP and SIGCONT to the agents, but for those that were ignored when we were started
+// (nohup).
 int guard(const GuardianPlan& plan);
 
 }  // namespace ddprun::agent

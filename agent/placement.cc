@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include "agent/gpu_list.h"
+#include "agent/gpus.h"
 
 namespace ddprun::agent {
 namespace {
-
-namespace fs = std::filesystem;
 
 Failure bad_request(std::string_view request, const std::string& why) {
   return {Errc::kBadOption, "--nproc-per-node " + std::string(request) + ": " + why};
@@ -28,21 +26,6 @@ std::string why_no_gpu(const PlacementFacts& facts) {
   if (facts.gpus == 0) return "no NVIDIA GPU on this node; try auto, cpu or a number";
   return "CUDA_VISIBLE_DEVICES=" + facts.cuda_visible_devices.value_or("") + " hides all " +
          std::to_string(facts.gpus) + " GPUs of this node";
-}
-
-int count_entries(const fs::path& folder, bool (*counts)(const std::string&)) {
-  int count = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    count += counts(entry->path().filename().string());
-  }
-  return count;
-}
-
-bool is_gpu_device(const std::string& name) {
-  return name.size() > 6 && name.starts_with("nvidia") &&
-         std::all_of(name.begin() + 6, name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // Grows the set until the kernel's own mask fits.
@@ -83,11 +66,7 @@ Result<int> workers_per_node(std::string_view request, const PlacementFacts& fac
 PlacementFacts read_placement_facts(const std::string& root) {
   PlacementFacts facts;
   facts.cpus = affinity_cpus();
-  const auto any = [](const std::string&) { return true; };
-  facts.gpus = count_entries(fs::path(root) / "proc/driver/nvidia/gpus", any);
-  // In a container only the devices given to it exist, while /proc shows those of the host.
-  const int devices = count_entries(fs::path(root) / "dev", is_gpu_device);
-  if (facts.gpus == 0 || (devices > 0 && devices < facts.gpus)) facts.gpus = devices;
+  facts.gpus = static_cast<int>(find_gpus(root).size());
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
     facts.cuda_visible_devices = visible;
   return facts;

@@ -2,7 +2,10 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "agent/cgroup.h"
+#include "agent/proc_file.h"
 #include "agent/spawn.h"
 #include "agent/strays.h"
 #include "common/assert.h"
@@ -32,10 +35,45 @@ PosixProcessHost::PosixProcessHost(boost::asio::io_context& loop)
   watch_orphans();
 }
 
-PosixProcessHost::~PosixProcessHost() { kill_everything(); }
+PosixProcessHost::~PosixProcessHost() {
+  kill_everything();
+  remove_cgroup(cgroup_);
+}
+
+Result<void> PosixProcessHost::use_cgroup(const std::string& job) {
+  auto made = make_cgroup(job, agent_cgroup_name(::getpid()));
+  if (!made) return made.error();
+  cgroup_ = *made;
+  return renew_cgroup();
+}
+
+// A cgroup that has been killed serves no more, see can_be_born_in().
+Result<void> PosixProcessHost::renew_cgroup() {
+  remove_cgroup(workers_cgroup_);
+  cgroup_fd_.reset();
+  auto made = make_cgroup(cgroup_, std::to_string(cgroups_made_++));
+  if (!made) return made.error();
+  workers_cgroup_ = *made;
+  auto opened = open_cgroup(workers_cgroup_);
+  if (!opened) return opened.error();
+  if (!can_be_born_in(opened->get())) {
+    return Failure{Errc::kBadOption, "no process can be born in the cgroup " + workers_cgroup_};
+  }
+  cgroup_fd_ = std::move(*opened);
+  return {};
+}
+
+// Everything that workers left, however fast it forks.
+void PosixProcessHost::kill_cgroup_strays() {
+  if (!cgroup_fd_ || read_proc_file(workers_cgroup_ + "/cgroup.procs").empty()) return;
+  kill_cgroup(workers_cgroup_);
+  if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
+}
 
 Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
-  Result<SpawnedProcess> process = spawn_process(spec);
+  WorkerSpec placed = spec;
+  placed.cgroup_fd = cgroup_fd_.get();
+  Result<SpawnedProcess> process = spawn_process(placed);
   if (process.has_error()) return process.error();
   const int pid = process->pid;
   workers_.emplace(pid,
@@ -84,7 +122,24 @@ void PosixProcessHost::signal_workers(int signal) {
   for (const auto& [pid, worker] : workers_) ::kill(-pid, signal);
 }
 
+void PosixProcessHost::signal_worker(int local_rank, int signal) {
+  for (const auto& [pid, worker] : workers_) {
+    if (worker.local_rank == local_rank) ::kill(-pid, signal);
+  }
+}
+
+std::vector<std::string> PosixProcessHost::abandon() {
+  std::vector<std::string> left;
+  for (const auto& [pid, worker] : workers_) {
+    left.push_back("local rank " + std::to_string(worker.local_rank) + ", " +
+                   describe_process(pid));
+  }
+  workers_.clear();
+  return left;
+}
+
 void PosixProcessHost::kill_strays() {
+  if (workers_.empty()) kill_cgroup_strays();
   const StrayReport report = kill_unknown_children([this](int pid) { return is_ours(pid); });
   for (const std::string& process : report.stuck) {
     log::warning("a process left by a worker survives SIGKILL: " + process);

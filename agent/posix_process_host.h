@@ -12,6 +12,7 @@
 #include <set>
 
 #include "agent/process_host.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 
@@ -32,6 +33,16 @@ class PosixProcessHost final : public ProcessHost {
   // A child that the agent started by other means: never killed nor reaped as a stray.
   void spare(int pid) { spared_.insert(pid); }
 
+  // To the process group of one worker, if it lives.
+  void signal_worker(int local_rank, int signal);
+
+  // From now on workers are born in a cgroup of ours below `job`; all of it is killed at once.
+  Result<void> use_cgroup(const std::string& job);
+
+  // Forgets the workers that are left, without a call of on_exit; what each is and does, for
+  // whoever is told that SIGKILL does not end them.
+  std::vector<std::string> abandon();
+
  private:
   struct Worker {
     int local_rank;
@@ -40,6 +51,8 @@ class PosixProcessHost final : public ProcessHost {
 
   void watch_exit(int pid);
   void watch_orphans();
+  Result<void> renew_cgroup();
+  void kill_cgroup_strays();
   // Reaps `pid` if it has ended and tells on_exit.
   void reap(int pid);
   bool is_ours(int pid) const { return workers_.contains(pid) || spared_.contains(pid); }
@@ -48,6 +61,10 @@ class PosixProcessHost final : public ProcessHost {
   boost::asio::signal_set child_signals_;
   std::map<int, Worker> workers_;  // By process id.
   std::set<int> spared_;
+  std::string cgroup_;          // Of this agent; empty: none.
+  std::string workers_cgroup_;  // Below it: of the workers that live, or come next.
+  int cgroups_made_ = 0;
+  UniqueFd cgroup_fd_;
   std::shared_ptr<const bool> alive_ =
       std::make_shared<const bool>(true);  // Handlers look before they leap.
 };

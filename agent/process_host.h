@@ -19,6 +19,8 @@ struct WorkerSpec {
   int stdout_fd =
       -1;  // Borrowed; become 1 and 2 of the child, -1 leaves it ours. stdin is /dev/null.
   int stderr_fd = -1;
+  std::vector<int> processors = {};  // It may run on; empty: on all that we may.
+  int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
 };
 
 // How one worker ended.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "common/assert.h"
 
@@ -32,6 +35,7 @@ enum class Stage {
   kDeathSignal,  // PR_SET_PDEATHSIG.
   kParentGone,   // We ended before the death signal was armed.
   kStreams,      // Descriptors 0, 1 and 2.
+  kProcessors,   // sched_setaffinity.
   kSignals,      // Default dispositions and mask.
   kExec,         // execve itself.
 };
@@ -44,6 +48,8 @@ struct ChildPlan {
   int stdout_fd;
   int stderr_fd;
   pid_t parent;
+  const cpu_set_t* processors;  // Null: all of the parent's.
+  std::size_t processors_bytes;
   volatile Stage failed = Stage::kNone;
   volatile int error = 0;
 };
@@ -93,6 +99,12 @@ DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
   return true;
 }
 
+DDPRUN_IN_CHILD bool bind(ChildPlan* plan) {
+  return plan->processors == nullptr ||
+         call(plan, Stage::kProcessors, SYS_sched_setaffinity, 0,
+              static_cast<long>(plan->processors_bytes), reinterpret_cast<long>(plan->processors));
+}
+
 DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
   const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
   for (int number = 1; number <= kSignalMax; ++number) {
@@ -106,7 +118,7 @@ DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
 DDPRUN_IN_CHILD int run_child(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   if (call(plan, Stage::kSession, SYS_setsid) && arm_death_signal(plan) && set_up_streams(plan) &&
-      reset_signals(plan)) {
+      bind(plan) && reset_signals(plan)) {
     call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
          reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
   }
@@ -122,6 +134,25 @@ std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// The kernel's form of a list of processors.
+class ProcessorSet {
+ public:
+  explicit ProcessorSet(const std::vector<int>& processors) {
+    if (processors.empty()) return;
+    const int highest = *std::max_element(processors.begin(), processors.end());
+    words_.resize(CPU_ALLOC_SIZE(highest + 1) / sizeof(unsigned long));
+    constexpr int kBits = 8 * sizeof(unsigned long);
+    for (const int cpu : processors) words_[cpu / kBits] |= 1UL << (cpu % kBits);
+  }
+  const cpu_set_t* get() const {
+    return words_.empty() ? nullptr : reinterpret_cast<const cpu_set_t*>(words_.data());
+  }
+  std::size_t bytes() const { return words_.size() * sizeof(unsigned long); }
+
+ private:
+  std::vector<unsigned long> words_;
+};
+
 std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   const std::string start = "starting local rank " + std::to_string(spec.local_rank) + ": ";
   switch (stage) {
@@ -129,6 +160,7 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
     case Stage::kDeathSignal: return start + "prctl(PR_SET_PDEATHSIG)";
     case Stage::kParentGone: return start + "the agent ended";
     case Stage::kStreams: return start + "standard streams";
+    case Stage::kProcessors: return start + "binding to processors";
     case Stage::kSignals: return start + "signal mask";
     case Stage::kExec: break;
     case Stage::kNone: return start + "clone";
@@ -138,9 +170,51 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   return start + "execve " + spec.argv.front() + hint;
 }
 
+// clone3 with the caller's own stack, as vfork does it, because the C library has no clone3 for
+// programs. The child must not return into this frame: it runs below it until it is another
+// program.
+[[gnu::noinline]] DDPRUN_IN_CHILD long clone3_and_run(const clone_args* how, ChildPlan* plan) {
+#if defined(__x86_64__)
+  long outcome;
+  asm volatile("syscall"
+               : "=a"(outcome)
+               : "0"(static_cast<long>(SYS_clone3)), "D"(how), "S"(sizeof *how)
+               : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+  register long outcome asm("x0") = reinterpret_cast<long>(how);
+  register long size asm("x1") = sizeof *how;
+  register long number asm("x8") = SYS_clone3;
+  asm volatile("svc #0" : "+r"(outcome) : "r"(size), "r"(number) : "memory");
+#else
+  static_cast<void>(how);
+  long outcome = -ENOSYS;
+#endif
+  if (outcome == 0) {
+    if (plan) run_child(plan);
+    ::syscall(SYS_exit_group, 0);
+  }
+  return outcome;
+}
+
+// Born in its cgroup: to be moved there afterwards would take milliseconds, and leave a moment in
+// which it could fork outside.
+// Without a plan it ends at once.
+pid_t clone_into_cgroup(ChildPlan* plan, int cgroup_fd, int& pidfd) {
+  clone_args how{};
+  how.flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP;
+  how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+  how.exit_signal = SIGCHLD;
+  how.cgroup = static_cast<std::uint64_t>(cgroup_fd);
+  return static_cast<pid_t>(clone3_and_run(&how, plan));
+}
+
 // Borrows our memory and suspends us until the child has executed or ended. `pidfd` is -1 where the
 // kernel cannot make one along with the process.
-pid_t clone_child(ChildPlan& plan, int& pidfd) {
+pid_t clone_child(ChildPlan& plan, int cgroup_fd, int& pidfd) {
+  if (cgroup_fd >= 0) {
+    const pid_t pid = clone_into_cgroup(&plan, cgroup_fd, pidfd);
+    if (pid > 0) return pid;  // Else without: an old kernel, or the folder is gone.
+  }
   alignas(64) char stack[kChildStackBytes];
   const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
   const pid_t pid = ::__clone(run_child, stack + sizeof stack, flags | CLONE_PIDFD, &plan, &pidfd);
@@ -155,14 +229,16 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
   DDPRUN_ASSERT(!spec.argv.empty());
   const std::vector<const char*> argv = c_strings(spec.argv);
   const std::vector<const char*> environment = c_strings(spec.environment);
-  ChildPlan plan{argv.data(), environment.data(), spec.stdout_fd, spec.stderr_fd, ::getpid()};
+  const ProcessorSet processors(spec.processors);
+  ChildPlan plan{argv.data(), environment.data(), spec.stdout_fd,    spec.stderr_fd,
+                 ::getpid(),  processors.get(),   processors.bytes()};
 
   // A handler of ours must not run in the child, which shares our memory.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  const pid_t pid = clone_child(plan, pidfd);
+  const pid_t pid = clone_child(plan, spec.cgroup_fd, pidfd);
   const int clone_error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
@@ -185,6 +261,16 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
     return failure(Stage::kNone, error);
   }
   return SpawnedProcess{pid, std::move(owned)};
+}
+
+bool can_be_born_in(int cgroup_fd) {
+  int pidfd = -1, status = -1;
+  const pid_t pid = clone_into_cgroup(nullptr, cgroup_fd, pidfd);
+  const UniqueFd owned(pidfd);
+  if (pid <= 0) return false;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status == 0;
 }
 
 std::vector<std::string> current_environment() {

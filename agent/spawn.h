@@ -18,6 +18,11 @@ struct SpawnedProcess {
 // failed has been reaped already. Thread-safe.
 Result<SpawnedProcess> spawn_process(const WorkerSpec& spec);
 
+// Whether a process can be born in that cgroup and live. Some kernels (seen with 6.18) take a
+// process that is born in a cgroup which has been killed before for one that was forked too late to
+// be killed with the others, and kill it.
+bool can_be_born_in(int cgroup_fd);
+
 // Our own environment, "NAME=value" each.
 std::vector<std::string> current_environment();
 

@@ -1,7 +1,5 @@
 #include "agent/strays.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,10 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 
+#include "agent/proc_file.h"
 #include "common/assert.h"
 #include "common/time.h"
 #include "common/unique_fd.h"
@@ -32,48 +30,10 @@ bool send(const UniqueFd& pidfd, int signal) {
   return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
 }
 
-// The whole file; empty if it cannot be read.
-std::string read_proc(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  char block[4096];
-  for (ssize_t got = 0; file && (got = ::read(file.get(), block, sizeof block)) > 0;)
-    text.append(block, got);
-  return text;
-}
-
-// The names in /proc/... that are numbers.
-std::vector<int> numbered_entries(const std::string& folder) {
-  std::vector<int> numbers;
-  DIR* dir = ::opendir(folder.c_str());
-  if (!dir) return numbers;
-  while (const dirent* entry = ::readdir(dir)) {
-    if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])))
-      numbers.push_back(std::atoi(entry->d_name));
-  }
-  ::closedir(dir);
-  return numbers;
-}
-
-struct Stat {
-  std::string name;
-  char state = '?';
-  int parent = 0;
-};
-
-// /proc/<pid>/stat: "pid (name) state ppid ..."; the name may hold blanks and parentheses.
-Stat read_stat(int pid) {
-  const std::string text = read_proc("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t open = text.find('('), close = text.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close + 4 > text.size()) return {};
-  return {text.substr(open + 1, close - open - 1), text[close + 2],
-          std::atoi(text.c_str() + close + 4)};
-}
-
 std::vector<int> children_by_scan(int pid) {
   std::vector<int> children;
   for (const int other : numbered_entries("/proc")) {
-    if (read_stat(other).parent == pid) children.push_back(other);
+    if (read_proc_stat(other).parent == pid) children.push_back(other);
   }
   return children;
 }
@@ -84,7 +44,7 @@ std::vector<int> children_of(int pid) {
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   std::vector<int> children;
   for (const int thread : numbered_entries(tasks)) {
-    const std::string text = read_proc(tasks + "/" + std::to_string(thread) + "/children");
+    const std::string text = read_proc_file(tasks + "/" + std::to_string(thread) + "/children");
     const char* at = text.c_str();
     for (char* end = nullptr;; at = end) {
       const long child = std::strtol(at, &end, 10);
@@ -101,7 +61,7 @@ void kill_tree(int pid, const UniqueFd& pidfd, int depth) {
   if (depth < kDepthMax) {
     for (const int child : children_of(pid)) {
       const UniqueFd child_fd = open_pidfd(child);
-      if (child_fd && read_stat(child).parent == pid && send(pidfd, 0)) {
+      if (child_fd && read_proc_stat(child).parent == pid && send(pidfd, 0)) {
         kill_tree(child, child_fd, depth + 1);
       }
     }
@@ -122,11 +82,6 @@ void wait_for_any(const std::vector<int>& pids, TimePoint until) {
   // With no descriptor to spare there is nothing to wait on: look again in a moment.
   const auto wait = polls.empty() ? std::min(left, Milliseconds(1)) : left;
   if (wait.count() > 0) ::poll(polls.data(), polls.size(), static_cast<int>(wait.count()));
-}
-
-std::string describe(int pid) {
-  const Stat stat = read_stat(pid);
-  return "pid " + std::to_string(pid) + " (" + stat.name + "), state " + stat.state;
 }
 
 }  // namespace
@@ -152,7 +107,7 @@ StrayReport kill_unknown_children(const std::function<bool(int)>& is_known,
     for (const int pid : strays) report.killed += ::waitpid(pid, nullptr, WNOHANG) == pid;
     if (std::chrono::steady_clock::now() < until) continue;
     for (const int pid : children_of_self()) {
-      if (!is_known(pid)) report.stuck.push_back(describe(pid));
+      if (!is_known(pid)) report.stuck.push_back(describe_process(pid));
     }
     return report;
   }

@@ -156,8 +156,7 @@ void Supervisor::on(const StartFailed& failed) {
 void Supervisor::on(const Signalled& signalled) {
   if (++signals_ > 1) {
     actions_.push_back(Say{Say::Level::kWarning, "a second signal: killing the workers"});
-    if (living_ > 0) actions_.push_back(SignalWorkers{SIGKILL});
-    kill_at_.reset();
+    kill_workers();
     unsaid_.reset();
     return living_ == 0 ? depart() : void();
   }
@@ -189,11 +188,11 @@ void Supervisor::on(const LauncherDied&) {
 
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
-    kill_at_.reset();
     actions_.push_back(Say{Say::Level::kWarning,
                            std::to_string(living_) + " workers did not end in time: killing them"});
-    actions_.push_back(SignalWorkers{SIGKILL});
+    kill_workers();
   }
+  if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
   if (leaving_) return exit(leaving_->status, leaving_->verdict);
@@ -207,28 +206,6 @@ void Supervisor::on(const Tick&) {
   }
   actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
   exit(failure_ ? exit_status(*failure_) : kExitRendezvousFailed, std::nullopt);
-}
-
-void Supervisor::begin_stop(int signal) {
-  state_ = State::kStopping;
-  if (living_ == 0) return workers_gone();
-  kill_at_ = now_ + options_.grace;
-  actions_.push_back(SignalWorkers{signal});
-}
-
-void Supervisor::workers_gone() {
-  kill_at_.reset();
-  state_ = State::kStopped;
-  actions_.push_back(CleanUp{});
-  if (leaving_) return depart();
-  if (!linked_) give_up_at_ = now_ + options_.report_limit;
-  if (order_) after_stop();
-}
-
-// Every worker is gone and the daemon has said how to go on.
-void Supervisor::after_stop() {
-  send(rendezvous::Stopped{round(), deaths_});
-  if (!order_->final) join();
 }
 
 void Supervisor::join() {
@@ -251,6 +228,7 @@ void Supervisor::exit(int status, std::optional<Verdict> verdict) {
   state_ = State::kDone;
   living_ = 0;
   kill_at_.reset();
+  abandon_at_.reset();
   give_up_at_.reset();
   actions_.push_back(Exit{status, std::move(verdict)});
 }
@@ -260,8 +238,11 @@ void Supervisor::send(AgentMessage message) {
 }
 
 std::optional<TimePoint> Supervisor::deadline() const {
-  if (kill_at_ && give_up_at_) return std::min(*kill_at_, *give_up_at_);
-  return kill_at_ ? kill_at_ : give_up_at_;
+  std::optional<TimePoint> next;
+  for (const auto& at : {kill_at_, abandon_at_, give_up_at_}) {
+    if (at && (!next || *at < *next)) next = at;
+  }
+  return next;
 }
 
 void Supervisor::check_invariants() const {

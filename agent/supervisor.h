@@ -59,8 +59,9 @@ struct StartWorkers {
 };
 struct SignalWorkers {
   int signal = 0;
-};                  // To the process group of each that lives.
-struct CleanUp {};  // All workers are gone: kill what they left behind, close the store.
+};                         // To the process group of each that lives.
+struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
+struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
 struct Say {
   enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
   std::string text;
@@ -69,14 +70,16 @@ struct Exit {
   int status = 0;
   std::optional<rendezvous::Verdict> verdict;
 };
-using Action = std::variant<SendJoin, SendMessage, StartWorkers, SignalWorkers, CleanUp, Say, Exit>;
+using Action = std::variant<SendJoin, SendMessage, StartWorkers, SignalWorkers, CleanUp,
+                            AbandonWorkers, Say, Exit>;
 
 std::string to_string(const Action& action);  // One line of a trace; tests compare these.
 
 struct SupervisorOptions {
   std::string host;
   int local_world_size = 1;
-  Duration grace = std::chrono::seconds(30);  // From SIGTERM to SIGKILL.
+  Duration grace = std::chrono::seconds(30);       // From SIGTERM to SIGKILL.
+  Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
   Duration connect_limit =
       std::chrono::minutes(10);  // Without a link while not computing: give up.
   Duration report_limit =
@@ -119,6 +122,8 @@ class Supervisor {
   void hear(const rendezvous::Alive&) {}
 
   void begin_stop(int signal);
+  void kill_workers();
+  void abandon_workers();
   void workers_gone();
   void after_stop();
   void depart();
@@ -141,6 +146,7 @@ class Supervisor {
   std::optional<rendezvous::Leave> unsaid_;         // The daemon was away when we were told to end.
   bool ever_linked_ = false;
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
+  std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.
   std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int signals_ = 0;

@@ -27,6 +27,7 @@ std::string line(const SignalWorkers& signal) {
   return std::string("signal SIG") + ::sigabbrev_np(signal.signal);
 }
 std::string line(const CleanUp&) { return "clean up"; }
+std::string line(const AbandonWorkers&) { return "abandon"; }
 std::string line(const Say& say) { return "say " + say.text; }
 std::string line(const Exit& exit) { return "exit " + std::to_string(exit.status); }
 

@@ -22,3 +22,9 @@ find_program(DDPRUN_MOLD mold)
 if(DDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_link_options(-fuse-ld=mold)
 endif()
+
+# For programs that are started often and link nothing of PyTorch's.
+add_library(ddprun_runtime INTERFACE)
+if(DDPRUN_STATIC_RUNTIME)
+  target_link_options(ddprun_runtime INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed)
+endif()

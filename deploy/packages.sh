@@ -6,7 +6,7 @@
 build_packages=(
   g++ cmake ninja-build ccache mold pkg-config
   libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev prometheus-cpp-dev
-  libgloo-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
+  libgloo-dev libhwloc-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
 )
 # shellcheck disable=SC2034
 test_packages=(

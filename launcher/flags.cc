@@ -47,6 +47,10 @@ constexpr Flag kFlags[] = {
      "from SIGTERM to SIGKILL for workers [30]"},
     {kFailures, "signals-to-handle", '\0', kValue, "SIG,...", "",
      "that end the run [SIGTERM,SIGINT,SIGHUP,SIGQUIT]"},
+    {kFailures, "on-stall", '\0', kValue, "log|kill|off", "log kill off",
+     "what to do with a worker that is alive but stuck [log]"},
+    {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
+     "no stall is shorter than that [180]"},
 
     {kProgram, "module", 'm', kSwitch, "", "", "PROGRAM is a Python module"},
     {kProgram, "no-python", '\0', kSwitch, "", "", "execute PROGRAM even if it ends in .py"},
@@ -56,6 +60,12 @@ constexpr Flag kFlags[] = {
     {kProgram, "role", '\0', kValue, "NAME", "", "name of these workers' role [default]"},
     {kProgram, "virtual-local-rank", '\0', kSwitch, "", "",
      "LOCAL_RANK 0 and one visible GPU for each worker"},
+    {kProgram, "oversubscribe-gpu", '\0', kSwitch, "", "",
+     "several workers a GPU, with an environment in which NCCL allows that"},
+    {kProgram, "numa-binding", '\0', kValue, "MODE", "none node socket exclusive core-complex",
+     "processors near the GPU: node, socket, exclusive, core-complex [none]"},
+    {kProgram, "omp-num-threads", '\0', kValue, "N|auto", "auto",
+     "OMP_NUM_THREADS; auto: the worker's cores [1 if there are several]"},
 
     {kOutput, "log-dir", '\0', kValue, "DIR", "@dir",
      "where -r and -t write their files [a new folder]"},
@@ -82,7 +92,6 @@ constexpr Flag kFlags[] = {
     {kOther, "version", '\0', kPrint, "", "", "print the version"},
     {kOther, "help", 'h', kPrint, "", "", "print this"},
 
-    {"", "numa-binding", '\0', kLater, "MODE", "", ""},
     {"", "duplicate-stdout-filters", '\0', kLater, "TEXT", "", ""},
     {"", "duplicate-stderr-filters", '\0', kLater, "TEXT", "", ""},
 };

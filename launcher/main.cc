@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "agent/cgroup.h"
 #include "agent/command.h"
 #include "agent/guardian.h"
 #include "agent/placement.h"
@@ -23,6 +24,7 @@
 #include "launcher/hosts_run.h"
 #include "launcher/node.h"
 #include "launcher/options.h"
+#include "launcher/placement.h"
 #include "launcher/plan.h"
 #include "launcher/resolve_name.h"
 
@@ -32,6 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Milliseconds kResolveLimit = 5s;
+constexpr const char* kJobVariable = "DDPRUN_JOB";
 
 Environment own_environment() {
   Environment environment;
@@ -80,6 +83,7 @@ int print_dry_run(const NodeContext& context) {
                    .local_world_size = context.local_world_size,
                    .parent = agent::current_environment()};
   std::fputs(dry_run_text(run).c_str(), stdout);
+  std::fputs(to_text(context.placement, context.local_world_size).c_str(), stdout);
   return kExitOk;
 }
 
@@ -91,6 +95,15 @@ void say_how_to_join(const NodeContext& context) {
             ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
 }
 
+// Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
+std::string job_cgroup() {
+  const auto made =
+      agent::make_cgroup(agent::own_cgroup_folder(), "ddprun-" + std::to_string(::getpid()));
+  if (made) return *made;
+  log::debug("without a cgroup of its own: " + to_string(made.error()));
+  return {};
+}
+
 // Starts everything and watches over it until the run is over.
 int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin* control) {
   agent::GuardianPlan guardian;
@@ -99,6 +112,12 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
     guardian.children.push_back(daemon_child(*endpoint, context.options.talk == Talk::kVerbose));
   }
   context.launcher_pid = ::getpid();
+  context.cgroup = job_cgroup();
+  // Whatever this job ever starts can be told from everything else by it.
+  const std::string job = random_hex(8);
+  ::setenv(kJobVariable, job.c_str(), 1);
+  guardian.keeper = agent::KeeperTask{kJobVariable + ("=" + job), context.cgroup};
+  guardian.also_forwarded = context.options.signals_to_handle;
   const bool several = context.plan.local_nodes > 1;
   for (int index = 0; index < context.plan.local_nodes; ++index) {
     agent::GuardedChild node;
@@ -147,6 +166,9 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
                       .run_id = plan->run_id ? *plan->run_id : random_hex(4),
                       .command = std::move(*command),
                       .local_world_size = *workers};
+  auto placement = place_workers(options, *workers, plan->local_nodes);
+  if (!placement) return placement.error();
+  context.placement = std::move(*placement);
   if (options.dry_run) return print_dry_run(context);
   auto token = obtain_token(*plan);
   if (!token) return token.error();

@@ -41,6 +41,14 @@ std::string signal_names(const std::vector<int>& signals) {
   return text;
 }
 
+// The part of a list over all workers of this machine that is one node's.
+template <class T>
+std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
+  if (all.empty()) return {};
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index) * workers;
+  return {begin, begin + workers};
+}
+
 agent::OutputOptions output_options(const Options& options, const std::string& host) {
   agent::OutputOptions output;
   if (!options.log_line_prefix_template.empty()) {
@@ -94,6 +102,11 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.shutdown_timeout = options.shutdown_timeout;
   if (options.rdzv_conf.close_timeout) node.report_limit = *options.rdzv_conf.close_timeout;
   node.launcher_pid = context.launcher_pid;
+  node.processors = slice(context.placement.processors, index, context.local_world_size);
+  node.omp_threads = slice(context.placement.omp_threads, index, context.local_world_size);
+  node.shared_gpus = context.placement.shared_gpus;
+  node.stalls = options.stalls;
+  node.cgroup = context.cgroup;
   node.speaks_for_run = index == 0;
   return node;
 }

@@ -6,6 +6,7 @@
 
 #include "agent/agent.h"
 #include "launcher/options.h"
+#include "launcher/placement.h"
 #include "launcher/plan.h"
 
 namespace ddprun::launcher {
@@ -20,6 +21,8 @@ struct NodeContext {
   std::vector<std::string> command;  // argv[0] resolved.
   int local_world_size = 1;
   int launcher_pid = 0;
+  Placement placement = {};
+  std::string cgroup = {};  // The job's; empty where there can be none.
 };
 
 // `index` counts the nodes of this machine.

@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/binding.h"
+#include "agent/stall_watch.h"
 #include "agent/stream_map.h"
 #include "common/error.h"
 #include "common/time.h"
@@ -128,6 +130,7 @@ struct Options {
   // When something fails.
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
+  agent::StallPolicy stalls;
   std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
 
   // The program.
@@ -137,6 +140,9 @@ struct Options {
   bool use_env = true;     // Else --local-rank=N comes first, as torch.distributed.launch had it.
   std::string role = "default";
   bool virtual_local_rank = false;
+  bool oversubscribe_gpu = false;  // Several ranks a GPU.
+  agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
+  std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
   std::string program;
   std::vector<std::string> program_arguments;  // As they were typed, whatever they look like.
 

@@ -171,6 +171,11 @@ void read_failures(Reader& reader, Options& options) {
   reader.read("shutdown-timeout", options.shutdown_timeout, parse_seconds);
   reader.read_variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout",
                        options.shutdown_timeout, parse_seconds);
+  using agent::OnStall;
+  reader.read(
+      "on-stall", options.stalls.on_stall,
+      one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
+  reader.read("stall-timeout", options.stalls.timeout, parse_seconds);
 }
 
 void read_program(Reader& reader, Options& options) {
@@ -179,6 +184,17 @@ void read_program(Reader& reader, Options& options) {
   reader.read_switch("run-path", options.run_path);
   reader.read_switch("use-env", options.use_env);
   reader.read_switch("virtual-local-rank", options.virtual_local_rank);
+  reader.read_switch("oversubscribe-gpu", options.oversubscribe_gpu);
+  using agent::NumaBinding;
+  reader.read("numa-binding", options.numa_binding,
+              one_of<NumaBinding>({{"none", NumaBinding::kNone},
+                                   {"node", NumaBinding::kNode},
+                                   {"socket", NumaBinding::kSocket},
+                                   {"exclusive", NumaBinding::kExclusive},
+                                   {"core-complex", NumaBinding::kCoreComplex}}));
+  reader.read("omp-num-threads", options.omp_num_threads, [](const std::string& text) {
+    return text == "auto" ? Result<int>(0) : parse_integer(text, 1, 4096);
+  });
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {
     reader.fail("--module and --no-python exclude each other: a module needs Python");

@@ -1,10 +1,23 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
-            SOURCES unit/command_test.cc unit/console_queue_test.cc unit/guardian_policy_test.cc
-                    unit/line_splitter_test.cc unit/log_files_test.cc unit/placement_test.cc
+            SOURCES unit/binding_test.cc unit/cgroup_test.cc unit/command_test.cc unit/console_queue_test.cc unit/gpus_test.cc
+                    unit/guardian_policy_test.cc
+                    unit/line_splitter_test.cc unit/log_files_test.cc unit/placement_test.cc unit/proc_file_test.cc
+                    unit/progress_test.cc unit/stall_watch_test.cc
                     unit/tail_ring_test.cc unit/worker_environment_test.cc
-            LIBRARIES ddprun_agent
+            LIBRARIES ddprun_agent ddprun::worker_sdk
             LABELS unit)
+
+target_compile_definitions(agent_unit_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
+
+add_library(fake_nvml SHARED process/fake_nvml.cc)
+set_target_properties(fake_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_dependencies(agent_unit_test fake_nvml)
+
+# Real workers that get stuck, for system/stall_test.py.
+add_executable(stall_worker process/stall_worker.cc)
+target_link_libraries(stall_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(stall_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
 # Real processes: a worker that behaves badly on request, and the guardian and agents without rendezvous.
 add_executable(agent_test_worker process/test_worker.cc)

@@ -10,8 +10,8 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch namespaces failure kill bad_input signals elastic operations train
-                c10d_port etcd journal slurm mpirun hosts dry_run)
+foreach(subject launch namespaces failure kill kill_combinations supervision stall placement bad_input signals
+                elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(manual deploy/manual_test.py system)

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "worker_sdk/join.h"
+#include "worker_sdk/progress.h"
 #include "worker_sdk/work_queue.h"
 
 namespace ddprun {
@@ -35,8 +36,9 @@ worker_sdk::Variables process_variables() {
 }  // namespace
 
 struct ProcessGroup::Impl {
-  Impl(worker_sdk::Joined joined, std::chrono::milliseconds timeout)
-      : identity(joined.identity),
+  Impl(worker_sdk::Joined joined, std::chrono::milliseconds timeout, const std::string& page)
+      : progress(page),
+        identity(joined.identity),
         roster(std::move(joined.roster)),
         store_host(std::move(joined.store_host)),
         store(std::move(joined.store)),
@@ -86,6 +88,7 @@ struct ProcessGroup::Impl {
     call.start = Clock::now();
     call.deadline = call.start + op_timeout;
     if (dead.load(std::memory_order_acquire)) refuse_dead(call);
+    const worker_sdk::InCollective here(progress, call);
     try {
       body(*backend, call);
     } catch (const Error& error) {
@@ -128,6 +131,7 @@ struct ProcessGroup::Impl {
 
   void check_all_reduce(const Signature& what, const Buffer& buffer) const;
 
+  worker_sdk::Progress progress;
   Identity identity;
   std::shared_ptr<const worker_sdk::Roster> roster;
   std::unique_ptr<worker_sdk::StoreHost> store_host;
@@ -148,9 +152,12 @@ ProcessGroup ProcessGroup::init(const InitOptions& options) {
     throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup::init"},
                 "init_timeout and op_timeout must be positive");
   }
-  const auto plan = worker_sdk::read_environment(process_variables(), options);
-  return ProcessGroup(
-      std::make_unique<Impl>(worker_sdk::join(plan, options.init_timeout), options.op_timeout));
+  const auto variables = process_variables();
+  const auto plan = worker_sdk::read_environment(variables, options);
+  const auto page = variables.find("DDPRUN_PROGRESS");
+  return ProcessGroup(std::make_unique<Impl>(worker_sdk::join(plan, options.init_timeout),
+                                             options.op_timeout,
+                                             page == variables.end() ? "" : page->second));
 }
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -169,6 +176,8 @@ const std::string& ProcessGroup::host_of(int rank) const {
   }
   return impl_->roster->hosts[static_cast<std::size_t>(rank)];
 }
+
+void ProcessGroup::set_phase(std::string_view name) { impl_->progress.set_phase(name); }
 
 Store& ProcessGroup::store() { return *impl_->store; }
 

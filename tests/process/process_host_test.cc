@@ -4,9 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "agent/cgroup.h"
+#include "agent/proc_file.h"
 #include "agent/strays.h"
 #include "tests/process/processes.h"
 
@@ -81,6 +84,52 @@ TEST_CASE("ProcessHost: each worker's end is told once, with code or signal", "[
       (stage.exits[0].exit_code == 0 && stage.exits[0].signal == 0 && stage.exits[0].pid == first));
   CHECK((stage.exits[1].exit_code == 7 && stage.exits[1].signal == 0));
   CHECK((stage.exits[2].signal == SIGKILL && stage.exits[3].signal == SIGTERM));
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: workers are born in a cgroup of ours, and all of it goes with us",
+          "[process_host]") {
+  const auto job = make_cgroup(own_cgroup_folder(), "ddprun-test-" + std::to_string(::getpid()));
+  if (!job) {
+    WARN("not tested: " << to_string(job.error()));
+    return;
+  }
+  {
+    Stage stage;
+    stage.host.use_cgroup(*job).value();
+    stage.spawn(0, {"family"});
+    stage.wait_ready();
+    const std::string folder = *job + "/" + agent_cgroup_name(::getpid()) + "/0";
+    const std::string members = read_proc_file(folder + "/cgroup.procs");
+    CHECK(std::count(members.begin(), members.end(), '\n') == 13);  // The worker and its family.
+    REQUIRE(kill_cgroup(folder));
+    REQUIRE(stage.run_until_all_ended());
+    CHECK(stage.exits[0].signal == SIGKILL);
+    stage.host.kill_strays();
+    CHECK(stage.mark.carriers().empty());
+    // A round later, after one whose leftovers had to be killed.
+    stage.spawn(1, {"leave_family", "0"});
+    stage.wait_ready();
+    REQUIRE(stage.run_until_all_ended());
+    stage.host.kill_strays();
+    stage.spawn(2, {"exit", "7"});
+    REQUIRE(stage.run_until_all_ended());
+    CHECK(stage.exits[2].exit_code == 7);
+  }
+  remove_cgroup(*job);
+  CHECK(::access(job->c_str(), F_OK) != 0);
+}
+
+TEST_CASE("ProcessHost: who is abandoned is named, and not told of any more", "[process_host]") {
+  Stage stage;
+  const int pid = stage.spawn(3, {"sleep"});
+  stage.wait_ready();
+  const auto left = stage.host.abandon();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].starts_with("local rank 3, pid " + std::to_string(pid) + " (agent_test_work"));
+  CHECK(stage.host.living() == 0);
+  stage.host.kill_strays();
+  CHECK(stage.calls == 0);
   CHECK(test::zombies() == 0);
 }
 

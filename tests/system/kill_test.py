@@ -74,23 +74,6 @@ class NothingStays(DdprunCase):
                    lambda: f"the end of {own}", PROMISED)
         self.finish(job, 137)
 
-    def test_all_of_ddprun_at_once(self):
-        """More than is promised: `pkill -9 ddprun`. Workers die with their agent; what they had detached
-        has nobody left who could know of it (only a cgroup could), and is counted here, not asserted."""
-        for order in ("launcher first", "launcher last"):
-            with self.subTest(order):
-                job = self.started("--local-nodes", "2", "--nproc-per-node", "2", workers=4)
-                agents = job.agents()
-                workers = {p.pid for p in job.processes() if p.ppid in [a.pid for a in agents] and
-                           p.argv[0] == "/bin/sh"}
-                self.assertEqual(len(workers), 4)
-                victims = [*agents, job.daemon()]
-                for victim in [job, *victims] if order == "launcher first" else [*victims, job]:
-                    kill(victim)
-                wait_until(lambda: not workers & {p.pid for p in job.processes()}, job.text, PROMISED)
-                self.report(f"{order}: workers gone, detached processes left: {len(job.processes())}")
-                job.end()
-
     def test_launcher_killed_in_the_middle_of_its_start(self):
         for step in range(10):
             job = self.start("--local-nodes", "2", "--nproc-per-node", "3", *shell(HARD_TO_KILL + WAIT))

@@ -71,6 +71,39 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the sibling
 }
 
 TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: workers that survive SIGKILL are not waited for for ever",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 7));
+  CHECK(does(Tick{}, 30s) ==
+        Lines{"say 1 workers did not end in time: killing them", "signal SIGKILL"});
+  REQUIRE(supervisor.deadline() == now + 10s);
+  CHECK(does(Tick{}, 9s).empty());
+  CHECK(does(Tick{}, 1s) == Lines{"say 1 workers of h survive SIGKILL and are left behind",
+                                  "abandon", "send leave", "exit 7"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: without another cause such workers are the cause",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(Heard{StopRound{0, "a node was lost", false}});
+  does(Tick{}, 30s);
+  CHECK(does(Tick{}, 10s).back() == "exit 137");
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a worker that ends after all is no survivor",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 7));
+  does(Tick{}, 30s);
+  CHECK(does(ended(0, 0, SIGKILL), 9s) == Lines{"clean up"});
+  CHECK(supervisor.deadline() == std::nullopt);
+}
+
+TEST_CASE_METHOD(NodeFixture,
                  "Supervisor: workers deaf to SIGTERM are killed when the grace is over",
                  "[supervisor]") {
   does(LinkUp{});

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ddprun/error.h"
 #include "ddprun/store.h"
@@ -81,6 +82,11 @@ class ProcessGroup {
   int restart_count() const noexcept { return identity().restart_count; }
   const std::string& backend() const noexcept;  ///< "shm", "gloo" or "self".
   const std::string& host_of(int rank) const;   ///< The host name that the rank gave.
+
+  /// Tells the agent what this worker is about to do between collectives ("evaluate", "save";
+  /// empty: nothing special), so that it can tell a long phase from a worker that is stuck. Does
+  /// nothing under another launcher. Names are cut after 23 characters; 16 are told apart.
+  void set_phase(std::string_view name);
 
   /// The job's store, without a prefix. World of one: a store of this process.
   Store& store();

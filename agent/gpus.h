@@ -1,0 +1,25 @@
+#pragma once
+// The NVIDIA GPUs of this machine, without a CUDA context: by NVML, loaded at run time, else by
+// /proc/driver/nvidia, else by the devices in /dev. Called by placement.
+
+#include <string>
+#include <vector>
+
+namespace ddprun::agent {
+
+struct Gpu {
+  std::string bus_id;  // "0000:3b:00.0", as in /sys/bus/pci/devices; empty: unknown.
+  std::string uuid;    // "GPU-...", or empty.
+  std::string name;    // "NVIDIA H100", or empty.
+  int numa_node = -1;  // -1: unknown, or the machine has only one.
+};
+
+// In the order of their bus ids, which is nvidia-smi's. `root` is where /proc, /dev and /sys are
+// looked for; NVML is asked only for "/". DDPRUN_NVML_LIB names another library than
+// libnvidia-ml.so.1.
+std::vector<Gpu> find_gpus(const std::string& root = "/");
+
+// "00000000:3B:00.0" of NVML -> "0000:3b:00.0".
+std::string short_bus_id(std::string bus_id);
+
+}  // namespace ddprun::agent

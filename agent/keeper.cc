@@ -1,0 +1,169 @@
+#include "agent/keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "agent/cgroup.h"
+#include "agent/proc_file.h"
+#include "common/assert.h"
+#include "common/time.h"
+
+namespace ddprun::agent {
+
+constexpr int kAgentsMax = 1024;
+
+struct SharedPids {
+  std::array<std::atomic<int>, kAgentsMax> pid;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr Milliseconds kAgentMoment = 40ms;  // An agent that lives needs less to clean up and end.
+constexpr Milliseconds kKillLimit = 2s;      // Longer only in uninterruptible sleep.
+
+UniqueFd open_pidfd(int pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+void send_kill(const UniqueFd& pidfd) {
+  ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+}
+
+// Whole entries only: a value that ends like ours is not ours.
+bool carries(int pid, const std::string& mark) {
+  const std::string environment =
+      '\0' + read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
+  return environment.find('\0' + mark + '\0') != std::string::npos;
+}
+
+int kill_marked_once(const std::string& mark) {
+  int killed = 0;
+  for (const int pid : numbered_entries("/proc")) {
+    if (pid == ::getpid() || !carries(pid, mark)) continue;
+    const UniqueFd pidfd = open_pidfd(pid);
+    if (!pidfd || !carries(pid, mark)) continue;  // The number may be another's by now.
+    send_kill(pidfd);
+    ++killed;
+  }
+  return killed;
+}
+
+std::string program_of(const std::string& pid) {
+  std::array<char, 4096> path{};
+  const ssize_t length = ::readlink(("/proc/" + pid + "/exe").c_str(), path.data(), path.size());
+  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
+}
+
+// Agents find out themselves that the guardian is gone; those that stand still are killed.
+void end_agents(const SharedPids& agents) {
+  std::vector<UniqueFd> held;
+  for (const auto& agent : agents.pid) {
+    const int pid = agent.load();
+    if (pid == 0) continue;
+    UniqueFd pidfd = open_pidfd(pid);
+    if (pidfd && program_of(std::to_string(pid)) == program_of("self")) {
+      held.push_back(std::move(pidfd));
+    }
+  }
+  const auto until = Clock::now() + kAgentMoment;
+  for (const UniqueFd& pidfd : held) {
+    pollfd ended{pidfd.get(), POLLIN, 0};
+    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
+    if (::poll(&ended, 1, static_cast<int>(std::max<long>(left, 0))) == 0) send_kill(pidfd);
+  }
+}
+
+void clean_up(const KeeperTask& task, const SharedPids& agents) {
+  if (!task.cgroup.empty()) kill_cgroup(task.cgroup);
+  kill_marked_once(task.mark);
+  end_agents(agents);
+  if (!task.cgroup.empty()) kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
+  kill_marked(task.mark, kKillLimit);
+  remove_cgroup(task.cgroup);
+}
+
+// In the child. Holds none of the guardian's descriptors: whoever reads its output must see its
+// end.
+[[noreturn]] void keep(const KeeperTask& task, const SharedPids& agents, int guardian) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "keeper");
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::syscall(SYS_close_range, 0U, ~0U, 0U);
+  for (int i = 0; i < 3; ++i) ::open("/dev/null", O_RDWR);
+  const UniqueFd pidfd = open_pidfd(guardian);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  while (pidfd && ::getppid() == guardian && ::poll(&ended, 1, -1) < 1) {
+  }
+  clean_up(task, agents);
+  ::_exit(0);
+}
+
+}  // namespace
+
+Result<Keeper> Keeper::start(const KeeperTask& task) {
+  DDPRUN_ASSERT(!task.mark.empty());
+  void* page = ::mmap(nullptr, sizeof(SharedPids), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return errno_failure("mapping a page for the keeper");
+  Keeper keeper;
+  keeper.agents_ = new (page) SharedPids{};
+  const pid_t guardian = ::getpid();
+  keeper.pid_ = ::fork();
+  if (keeper.pid_ < 0) return errno_failure("starting the keeper");
+  if (keeper.pid_ == 0) keep(task, *keeper.agents_, guardian);
+  return keeper;
+}
+
+void Keeper::agent_started(int pid) {
+  if (!agents_) return;
+  for (auto& agent : agents_->pid) {
+    if (agent.load() == 0) return agent.store(pid);
+  }
+}
+
+void Keeper::agent_ended(int pid) {
+  if (!agents_) return;
+  for (auto& agent : agents_->pid) {
+    if (agent.load() == pid) agent.store(0);
+  }
+}
+
+void Keeper::dismiss() {
+  if (pid_ != 0) ::kill(pid_, SIGKILL);
+}
+
+void Keeper::wait() {
+  if (pid_ == 0) return;
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = 0;
+}
+
+int kill_marked(const std::string& mark, std::chrono::milliseconds limit) {
+  const auto until = Clock::now() + limit;
+  int killed = 0;
+  // One look may miss a process that was forked behind it; the next finds it.
+  for (int found = 1; found > 0 && Clock::now() < until; killed += found) {
+    found = kill_marked_once(mark);
+    if (found > 0) ::poll(nullptr, 0, 1);
+  }
+  return killed;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,30 @@
+#pragma once
+// What /proc says of processes. Used by strays, keeper, cgroup and whoever describes a process that
+// does not end.
+
+#include <string>
+#include <vector>
+
+namespace ddprun::agent {
+
+// The whole file; empty if it cannot be read.
+std::string read_proc_file(const std::string& path);
+
+// The names in a folder that are numbers: processes, threads.
+std::vector<int> numbered_entries(const std::string& folder);
+
+struct ProcStat {
+  std::string name;
+  char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...
+  int parent = 0;
+};
+
+// Of /proc/<pid>/stat, "pid (name) state ppid ..."; the name may hold blanks and parentheses.
+ProcStat parse_proc_stat(const std::string& text);
+ProcStat read_proc_stat(int pid, const std::string& proc = "/proc");
+
+// "pid 4711 (python3), state D (uninterruptible sleep in nfs_wait_bit_killable)": what a person
+// needs to know of a process that ignores SIGKILL.
+std::string describe_process(int pid, const std::string& proc = "/proc");
+
+}  // namespace ddprun::agent

@@ -1,0 +1,102 @@
+#include "agent/progress_files.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace ddprun::agent {
+namespace {
+
+std::int64_t modified_ns(const UniqueFd& file) {
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return 0;
+  return std::int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec;
+}
+
+std::string name_of(const ProgressPage::Slot& slot) {
+  std::string name;
+  for (const auto& letter : slot.name) {
+    const char c = letter.load(std::memory_order_relaxed);
+    if (c == '\0') break;
+    name += c >= ' ' && c <= '~' ? c : '?';  // It ends up in log lines.
+  }
+  return name;
+}
+
+}  // namespace
+
+ProgressSample read_page(const ProgressPage& page) {
+  ProgressSample sample;
+  if (page.magic.load(std::memory_order_acquire) != ProgressPage::kMagic) return sample;
+  const std::uint64_t slot = page.slot.load(std::memory_order_relaxed);
+  if (slot >= ProgressPage::kSlots) return sample;
+  sample.reports = true;
+  sample.beats = page.beats.load(std::memory_order_acquire);
+  sample.in_collective = slot > 0 && slot < ProgressPage::kOperations;
+  sample.phase = name_of(page.slots[slot]);
+  sample.number = page.number.load(std::memory_order_relaxed);
+  sample.count = page.slots[slot].count.load(std::memory_order_relaxed);
+  // A year is more than any phase takes, and little enough to be multiplied.
+  constexpr std::uint64_t kYearNs = std::uint64_t{365} * 24 * 3600 * 1'000'000'000;
+  const std::uint64_t longest = page.slots[slot].longest_ns.load(std::memory_order_relaxed);
+  sample.longest = std::chrono::nanoseconds(std::min(longest, kYearNs));
+  return sample;
+}
+
+Result<ProgressFile> ProgressFile::make(int local_rank) {
+  const std::string name = "ddprun progress of local rank " + std::to_string(local_rank);
+  UniqueFd file(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!file || ::ftruncate(file.get(), sizeof(ProgressPage)) != 0) {
+    return errno_failure("making a progress page");
+  }
+  void* page = ::mmap(nullptr, sizeof(ProgressPage), PROT_READ, MAP_SHARED, file.get(), 0);
+  if (page == MAP_FAILED) return errno_failure("mapping a progress page");
+  return ProgressFile(std::move(file), static_cast<const ProgressPage*>(page));
+}
+
+ProgressFile::ProgressFile(ProgressFile&& other) noexcept
+    : file_(std::move(other.file_)),
+      page_(std::exchange(other.page_, nullptr)),
+      made_ns_(other.made_ns_),
+      touched_ns_(other.touched_ns_),
+      touches_(other.touches_),
+      longest_(other.longest_) {}
+
+ProgressFile::~ProgressFile() {
+  if (page_) ::munmap(const_cast<ProgressPage*>(page_), sizeof(ProgressPage));
+}
+
+std::string ProgressFile::path() const {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
+}
+
+ProgressSample ProgressFile::read() {
+  const ProgressSample sample = read_page(*page_);
+  if (sample.reports || page_->beats.load(std::memory_order_relaxed) > 0) return sample;
+  return read_touches();
+}
+
+// The times between touches are seen only as well as we look, so what is learned is rather too
+// long.
+ProgressSample ProgressFile::read_touches() {
+  const std::int64_t now = modified_ns(file_);
+  if (made_ns_ == 0) made_ns_ = touched_ns_ = now;
+  if (now != touched_ns_) {
+    const bool first = touches_ == 0;
+    if (!first)
+      longest_ = std::max<Duration>(longest_, std::chrono::nanoseconds(now - touched_ns_));
+    touched_ns_ = now;
+    ++touches_;
+  }
+  ProgressSample sample;
+  sample.reports = touches_ > 0;
+  sample.beats = sample.count = touches_;
+  sample.longest = longest_;
+  return sample;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,58 @@
+// How a Supervisor ends its workers: asked, then killed, then left behind.
+
+#include <csignal>
+
+#include "agent/supervisor.h"
+#include "rendezvous/verdict.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr int kExitWorkersStuck = 128 + SIGKILL;  // As if it had ended them.
+
+}  // namespace
+
+void Supervisor::begin_stop(int signal) {
+  state_ = State::kStopping;
+  if (living_ == 0) return workers_gone();
+  kill_at_ = now_ + options_.grace;
+  actions_.push_back(SignalWorkers{signal});
+}
+
+void Supervisor::kill_workers() {
+  kill_at_.reset();
+  if (living_ == 0) return;
+  actions_.push_back(SignalWorkers{SIGKILL});
+  if (!abandon_at_) abandon_at_ = now_ + options_.kill_limit;
+}
+
+// They hold memory, ports and devices that a new round would need: this node cannot go on.
+void Supervisor::abandon_workers() {
+  const std::string text = std::to_string(living_) + " workers of " + options_.host +
+                           " survive SIGKILL and are left behind";
+  actions_.push_back(Say{Say::Level::kError, text});
+  actions_.push_back(AbandonWorkers{});
+  send(rendezvous::Leave{0, text});
+  const int status = leaving_ && leaving_->status != 0 ? leaving_->status
+                     : failure_                        ? exit_status(*failure_)
+                                                       : kExitWorkersStuck;
+  exit(status, leaving_ ? leaving_->verdict : std::nullopt);
+}
+
+void Supervisor::workers_gone() {
+  kill_at_.reset();
+  abandon_at_.reset();
+  state_ = State::kStopped;
+  actions_.push_back(CleanUp{});
+  if (leaving_) return depart();
+  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  if (order_) after_stop();
+}
+
+// Every worker is gone and the daemon has said how to go on.
+void Supervisor::after_stop() {
+  send(rendezvous::Stopped{round(), deaths_});
+  if (!order_->final) join();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Thousands of launches of 8 to 256 short workers: how many hang, end with a wrong code, or leave something.
+
+    bench/launch_many.py [--build build/dev] [--launches 2000] [--seed 1]
+
+One worker of every second launch exits with a code of its own at a random moment; the launcher must end with that
+code, the others with 0. After each launch nothing of it may run, and no file, folder or cgroup of it may be there;
+an agent that stays up for many rounds (--max-restarts) must not gain descriptors.
+"""
+import argparse
+import glob
+import os
+import random
+import subprocess
+import time
+
+from side_by_side import ROOT
+
+PATIENCE = 60
+
+
+def left_behind():
+    return set(glob.glob("/tmp/ddprun_*") + glob.glob("/sys/fs/cgroup/unified/ddprun-*") +
+               glob.glob("/sys/fs/cgroup/ddprun-*") + glob.glob("/dev/shm/ddprun*"))
+
+
+def launch(program, n, failing, code):
+    script = f'[ $RANK = {failing} ] && exit {code}; exit 0'
+    argv = [program, "--standalone", "--quiet", "--nproc-per-node", str(n), "/bin/sh", "-c", script]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            return process.wait(PATIENCE), process.pid
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return None, process.pid
+
+
+def descriptors_after(program, rounds):
+    """How many more descriptors the agent has in its last round than in its first."""
+    script = 'ls /proc/$PPID/fd | wc -l; exit 1'
+    done = subprocess.run([program, "--standalone", "--quiet", "--max-restarts", str(rounds), "--nproc-per-node", "1",
+                           "/bin/sh", "-c", script], capture_output=True, text=True, timeout=600, check=False)
+    counts = [int(line.split(":")[-1]) for line in done.stdout.splitlines()]
+    return counts[-1] - counts[0], len(counts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    parser.add_argument("--launches", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    program = os.path.join(options.build, "bin", "ddprun")
+    chance = random.Random(options.seed)
+    before = left_behind()
+    hung = wrong = workers = 0
+    begun = time.monotonic()
+    for number in range(options.launches):
+        # Sizes from 8 to 256, small ones more often.
+        n = int(2 ** chance.uniform(3, 8))
+        workers += n
+        code = chance.choice([1, 7, 42, 137]) if number % 2 else 0
+        actual, _ = launch(program, n, chance.randrange(n) if code else -1, code)
+        hung += actual is None
+        wrong += actual is not None and actual != code
+    took = time.monotonic() - begun
+    gained, rounds = descriptors_after(program, 200)
+    print(f"{options.launches} launches of {workers} workers in {took:.0f} s: {hung} hung, {wrong} wrong exit codes, "
+          f"{len(left_behind() - before)} files or cgroups left, {gained} descriptors gained in {rounds} rounds")
+    raise SystemExit(bool(hung or wrong or gained or left_behind() - before))
+
+
+if __name__ == "__main__":
+    main()

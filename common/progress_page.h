@@ -1,0 +1,38 @@
+#pragma once
+// The page of memory through which a worker tells its agent where it is, without a system call on
+// either side: written by worker_sdk/progress, read by agent/progress_files. The file named by
+// DDPRUN_PROGRESS; whoever only touches that file reports progress too, without saying where.
+//
+// One writer. A reader that sees half of a change sees a worker that makes progress, which is true.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun {
+
+struct ProgressPage {
+  static constexpr std::uint64_t kMagic = 0x31'65'67'61'50'72'64'64;  // "ddrPage1"
+  static constexpr std::size_t kNameMax = 24;                         // With the closing zero.
+  static constexpr std::size_t kOperations = 32;  // Slots below it are collectives, by OpKind; 0 is
+                                                  // "between collectives".
+  static constexpr std::size_t kSlots = 48;       // The others are phases that the program named.
+
+  // What this worker has done so far of one kind.
+  struct Slot {
+    std::atomic<char> name[kNameMax];
+    std::atomic<std::uint64_t> count;       // How often it was left again.
+    std::atomic<std::uint64_t> longest_ns;  // The longest of these, but for the first few.
+  };
+
+  std::atomic<std::uint64_t> magic;   // Zero until there is a writer, and again when it has ended.
+  std::atomic<std::uint64_t> beats;   // Changes whenever anything else does.
+  std::atomic<std::uint64_t> slot;    // Where it is.
+  std::atomic<std::uint64_t> number;  // Of the collective it is in, or was in last.
+  Slot slots[kSlots];
+};
+
+static_assert(sizeof(ProgressPage) <= 4096);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace ddprun

@@ -1,0 +1,159 @@
+"""kill -9 of launcher, agents and daemon in every combination, with a cgroup and without one: nothing stays.
+
+Each worker has detached a setsid child, a daemonised one and a stopped one, all deaf to SIGTERM.
+"""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import ddprun_case
+import kill_test
+from ddprun_case import DDPRUN, DdprunCase, shell, wait_until
+from kill_test import HARD_TO_KILL, OFFSPRING, PROMISED, WAIT, kill
+
+# As on a machine that gives us no cgroup tree of version 2.
+WITHOUT_CGROUPS = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+                   'grep -q cgroup2 /proc/mounts && { umount -l /sys/fs/cgroup/unified 2>/dev/null || '
+                   'umount -l /sys/fs/cgroup; }; exec "$@"', "sh"]
+
+
+def job_cgroups():
+    """The folders that ddprun made in our own cgroup; None where it may not."""
+    own = ""
+    with open("/proc/self/cgroup", encoding="ascii") as f:
+        for line in f:
+            if line.startswith("0::/"):
+                own = line[3:].strip().rstrip("/")
+    for root in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+        folder = root + own
+        if os.path.exists(folder + "/cgroup.kill") or os.path.exists(folder + "/cgroup.controllers"):
+            return [os.path.join(folder, d) for d in os.listdir(folder) if d.startswith("ddprun-")] \
+                if os.access(folder, os.W_OK) else None
+    return None
+
+
+def can_unshare():
+    return bool(shutil.which("unshare")) and subprocess.run(
+        [*WITHOUT_CGROUPS, "true"], capture_output=True, timeout=20, check=False).returncode == 0
+
+
+class EveryCombination(DdprunCase):
+    def started(self, prefix=()):
+        job = self.start_program([*prefix, DDPRUN, "-v", "--local-nodes", "2", "--nproc-per-node", "2",
+                                  *shell(HARD_TO_KILL + WAIT)])
+        self.wait_for_workers(4, jobs=[job])
+        wait_until(lambda: kill_test.NothingStays.offspring(job) == OFFSPRING * 4,
+                   lambda: f"{OFFSPRING * 4} grandchildren: {job.processes()}")
+        for name in os.listdir(self.dir):
+            if name.startswith("env."):
+                os.unlink(self.path(name))
+        return job
+
+    def kill_all_of(self, job, names, reverse):
+        agents, daemon = job.agents(), job.daemon()
+        self.assertEqual(len(agents), 2, job.processes())
+        victims = {"launcher": [job], "agents": agents, "daemon": [daemon]}
+        chosen = [v for name in names for v in victims[name]]
+        since = time.monotonic()
+        for victim in reversed(chosen) if reverse else chosen:
+            kill(victim)
+        return since
+
+    def every_combination(self, prefix=()):
+        for size in (1, 2, 3):
+            for names in itertools.combinations(("launcher", "agents", "daemon"), size):
+                if names == ("daemon",):
+                    continue  # The run goes on; see kill_test.
+                for reverse in (False, True):
+                    with self.subTest(names=names, reverse=reverse):
+                        job = self.started(prefix)
+                        since = self.kill_all_of(job, names, reverse)
+                        took = self.assert_nothing_left(job, since=since, promised=PROMISED)
+                        self.report(f"{' + '.join(names)}: nothing left after {took * 1000:.0f} ms")
+                        self.assertEqual(job.wait(), 137)
+
+    def test_with_what_this_machine_has(self):
+        before = job_cgroups()
+        self.every_combination()
+        if before is not None:
+            self.report("in a cgroup of its own")
+            wait_until(lambda: set(job_cgroups()) <= set(before),
+                       lambda: f"the end of the cgroups {job_cgroups()}")
+
+    @unittest.skipUnless(can_unshare(), "a mount namespace needs root")
+    def test_without_cgroups(self):
+        job = self.started(WITHOUT_CGROUPS)
+        self.assertIn("without a cgroup of its own: no cgroup tree of version 2", job.err())
+        job.signal(signal.SIGTERM)
+        job.end()
+        self.every_combination(WITHOUT_CGROUPS)
+
+    def test_a_stopped_agent_is_no_refuge(self):
+        """The launcher dies while an agent stands still and so cannot see it: the keeper kills it."""
+        job = self.started()
+        for agent in job.agents():
+            os.kill(agent.pid, signal.SIGSTOP)
+        since = time.monotonic()
+        job.signal(signal.SIGKILL)
+        took = self.assert_nothing_left(job, since=since, promised=PROMISED)
+        self.report(f"nothing left after {took * 1000:.0f} ms")
+
+    def test_a_stranger_with_a_similar_mark_is_spared(self):
+        """Only what carries the job's whole mark is killed."""
+        job = self.started()
+        worker = next(p for p in job.processes() if p.argv[0] == "sleep")
+        with open(f"/proc/{worker.pid}/environ", "rb") as f:
+            mark = next(e for e in f.read().split(b"\0") if e.startswith(b"DDPRUN_JOB=")).decode()
+        strangers = [subprocess.Popen(["sleep", "604"], env={"PATH": os.environ["PATH"], **env})
+                     for env in ({"DDPRUN_JOB": mark.split("=")[1] + "0"}, {"X" + mark.split("=")[0]: "1"},
+                                 {"OTHER": mark})]
+        try:
+            since = self.kill_all_of(job, ("launcher", "agents", "daemon"), False)
+            self.assert_nothing_left(job, since=since, promised=PROMISED)
+            self.assertEqual([s.poll() for s in strangers], [None] * 3)
+        finally:
+            for stranger in strangers:
+                stranger.kill()
+                stranger.wait(30)
+
+    def test_the_keeper_too(self):
+        """More than is promised. Workers die with their agent; what they had detached has nobody left who
+        could know of it, and is found in the job's cgroup, if there is one, by an operator."""
+        before = job_cgroups()
+        job = self.started()
+        keepers = [p for p in job.processes() if p.name == "keeper"]
+        self.assertEqual(len(keepers), 1)
+        agents = job.agents()
+        workers = {p.pid for p in job.processes()
+                   if p.ppid in [a.pid for a in agents] and p.argv[0] == "/bin/sh"}
+        self.assertEqual(len(workers), 4)
+        for victim in [*keepers, *agents, job.daemon(), job]:
+            kill(victim)
+        wait_until(lambda: not workers & {p.pid for p in job.processes()}, job.text, PROMISED)
+        self.report(f"workers gone, detached processes left: {len(job.processes())}")
+        if before is None:
+            return
+        (left,) = set(job_cgroups()) - set(before)
+        with open(os.path.join(left, "cgroup.kill"), "w", encoding="ascii") as f:
+            f.write("1")
+        self.assert_nothing_left(job, promised=PROMISED)
+        for folder, _, _ in os.walk(left, topdown=False):
+            wait_until(lambda folder=folder: not os.path.exists(folder) or self.removed(folder),
+                       f"{folder} to be empty")
+
+    @staticmethod
+    def removed(folder):
+        try:
+            os.rmdir(folder)
+            return True
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    ddprun_case.main()

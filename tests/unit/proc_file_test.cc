@@ -1,0 +1,57 @@
+#include "agent/proc_file.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "common/random_id.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A /proc with one process.
+struct FakeProc {
+  fs::path root = fs::temp_directory_path() / ("ddprun-proc-" + random_hex(6));
+  FakeProc(const std::string& stat, const std::string& wchan) {
+    fs::create_directories(root / "4711");
+    std::ofstream(root / "4711" / "stat") << stat;
+    if (!wchan.empty()) std::ofstream(root / "4711" / "wchan") << wchan;
+  }
+  ~FakeProc() { fs::remove_all(root); }
+};
+
+TEST_CASE("Proc: a process in uninterruptible sleep is named with what it waits in", "[proc]") {
+  const FakeProc nfs("4711 (python3) D 12 4711 4711 0 -1", "nfs_wait_bit_killable");
+  CHECK(describe_process(4711, nfs.root) ==
+        "pid 4711 (python3), state D (uninterruptible sleep in nfs_wait_bit_killable)");
+  const FakeProc hidden("4711 (python3) D 12 4711", "0");  // As it reads for other users.
+  CHECK(describe_process(4711, hidden.root) ==
+        "pid 4711 (python3), state D (uninterruptible sleep)");
+  const FakeProc asleep("4711 (sh) S 12 4711", "do_wait");
+  CHECK(describe_process(4711, asleep.root) == "pid 4711 (sh), state S");
+  CHECK(describe_process(4712, asleep.root) == "pid 4712 (), state ?");
+}
+
+TEST_CASE("Proc: a name may hold anything", "[proc]") {
+  const ProcStat stat = parse_proc_stat("5 (a) b) (c)) T 77 5 5");
+  CHECK(stat.name == "a) b) (c)");
+  CHECK(stat.state == 'T');
+  CHECK(stat.parent == 77);
+  for (const char* cut : {"", "5", "5 (", "5 (a", "5 (a)", "5 (a) ", ") ("}) {
+    CHECK(parse_proc_stat(cut).state == '?');
+  }
+}
+
+TEST_CASE("Proc: our own entries are read", "[proc]") {
+  CHECK(read_proc_stat(::getpid()).parent == ::getppid());
+  CHECK(read_proc_file("/proc/self/no-such").empty());
+  CHECK(numbered_entries("/no/such").empty());
+  CHECK_FALSE(numbered_entries("/proc/self/task").empty());
+}
+
+}  // namespace
+}  // namespace ddprun::agent

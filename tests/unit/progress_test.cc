@@ -1,0 +1,123 @@
+// The page between worker and agent, from both of its sides.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <random>
+
+#include "agent/progress_files.h"
+#include "worker_sdk/progress.h"
+
+namespace ddprun {
+namespace {
+
+using agent::ProgressFile;
+using agent::ProgressSample;
+using worker_sdk::Call;
+using worker_sdk::InCollective;
+using worker_sdk::OpKind;
+using worker_sdk::Progress;
+
+Call call(OpKind kind, std::uint64_t number) { return {.what = {.kind = kind}, .number = number}; }
+
+TEST_CASE("Progress: the agent sees where the worker is", "[progress]") {
+  ProgressFile file = ProgressFile::make(3).value();
+  CHECK_FALSE(file.read().reports);
+  {
+    Progress progress(file.path());
+    REQUIRE(progress.reports());
+    CHECK(file.read().reports);
+    CHECK(file.read().phase.empty());
+    {
+      const InCollective here(progress, call(OpKind::kAllReduce, 17));
+      const ProgressSample inside = file.read();
+      CHECK(inside.in_collective);
+      CHECK(inside.phase == "all_reduce");
+      CHECK(inside.number == 17);
+    }
+    const ProgressSample after = file.read();
+    CHECK_FALSE(after.in_collective);
+    CHECK(after.number == 17);
+    progress.set_phase("evaluate on the whole validation set");
+    CHECK(file.read().phase == "evaluate on the whole v");
+    const std::uint64_t beats = file.read().beats;
+    { const InCollective here(progress, call(OpKind::kSend, 400)); }
+    CHECK(file.read().phase == "evaluate on the whole v");
+    CHECK(file.read().number == 17);  // Messages are no collectives.
+    CHECK(file.read().beats == beats + 2);
+    progress.set_phase("");
+    CHECK(file.read().phase.empty());
+  }
+  CHECK_FALSE(file.read().reports);  // It may take its time to end.
+}
+
+TEST_CASE("Progress: how long a phase took is remembered, but for the first few", "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  Progress progress(file.path());
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const InCollective here(progress, call(OpKind::kBarrier, i));
+  }
+  const InCollective fourth(progress, call(OpKind::kBarrier, 4));
+  CHECK(file.read().count == 3);
+  CHECK(file.read().longest == Duration::zero());
+  { const InCollective nested(progress, call(OpKind::kBarrier, 5)); }
+  const InCollective last(progress, call(OpKind::kBarrier, 6));
+  CHECK(file.read().longest > Duration::zero());
+}
+
+TEST_CASE("Progress: more names than there is room for are counted as one", "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  Progress progress(file.path());
+  for (int i = 0; i < 40; ++i) progress.set_phase("phase " + std::to_string(i));
+  CHECK(file.read().phase == "phase 15");
+  progress.set_phase("phase 2");
+  CHECK(file.read().phase == "phase 2");
+}
+
+TEST_CASE("Progress: one group of a process reports, and a page that is none is left alone",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const Progress first(file.path());
+  CHECK_FALSE(Progress(file.path()).reports());
+  CHECK(file.read().reports);
+  CHECK_FALSE(Progress("").reports());
+  CHECK_FALSE(Progress("/no/such/file").reports());
+  CHECK_FALSE(Progress("/dev/null").reports());
+}
+
+TEST_CASE("Progress: whoever only touches the file reports too", "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  CHECK_FALSE(file.read().reports);
+  const auto touch = [&](std::int64_t seconds) {
+    const timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    REQUIRE(::utimensat(AT_FDCWD, file.path().c_str(), times, 0) == 0);
+  };
+  touch(2'000'000'000);
+  CHECK(file.read().reports);
+  CHECK(file.read().beats == 1);
+  touch(2'000'000'007);
+  CHECK(file.read().beats == 2);
+  CHECK(file.read().longest == std::chrono::seconds(7));
+}
+
+TEST_CASE("Progress: a page may hold anything", "[progress]") {
+  std::mt19937_64 random(5);
+  alignas(ProgressPage) unsigned char bytes[sizeof(ProgressPage)];
+  for (int round = 0; round < 2000; ++round) {
+    for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+    auto* page = reinterpret_cast<ProgressPage*>(bytes);
+    page->magic.store(ProgressPage::kMagic);
+    if (round % 2 == 0) page->slot.store(random() % (2 * ProgressPage::kSlots));
+    const ProgressSample sample = agent::read_page(*page);
+    if (!sample.reports) continue;
+    CHECK(sample.phase.size() <= ProgressPage::kNameMax);
+    for (const char c : sample.phase) CHECK((c >= ' ' && c <= '~'));
+    CHECK(sample.longest >= Duration::zero());
+    CHECK(20 * sample.longest >= sample.longest);  // It will be multiplied.
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

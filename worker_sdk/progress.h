@@ -1,0 +1,57 @@
+#pragma once
+// Tells the agent where this worker is, through the page that DDPRUN_PROGRESS names. Without that
+// variable, or if the page cannot be mapped, it does nothing. Used by ProcessGroup around each of
+// its operations.
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "common/progress_page.h"
+#include "worker_sdk/operation.h"
+
+namespace ddprun::worker_sdk {
+
+class Progress {
+ public:
+  Progress() = default;  // Reports nothing.
+  explicit Progress(const std::string& path);
+  ~Progress();  // Says that nothing more will come.
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void enter(const Call& call);
+  void leave();  // Back to the program's phase.
+  void set_phase(std::string_view name);
+
+  bool reports() const { return page_ != nullptr; }
+
+ private:
+  void go_to(std::size_t slot, std::uint64_t number);
+  std::size_t slot_of(std::string_view phase);
+
+  ProgressPage* page_ = nullptr;
+  std::mutex mutex_;  // The program's thread and the group's own.
+  std::size_t phase_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t beats_ = 0;
+  Clock::time_point since_{};
+};
+
+// Around one operation.
+class InCollective {
+ public:
+  InCollective(Progress& progress, const Call& call) : progress_(progress) {
+    progress_.enter(call);
+  }
+  ~InCollective() { progress_.leave(); }
+  InCollective(const InCollective&) = delete;
+  InCollective& operator=(const InCollective&) = delete;
+
+ private:
+  Progress& progress_;
+};
+
+}  // namespace ddprun::worker_sdk
