@@ -42,6 +42,8 @@ constexpr Flag kFlags[] = {
      "from SIGTERM to SIGKILL for workers [30]"},
     {kFailures, "signals-to-handle", '\0', kValue, "SIG,...", "",
      "that end the run [SIGTERM,SIGINT,SIGHUP,SIGQUIT]"},
+    {kFailures, "error-file", '\0', kValue, "FILE", "@file",
+     "why the run failed, as JSON (docs/verdict.md)"},
 
     {kProgram, "module", 'm', kSwitch, "", "", "PROGRAM is a Python module"},
     {kProgram, "no-python", '\0', kSwitch, "", "", "execute PROGRAM even if it ends in .py"},

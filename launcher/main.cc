@@ -10,6 +10,7 @@
 #include "agent/command.h"
 #include "agent/guardian.h"
 #include "agent/placement.h"
+#include "agent/verdict_file.h"
 #include "common/log.h"
 #include "common/random_id.h"
 #include "launcher/endpoint.h"
@@ -139,6 +140,10 @@ Result<int> launch(const Options& options, const Environment& environment) {
                       .command = std::move(*command),
                       .local_world_size = *workers};
   if (options.dry_run) return print_dry_run(context);
+  if (options.error_file) {
+    const auto ready = agent::prepare_verdict_file(*options.error_file);
+    if (!ready) return ready.error();
+  }
   auto token = obtain_token(*plan);
   if (!token) return token.error();
   context.token = *token;

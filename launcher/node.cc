@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "common/descriptor_limit.h"
@@ -95,6 +96,10 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   if (options.rdzv_conf.close_timeout) node.report_limit = *options.rdzv_conf.close_timeout;
   node.launcher_pid = context.launcher_pid;
   node.speaks_for_run = index == 0;
+  if (options.error_file) node.verdict_files.push_back(*options.error_file);
+  // Whoever started us as a worker reads it there, as it would torchrun's.
+  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (inherited && *inherited) node.verdict_files.emplace_back(inherited);
   return node;
 }
 

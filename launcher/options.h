@@ -115,6 +115,7 @@ struct Options {
   // When something fails.
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
+  std::optional<std::string> error_file;
   std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
 
   // The program.
