@@ -117,7 +117,9 @@ rendezvous::WorkerDeath Agent::death_of(const WorkerExit& exit) const {
   if (!failed || (!supervisor_.running() && !death.was_failing)) return death;
   death.detail = death.was_failing ? said->second : words_of(exit.local_rank);
   if (exit.signal == SIGKILL) death.evidence = oom_watch_.evidence(exit.pid);
-  death.fault = classify(death, death.detail, !death.evidence.empty());
+  rendezvous::WorkerDeath without_us = death;  // What our signal made of it is not its fault.
+  if (death.was_failing) without_us.exit_code = 1, without_us.signal = 0;
+  death.fault = classify(without_us, death.detail, !death.evidence.empty());
   death.blames = rank_blamed(death.detail);
   return death;
 }

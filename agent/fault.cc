@@ -29,15 +29,16 @@ bool is_python_exception(std::string_view line) {
   return name.ends_with("Error") || name.ends_with("Exception") || name.ends_with("Interrupt");
 }
 
-// The line that says most: the last one that names an exception, else the last one.
-std::string_view essence(std::string_view words) {
+// The line that says most: the last one that names an exception, else the last one. What Python has
+// not caught ends it with 1: after another code an exception further up was caught.
+std::string_view essence(std::string_view words, bool python) {
   std::string_view last;
   while (!words.empty()) {
     const std::size_t newline = words.rfind('\n');
     const bool only = newline == std::string_view::npos;
     const std::string_view line = only ? words : words.substr(newline + 1);
     const bool cpp = has_any(line, {"  what():", "terminate called", "uncaught "});
-    if (cpp || is_python_exception(line)) return line;
+    if (cpp || (is_python_exception(line) && (python || last.empty()))) return line;
     if (last.empty()) last = line;
     words = only ? std::string_view() : words.substr(0, newline);
   }
@@ -86,7 +87,7 @@ Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed
   }
   const bool may_speak = death.signal == 0 || death.signal == SIGABRT;
   if (!may_speak) return is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
-  const std::string_view line = essence(words);
+  const std::string_view line = essence(words, death.exit_code == 1);
   if (const Fault fault = fault_of_words(line); fault != Fault::kUnknown) return fault;
   // A shell's codes, and its words.
   const bool shell_could_not =
@@ -94,8 +95,9 @@ Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed
       has_any(line, {"not found", "ermission denied", "No such file", "Exec format error",
                      "bad interpreter", "cannot execute"});
   if (shell_could_not) return Fault::kCannotStart;
-  const bool exception =
-      is_python_exception(line) || has_any(words, {kTraceback, "terminate called", "uncaught "});
+  const bool exception = is_python_exception(line) ||
+                         has_any(words, {"terminate called", "uncaught "}) ||
+                         (death.exit_code == 1 && has_any(words, {kTraceback}));
   if (exception) return Fault::kException;
   return death.signal == 0 ? Fault::kExit : Fault::kCrash;
 }

@@ -27,6 +27,15 @@ std::string without_last_newlines(std::string text) {
   return text;
 }
 
+// At the head of our crash report, which may be long, else a dozen lines before the end.
+std::size_t where_it_begins(const std::vector<std::string>& lines) {
+  for (std::size_t i = lines.size(); i > 0; --i) {
+    const std::string& line = lines[i - 1];
+    if (line.starts_with("ddprun: rank ") && line.ends_with("; call stack:")) return i - 1;
+  }
+  return lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
+}
+
 std::string demangled_name(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> plain(
@@ -87,7 +96,7 @@ std::string last_words(const std::vector<std::string>& last_lines, const std::st
     std::string words = error_file_words(read_file_end(error_file, kErrorFileBytesMax));
     if (!words.empty()) return words;
   }
-  const std::size_t begin = last_lines.size() > kLinesMax ? last_lines.size() - kLinesMax : 0;
+  const std::size_t begin = where_it_begins(last_lines);
   std::string text;
   for (std::size_t i = begin; i < last_lines.size(); ++i) {
     text += (text.empty() ? "" : "\n") + last_lines[i];

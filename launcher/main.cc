@@ -49,6 +49,11 @@ log::Level log_level(Talk talk) {
   return log::Level::kInfo;
 }
 
+log::Format log_format(const Options& options) {
+  const bool json = options.log_format == agent::LineFormat::kJson;
+  return json ? log::Format::kJson : log::Format::kText;
+}
+
 int fail(const Failure& failure) {
   const bool whole_sentence = failure.code == Errc::kBadOption || failure.code == Errc::kNotFound;
   log::error(whole_sentence ? failure.context : to_string(failure));
@@ -110,7 +115,7 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint) {
     node.name = several ? "the agent of node " + std::to_string(index) : "the agent";
     node.body = [&context, index, several] {
       log::start(several ? "ddprun node " + std::to_string(index) : "ddprun",
-                 log_level(context.options.talk));
+                 log_level(context.options.talk), log_format(context.options));
       return run_node(context, index);
     };
     guardian.children.push_back(std::move(node));
@@ -168,7 +173,7 @@ int run(int argc, char** argv) {
     return kExitOk;
   }
   const auto& options = std::get<Options>(*outcome);
-  log::start("ddprun", log_level(options.talk));
+  log::start("ddprun", log_level(options.talk), log_format(options));
   const Result<int> status = launch(options, environment);
   return status ? *status : fail(status.error());
 }

@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/line_format.h"
+#include "agent/log_rotation.h"
 #include "agent/stream_map.h"
 #include "common/error.h"
 #include "common/time.h"
@@ -132,6 +134,11 @@ struct Options {
   StreamMap tee;
   std::string log_line_prefix_template;                // Empty: "[role rank]: ".
   std::optional<std::vector<int>> local_ranks_filter;  // Absent: every local rank.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+  agent::LogRotation log_rotate;
+  agent::LineFormat log_format = agent::LineFormat::kText;
+  bool fold_lines = false;
   Talk talk = Talk::kNormal;
   bool dry_run = false;
 };

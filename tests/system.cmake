@@ -11,9 +11,11 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch namespaces failure kill bad_input signals elastic operations train
-                c10d_port etcd journal)
+                c10d_port etcd journal logs)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
+# Each kind of fault once; docs/testing.md has the result of many repetitions.
+ddprun_system_test(system_faults system/fault_campaign.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 

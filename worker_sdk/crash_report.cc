@@ -37,6 +37,8 @@ std::atomic<bool> installed{false};
 std::atomic<bool> crashing{false};
 int crash_signal = 0;
 char exception_text[1024];  // Of the exception that nobody caught.
+// Held for the report: the crash may be that there are no more descriptors.
+int reserve[2] = {-1, -1};
 
 const char* name_of(int signal) {
   switch (signal) {
@@ -80,6 +82,7 @@ void describe(CrashText& text, int signal, const siginfo_t& info, const void* co
 // {"message": {"message": "...", "extraInfo": {"cpp_callstack": "...", "timestamp": "..."}}}
 void write_error_file(std::string_view message, void** frames, int count) {
   if (error_file[0] == '\0') return;
+  for (const int held : reserve) ::close(held);
   const int file = ::open(error_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return;
   CrashText json(file);
@@ -174,6 +177,7 @@ void install_crash_report() noexcept {
   if (installed.exchange(true)) return;
   copy_variable("TORCHELASTIC_ERROR_FILE", error_file, sizeof error_file);
   copy_variable("RANK", rank_text, sizeof rank_text);
+  for (int& held : reserve) held = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   void* frame = nullptr;
   ::backtrace(&frame, 1);
   give_handlers_a_stack();

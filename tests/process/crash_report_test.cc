@@ -123,6 +123,18 @@ TEST_CASE("Crash report: abort(), and signals that were sent", "[crash]") {
   }
 }
 
+TEST_CASE("Crash report: there is no descriptor left", "[crash]") {
+  const Crash seen = crash([] {
+    const rlimit few{32, 32};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    while (::open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
+    }
+    throw_out([] { throw std::runtime_error("Too many open files"); });
+  });
+  CHECK(has(seen.error_file, "Too many open files"));
+  CHECK(has(seen.error_file, "crash_report_test("));
+}
+
 TEST_CASE("Crash report: handlers that are there already are left alone", "[crash]") {
   const Crash seen = crash([] {
     ::signal(SIGUSR1, SIG_DFL);

@@ -36,7 +36,9 @@ bool is_culprit() {
 }
 
 void limit(int resource, rlim_t value) {
-  const rlimit both{value, value};
+  rlimit both{};
+  ::getrlimit(static_cast<__rlimit_resource_t>(resource), &both);
+  both.rlim_cur = value;
   ::setrlimit(static_cast<__rlimit_resource_t>(resource), &both);
 }
 

@@ -10,6 +10,7 @@ import collections
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,7 @@ class Campaign:
     def _hosts(self, kind, scene, env):
         """Two commands with host names of their own; the second one's clock may be elsewhere."""
         common = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
-        env = {**env, "DDPRUN_TOKEN": "a token of the tests", "DDPRUN_BACKEND": "gloo"}
+        env = {**env, "DDPRUN_TOKEN": "a token of the tests", "DDPRUN_BACKEND": "gloo", "DDPRUN_SOCKET_IFNAME": "lo"}
         jobs = []
         for name, host in (("a", "1"), ("b", "0")):
             argv = self._argv(scene, name, *common) + ["--node-rank", "0" if name == "a" else "1"]
@@ -182,7 +183,8 @@ class Outcome:
         self.said = "node_lost" if lost else first.get("fault", verdict.get("kind", "no verdict"))
         self.rank = first.get("rank")
         if lost:
-            self.right_rank = "nodeb" in verdict["text"] and "nodea" not in verdict["text"]
+            blamed = re.findall(r"(node\w) (?:was silent|closed its connection)", verdict["text"])
+            self.right_rank = blamed == ["nodeb"]
         else:
             self.right_rank = self.rank is not None and (kind.any_rank or self.rank in culprits)
         self.accused_innocent = not self.right_rank and (self.rank is not None or lost)

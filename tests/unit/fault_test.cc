@@ -46,7 +46,9 @@ TEST_CASE("Fault: Python's last exception says what it was", "[fault]") {
   CHECK(
       fault(1, 0, std::string("ImportError: no flash, slow path\n") + kPython + "KeyError: 'a'") ==
       "exception");
-  CHECK(fault(3, 0, "ImportError: no flash, slow path\nloss 3") == "import_error");
+  CHECK(fault(3, 0, "ImportError: no flash, slow path\nloss 3") == "exit");
+  CHECK(fault(4, 0, kPython + std::string("KeyError: 'a'\ngoing on")) == "exit");
+  CHECK(fault(1, 0, kPython + std::string("KeyError: 'a'\n[W] shutting down")) == "exception");
 }
 
 TEST_CASE("Fault: C++ and the loader", "[fault]") {

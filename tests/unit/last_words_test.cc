@@ -23,6 +23,8 @@ TEST_CASE("Last words: else the last dozen lines of standard error", "[last_word
   CHECK(words.ends_with("line 29"));
   CHECK(last_words({std::string(10'000, 'x')}, "").size() == 4096);
   CHECK(last_words({}, "/nonexistent").empty());
+  lines[3] = "ddprun: rank 3: SIGSEGV at address 0x0; call stack:";
+  CHECK(last_words(lines, "").starts_with(lines[3]));
 }
 
 TEST_CASE("Last words: an error file's call stack comes with its message", "[last_words]") {
