@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/spawn.h"
+#include "agent/verdict_file.h"
 #include "common/log.h"
 #include "common/random_id.h"
 
@@ -182,7 +183,10 @@ void Agent::act(const StartWorkers& start) {
   spawn_all(*seat_);
 }
 
-void Agent::act(const SignalWorkers& signal) { processes_.signal_workers(signal.signal); }
+void Agent::act(const SignalWorkers& signal) {
+  if (signal.signal != SIGKILL) note_failing();
+  processes_.signal_workers(signal.signal);
+}
 
 void Agent::act(const CleanUp&) {
   processes_.kill_strays();
@@ -196,6 +200,7 @@ void Agent::act(const AbandonWorkers&) {
 }
 
 void Agent::act(const Say& say) {
+  if (say.level == Say::Level::kError) complaint_ = say.text;
   switch (say.level) {
     case Say::Level::kInfo: return log::info(say.text);
     case Say::Level::kWarning: return log::warning(say.text);
@@ -214,9 +219,17 @@ void Agent::act(const Exit& exit) {
   signals_.cancel(ignored);
   forwarded_.cancel(ignored);
   (void)output_.flush();
-  const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
-  if (failed && options_.speaks_for_run) log::error(exit.verdict->text);
+  tell_verdict(exit);
   link_->close([this] { loop_.stop(); });
+}
+
+void Agent::tell_verdict(const Exit& exit) const {
+  if (!options_.speaks_for_run) return;
+  const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
+  if (failed) log::error(exit.verdict->text);
+  if (exit.status == 0 || options_.verdict_files.empty()) return;
+  write_verdict_files(options_.verdict_files, verdict_or(exit.verdict, exit.status, complaint_),
+                      options_.run_id);
 }
 
 void Agent::watch_signals() {

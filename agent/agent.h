@@ -13,6 +13,7 @@
 
 #include "agent/daemon_link.h"
 #include "agent/environment.h"
+#include "agent/oom_watch.h"
 #include "agent/output.h"
 #include "agent/parent_watch.h"
 #include "agent/posix_process_host.h"
@@ -46,6 +47,7 @@ struct AgentOptions {
   std::string cgroup;            // The job's, see agent/cgroup.h; empty: none.
   int launcher_pid = 0;          // When it dies, so does everything here.
   bool speaks_for_run = true;    // Prints what concerns all nodes: waiting and the verdict.
+  std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
 };
 
 class Agent {
@@ -75,6 +77,9 @@ class Agent {
   void worker_exited(const WorkerExit& exit);
   void report(int local_rank);
   rendezvous::WorkerDeath death_of(const WorkerExit& exit) const;
+  std::string words_of(int local_rank) const;
+  void note_failing();
+  void tell_verdict(const Exit& exit) const;
   Result<void> open_store();
   void beat();
   void beat_every(Milliseconds interval);
@@ -101,6 +106,10 @@ class Agent {
     boost::asio::steady_timer patience;
   };
   std::map<int, Pending> pending_;  // Failed workers whose last words are still in the pipe.
+  OomWatch oom_watch_;
+  // By local rank: what workers that live when a stop begins have said about why they will end.
+  std::map<int, std::string> failing_;
+  std::string complaint_;  // The last error that was said here.
   Milliseconds beat_interval_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;

@@ -1,9 +1,13 @@
 // The part of Agent that starts workers and finds out how they ended.
 
+#include <unistd.h>
+
+#include <csignal>
 #include <utility>
 
 #include "agent/agent.h"
 #include "agent/command.h"
+#include "agent/fault.h"
 #include "agent/last_words.h"
 
 namespace ddprun::agent {
@@ -17,6 +21,8 @@ constexpr int kExitCannotStart = 127;
 }  // namespace
 
 void Agent::spawn_all(const rendezvous::Seat& seat) {
+  oom_watch_.begin();
+  failing_.clear();
   for (int local_rank = 0; local_rank < options_.offer.local_world_size; ++local_rank) {
     const auto why = spawn_one(seat, local_rank);
     if (!why) continue;
@@ -25,6 +31,7 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
     death.local_rank = local_rank;
     death.host = options_.offer.host;
     death.exit_code = kExitCannotStart;
+    death.fault = rendezvous::Fault::kCannotStart;
     death.detail = *why;
     return dispatch(StartFailed{death});
   }
@@ -115,14 +122,37 @@ rendezvous::WorkerDeath Agent::death_of(const WorkerExit& exit) const {
   death.host = options_.offer.host;
   death.exit_code = exit.exit_code;
   death.signal = exit.signal;
-  const bool own_fault = (exit.exit_code != 0 || exit.signal != 0) && supervisor_.running();
-  if (own_fault) {
-    death.detail = last_words(output_.last_lines(exit.local_rank),
-                              logs_.error_file(seat_ ? seat_->restart_count : 0, exit.local_rank));
-    const std::string stuck = progress_.reason(exit.local_rank);
-    if (!stuck.empty()) death.detail = stuck + (death.detail.empty() ? "" : "\n" + death.detail);
-  }
+  const auto said = failing_.find(exit.local_rank);
+  const bool failed = exit.exit_code != 0 || exit.signal != 0;
+  death.was_failing = failed && !supervisor_.running() && said != failing_.end();
+  if (!failed || (!supervisor_.running() && !death.was_failing)) return death;
+  death.detail = death.was_failing ? said->second : words_of(exit.local_rank);
+  if (exit.signal == SIGKILL) death.evidence = oom_watch_.evidence(exit.pid);
+  rendezvous::WorkerDeath without_us = death;  // What our signal made of it is not its fault.
+  if (death.was_failing) without_us.exit_code = 1, without_us.signal = 0;
+  death.fault = classify(without_us, death.detail, !death.evidence.empty());
+  death.blames = rank_blamed(death.detail);
+  const std::string stuck = progress_.reason(exit.local_rank);
+  if (!stuck.empty()) death.detail = stuck + (death.detail.empty() ? "" : "\n" + death.detail);
   return death;
+}
+
+std::string Agent::words_of(int local_rank) const {
+  return last_words(output_.last_lines(local_rank),
+                    logs_.error_file(seat_ ? seat_->restart_count : 0, local_rank));
+}
+
+// A stop begins. Who has already reported an exception was about to end by itself, and may be the
+// reason why others, which were faster, have lost a peer.
+void Agent::note_failing() {
+  if (!seat_ || !failing_.empty()) return;
+  for (int local_rank = 0; local_rank < options_.offer.local_world_size; ++local_rank) {
+    const std::string error_file = logs_.error_file(seat_->restart_count, local_rank);
+    const bool reported = !error_file.empty() && ::access(error_file.c_str(), F_OK) == 0;
+    if (reported || ends_in_exception(output_.last_lines(local_rank))) {
+      failing_[local_rank] = words_of(local_rank);
+    }
+  }
 }
 
 }  // namespace ddprun::agent

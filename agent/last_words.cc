@@ -1,5 +1,9 @@
 #include "agent/last_words.h"
 
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "agent/log_files.h"
@@ -10,6 +14,34 @@ namespace {
 constexpr std::size_t kLinesMax = 12;
 constexpr std::size_t kBytesMax = 4096;
 constexpr std::size_t kErrorFileBytesMax = std::size_t{256} * 1024;
+constexpr std::size_t kStackBytesMax = 3072;
+
+// The end of Python's stack is where it happened, of ours the beginning.
+std::string part_of_stack(const std::string& stack, bool python) {
+  if (stack.size() <= kStackBytesMax) return stack;
+  return python ? stack.substr(stack.size() - kStackBytesMax) : stack.substr(0, kStackBytesMax);
+}
+
+std::string without_last_newlines(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+// At the head of our crash report, which may be long, else a dozen lines before the end.
+std::size_t where_it_begins(const std::vector<std::string>& lines) {
+  for (std::size_t i = lines.size(); i > 0; --i) {
+    const std::string& line = lines[i - 1];
+    if (line.starts_with("ddprun: rank ") && line.ends_with("; call stack:")) return i - 1;
+  }
+  return lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
+}
+
+std::string demangled_name(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> plain(
+      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? plain.get() : name;
+}
 
 }  // namespace
 
@@ -25,18 +57,52 @@ std::string error_file_message(const std::string& text) {
   return message->get<std::string>().substr(0, kBytesMax);
 }
 
-std::string last_words(const std::vector<std::string>& stderr_lines,
-                       const std::string& error_file) {
+std::string error_file_words(const std::string& text) {
+  using nlohmann::json;
+  const std::string message = error_file_message(text);
+  if (message.empty()) return "";
+  const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json& inner = file["message"];
+  if (!inner.is_object() || !inner.contains("extraInfo") || !inner["extraInfo"].is_object()) {
+    return message;
+  }
+  for (const char* name : {"py_callstack", "cpp_callstack"}) {
+    const json& extra = inner["extraInfo"];
+    if (!extra.contains(name) || !extra[name].is_string()) continue;
+    const bool python = std::string_view(name) == "py_callstack";
+    const std::string stack =
+        part_of_stack(without_last_newlines(extra[name].get<std::string>()), python);
+    // Python's ends in the message.
+    if (python) return stack.ends_with(message) ? stack : stack + "\n" + message;
+    return message.substr(0, kBytesMax - kStackBytesMax) + "\n" + demangled(stack);
+  }
+  return message;
+}
+
+std::string demangled(std::string_view text) {
+  std::string out;
+  for (std::size_t at; (at = text.find("(_Z")) != std::string_view::npos;) {
+    out.append(text.substr(0, at + 1));
+    text.remove_prefix(at + 1);
+    const std::size_t end = std::min(text.find_first_of("+)\n"), text.size());
+    out += demangled_name(std::string(text.substr(0, end)));
+    text.remove_prefix(end);
+  }
+  return out.append(text);
+}
+
+std::string last_words(const std::vector<std::string>& last_lines, const std::string& error_file) {
   if (!error_file.empty()) {
-    const std::string message = error_file_message(read_file_end(error_file, kErrorFileBytesMax));
-    if (!message.empty()) return message;
+    std::string words = error_file_words(read_file_end(error_file, kErrorFileBytesMax));
+    if (!words.empty()) return words;
   }
-  const std::size_t begin = stderr_lines.size() > kLinesMax ? stderr_lines.size() - kLinesMax : 0;
+  const std::size_t begin = where_it_begins(last_lines);
   std::string text;
-  for (std::size_t i = begin; i < stderr_lines.size(); ++i) {
-    text += (text.empty() ? "" : "\n") + stderr_lines[i];
+  for (std::size_t i = begin; i < last_lines.size(); ++i) {
+    text += (text.empty() ? "" : "\n") + last_lines[i];
   }
-  return text.size() > kBytesMax ? text.substr(text.size() - kBytesMax) : text;
+  if (text.size() > kBytesMax) text.erase(0, text.size() - kBytesMax);
+  return demangled(text);
 }
 
 }  // namespace ddprun::agent

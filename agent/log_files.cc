@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "common/unique_fd.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -66,7 +68,11 @@ Result<LogFolder> LogFolder::create(const std::string& log_dir, const std::strin
 }
 
 std::string LogFolder::worker_folder(int restart_count, int local_rank) const {
-  return folder_ + "/attempt_" + std::to_string(restart_count) + "/" + std::to_string(local_rank);
+  return attempt_folder(restart_count) + "/" + std::to_string(local_rank);
+}
+
+std::string LogFolder::attempt_folder(int restart_count) const {
+  return folder_ + "/attempt_" + std::to_string(restart_count);
 }
 
 Result<std::string> LogFolder::make_worker_folder(int restart_count, int local_rank) const {
@@ -84,12 +90,6 @@ std::string LogFolder::error_file(int restart_count, int local_rank) const {
   if (!only_errors_) return worker_folder(restart_count, local_rank) + "/error.json";
   return folder_ + "/error_" + std::to_string(restart_count) + "_" + std::to_string(local_rank) +
          ".json";
-}
-
-Result<UniqueFd> open_log(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file) return errno_failure("opening " + path);
-  return file;
 }
 
 std::string read_file_end(const std::string& path, std::size_t bytes_max) {

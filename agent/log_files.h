@@ -2,6 +2,7 @@
 // Where workers' files go, named as torchrun names them:
 //
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log,stderr.log,error.json}
+//   <log_dir>/<run_id>_<random>/attempt_<restart>/{filtered_stdout.log,filtered_stderr.log}
 //
 // Used by the agent and by Output.
 
@@ -9,7 +10,6 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 
@@ -33,6 +33,9 @@ class LogFolder {
   // of the same attempt left there is removed.
   Result<std::string> make_worker_folder(int restart_count, int local_rank) const;
 
+  // Where files of a whole attempt go: filtered_stdout.log.
+  std::string attempt_folder(int restart_count) const;
+
   // TORCHELASTIC_ERROR_FILE; empty without a folder.
   std::string error_file(int restart_count, int local_rank) const;
 
@@ -42,10 +45,6 @@ class LogFolder {
   std::string folder_;
   bool only_errors_ = false;
 };
-
-// Opens `path` for appending: a second round of the same attempt does not erase the first one's
-// lines.
-Result<UniqueFd> open_log(const std::string& path);
 
 // The last `bytes_max` bytes of the file; empty if it cannot be read.
 std::string read_file_end(const std::string& path, std::size_t bytes_max);

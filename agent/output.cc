@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 
 #include "common/assert.h"
+#include "common/log.h"
 
 namespace ddprun::agent {
 namespace {
@@ -33,6 +34,7 @@ ConsoleOptions console_options(const OutputOptions& options, const char* name) {
 struct Output::Route {
   bool console = false;
   bool file = false;
+  bool teed = false;
   bool is_stderr = false;
 };
 
@@ -40,13 +42,17 @@ Output::Output(boost::asio::io_context& loop, OutputOptions options)
     : loop_(loop),
       options_(std::move(options)),
       stdout_(loop, options_.stdout_fd, console_options(options_, "standard output")),
+      stdout_lines_(loop, stdout_, options_.lines),
+      writer_(loop, options_.writer),
       scratch_(kReadBytes, '\0') {
   ::signal(SIGPIPE, SIG_IGN);
   if (!same_file(options_.stdout_fd, options_.stderr_fd)) {
     stderr_ = std::make_unique<Console>(loop, options_.stderr_fd,
                                         console_options(options_, "standard error"));
     stderr_->on_hold_over = [this] { resume_readers(); };
+    stderr_lines_ = std::make_unique<ConsoleLines>(loop, *stderr_, options_.lines);
   }
+  writer_.on_hold_over = [this] { resume_readers(); };
   stdout_.on_hold_over = [this] { resume_readers(); };
 }
 
@@ -69,7 +75,10 @@ Output::Route Output::route(const OutputWorker& worker, bool is_stderr) const {
       filter.empty() || std::find(filter.begin(), filter.end(), worker.local_rank) != filter.end();
   const bool file = options_.logs.enabled() && (in(options_.redirects) || in(options_.tee));
   const bool redirected = in(options_.redirects) && !in(options_.tee);
-  return {.console = shown && !redirected, .file = file, .is_stderr = is_stderr};
+  return {.console = shown && !redirected,
+          .file = file,
+          .teed = file && in(options_.tee),
+          .is_stderr = is_stderr};
 }
 
 Result<WorkerEnds> Output::open(const OutputWorker& worker) {
@@ -83,7 +92,6 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
   }
   close_previous(worker.local_rank);
   auto state = std::make_shared<Worker>(loop_);
-  if (err.file && !err.console) state->stderr_path = folder + "/stderr.log";
   Result<UniqueFd> stdout_end = open_stream(worker, out, folder, state->stdout_stream);
   if (stdout_end.has_error()) return stdout_end.error();
   Result<UniqueFd> stderr_end = open_stream(worker, err, folder, state->stderr_stream);
@@ -106,34 +114,63 @@ void Output::close_previous(int local_rank) {
   previous->close_now();
 }
 
-// Returns the worker's end. A stream that goes only to a file is the file itself: nothing between
-// the worker and its log can lose a byte. Standard output that goes nowhere is /dev/null.
+// Returns the worker's end: always a pipe, so that a full or a slow disk is never the worker's
+// business, and its last words are at hand wherever they go.
 Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
                                      std::string_view folder,
                                      std::unique_ptr<WorkerStream>& stream) {
-  const std::string path = std::string(folder) + (route.is_stderr ? "/stderr.log" : "/stdout.log");
-  if (route.file && !route.console) return open_log(path);
-  if (!route.console && !route.is_stderr) return open_log("/dev/null");
-
   StreamTargets targets;
-  targets.keep_tail = route.is_stderr;
-  if (route.console) targets.console = route.is_stderr ? &stderr_console() : &stdout_;
+  targets.writer = &writer_;
   targets.prefix = expand_line_prefix(options_.prefix_template, {.role_name = options_.role,
                                                                  .rank = worker.rank,
                                                                  .local_rank = worker.local_rank,
                                                                  .hostname = options_.hostname});
-  if (route.file) {
-    Result<UniqueFd> file = open_log(path);
-    if (file.has_error()) return file.error();
-    targets.file = std::move(*file);
+  if (const auto opened = open_files(worker, route, folder, targets); !opened) {
+    return opened.error();
   }
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return errno_failure("making a pipe for local rank " + std::to_string(worker.local_rank));
   }
   ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
+  if (route.console) {
+    targets.console = &lines_of(route.is_stderr);
+    targets.source = targets.console->enter(make_speaker({.hostname = options_.hostname,
+                                                          .role = options_.role,
+                                                          .rank = worker.rank,
+                                                          .local_rank = worker.local_rank,
+                                                          .restart_count = worker.restart_count,
+                                                          .is_stderr = route.is_stderr},
+                                                         targets.prefix));
+  }
   stream = std::make_unique<WorkerStream>(loop_, UniqueFd(ends[0]), std::move(targets), scratch_);
   return UniqueFd(ends[1]);
+}
+
+Result<void> Output::open_files(const OutputWorker& worker, Route route, std::string_view folder,
+                                StreamTargets& targets) {
+  if (!route.file) return {};
+  const char* name = route.is_stderr ? "/stderr.log" : "/stdout.log";
+  auto file = writer_.open(std::string(folder) + name, options_.rotation);
+  if (!file) return file.error();
+  targets.file = std::move(*file);
+  targets.needles = route.is_stderr ? options_.stderr_needles : options_.stdout_needles;
+  if (!route.teed || targets.needles.empty()) return {};
+  auto filtered = filtered_file(worker.restart_count, route.is_stderr);
+  if (!filtered) return filtered.error();
+  targets.filtered = std::move(*filtered);
+  return {};
+}
+
+// All workers of an attempt share it.
+Result<LogWriter::StreamPtr> Output::filtered_file(int restart_count, bool is_stderr) {
+  Filtered& filtered = filtered_[is_stderr ? 1 : 0];
+  if (filtered.file && filtered.restart_count == restart_count) return filtered.file;
+  const char* name = is_stderr ? "/filtered_stderr.log" : "/filtered_stdout.log";
+  auto file = writer_.open(options_.logs.attempt_folder(restart_count) + name, options_.rotation);
+  if (!file) return file.error();
+  filtered = {restart_count, std::move(*file)};
+  return filtered.file;
 }
 
 void Output::exited(int local_rank) {
@@ -174,11 +211,14 @@ std::vector<std::string> Output::last_lines(int local_rank) const {
   const auto found = workers_.find(local_rank);
   if (found == workers_.end()) return {};
   const Worker& worker = *found->second;
-  if (worker.stderr_stream) return worker.stderr_stream->tail().lines();
-  return last_lines_of(read_file_end(worker.stderr_path, kTailBytes));
+  std::vector<std::string> lines;
+  if (worker.stderr_stream) lines = worker.stderr_stream->tail().lines();
+  if (lines.empty() && worker.stdout_stream) lines = worker.stdout_stream->tail().lines();
+  return lines;
 }
 
 void Output::say(std::string_view line) {
+  lines_of(true).close();  // In order with what the workers have said.
   stderr_console().line({}, line);
   stderr_console().write_out();
 }
@@ -196,6 +236,13 @@ void Output::resume_readers() {
 }
 
 std::size_t Output::flush(std::chrono::milliseconds stall_max, std::chrono::milliseconds limit) {
+  stdout_lines_.close();
+  if (stderr_lines_) stderr_lines_->close();
+  const std::size_t unwritten = writer_.finish(limit);
+  if (unwritten > 0) {
+    log::warning("the disk of the log files is too slow: " + std::to_string(unwritten) +
+                 " bytes are not written");
+  }
   return stdout_.flush(stall_max, limit) + (stderr_ ? stderr_->flush(stall_max, limit) : 0);
 }
 

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "agent/console.h"
+#include "agent/console_lines.h"
 #include "agent/line_prefix.h"
 #include "agent/log_files.h"
+#include "agent/log_writer.h"
 #include "agent/stream_map.h"
 #include "agent/worker_stream.h"
 
@@ -27,9 +29,14 @@ struct OutputOptions {
   std::string prefix_template = std::string(kDefaultLinePrefix);  // --log-line-prefix-template
   std::string role = "default";
   std::string hostname;
-  StreamMap redirects;                  // -r: to a file and not to the console.
-  StreamMap tee;                        // -t: to both.
-  std::vector<int> local_ranks_filter;  // Only these reach the console; empty = all.
+  StreamMap redirects;                      // -r: to a file and not to the console.
+  StreamMap tee;                            // -t: to both.
+  std::vector<int> local_ranks_filter;      // Only these reach the console; empty = all.
+  std::vector<std::string> stdout_needles;  // --duplicate-stdout-filters, of what is teed.
+  std::vector<std::string> stderr_needles;
+  ConsoleLinesOptions lines;
+  LogRotation rotation;
+  LogWriterOptions writer;
   LogFolder logs;
   int stdout_fd = 1;
   int stderr_fd = 2;
@@ -68,7 +75,8 @@ class Output {
   bool drained(int local_rank) const;
   std::function<void(int local_rank)> on_drained;  // Once for each open(), from the loop.
 
-  // The end of its standard error, until the local rank is opened again.
+  // The end of its standard error, or of its standard output where that is all there is, until the
+  // local rank is opened again.
   std::vector<std::string> last_lines(int local_rank) const;
 
   // A line of ddprun's own, in order with the workers' lines.
@@ -90,8 +98,7 @@ class Output {
     void close_early();
     void close_now();
 
-    std::unique_ptr<WorkerStream> stdout_stream, stderr_stream;  // Null: straight to a file.
-    std::string stderr_path;                                     // Where stderr_stream is null.
+    std::unique_ptr<WorkerStream> stdout_stream, stderr_stream;
     boost::asio::steady_timer patience;
     bool exited = false;
     bool told = false;
@@ -105,11 +112,25 @@ class Output {
   void stream_closed(int local_rank);
   void resume_readers();
   Console& stderr_console() { return stderr_ ? *stderr_ : stdout_; }
+  ConsoleLines& lines_of(bool is_stderr) {
+    return is_stderr && stderr_lines_ ? *stderr_lines_ : stdout_lines_;
+  }
+  Result<LogWriter::StreamPtr> filtered_file(int restart_count, bool is_stderr);
+  Result<void> open_files(const OutputWorker& worker, Route route, std::string_view folder,
+                          StreamTargets& targets);
 
   boost::asio::io_context& loop_;
   OutputOptions options_;
   Console stdout_;
   std::unique_ptr<Console> stderr_;  // Null where it is the same file as standard output.
+  ConsoleLines stdout_lines_;
+  std::unique_ptr<ConsoleLines> stderr_lines_;  // Null with stderr_.
+  LogWriter writer_;
+  struct Filtered {
+    int restart_count = -1;
+    LogWriter::StreamPtr file;
+  };
+  Filtered filtered_[2];  // Of standard output and error.
   std::string scratch_;
   std::map<int, std::shared_ptr<Worker>> workers_;  // By local rank.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

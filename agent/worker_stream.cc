@@ -11,19 +11,7 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-constexpr std::string_view kCutMark = " [ddprun: line above 64 KiB, goes on]";
 constexpr std::size_t kCloseBytesMax = std::size_t{4} << 20;  // More than any pipe holds.
-
-// All of it, or as much as the disk takes: logs must not stop a run.
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -46,7 +34,10 @@ void WorkerStream::wait() {
                    });
 }
 
-bool WorkerStream::held_back() const { return targets_.console && targets_.console->holding(); }
+bool WorkerStream::held_back() const {
+  return (targets_.console && targets_.console->holding()) ||
+         (targets_.writer && targets_.writer->holding());
+}
 
 void WorkerStream::resume() {
   if (!paused_ || closed() || held_back()) return;
@@ -73,7 +64,7 @@ WorkerStream::Got WorkerStream::read_once(std::size_t& bytes) {
   if (got <= 0) return Got::kEnd;
   bytes += static_cast<std::size_t>(got);
   const std::string_view chunk(scratch_.data(), static_cast<std::size_t>(got));
-  if (targets_.file && !write_all(targets_.file.get(), chunk)) targets_.file.reset();
+  if (targets_.file) targets_.writer->write(targets_.file, chunk);
   splitter_.feed(chunk, *this);
   return Got::kSome;
 }
@@ -94,23 +85,36 @@ void WorkerStream::close_now() {
 void WorkerStream::close() {
   splitter_.finish(*this);
   pipe_.close();
-  targets_.file.reset();
-  if (targets_.console) targets_.console->write_out();
+  if (targets_.file) targets_.writer->close(targets_.file);
+  if (targets_.console) {
+    targets_.console->leave(targets_.source);
+    targets_.console->write_out();
+  }
   if (on_closed_) std::exchange(on_closed_, nullptr)();
 }
 
 void WorkerStream::on_line(std::string_view line) {
-  if (targets_.keep_tail) tail_.add(line);
-  if (targets_.console) targets_.console->line(targets_.prefix, line);
+  tail_.add(line);
+  if (targets_.console) targets_.console->line(targets_.source, line, /*whole=*/true);
+  if (targets_.filtered) duplicate(line);
 }
 
 void WorkerStream::on_piece(std::string_view piece) {
-  if (targets_.keep_tail) tail_.add(piece);
-  if (targets_.console) targets_.console->line(targets_.prefix, piece, kCutMark);
+  tail_.add(piece);
+  if (targets_.console) targets_.console->line(targets_.source, piece, /*whole=*/false);
+  if (targets_.filtered) duplicate(piece);
 }
 
 void WorkerStream::on_progress(std::string_view state) {
-  if (targets_.console) targets_.console->progress(targets_.prefix, state);
+  if (targets_.console) targets_.console->progress(targets_.source, state);
+}
+
+void WorkerStream::duplicate(std::string_view line) {
+  for (const std::string& needle : targets_.needles) {
+    if (line.find(needle) == std::string_view::npos) continue;
+    targets_.writer->write(targets_.filtered, targets_.prefix + std::string(line) + "\n");
+    return;
+  }
 }
 
 }  // namespace ddprun::agent

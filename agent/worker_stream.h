@@ -1,26 +1,31 @@
 #pragma once
 // Standard output or error of one worker: the reading end of its pipe, and where what it says goes:
-// our console, a file, the ring of last lines. Owned by Output.
+// our console, files, the ring of last lines. Owned by Output.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "agent/console.h"
+#include "agent/console_lines.h"
 #include "agent/line_splitter.h"
+#include "agent/log_writer.h"
 #include "agent/tail_ring.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
 
-// Where lines go. Both pointers may be null.
+// Where lines go. Every pointer may be null.
 struct StreamTargets {
-  Console* console = nullptr;
+  ConsoleLines* console = nullptr;
+  int source = 0;                 // What console->enter() has returned.
+  LogWriter* writer = nullptr;    // Of the two files.
+  LogWriter::StreamPtr file;      // Gets the bytes as they are.
+  LogWriter::StreamPtr filtered;  // Gets the lines that hold one of the needles, behind the prefix.
+  std::vector<std::string> needles;
   std::string prefix;
-  UniqueFd file;  // Gets the bytes as they are.
-  bool keep_tail = false;
 };
 
 class WorkerStream : private LineSink {
@@ -50,6 +55,7 @@ class WorkerStream : private LineSink {
   void wait();
   void read_turn();
   Got read_once(std::size_t& bytes);
+  void duplicate(std::string_view line);
   void close();
   void on_line(std::string_view line) override;
   void on_piece(std::string_view piece) override;

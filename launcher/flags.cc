@@ -51,6 +51,8 @@ constexpr Flag kFlags[] = {
      "what to do with a worker that is alive but stuck [log]"},
     {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
      "no stall is shorter than that [180]"},
+    {kFailures, "error-file", '\0', kValue, "FILE", "@file",
+     "why the run failed, as JSON (docs/verdict.md)"},
 
     {kProgram, "module", 'm', kSwitch, "", "", "PROGRAM is a Python module"},
     {kProgram, "no-python", '\0', kSwitch, "", "", "execute PROGRAM even if it ends in .py"},
@@ -76,6 +78,15 @@ constexpr Flag kFlags[] = {
      "show only these local ranks [all]"},
     {kOutput, "log-line-prefix-template", '\0', kValue, "TEXT", "",
      "of ${role_name} ${rank} ${local_rank} ${hostname}"},
+    {kOutput, "duplicate-stdout-filters", '\0', kValue, "TEXT,...", "",
+     "teed lines with one of these also to one file"},
+    {kOutput, "duplicate-stderr-filters", '\0', kValue, "TEXT,...", "", "the same of stderr"},
+    {kOutput, "log-rotate", '\0', kValue, "SIZE[:COUNT]", "",
+     "a new log file every SIZE (100M), keep COUNT old ones [off:5]"},
+    {kOutput, "log-format", '\0', kValue, "text|json", "text json",
+     "json: each line an object, ddprun's own too [text]"},
+    {kOutput, "fold-lines", '\0', kSwitch, "", "",
+     "show what many ranks say alike once: [0-7] x8: text"},
     {kOutput, "verbose", 'v', kSwitch, "", "", "tell every decision"},
     {kOutput, "quiet", '\0', kSwitch, "", "", "tell warnings and errors only"},
 
@@ -92,8 +103,6 @@ constexpr Flag kFlags[] = {
     {kOther, "version", '\0', kPrint, "", "", "print the version"},
     {kOther, "help", 'h', kPrint, "", "", "print this"},
 
-    {"", "duplicate-stdout-filters", '\0', kLater, "TEXT", "", ""},
-    {"", "duplicate-stderr-filters", '\0', kLater, "TEXT", "", ""},
 };
 
 }  // namespace

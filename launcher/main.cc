@@ -12,6 +12,7 @@
 #include "agent/guardian.h"
 #include "agent/placement.h"
 #include "agent/spawn.h"
+#include "agent/verdict_file.h"
 #include "common/log.h"
 #include "common/random_id.h"
 #include "launcher/allocation.h"
@@ -55,6 +56,11 @@ log::Level log_level(Talk talk) {
     case Talk::kVerbose: return log::Level::kDebug;
   }
   return log::Level::kInfo;
+}
+
+log::Format log_format(const Options& options) {
+  const bool json = options.log_format == agent::LineFormat::kJson;
+  return json ? log::Format::kJson : log::Format::kText;
 }
 
 int fail(const Failure& failure) {
@@ -124,7 +130,7 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
     node.name = several ? "the agent of node " + std::to_string(index) : "the agent";
     node.body = [&context, index, several] {
       log::start(several ? "ddprun node " + std::to_string(index) : "ddprun",
-                 log_level(context.options.talk));
+                 log_level(context.options.talk), log_format(context.options));
       return run_node(context, index);
     };
     guardian.children.push_back(std::move(node));
@@ -170,6 +176,10 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
   if (!placement) return placement.error();
   context.placement = std::move(*placement);
   if (options.dry_run) return print_dry_run(context);
+  if (options.error_file) {
+    const auto ready = agent::prepare_verdict_file(*options.error_file);
+    if (!ready) return ready.error();
+  }
   auto token = obtain_token(*plan);
   if (!token) return token.error();
   context.token = *token;
@@ -197,7 +207,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
     return kExitOk;
   }
   auto& options = std::get<Options>(*outcome);
-  log::start("ddprun", log_level(options.talk));
+  log::start("ddprun", log_level(options.talk), log_format(options));
   if (control) options.scheduler = "the launching ddprun";
   const auto around = look_around(options, environment);
   if (!around) return fail(around.error());

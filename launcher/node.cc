@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "common/descriptor_limit.h"
@@ -15,6 +16,7 @@ using namespace std::chrono_literals;
 
 // Nobody else can come, and the daemon is in our own process: there is nothing to listen for.
 constexpr Milliseconds kNeverSilent = 24h;
+constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to say what the others said.
 constexpr Milliseconds kStopSlack =
     10s;  // Beyond the grace that workers get: to kill and to report.
 
@@ -58,6 +60,11 @@ agent::OutputOptions output_options(const Options& options, const std::string& h
   output.hostname = host;
   output.redirects = options.redirects;
   output.tee = options.tee;
+  output.stdout_needles = options.duplicate_stdout_filters;
+  output.stderr_needles = options.duplicate_stderr_filters;
+  output.rotation = options.log_rotate;
+  output.lines.format = options.log_format;
+  if (options.fold_lines) output.lines.fold = kFoldWait;
   output.local_ranks_filter = options.local_ranks_filter.value_or(std::vector<int>());
   return output;
 }
@@ -108,6 +115,10 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.stalls = options.stalls;
   node.cgroup = context.cgroup;
   node.speaks_for_run = index == 0;
+  if (options.error_file) node.verdict_files.push_back(*options.error_file);
+  // Whoever started us as a worker reads it there, as it would torchrun's.
+  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (inherited && *inherited) node.verdict_files.emplace_back(inherited);
   return node;
 }
 

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "agent/binding.h"
+#include "agent/line_format.h"
+#include "agent/log_rotation.h"
 #include "agent/stall_watch.h"
 #include "agent/stream_map.h"
 #include "common/error.h"
@@ -131,6 +133,7 @@ struct Options {
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
+  std::optional<std::string> error_file;
   std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
 
   // The program.
@@ -152,6 +155,11 @@ struct Options {
   StreamMap tee;
   std::string log_line_prefix_template;                // Empty: "[role rank]: ".
   std::optional<std::vector<int>> local_ranks_filter;  // Absent: every local rank.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+  agent::LogRotation log_rotate;
+  agent::LineFormat log_format = agent::LineFormat::kText;
+  bool fold_lines = false;
   Talk talk = Talk::kNormal;
   bool dry_run = false;
 };

@@ -166,6 +166,7 @@ void read_meeting(Reader& reader, Options& options) {
 
 void read_failures(Reader& reader, Options& options) {
   reader.read("max-restarts", options.max_restarts, integer_between(0, kRestartsMax));
+  reader.read("error-file", options.error_file, any_text);
   options.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   reader.read("signals-to-handle", options.signals_to_handle, parse_signals);
   reader.read("shutdown-timeout", options.shutdown_timeout, parse_seconds);
@@ -220,6 +221,13 @@ void read_output(Reader& reader, Options& options) {
   reader.read("log-line-prefix-template", options.log_line_prefix_template, any_text);
   reader.read_variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "log-line-prefix-template",
                        options.log_line_prefix_template, any_text);
+  reader.read("duplicate-stdout-filters", options.duplicate_stdout_filters, parse_needles);
+  reader.read("duplicate-stderr-filters", options.duplicate_stderr_filters, parse_needles);
+  reader.read("log-rotate", options.log_rotate, parse_rotation);
+  reader.read("log-format", options.log_format,
+              one_of<agent::LineFormat>(
+                  {{"text", agent::LineFormat::kText}, {"json", agent::LineFormat::kJson}}));
+  reader.read_switch("fold-lines", options.fold_lines);
   bool verbose = false, quiet = false;
   reader.read_switch("verbose", verbose);
   reader.read_switch("quiet", quiet);

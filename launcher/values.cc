@@ -175,6 +175,45 @@ Result<StreamMap> parse_stream_map(std::string_view text) {
   return map;
 }
 
+Result<agent::LogRotation> parse_rotation(std::string_view text) {
+  const Failure failure = allowed(
+      "give a size and how many old files to keep, such as 100M:5; at least 4K, at most 1000G");
+  agent::LogRotation rotation;
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  std::string_view size = text.substr(0, colon);
+  constexpr std::string_view kUnits = "KMG";
+  const std::size_t unit = size.empty() ? kUnits.npos : kUnits.find(size.back());
+  if (unit == kUnits.npos) return failure;
+  size.remove_suffix(1);
+  const std::optional<int> number = number_of<int>(size);
+  if (!number || *number < 1 || *number > 1'000'000) return failure;
+  rotation.bytes = static_cast<std::uint64_t>(*number) << (10 * (unit + 1));
+  if (rotation.bytes < 4096 || rotation.bytes > std::uint64_t{1000} << 30) return failure;
+  if (colon == text.size()) return rotation;
+  const std::optional<int> keep = number_of<int>(text.substr(colon + 1));
+  if (!keep || *keep < 0 || *keep > 1000) return failure;
+  rotation.keep = *keep;
+  return rotation;
+}
+
+Result<std::vector<std::string>> parse_needles(std::string_view text) {
+  std::vector<std::string> needles(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool comma = text[i] == ',';
+    const bool twice = comma && i + 1 < text.size() && text[i + 1] == ',';
+    if (comma && !twice) {
+      needles.emplace_back();
+    } else {
+      needles.back() += text[i];
+    }
+    if (twice) ++i;
+  }
+  for (const std::string& needle : needles) {
+    if (needle.empty()) return allowed("give texts separated by commas, none of them empty");
+  }
+  return needles;
+}
+
 Result<std::vector<int>> parse_local_ranks(std::string_view text) {
   std::vector<int> ranks;
   for (const std::string_view item : split(text, ',')) {

@@ -16,33 +16,48 @@ std::string signal_text(int signal) {
   return std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
 }
 
-std::string advice(const WorkerDeath& death) {
-  if (death.signal == SIGKILL) {
-    return "SIGKILL comes from outside the program: the kernel's out-of-memory killer (see dmesg), "
-           "a "
-           "batch system's limit, or a person.";
+std::string name_of(const WorkerDeath& death) {
+  return "rank " + std::to_string(death.rank) + " (local rank " + std::to_string(death.local_rank) +
+         ", pid " + std::to_string(death.pid) + ") on " + death.host;
+}
+
+// "ranks 1, 5, 6 and 40 more".
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t kListed = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kListed); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
   }
-  if (death.signal == SIGSEGV || death.signal == SIGBUS || death.signal == SIGABRT ||
-      death.signal == SIGFPE || death.signal == SIGILL) {
-    return "The program crashed; a core file or a debugger shows where.";
-  }
-  if (death.exit_code == 127 || death.exit_code == 126) {
-    return "The program could not be started; check its path and its permissions on that host.";
-  }
-  return "";
+  if (ranks.size() > kListed) text += " and " + std::to_string(ranks.size() - kListed) + " more";
+  return text;
 }
 
 std::string victims_text(const std::vector<WorkerDeath>& victims) {
-  if (victims.empty()) return "";
-  const auto own = std::count_if(victims.begin(), victims.end(),
-                                 [](const WorkerDeath& d) { return !d.stopped_by_us; });
-  const auto stopped = std::ssize(victims) - own;
+  std::vector<int> own;
+  for (const WorkerDeath& victim : victims) {
+    if (!victim.stopped_by_us) own.push_back(victim.rank);
+  }
+  std::sort(own.begin(), own.end());
+  const std::size_t stopped = victims.size() - own.size();
   std::string text;
-  if (own > 0) text += " " + std::to_string(own) + " more failed after it.";
+  if (!own.empty()) {
+    text += " " + std::to_string(own.size()) + " more failed after it (" + ranks_text(own) + ").";
+  }
   if (stopped > 0)
     text += " " + std::to_string(stopped) + (stopped == 1 ? " other was" : " others were") +
             " stopped by ddprun.";
   return text;
+}
+
+std::string cause_text(const FirstCause& cause) {
+  const WorkerDeath& death = cause.death;
+  if (death.fault == Fault::kStuck) {
+    return name_of(death) + " came no further: " + cause.witness + ".";
+  }
+  std::string text = name_of(death) + " failed first: it ";
+  text += death.stopped_by_us && death.was_failing ? "was about to end with an error"
+                                                   : how_it_ended(death);
+  return text + (death.evidence.empty() ? "." : ": " + death.evidence + ".");
 }
 
 }  // namespace
@@ -56,31 +71,56 @@ int exit_status(const WorkerDeath& death) {
   return death.signal != 0 ? 128 + death.signal : death.exit_code;
 }
 
+std::string advice(const WorkerDeath& death) {
+  switch (death.fault) {
+    case Fault::kOutOfMemory:
+      return "Give the job more memory, or let it use less: fewer data loader processes, a smaller "
+             "batch.";
+    case Fault::kNoMemory: return "See ulimit -v, and how much memory that host has.";
+    case Fault::kNoSpace: return "Make room on that host's disk; see df -h and df -i.";
+    case Fault::kNoDescriptors: return "See ulimit -n, and who does not close what it opens.";
+    case Fault::kStackOverflow: return "See ulimit -s, and look for endless recursion.";
+    case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
+    case Fault::kImportError: return "See which python3 runs there, and its sys.path.";
+    case Fault::kPeerLost:
+      return "It lost a peer, but no other rank has failed: look at the network between them.";
+    case Fault::kTimedOut: return "It gave up waiting for the other ranks.";
+    case Fault::kStuck:
+      return "A debugger or py-spy shows where such a rank stands while it lasts.";
+    default: break;
+  }
+  if (death.signal == SIGKILL) {
+    return "SIGKILL comes from outside the program: a batch system's limit, a person, or the "
+           "kernel's out-of-memory killer, of which there is no sign here (see dmesg).";
+  }
+  if (death.signal == SIGSEGV || death.signal == SIGBUS || death.signal == SIGABRT ||
+      death.signal == SIGFPE || death.signal == SIGILL) {
+    return "The program crashed; a core file or a debugger shows where.";
+  }
+  if (death.fault == Fault::kCannotStart || death.exit_code == 127 || death.exit_code == 126) {
+    return "The program could not be started; check its path and its permissions on that host.";
+  }
+  return "";
+}
+
 Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count,
                        int max_restarts) {
-  DDPRUN_ASSERT(!deaths.empty());
-  auto first = std::find_if(deaths.begin(), deaths.end(),
-                            [](const WorkerDeath& d) { return !d.stopped_by_us; });
-  if (first == deaths.end()) first = deaths.begin();
-
+  const FirstCause cause = first_cause(deaths);
   Verdict verdict;
   verdict.kind = Verdict::Kind::kWorkerFailed;
-  verdict.exit_code = std::max(1, exit_status(*first));
-  verdict.first_cause = *first;
+  verdict.exit_code = cause.exit_code;
+  verdict.first_cause = cause.death;
   std::vector<WorkerDeath> victims;
   for (const WorkerDeath& death : deaths) {
-    if (death.rank != first->rank) victims.push_back(death);
+    if (death.rank != cause.death.rank) victims.push_back(death);
   }
-  std::string text = "rank " + std::to_string(first->rank) + " (local rank " +
-                     std::to_string(first->local_rank) + ", pid " + std::to_string(first->pid) +
-                     ") on " + first->host + " failed first: it " + how_it_ended(*first) + ".";
-  text += victims_text(victims);
+  std::string text = cause_text(cause) + victims_text(victims);
   if (max_restarts > 0) {
     text += " No restart was left: " + std::to_string(restart_count) + " of " +
             std::to_string(max_restarts) + " were used.";
   }
-  if (const std::string hint = advice(*first); !hint.empty()) text += " " + hint;
-  if (!first->detail.empty()) text += "\nIts last words:\n" + first->detail;
+  if (const std::string hint = advice(cause.death); !hint.empty()) text += " " + hint;
+  if (!cause.death.detail.empty()) text += "\nIts last words:\n" + cause.death.detail;
   verdict.text = std::move(text);
   if (victims.size() > kVictimsMax) victims.resize(kVictimsMax);
   verdict.victims = std::move(victims);

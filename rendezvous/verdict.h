@@ -1,8 +1,9 @@
 #pragma once
-// The words of a verdict: one paragraph that says what failed first, where, and what to do next.
-// Pure.
+// The words of a verdict: one paragraph that says what failed first, where, and what to do next,
+// and the same as JSON. Pure.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/wire.h"
@@ -15,8 +16,27 @@ std::string how_it_ended(const WorkerDeath& death);
 // The status a shell would give the worker: its exit code, or 128 + signal.
 int exit_status(const WorkerDeath& death);
 
-// The verdict on a run whose workers failed. `deaths` is in the order of the reports and not empty;
-// the first that ddprun did not cause itself is the first cause, the others are victims.
+// Which of the deaths, in the order of their reports and not empty, was the cause of the others.
+//
+// That order is happens-before but for one thing: a rank that loses a peer may be gone before that
+// peer, whose interpreter still tidies up, is. So a death that names another rank points at that
+// one, and a death that only says "I lost a peer" gives way to one that says more. Clocks of hosts
+// are never compared.
+struct FirstCause {
+  WorkerDeath death;
+  int exit_code = 1;    // What the run ends with.
+  std::string witness;  // Where the death was our doing: who accused it, and with which words.
+};
+FirstCause first_cause(const std::vector<WorkerDeath>& deaths);
+
+// What to try; empty where there is nothing to say.
+std::string advice(const WorkerDeath& death);
+
+// The verdict on a run whose workers failed. `deaths` is in the order of the reports and not empty.
 Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts);
+
+// The verdict as a file for programs (docs/verdict.md). Its "message" is what PyTorch's own agent
+// writes and reads. `timestamp` is for people: seconds since 1970 on the writing host.
+std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::int64_t timestamp);
 
 }  // namespace ddprun::rendezvous

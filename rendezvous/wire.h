@@ -74,6 +74,30 @@ struct Seat {
   bool operator==(const Seat&) const = default;
 };
 
+// What kind of failure a death was, as far as the evidence on its host goes. Told as a word, see
+// fault_name(): who does not know the word takes it for kUnknown.
+enum class Fault {
+  kUnknown,         // Nobody has looked; what an older agent says.
+  kExit,            // It ended with a code and left nothing that says more.
+  kSignal,          // A signal that somebody sent.
+  kCrash,           // SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT: its own doing.
+  kStackOverflow,   // SIGSEGV at the end of a stack.
+  kException,       // Nobody caught it, in Python or in C++.
+  kImportError,     // Python found no such module.
+  kSyntaxError,     // Python could not read the program.
+  kCannotStart,     // execve refused it, or there is no interpreter for it.
+  kMissingLibrary,  // The loader found no such shared library.
+  kOutOfMemory,     // The kernel's OOM killer ended it.
+  kNoMemory,        // It was refused memory: bad_alloc, MemoryError.
+  kNoSpace,         // A disk was full.
+  kNoDescriptors,   // Too many open files.
+  kPeerLost,        // It lost the connection to another rank: a victim, if another rank failed too.
+  kTimedOut,        // It waited for another rank for too long.
+  kStuck,           // Others waited for it in vain.
+};
+const char* fault_name(Fault fault);         // "out_of_memory"
+Fault fault_of_name(std::string_view name);  // kUnknown if there is none of that name.
+
 // How one worker ended.
 struct WorkerDeath {
   int rank = 0;
@@ -84,6 +108,10 @@ struct WorkerDeath {
   int signal = 0;
   bool stopped_by_us = false;  // It ended after the agent had begun to stop it.
   std::string detail{};  // Error file's message, last lines of stderr, or why it never started.
+  Fault fault = Fault::kUnknown;
+  std::string evidence{};    // What besides its status shows that, as a half sentence.
+  int blames = -1;           // The rank that it lost or waited for, by its own words.
+  bool was_failing = false;  // stopped_by_us, but it had already said why it was about to end.
   bool operator==(const WorkerDeath&) const = default;
 };
 

@@ -40,6 +40,7 @@ struct Writer {
   void operator()(const char* name, const Milliseconds& v) { object[name] = v.count(); }
   void operator()(const char* name, const std::int64_t& v) { object[name] = v; }
   void operator()(const char* name, const TimePoint& v) { object[name] = (v - at).count(); }
+  void operator()(const char* name, const Fault& v) { object[name] = fault_name(v); }
   template <class E>
   void enumerator(const char* name, const E& v, E /*last*/) {
     object[name] = static_cast<int>(v);
@@ -128,6 +129,7 @@ struct Reader {
     if (distance < -kTimeDistanceMax || distance > kTimeDistanceMax) throw BadField{name};
     v = at + Duration(distance);
   }
+  void operator()(const char* name, Fault& v) const { v = fault_of_name(text(value(name), name)); }
   template <class E>
   void enumerator(const char* name, E& v, E last) const {
     int number = 0;
@@ -196,6 +198,8 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a("rank", m.rank), a("local_rank", m.local_rank), a("pid", m.pid), a("host", m.host);
   a("exit_code", m.exit_code), a("signal", m.signal), a("stopped_by_us", m.stopped_by_us);
   a("detail", m.detail);
+  a.added("fault", m.fault), a.added("evidence", m.evidence), a.added("blames", m.blames);
+  a.added("was_failing", m.was_failing);
 }
 void fields(auto&& a, Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),

@@ -11,9 +11,11 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch namespaces failure kill kill_combinations supervision stall placement bad_input signals
-                elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run)
+                elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run logs)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
+# Each kind of fault once; docs/testing.md has the result of many repetitions.
+ddprun_system_test(system_faults system/fault_campaign.py system)
 ddprun_system_test(manual deploy/manual_test.py system)
 ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")

@@ -6,6 +6,8 @@ ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
+ddprun_test(NAME crash_report_test SOURCES process/crash_report_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS process)
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
@@ -23,3 +25,14 @@ add_test(NAME installed_sdk_test
          COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/examples
                  -DFLAGS=${DDPRUN_USER_FLAGS} -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
 set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT 300 LABELS system)
+
+# What tests/system/fault_campaign.py starts: workers that fail in every way there is.
+add_executable(fault_worker process/fault_worker.cc)
+target_link_libraries(fault_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+add_library(fault_library SHARED process/fault_library.cc)
+add_executable(fault_needs_library process/fault_needs_library.cc)
+target_link_libraries(fault_needs_library PRIVATE fault_library)
+set_target_properties(fault_needs_library PROPERTIES SKIP_BUILD_RPATH ON)
+set_target_properties(fault_worker fault_needs_library fault_library
+                      PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests
+                                 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 
+#include "ddprun/crash_report.h"
 #include "worker_sdk/join.h"
 #include "worker_sdk/progress.h"
 #include "worker_sdk/work_queue.h"
@@ -31,6 +33,13 @@ worker_sdk::Variables process_variables() {
     variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return variables;
+}
+
+// A launcher reads what a crash leaves behind.
+bool wants_crash_report() {
+  const char* error_file = std::getenv("TORCHELASTIC_ERROR_FILE");
+  const char* wish = std::getenv("DDPRUN_CRASH_REPORT");
+  return error_file && *error_file && !(wish && std::string_view(wish) == "0");
 }
 
 }  // namespace
@@ -148,6 +157,7 @@ struct ProcessGroup::Impl {
 };
 
 ProcessGroup ProcessGroup::init(const InitOptions& options) {
+  if (wants_crash_report()) install_crash_report();
   if (options.op_timeout.count() <= 0 || options.init_timeout.count() <= 0) {
     throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup::init"},
                 "init_timeout and op_timeout must be positive");

@@ -34,6 +34,10 @@ struct Pipe {
   }
 };
 
+UniqueFd append_to(const fs::path& path) {
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+}
+
 // Reads everything until the other end is closed.
 std::string read_all(int fd) {
   std::string text;
@@ -305,8 +309,8 @@ struct Split {
 
   Split() {
     fs::create_directories(folder);
-    out = open_log((folder / "out").string()).value();
-    err = open_log((folder / "err").string()).value();
+    out = append_to(folder / "out");
+    err = append_to(folder / "err");
     options.stdout_fd = out.get();
     options.stderr_fd = err.get();
     options.logs = LogFolder::create((folder / "logs").string(), "job").value();
@@ -332,6 +336,7 @@ TEST_CASE("Output: -r sends a stream to a file only, -t to both, each for the ra
   for (int rank = 0; rank < 4; ++rank) stage.spawn(rank, {"write_and_die", "err"});
   REQUIRE(stage.run(8));
   std::vector<std::string> shown = lines_of(split.shown()), errors = lines_of(split.errors());
+  CHECK(stage.output->flush() == 0);  // Files are written on a thread.
   std::sort(shown.begin(), shown.end());
   std::sort(errors.begin(), errors.end());
   CHECK(shown == std::vector<std::string>{"[default1]:out", "[default2]:out", "[default3]:out"});
@@ -384,6 +389,7 @@ TEST_CASE("Output: a thousand rounds leave no descriptor", "[output]") {
     stage.spawn(0, {"exit", "0"});
     REQUIRE(stage.run(i + 2));
   }
+  CHECK(stage.output->flush() == 0);
   CHECK(test::open_descriptors() == before);
 }
 

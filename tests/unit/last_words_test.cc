@@ -23,6 +23,32 @@ TEST_CASE("Last words: else the last dozen lines of standard error", "[last_word
   CHECK(words.ends_with("line 29"));
   CHECK(last_words({std::string(10'000, 'x')}, "").size() == 4096);
   CHECK(last_words({}, "/nonexistent").empty());
+  lines[3] = "ddprun: rank 3: SIGSEGV at address 0x0; call stack:";
+  CHECK(last_words(lines, "").starts_with(lines[3]));
+}
+
+TEST_CASE("Last words: an error file's call stack comes with its message", "[last_words]") {
+  CHECK(error_file_words(R"({"message": {"message": "ValueError: boom", "extraInfo":
+        {"py_callstack": "Traceback:\n  x\nValueError: boom\n"}}})") ==
+        "Traceback:\n  x\nValueError: boom");
+  CHECK(error_file_words(R"({"message": {"message": "SIGSEGV", "extraInfo":
+        {"cpp_callstack": "./t(_ZN5model4lossEv+0x1f) [0x4]\n"}}})") ==
+        "SIGSEGV\n./t(model::loss()+0x1f) [0x4]");
+  for (const char* text :
+       {R"({"message": {"message": "m", "extraInfo": 3}})", R"({"message": {"message": "m"}})",
+        R"({"message": {"message": "m", "extraInfo": {"py_callstack": []}}})"}) {
+    CHECK(error_file_words(text) == "m");
+  }
+  CHECK(error_file_words("[").empty());
+  const std::string deep = R"({"message": {"message": "end", "extraInfo": {"py_callstack": ")" +
+                           std::string(10'000, 'x') + R"("}}})";
+  CHECK(error_file_words(deep).size() < 4096);
+}
+
+TEST_CASE("Last words: C++ names are made readable, other text is left alone", "[last_words]") {
+  CHECK(demangled("a(_Z3foov+0x1) b(_Z3bari) c(_Zxx+1) (_Z") ==
+        "a(foo()+0x1) b(bar(int)) c(_Zxx+1) (_Z");
+  CHECK(demangled("") == "");
 }
 
 }  // namespace

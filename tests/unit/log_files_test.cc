@@ -1,4 +1,5 @@
 #include "agent/log_files.h"
+#include "agent/log_file.h"
 
 #include <unistd.h>
 
@@ -47,8 +48,8 @@ TEST_CASE("LogFiles: an earlier round's error file does not survive, its lines d
   logs.make_worker_folder(0, 0).value();
   CHECK(!fs::exists(folder + "/error.json"));
   {
-    const UniqueFd log = open_log(folder + "/stderr.log").value();
-    REQUIRE(::write(log.get(), "second\n", 7) == 7);
+    LogFile log = LogFile::open(folder + "/stderr.log", {}).value();
+    log.write(0, "second\n");
   }
   CHECK(read_file_end(folder + "/stderr.log", 1000) == "first\nsecond\n");
   CHECK(read_file_end(folder + "/stderr.log", 7) == "second\n");
@@ -63,7 +64,7 @@ TEST_CASE("LogFiles: /dev/null means no files, an impossible folder is an error"
   REQUIRE(failed.has_error());
   CHECK(to_string(failed.error()).starts_with("making the log folder /proc/no/such: "));
   CHECK(read_file_end("/no/such/file", 10).empty());
-  CHECK(open_log("/no/such/file").has_error());
+  CHECK(LogFile::open("/no/such/file", {}).has_error());
 }
 
 TEST_CASE("LinePrefix: macros are replaced, all else stays", "[line_prefix]") {

@@ -185,6 +185,27 @@ TEST_CASE("Options: an error shows a wrong value on one line and not endlessly",
   CHECK(error(std::string(5000, '7')).starts_with("--nnodes '" + std::string(80, '7') + "...': "));
 }
 
+TEST_CASE("Options: what happens to workers' lines", "[options]") {
+  const Options options = options_of(
+      "--duplicate-stdout-filters loss,,acc,step --duplicate_stderr_filters=Error "
+      "--log-rotate 100M:3 --log-format json --fold-lines --error-file why.json train");
+  CHECK(options.duplicate_stdout_filters == Words{"loss,acc", "step"});
+  CHECK(options.duplicate_stderr_filters == Words{"Error"});
+  CHECK(options.log_rotate == agent::LogRotation{.bytes = 100 << 20, .keep = 3});
+  CHECK(options.log_format == agent::LineFormat::kJson);
+  CHECK(options.fold_lines);
+  CHECK(options.error_file == "why.json");
+  CHECK(options_of("--log-rotate 4K train").log_rotate == agent::LogRotation{.bytes = 4096});
+  CHECK(options_of("--log-rotate 2G:0 train").log_rotate.keep == 0);
+  for (const char* wrong :
+       {"--log-rotate 100", "--log-rotate K", "--log-rotate 1K", "--log-rotate 9999G",
+        "--log-rotate -1M", "--log-rotate 1M:", "--log-rotate 1M:x", "--log-rotate 1M:1001",
+        "--log-format xml", "--duplicate-stdout-filters ,", "--duplicate-stdout-filters a,"}) {
+    INFO(wrong);
+    CHECK_FALSE(parse_line(std::string(wrong) + " train").has_value());
+  }
+}
+
 TEST_CASE("Options: a stream map answers for each rank and stream", "[options]") {
   const StreamMap some = options_of("-r 0:1,11:3 t").redirects;
   CHECK(some.has(0, StreamMap::kStdout));

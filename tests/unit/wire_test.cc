@@ -26,7 +26,11 @@ std::vector<AgentMessage> agent_messages() {
                           .host = "h",
                           .signal = 9,
                           .stopped_by_us = true,
-                          .detail = "boom"};
+                          .detail = "boom",
+                          .fault = Fault::kOutOfMemory,
+                          .evidence = "counters",
+                          .blames = 2,
+                          .was_failing = true};
   return {Hello{1, "job", "h.1"}, Join{full_offer(), 4},   Heartbeat{-1},           Finished{2},
           Failed{7, death},       Stopped{7, {death, {}}}, Leave{15, "interrupted"}};
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The whole framework-neutral SDK.
 
+#include "ddprun/crash_report.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/error.h"

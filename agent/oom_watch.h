@@ -1,0 +1,48 @@
+#pragma once
+// Whether the kernel's out-of-memory killer has been at work since the workers were started: the
+// counters of this process' memory cgroup (v1 and v2) and of the machine, and the kernel's log
+// where it may be read. Used by the agent, which asks when a worker was killed by SIGKILL.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddprun::agent {
+
+class OomWatch {
+ public:
+  // `root` stands before every path: for tests.
+  explicit OomWatch(std::string root = "");
+
+  // Workers are about to be started: what has been counted so far is not about them.
+  void begin();
+
+  // What shows that the process was ended by the OOM killer, as a half sentence; empty if nothing
+  // does. The counters are raised before the process dies, so that one look is enough.
+  std::string evidence(int pid) const;
+
+ private:
+  struct Counts {
+    std::uint64_t cgroup = 0;
+    std::uint64_t machine = 0;
+  };
+  Counts count() const;
+  std::string find_cgroup_file() const;
+
+  std::string root_;
+  std::string cgroup_file_;  // Empty: no memory cgroup can be read.
+  Counts at_start_;
+};
+
+// The number after the word "oom_kill" at the start of a line: memory.events, memory.oom_control
+// and /proc/vmstat all have it.
+std::uint64_t oom_kills_in(std::string_view text);
+
+// The path of the memory cgroup in the text of /proc/self/cgroup, below its own hierarchy's root.
+struct MemoryCgroup {
+  bool v2 = false;
+  std::string path;
+};
+MemoryCgroup memory_cgroup_in(std::string_view text);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,28 @@
+// The words for faults, on the wire and in the JSON form of a verdict.
+
+#include <array>
+
+#include "rendezvous/wire.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::array<const char*, 17> kNames = {
+    "unknown",       "exit",         "signal",       "crash",          "stack_overflow",
+    "exception",     "import_error", "syntax_error", "cannot_start",   "missing_library",
+    "out_of_memory", "no_memory",    "no_space",     "no_descriptors", "peer_lost",
+    "timed_out",     "stuck"};
+static_assert(kNames.size() == static_cast<std::size_t>(Fault::kStuck) + 1);
+
+}  // namespace
+
+const char* fault_name(Fault fault) { return kNames.at(static_cast<std::size_t>(fault)); }
+
+Fault fault_of_name(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (name == kNames[i]) return static_cast<Fault>(i);
+  }
+  return Fault::kUnknown;
+}
+
+}  // namespace ddprun::rendezvous

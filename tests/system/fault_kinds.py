@@ -1,0 +1,155 @@
+"""The kinds of fault of fault_campaign.py: what is done, and what the verdict should say of it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+TESTS = os.path.join(os.path.dirname(os.environ.get("DDPRUN_BIN", "build/dev/bin").rstrip("/")), "tests")
+WORKER = os.path.abspath(os.path.join(TESTS, "fault_worker"))
+NEEDS_LIBRARY = os.path.abspath(os.path.join(TESTS, "fault_needs_library"))
+
+
+@dataclass
+class Kind:
+    name: str
+    fault: str              # The word that the verdict should have for it.
+    code: int               # What ddprun should end with; None: any failure.
+    worker: list            # The command of every worker.
+    lockstep: bool = False  # The others use the SDK with the culprit, and become its victims.
+    culprits: int = 1
+    any_rank: bool = False  # All ranks fail alike, whichever is named is right.
+    where: str = "local"    # "local": two nodes as one command; "hosts": two commands; "wire": two namespaces.
+    disturb: str = ""       # What the campaign itself does: "kill agent", "cut cable", "skew clock".
+    env: dict = field(default_factory=dict)
+    missing: str = ""       # Why this machine cannot make it.
+
+
+def sdk_kinds():
+    """Each once among ranks that wait, and, if it is by itself, once among ranks in lockstep."""
+    table = [("exit_1", "exit", 1), ("exit_3", "exit", 3), ("exit_255", "exit", 255), ("sigkill", "signal", 137),
+             ("sigterm", "signal", 143), ("sigint", "signal", 130), ("sighup", "signal", 129),
+             ("sigquit", "signal", 131), ("sigusr1", "signal", 138), ("sigpipe", "signal", 141),
+             ("abort", "crash", 134), ("segfault", "crash", 139), ("sigbus", "crash", 135), ("sigfpe", "crash", 136),
+             ("sigill", "crash", 132), ("cpp_exception", "exception", 134), ("bad_alloc", "no_memory", 134),
+             ("stack_overflow", "stack_overflow", 139), ("descriptors", "no_descriptors", 134),
+             ("disk_full", "no_space", 134), ("cpu_limit", "signal", 152), ("file_limit", "signal", 153),
+             ("atexit_fails", "exit", 9), ("setsid_child", "exit", 9), ("oom_kill", "out_of_memory", 137)]
+    for name, fault, code in table:
+        for lockstep in (False, True):
+            yield Kind(name + (", peers in lockstep" if lockstep else ""), fault, code, [WORKER], lockstep,
+                       env={"FAULT": name})
+    for name in ("sigstop", "endless_loop", "hang_in_exit"):
+        yield Kind(f"{name}, until a deadline", "stuck", 97, [WORKER], True, env={"FAULT": name})
+    yield Kind("two ranks at once", "exit", 3, [WORKER], culprits=2, env={"FAULT": "exit_3"})
+    yield Kind("two ranks at once, peers in lockstep", "crash", 134, [WORKER], True, 2, env={"FAULT": "abort"})
+
+
+PYTHON = {
+    "python: exception": ("exception", 1, "raise ValueError('loss is NaN')"),
+    "python: sys.exit": ("exit", 5, "sys.exit(5)"),
+    "python: os._exit": ("exit", 6, "os._exit(6)"),
+    "python: import error": ("import_error", 1, "import no_such_module"),
+    "python: MemoryError": ("no_memory", 1, "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+                            "    block = bytearray(1 << 31)"),
+    "python: disk full": ("no_space", 1, "open('/dev/full', 'w', buffering=1).write('x\\n')"),
+    "python: descriptors": ("no_descriptors", 1, "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+                            "    files = [open('/dev/null') for _ in range(100)]"),
+    "python: segfault": ("crash", 139, "import ctypes; ctypes.string_at(0)"),
+    "python: KeyboardInterrupt": ("signal", 130, "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"),
+    "python: exception after a logged one": ("exit", 4, "import traceback\n    try: 1 / 0\n"
+                                             "    except ZeroDivisionError: traceback.print_exc()\n"
+                                             "    print('going on', file=sys.stderr); sys.exit(4)"),
+}
+
+PYTHON_FRAME = """import os, signal, sys, time
+if os.environ['RANK'] in os.environ['CULPRITS'].split(','):
+    {}
+time.sleep(600)
+"""
+
+# Its sockets close, and only then, after a while, does it end: its peers are faster.
+SLOW_TEARDOWN = """import atexit, os, socket, sys, time
+rank, world, folder = int(os.environ['RANK']), int(os.environ['WORLD_SIZE']), os.environ['D']
+culprit = int(os.environ['CULPRITS'])
+def path(r): return os.path.join(folder, f'{r}.socket')
+if rank == culprit:
+    listener = socket.socket(socket.AF_UNIX); listener.bind(path('new')); listener.listen(world)
+    os.rename(path('new'), path(culprit))
+    peers = [listener.accept()[0] for _ in range(world - 1)]
+    atexit.register(time.sleep, 0.3)
+    atexit.register(lambda: [p.close() for p in peers])
+    raise ValueError('loss is NaN')
+while not os.path.exists(path(culprit)): time.sleep(0.005)
+peer = socket.socket(socket.AF_UNIX); peer.connect(path(culprit))
+if not peer.recv(1):
+    print('RuntimeError: Connection closed by peer [10.0.0.1]:1234', file=sys.stderr, flush=True)
+    os._exit(1)
+"""
+
+RECORD = """import os, time
+if os.environ['RANK'] in os.environ['CULPRITS'].split(','):
+    from torch.distributed.elastic.multiprocessing.errors import record
+    @record
+    def main(): raise ValueError('loss is NaN')
+    main()
+time.sleep(600)
+"""
+
+
+def torch_python():
+    for python in ("/usr/bin/python3", sys.executable):
+        probe = [python, "-c", "import importlib.util as u; exit(u.find_spec('torch') is None)"]
+        if shutil.which(python) and subprocess.run(probe, timeout=60).returncode == 0:
+            return python
+    return None
+
+
+def python_kinds(folder):
+    def script(name, text):
+        path = os.path.join(folder, name.replace(": ", "_").replace(" ", "_") + ".py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return [path]
+
+    env = {"PYTHON_EXEC": sys.executable}
+    for name, (fault, code, text) in PYTHON.items():
+        yield Kind(name, fault, code, script(name, PYTHON_FRAME.format(text)), env=env)
+    yield Kind("python: syntax error", "syntax_error", 1, script("syntax", "def f(:\n"), any_rank=True, env=env)
+    yield Kind("python: ends after its victims", "exception", 1, script("slow", SLOW_TEARDOWN), env=env)
+    torch = torch_python()
+    yield Kind("python: exception under @record", "exception", 1, script("record", RECORD),
+               env={"PYTHON_EXEC": torch or ""}, missing="" if torch else "there is no PyTorch")
+
+
+def start_kinds(folder):
+    """Programs that cannot be started, by ddprun itself and by a script."""
+    def file(name, text, mode=0o755):
+        path = os.path.join(folder, name)
+        with open(path, "wb") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    garbage = file("garbage", b"\x7fELF nonsense")
+    no_interpreter = file("no_interpreter", b"#!/nonexistent/python\n")
+    forbidden = file("forbidden", b"#!/bin/sh\n", 0o644)
+    yield Kind("exec format error", "cannot_start", 127, [garbage], any_rank=True)
+    yield Kind("missing interpreter", "cannot_start", 127, [no_interpreter], any_rank=True)
+    for name, program, fault, code in (
+            ("exec format error", garbage, "cannot_start", None), ("no such program", "/nonexistent/train", "cannot_start", 127),
+            ("missing interpreter", no_interpreter, "cannot_start", None), ("permission denied", forbidden, "cannot_start", 126),
+            ("missing shared library", NEEDS_LIBRARY, "missing_library", 127)):
+        case = 'case ",$CULPRITS," in *",$RANK,"*) exec "$0";; esac; exec sleep 600'
+        yield Kind(f"in a script: {name}", fault, code, ["/bin/sh", "-c", case, program])
+
+
+def host_kinds(cannot_name_hosts, cannot_make_networks):
+    yield Kind("an agent is killed", "node_lost", 3, ["/bin/sleep", "600"], where="hosts", disturb="kill agent",
+               missing=cannot_name_hosts)
+    yield Kind("a cable is pulled", "node_lost", 3, ["/bin/sleep", "600"], where="wire", disturb="cut cable",
+               missing=cannot_make_networks)
+    for name, fault, code in (("exit_3", "exit", 3), ("cpp_exception", "exception", 134), ("sigkill", "signal", 137)):
+        yield Kind(f"{name}, clocks 3 s apart, peers in lockstep", fault, code, [WORKER], True, where="hosts",
+                   disturb="skew clock", env={"FAULT": name}, missing=cannot_name_hosts)

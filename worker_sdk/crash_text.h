@@ -1,0 +1,42 @@
+#pragma once
+// Text put together in a signal handler: no memory is allocated, nothing of stdio is called. And
+// the words for an exception, which are not for signal handlers. Used by crash_report.cc.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddprun::worker_sdk {
+
+class CrashText {
+ public:
+  // Into `buffer`; what does not fit is left out.
+  CrashText(char* buffer, std::size_t size) : buffer_(buffer), size_(size) {}
+  // To a file, a block at a time; flush() at the end.
+  explicit CrashText(int fd) : buffer_(block_), size_(sizeof block_), fd_(fd) {}
+  CrashText(const CrashText&) = delete;
+  CrashText& operator=(const CrashText&) = delete;
+
+  void add(std::string_view text);
+  void add_number(std::int64_t number);
+  void add_hex(std::uintptr_t number);
+  void add_escaped(std::string_view text);  // As the inside of a JSON string.
+  void flush();
+
+  std::string_view text() const { return {buffer_, used_}; }
+
+ private:
+  void add(char letter);
+
+  char block_[256] = {};
+  char* buffer_;
+  std::size_t size_;
+  std::size_t used_ = 0;
+  int fd_ = -1;
+};
+
+// "uncaught std::runtime_error: loss is NaN"; empty without an exception.
+std::string describe_current_exception();
+
+}  // namespace ddprun::worker_sdk
