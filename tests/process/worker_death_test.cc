@@ -38,16 +38,16 @@ void reduce_for_ever(ProcessGroup& group, const std::function<void()>& ready) {
 }
 
 TEST_CASE("Worker death: survivors of a SIGKILL in mid-collective are told who died", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
-    for (const int victim : {0, 2}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
+    for (const int victim : {0, 2, 3}) {
       INFO(backend << ", victim " << victim);
       const auto files = shared_memory_files();
       {
-        ForkedRanks ranks({.world_size = 3, .backend = backend, .op_timeout = kFarDeadline},
+        ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = kFarDeadline},
                           reduce_for_ever);
-        for (int r = 0; r < 3; ++r) REQUIRE(ranks.wait_ready(r));
+        for (int r = 0; r < 4; ++r) REQUIRE(ranks.wait_ready(r));
         ranks.signal(victim, SIGKILL);
-        for (int r = 0; r < 3; ++r) {
+        for (int r = 0; r < 4; ++r) {
           if (r == victim) continue;
           const Report report = ranks.report(r);
           INFO(report.text);
@@ -63,12 +63,12 @@ TEST_CASE("Worker death: survivors of a SIGKILL in mid-collective are told who d
 }
 
 TEST_CASE("Worker death: a stopped rank is named at the deadline", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
-    ForkedRanks ranks({.world_size = 3, .backend = backend, .op_timeout = 1s}, reduce_for_ever);
-    for (int r = 0; r < 3; ++r) REQUIRE(ranks.wait_ready(r));
+    ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = 1s}, reduce_for_ever);
+    for (int r = 0; r < 4; ++r) REQUIRE(ranks.wait_ready(r));
     ranks.signal(1, SIGSTOP);
-    for (const int r : {0, 2}) {
+    for (const int r : {0, 2, 3}) {
       const Report report = ranks.report(r);
       INFO(report.text);
       CHECK(report.threw);
@@ -81,7 +81,7 @@ TEST_CASE("Worker death: a stopped rank is named at the deadline", "[death]") {
 }
 
 TEST_CASE("Worker death: a rank that leaves early is lost to the others", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     ForkedRanks ranks({.world_size = 3, .backend = backend, .op_timeout = kFarDeadline},
                       [](ProcessGroup& group, const auto&) {
@@ -102,7 +102,7 @@ TEST_CASE("Worker death: a rank that leaves early is lost to the others", "[deat
 }
 
 TEST_CASE("Worker death: a rank may leave as soon as its last operation is done", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     for (int attempt = 0; attempt < 10; ++attempt) {
       ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = kFarDeadline},
                         [](ProcessGroup& group, const auto&) {
@@ -121,7 +121,7 @@ TEST_CASE("Worker death: a rank may leave as soon as its last operation is done"
 }
 
 TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     ForkedRanks ranks({.world_size = 2, .backend = backend, .op_timeout = kFarDeadline},
                       [](ProcessGroup& group, const auto& ready) {

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "tests/support/elements.h"
@@ -64,8 +65,10 @@ std::string on_one_mapping(int n, const std::function<std::string(Rank&)>& body)
       auto roster = std::make_shared<Roster>();
       roster->rank = r;
       roster->hosts.assign(static_cast<std::size_t>(n), "here");
+      std::vector<int> members(static_cast<std::size_t>(n));
+      std::iota(members.begin(), members.end(), 0);
       ShmBackend backend(
-          std::make_unique<ShmTeam>(roster, control.segment,
+          std::make_unique<ShmTeam>(roster, members, control.segment,
                                     std::vector<UniqueFd>(static_cast<std::size_t>(n))),
           segments);
       Rank rank{backend, r, n};
