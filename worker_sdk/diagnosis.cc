@@ -55,6 +55,19 @@ Verdict of_silence(const Roster& roster, const std::vector<int>& silent, int fir
           "lost " + (suspected ? roster.name(peer) : roster.names(silent))};
 }
 
+// From `from` to the one that it lost, and so on to one that is silent.
+int silent_end(const Roster& roster, const Statement& from,
+               const std::map<int, Statement>& others) {
+  const Statement* at = &from;
+  for (int hops = 0; hops < roster.size(); ++hops) {
+    if (at->cause != Cause::kLost || at->suspect < 0 || at->suspect == roster.rank) return -1;
+    const auto next = others.find(at->suspect);
+    if (next == others.end()) return at->suspect;
+    at = &next->second;
+  }
+  return -1;  // They blame each other in a circle.
+}
+
 }  // namespace
 
 std::string encode(const Statement& s) {
@@ -91,14 +104,13 @@ std::optional<Statement> decode_statement(std::string_view text) {
 
 int silent_suspect(const Roster& roster, const Statement& mine,
                    const std::map<int, Statement>& others) {
-  const Statement* at = &mine;
-  for (int hops = 0; hops < roster.size(); ++hops) {
-    if (at->cause != Cause::kLost || at->suspect < 0 || at->suspect == roster.rank) return -1;
-    const auto next = others.find(at->suspect);
-    if (next == others.end()) return at->suspect;
-    at = &next->second;
+  const int first = silent_end(roster, mine, others);
+  if (first >= 0 || mine.cause != Cause::kLost) return first;
+  for (const auto& [rank, theirs] : others) {
+    const int next = silent_end(roster, theirs, others);
+    if (next >= 0) return next;
   }
-  return -1;  // They blame each other in a circle.
+  return -1;
 }
 
 Verdict diagnose(const Roster& roster, const Statement& mine,

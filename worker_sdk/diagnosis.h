@@ -40,7 +40,8 @@ struct Verdict {
 };
 
 // Whom this rank lost; if that one has left a statement, whom it had lost before, and so on: the
-// first who has left none, -1 if there is no such rank.
+// first who has left none. Where that leads nowhere, the same from the others' statements; -1 if
+// nobody has lost a silent rank.
 int silent_suspect(const Roster& roster, const Statement& mine,
                    const std::map<int, Statement>& others);
 

@@ -46,6 +46,7 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
 
 GlooBackend::~GlooBackend() {
   const SigpipeGuard guard;
+  watch_.reset();
   context_.reset();
   close_gently(connections_);
 }
@@ -63,6 +64,7 @@ void GlooBackend::connect(const GlooOptions& options) {
   context->connectFullMesh(store, device);
   context_ = context;
   connections_ = find_connections(*context_);
+  watch_ = std::make_unique<GlooWatch>(*context_, connections_);
 }
 
 void GlooBackend::abort() noexcept {
@@ -88,6 +90,7 @@ Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_
              what_gloo_said.find("imed out") != std::string::npos) {
     mine.cause = Cause::kTimedOut;
   }
+  mine.suspect = watch_->first_lost();
   for (int r = 0; r < roster_->size(); ++r) {
     const std::string& address = connections_[static_cast<std::size_t>(r)].address;
     if (!address.empty() && what_gloo_said.find(address) != std::string::npos) mine.suspect = r;

@@ -6,6 +6,7 @@
 // the process. So every operation gets a tag made of its number and signature: ranks that disagree
 // never match, run into the deadline, and the statements they then leave in the store (diagnosis.h)
 // say who called what.
+// So all we use of Gloo is its messages between two ranks.
 //
 // Reductions are ours, from Gloo's messages (gloo_backend_reduce.cc): every rank gets all sources
 // of its part of the array, reduces them in the order of ranks, and sends the result to all. So the
@@ -22,6 +23,7 @@
 #include "worker_sdk/backend.h"
 #include "worker_sdk/diagnosis.h"
 #include "worker_sdk/gloo_sockets.h"
+#include "worker_sdk/gloo_transfers.h"
 
 namespace gloo {
 class Context;
@@ -78,6 +80,9 @@ class GlooBackend : public Backend {
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
                 Clock::time_point since) const;
   std::byte* scratch(std::size_t bytes);
+  GlooTransfers transfers(std::uint64_t slot, const Call& call) {
+    return {*context_, *watch_, slot, call.deadline};
+  }
   void reduce_whole(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
   void reduce_in_windows(const Call& call, const std::vector<int>& ranks, Buffer inout,
                          ReduceOp op);
@@ -87,7 +92,8 @@ class GlooBackend : public Backend {
   const std::string prefix_;
   std::vector<int> everybody_;
   std::shared_ptr<gloo::Context> context_;
-  std::vector<GlooConnection> connections_;     // By rank.
+  std::vector<GlooConnection> connections_;  // By rank.
+  std::unique_ptr<GlooWatch> watch_;
   std::vector<std::uint32_t> sent_, received_;  // Messages so far, by peer.
   std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
   std::size_t scratch_bytes_ = 0;

@@ -31,9 +31,9 @@ struct Circle {
 // The array of one all_reduce on its way. Window t is cut into a part for each rank.
 class Windows {
  public:
-  Windows(gloo::Context& context, const Call& call, const Circle& circle, Buffer array,
+  Windows(std::function<GlooTransfers()> start, const Circle& circle, Buffer array,
           std::byte* scratch)
-      : context_(context), call_(call), circle_(circle), array_(array), scratch_(scratch) {}
+      : start_(std::move(start)), circle_(circle), array_(array), scratch_(scratch) {}
 
   static std::size_t elements(DataType type) { return kWindowBytes / size_of(type); }
   static std::size_t scratch_bytes(std::size_t ranks) {
@@ -44,12 +44,12 @@ class Windows {
   }
 
   void send_sources(std::size_t t) {
-    GlooTransfers& transfers = under_way_[t % 3].emplace_back(context_, slot(), call_.deadline);
+    GlooTransfers& messages = under_way_[t % 3].emplace_back(start_());
     for (std::size_t k = 0; k < circle_.size(); ++k) {
       if (k == circle_.me) continue;
       const Buffer mine = part(t, circle_.me), theirs = part(t, k);
-      transfers.recv(circle_.ranks[k], source(t, k), mine.bytes(), part_number(t, 0));
-      transfers.send(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 0));
+      messages.recv(circle_.ranks[k], source(t, k), mine.bytes(), part_number(t, 0));
+      messages.send(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 0));
     }
   }
 
@@ -62,23 +62,22 @@ class Windows {
     }
     reduce(mine.type, op, mine.data, {sources.data(), static_cast<int>(sources.size())},
            mine.count);
-    GlooTransfers& transfers = under_way_[t % 3].emplace_back(context_, slot(), call_.deadline);
+    GlooTransfers& messages = under_way_[t % 3].emplace_back(start_());
     for (std::size_t k = 0; k < circle_.size(); ++k) {
       if (k == circle_.me) continue;
       // What was there has arrived at rank k, or it could not have sent this.
       const Buffer theirs = part(t, k);
-      transfers.recv(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 1));
-      transfers.send(circle_.ranks[k], mine.data, mine.bytes(), part_number(t, 1));
+      messages.recv(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 1));
+      messages.send(circle_.ranks[k], mine.data, mine.bytes(), part_number(t, 1));
     }
   }
 
   void finish(std::size_t t) {
-    for (GlooTransfers& transfers : under_way_[t % 3]) transfers.wait();
+    for (GlooTransfers& messages : under_way_[t % 3]) messages.wait();
     under_way_[t % 3].clear();
   }
 
  private:
-  std::uint64_t slot() const { return collective_slot(call_); }
   static std::uint32_t part_number(std::size_t t, std::uint32_t phase) {
     return static_cast<std::uint32_t>(2 * t) + phase;
   }
@@ -97,8 +96,7 @@ class Windows {
     return scratch_ + (t % 2 * circle_.size() + k) * each;
   }
 
-  gloo::Context& context_;
-  const Call& call_;
+  const std::function<GlooTransfers()> start_;
   const Circle& circle_;
   const Buffer array_;
   std::byte* const scratch_;
@@ -132,15 +130,15 @@ void GlooBackend::reduce_whole(const Call& call, const std::vector<int>& ranks, 
                                ReduceOp op) {
   const Circle circle(ranks, roster_->rank);
   std::byte* memory = scratch(circle.size() * kWholeBytes);
-  GlooTransfers transfers(*context_, collective_slot(call), call.deadline);
+  GlooTransfers messages = transfers(collective_slot(call), call);
   std::vector<const void*> sources;
   for (std::size_t k = 0; k < circle.size(); ++k) {
     sources.push_back(k == circle.me ? inout.data : memory + k * kWholeBytes);
     if (k == circle.me) continue;
-    transfers.recv(ranks[k], memory + k * kWholeBytes, inout.bytes());
-    transfers.send(ranks[k], inout.data, inout.bytes());
+    messages.recv(ranks[k], memory + k * kWholeBytes, inout.bytes());
+    messages.send(ranks[k], inout.data, inout.bytes());
   }
-  transfers.wait();
+  messages.wait();
   reduce(inout.type, op, inout.data, {sources.data(), static_cast<int>(sources.size())},
          inout.count);
 }
@@ -148,7 +146,8 @@ void GlooBackend::reduce_whole(const Call& call, const std::vector<int>& ranks, 
 void GlooBackend::reduce_in_windows(const Call& call, const std::vector<int>& ranks, Buffer inout,
                                     ReduceOp op) {
   const Circle circle(ranks, roster_->rank);
-  Windows windows(*context_, call, circle, inout, scratch(Windows::scratch_bytes(circle.size())));
+  Windows windows([&] { return transfers(collective_slot(call), call); }, circle, inout,
+                  scratch(Windows::scratch_bytes(circle.size())));
   const std::size_t n = windows.number();
   for (std::size_t t = 0; t < n + 2; ++t) {
     if (t < n) windows.send_sources(t);
@@ -169,15 +168,15 @@ void GlooBackend::reduce_scatter(const Call& call, Buffer in, Buffer out) {
     std::uint32_t part = 0;
     for (std::size_t begin = 0; begin < out.count; begin += step, ++part) {
       const std::size_t count = std::min(step, out.count - begin);
-      GlooTransfers transfers(*context_, collective_slot(call), call.deadline);
+      GlooTransfers messages = transfers(collective_slot(call), call);
       std::vector<const void*> sources;
       for (std::size_t k = 0; k < circle.size(); ++k) {
         sources.push_back(k == circle.me ? from(k, begin) : memory + k * bytes);
         if (k == circle.me) continue;
-        transfers.recv(everybody_[k], memory + k * bytes, count * size_of(out.type), part);
-        transfers.send(everybody_[k], from(k, begin), count * size_of(out.type), part);
+        messages.recv(everybody_[k], memory + k * bytes, count * size_of(out.type), part);
+        messages.send(everybody_[k], from(k, begin), count * size_of(out.type), part);
       }
-      transfers.wait();
+      messages.wait();
       reduce(out.type, call.what.op, bytes_of(out) + begin * size_of(out.type),
              {sources.data(), static_cast<int>(sources.size())}, count);
     }

@@ -5,6 +5,22 @@
 #include <algorithm>
 
 namespace ddprun::worker_sdk {
+namespace {
+
+bool is_complete(gloo::transport::UnboundBuffer& buffer) {
+  try {
+    return buffer.waitRecv(std::chrono::milliseconds(1));
+  } catch (const gloo::Exception&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+GlooTransfers::~GlooTransfers() {
+  for (const auto& buffer : received_) watch_.remove(*buffer);
+}
+
 void GlooTransfers::send(int peer, const void* data, std::size_t bytes, std::uint32_t part) {
   if (bytes == 0) return;
   // Gloo's buffers serve both directions and so want memory that may be written.
@@ -15,13 +31,17 @@ void GlooTransfers::send(int peer, const void* data, std::size_t bytes, std::uin
 void GlooTransfers::recv(int peer, void* data, std::size_t bytes, std::uint32_t part) {
   if (bytes == 0) return;
   received_.push_back(context_.createUnboundBuffer(data, bytes));
+  watch_.add(peer, *received_.back());
   received_.back()->recv(peer, slot_ + part);
 }
 
 void GlooTransfers::wait_received() {
   for (const auto& buffer : received_) {
-    if (!buffer->waitRecv(left_until(deadline_))) throw gloo::IoException("recv was aborted");
+    // The message may have been there when its sender was lost: then the second look finds it.
+    if (buffer->waitRecv(left_until(deadline_))) continue;
+    if (!is_complete(*buffer)) throw gloo::IoException("the sender of a message is gone");
   }
+  for (const auto& buffer : received_) watch_.remove(*buffer);
   received_.clear();
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "worker_sdk/gloo_watch.h"
 #include "worker_sdk/operation.h"
 
 namespace ddprun::worker_sdk {
@@ -18,8 +19,11 @@ namespace ddprun::worker_sdk {
 class GlooTransfers {
  public:
   // `slot`: its lowest 24 bits are free for parts of one operation.
-  GlooTransfers(gloo::Context& context, std::uint64_t slot, Clock::time_point deadline)
-      : context_(context), slot_(slot), deadline_(deadline) {}
+  GlooTransfers(gloo::Context& context, GlooWatch& watch, std::uint64_t slot,
+                Clock::time_point deadline)
+      : context_(context), watch_(watch), slot_(slot), deadline_(deadline) {}
+  GlooTransfers(GlooTransfers&&) = default;
+  ~GlooTransfers();
 
   void send(int peer, const void* data, std::size_t bytes, std::uint32_t part = 0);
   void recv(int peer, void* data, std::size_t bytes, std::uint32_t part = 0);
@@ -31,6 +35,7 @@ class GlooTransfers {
  private:
   using Buffers = std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>;
   gloo::Context& context_;
+  GlooWatch& watch_;
   const std::uint64_t slot_;
   const Clock::time_point deadline_;
   Buffers sent_, received_;
