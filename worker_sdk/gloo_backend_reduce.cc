@@ -9,8 +9,10 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// Up to here each rank sends the whole array to all others: one step instead of two.
-constexpr std::size_t kWholeBytes = 8 << 10;
+// Where a rank would send no more than this, it sends the whole array to all others, and all reduce
+// all of it: one step instead of two. Two ranks send the same number of bytes either way.
+constexpr std::size_t kWholeBytes = 64 << 10;
+constexpr std::size_t kWholeBytesOfTwo = 1 << 20;
 // Of the array, that travels at once.
 constexpr std::size_t kWindowBytes = 4 << 20;
 constexpr std::size_t kGrain = 16;  // Elements: parts begin at cache lines.
@@ -43,18 +45,22 @@ class Windows {
     return (array_.count + elements(array_.type) - 1) / elements(array_.type);
   }
 
+  // Results are awaited from the beginning, so that who has one need not ask whether it may come:
+  // rank k sends it when it has got what lies there now.
   void send_sources(std::size_t t) {
-    GlooTransfers& messages = under_way_[t % 3].emplace_back(start_());
+    GlooTransfers& sources = sources_[t % 3].emplace_back(start_());
+    GlooTransfers& results = results_[t % 3].emplace_back(start_());
     for (std::size_t k = 0; k < circle_.size(); ++k) {
       if (k == circle_.me) continue;
       const Buffer mine = part(t, circle_.me), theirs = part(t, k);
-      messages.recv(circle_.ranks[k], source(t, k), mine.bytes(), part_number(t, 0));
-      messages.send(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 0));
+      sources.recv(circle_.ranks[k], source(t, k), mine.bytes(), part_number(t, 0));
+      results.recv(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 1));
+      sources.send(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 0));
     }
   }
 
   void reduce_mine(std::size_t t, ReduceOp op) {
-    under_way_[t % 3].front().wait_received();
+    sources_[t % 3].front().wait_received();
     const Buffer mine = part(t, circle_.me);
     std::vector<const void*> sources;
     for (std::size_t k = 0; k < circle_.size(); ++k) {
@@ -62,19 +68,17 @@ class Windows {
     }
     reduce(mine.type, op, mine.data, {sources.data(), static_cast<int>(sources.size())},
            mine.count);
-    GlooTransfers& messages = under_way_[t % 3].emplace_back(start_());
     for (std::size_t k = 0; k < circle_.size(); ++k) {
       if (k == circle_.me) continue;
-      // What was there has arrived at rank k, or it could not have sent this.
-      const Buffer theirs = part(t, k);
-      messages.recv(circle_.ranks[k], theirs.data, theirs.bytes(), part_number(t, 1));
-      messages.send(circle_.ranks[k], mine.data, mine.bytes(), part_number(t, 1));
+      results_[t % 3].front().send(circle_.ranks[k], mine.data, mine.bytes(), part_number(t, 1));
     }
   }
 
   void finish(std::size_t t) {
-    for (GlooTransfers& messages : under_way_[t % 3]) messages.wait();
-    under_way_[t % 3].clear();
+    for (auto* under_way : {&results_[t % 3], &sources_[t % 3]}) {
+      under_way->front().wait();
+      under_way->clear();
+    }
   }
 
  private:
@@ -100,7 +104,7 @@ class Windows {
   const Circle& circle_;
   const Buffer array_;
   std::byte* const scratch_;
-  std::vector<GlooTransfers> under_way_[3];
+  std::vector<GlooTransfers> sources_[3], results_[3];  // Of a window: one or none.
 };
 
 }  // namespace
@@ -121,7 +125,9 @@ void GlooBackend::all_reduce_among(const Call& call, const std::vector<int>& ran
                                    ReduceOp op) {
   guarded(call, [&] {
     if (inout.count == 0 || ranks.size() == 1) return;
-    if (inout.bytes() <= kWholeBytes) return reduce_whole(call, ranks, inout, op);
+    const bool small = ranks.size() == 2 ? inout.bytes() <= kWholeBytesOfTwo
+                                         : inout.bytes() * (ranks.size() - 1) <= kWholeBytes;
+    if (small) return reduce_whole(call, ranks, inout, op);
     reduce_in_windows(call, ranks, inout, op);
   });
 }
@@ -129,13 +135,13 @@ void GlooBackend::all_reduce_among(const Call& call, const std::vector<int>& ran
 void GlooBackend::reduce_whole(const Call& call, const std::vector<int>& ranks, Buffer inout,
                                ReduceOp op) {
   const Circle circle(ranks, roster_->rank);
-  std::byte* memory = scratch(circle.size() * kWholeBytes);
+  std::byte* memory = scratch(circle.size() * inout.bytes());
   GlooTransfers messages = transfers(collective_slot(call), call);
   std::vector<const void*> sources;
   for (std::size_t k = 0; k < circle.size(); ++k) {
-    sources.push_back(k == circle.me ? inout.data : memory + k * kWholeBytes);
+    sources.push_back(k == circle.me ? inout.data : memory + k * inout.bytes());
     if (k == circle.me) continue;
-    messages.recv(ranks[k], memory + k * kWholeBytes, inout.bytes());
+    messages.recv(ranks[k], memory + k * inout.bytes(), inout.bytes());
     messages.send(ranks[k], inout.data, inout.bytes());
   }
   messages.wait();

@@ -16,8 +16,8 @@ using std::chrono::nanoseconds;
 // How long a sleeper goes without looking after its peers.
 constexpr nanoseconds kLook = std::chrono::milliseconds(10);
 
-// As long as waking a sleeping CPU takes. Not at all if there are more ranks than CPUs: then the
-// rank that is waited for may need this very CPU.
+// A few times as long as waking a sleeping CPU takes. Not at all if there are more ranks than CPUs:
+// then the rank that is waited for may need this very CPU.
 constexpr nanoseconds kSpin = std::chrono::microseconds(50);
 
 // The lowest 4 bits of a rank's state. For kGaveUp, the next 8 hold the ErrorKind and the others
@@ -140,7 +140,9 @@ void ShmTeam::await(const Call& call, SharedCounter& counter, std::uint32_t targ
 template <class Missing>
 void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target,
                           Missing missing) {
-  if (spin_until_reached(counter, target, spin_)) return;
+  if (has_reached(counter.value.load(std::memory_order_acquire), target)) return;
+  if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
+  spin_.failed();
   for (;;) {
     const nanoseconds left = call.deadline - Clock::now();
     if (sleep_until_reached(counter, target, std::min(kLook, left))) return;

@@ -38,7 +38,7 @@ struct Posting {
 };
 
 constexpr std::size_t kSmallBytes = 8 << 10;    // Up to here each rank reduces everything itself.
-constexpr std::size_t kChunkBytes = 128 << 10;  // What a rank stages between two barriers.
+constexpr std::size_t kChunkBytes = 512 << 10;  // What a rank stages between two barriers.
 constexpr std::size_t kParcelBytes = 64 << 10;  // What send() stages at once.
 constexpr int kShmRanksMax = 128;
 
@@ -106,7 +106,7 @@ class ShmTeam {
   int rank_;
   std::shared_ptr<Segment> control_;
   std::vector<UniqueFd> pidfds_;
-  std::chrono::nanoseconds spin_;
+  SpinBudget spin_;
   std::uint32_t entered_ = 0;
   unsigned exchanges_ = 0;
   std::atomic<bool> aborted_{false};

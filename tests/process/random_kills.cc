@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <map>
 #include <random>
-#include <set>
 
 #include "tests/support/forked_ranks.h"
 
@@ -20,17 +19,10 @@ using namespace std::chrono_literals;
 using test::ForkedRanks;
 using test::Ranks;
 using test::Report;
+using test::shared_memory_files;
 
 constexpr int kRanks = 4;
 constexpr int kStepsMax = 40;  // Rounds of operations before the victim says that it is ready.
-
-std::set<std::string> shared_memory_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    names.insert(entry.path());
-  }
-  return names;
-}
 
 // Everything that has a middle, for ever.
 void work(ProcessGroup& group, int steps, const std::function<void()>& ready) {
@@ -98,6 +90,7 @@ void kill_one(const Ranks& world, int victim, int steps, Tally& tally) {
 
 int run(int kills, unsigned seed) {
   std::mt19937 random(seed);
+  test::own_shared_memory();
   const auto files = shared_memory_files();
   std::map<std::string, Tally> tallies;
   for (int i = 0; i < kills; ++i) {

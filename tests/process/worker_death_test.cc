@@ -2,7 +2,6 @@
 // must be told who it was, in time, and nothing may be left behind.
 
 #include <catch2/catch.hpp>
-#include <set>
 
 #include "tests/support/forked_ranks.h"
 
@@ -13,18 +12,11 @@ using namespace std::chrono_literals;
 using test::ForkedRanks;
 using test::Ranks;
 using test::Report;
+using test::shared_memory_files;
 
 // Long enough that an error that comes before it was not caused by it, whatever the machine is
 // doing.
 constexpr auto kFarDeadline = 50s;
-
-std::set<std::string> shared_memory_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    names.insert(entry.path());
-  }
-  return names;
-}
 
 void reduce_for_ever(ProcessGroup& group, const std::function<void()>& ready) {
   auto memory = group.allocate(4 << 20);
@@ -38,6 +30,7 @@ void reduce_for_ever(ProcessGroup& group, const std::function<void()>& ready) {
 }
 
 TEST_CASE("Worker death: survivors of a SIGKILL in mid-collective are told who died", "[death]") {
+  test::own_shared_memory();
   for (const char* backend : {"shm", "gloo", "cpu"}) {
     for (const int victim : {0, 2, 3}) {
       INFO(backend << ", victim " << victim);
@@ -143,6 +136,7 @@ TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
 
 TEST_CASE("Worker death: killing all ranks at any moment leaves no shared memory behind",
           "[death]") {
+  test::own_shared_memory();
   const auto files = shared_memory_files();
   for (int attempt = 0; attempt < 20; ++attempt) {
     ForkedRanks ranks({.world_size = 3, .backend = "shm", .op_timeout = kFarDeadline},
