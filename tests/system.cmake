@@ -11,7 +11,7 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch namespaces failure kill bad_input signals elastic operations train
-                c10d_port etcd journal)
+                c10d_port etcd journal collectives)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")

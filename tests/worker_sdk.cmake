@@ -9,8 +9,10 @@ ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
-add_executable(random_kills process/random_kills.cc)
-target_link_libraries(random_kills PRIVATE ddprun::worker_sdk ddprun_flags)
+foreach(program random_kills collectives_worker)
+  add_executable(${program} process/${program}.cc)
+  target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
+endforeach()
 add_test(NAME random_kills COMMAND random_kills 30)
 set_tests_properties(random_kills PROPERTIES TIMEOUT 300 LABELS process)
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
