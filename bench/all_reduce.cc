@@ -1,13 +1,19 @@
 // How long does all_reduce take on one host: through our shared memory, with the arrays in memory
-// from allocate() (direct) and in ordinary memory (staged); on our gloo backend; and by Gloo
-// itself?
+// from allocate() (direct) and in ordinary memory (staged); on our gloo backend; by Gloo itself;
+// and how long would it take if only the bandwidth of memory counted? ("copy": each rank copies as
+// many bytes as it has to read and to write in a direct all_reduce.)
 //
-//   bench_all_reduce [ranks] [seconds per size]
+//   bench_all_reduce [ranks] [seconds per size] [lines]
+//   RANK=r bench_all_reduce RANKS SECONDS hosts DIRECTORY
+//
+// The second form is one rank of several hosts, for between_hosts.py: our cpu backend, our gloo
+// backend and Gloo itself over the same network.
 //
 // All contenders run in the same processes, in turn, so that whatever else the machine does hits
-// all of them; each run begins with a barrier, is timed on every rank, and counts as long as its
-// slowest rank. Prints medians over runs, and the ratio to Gloo as the median of the ratios of
-// neighbouring runs.
+// all of them; each run begins with two barriers (the first one wakes who sleeps), is timed on
+// every rank, and counts as long as its slowest rank. Prints medians over runs, and the ratio to
+// Gloo as the median of the ratios of neighbouring runs; with "lines", "name bytes microseconds"
+// for all_reduce.py, which has other peers' programs take turns with this one.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -29,7 +35,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20};
+constexpr std::size_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20};
 constexpr int kRunsMin = 7;
 constexpr int kRunsMax = 300;
 constexpr int kWarmUp = 2;
@@ -50,7 +56,9 @@ ddprun::ProcessGroup join(const std::string& directory, const char* backend, int
 
 std::shared_ptr<gloo::Context> join_gloo(const std::string& directory, int rank, int ranks) {
   gloo::transport::tcp::attr attributes;
+  const char* interface = std::getenv("DDPRUN_SOCKET_IFNAME");
   attributes.hostname = "127.0.0.1";
+  if (interface) attributes.iface = interface, attributes.hostname = "";
   auto device = gloo::transport::tcp::CreateDevice(attributes);
   auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
   gloo::rendezvous::FileStore store(directory);
@@ -60,6 +68,7 @@ std::shared_ptr<gloo::Context> join_gloo(const std::string& directory, int rank,
 
 // The slowest rank's time of one run, equal on all ranks.
 double run_once(ddprun::ProcessGroup& group, const Contender& contender, std::size_t count) {
+  group.barrier();
   group.barrier();
   const auto start = Clock::now();
   contender.all_reduce(count);
@@ -72,6 +81,13 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                    values.end());
   return values[values.size() / 2];
+}
+
+void print_lines(std::size_t bytes, const std::vector<Contender>& contenders,
+                 const std::vector<std::vector<double>>& times) {
+  for (std::size_t c = 0; c < contenders.size(); ++c) {
+    std::printf("%s\t%zu\t%.3f\n", contenders[c].name, bytes, median(times[c]) * 1e6);
+  }
 }
 
 void print_row(std::size_t bytes, const std::vector<Contender>& contenders,
@@ -88,7 +104,7 @@ void print_row(std::size_t bytes, const std::vector<Contender>& contenders,
 }
 
 void measure(ddprun::ProcessGroup& group, const std::vector<Contender>& contenders,
-             std::size_t bytes, double seconds) {
+             std::size_t bytes, double seconds, bool lines) {
   const std::size_t count = bytes / sizeof(float);
   std::vector<std::vector<double>> times(contenders.size());
   const auto start = Clock::now();
@@ -103,31 +119,61 @@ void measure(ddprun::ProcessGroup& group, const std::vector<Contender>& contende
       if (run >= 0) times[c].push_back(time);
     }
   }
-  if (group.rank() == 0) print_row(bytes, contenders, times);
+  if (group.rank() == 0) (lines ? print_lines : print_row)(bytes, contenders, times);
 }
 
-void rank_main(const std::string& directory, int rank, int ranks, double seconds) {
+void gloo_ring(const std::shared_ptr<gloo::Context>& context, float* data, std::size_t n) {
+  gloo::AllreduceOptions options(context);
+  options.setOutput(data, n);
+  options.setReduceFunction(
+      static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  gloo::allreduce(options);
+}
+
+// One rank of several hosts.
+void host_main(const std::string& directory, int rank, int ranks, double seconds) {
+  auto cpu = join(directory, "cpu", rank, ranks);
+  auto our_gloo = join(directory, "gloo", rank, ranks);
+  auto context = join_gloo(directory, rank, ranks);
+  constexpr std::size_t kMost = 25 << 20;
+  auto shared = cpu.allocate(kMost);
+  std::vector<float> own(kMost / sizeof(float));
+  auto* direct = static_cast<float*>(shared.get());
+  const std::vector<Contender> contenders = {
+      {"cpu direct", [&](std::size_t n) { cpu.all_reduce(ddprun::buffer(direct, n)); }},
+      {"cpu staged", [&](std::size_t n) { cpu.all_reduce(ddprun::buffer(own.data(), n)); }},
+      {"our gloo", [&](std::size_t n) { our_gloo.all_reduce(ddprun::buffer(own.data(), n)); }},
+      {"Gloo C++ ring", [&](std::size_t n) { gloo_ring(context, own.data(), n); }}};
+  if (rank == 0) {
+    std::printf(
+        "all_reduce of f32, sum, %d ranks: median microseconds (x: as many times faster "
+        "than the last column)\n%13s  %5s",
+        ranks, "size", "runs");
+    for (const Contender& contender : contenders) std::printf("  %19s", contender.name);
+    std::printf("\n");
+  }
+  for (const std::size_t bytes :
+       {std::size_t{4} << 10, std::size_t{64} << 10, std::size_t{1} << 20, kMost}) {
+    measure(cpu, contenders, bytes, seconds, false);
+  }
+}
+
+void rank_main(const std::string& directory, int rank, int ranks, double seconds, bool lines) {
   auto shm = join(directory, "shm", rank, ranks);
   auto our_gloo = join(directory, "gloo", rank, ranks);
   auto context = join_gloo(directory, rank, ranks);
   const std::size_t most = *std::max_element(std::begin(kSizes), std::end(kSizes));
   auto shared = shm.allocate(most);
-  std::vector<float> own(most / sizeof(float));
+  std::vector<float> own(most / sizeof(float)), copied(most / sizeof(float));
   auto* direct = static_cast<float*>(shared.get());
   const std::vector<Contender> contenders = {
       {"shm direct", [&](std::size_t n) { shm.all_reduce(ddprun::buffer(direct, n)); }},
       {"shm staged", [&](std::size_t n) { shm.all_reduce(ddprun::buffer(own.data(), n)); }},
+      {"copy", [&](std::size_t n) { std::memcpy(copied.data(), own.data(), n * sizeof(float)); }},
       {"our gloo", [&](std::size_t n) { our_gloo.all_reduce(ddprun::buffer(own.data(), n)); }},
-      {"Gloo C++ ring", [&](std::size_t n) {
-         gloo::AllreduceOptions options(context);
-         options.setOutput(own.data(), n);
-         options.setReduceFunction(
-             static_cast<void (*)(void*, const void*, const void*, std::size_t)>(
-                 &gloo::sum<float>));
-         options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-         gloo::allreduce(options);
-       }}};
-  if (rank == 0) {
+      {"Gloo C++ ring", [&](std::size_t n) { gloo_ring(context, own.data(), n); }}};
+  if (rank == 0 && !lines) {
     std::printf(
         "all_reduce of f32, sum, %d ranks on one host: median microseconds (x: as many times "
         "faster than the last column)\n%13s  %5s",
@@ -135,7 +181,7 @@ void rank_main(const std::string& directory, int rank, int ranks, double seconds
     for (const Contender& contender : contenders) std::printf("  %19s", contender.name);
     std::printf("\n");
   }
-  for (const std::size_t bytes : kSizes) measure(shm, contenders, bytes, seconds);
+  for (const std::size_t bytes : kSizes) measure(shm, contenders, bytes, seconds, lines);
 }
 
 }  // namespace
@@ -143,16 +189,22 @@ void rank_main(const std::string& directory, int rank, int ranks, double seconds
 int main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 3;
+  const bool lines = argc > 3 && std::strcmp(argv[3], "lines") == 0;
   if (ranks < 2 || seconds <= 0) {
     std::fprintf(stderr, "usage: %s [ranks, at least 2] [seconds per size]\n", argv[0]);
     return 2;
+  }
+  if (argc > 4 && std::getenv("RANK")) {
+    host_main(argv[4], std::atoi(std::getenv("RANK")), ranks, seconds);
+    return 0;
   }
   std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
   if (!::mkdtemp(directory.data())) return 1;
   for (int rank = 0; rank < ranks; ++rank) {
     if (::fork() != 0) continue;
     try {
-      rank_main(directory, rank, ranks, seconds);
+      rank_main(directory, rank, ranks, seconds, lines);
+      std::fflush(stdout);
       ::_exit(0);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "rank %d: %s\n", rank, error.what());

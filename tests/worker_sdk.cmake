@@ -2,12 +2,21 @@
 
 ddprun_test(NAME process_group_test SOURCES unit/process_group_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit TIMEOUT 900)
+ddprun_test(NAME collectives_test SOURCES unit/collectives_test.cc LIBRARIES ddprun::worker_sdk
+            LABELS unit TIMEOUT 900)
+ddprun_test(NAME split_test SOURCES unit/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
 ddprun_test(NAME crash_report_test SOURCES process/crash_report_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
+foreach(program random_kills collectives_worker)
+  add_executable(${program} process/${program}.cc)
+  target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
+endforeach()
+add_test(NAME random_kills COMMAND random_kills 30)
+set_tests_properties(random_kills PROPERTIES TIMEOUT 300 LABELS process)
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test

@@ -44,15 +44,28 @@ std::optional<Verdict> find_mismatch(const Roster& roster, const Statement& mine
   return std::nullopt;
 }
 
-Verdict of_silence(const Roster& roster, const std::vector<int>& silent, const Statement& mine,
+Verdict of_silence(const Roster& roster, const std::vector<int>& silent, int first_lost,
                    bool anyone_timed_out) {
-  const bool suspected = std::find(silent.begin(), silent.end(), mine.suspect) != silent.end();
-  const int peer = suspected ? mine.suspect : silent.front();
+  const bool suspected = first_lost >= 0;
+  const int peer = suspected ? first_lost : silent.front();
   if (anyone_timed_out) {
     return {ErrorKind::timed_out, peer, "no sign of " + roster.names(silent)};
   }
   return {ErrorKind::peer_lost, peer,
           "lost " + (suspected ? roster.name(peer) : roster.names(silent))};
+}
+
+// From `from` to the one that it lost, and so on to one that is silent.
+int silent_end(const Roster& roster, const Statement& from,
+               const std::map<int, Statement>& others) {
+  const Statement* at = &from;
+  for (int hops = 0; hops < roster.size(); ++hops) {
+    if (at->cause != Cause::kLost || at->suspect < 0 || at->suspect == roster.rank) return -1;
+    const auto next = others.find(at->suspect);
+    if (next == others.end()) return at->suspect;
+    at = &next->second;
+  }
+  return -1;  // They blame each other in a circle.
 }
 
 }  // namespace
@@ -77,7 +90,7 @@ std::optional<Statement> decode_statement(std::string_view text) {
                         take(text, s.what.rank) && take(text, s.what.count) &&
                         take(text, s.number) && take(text, cause) && take(text, s.suspect);
   const bool sane = kind >= static_cast<int>(OpKind::kAllReduce) &&
-                    kind <= static_cast<int>(OpKind::kAllocate) && type >= 0 &&
+                    kind <= static_cast<int>(kLastOpKind) && type >= 0 &&
                     type <= static_cast<int>(DataType::u8) && op >= 0 &&
                     op <= static_cast<int>(ReduceOp::prod) && cause >= 0 &&
                     cause <= static_cast<int>(Cause::kAborted);
@@ -87,6 +100,17 @@ std::optional<Statement> decode_statement(std::string_view text) {
   s.what.op = static_cast<ReduceOp>(op);
   s.cause = static_cast<Cause>(cause);
   return s;
+}
+
+int silent_suspect(const Roster& roster, const Statement& mine,
+                   const std::map<int, Statement>& others) {
+  const int first = silent_end(roster, mine, others);
+  if (first >= 0 || mine.cause != Cause::kLost) return first;
+  for (const auto& [rank, theirs] : others) {
+    const int next = silent_end(roster, theirs, others);
+    if (next >= 0) return next;
+  }
+  return -1;
 }
 
 Verdict diagnose(const Roster& roster, const Statement& mine,
@@ -107,7 +131,9 @@ Verdict diagnose(const Roster& roster, const Statement& mine,
   for (int r = 0; r < roster.size(); ++r) {
     if (r != roster.rank && !others.contains(r)) silent.push_back(r);
   }
-  if (!silent.empty()) return of_silence(roster, silent, mine, anyone_timed_out);
+  if (!silent.empty()) {
+    return of_silence(roster, silent, silent_suspect(roster, mine, others), anyone_timed_out);
+  }
   if (gave_up >= 0) {
     const Statement& theirs = others.at(gave_up);
     return {ErrorKind::timed_out, gave_up,

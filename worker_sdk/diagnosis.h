@@ -39,6 +39,12 @@ struct Verdict {
   std::string text;
 };
 
+// Whom this rank lost; if that one has left a statement, whom it had lost before, and so on: the
+// first who has left none. Where that leads nowhere, the same from the others' statements; -1 if
+// nobody has lost a silent rank.
+int silent_suspect(const Roster& roster, const Statement& mine,
+                   const std::map<int, Statement>& others);
+
 // `others`: the statements of the ranks that left one in time. More than one cause may be true at
 // once; the order is: ranks called different things, somebody aborted, somebody is silent, a plain
 // time-out.

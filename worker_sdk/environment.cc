@@ -137,10 +137,10 @@ Rendezvous of_url(const std::string& method) {
 std::string read_backend(const Variables& variables, const InitOptions& options) {
   const auto name = text_of(variables, "DDPRUN_BACKEND");
   const std::string backend = name.value_or(options.backend);
-  for (const char* known : {"auto", "shm", "gloo", "self"}) {
+  for (const char* known : {"auto", "shm", "gloo", "cpu", "self"}) {
     if (backend == known) return backend;
   }
-  const std::string text = "\"" + backend + "\" is none of the backends auto, shm, gloo, self";
+  const std::string text = "\"" + backend + "\" is none of the backends auto, shm, gloo, cpu, self";
   if (name) throw_environment("DDPRUN_BACKEND: " + text);
   throw_argument(text);
 }
@@ -150,6 +150,7 @@ std::string read_backend(const Variables& variables, const InitOptions& options)
 Plan read_environment(const Variables& variables, const InitOptions& options) {
   Plan plan;
   plan.backend = read_backend(variables, options);
+  plan.host = text_of(variables, "DDPRUN_HOST").value_or(options.host);
   plan.interface = text_of(variables, "DDPRUN_SOCKET_IFNAME")
                        .value_or(text_of(variables, "GLOO_SOCKET_IFNAME").value_or(""));
   const bool by_environment = options.init_method == "env://" || options.init_method.empty();

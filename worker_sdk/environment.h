@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ddprun/process_group.h"
 
@@ -32,8 +33,13 @@ struct Plan {
   bool local_rank_known =
       false;  // By LOCAL_RANK and LOCAL_WORLD_SIZE; else found out with the others.
   Rendezvous rendezvous;
-  std::string backend;    // "auto", "shm", "gloo" or "self": DDPRUN_BACKEND, else the options'.
+  std::string
+      backend;       // "auto", "shm", "gloo", "cpu" or "self": DDPRUN_BACKEND, else the options'.
+  std::string host;  // DDPRUN_HOST, else the options'; empty: the machine's name.
   std::string interface;  // DDPRUN_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else empty.
+  // Of a group split off another one.
+  std::string prefix;          // Of its keys in the store, after the one that all groups have.
+  std::vector<int> job_ranks;  // By rank: its rank in the job.
 };
 
 // Throws Error(bad_environment) naming the variable, or Error(bad_argument) naming the option.

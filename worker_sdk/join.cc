@@ -3,16 +3,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#include "worker_sdk/gloo_backend.h"
+#include "worker_sdk/cpu_backend.h"
+#include "worker_sdk/join_address.h"
 #include "worker_sdk/local_store.h"
 #include "worker_sdk/locality.h"
 #include "worker_sdk/meeting.h"
 #include "worker_sdk/membership.h"
 #include "worker_sdk/self_backend.h"
-#include "worker_sdk/shm_backend.h"
 #include "worker_sdk/socket_io.h"
 #include "worker_sdk/tcp_store.h"
 
@@ -28,13 +29,15 @@ constexpr milliseconds kReplyTimeout{60000};
 // One attempt to join: what the steps below share.
 class Joiner {
  public:
-  Joiner(const Plan& plan, milliseconds timeout)
+  Joiner(const Plan& plan, milliseconds timeout, std::shared_ptr<Store> parents)
       : plan_(plan),
+        parents_(std::move(parents)),
+        host_(plan.host.empty() ? host_name() : plan.host),
         deadline_(Clock::now() + timeout),
         rank_(plan.identity.rank),
         size_(plan.identity.world_size),
         // A restarted worker must not read what its predecessor wrote.
-        prefix_("ddprun/" + std::to_string(plan.identity.restart_count)) {}
+        prefix_("ddprun/" + std::to_string(plan.identity.restart_count) + plan.prefix) {}
 
   Joined run();
 
@@ -42,11 +45,11 @@ class Joiner {
   void open_store();
   Table meet();
   Table decide_for(const std::vector<std::string>& said);
-  void connect_shm(const Table& table);
-  std::string attach(const Table& table);
+  void connect(const Table& table);
+  std::string share_control(const std::vector<int>& mates);
+  std::string watch(const Table& table, const std::vector<int>& mates);
   bool agree_on_shm(const std::string& my_error);
-  void connect_gloo(const Table& table);
-  std::string own_address(const Table& table) const;
+  std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
   Hello hello() const;
   milliseconds left() const {
     return std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()),
@@ -57,6 +60,8 @@ class Joiner {
   }
 
   const Plan& plan_;
+  const std::shared_ptr<Store> parents_;
+  const std::string host_;
   const Clock::time_point deadline_;
   const int rank_;
   const int size_;
@@ -66,7 +71,7 @@ class Joiner {
   std::unique_ptr<Meeting> meeting_;
   std::shared_ptr<Roster> roster_ = std::make_shared<Roster>();
   std::shared_ptr<SegmentSource> segments_ = std::make_shared<MemfdSource>();
-  OfferedSegment offered_;  // Rank 0's, until all have mapped it.
+  OfferedSegment offered_;  // That of the first rank of each host, until all have mapped it.
   std::shared_ptr<Segment> control_;
   std::vector<UniqueFd> pidfds_;
 };
@@ -75,8 +80,9 @@ Joined Joiner::run() {
   joined_.identity = plan_.identity;
   open_store();
   roster_->rank = rank_;
+  roster_->job_ranks = plan_.job_ranks;
   if (size_ == 1) {
-    roster_->hosts = {host_name()};
+    roster_->hosts = {host_};
     joined_.backend = std::make_unique<SelfBackend>(roster_);
   } else {
     keys_ = with_prefix(*joined_.store, prefix_);
@@ -88,11 +94,7 @@ Joined Joiner::run() {
       joined_.identity.local_rank = place.rank;
       joined_.identity.local_world_size = place.size;
     }
-    if (table.backend == "shm") {
-      connect_shm(table);
-    } else {
-      connect_gloo(table);
-    }
+    connect(table);
   }
   joined_.roster = roster_;
   return std::move(joined_);
@@ -101,12 +103,14 @@ Joined Joiner::run() {
 void Joiner::open_store() {
   const Rendezvous& at = plan_.rendezvous;
   switch (at.kind) {
-    case Rendezvous::Kind::kAlone: joined_.store = std::make_unique<LocalStore>(); return;
+    case Rendezvous::Kind::kAlone:
+      joined_.store = parents_ ? parents_ : std::make_shared<LocalStore>();
+      return;
     case Rendezvous::Kind::kFile: joined_.store = open_file_store(at.path); return;
     case Rendezvous::Kind::kTcp: break;
   }
   if (at.hosted_by_rank_0 && rank_ == 0) {
-    joined_.store_host = std::make_unique<StoreHost>(at.host, at.port, deadline_);
+    joined_.store_host = std::make_shared<StoreHost>(at.host, at.port, deadline_);
   }
   joined_.store = connect_tcp_store({.host = at.host,
                                      .port = at.port,
@@ -115,8 +119,9 @@ void Joiner::open_store() {
 }
 
 Hello Joiner::hello() const {
-  Hello mine{.host = host_name(),
-             .domain = memory_domain(),
+  Hello mine{.host = host_,
+             .domain = memory_domain(host_),
+             .network = network_domain(),
              .pid = 0,
              .address = {},
              .backend = plan_.backend};
@@ -145,7 +150,7 @@ Table Joiner::meet() {
   return *table;
 }
 
-// Rank 0's part: makes the control segment, too, if there is to be one.
+// Rank 0's part.
 Table Joiner::decide_for(const std::vector<std::string>& said) {
   std::vector<Hello> hellos;
   for (const std::string& text : said) {
@@ -158,42 +163,70 @@ Table Joiner::decide_for(const std::vector<std::string>& said) {
   }
   Table table = decide(std::move(hellos));
   if (!table.error.empty()) fail(ErrorKind::mismatch, table.culprit, table.error);
-  if (table.backend != "shm") return table;
-  try {
-    offered_ = segments_->create(ShmTeam::control_bytes(size_));
-    control_ = offered_.segment;
-    table.control = offered_.name;
-  } catch (const std::system_error& error) {
-    if (plan_.backend != "auto") fail(ErrorKind::system, 0, error.what());
-    table.backend = "gloo";
-  }
   return table;
 }
 
-void Joiner::connect_shm(const Table& table) {
-  const std::string error = attach(table);
-  if (!agree_on_shm(error)) return connect_gloo(table);
+void Joiner::connect(const Table& table) {
+  if (table.backend == "gloo") {
+    joined_.backend = connect_gloo(table);
+    return;
+  }
+  const auto hosts = hosts_of(table.hellos);
+  const auto here = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
+    return std::find(host.begin(), host.end(), rank_) != host.end();
+  });
+  std::string error = share_control(*here);
+  if (error.empty()) error = watch(table, *here);
+  if (!agree_on_shm(error)) {
+    joined_.backend = connect_gloo(table);
+    return;
+  }
   offered_.fd.reset();
-  auto team = std::make_unique<ShmTeam>(roster_, std::move(control_), std::move(pidfds_));
-  joined_.backend = std::make_unique<ShmBackend>(std::move(team), segments_);
+  auto team = std::make_unique<ShmTeam>(roster_, *here, std::move(control_), std::move(pidfds_));
+  auto shm = std::make_unique<ShmBackend>(std::move(team), segments_);
+  if (table.backend == "shm") {
+    joined_.backend = std::move(shm);
+    return;
+  }
+  joined_.backend =
+      std::make_unique<CpuBackend>(roster_, hosts, std::move(shm), connect_gloo(table));
 }
 
-// Why this rank cannot share memory; empty if it can.
-std::string Joiner::attach(const Table& table) {
+// The first of the ranks of this host makes their control segment, the others open it. Returns why
+// this rank cannot share memory; nothing if it can.
+std::string Joiner::share_control(const std::vector<int>& mates) {
+  const std::string key = "segment/" + std::to_string(mates.front());
+  std::string error;
   try {
-    if (!control_) control_ = segments_->open(table.control);
-  } catch (const std::system_error& error) {
-    return error.what();
+    if (rank_ == mates.front()) {
+      offered_ = segments_->create(ShmTeam::control_bytes(static_cast<int>(mates.size())));
+      control_ = offered_.segment;
+    } else {
+      const auto name = decode_segment(keys_->get(key, left()));
+      if (!name) return "rank " + std::to_string(mates.front()) + " has no memory to share";
+      control_ = segments_->open(*name);
+    }
+  } catch (const Error&) {
+    throw;  // Of the store.
+  } catch (const std::system_error& failure) {
+    error = failure.what();
   }
-  for (const Hello& hello : table.hellos) {
+  if (rank_ == mates.front()) keys_->set(key, error.empty() ? encode(offered_.name) : "");
+  return error;
+}
+
+// A rank that dies shall be noticed by those of its host.
+std::string Joiner::watch(const Table& table, const std::vector<int>& mates) {
+  for (const int r : mates) {
+    const std::int32_t pid = table.hellos[static_cast<std::size_t>(r)].pid;
     // A thread of this process cannot die without us.
-    if (hello.pid == ::getpid()) {
+    if (pid == ::getpid()) {
       pidfds_.emplace_back();
       continue;
     }
-    pidfds_.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, hello.pid, 0)));
+    pidfds_.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!pidfds_.back() && errno != ENOSYS) {
-      return "watching process " + std::to_string(hello.pid) + ": " + std::strerror(errno);
+      return "watching process " + std::to_string(pid) + ": " + std::strerror(errno);
     }
   }
   return {};
@@ -214,30 +247,11 @@ bool Joiner::agree_on_shm(const std::string& my_error) {
   return answer == "shm";
 }
 
-// Ranks of one host meet on its loopback. Otherwise the address must not be one that only this host
-// has, as that of a store on this very host may be.
-std::string Joiner::own_address(const Table& table) const {
-  const Hello& mine = table.hellos[static_cast<std::size_t>(rank_)];
-  bool one_host = true;
-  for (const Hello& hello : table.hellos) one_host = one_host && hello.domain == mine.domain;
-  const auto is_loopback = [&](const std::string& address) {
-    return address.empty() || address.starts_with("127.") || address == "::1";
-  };
-  if (one_host) return mine.address.empty() ? "127.0.0.1" : mine.address;
-  if (!is_loopback(mine.address)) return mine.address;
-  for (const Hello& hello : table.hellos) {
-    const std::string target = is_loopback(hello.address) ? hello.host : hello.address;
-    if (hello.domain == mine.domain) continue;
-    const std::string address = local_address_towards(target, deadline_);
-    if (!is_loopback(address)) return address;
-  }
-  return mine.address.empty() ? "127.0.0.1" : mine.address;
-}
-
-void Joiner::connect_gloo(const Table& table) {
+std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   GlooOptions options;
   options.interface = plan_.interface;
-  if (options.interface.empty()) options.address = own_address(table);
+  if (options.interface.empty())
+    options.address = address_for_peers(table.hellos, rank_, deadline_);
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_;
@@ -248,9 +262,10 @@ void Joiner::connect_gloo(const Table& table) {
                               .connect_timeout = kReopenTimeout,
                               .reply_timeout = kReopenTimeout});
   };
+  std::unique_ptr<GlooBackend> backend;
   std::string error;
   try {
-    joined_.backend = std::make_unique<GlooBackend>(roster_, options);
+    backend = std::make_unique<GlooBackend>(roster_, options);
   } catch (const Error& e) {
     error = e.text();
   }
@@ -264,18 +279,19 @@ void Joiner::connect_gloo(const Table& table) {
     }
     return std::string();
   });
+  return backend;
 }
 
 }  // namespace
 
-Joined join(const Plan& plan, milliseconds timeout) {
+Joined join(const Plan& plan, milliseconds timeout, const std::shared_ptr<Store>& parents) {
   try {
-    return Joiner(plan, timeout).run();
+    return Joiner(plan, timeout, parents).run();
   } catch (const Error& error) {
     Error::Where where = error.where();
     if (where.rank >= 0) throw;
     where.rank = plan.identity.rank;
-    where.host = host_name();
+    where.host = plan.host.empty() ? host_name() : plan.host;
     throw Error(error.kind(), where, error.text());
   }
 }

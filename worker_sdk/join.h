@@ -14,12 +14,14 @@ namespace ddprun::worker_sdk {
 struct Joined {
   Identity identity;
   std::shared_ptr<const Roster> roster;
-  std::unique_ptr<StoreHost> store_host;  // On rank 0, if nobody else hosts the store.
-  std::unique_ptr<Store> store;
+  std::shared_ptr<StoreHost> store_host;  // On rank 0, if nobody else hosts the store.
+  std::shared_ptr<Store> store;
   std::unique_ptr<Backend> backend;
 };
 
-// Throws Error, with this rank and host.
-Joined join(const Plan& plan, std::chrono::milliseconds timeout);
+// Throws Error, with this rank and host. `parents`: the store of the group that this one is split
+// off, or null; it is used again where no other process could reach it, else opened once more.
+Joined join(const Plan& plan, std::chrono::milliseconds timeout,
+            const std::shared_ptr<Store>& parents);
 
 }  // namespace ddprun::worker_sdk

@@ -15,6 +15,12 @@ std::string namespace_of(const char* path) {
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
 }
 
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -23,11 +29,11 @@ std::string host_name() {
   return name;
 }
 
-std::string memory_domain() {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  return boot_id + " " + host_name() + " " + namespace_of("/proc/self/ns/pid") + " " +
+std::string memory_domain(const std::string& host) {
+  return boot_id() + " " + host + " " + namespace_of("/proc/self/ns/pid") + " " +
          namespace_of("/proc/self/ns/ipc") + " " + std::to_string(::geteuid());
 }
+
+std::string network_domain() { return boot_id() + " " + namespace_of("/proc/self/ns/net"); }
 
 }  // namespace ddprun::worker_sdk

@@ -8,8 +8,11 @@ namespace ddprun::worker_sdk {
 
 std::string host_name();
 
-// Equal for two processes that can share memory: same boot of the same kernel, host name, pid and
-// ipc namespaces, and user.
-std::string memory_domain();
+// Equal for two processes that can share memory: same boot of the same kernel, name of the host
+// (`host`: what this process calls it), pid and ipc namespaces, and user.
+std::string memory_domain(const std::string& host);
+
+// Equal for two processes that have the same network interfaces, loopback among them.
+std::string network_domain();
 
 }  // namespace ddprun::worker_sdk

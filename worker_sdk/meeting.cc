@@ -15,11 +15,6 @@ constexpr milliseconds kGrace{2000};
 constexpr char kAnswer = '+';
 constexpr char kFailure = '-';  // Followed by "<kind> <peer> <text>".
 
-milliseconds left_until(Clock::time_point deadline) {
-  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
-                  milliseconds(1));
-}
-
 std::string key(const std::string& topic, int rank) { return topic + "/" + std::to_string(rank); }
 
 [[noreturn]] void throw_failure(ErrorKind kind, int peer, const std::string& text) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "worker_sdk/shm_team.h"
 
@@ -72,6 +73,7 @@ std::string encode(const Hello& hello) {
   std::string text;
   put(text, hello.host);
   put(text, hello.domain);
+  put(text, hello.network);
   put_number(text, hello.pid);
   put(text, hello.address);
   put(text, hello.backend);
@@ -83,6 +85,7 @@ std::optional<Hello> decode_hello(std::string_view text) {
   Hello hello;
   hello.host = fields.text();
   hello.domain = fields.text();
+  hello.network = fields.text();
   hello.pid = fields.number<std::int32_t>();
   hello.address = fields.text();
   hello.backend = fields.text();
@@ -93,10 +96,6 @@ std::optional<Hello> decode_hello(std::string_view text) {
 std::string encode(const Table& table) {
   std::string text;
   put(text, table.backend);
-  put_number(text, table.control.pid);
-  put_number(text, table.control.fd);
-  put_number(text, table.control.inode);
-  put_number(text, table.control.bytes);
   put_number(text, table.culprit);
   put(text, table.error);
   put_number(text, table.hellos.size());
@@ -108,10 +107,6 @@ std::optional<Table> decode_table(std::string_view text) {
   Fields fields(text);
   Table table;
   table.backend = fields.text();
-  table.control.pid = fields.number<std::int32_t>();
-  table.control.fd = fields.number<std::int32_t>();
-  table.control.inode = fields.number<std::uint64_t>();
-  table.control.bytes = fields.number<std::uint64_t>();
   table.culprit = fields.number<int>();
   table.error = fields.text();
   const auto n = fields.number<std::size_t>();
@@ -122,6 +117,37 @@ std::optional<Table> decode_table(std::string_view text) {
   }
   if (!fields.finished()) return std::nullopt;
   return table;
+}
+
+std::string encode(const SegmentName& segment) {
+  std::string text;
+  put_number(text, segment.pid);
+  put_number(text, segment.fd);
+  put_number(text, segment.inode);
+  put_number(text, segment.bytes);
+  return text;
+}
+
+std::optional<SegmentName> decode_segment(std::string_view text) {
+  Fields fields(text);
+  SegmentName segment;
+  segment.pid = fields.number<std::int32_t>();
+  segment.fd = fields.number<std::int32_t>();
+  segment.inode = fields.number<std::uint64_t>();
+  segment.bytes = fields.number<std::uint64_t>();
+  if (!fields.finished()) return std::nullopt;
+  return segment;
+}
+
+std::vector<std::vector<int>> hosts_of(const std::vector<Hello>& hellos) {
+  std::vector<std::vector<int>> hosts;
+  std::map<std::string_view, std::size_t> seen;
+  for (std::size_t r = 0; r < hellos.size(); ++r) {
+    const auto [at, is_new] = seen.try_emplace(hellos[r].domain, hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[at->second].push_back(static_cast<int>(r));
+  }
+  return hosts;
 }
 
 Table decide(std::vector<Hello> hellos) {
@@ -137,17 +163,24 @@ Table decide(std::vector<Hello> hellos) {
     }
     if (stranger < 0 && table.hellos[r].domain != first.domain) stranger = rank;
   }
-  const bool too_many = table.hellos.size() > static_cast<std::size_t>(kShmRanksMax);
+  std::size_t most = 0;  // Ranks on one host.
+  for (const auto& host : hosts_of(table.hellos)) most = std::max(most, host.size());
+  const bool too_many = most > static_cast<std::size_t>(kShmRanksMax);
   table.backend = first.backend;
-  if (first.backend == "auto") table.backend = stranger < 0 && !too_many ? "shm" : "gloo";
+  const bool any = first.backend == "auto" || first.backend == "cpu";
+  if (any && stranger < 0) table.backend = "shm";
+  if (any && stranger >= 0) table.backend = most > 1 ? "cpu" : "gloo";
+  if (first.backend == "auto" && too_many) table.backend = "gloo";
   if (table.backend == "shm" && stranger >= 0) {
     blame(table, stranger,
           "the backend shm needs all ranks on one host, in the same namespaces and "
           "of the same user, which rank " +
               std::to_string(stranger) + " on " +
               table.hellos[static_cast<std::size_t>(stranger)].host + " is not");
-  } else if (table.backend == "shm" && too_many) {
-    blame(table, -1, "the backend shm is for at most " + std::to_string(kShmRanksMax) + " ranks");
+  } else if ((table.backend == "shm" || table.backend == "cpu") && too_many) {
+    blame(table, -1,
+          "the backend " + first.backend + " is for at most " + std::to_string(kShmRanksMax) +
+              " ranks on a host");
   }
   return table;
 }

@@ -9,8 +9,12 @@ std::string arguments(const Signature& what) {
   };
   switch (what.kind) {
     case OpKind::kAllReduce: return elements() + ", " + ddprun::name_of(what.op);
-    case OpKind::kBroadcast: return elements() + ", root " + std::to_string(what.rank);
-    case OpKind::kAllGather: return elements();
+    case OpKind::kReduceScatter: return elements() + ", " + ddprun::name_of(what.op);
+    case OpKind::kBroadcast:
+    case OpKind::kGather:
+    case OpKind::kScatter: return elements() + ", root " + std::to_string(what.rank);
+    case OpKind::kAllGather:
+    case OpKind::kAllToAll: return elements();
     case OpKind::kSend: return elements() + ", to " + std::to_string(what.rank);
     case OpKind::kRecv: return elements() + ", from " + std::to_string(what.rank);
     case OpKind::kAllocate: return std::to_string(what.count) + " bytes";
@@ -35,6 +39,10 @@ const char* name_of(OpKind kind) noexcept {
     case OpKind::kRecv: return "recv";
     case OpKind::kBarrier: return "barrier";
     case OpKind::kAllocate: return "allocate";
+    case OpKind::kReduceScatter: return "reduce_scatter";
+    case OpKind::kAllToAll: return "all_to_all";
+    case OpKind::kGather: return "gather";
+    case OpKind::kScatter: return "scatter";
   }
   return "unknown operation";
 }
@@ -46,7 +54,10 @@ std::string to_string(const Call& call) {
 }
 
 std::string Roster::name(int peer) const {
-  return "rank " + std::to_string(peer) + " on " + hosts.at(static_cast<std::size_t>(peer));
+  const auto at = static_cast<std::size_t>(peer);
+  const std::string of_job =
+      job_ranks.empty() ? "" : " (" + std::to_string(job_ranks.at(at)) + " of the job)";
+  return "rank " + std::to_string(peer) + of_job + " on " + hosts.at(at);
 }
 
 std::string Roster::names(const std::vector<int>& peers) const {

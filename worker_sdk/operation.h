@@ -2,6 +2,7 @@
 // One call of a collective: what it is, its number, its deadline, and how a failure of it is
 // worded. Used by ProcessGroup, which numbers the calls, and by every backend.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -14,6 +15,12 @@ namespace ddprun::worker_sdk {
 
 using Clock = std::chrono::steady_clock;
 
+// For waits that want a duration: never less than a millisecond.
+inline std::chrono::milliseconds left_until(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return std::max(left, std::chrono::milliseconds(1));
+}
+
 enum class OpKind : std::uint8_t {
   kAllReduce = 1,
   kBroadcast,
@@ -22,7 +29,12 @@ enum class OpKind : std::uint8_t {
   kRecv,
   kBarrier,
   kAllocate,  // Collective too: every rank contributes its part of one shared mapping.
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
 };
+constexpr OpKind kLastOpKind = OpKind::kScatter;
 
 const char* name_of(OpKind kind) noexcept;
 
@@ -32,8 +44,10 @@ struct Signature {
   OpKind kind = OpKind::kBarrier;
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
-  std::int32_t rank = -1;   // The root of a broadcast, the peer of a send or recv.
-  std::uint64_t count = 0;  // Elements; bytes for kAllocate.
+  std::int32_t rank =
+      -1;  // The root of a broadcast, gather or scatter, the peer of a send or recv.
+  std::uint64_t count = 0;  // Elements, of one rank's part where arrays have parts; bytes for
+                            // kAllocate.
 
   bool operator==(const Signature&) const = default;
 };
@@ -44,7 +58,8 @@ std::string to_string(const Signature& what);
 // Where this rank stands among its peers.
 struct Roster {
   int rank = 0;
-  std::vector<std::string> hosts;  // By rank.
+  std::vector<std::string> hosts;   // By rank.
+  std::vector<int> job_ranks = {};  // By rank: its rank in the job. Empty: the same.
 
   int size() const { return static_cast<int>(hosts.size()); }
   std::string name(int peer) const;                        // "rank 2 on node-b"

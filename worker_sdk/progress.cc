@@ -79,7 +79,7 @@ void Progress::go_to(std::size_t slot, std::uint64_t number) {
   page_->beats.store(++beats_, std::memory_order_release);
 }
 
-void Progress::enter(const Call& call) {
+void Progress::enter(const Call& call, bool of_whole_job) {
   if (!page_) return;
   const std::lock_guard lock(mutex_);
   const auto slot = static_cast<std::size_t>(call.what.kind);
@@ -87,9 +87,9 @@ void Progress::enter(const Call& call) {
   if (!has_name(page_->slots[slot], name_of(call.what.kind))) {
     write_name(page_->slots[slot], name_of(call.what.kind));
   }
-  // Messages between two ranks have numbers of their own, which nobody else can compare.
+  // Messages between two ranks, too, have numbers of their own, which nobody else can compare.
   const bool between_two = call.what.kind == OpKind::kSend || call.what.kind == OpKind::kRecv;
-  if (!between_two) number_ = call.number;
+  if (of_whole_job && !between_two) number_ = call.number;
   go_to(slot, number_);
 }
 

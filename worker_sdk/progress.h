@@ -22,7 +22,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void enter(const Call& call);
+  // `of_whole_job`: false for a sub-group's, whose numbers not all workers can compare.
+  void enter(const Call& call, bool of_whole_job = true);
   void leave();  // Back to the program's phase.
   void set_phase(std::string_view name);
 
@@ -43,8 +44,8 @@ class Progress {
 // Around one operation.
 class InCollective {
  public:
-  InCollective(Progress& progress, const Call& call) : progress_(progress) {
-    progress_.enter(call);
+  InCollective(Progress& progress, const Call& call, bool of_whole_job) : progress_(progress) {
+    progress_.enter(call, of_whole_job);
   }
   ~InCollective() { progress_.leave(); }
   InCollective(const InCollective&) = delete;

@@ -109,12 +109,12 @@ void reduce_all(void* dst, Sources sources, std::size_t count, int divisor) {
 }
 
 template <class Format>
-void reduce_format(ReduceOp op, void* dst, Sources sources, std::size_t count) {
+void reduce_format(ReduceOp op, void* dst, Sources sources, std::size_t count, int averaged) {
   switch (op) {
     case ReduceOp::sum: return reduce_all<Format, Sum>(dst, sources, count, 1);
     case ReduceOp::avg:
       DDPRUN_ASSERT(std::is_floating_point_v<typename Format::Value>);
-      return reduce_all<Format, Sum>(dst, sources, count, sources.size);
+      return reduce_all<Format, Sum>(dst, sources, count, averaged > 0 ? averaged : sources.size);
     case ReduceOp::min: return reduce_all<Format, Min>(dst, sources, count, 1);
     case ReduceOp::max: return reduce_all<Format, Max>(dst, sources, count, 1);
     case ReduceOp::prod: return reduce_all<Format, Prod>(dst, sources, count, 1);
@@ -132,16 +132,19 @@ void divide_format(void* data, std::size_t count, int divisor) {
 
 }  // namespace
 
-void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count) {
+void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count,
+            int averaged) {
   DDPRUN_ASSERT(sources.size >= 1);
   switch (type) {
-    case DataType::f32: return reduce_format<Plain<float>>(op, dst, sources, count);
-    case DataType::f64: return reduce_format<Plain<double>>(op, dst, sources, count);
-    case DataType::f16: return reduce_format<F16>(op, dst, sources, count);
-    case DataType::bf16: return reduce_format<Bf16>(op, dst, sources, count);
-    case DataType::i32: return reduce_format<Plain<std::int32_t>>(op, dst, sources, count);
-    case DataType::i64: return reduce_format<Plain<std::int64_t>>(op, dst, sources, count);
-    case DataType::u8: return reduce_format<Plain<std::uint8_t>>(op, dst, sources, count);
+    case DataType::f32: return reduce_format<Plain<float>>(op, dst, sources, count, averaged);
+    case DataType::f64: return reduce_format<Plain<double>>(op, dst, sources, count, averaged);
+    case DataType::f16: return reduce_format<F16>(op, dst, sources, count, averaged);
+    case DataType::bf16: return reduce_format<Bf16>(op, dst, sources, count, averaged);
+    case DataType::i32:
+      return reduce_format<Plain<std::int32_t>>(op, dst, sources, count, averaged);
+    case DataType::i64:
+      return reduce_format<Plain<std::int64_t>>(op, dst, sources, count, averaged);
+    case DataType::u8: return reduce_format<Plain<std::uint8_t>>(op, dst, sources, count, averaged);
   }
 }
 

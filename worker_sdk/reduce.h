@@ -17,8 +17,10 @@ struct Sources {
 };
 
 // dst[i] = sources[0][i] op sources[1][i] op ...; `dst` may be one of the sources, and is written
-// at i only after all sources have been read at i.
-void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count);
+// at i only after all sources have been read at i. avg divides by `averaged`, 0: by the number of
+// sources.
+void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count,
+            int averaged = 0);
 
 // data[i] = data[i] / divisor, for the types that have avg.
 void divide(DataType type, void* data, std::size_t count, int divisor);

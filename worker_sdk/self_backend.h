@@ -14,7 +14,11 @@ class SelfBackend : public Backend {
   const char* name() const noexcept override { return "self"; }
   void all_reduce(const Call& call, Buffer) override { check(call); }
   void broadcast(const Call& call, Buffer) override { check(call); }
-  void all_gather(const Call& call, Buffer in, Buffer out) override;
+  void reduce_scatter(const Call& call, Buffer in, Buffer out) override { copy(call, in, out); }
+  void all_gather(const Call& call, Buffer in, Buffer out) override { copy(call, in, out); }
+  void all_to_all(const Call& call, Buffer in, Buffer out) override { copy(call, in, out); }
+  void gather(const Call& call, Buffer in, Buffer out) override { copy(call, in, out); }
+  void scatter(const Call& call, Buffer in, Buffer out) override { copy(call, in, out); }
   void send(const Call& call, Buffer) override;
   void recv(const Call& call, Buffer) override;
   void barrier(const Call& call) override { check(call); }
@@ -23,6 +27,7 @@ class SelfBackend : public Backend {
 
  private:
   void check(const Call& call) const;
+  void copy(const Call& call, Buffer in, Buffer out) const;
 
   std::shared_ptr<const Roster> roster_;
   std::atomic<bool> aborted_{false};

@@ -2,51 +2,15 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <system_error>
 
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/shm_pieces.h"
 
 namespace ddprun::worker_sdk {
-namespace {
-
-// What one rank reduces before it hands it out: small enough to be still cached then.
-constexpr std::size_t kDirectBlockBytes = 16 << 10;
-
-std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-// An array cut into pieces of `piece` bytes.
-struct Pieces {
-  std::size_t total = 0;
-  std::size_t piece = 0;
-
-  std::size_t number() const { return (total + piece - 1) / piece; }
-  std::size_t begin(std::size_t i) const { return i * piece; }
-  std::size_t bytes(std::size_t i) const { return std::min(piece, total - begin(i)); }
-};
-
-}  // namespace
-
 ShmBackend::ShmBackend(std::unique_ptr<ShmTeam> team, std::shared_ptr<SegmentSource> segments)
     : team_(std::move(team)), segments_(std::move(segments)) {}
-
-// Whatever fails here must not keep the peers waiting.
-template <class Operation>
-void ShmBackend::guarded(Operation operation) {
-  try {
-    operation();
-  } catch (const Error& error) {
-    team_->give_up(error);
-    throw;
-  }
-}
 
 ShmBackend::Place ShmBackend::find(const Buffer& buffer) {
   std::erase_if(allocations_, [](const auto& weak) { return weak.expired(); });
@@ -77,131 +41,13 @@ bool ShmBackend::exchange(const Call& call, const Place& place) {
   return true;
 }
 
-// Equal parts, begun at cache lines, in the order of ranks.
-ShmBackend::Slice ShmBackend::slice_of(int rank, std::size_t count) const {
-  constexpr std::size_t kGrain = 64;
-  const auto n = static_cast<std::size_t>(team_->size());
-  const std::size_t grains = (count + kGrain - 1) / kGrain;
-  const auto edge = [&](std::size_t r) { return std::min(count, grains * r / n * kGrain); };
-  const std::size_t begin = edge(static_cast<std::size_t>(rank));
-  return {begin, edge(static_cast<std::size_t>(rank) + 1) - begin};
-}
-
-void ShmBackend::all_reduce(const Call& call, Buffer inout) {
-  guarded([&] {
-    if (inout.bytes() <= kSmallBytes) return reduce_small(call, inout);
-    const Place place = find(inout);
-    if (exchange(call, place)) return reduce_direct(call, inout, place);
-    reduce_staged(call, inout);
-  });
-}
-
-void ShmBackend::reduce_small(const Call& call, Buffer inout) {
-  copy_bytes(team_->small_of_next(), inout.data, inout.bytes());
-  team_->exchange(call, {.what = call.what, .number = call.number});
-  const void* arrays[kShmRanksMax];
-  for (int r = 0; r < team_->size(); ++r) arrays[r] = team_->small(r);
-  reduce(inout.type, call.what.op, inout.data, {arrays, team_->size()}, inout.count);
-}
-
-void ShmBackend::reduce_direct(const Call& call, Buffer inout, const Place& place) {
-  const std::size_t element = size_of(inout.type);
-  const std::size_t step = kDirectBlockBytes / element;
-  const Slice slice = slice_of(team_->rank(), inout.count);
-  const void* arrays[kShmRanksMax];
-  for (std::size_t done = 0; done < slice.count; done += step) {
-    const std::size_t count = std::min(step, slice.count - done);
-    const std::size_t at = (slice.begin + done) * element;
-    for (int r = 0; r < team_->size(); ++r) arrays[r] = place.of(r) + at;
-    std::byte* mine = place.of(team_->rank()) + at;
-    reduce(inout.type, call.what.op, mine, {arrays, team_->size()}, count);
-    for (int r = 0; r < team_->size(); ++r) copy_bytes(place.of(r) + at, mine, count * element);
-  }
-  team_->enter(call);
-}
-
-void ShmBackend::reduce_staged(const Call& call, Buffer inout) {
-  const std::size_t element = size_of(inout.type);
-  const Pieces chunks{inout.bytes(), kChunkBytes};
-  const std::size_t n = chunks.number();
-  for (std::size_t t = 0; t < n + 2; ++t) {
-    const unsigned parity = t % 2;
-    if (t >= 2) {
-      copy_bytes(bytes_of(inout) + chunks.begin(t - 2), team_->result(parity), chunks.bytes(t - 2));
-    }
-    if (t >= 1 && t <= n) reduce_chunk(call, 1 - parity, chunks.bytes(t - 1) / element);
-    if (t < n) {
-      copy_bytes(team_->staging(parity, team_->rank()), bytes_of(inout) + chunks.begin(t),
-                 chunks.bytes(t));
-    }
-    if (t <= n) team_->enter(call);
-  }
-}
-
-void ShmBackend::reduce_chunk(const Call& call, unsigned parity, std::size_t count) {
-  const std::size_t element = size_of(call.what.type);
-  const Slice slice = slice_of(team_->rank(), count);
-  const void* arrays[kShmRanksMax];
-  for (int r = 0; r < team_->size(); ++r) {
-    arrays[r] = team_->staging(parity, r) + slice.begin * element;
-  }
-  reduce(call.what.type, call.what.op, team_->result(parity) + slice.begin * element,
-         {arrays, team_->size()}, slice.count);
-}
-
-void ShmBackend::broadcast(const Call& call, Buffer inout) {
-  guarded([&] {
-    const int root = call.what.rank;
-    const bool is_root = team_->rank() == root;
-    const Place place = find(inout);
-    if (exchange(call, place)) {
-      if (!is_root) copy_bytes(inout.data, place.of(root), inout.bytes());
-      return team_->enter(call);
-    }
-    const Pieces chunks{inout.bytes(), kChunkBytes};
-    for (std::size_t t = 0; t <= chunks.number(); ++t) {
-      if (t >= 1 && !is_root) {
-        copy_bytes(bytes_of(inout) + chunks.begin(t - 1), team_->staging((t - 1) % 2, root),
-                   chunks.bytes(t - 1));
-      }
-      if (t == chunks.number()) break;
-      if (is_root) {
-        copy_bytes(team_->staging(t % 2, root), bytes_of(inout) + chunks.begin(t), chunks.bytes(t));
-      }
-      team_->enter(call);
-    }
-  });
-}
-
-void ShmBackend::all_gather(const Call& call, Buffer in, Buffer out) {
-  guarded([&] {
-    exchange(call, {});
-    const Pieces chunks{in.bytes(), kChunkBytes};
-    const int me = team_->rank();
-    const auto part = [&](int r) {
-      return bytes_of(out) + static_cast<std::size_t>(r) * in.bytes();
-    };
-    if (in.bytes() > 0) std::memmove(part(me), in.data, in.bytes());
-    for (std::size_t t = 0; t <= chunks.number(); ++t) {
-      for (int r = 0; t >= 1 && r < team_->size(); ++r) {
-        if (r == me) continue;
-        copy_bytes(part(r) + chunks.begin(t - 1), team_->staging((t - 1) % 2, r),
-                   chunks.bytes(t - 1));
-      }
-      if (t == chunks.number()) break;
-      copy_bytes(team_->staging(t % 2, me), part(me) + chunks.begin(t), chunks.bytes(t));
-      team_->enter(call);
-    }
-  });
-}
-
 void ShmBackend::barrier(const Call& call) {
   guarded([&] { exchange(call, {}); });
 }
 
 void ShmBackend::send(const Call& call, Buffer in) {
   guarded([&] {
-    const int to = call.what.rank;
+    const int to = team_->team_rank(call.what.rank);
     Mailbox& box = team_->mailbox(team_->rank(), to);
     const Pieces parcels{in.bytes(), kParcelBytes};
     for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
@@ -219,7 +65,7 @@ void ShmBackend::send(const Call& call, Buffer in) {
 
 void ShmBackend::recv(const Call& call, Buffer out) {
   guarded([&] {
-    const int from = call.what.rank;
+    const int from = team_->team_rank(call.what.rank);
     Mailbox& box = team_->mailbox(from, team_->rank());
     const Pieces parcels{out.bytes(), kParcelBytes};
     for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
@@ -227,8 +73,8 @@ void ShmBackend::recv(const Call& call, Buffer out) {
       team_->await(call, box.sent, taken + 1, from);
       const Parcel& parcel = box.parcels[taken % 2];
       if (parcel.what.type != out.type || parcel.what.count != out.count) {
-        throw failure(team_->roster(), call, ErrorKind::mismatch, from,
-                      team_->roster().name(from) + " called " +
+        throw failure(team_->roster(), call, ErrorKind::mismatch, call.what.rank,
+                      team_->name(from) + " called " +
                           to_string(Call{.what = parcel.what, .number = parcel.number}));
       }
       if (i < parcels.number()) {
@@ -258,8 +104,8 @@ std::shared_ptr<Segment> ShmBackend::share_segment(const Call& call, std::size_t
     for (int r = 0; r < team_->size(); ++r) {
       const int error = team_->posting(r).error;
       if (error == 0) continue;
-      throw failure(team_->roster(), call, ErrorKind::system, r,
-                    team_->roster().name(r) + " cannot share memory: " + std::strerror(error));
+      throw failure(team_->roster(), call, ErrorKind::system, team_->group_rank(r),
+                    team_->name(r) + " cannot share memory: " + std::strerror(error));
     }
   };
   if (team_->rank() == 0) {

@@ -2,6 +2,7 @@
 // Waiting for a counter in shared memory: spin a little, then sleep in the kernel until it moves or
 // it is time to look whether the peer is still alive. Used by shm_team and shm_mailbox.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -31,5 +32,26 @@ bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
 // Spins for `limit`, which must be short. False: not reached.
 bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,
                         std::chrono::nanoseconds limit) noexcept;
+
+// How long to spin before the next sleep. Spinning pays while the rank that is waited for runs on
+// another CPU. Where it does not, because others compute here, too, each spin that ends in a sleep
+// halves the next one; now and then a whole one tries whether there is room again. Pure.
+class SpinBudget {
+ public:
+  explicit SpinBudget(std::chrono::nanoseconds most) : most_(most) {}
+
+  std::chrono::nanoseconds limit() const noexcept {
+    if (failures_ % kBetweenTrials == 0) return most_;
+    return most_ / (1 << std::min(failures_, kHalvings));
+  }
+  void worked() noexcept { failures_ = 0; }
+  void failed() noexcept { ++failures_; }
+
+ private:
+  static constexpr unsigned kHalvings = 7;
+  static constexpr unsigned kBetweenTrials = 32;
+  std::chrono::nanoseconds most_;
+  unsigned failures_ = 0;
+};
 
 }  // namespace ddprun::worker_sdk

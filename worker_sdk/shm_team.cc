@@ -16,13 +16,15 @@ using std::chrono::nanoseconds;
 // How long a sleeper goes without looking after its peers.
 constexpr nanoseconds kLook = std::chrono::milliseconds(10);
 
-// As long as waking a sleeping CPU takes. Not at all if there are more ranks than CPUs: then the
-// rank that is waited for may need this very CPU.
+// A few times as long as waking a sleeping CPU takes. Not at all if there are more ranks than CPUs:
+// then the rank that is waited for may need this very CPU.
 constexpr nanoseconds kSpin = std::chrono::microseconds(50);
 
-// The low byte of a rank's state. For kGaveUp, the next byte holds the culprit's rank + 1 and the
-// third the ErrorKind.
+// The lowest 4 bits of a rank's state. For kGaveUp, the next 8 hold the ErrorKind and the others
+// the culprit's rank in the group + 1.
 enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
+
+RankState state_in(std::uint32_t word) { return static_cast<RankState>(word & 0xf); }
 
 nanoseconds spin_for(int ranks) {
   cpu_set_t cpus;
@@ -41,19 +43,27 @@ bool has_died(const UniqueFd& pidfd) {
 
 struct ShmTeam::Line : ShmLine {};
 
-ShmTeam::ShmTeam(std::shared_ptr<const Roster> roster, std::shared_ptr<Segment> control,
-                 std::vector<UniqueFd> pidfds)
+ShmTeam::ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
+                 std::shared_ptr<Segment> control, std::vector<UniqueFd> pidfds)
     : roster_(std::move(roster)),
+      members_(std::move(members)),
+      rank_(team_rank(roster_->rank)),
       control_(std::move(control)),
       pidfds_(std::move(pidfds)),
-      spin_(spin_for(roster_->size())) {
+      spin_(spin_for(size())) {
+  DDPRUN_ASSERT(rank_ >= 0);
   DDPRUN_ASSERT(control_->bytes() >= control_bytes(size()));
-  DDPRUN_ASSERT(pidfds_.size() == roster_->hosts.size());
+  DDPRUN_ASSERT(pidfds_.size() == members_.size());
 }
 
 ShmTeam::~ShmTeam() {
   std::uint32_t present = kPresent;
   line(rank()).state.compare_exchange_strong(present, kLeft);
+}
+
+int ShmTeam::team_rank(int group_rank) const {
+  const auto at = std::find(members_.begin(), members_.end(), group_rank);
+  return at == members_.end() ? -1 : static_cast<int>(at - members_.begin());
 }
 
 std::size_t ShmTeam::control_bytes(int ranks) { return ShmLayout(ranks).total(); }
@@ -130,7 +140,9 @@ void ShmTeam::await(const Call& call, SharedCounter& counter, std::uint32_t targ
 template <class Missing>
 void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target,
                           Missing missing) {
-  if (spin_until_reached(counter, target, spin_)) return;
+  if (has_reached(counter.value.load(std::memory_order_acquire), target)) return;
+  if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
+  spin_.failed();
   for (;;) {
     const nanoseconds left = call.deadline - Clock::now();
     if (sleep_until_reached(counter, target, std::min(kLook, left))) return;
@@ -148,14 +160,14 @@ void ShmTeam::look(const Call& call, Missing missing) const {
   const auto lost = [&](int r, const std::string& why) {
     const std::vector<int> still = missing();
     if (std::find(still.begin(), still.end(), r) == still.end()) return;
-    throw failure(*roster_, call, ErrorKind::peer_lost, r, roster_->name(r) + why);
+    throw failure(*roster_, call, ErrorKind::peer_lost, group_rank(r), name(r) + why);
   };
   for (const int r : missing()) {
-    const std::uint32_t state = line(r).state.load() & 0xff;
+    const RankState state = state_in(line(r).state.load());
     if (state == kLeft) lost(r, " has left the job");
     if (state == kAborted) lost(r, " called abort()");
     if (has_died(pidfds_[static_cast<std::size_t>(r)]) &&
-        (line(r).state.load() & 0xff) != kGaveUp) {
+        state_in(line(r).state.load()) != kGaveUp) {
       lost(r, " has died");
     }
   }
@@ -163,17 +175,18 @@ void ShmTeam::look(const Call& call, Missing missing) const {
   if (late.empty()) return;
   for (int r = 0; r < size(); ++r) {
     const std::uint32_t state = line(r).state.load();
-    if ((state & 0xff) != kGaveUp) continue;
-    const int culprit = static_cast<int>(state >> 8 & 0xff) - 1;
-    const std::string because =
-        culprit >= 0 && culprit != rank() ? " because of " + roster_->name(culprit) : "";
-    throw failure(*roster_, call, static_cast<ErrorKind>(state >> 16 & 0xff),
-                  culprit >= 0 && culprit != rank() ? culprit : r,
-                  roster_->name(r) + " has given up" + because);
+    if (state_in(state) != kGaveUp) continue;
+    const int culprit = static_cast<int>(state >> 12) - 1;
+    const bool other = culprit >= 0 && culprit != roster_->rank;
+    throw failure(
+        *roster_, call, static_cast<ErrorKind>(state >> 4 & 0xff), other ? culprit : group_rank(r),
+        name(r) + " has given up" + (other ? " because of " + roster_->name(culprit) : ""));
   }
   if (Clock::now() < call.deadline) return;
-  throw failure(*roster_, call, ErrorKind::timed_out, late.front(),
-                "no sign of " + roster_->names(late));
+  std::vector<int> names;
+  for (const int r : late) names.push_back(group_rank(r));
+  throw failure(*roster_, call, ErrorKind::timed_out, names.front(),
+                "no sign of " + roster_->names(names));
 }
 
 // All ranks see the same postings, so all throw, and blame the same rank: the lowest that differs
@@ -193,10 +206,10 @@ void ShmTeam::check_agreement(const Call& call) const {
   }
   const int odd = reference == 0 ? first_odd : 0;
   const auto called = [this](int r) {
-    return roster_->name(r) + " called " +
+    return name(r) + " called " +
            to_string(Call{.what = posting(r).what, .number = posting(r).number});
   };
-  throw failure(*roster_, call, ErrorKind::mismatch, odd,
+  throw failure(*roster_, call, ErrorKind::mismatch, group_rank(odd),
                 called(odd) + " where " + called(reference));
 }
 
@@ -204,7 +217,7 @@ void ShmTeam::give_up(const Error& error) noexcept {
   const auto culprit = static_cast<std::uint32_t>(error.where().peer + 1);
   const auto kind = static_cast<std::uint32_t>(error.code().value());
   std::uint32_t present = kPresent;
-  line(rank()).state.compare_exchange_strong(present, kGaveUp | culprit << 8 | kind << 16);
+  line(rank()).state.compare_exchange_strong(present, kGaveUp | kind << 4 | culprit << 12);
 }
 
 void ShmTeam::abort() noexcept {

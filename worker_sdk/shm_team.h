@@ -5,6 +5,9 @@
 //   enter():    a barrier. Returns when all ranks have entered as often as this one.
 //   exchange(): a barrier at which each rank shows its Posting to all others.
 //
+// Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
+// two differ where the team is but the part of a group that shares a host.
+//
 // A rank that dies is noticed by its pidfd, one that gives up by its state, within kLook; one that
 // is merely late, by the deadline. All three are thrown as Error and name the rank.
 //
@@ -35,7 +38,7 @@ struct Posting {
 };
 
 constexpr std::size_t kSmallBytes = 8 << 10;    // Up to here each rank reduces everything itself.
-constexpr std::size_t kChunkBytes = 128 << 10;  // What a rank stages between two barriers.
+constexpr std::size_t kChunkBytes = 512 << 10;  // What a rank stages between two barriers.
 constexpr std::size_t kParcelBytes = 64 << 10;  // What send() stages at once.
 constexpr int kShmRanksMax = 128;
 
@@ -54,17 +57,21 @@ struct Mailbox {
 
 class ShmTeam {
  public:
-  // `control` is a segment of control_bytes(n), zeroed before the first rank used it. `pidfds` by
-  // rank; an empty one for a rank that cannot die without this one.
-  ShmTeam(std::shared_ptr<const Roster> roster, std::shared_ptr<Segment> control,
-          std::vector<UniqueFd> pidfds);
+  // `members`: the team's ranks in the group, rising; this one's is among them. `control` is a
+  // segment of control_bytes(n), zeroed before the first rank used it. `pidfds` by member; an empty
+  // one for a rank that cannot die without this one.
+  ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
+          std::shared_ptr<Segment> control, std::vector<UniqueFd> pidfds);
   ~ShmTeam();  // Tells the others that this rank has left.
 
   static std::size_t control_bytes(int ranks);
 
   const Roster& roster() const { return *roster_; }
-  int rank() const { return roster_->rank; }
-  int size() const { return roster_->size(); }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  int group_rank(int r) const { return members_[static_cast<std::size_t>(r)]; }
+  int team_rank(int group_rank) const;  // -1: not of this team.
+  std::string name(int r) const { return roster_->name(group_rank(r)); }
 
   void enter(const Call& call);
   void exchange(const Call& call, const Posting& mine);
@@ -95,9 +102,11 @@ class ShmTeam {
   void check_agreement(const Call& call) const;
 
   std::shared_ptr<const Roster> roster_;
+  std::vector<int> members_;
+  int rank_;
   std::shared_ptr<Segment> control_;
   std::vector<UniqueFd> pidfds_;
-  std::chrono::nanoseconds spin_;
+  SpinBudget spin_;
   std::uint32_t entered_ = 0;
   unsigned exchanges_ = 0;
   std::atomic<bool> aborted_{false};

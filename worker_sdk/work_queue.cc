@@ -32,6 +32,24 @@ void Work::wait() {
   if (state_->error) std::rethrow_exception(state_->error);
 }
 
+bool Work::wait_for(std::chrono::milliseconds limit) {
+  if (state_) {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->finished.wait_for(lock, limit, [&] { return state_->done.load(); })) return false;
+  }
+  wait();
+  return true;
+}
+
+std::optional<Error> Work::error() const {
+  if (!state_ || !state_->done.load() || !state_->error) return std::nullopt;
+  try {
+    std::rethrow_exception(state_->error);
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
 bool Work::done() const noexcept { return !state_ || state_->done.load(); }
 
 std::chrono::nanoseconds Work::duration() const noexcept {

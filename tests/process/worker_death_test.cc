@@ -2,7 +2,6 @@
 // must be told who it was, in time, and nothing may be left behind.
 
 #include <catch2/catch.hpp>
-#include <set>
 
 #include "tests/support/forked_ranks.h"
 
@@ -13,18 +12,11 @@ using namespace std::chrono_literals;
 using test::ForkedRanks;
 using test::Ranks;
 using test::Report;
+using test::shared_memory_files;
 
 // Long enough that an error that comes before it was not caused by it, whatever the machine is
 // doing.
 constexpr auto kFarDeadline = 50s;
-
-std::set<std::string> shared_memory_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    names.insert(entry.path());
-  }
-  return names;
-}
 
 void reduce_for_ever(ProcessGroup& group, const std::function<void()>& ready) {
   auto memory = group.allocate(4 << 20);
@@ -38,16 +30,17 @@ void reduce_for_ever(ProcessGroup& group, const std::function<void()>& ready) {
 }
 
 TEST_CASE("Worker death: survivors of a SIGKILL in mid-collective are told who died", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
-    for (const int victim : {0, 2}) {
+  test::own_shared_memory();
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
+    for (const int victim : {0, 2, 3}) {
       INFO(backend << ", victim " << victim);
       const auto files = shared_memory_files();
       {
-        ForkedRanks ranks({.world_size = 3, .backend = backend, .op_timeout = kFarDeadline},
+        ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = kFarDeadline},
                           reduce_for_ever);
-        for (int r = 0; r < 3; ++r) REQUIRE(ranks.wait_ready(r));
+        for (int r = 0; r < 4; ++r) REQUIRE(ranks.wait_ready(r));
         ranks.signal(victim, SIGKILL);
-        for (int r = 0; r < 3; ++r) {
+        for (int r = 0; r < 4; ++r) {
           if (r == victim) continue;
           const Report report = ranks.report(r);
           INFO(report.text);
@@ -63,12 +56,12 @@ TEST_CASE("Worker death: survivors of a SIGKILL in mid-collective are told who d
 }
 
 TEST_CASE("Worker death: a stopped rank is named at the deadline", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
-    ForkedRanks ranks({.world_size = 3, .backend = backend, .op_timeout = 1s}, reduce_for_ever);
-    for (int r = 0; r < 3; ++r) REQUIRE(ranks.wait_ready(r));
+    ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = 1s}, reduce_for_ever);
+    for (int r = 0; r < 4; ++r) REQUIRE(ranks.wait_ready(r));
     ranks.signal(1, SIGSTOP);
-    for (const int r : {0, 2}) {
+    for (const int r : {0, 2, 3}) {
       const Report report = ranks.report(r);
       INFO(report.text);
       CHECK(report.threw);
@@ -81,7 +74,7 @@ TEST_CASE("Worker death: a stopped rank is named at the deadline", "[death]") {
 }
 
 TEST_CASE("Worker death: a rank that leaves early is lost to the others", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     ForkedRanks ranks({.world_size = 3, .backend = backend, .op_timeout = kFarDeadline},
                       [](ProcessGroup& group, const auto&) {
@@ -102,7 +95,7 @@ TEST_CASE("Worker death: a rank that leaves early is lost to the others", "[deat
 }
 
 TEST_CASE("Worker death: a rank may leave as soon as its last operation is done", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     for (int attempt = 0; attempt < 10; ++attempt) {
       ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = kFarDeadline},
                         [](ProcessGroup& group, const auto&) {
@@ -121,7 +114,7 @@ TEST_CASE("Worker death: a rank may leave as soon as its last operation is done"
 }
 
 TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     ForkedRanks ranks({.world_size = 2, .backend = backend, .op_timeout = kFarDeadline},
                       [](ProcessGroup& group, const auto& ready) {
@@ -143,6 +136,7 @@ TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
 
 TEST_CASE("Worker death: killing all ranks at any moment leaves no shared memory behind",
           "[death]") {
+  test::own_shared_memory();
   const auto files = shared_memory_files();
   for (int attempt = 0; attempt < 20; ++attempt) {
     ForkedRanks ranks({.world_size = 3, .backend = "shm", .op_timeout = kFarDeadline},

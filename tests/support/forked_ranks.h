@@ -4,17 +4,36 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tests/support/ranks.h"
 
 namespace ddprun::test {
+
+// Gives this process, which must not have threads yet, a /dev/shm of its own, where root may: then
+// nothing that others do there is taken for ours.
+inline void own_shared_memory() {
+  if (::unshare(CLONE_NEWNS) != 0) return;
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+  [[maybe_unused]] const int mounted = ::mount("shm", "/dev/shm", "tmpfs", 0, nullptr);
+}
+
+inline std::set<std::string> shared_memory_files() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    names.insert(entry.path());
+  }
+  return names;
+}
 
 struct Report {
   bool came =

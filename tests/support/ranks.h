@@ -37,11 +37,15 @@ struct Ranks {
   std::string backend = "auto";
   std::chrono::milliseconds op_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds init_timeout = std::chrono::seconds(60);
+  // By rank: where it says it is. Empty: all on this machine, or for "cpu" on two hosts.
+  std::vector<std::string> hosts = {};
 
   InitOptions options(const std::string& store, int rank) const {
     InitOptions result;
     result.init_method = "file://" + store;
     result.backend = backend;
+    if (backend == "cpu") result.host = rank < (world_size + 1) / 2 ? "first" : "second";
+    if (!hosts.empty()) result.host = hosts[static_cast<std::size_t>(rank)];
     result.rank = rank;
     result.world_size = world_size;
     result.op_timeout = op_timeout;

@@ -29,6 +29,22 @@ TEST_CASE("Diagnosis: the silent rank is the dead one, whoever was suspected", "
   CHECK(verdict(kLost, {{1, kLost}}) == "peer lost/2: lost ranks 2 (c), 3 (d)");
 }
 
+TEST_CASE("Diagnosis: from rank to rank that lost one, the first silent one is to blame",
+          "[diagnosis]") {
+  const auto lost = [](int r) { return statement(Cause::kLost, r); };
+  CHECK(silent_suspect(kRoster, lost(2), {}) == 2);
+  CHECK(silent_suspect(kRoster, lost(1), {{1, lost(3)}}) == 3);
+  CHECK(silent_suspect(kRoster, lost(1), {{1, lost(3)}, {3, lost(2)}}) == 2);
+  CHECK(silent_suspect(kRoster, kLost, {}) == -1);
+  CHECK(silent_suspect(kRoster, lost(1), {{1, kLate}}) == -1);
+  CHECK(silent_suspect(kRoster, lost(1), {{1, lost(0)}}) == -1);
+  CHECK(silent_suspect(kRoster, lost(1), {{1, lost(2)}, {2, lost(1)}}) == -1);
+  CHECK(silent_suspect(kRoster, kLost, {{1, kLate}, {3, lost(2)}}) == 2);
+  CHECK(silent_suspect(kRoster, kLate, {{1, kLost}, {3, lost(2)}}) == -1);
+  // Rank 3 may only be busy: nobody has lost it.
+  CHECK(verdict(lost(1), {{1, lost(2)}}) == "peer lost/2: lost rank 2 on c");
+}
+
 TEST_CASE("Diagnosis: if anyone timed out, the silent rank is late", "[diagnosis]") {
   const std::string want = "timed out/2: no sign of rank 2 on c";
   CHECK(verdict(kLate, {{1, kLost}, {3, kLost}}) == want);

@@ -81,7 +81,7 @@ TEST_CASE("Group failure: on gloo, ranks that disagree learn it at the deadline"
 }
 
 TEST_CASE("Group failure: a message of another size than expected is a mismatch", "[failure]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     const auto errors = Ranks{.backend = backend, .op_timeout = 300ms}.run([&](auto& group) {
       std::vector<float> values(100);
@@ -96,7 +96,7 @@ TEST_CASE("Group failure: a message of another size than expected is a mismatch"
 }
 
 TEST_CASE("Group failure: a barrier that times out names who has not come", "[failure]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     std::promise<void> others_are_done;
     auto done = others_are_done.get_future().share();
@@ -126,7 +126,7 @@ TEST_CASE("Group failure: a barrier that times out names who has not come", "[fa
 }
 
 TEST_CASE("Group failure: who comes after the others have given up is told so", "[failure]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     std::promise<void> other_is_done;
     const auto errors = Ranks{.backend = backend, .op_timeout = 300ms}.run([&](auto& group) {
@@ -153,7 +153,7 @@ TEST_CASE("Group failure: who comes after the others have given up is told so", 
 }
 
 TEST_CASE("Group failure: after an error the group is dead, and says since when", "[failure]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     std::atomic<int> right{0};
     const auto errors =
@@ -178,7 +178,7 @@ TEST_CASE("Group failure: after an error the group is dead, and says since when"
 }
 
 TEST_CASE("Group failure: abort() frees a waiting rank and tells the others", "[failure]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
     std::promise<void> aborted;
     auto after_abort = aborted.get_future().share();

@@ -10,6 +10,7 @@ namespace {
 Hello rank_on(const std::string& host, const std::string& backend = "auto") {
   return {.host = host,
           .domain = "boot of " + host,
+          .network = "network of " + host,
           .pid = 7,
           .address = "10.0.0.1",
           .backend = backend};
@@ -17,14 +18,16 @@ Hello rank_on(const std::string& host, const std::string& backend = "auto") {
 
 TEST_CASE("Membership: hellos and tables survive the store", "[membership]") {
   Table table = decide({rank_on("a:b\n", "shm"), rank_on("")});
-  table.control = {.pid = 1, .fd = 2, .inode = ~std::uint64_t{0}, .bytes = 3};
   table.error = "9:oh no";
   table.culprit = -1;
   const auto decoded = decode_table(encode(table));
   REQUIRE(decoded);
   CHECK(encode(*decoded) == encode(table));
   CHECK(decoded->hellos[0].host == "a:b\n");
-  CHECK(decoded->control == table.control);
+  CHECK(decoded->hellos[1].network == "network of ");
+  const SegmentName segment{.pid = 1, .fd = 2, .inode = ~std::uint64_t{0}, .bytes = 3};
+  CHECK(decode_segment(encode(segment)) == segment);
+  CHECK_FALSE(decode_segment(""));
 }
 
 TEST_CASE("Membership: text that is cut, longer or garbled is no table", "[membership]") {
@@ -39,16 +42,28 @@ TEST_CASE("Membership: text that is cut, longer or garbled is no table", "[membe
   CHECK_FALSE(decode_hello("-1:x"));
 }
 
-TEST_CASE("Membership: ranks of one host choose shm, others gloo", "[membership]") {
-  CHECK(decide({rank_on("a"), rank_on("a")}).backend == "shm");
-  CHECK(decide({rank_on("a"), rank_on("a"), rank_on("b")}).backend == "gloo");
+TEST_CASE("Membership: ranks of one host choose shm, of several cpu, each on its own gloo",
+          "[membership]") {
+  for (const char* wish : {"auto", "cpu"}) {
+    CHECK(decide({rank_on("a", wish), rank_on("a", wish)}).backend == "shm");
+    CHECK(decide({rank_on("a", wish), rank_on("b", wish)}).backend == "gloo");
+    CHECK(decide({rank_on("a", wish), rank_on("a", wish), rank_on("b", wish)}).backend == "cpu");
+    // Two containers of one host and name, in different namespaces.
+    Hello elsewhere = rank_on("a", wish);
+    elsewhere.domain += "'s container";
+    CHECK(decide({rank_on("a", wish), elsewhere}).backend == "gloo");
+  }
   CHECK(decide({rank_on("a", "gloo"), rank_on("a", "gloo")}).backend == "gloo");
-  // Two containers of one host and name, in different namespaces.
-  Hello elsewhere = rank_on("a");
-  elsewhere.domain += "'s container";
-  CHECK(decide({rank_on("a"), elsewhere}).backend == "gloo");
-  const std::vector<Hello> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a"));
+  std::vector<Hello> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a"));
   CHECK(decide(many).backend == "gloo");
+  many.back() = rank_on("b");
+  CHECK(decide(many).backend == "cpu");
+}
+
+TEST_CASE("Membership: hosts are told apart by memory, in the order of their first ranks",
+          "[membership]") {
+  const std::vector<Hello> hellos{rank_on("b"), rank_on("a"), rank_on("b"), rank_on("c")};
+  CHECK(hosts_of(hellos) == std::vector<std::vector<int>>{{0, 2}, {1}, {3}});
 }
 
 TEST_CASE("Membership: shm that cannot be is refused and says why", "[membership]") {
@@ -58,6 +73,8 @@ TEST_CASE("Membership: shm that cannot be is refused and says why", "[membership
   CHECK(apart.error.find("rank 1 on b") != std::string::npos);
   const std::vector<Hello> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a", "shm"));
   CHECK_FALSE(decide(many).error.empty());
+  const std::vector<Hello> more(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a", "cpu"));
+  CHECK_FALSE(decide(more).error.empty());
 }
 
 TEST_CASE("Membership: different wishes are refused and say who wants what", "[membership]") {

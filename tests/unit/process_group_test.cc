@@ -7,8 +7,7 @@
 #include <mutex>
 #include <random>
 
-#include "tests/support/elements.h"
-#include "tests/support/ranks.h"
+#include "tests/support/worlds.h"
 
 namespace ddprun {
 namespace {
@@ -16,114 +15,46 @@ namespace {
 using namespace std::chrono_literals;
 using test::Ranks;
 
-struct World {
-  std::string backend;
-  int size;
-};
-
-std::vector<World> worlds() {
-  std::vector<World> result{{"self", 1}};
-  for (int n = 2; n <= 5; ++n) {
-    result.push_back({"shm", n});
-    result.push_back({"gloo", n});
-  }
-  return result;
-}
-
-// Nothing, one, few, around the edges of the small path and of a chunk, several chunks and a rest.
-constexpr std::size_t kCounts[] = {0, 1, 7, 1025, 8193, 70001};
-
-Buffer view(DataType type, std::vector<std::byte>& bytes) {
-  return {bytes.data(), bytes.size() / size_of(type), type};
-}
-
-// Collects what ranks find wrong.
-class Complaints {
- public:
-  void add(const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    if (text_.empty()) text_ = text;
-  }
-  std::string text() const { return text_; }
-
- private:
-  std::mutex mutex_;
-  std::string text_;
-};
-
-// f16 and bf16 averages on gloo divide first and round at each hop.
-bool is_right(const ProcessGroup& group, DataType type, ReduceOp op,
-              const std::vector<std::byte>& got, std::size_t count) {
-  const auto want = test::expected(type, op, group.world_size(), count);
-  if (!(group.backend() == "gloo" && test::is_half(type) && op == ReduceOp::avg))
-    return got == want;
-  const double tolerance = type == DataType::f16 ? 0.005 : 0.05;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (std::abs(test::get(type, got, i) - test::get(type, want, i)) > tolerance) return false;
-  }
-  return true;
-}
-
-TEST_CASE("ProcessGroup: all_reduce gives the reference's result for every type and reduction",
-          "[process_group]") {
-  for (const World& world : worlds()) {
-    Complaints complaints;
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          for (const DataType type : test::kAllTypes) {
-            for (const ReduceOp op : test::kAllOps) {
-              if (op == ReduceOp::avg && test::is_integer(type)) continue;
-              for (const std::size_t count : kCounts) {
-                auto bytes = test::inputs(type, group.rank(), count);
-                group.all_reduce(view(type, bytes), op);
-                if (is_right(group, type, op, bytes, count)) continue;
-                complaints.add(std::string(name_of(type)) + " " + name_of(op) + " " +
-                               std::to_string(count));
-              }
-            }
-          }
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
-    CHECK(test::outcome(errors) == "all well");
-    CHECK(complaints.text() == "");
-  }
-}
+using test::Complaints;
+using test::is_right;
+using test::kCounts;
+using test::view;
+using test::World;
+using test::worlds;
 
 TEST_CASE("ProcessGroup: an array from allocate() is reduced in place, at any offset",
           "[process_group]") {
   for (const World& world : worlds()) {
     Complaints complaints;
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          constexpr std::size_t kBytes = 1 << 20;
-          auto memory = group.allocate(kBytes);
-          auto second = group.allocate(kBytes / 2);
-          auto* begin = static_cast<std::byte*>(memory.get());
-          for (std::size_t i = 0; i < kBytes; ++i) {
-            if (begin[i] != std::byte(0)) return complaints.add("not zeroed");
-          }
-          for (const DataType type : test::kAllTypes) {
-            for (const std::size_t offset :
-                 {std::size_t{0}, std::size_t{64}, std::size_t{4096 + 8}}) {
-              const std::size_t count = 70001;
-              const auto in = test::inputs(type, group.rank(), count);
-              std::memcpy(begin + offset, in.data(), in.size());
-              group.all_reduce({begin + offset, count, type}, ReduceOp::sum);
-              const std::vector<std::byte> out(begin + offset, begin + offset + in.size());
-              if (!is_right(group, type, ReduceOp::sum, out, count)) complaints.add(name_of(type));
-            }
-          }
-          // One rank uses memory of its own: all must take the long way.
-          auto own = test::inputs(DataType::f32, group.rank(), 10000);
-          std::memcpy(second.get(), own.data(), own.size());
-          const bool odd = group.rank() == group.world_size() - 1;
-          group.all_reduce({odd ? own.data() : second.get(), 10000, DataType::f32});
-          const auto* at = static_cast<std::byte*>(odd ? own.data() : second.get());
-          if (!is_right(group, DataType::f32, ReduceOp::sum, {at, at + own.size()}, 10000)) {
-            complaints.add("one rank with memory of its own");
-          }
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
+    const auto errors = world.ranks().run([&](auto& group) {
+      constexpr std::size_t kBytes = 1 << 20;
+      auto memory = group.allocate(kBytes);
+      auto second = group.allocate(kBytes / 2);
+      auto* begin = static_cast<std::byte*>(memory.get());
+      for (std::size_t i = 0; i < kBytes; ++i) {
+        if (begin[i] != std::byte(0)) return complaints.add("not zeroed");
+      }
+      for (const DataType type : test::kAllTypes) {
+        for (const std::size_t offset : {std::size_t{0}, std::size_t{64}, std::size_t{4096 + 8}}) {
+          const std::size_t count = 70001;
+          const auto in = test::inputs(type, group.rank(), count);
+          std::memcpy(begin + offset, in.data(), in.size());
+          group.all_reduce({begin + offset, count, type}, ReduceOp::sum);
+          const std::vector<std::byte> out(begin + offset, begin + offset + in.size());
+          if (!is_right(group, type, ReduceOp::sum, out, count)) complaints.add(name_of(type));
+        }
+      }
+      // One rank uses memory of its own: all must take the long way.
+      auto own = test::inputs(DataType::f32, group.rank(), 10000);
+      std::memcpy(second.get(), own.data(), own.size());
+      const bool odd = group.rank() == group.world_size() - 1;
+      group.all_reduce({odd ? own.data() : second.get(), 10000, DataType::f32});
+      const auto* at = static_cast<std::byte*>(odd ? own.data() : second.get());
+      if (!is_right(group, DataType::f32, ReduceOp::sum, {at, at + own.size()}, 10000)) {
+        complaints.add("one rank with memory of its own");
+      }
+    });
+    INFO(world.name());
     CHECK(test::outcome(errors) == "all well");
     CHECK(complaints.text() == "");
   }
@@ -140,100 +71,40 @@ TEST_CASE("ProcessGroup: memory from allocate() outlives its group", "[process_g
   }
 }
 
-TEST_CASE("ProcessGroup: broadcast gives every rank the root's array", "[process_group]") {
-  for (const World& world : worlds()) {
-    Complaints complaints;
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          auto memory = group.allocate(1 << 20);
-          for (int root = 0; root < group.world_size(); ++root) {
-            for (const DataType type : test::kAllTypes) {
-              for (const std::size_t count : kCounts) {
-                const auto want = test::inputs(type, root, count);
-                auto bytes = test::inputs(type, group.rank(), count);
-                if (count > 0) std::memcpy(memory.get(), bytes.data(), bytes.size());
-                group.broadcast(view(type, bytes), root);
-                if (bytes != want) complaints.add(name_of(type) + std::to_string(count));
-                group.broadcast({memory.get(), count, type}, root);
-                if (count > 0 && std::memcmp(memory.get(), want.data(), want.size()) != 0)
-                  complaints.add("shared");
-              }
-            }
-          }
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
-    CHECK(test::outcome(errors) == "all well");
-    CHECK(complaints.text() == "");
-  }
-}
-
-TEST_CASE("ProcessGroup: all_gather puts the ranks' arrays in the order of ranks",
-          "[process_group]") {
-  for (const World& world : worlds()) {
-    Complaints complaints;
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          for (const DataType type : test::kAllTypes) {
-            for (const std::size_t count : kCounts) {
-              auto in = test::inputs(type, group.rank(), count);
-              std::vector<std::byte> out(in.size() * static_cast<std::size_t>(group.world_size()));
-              std::vector<std::byte> want;
-              for (int r = 0; r < group.world_size(); ++r) {
-                const auto part = test::inputs(type, r, count);
-                want.insert(want.end(), part.begin(), part.end());
-              }
-              group.all_gather(view(type, in), view(type, out));
-              if (out != want) complaints.add(name_of(type) + std::to_string(count));
-              // In place: the input already lies where it belongs.
-              std::fill(out.begin(), out.end(), std::byte(0xee));
-              const std::size_t at = in.size() * static_cast<std::size_t>(group.rank());
-              if (!in.empty()) std::memcpy(out.data() + at, in.data(), in.size());
-              group.all_gather({out.data() + at, count, type}, view(type, out));
-              if (out != want) complaints.add(name_of(type) + std::to_string(count) + " in place");
-            }
-          }
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
-    CHECK(test::outcome(errors) == "all well");
-    CHECK(complaints.text() == "");
-  }
-}
-
 TEST_CASE("ProcessGroup: send and recv keep the order between each pair of ranks",
           "[process_group]") {
   for (const World& world : worlds()) {
-    if (world.size == 1) continue;
+    if (world.size() == 1) continue;
     Complaints complaints;
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          const int n = group.world_size();
-          // A message goes round the ring for each size, so that each rank sends and receives in
-          // turn.
-          for (const std::size_t count : kCounts) {
-            auto bytes = test::inputs(DataType::f32, group.rank(), count);
-            for (int hop = 0; hop < n; ++hop) {
-              if (group.rank() == hop) group.send(view(DataType::f32, bytes), (hop + 1) % n);
-              if (group.rank() == (hop + 1) % n) {
-                std::vector<std::byte> got(bytes.size());
-                group.recv(view(DataType::f32, got), hop);
-                if (got != test::inputs(DataType::f32, hop, count)) complaints.add("ring");
-              }
-            }
+    const auto errors = world.ranks().run([&](auto& group) {
+      const int n = group.world_size();
+      // A message goes round the ring for each size, so that each rank sends and receives in
+      // turn.
+      for (const std::size_t count : kCounts) {
+        auto bytes = test::inputs(DataType::f32, group.rank(), count);
+        for (int hop = 0; hop < n; ++hop) {
+          if (group.rank() == hop) group.send(view(DataType::f32, bytes), (hop + 1) % n);
+          if (group.rank() == (hop + 1) % n) {
+            std::vector<std::byte> got(bytes.size());
+            group.recv(view(DataType::f32, got), hop);
+            if (got != test::inputs(DataType::f32, hop, count)) complaints.add("ring");
           }
-          // Many in a row, while another pair is not heard of.
-          for (std::int32_t i = 0; i < 50 && group.rank() < 2; ++i) {
-            std::int32_t value = i;
-            if (group.rank() == 0) group.send(buffer(&value, 1), 1);
-            if (group.rank() == 1) {
-              value = -1;
-              group.recv(buffer(&value, 1), 0);
-              if (value != i) complaints.add("out of order");
-            }
-          }
-          group.barrier();  // Collectives still agree though ranks sent different numbers of
-                            // messages.
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
+        }
+      }
+      // Many in a row, while another pair is not heard of.
+      for (std::int32_t i = 0; i < 50 && group.rank() < 2; ++i) {
+        std::int32_t value = i;
+        if (group.rank() == 0) group.send(buffer(&value, 1), 1);
+        if (group.rank() == 1) {
+          value = -1;
+          group.recv(buffer(&value, 1), 0);
+          if (value != i) complaints.add("out of order");
+        }
+      }
+      group.barrier();  // Collectives still agree though ranks sent different numbers of
+                        // messages.
+    });
+    INFO(world.name());
     CHECK(test::outcome(errors) == "all well");
     CHECK(complaints.text() == "");
   }
@@ -243,16 +114,15 @@ TEST_CASE("ProcessGroup: nobody leaves a barrier before the last has come", "[pr
   for (const World& world : worlds()) {
     std::atomic<int> arrived{0};
     std::atomic<int> early{0};
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          for (int round = 1; round <= 20; ++round) {
-            ++arrived;
-            group.barrier();
-            if (arrived.load() < round * group.world_size()) ++early;
-            group.barrier();
-          }
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
+    const auto errors = world.ranks().run([&](auto& group) {
+      for (int round = 1; round <= 20; ++round) {
+        ++arrived;
+        group.barrier();
+        if (arrived.load() < round * group.world_size()) ++early;
+        group.barrier();
+      }
+    });
+    INFO(world.name());
     CHECK(test::outcome(errors) == "all well");
     CHECK(early.load() == 0);
   }
@@ -262,29 +132,28 @@ TEST_CASE("ProcessGroup: asynchronous operations are carried out in the order of
           "[process_group]") {
   for (const World& world : worlds()) {
     Complaints complaints;
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          constexpr std::size_t kWorks = 20;
-          std::vector<std::vector<std::byte>> arrays;
-          std::vector<Work> works;
-          for (std::size_t i = 0; i < kWorks; ++i) {
-            arrays.push_back(test::inputs(DataType::f32, group.rank(), 100 + 3000 * (i % 5)));
-          }
-          for (auto& array : arrays)
-            works.push_back(group.all_reduce_async(view(DataType::f32, array)));
-          double last = group.rank();
-          group.all_reduce(buffer(&last, 1), ReduceOp::max);  // Behind all of them.
-          for (std::size_t i = 0; i < kWorks; ++i) {
-            if (!works[i].done()) complaints.add("overtaken");
-            works[i].wait();
-            if (works[i].duration().count() <= 0) complaints.add("no duration");
-            const std::size_t count = arrays[i].size() / 4;
-            if (!is_right(group, DataType::f32, ReduceOp::sum, arrays[i], count))
-              complaints.add("wrong");
-          }
-          if (last != group.world_size() - 1) complaints.add("last");
-        });
-    INFO(world.backend << " with " << world.size << " ranks");
+    const auto errors = world.ranks().run([&](auto& group) {
+      constexpr std::size_t kWorks = 20;
+      std::vector<std::vector<std::byte>> arrays;
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < kWorks; ++i) {
+        arrays.push_back(test::inputs(DataType::f32, group.rank(), 100 + 3000 * (i % 5)));
+      }
+      for (auto& array : arrays)
+        works.push_back(group.all_reduce_async(view(DataType::f32, array)));
+      double last = group.rank();
+      group.all_reduce(buffer(&last, 1), ReduceOp::max);  // Behind all of them.
+      for (std::size_t i = 0; i < kWorks; ++i) {
+        if (!works[i].done()) complaints.add("overtaken");
+        works[i].wait();
+        if (works[i].duration().count() <= 0) complaints.add("no duration");
+        const std::size_t count = arrays[i].size() / 4;
+        if (!is_right(group, DataType::f32, ReduceOp::sum, arrays[i], count))
+          complaints.add("wrong");
+      }
+      if (last != group.world_size() - 1) complaints.add("last");
+    });
+    INFO(world.name());
     CHECK(test::outcome(errors) == "all well");
     CHECK(complaints.text() == "");
   }
@@ -332,13 +201,12 @@ void random_sequence(ProcessGroup& group, std::uint32_t seed, Complaints& compla
 
 TEST_CASE("ProcessGroup: random sequences of operations agree with the reference",
           "[process_group]") {
-  for (std::uint32_t seed = 1; seed <= 6; ++seed) {
-    for (const char* backend : {"shm", "gloo"}) {
+  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+    for (const World& world : worlds()) {
       Complaints complaints;
-      const int n = 2 + static_cast<int>(seed % 4);
-      const auto errors = Ranks{.world_size = n, .backend = backend}.run(
-          [&](auto& group) { random_sequence(group, seed, complaints); });
-      INFO(backend << " with " << n << " ranks, seed " << seed);
+      const auto errors =
+          world.ranks().run([&](auto& group) { random_sequence(group, seed, complaints); });
+      INFO(world.name() << ", seed " << seed);
       CHECK(test::outcome(errors) == "all well");
       CHECK(complaints.text() == "");
     }
@@ -347,11 +215,11 @@ TEST_CASE("ProcessGroup: random sequences of operations agree with the reference
 
 TEST_CASE("ProcessGroup: results are the same bits on all ranks and in every run",
           "[process_group]") {
-  for (const char* backend : {"shm", "gloo"}) {
+  for (const World& world : worlds()) {
     std::vector<std::vector<float>> results;
     std::mutex mutex;
     for (int run = 0; run < 2; ++run) {
-      const auto errors = Ranks{.world_size = 5, .backend = backend}.run([&](auto& group) {
+      const auto errors = world.ranks().run([&](auto& group) {
         std::mt19937 random(static_cast<std::uint32_t>(group.rank()));
         std::uniform_real_distribution<float> numbers(-1.0f, 1.0f);
         std::vector<float> values(50000);
@@ -370,31 +238,30 @@ TEST_CASE("ProcessGroup: wrong arguments are refused and leave the group alive",
           "[process_group]") {
   for (const World& world : worlds()) {
     std::atomic<int> refused{0};
-    const auto errors =
-        Ranks{.world_size = world.size, .backend = world.backend}.run([&](auto& group) {
-          const auto expect_refusal = [&](auto call) {
-            try {
-              call();
-            } catch (const Error& error) {
-              if (error.kind() == ErrorKind::bad_argument) ++refused;
-            }
-          };
-          std::int32_t integers[8] = {};
-          float floats[8] = {};
-          expect_refusal([&] { group.all_reduce(buffer(integers, 8), ReduceOp::avg); });
-          expect_refusal([&] { group.all_reduce(Buffer{nullptr, 8, DataType::f32}); });
-          expect_refusal([&] { group.broadcast(buffer(floats, 8), group.world_size()); });
-          expect_refusal([&] { group.broadcast(buffer(floats, 8), -1); });
-          expect_refusal([&] { group.all_gather(buffer(floats, 8), buffer(floats, 7)); });
-          expect_refusal([&] { group.send(buffer(floats, 8), group.rank()); });
-          expect_refusal([&] {
-            group.all_reduce(Buffer{reinterpret_cast<char*>(floats) + 1, 1, DataType::f32});
-          });
-          expect_refusal([&] { (void)group.host_of(group.world_size()); });
-          group.barrier();
-        });
+    const auto errors = world.ranks().run([&](auto& group) {
+      const auto expect_refusal = [&](auto call) {
+        try {
+          call();
+        } catch (const Error& error) {
+          if (error.kind() == ErrorKind::bad_argument) ++refused;
+        }
+      };
+      std::int32_t integers[8] = {};
+      float floats[8] = {};
+      expect_refusal([&] { group.all_reduce(buffer(integers, 8), ReduceOp::avg); });
+      expect_refusal([&] { group.all_reduce(Buffer{nullptr, 8, DataType::f32}); });
+      expect_refusal([&] { group.broadcast(buffer(floats, 8), group.world_size()); });
+      expect_refusal([&] { group.broadcast(buffer(floats, 8), -1); });
+      expect_refusal([&] { group.all_gather(buffer(floats, 8), buffer(floats, 7)); });
+      expect_refusal([&] { group.send(buffer(floats, 8), group.rank()); });
+      expect_refusal([&] {
+        group.all_reduce(Buffer{reinterpret_cast<char*>(floats) + 1, 1, DataType::f32});
+      });
+      expect_refusal([&] { (void)group.host_of(group.world_size()); });
+      group.barrier();
+    });
     CHECK(test::outcome(errors) == "all well");
-    CHECK(refused.load() == 8 * world.size);
+    CHECK(refused.load() == 8 * world.size());
   }
 }
 

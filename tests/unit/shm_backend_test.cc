@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "tests/support/elements.h"
@@ -64,8 +65,10 @@ std::string on_one_mapping(int n, const std::function<std::string(Rank&)>& body)
       auto roster = std::make_shared<Roster>();
       roster->rank = r;
       roster->hosts.assign(static_cast<std::size_t>(n), "here");
+      std::vector<int> members(static_cast<std::size_t>(n));
+      std::iota(members.begin(), members.end(), 0);
       ShmBackend backend(
-          std::make_unique<ShmTeam>(roster, control.segment,
+          std::make_unique<ShmTeam>(roster, members, control.segment,
                                     std::vector<UniqueFd>(static_cast<std::size_t>(n))),
           segments);
       Rank rank{backend, r, n};
@@ -93,7 +96,7 @@ constexpr std::size_t kSizes[] = {1,
 
 TEST_CASE("ShmBackend: small, staged and direct reductions follow each other without a race",
           "[shm]") {
-  for (int n = 1; n <= 5; ++n) {
+  for (int n = 1; n <= 8; ++n) {
     const std::string outcome = on_one_mapping(n, [](Rank& rank) -> std::string {
       auto memory = rank.backend.allocate(
           rank.call({.kind = OpKind::kAllocate, .count = 4 * kSizes[5]}), 4 * kSizes[5]);
@@ -156,6 +159,53 @@ TEST_CASE("ShmBackend: broadcasts, gathers, messages and barriers in turn withou
   CHECK(outcome == "all well");
 }
 
+// Each rank's part of an array, all alike, so that what comes out is easy to tell.
+std::string parts_in_turn(Rank& rank, void* shared) {
+  const auto n = static_cast<std::size_t>(rank.size);
+  for (const std::size_t count : kSizes) {
+    std::vector<float> own(n * count), part(count);
+    for (float* whole : {own.data(), static_cast<float*>(shared)}) {
+      const Buffer all{whole, n * count, DataType::f32}, one{part.data(), count, DataType::f32};
+      const auto call = [&](OpKind kind, int root = -1) {
+        return rank.call({.kind = kind, .type = DataType::f32, .rank = root, .count = count});
+      };
+      const auto is = [&](std::size_t i, float want) { return whole[i] == want; };
+      std::fill(whole, whole + n * count, static_cast<float>(rank.rank));
+      rank.backend.all_to_all(call(OpKind::kAllToAll), all, all);
+      if (!is(0, 0) || !is(n * count - 1, static_cast<float>(n - 1))) return "all_to_all";
+      rank.backend.reduce_scatter(call(OpKind::kReduceScatter), all, one);
+      const auto sum = static_cast<float>(n * static_cast<std::size_t>(rank.rank));
+      if (part[count - 1] != sum) return "reduce_scatter";
+      rank.backend.gather(call(OpKind::kGather, 0), one, all);
+      if (rank.rank == 0 && !is(n * count - 1, static_cast<float>(n * (n - 1)))) return "gather";
+      rank.backend.scatter(call(OpKind::kScatter, 0), all, one);
+      if (part[0] != sum) return "scatter";
+      rank.backend.all_gather(call(OpKind::kAllGather), one, all);
+      if (!is(n * count - 1, static_cast<float>(n * (n - 1)))) return "all_gather";
+      // As cpu_backend does, with fewer owners than ranks.
+      const int owners = (rank.size + 1) / 2;
+      const Call reduce = call(OpKind::kAllReduce);
+      rank.backend.reduce_to_owners(reduce, all, owners, ReduceOp::max, 0);
+      rank.backend.gather_from_owners(reduce, all, owners);
+      if (!is(n * count - 1, static_cast<float>(n * (n - 1)))) return "owners";
+    }
+  }
+  return {};
+}
+
+TEST_CASE("ShmBackend: what has a part for each rank, in turn without a race", "[shm]") {
+  for (int n = 1; n <= 8; ++n) {
+    const std::string outcome = on_one_mapping(n, [](Rank& rank) -> std::string {
+      const std::size_t bytes = 4 * kSizes[5] * static_cast<std::size_t>(rank.size);
+      auto memory =
+          rank.backend.allocate(rank.call({.kind = OpKind::kAllocate, .count = bytes}), bytes);
+      return parts_in_turn(rank, memory.get());
+    });
+    CAPTURE(n);
+    CHECK(outcome == "all well");
+  }
+}
+
 TEST_CASE("ShmBackend: arrays at different places of one allocation are staged", "[shm]") {
   const std::string outcome = on_one_mapping(2, [](Rank& rank) -> std::string {
     constexpr std::size_t kCount = 20000;
@@ -216,6 +266,23 @@ TEST_CASE("ShmSync: a counter wakes those who sleep on it, across the wrap-aroun
   while (!reached) reached = sleep_until_reached(counter, 1, 60s);
   publisher.join();
   CHECK(spin_until_reached(counter, 0, 0ns));
+}
+
+TEST_CASE("ShmSync: spins that end in a sleep become shorter, until one pays again", "[shm]") {
+  SpinBudget budget(64us);
+  CHECK(budget.limit() == 64us);
+  budget.failed();
+  budget.failed();
+  CHECK(budget.limit() == 16us);
+  for (int i = 2; i < 31; ++i) budget.failed();
+  CHECK(budget.limit() == 500ns);
+  budget.failed();
+  CHECK(budget.limit() == 64us);  // A trial.
+  budget.failed();
+  CHECK(budget.limit() == 500ns);
+  budget.worked();
+  CHECK(budget.limit() == 64us);
+  CHECK(SpinBudget(0ns).limit() == 0ns);
 }
 
 TEST_CASE("ShmSegment: a segment that is not the one it was is refused", "[shm]") {

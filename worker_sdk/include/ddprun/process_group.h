@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,14 +35,24 @@ struct InitOptions {
   /// world_size below, unless RANK and WORLD_SIZE are set. Without a launcher (no RANK) and without
   /// another method, the job is a world of one.
   std::string init_method = "env://";
-  /// "auto": "shm" if all ranks share one host, else "gloo". The environment's DDPRUN_BACKEND
-  /// overrides.
+  /// "auto": "shm" if all ranks share one host, "cpu" (shm inside the hosts, Gloo between them) if
+  /// some do, else "gloo". The environment's DDPRUN_BACKEND overrides.
   std::string backend = "auto";
+  /// The name of this host; empty: that of the machine. Ranks that give different names share no
+  /// memory, so that one machine can play several. The environment's DDPRUN_HOST overrides.
+  std::string host = {};
   int rank = -1;        ///< -1: from the environment.
   int world_size = -1;  ///< -1: from the environment.
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
   /// Deadline of one collective, unless the call names its own.
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
+};
+
+/// What a single call may ask for.
+struct CallOptions {
+  /// How long the operation may take from its start; asynchronous ones start when those before them
+  /// are done. 0: the group's op_timeout.
+  std::chrono::milliseconds timeout{0};
 };
 
 /// An operation under way. Move-only; destroying it without wait() waits, and drops the error.
@@ -55,6 +66,10 @@ class [[nodiscard]] Work {
 
   void wait();                 ///< Returns when the result may be read. Throws Error.
   bool done() const noexcept;  ///< True once wait() would not block.
+  /// As wait(), but false if the operation is not done within `limit`; it goes on then.
+  bool wait_for(std::chrono::milliseconds limit);
+  /// What wait() would throw; nothing before done(), or if all went well.
+  std::optional<Error> error() const;
   /// How long the operation itself took, from its start to its end; 0 before done().
   std::chrono::nanoseconds duration() const noexcept;
 
@@ -80,7 +95,7 @@ class ProcessGroup {
   int world_size() const noexcept { return identity().world_size; }
   int local_rank() const noexcept { return identity().local_rank; }
   int restart_count() const noexcept { return identity().restart_count; }
-  const std::string& backend() const noexcept;  ///< "shm", "gloo" or "self".
+  const std::string& backend() const noexcept;  ///< "shm", "gloo", "cpu" or "self".
   const std::string& host_of(int rank) const;   ///< The host name that the rank gave.
 
   /// Tells the agent what this worker is about to do between collectives ("evaluate", "save";
@@ -91,25 +106,63 @@ class ProcessGroup {
   /// The job's store, without a prefix. World of one: a store of this process.
   Store& store();
 
-  /// Replaces `inout` on every rank by the reduction over all ranks. All ranks get the same bits.
-  void all_reduce(Buffer inout, ReduceOp op = ReduceOp::sum);
-  Work all_reduce_async(Buffer inout, ReduceOp op = ReduceOp::sum);
+  /// Replaces `inout` on every rank by the reduction over all ranks. All ranks get the same bits,
+  /// in every run: sources are taken in the order of ranks (on "cpu": inside each host first). f16
+  /// and bf16 are computed in f32 and rounded at the end (on "cpu": of each of the two steps).
+  void all_reduce(Buffer inout, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
 
-  void broadcast(Buffer inout, int root);
+  /// `in` holds a part of out.count elements for each rank; `out` receives the reduction of this
+  /// rank's parts. It may be that part of `in`.
+  void reduce_scatter(Buffer in, Buffer out, ReduceOp op = ReduceOp::sum,
+                      const CallOptions& options = {});
 
-  /// `out` holds world_size * in.count elements and receives the ranks' inputs in rank order.
-  void all_gather(Buffer in, Buffer out);
+  void broadcast(Buffer inout, int root, const CallOptions& options = {});
+
+  /// `out` holds world_size * in.count elements and receives the ranks' inputs in rank order. `in`
+  /// may be this rank's part of it.
+  void all_gather(Buffer in, Buffer out, const CallOptions& options = {});
+
+  /// Both hold a part for each rank: part r of `in` goes to rank r, part r of `out` comes from it.
+  /// They may be the same array.
+  void all_to_all(Buffer in, Buffer out, const CallOptions& options = {});
+
+  /// As all_gather, for the root alone; the others' `out` is not looked at.
+  void gather(Buffer in, Buffer out, int root, const CallOptions& options = {});
+
+  /// Part r of the root's `in` becomes rank r's `out`; the others' `in` is not looked at. The
+  /// root's `out` may be its part of `in`.
+  void scatter(Buffer in, Buffer out, int root, const CallOptions& options = {});
 
   /// Blocking, matched in order of the calls between each pair of ranks.
-  void send(Buffer in, int destination);
-  void recv(Buffer out, int source);
+  void send(Buffer in, int destination, const CallOptions& options = {});
+  void recv(Buffer out, int source, const CallOptions& options = {});
+
+  /// The same, carried out behind the calls before them by a thread of the group; arrays belong to
+  /// the operation until it is done. A message waits for its partner, and what is called after it
+  /// waits for the message.
+  Work all_reduce_async(Buffer inout, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+  Work reduce_scatter_async(Buffer in, Buffer out, ReduceOp op = ReduceOp::sum,
+                            const CallOptions& options = {});
+  Work broadcast_async(Buffer inout, int root, const CallOptions& options = {});
+  Work all_gather_async(Buffer in, Buffer out, const CallOptions& options = {});
+  Work all_to_all_async(Buffer in, Buffer out, const CallOptions& options = {});
+  Work gather_async(Buffer in, Buffer out, int root, const CallOptions& options = {});
+  Work scatter_async(Buffer in, Buffer out, int root, const CallOptions& options = {});
+  Work send_async(Buffer in, int destination, const CallOptions& options = {});
+  Work recv_async(Buffer out, int source, const CallOptions& options = {});
 
   /// Returns when all ranks have called it. On a time-out the error names the ranks that have not.
-  void barrier();
+  void barrier(const CallOptions& options = {});
 
-  /// Memory for collectives; on the shm backend, shared memory that all_reduce works on in place,
-  /// without copies. Every rank must allocate the same sizes in the same order. Freed with the last
-  /// shared_ptr, which may outlive the group.
+  /// A group of those ranks that give the same color, which must not be negative; nothing for a
+  /// rank whose color is. Ranks are ordered by key, then by their rank here. Collective; joins
+  /// within the init_timeout. Errors of the new group name ranks by both groups. It needs the store
+  /// of the job, but not this group.
+  std::optional<ProcessGroup> split(int color, int key = 0);
+
+  /// Memory for collectives; on the shm and cpu backends, memory shared with the ranks of the same
+  /// host that all_reduce works on in place, without copies. Every rank must allocate the same
+  /// sizes in the same order. Freed with the last shared_ptr, which may outlive the group.
   std::shared_ptr<void> allocate(std::size_t bytes);
 
   /// Makes every pending and later operation of this rank fail with `aborted`. May be called from

@@ -1,0 +1,81 @@
+#pragma once
+// The worlds in which every collective is tried: each backend with several numbers of ranks, which
+// are threads. For "cpu" the threads give themselves different hosts.
+
+#include <mutex>
+
+#include "tests/support/elements.h"
+#include "tests/support/ranks.h"
+
+namespace ddprun::test {
+
+struct World {
+  std::string backend;
+  std::vector<std::string> hosts;  // By rank.
+
+  int size() const { return static_cast<int>(hosts.size()); }
+  std::string name() const {
+    std::string text = backend + " on";
+    for (const std::string& host : hosts) text += " " + host;
+    return text;
+  }
+  Ranks ranks() const {
+    Ranks result;
+    result.world_size = size();
+    result.backend = backend;
+    result.hosts = hosts;
+    return result;
+  }
+};
+
+inline std::vector<World> worlds() {
+  std::vector<World> result{{"self", {"a"}}};
+  for (std::size_t n = 2; n <= 5; ++n) {
+    result.push_back({"shm", std::vector<std::string>(n, "a")});
+    result.push_back({"gloo", std::vector<std::string>(n, "a")});
+  }
+  result.push_back({"cpu", {"a", "a", "b"}});
+  result.push_back({"cpu", {"a", "a", "b", "b"}});
+  result.push_back({"cpu", {"b", "a", "c", "a", "c", "a"}});
+  return result;
+}
+
+// Nothing, one, few, around the edges of the small path and of a chunk, several chunks and a rest.
+constexpr std::size_t kCounts[] = {0, 1, 7, 1025, 8193, 70001};
+
+inline Buffer view(DataType type, std::vector<std::byte>& bytes) {
+  return {bytes.data(), bytes.size() / size_of(type), type};
+}
+
+// Collects what ranks find wrong: Catch2 knows no threads.
+class Complaints {
+ public:
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text_.empty()) text_ = text;
+  }
+  std::string text() const { return text_; }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+// Averages of f16 and bf16 are rounded twice on cpu; all else is exact.
+inline bool equal_on(const std::string& backend, DataType type, ReduceOp op,
+                     const std::vector<std::byte>& got, const std::vector<std::byte>& want) {
+  if (got == want) return true;
+  if (!(backend == "cpu" && is_half(type) && op == ReduceOp::avg)) return false;
+  const double tolerance = type == DataType::f16 ? 0.005 : 0.05;
+  for (std::size_t i = 0; i < want.size() / size_of(type); ++i) {
+    if (std::abs(get(type, got, i) - get(type, want, i)) > tolerance) return false;
+  }
+  return true;
+}
+
+inline bool is_right(const ProcessGroup& group, DataType type, ReduceOp op,
+                     const std::vector<std::byte>& got, std::size_t count) {
+  return equal_on(group.backend(), type, op, got, expected(type, op, group.world_size(), count));
+}
+
+}  // namespace ddprun::test

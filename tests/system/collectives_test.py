@@ -1,0 +1,39 @@
+"""Collectives of two ranks on each of two machines, which are network namespaces: shared memory inside, the wire between."""
+
+import os
+
+import ddprun_case
+from ddprun_case import DdprunCase, Network, skip_all
+
+WORKER = os.path.join(ddprun_case.BIN, "collectives_worker")
+
+
+class CollectivesOfTwoMachines(DdprunCase):
+    def setUp(self):
+        super().setUp()
+        self.net = Network()
+        self.addCleanup(self.net.__exit__)
+        self.net.__enter__()
+        self.addCleanup(lambda: [job.end() for job in self.jobs])  # Before their network goes.
+
+    def on_two_machines(self, script):
+        """The namespaces share a host name, so each node's workers say where they are."""
+        worker = ["--nproc-per-node", "2", "/bin/sh", "-c", f"export DDPRUN_HOST=node-$GROUP_RANK; {script}"]
+        first = self.start("--nnodes", "2", *worker, netns=self.net.names[0])
+        line = first.wait_for(r"run:\n\n  (.*\S)\n").group(1)
+        second = self.start_program(["/bin/sh", "-c", f"exec env {line}"], netns=self.net.names[1])
+        return first, second
+
+    def test_the_hierarchical_backend_is_chosen_and_right(self):
+        jobs = self.on_two_machines(f'exec "{WORKER}"')
+        for job in jobs:
+            self.finish(job)
+        said = "".join(job.out() for job in jobs)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4 on cpu: right", said)
+
+
+if __name__ == "__main__":
+    if Network.missing():
+        skip_all(Network.missing())
+    ddprun_case.main()

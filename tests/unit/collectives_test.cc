@@ -1,0 +1,261 @@
+// Every collective x element type x reduction x size x backend x form against a plain reference,
+// ranks being threads; and groups that are split off.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "tests/support/worlds.h"
+
+namespace ddprun {
+namespace {
+
+using test::Complaints;
+using test::kCounts;
+using test::view;
+using test::World;
+using test::worlds;
+
+using Bytes = std::vector<std::byte>;
+
+struct Case {
+  DataType type;
+  ReduceOp op;
+  std::size_t count;  // Of each part.
+  int root;
+};
+
+// What rank `rank` puts in, `parts` parts of it, each another one.
+Bytes input_of(const Case& c, int rank, int parts = 1) {
+  Bytes bytes;
+  for (int p = 0; p < parts; ++p) {
+    const Bytes part = test::inputs(c.type, rank + p, c.count);
+    bytes.insert(bytes.end(), part.begin(), part.end());
+  }
+  return bytes;
+}
+
+// Part `part` of all ranks' inputs, reduced.
+Bytes reduced_part(const Case& c, int ranks, int part) {
+  Bytes bytes(c.count * size_of(c.type));
+  for (std::size_t i = 0; i < c.count; ++i) {
+    double result = test::input(part, i);
+    for (int r = 1; r < ranks; ++r) {
+      const double value = test::input(r + part, i);
+      switch (c.op) {
+        case ReduceOp::sum:
+        case ReduceOp::avg: result += value; break;
+        case ReduceOp::min: result = std::fmin(result, value); break;
+        case ReduceOp::max: result = std::fmax(result, value); break;
+        case ReduceOp::prod: result *= value; break;
+      }
+    }
+    test::put(c.type, bytes, i, c.op == ReduceOp::avg ? result / ranks : result);
+  }
+  return bytes;
+}
+
+Bytes joined(int n, const std::function<Bytes(int)>& part) {
+  Bytes bytes;
+  for (int r = 0; r < n; ++r) {
+    const Bytes one = part(r);
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  return bytes;
+}
+
+// How the arrays of a call lie.
+enum class Memory {
+  kOwn,     // Input and output anywhere.
+  kShared,  // The larger one from allocate().
+  kInPlace  // The smaller one is this rank's part of the larger one.
+};
+
+// The arrays of one call. `whole` has a part for each rank, `part` is one.
+struct Arrays {
+  Arrays(ProcessGroup& group, std::byte* shared, const Case& c, Memory memory)
+      : part_bytes(c.count * size_of(c.type)),
+        whole_bytes(part_bytes * static_cast<std::size_t>(group.world_size())),
+        own_part(part_bytes, std::byte(0xee)),
+        own_whole(whole_bytes, std::byte(0xee)) {
+    whole = {memory == Memory::kShared ? shared : own_whole.data(),
+             c.count * static_cast<std::size_t>(group.world_size()), c.type};
+    const std::size_t at = part_bytes * static_cast<std::size_t>(group.rank());
+    part = {memory == Memory::kInPlace ? own_whole.data() + at : own_part.data(), c.count, c.type};
+  }
+  static void fill(Buffer buffer, const Bytes& bytes) {
+    if (!bytes.empty()) std::memcpy(buffer.data, bytes.data(), bytes.size());
+  }
+  static Bytes read(Buffer buffer) {
+    const auto* data = static_cast<const std::byte*>(buffer.data);
+    return {data, data + buffer.bytes()};
+  }
+
+  std::size_t part_bytes, whole_bytes;
+  Bytes own_part, own_whole;
+  Buffer part, whole;
+};
+
+// One way to call one collective: fills the arrays, calls, and gives what came out and what should.
+struct Outcome {
+  Bytes got, want;
+};
+using Trial = Outcome (*)(ProcessGroup&, Arrays&, const Case&, bool async);
+
+Outcome all_reduce(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  Arrays::fill(a.whole, input_of(c, group.rank(), group.world_size()));
+  async ? group.all_reduce_async(a.whole, c.op).wait() : group.all_reduce(a.whole, c.op);
+  const int n = group.world_size();
+  return {Arrays::read(a.whole), joined(n, [&](int p) { return reduced_part(c, n, p); })};
+}
+
+Outcome reduce_scatter(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  Arrays::fill(a.whole, input_of(c, group.rank(), group.world_size()));
+  async ? group.reduce_scatter_async(a.whole, a.part, c.op).wait()
+        : group.reduce_scatter(a.whole, a.part, c.op);
+  return {Arrays::read(a.part), reduced_part(c, group.world_size(), group.rank())};
+}
+
+Outcome broadcast(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  Arrays::fill(a.whole, input_of(c, group.rank(), group.world_size()));
+  async ? group.broadcast_async(a.whole, c.root).wait() : group.broadcast(a.whole, c.root);
+  return {Arrays::read(a.whole), input_of(c, c.root, group.world_size())};
+}
+
+Outcome all_gather(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  Arrays::fill(a.part, input_of(c, group.rank()));
+  async ? group.all_gather_async(a.part, a.whole).wait() : group.all_gather(a.part, a.whole);
+  return {Arrays::read(a.whole), joined(group.world_size(), [&](int r) { return input_of(c, r); })};
+}
+
+Outcome all_to_all(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  const int n = group.world_size();
+  const bool in_place = a.part.data != a.own_part.data();
+  Bytes other(a.whole_bytes);
+  const Buffer out = in_place ? a.whole : view(c.type, other);
+  Arrays::fill(a.whole, input_of(c, group.rank(), n));
+  async ? group.all_to_all_async(a.whole, out).wait() : group.all_to_all(a.whole, out);
+  return {Arrays::read(out), joined(n, [&](int r) {
+            const Bytes theirs = input_of(c, r, n);
+            const auto at = static_cast<std::ptrdiff_t>(a.part_bytes) * group.rank();
+            return Bytes(theirs.begin() + at,
+                         theirs.begin() + at + static_cast<std::ptrdiff_t>(a.part_bytes));
+          })};
+}
+
+Outcome gather(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  Arrays::fill(a.part, input_of(c, group.rank()));
+  const bool is_root = group.rank() == c.root;
+  const Buffer out = is_root ? a.whole : Buffer{};
+  async ? group.gather_async(a.part, out, c.root).wait() : group.gather(a.part, out, c.root);
+  if (!is_root) return {Arrays::read(a.part), input_of(c, group.rank())};
+  return {Arrays::read(a.whole), joined(group.world_size(), [&](int r) { return input_of(c, r); })};
+}
+
+Outcome scatter(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  const bool is_root = group.rank() == c.root;
+  if (is_root) Arrays::fill(a.whole, input_of(c, group.rank(), group.world_size()));
+  const Buffer in = is_root ? a.whole : Buffer{};
+  async ? group.scatter_async(in, a.part, c.root).wait() : group.scatter(in, a.part, c.root);
+  return {Arrays::read(a.part), test::inputs(c.type, c.root + group.rank(), c.count)};
+}
+
+// A message to the next rank from every second one, then the other way round.
+Outcome messages(ProcessGroup& group, Arrays& a, const Case& c, bool async) {
+  const int n = group.world_size(), me = group.rank();
+  if (n == 1) return {};
+  const int partner = me % 2 == 0 ? me + 1 : me - 1;
+  if (partner == n) return {};
+  Bytes mine = input_of(c, me);
+  const auto send = [&] {
+    async ? group.send_async(view(c.type, mine), partner).wait()
+          : group.send(view(c.type, mine), partner);
+  };
+  const auto recv = [&] {
+    async ? group.recv_async(a.part, partner).wait() : group.recv(a.part, partner);
+  };
+  if (me < partner) send(), recv();
+  if (me > partner) recv(), send();
+  return {Arrays::read(a.part), input_of(c, partner)};
+}
+
+struct Collective {
+  const char* name;
+  bool reduces;
+  bool has_root;
+  Trial trial;
+};
+
+constexpr Collective kCollectives[] = {
+    {"all_reduce", true, false, all_reduce},  {"reduce_scatter", true, false, reduce_scatter},
+    {"broadcast", false, true, broadcast},    {"all_gather", false, false, all_gather},
+    {"all_to_all", false, false, all_to_all}, {"gather", false, true, gather},
+    {"scatter", false, true, scatter},        {"send and recv", false, false, messages}};
+
+void try_one(ProcessGroup& group, std::byte* shared, const Collective& what, const Case& c,
+             Complaints& complaints) {
+  for (const Memory memory : {Memory::kOwn, Memory::kShared, Memory::kInPlace}) {
+    Arrays arrays(group, shared, c, memory);
+    const bool async = (c.count + static_cast<std::size_t>(c.root)) % 2 == 0;
+    const Outcome outcome = what.trial(group, arrays, c, async);
+    if (test::equal_on(group.backend(), c.type, c.op, outcome.got, outcome.want)) continue;
+    complaints.add(std::string(name_of(c.type)) + " " + name_of(c.op) + " " +
+                   std::to_string(c.count) + " root " + std::to_string(c.root) + " memory " +
+                   std::to_string(static_cast<int>(memory)));
+  }
+}
+
+void try_all(ProcessGroup& group, const Collective& what, Complaints& complaints) {
+  const int n = group.world_size();
+  auto memory = group.allocate(sizeof(double) * 70001 * static_cast<std::size_t>(n));
+  auto* shared = static_cast<std::byte*>(memory.get());
+  for (const DataType type : test::kAllTypes) {
+    for (const ReduceOp op : test::kAllOps) {
+      if (!what.reduces && op != ReduceOp::sum) continue;
+      if (op == ReduceOp::avg && test::is_integer(type)) continue;
+      for (const std::size_t count : kCounts) {
+        // Large arrays with every type, but not with every reduction: it is the same way.
+        if (count > 10000 && op != ReduceOp::sum && op != ReduceOp::avg) continue;
+        const int roots = what.has_root ? n : 1;
+        for (int root = 0; root < roots; ++root) {
+          try_one(group, shared, what, {type, op, count, root}, complaints);
+        }
+      }
+    }
+  }
+  group.barrier();
+}
+
+TEST_CASE("Collectives: each is right for every type, reduction, size, root, memory and form",
+          "[collectives]") {
+  for (const World& world : worlds()) {
+    for (const Collective& what : kCollectives) {
+      Complaints complaints;
+      const auto errors = world.ranks().run([&](auto& group) { try_all(group, what, complaints); });
+      INFO(what.name << ", " << world.name());
+      CHECK(test::outcome(errors) == "all well");
+      CHECK(complaints.text() == "");
+    }
+  }
+}
+
+TEST_CASE("Collectives: sums of halves do not overflow on the way to their average",
+          "[collectives]") {
+  for (const World& world : worlds()) {
+    Complaints complaints;
+    const auto errors = world.ranks().run([&](auto& group) {
+      for (const std::size_t count : {std::size_t{5}, std::size_t{9000}}) {
+        std::vector<std::uint16_t> values(count, worker_sdk::f32_to_f16(60000));
+        group.all_reduce({values.data(), count, DataType::f16}, ReduceOp::avg);
+        const float got = worker_sdk::f16_to_f32(values[count - 1]);
+        if (std::abs(got - 60000) > 64) complaints.add(std::to_string(got));
+      }
+    });
+    INFO(world.name());
+    CHECK(test::outcome(errors) == "all well");
+    CHECK(complaints.text() == "");
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

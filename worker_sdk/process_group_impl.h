@@ -1,0 +1,122 @@
+#pragma once
+// What a ProcessGroup is made of: numbers the operations, runs them here or on the queue's thread,
+// and remembers the first failure. Only process_group*.cc include this.
+
+#include <atomic>
+#include <mutex>
+
+#include "worker_sdk/arguments.h"
+#include "worker_sdk/join.h"
+#include "worker_sdk/progress.h"
+#include "worker_sdk/work_queue.h"
+
+namespace ddprun {
+
+struct ProcessGroup::Impl {
+  Impl(worker_sdk::Plan how, worker_sdk::Joined joined, const InitOptions& options,
+       std::shared_ptr<worker_sdk::Progress> reports)
+      : plan(std::move(how)),
+        progress(std::move(reports)),
+        identity(joined.identity),
+        roster(std::move(joined.roster)),
+        arguments(roster),
+        store_host(std::move(joined.store_host)),
+        store(std::move(joined.store)),
+        backend(std::move(joined.backend)),
+        backend_name(backend->name()),
+        init_timeout(options.init_timeout),
+        op_timeout(options.op_timeout) {}
+
+  ~Impl() {
+    if (!queue.wait_idle(op_timeout)) backend->abort();
+  }
+
+  worker_sdk::Call number(const worker_sdk::Signature& what) {
+    const bool between_two =
+        what.kind == worker_sdk::OpKind::kSend || what.kind == worker_sdk::OpKind::kRecv;
+    return {.what = what, .number = between_two ? ++messages : ++collectives};
+  }
+
+  [[noreturn]] void refuse(const std::string& operation, const std::string& text) const {
+    throw Error(ErrorKind::bad_argument,
+                {.rank = roster->rank, .host = host(), .operation = operation}, text);
+  }
+  const std::string& host() const { return roster->hosts[static_cast<std::size_t>(roster->rank)]; }
+
+  std::chrono::milliseconds timeout_of(const worker_sdk::Signature& what,
+                                       const CallOptions& options) const {
+    if (options.timeout.count() < 0) {
+      refuse(worker_sdk::to_string(what), "the timeout must not be negative");
+    }
+    return options.timeout.count() == 0 ? op_timeout : options.timeout;
+  }
+
+  template <class Body>
+  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, const Body& body) {
+    call.start = worker_sdk::Clock::now();
+    call.deadline = call.start + timeout;
+    if (dead.load(std::memory_order_acquire)) refuse_dead(call);
+    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
+    try {
+      body(*backend, call);
+    } catch (const Error& error) {
+      die(error.what());
+      throw;
+    } catch (const std::exception& error) {
+      die(error.what());
+      throw worker_sdk::failure(*roster, call, ErrorKind::system, -1, error.what());
+    }
+  }
+
+  template <class Body>
+  void run(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
+    const auto timeout = timeout_of(what, options);
+    const worker_sdk::Call call = number(what);
+    if (queue.idle()) return perform(call, timeout, body);
+    Work(queue.post([this, call, timeout, body] { perform(call, timeout, body); })).wait();
+  }
+
+  template <class Body>
+  Work run_async(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
+    const auto timeout = timeout_of(what, options);
+    const worker_sdk::Call call = number(what);
+    std::function<void()> operation = [this, call, timeout, body] { perform(call, timeout, body); };
+    if (roster->size() > 1) return Work(queue.post(std::move(operation)));
+    auto state = std::make_shared<WorkState>();
+    worker_sdk::WorkQueue::carry_out(operation, *state);
+    return Work(std::move(state));
+  }
+
+  void die(const std::string& why) {
+    const std::lock_guard lock(mutex);
+    if (first_failure.empty()) first_failure = why;
+    dead.store(true, std::memory_order_release);
+  }
+
+  [[noreturn]] void refuse_dead(const worker_sdk::Call& call) {
+    const std::lock_guard lock(mutex);
+    throw worker_sdk::failure(*roster, call, ErrorKind::aborted, -1,
+                              "this group is dead since: " + first_failure);
+  }
+
+  const worker_sdk::Plan plan;
+  const std::shared_ptr<worker_sdk::Progress> progress;  // Sub-groups share their parent's.
+  Identity identity;
+  std::shared_ptr<const worker_sdk::Roster> roster;
+  worker_sdk::Arguments arguments;
+  std::shared_ptr<worker_sdk::StoreHost> store_host;
+  std::shared_ptr<Store> store;
+  std::unique_ptr<worker_sdk::Backend> backend;
+  const std::string backend_name;
+  const std::chrono::milliseconds init_timeout;
+  const std::chrono::milliseconds op_timeout;
+  std::uint64_t collectives = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t splits = 0;
+  std::mutex mutex;
+  std::string first_failure;
+  std::atomic<bool> dead{false};
+  worker_sdk::WorkQueue queue;  // Last: its thread uses all of the above.
+};
+
+}  // namespace ddprun
