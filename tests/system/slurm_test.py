@@ -122,7 +122,7 @@ class Slurm(DdprunCase):
         self.assertEqual(column(workers, "RANK"), ["0", "1", "2", "3"])
         self.assertEqual(column(workers, "GROUP_RANK"), ["0", "0", "1", "1"])
         self.assertEqual(column(workers, "SLURMD_NODENAME"), ["m1", "m1", "m2", "m2"])
-        self.assertEqual(set(column(workers, "MASTER_ADDR")), {"m1"})
+        self.assertEqual(set(column(workers, "MASTER_ADDR")), {"10.79.0.2"})
         self.assertEqual(set(column(workers, "TORCHELASTIC_RUN_ID")), {f"slurm-{workers[0]['SLURM_JOB_ID']}.0"})
         self.assertTrue(all("DDPRUN_TOKEN" not in worker for worker in workers))
         self.assertNotIn("DDPRUN_TOKEN=", job.err(), "there is nothing to paste")
