@@ -3,6 +3,7 @@ ddprun_test(NAME agent_unit_test
             SOURCES unit/command_test.cc unit/console_queue_test.cc unit/fault_test.cc unit/guardian_policy_test.cc
                     unit/line_splitter_test.cc unit/line_fold_test.cc unit/log_file_test.cc unit/log_files_test.cc unit/oom_watch_test.cc unit/placement_test.cc
                     unit/tail_ring_test.cc unit/worker_environment_test.cc
+                    unit/words_fuzz_test.cc fuzz/words_fuzz.cc
             LIBRARIES ddprun_agent
             LABELS unit)
 
