@@ -22,10 +22,6 @@
 
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr auto kOpTimeout = 3s;
-
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -141,7 +137,8 @@ const std::map<std::string, std::function<void()>> kFaults = {
 void fail() noexcept { kFaults.at(variable("FAULT"))(); }
 
 [[noreturn]] void step_in_lockstep() {
-  auto group = ddprun::ProcessGroup::init({.op_timeout = kOpTimeout});
+  auto group = ddprun::ProcessGroup::init(
+      {.op_timeout = std::chrono::seconds(std::stoi(variable("OP_SECONDS")))});
   std::vector<float> gradient(1000, 1.0F);
   for (int step = 0;; ++step) {
     group.all_reduce(ddprun::buffer(gradient.data(), gradient.size()));

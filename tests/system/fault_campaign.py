@@ -98,7 +98,7 @@ class Campaign:
         """(what the verdict says, what is true) of one run."""
         culprits = sorted(self.random.sample(range(NODES * PER_NODE), kind.culprits))
         scene = tempfile.mkdtemp(dir=self.folder)
-        env = {"CULPRITS": ",".join(map(str, culprits)), "PEERS": "lockstep" if kind.lockstep else "wait", "D": scene,
+        env = {"CULPRITS": ",".join(map(str, culprits)), "PEERS": "lockstep" if kind.lockstep else "wait", "D": scene, "OP_SECONDS": "60",
                "DDPRUN_BACKEND": self.random.choice(BACKENDS), "FULL_DISK": self.disk.path,
                "CGROUP_PROCS": f"{self.cgroup.path}/cgroup.procs", **kind.env}
         run = {"local": self._local, "hosts": self._hosts, "wire": self._wire}[kind.where]

@@ -37,11 +37,12 @@ def sdk_kinds():
              ("disk_full", "no_space", 134), ("cpu_limit", "signal", 152), ("file_limit", "signal", 153),
              ("atexit_fails", "exit", 9), ("setsid_child", "exit", 9), ("oom_kill", "out_of_memory", 137)]
     for name, fault, code in table:
-        for lockstep in (False, True):
+        # A second of CPU time can take a starved machine long enough for the others to give up first.
+        for lockstep in (False, True) if name != "cpu_limit" else (False,):
             yield Kind(name + (", peers in lockstep" if lockstep else ""), fault, code, [WORKER], lockstep,
                        env={"FAULT": name})
     for name in ("sigstop", "endless_loop", "hang_in_exit"):
-        yield Kind(f"{name}, until a deadline", "stuck", 97, [WORKER], True, env={"FAULT": name})
+        yield Kind(f"{name}, until a deadline", "stuck", 97, [WORKER], True, env={"FAULT": name, "OP_SECONDS": "8"})
     yield Kind("two ranks at once", "exit", 3, [WORKER], culprits=2, env={"FAULT": "exit_3"})
     yield Kind("two ranks at once, peers in lockstep", "crash", 134, [WORKER], True, 2, env={"FAULT": "abort"})
 

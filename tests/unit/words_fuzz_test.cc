@@ -1,0 +1,42 @@
+// The body of words_fuzz on real words with seeded damage, so that every build runs it.
+
+#include "tests/fuzz/words_fuzz.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ddprun::fuzz {
+namespace {
+
+TEST_CASE("Words: damaged error files, tracebacks, names and counters are taken as they come",
+          "[fuzz]") {
+  const std::vector<std::string> real = {
+      std::string(1, '\0') + R"x({"message": {"message": "ValueError: boom",
+          "extraInfo": {"py_callstack": "a\nb"}}})x",
+      std::string(1, '\0') + R"x({"message": {"message": "m",
+          "extraInfo": {"cpp_callstack": "./t(_Z3foov+0x1)"}}})x",
+      "\1Traceback (most recent call last):\n  File \"x\"\nValueError: boom",
+      "\1rank 0 on a: all_reduce #1: rank 1 on b has given up because of rank 2 on c",
+      "\2./t(_ZN5model4lossEv+0x1f) [0x4] (_Z",
+      "\0034:cpu,memory:/a\n0::/b\noom_kill 12\n",
+      "\4caf\xc3\xa9 \"x\" \\ \x01"};
+  std::mt19937 random(11);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = real[random() % real.size()];
+    for (unsigned n = random() % 6; n > 0; --n) {
+      const std::size_t at = 1 + random() % (bytes.size() - 1);
+      switch (random() % 3) {
+        case 0: bytes[at] = static_cast<char>(random()); break;
+        case 1: bytes.insert(at, 1, static_cast<char>(random())); break;
+        default: bytes.resize(std::max<std::size_t>(at, 2));
+      }
+    }
+    fuzz_words(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  }
+  SUCCEED();
+}
+
+}  // namespace
+}  // namespace ddprun::fuzz
