@@ -64,6 +64,7 @@ TEST_CASE("Spawn: a worker is bound before it begins, and a processor that is no
   REQUIRE(::read(reading.get(), line, sizeof line - 1) > 0);
   CHECK(line == "Cpus_allowed_list:\t" + std::to_string(first) + "\n");
   REQUIRE(::waitpid(process.pid, nullptr, 0) == process.pid);
+  spec.stdout_fd = -1;
   spec.processors = {8000};
   CHECK(to_string(spawn_process(spec).error()) ==
         "starting local rank 0: binding to processors: Invalid argument");
