@@ -90,9 +90,11 @@ void remove_tree(const std::string& path, int depth) {
 
 }  // namespace
 
-void remove_cgroup(const std::string& path) {
+bool remove_cgroup(const std::string& path) {
   // Nearly always there is nothing below, and the kernel refuses if there is.
-  if (!path.empty() && ::rmdir(path.c_str()) != 0 && errno != ENOENT) remove_tree(path, 0);
+  if (path.empty() || ::rmdir(path.c_str()) == 0 || errno == ENOENT) return true;
+  remove_tree(path, 0);
+  return ::access(path.c_str(), F_OK) != 0;
 }
 
 }  // namespace ddprun::agent

@@ -31,7 +31,7 @@ Result<UniqueFd> open_cgroup(const std::string& path);
 // is older than 5.14.
 bool kill_cgroup(const std::string& path);
 
-// With everything below it. What still has processes stays.
-void remove_cgroup(const std::string& path);
+// With everything below it. What still has processes stays. True if nothing of it is left.
+bool remove_cgroup(const std::string& path);
 
 }  // namespace ddprun::agent

@@ -93,7 +93,9 @@ void clean_up(const KeeperTask& task, const SharedPids& agents) {
   end_agents(agents);
   if (!task.cgroup.empty()) kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
   kill_marked(task.mark, kKillLimit);
-  remove_cgroup(task.cgroup);
+  // What was killed leaves it only when it has really ended.
+  const auto until = Clock::now() + kKillLimit;
+  while (!remove_cgroup(task.cgroup) && Clock::now() < until) ::poll(nullptr, 0, 2);
 }
 
 // In the child. Holds none of the guardian's descriptors: whoever reads its output must see its

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "agent/cgroup.h"
 #include "agent/proc_file.h"
 #include "agent/spawn.h"
@@ -47,7 +49,8 @@ Result<void> PosixProcessHost::use_cgroup(const std::string& job) {
   return renew_cgroup();
 }
 
-// A cgroup that has been killed serves no more, see can_be_born_in().
+// For each round: a cgroup that has been killed, by us or by an operator, serves no more, see
+// can_be_born_in().
 Result<void> PosixProcessHost::renew_cgroup() {
   remove_cgroup(workers_cgroup_);
   cgroup_fd_.reset();
@@ -65,12 +68,13 @@ Result<void> PosixProcessHost::renew_cgroup() {
 
 // Everything that workers left, however fast it forks.
 void PosixProcessHost::kill_cgroup_strays() {
-  if (!cgroup_fd_ || read_proc_file(workers_cgroup_ + "/cgroup.procs").empty()) return;
-  kill_cgroup(workers_cgroup_);
-  if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
+  if (cgroup_fd_) kill_cgroup(workers_cgroup_);
 }
 
 Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
+  if (workers_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
+    if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
+  }
   WorkerSpec placed = spec;
   placed.cgroup_fd = cgroup_fd_.get();
   Result<SpawnedProcess> process = spawn_process(placed);

@@ -64,6 +64,7 @@ class PosixProcessHost final : public ProcessHost {
   std::string cgroup_;          // Of this agent; empty: none.
   std::string workers_cgroup_;  // Below it: of the workers that live, or come next.
   int cgroups_made_ = 0;
+  bool cgroup_used_ = false;
   UniqueFd cgroup_fd_;
   std::shared_ptr<const bool> alive_ =
       std::make_shared<const bool>(true);  // Handlers look before they leap.

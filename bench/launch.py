@@ -79,8 +79,9 @@ def main():
         for name, pairs in values.items():
             print(f"{n:>7}  {name:<13} {spread(walls[name]):>22} {spread([cpu for _, cpu in pairs]):>22} "
                   f"{median_ratio(walls['ddprun'], walls[name]):>7.2f}", flush=True)
-        launcher, agent = peak_memory(ddprun(options, n, "/bin/sh", "-c", "echo here; exec sleep 600"), n)
-        print(f"{n:>7}  peak memory: {launcher:.1f} MB in the launcher, {agent:.1f} MB in the agent")
+        launcher, *others = peak_memory(ddprun(options, n, "/bin/sh", "-c", "echo here; exec sleep 600"), n)
+        print(f"{n:>7}  peak memory: {launcher:.1f} MB in the launcher, "
+              f"{max(others):.1f} MB in the agent, {min(others):.1f} MB in the keeper")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,10 @@ def left_after(job, victims, limit):
     """Milliseconds until nothing was left, or how many processes were after `limit` seconds."""
     begun = time.monotonic()
     for pid in victims:
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # The others have noticed, and were faster.
     while True:
         left = job.processes()
         took = time.monotonic() - begun

@@ -176,7 +176,12 @@ void read_failures(Reader& reader, Options& options) {
   reader.read(
       "on-stall", options.stalls.on_stall,
       one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
-  reader.read("stall-timeout", options.stalls.timeout, parse_seconds);
+  reader.read("stall-timeout", options.stalls.timeout,
+              [](const std::string& text) -> Result<Milliseconds> {
+                const auto seconds = parse_seconds(text);
+                if (seconds && seconds->count() == 0) return usage("give more than 0 seconds");
+                return seconds;
+              });
 }
 
 void read_program(Reader& reader, Options& options) {

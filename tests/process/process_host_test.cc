@@ -1,6 +1,7 @@
 #include "agent/posix_process_host.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -50,6 +51,11 @@ struct Stage {
   void wait_ready(int workers = 1) {
     char line[6];
     for (int i = 0; i < workers; ++i) {
+      pollfd readable{words.get(), POLLIN, 0};
+      int ready = 0;
+      while ((ready = ::poll(&readable, 1, 20'000)) < 0 && errno == EINTR) {
+      }
+      REQUIRE(ready == 1);
       ssize_t got = 0;
       while ((got = ::read(words.get(), line, sizeof line)) < 0 && errno == EINTR) {
       }
@@ -102,7 +108,7 @@ TEST_CASE("ProcessHost: workers are born in a cgroup of ours, and all of it goes
     const std::string folder = *job + "/" + agent_cgroup_name(::getpid()) + "/0";
     const std::string members = read_proc_file(folder + "/cgroup.procs");
     CHECK(std::count(members.begin(), members.end(), '\n') == 13);  // The worker and its family.
-    REQUIRE(kill_cgroup(folder));
+    REQUIRE(kill_cgroup(folder));                                   // As an operator may.
     REQUIRE(stage.run_until_all_ended());
     CHECK(stage.exits[0].signal == SIGKILL);
     stage.host.kill_strays();

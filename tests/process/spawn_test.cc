@@ -1,6 +1,7 @@
 #include "agent/spawn.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +42,32 @@ std::string error_of(const std::string& path) {
   const auto result = spawn_process({.local_rank = 3, .argv = {path}, .environment = {}});
   REQUIRE(result.has_error());
   return to_string(result.error());
+}
+
+TEST_CASE("Spawn: a worker is bound before it begins, and a processor that is not there is said",
+          "[spawn]") {
+  cpu_set_t ours;
+  REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &ours)) ++first;
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  WorkerSpec spec{.argv = {"/bin/grep", "Cpus_allowed_list", "/proc/self/status"},
+                  .environment = {},
+                  .stdout_fd = writing.get(),
+                  .processors = {first}};
+  const SpawnedProcess process = spawn_process(spec).value();
+  writing.reset();
+  char line[64] = {};
+  REQUIRE(::read(reading.get(), line, sizeof line - 1) > 0);
+  CHECK(line == "Cpus_allowed_list:\t" + std::to_string(first) + "\n");
+  REQUIRE(::waitpid(process.pid, nullptr, 0) == process.pid);
+  spec.stdout_fd = -1;
+  spec.processors = {8000};
+  CHECK(to_string(spawn_process(spec).error()) ==
+        "starting local rank 0: binding to processors: Invalid argument");
 }
 
 TEST_CASE("Spawn: a worker is born clean", "[spawn]") {

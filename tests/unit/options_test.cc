@@ -74,6 +74,23 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options_of("--no-python --quiet x.py").talk == Talk::kQuiet);
 }
 
+TEST_CASE("Options: where workers run, and what is done with stuck ones", "[options]") {
+  const Options o = options_of(
+      "--numa-binding core-complex --oversubscribe-gpu --omp-num-threads auto --on-stall kill "
+      "--stall-timeout 7.5 train");
+  CHECK(o.numa_binding == agent::NumaBinding::kCoreComplex);
+  CHECK(o.oversubscribe_gpu);
+  CHECK(o.omp_num_threads == 0);
+  CHECK(o.stalls.on_stall == agent::OnStall::kKill);
+  CHECK(o.stalls.timeout == 7500ms);
+  CHECK(options_of("--omp_num_threads=12 train").omp_num_threads == 12);
+  CHECK(options_of("train").omp_num_threads == std::nullopt);
+  CHECK(error_of("--omp-num-threads 0 t").starts_with("--omp-num-threads '0'"));
+  CHECK(error_of("--stall-timeout 0 t").starts_with("--stall-timeout '0'"));
+  CHECK(error_of("--on-stall restart t").starts_with("--on-stall 'restart': give kill or log or"));
+  CHECK(error_of("--numa-binding near t").starts_with("--numa-binding 'near': give "));
+}
+
 TEST_CASE("Options: what stands after the program is the program's", "[options]") {
   const Options options =
       options_of("--nnodes 1 train.py --help --nnodes=7 -m --rdzv-endpoint= [a,b] -- x");

@@ -53,6 +53,27 @@ TEST_CASE("Environment: the parent's is passed on, and its ranks are overridden"
   CHECK(value(environment, "broken") == "(unset)");
 }
 
+TEST_CASE("Environment: ranks that share GPUs take turns, and NCCL is told to bear it",
+          "[environment]") {
+  RankFacts facts = second_node_rank();
+  facts.local_rank = 3;
+  const Environment parent = {"CUDA_VISIBLE_DEVICES=4,5", "NCCL_MAX_CTAS=7"};
+  const Environment environment = worker_environment(facts, {.shared_gpus = 2}, parent);
+  CHECK(value(environment, "CUDA_VISIBLE_DEVICES") == "5");
+  CHECK(value(environment, "LOCAL_RANK") == "0");
+  CHECK(value(environment, "NCCL_HOSTID") == "ddprun-job7-5");
+  CHECK(value(environment, "NCCL_MULTI_RANK_GPU_ENABLE") == "1");
+  CHECK(value(environment, "NCCL_MAX_CTAS") == "7");             // The user knows better.
+  CHECK(value(environment, "NCCL_SOCKET_IFNAME") == "(unset)");  // There is another node.
+}
+
+TEST_CASE("Environment: threads that were asked for win over what is inherited", "[environment]") {
+  const Environment parent = {"OMP_NUM_THREADS=9"};
+  CHECK(value(worker_environment(second_node_rank(), {}, parent), "OMP_NUM_THREADS") == "9");
+  CHECK(value(worker_environment(second_node_rank(), {.omp_threads = 4}, parent),
+              "OMP_NUM_THREADS") == "4");
+}
+
 TEST_CASE("Environment: the token never reaches a worker", "[environment]") {
   const Environment parent = {"DDPRUN_TOKEN=secret", "DDPRUN_TOKEN_FILE=/t", "DDPRUN_TOKEN_FD=3",
                               "DDPRUN_AGENT_SOCKET=/s"};
