@@ -78,7 +78,7 @@ void compare(const char* name, const std::function<nn::Sequential()>& make,
   ddprun::torch::DistributedDataParallel<nn::SequentialImpl> ddp(group, wrapped.model, options);
   const auto run_bare = [&] {
     return bare.run([&] { return bare.model->forward(bare.x); },
-                    [&] { bare.optimizer.zero_grad(false); });
+                    [&] { bare.optimizer.zero_grad(); });
   };
   const auto run_wrapped = [&] {
     return wrapped.run([&] { return ddp.forward(wrapped.x); }, [&] { ddp.zero_grad(); });

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 using ddprun::ProcessGroup;
 
 constexpr int kParameters = 8;
-constexpr double kLayerMs = 4;
+constexpr double kLayerMs = 1.5;
 constexpr int kStallMs = 300;
 
 ProcessGroup join(const std::string& directory, const std::string& name, int rank, int ranks) {

@@ -58,6 +58,7 @@ constexpr Flag kFlags[] = {
      "show only these local ranks [all]"},
     {kOutput, "log-line-prefix-template", '\0', kValue, "TEXT", "",
      "of ${role_name} ${rank} ${local_rank} ${hostname}"},
+    {kOutput, "report", '\0', kSwitch, "", "", "end with a table of where each rank's time went"},
     {kOutput, "verbose", 'v', kSwitch, "", "", "tell every decision"},
     {kOutput, "quiet", '\0', kSwitch, "", "", "tell warnings and errors only"},
 

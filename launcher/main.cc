@@ -18,6 +18,7 @@
 #include "launcher/node.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
+#include "launcher/report.h"
 #include "launcher/resolve_name.h"
 
 namespace ddprun::launcher {
@@ -150,7 +151,12 @@ Result<int> launch(const Options& options, const Environment& environment) {
     if (!endpoint && plan->token == Plan::Token::kMint) return missing_token(plan->endpoint);
   }
   say_how_to_join(context);
-  return guard_run(std::move(context), endpoint.get());
+  if (!options.report) return guard_run(std::move(context), endpoint.get());
+  auto report = Report::open();
+  if (!report) return report.error();
+  const int status = guard_run(std::move(context), endpoint.get());
+  report->print();
+  return status;
 }
 
 int run(int argc, char** argv) {

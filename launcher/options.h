@@ -131,6 +131,7 @@ struct Options {
   StreamMap tee;
   std::string log_line_prefix_template;                // Empty: "[role rank]: ".
   std::optional<std::vector<int>> local_ranks_filter;  // Absent: every local rank.
+  bool report = false;  // End with a table of where the time of this node's ranks went.
   Talk talk = Talk::kNormal;
   bool dry_run = false;
 };

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
@@ -221,13 +222,13 @@ TEST_CASE("DDP: join works with unused parameters and a static graph too") {
 
 TEST_CASE("DDP: models that drift apart are named by parameter and rank") {
   const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {
-    Model model({3, 400, 5}, 0);
+    Model model({3, 401, 5}, 0);
     DdpOptions options;
     options.checksum_every = 2;
     DistributedDataParallel ddp(group, model.parameters(), options);
     for (int step = 0; step < 10; ++step) {
       pass(ddp, 3, 1);
-      if (step == 4 && group.rank() == 1) model.arrays[1][399] = 1e-30F;
+      if (step == 4 && group.rank() == 1) model.arrays[1][400] = 1e-30F;
     }
   });
   for (const auto& error : errors) {
@@ -236,6 +237,45 @@ TEST_CASE("DDP: models that drift apart are named by parameter and rank") {
     CHECK(error->where().peer == 1);
     CHECK_THAT(error->what(),
                Contains("parameter layer1 of rank 1 (") && Contains("differs from that of rank 0"));
+  }
+}
+
+TEST_CASE("DDP: every rank gets the same bits, whatever the hook") {
+  using Make = std::shared_ptr<CommHook> (*)();
+  for (const Make make :
+       {+[] { return hooks::all_reduce(); }, +[] { return hooks::fp16(); },
+        +[] { return hooks::bf16(); }, +[] { return hooks::power_sgd({.start_step = 1}); }}) {
+    const auto errors = Ranks{.world_size = 4}.run([&](ProcessGroup& group) {
+      std::vector<float> values(40 * 30 + 7);
+      DdpOptions options = kTiny;
+      options.hook = make();
+      DistributedDataParallel ddp(group,
+                                  {{"matrix", buffer(values.data(), 1200), {40, 30}},
+                                   {"vector", buffer(values.data() + 1200, 7), {7}}},
+                                  options);
+      std::mt19937 random(static_cast<unsigned>(group.rank()));
+      for (int step = 0; step < 3; ++step) {
+        ddp.begin_backward();
+        for (const std::size_t i : {1, 0}) {
+          auto* g = static_cast<float*>(ddp.gradient(i).data);
+          for (std::size_t k = 0; k < ddp.gradient(i).count; ++k) {
+            g[k] = std::normal_distribution<float>()(random);
+          }
+          ddp.mark_ready(i);
+        }
+        ddp.finish_backward();
+        for (const std::size_t i : {0, 1}) {
+          const auto mine = read(ddp.gradient(i));
+          std::vector<float> all(4 * mine.size());
+          group.all_gather(ddp.gradient(i), buffer(all.data(), all.size()));
+          for (std::size_t k = 0; k < all.size(); ++k) {
+            if (std::memcmp(&all[k], &mine[k % mine.size()], 4) == 0) continue;
+            throw Error(ErrorKind::mismatch, {}, "bits differ");
+          }
+        }
+      }
+    });
+    CHECK(outcome(errors) == "all well");
   }
 }
 
