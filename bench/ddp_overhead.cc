@@ -6,7 +6,8 @@
 // (forward, backward, SGD), and the same step of the same model under DistributedDataParallel with
 // the noop hook and the sync timer on. The ConvNet is that of examples/train, batch 100; the
 // perceptron has 25 million parameters, batch 32. Prints medians, and the median of the rounds'
-// own ratios. Also what the sync timer alone costs: calls to it, without a model.
+// own ratios, of wall time and of this process's CPU time; the latter also means something on a
+// machine that others use. Also what the sync timer alone costs: calls to it, without a model.
 
 #include <torch/torch.h>
 
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -48,6 +50,18 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+struct Cost {
+  double wall_ms = 0, cpu_ms = 0;
+
+  static Cost now() {
+    timespec cpu{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    const auto wall = Clock::now().time_since_epoch();
+    return {std::chrono::duration<double, std::milli>(wall).count(),
+            static_cast<double>(cpu.tv_sec) * 1e3 + static_cast<double>(cpu.tv_nsec) / 1e6};
+  }
+};
+
 struct Step {
   nn::Sequential model;
   torch::optim::SGD optimizer;
@@ -59,13 +73,13 @@ struct Step {
         x(input),
         y(torch::randint(10, {input.size(0)})) {}
 
-  // Milliseconds.
-  double run(const std::function<torch::Tensor()>& forward, const std::function<void()>& zero) {
-    const auto start = Clock::now();
+  Cost run(const std::function<torch::Tensor()>& forward, const std::function<void()>& zero) {
+    const Cost start = Cost::now();
     zero();
     nn::functional::cross_entropy(forward(), y).backward();
     optimizer.step();
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    const Cost end = Cost::now();
+    return {end.wall_ms - start.wall_ms, end.cpu_ms - start.cpu_ms};
   }
 };
 
@@ -83,19 +97,23 @@ void compare(const char* name, const std::function<nn::Sequential()>& make,
   const auto run_wrapped = [&] {
     return wrapped.run([&] { return ddp.forward(wrapped.x); }, [&] { ddp.zero_grad(); });
   };
-  std::vector<double> bare_ms, ddp_ms, ratios;
+  std::vector<double> wall[2], cpu[2], wall_ratio, cpu_ratio;
   for (int round = -3; round < rounds; ++round) {
-    const bool first = round % 2 == 0;
-    double b = first ? run_bare() : 0;
-    const double d = run_wrapped();
-    if (!first) b = run_bare();
+    Cost bare_cost;
+    if (round % 2 == 0) bare_cost = run_bare();
+    const Cost ddp_cost = run_wrapped();
+    if (round % 2 != 0) bare_cost = run_bare();
     if (round < 0) continue;
-    bare_ms.push_back(b);
-    ddp_ms.push_back(d);
-    ratios.push_back(d / b);
+    wall[0].push_back(bare_cost.wall_ms);
+    wall[1].push_back(ddp_cost.wall_ms);
+    cpu[0].push_back(bare_cost.cpu_ms);
+    cpu[1].push_back(ddp_cost.cpu_ms);
+    wall_ratio.push_back(ddp_cost.wall_ms / bare_cost.wall_ms);
+    cpu_ratio.push_back(ddp_cost.cpu_ms / bare_cost.cpu_ms);
   }
-  std::printf("%-22s %9.3f ms %9.3f ms   ratio %.4f   buckets %zu\n", name, median(bare_ms),
-              median(ddp_ms), median(ratios), ddp.buckets().size());
+  std::printf("%-22s %9.3f %9.3f %8.4f %12.3f %9.3f %8.4f   %zu\n", name, median(wall[0]),
+              median(wall[1]), median(wall_ratio), median(cpu[0]), median(cpu[1]),
+              median(cpu_ratio), ddp.buckets().size());
   std::fflush(stdout);
 }
 
@@ -129,7 +147,8 @@ int main(int argc, char** argv) {
   torch::set_num_threads(1);
   torch::manual_seed(1);
   auto group = ddprun::ProcessGroup::init();
-  std::printf("%-22s %12s %12s\n", "model", "bare", "DDP, noop");
+  std::printf("%-22s %9s %9s %8s %12s %9s %8s   %s\n", "model", "bare", "DDP noop", "ratio",
+              "bare cpu", "DDP cpu", "ratio", "buckets; ms, medians");
   compare("ConvNet, batch 100", conv_net, torch::randn({100, 1, 28, 28}), rounds, group);
   compare("perceptron, batch 32", perceptron, torch::randn({32, 2040}), rounds, group);
   cost_of_timer(group);

@@ -1,6 +1,6 @@
 // Does the sync timer tell the truth?
 //
-//   bench_sync_truth [rounds] [MiB of gradients]
+//   bench_sync_truth [rounds] [MiB of gradients] [ms of one of the 8 layers]
 //
 // Part 1, two ranks. Each round runs three things in turn: a step with synchronisation, one without
 // (no_sync), and a bare all_reduce of the same buckets. The truth is what synchronisation makes the
@@ -30,8 +30,8 @@ using Clock = std::chrono::steady_clock;
 using ddprun::ProcessGroup;
 
 constexpr int kParameters = 8;
-constexpr double kLayerMs = 1.5;
 constexpr int kStallMs = 300;
+double layer_ms = 0.5;  // Of one layer's backward.
 
 ProcessGroup join(const std::string& directory, const std::string& name, int rank, int ranks) {
   ddprun::InitOptions options;
@@ -74,7 +74,7 @@ double step(ddprun::DistributedDataParallel& ddp, bool on_host) {
   const auto start = Clock::now();
   ddp.begin_backward();
   for (std::size_t i = kParameters; i-- > 0;) {
-    compute(on_host, kLayerMs);
+    compute(on_host, layer_ms);
     ddp.mark_ready(i);
   }
   ddp.finish_backward();
@@ -203,6 +203,7 @@ int run_ranks(int ranks, const std::function<void(int)>& body) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 60;
   const std::size_t mib = argc > 2 ? static_cast<std::size_t>(std::atoi(argv[2])) : 24;
+  if (argc > 3) layer_ms = std::atof(argv[3]);
   std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
   if (!::mkdtemp(directory.data())) return 1;
   int failed = run_ranks(

@@ -51,7 +51,7 @@ const char* name_of(StepPhase phase) noexcept {
 std::string to_string(const SyncWindow& w) {
   const auto last = w.first_step + w.steps - 1;
   std::string text = format(
-      "steps %lld to %lld: %.2f ms a step; gradients took %.2f ms, of which %.2f ms exposed "
+      "steps %lld to %lld: %.2f ms a step; gradients took %.2f ms, %.2f ms exposed "
       "(p95 %.2f ms), %.2f ms waiting for peers",
       static_cast<long long>(w.first_step), static_cast<long long>(last), ms(w.step), ms(w.comm),
       ms(w.exposed), ms(w.exposed_p95), ms(w.waited));

@@ -157,7 +157,9 @@ void take_means(SyncWindow& w) {
 }  // namespace
 
 SyncWindow summarise(const WindowTable& table, int world_size, const std::vector<StepTimes>& mine) {
-  SyncWindow w{.first_step = mine.front().step, .steps = static_cast<int>(mine.size())};
+  SyncWindow w;
+  w.first_step = mine.front().step;
+  w.steps = static_cast<int>(mine.size());
   const auto world = static_cast<std::size_t>(world_size);
   w.ranks.resize(world);
   std::vector<double> exposed;

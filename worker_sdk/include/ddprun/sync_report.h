@@ -69,7 +69,7 @@ struct SyncWindow {
   std::optional<Straggler> straggler;  ///< The latest of all; none where nobody was late.
 };
 
-/// "steps 32..63: 5.1 ms, gradients 1.2 ms, of which 0.3 ms exposed ...": one line.
+/// "steps 32..63: 5.1 ms a step; gradients took 1.2 ms, 0.3 ms exposed ...": one line.
 std::string to_string(const SyncWindow& window);
 /// The same and more as one JSON object, without a line break. Durations in microseconds.
 std::string to_json(const SyncWindow& window);
