@@ -87,6 +87,7 @@ constexpr Flag kFlags[] = {
      "json: each line an object, ddprun's own too [text]"},
     {kOutput, "fold-lines", '\0', kSwitch, "", "",
      "show what many ranks say alike once: [0-7] x8: text"},
+    {kOutput, "report", '\0', kSwitch, "", "", "end with a table of where each rank's time went"},
     {kOutput, "verbose", 'v', kSwitch, "", "", "tell every decision"},
     {kOutput, "quiet", '\0', kSwitch, "", "", "tell warnings and errors only"},
 

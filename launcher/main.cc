@@ -27,6 +27,7 @@
 #include "launcher/options.h"
 #include "launcher/placement.h"
 #include "launcher/plan.h"
+#include "launcher/report.h"
 #include "launcher/resolve_name.h"
 
 namespace ddprun::launcher {
@@ -191,7 +192,12 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
     if (!endpoint && plan->token == Plan::Token::kMint) return missing_token(plan->endpoint);
   }
   say_how_to_join(context);
-  return guard_run(std::move(context), endpoint.get(), control);
+  if (!options.report) return guard_run(std::move(context), endpoint.get(), control);
+  auto report = Report::open();
+  if (!report) return report.error();
+  const int status = guard_run(std::move(context), endpoint.get(), control);
+  report->print();
+  return status;
 }
 
 int run(int argc, const char* const* argv, ControlStdin* control) {

@@ -160,6 +160,7 @@ struct Options {
   agent::LogRotation log_rotate;
   agent::LineFormat log_format = agent::LineFormat::kText;
   bool fold_lines = false;
+  bool report = false;  // End with a table of where the time of this node's ranks went.
   Talk talk = Talk::kNormal;
   bool dry_run = false;
 };

@@ -239,6 +239,7 @@ void read_output(Reader& reader, Options& options) {
   if (verbose && quiet) reader.fail("--verbose and --quiet exclude each other");
   if (verbose) options.talk = Talk::kVerbose;
   if (quiet) options.talk = Talk::kQuiet;
+  reader.read_switch("report", options.report);
   reader.read_switch("dry-run", options.dry_run);
 }
 

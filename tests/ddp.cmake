@@ -2,15 +2,40 @@
 
 ddprun_test(NAME sampler_test SOURCES unit/sampler_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME buckets_test SOURCES unit/buckets_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME reducer_test SOURCES unit/reducer_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME ddp_test SOURCES unit/ddp_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME reducer_test SOURCES unit/reducer_test.cc unit/reducer_fuzz_test.cc
+                                      fuzz/reducer_fuzz.cc
+            LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME ddp_test SOURCES unit/ddp_test.cc unit/ddp_modes_test.cc unit/ddp_hooks_test.cc
+                                  unit/power_sgd_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME sync_timer_test SOURCES unit/sync_timer_test.cc unit/sync_report_test.cc
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
 if(TARGET ddprun_train_parts)
   ddprun_test(NAME train_parts_test SOURCES unit/train_parts_test.cc
               LIBRARIES ddprun_train_parts nlohmann_json::nlohmann_json ZLIB::ZLIB LABELS unit)
 endif()
 # libtorch as packaged is not instrumented: ThreadSanitizer does not see how its threads agree.
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
-  ddprun_test(NAME torch_adapter_test SOURCES process/torch_adapter_test.cc
+  ddprun_test(NAME torch_adapter_test SOURCES process/torch_adapter_test.cc process/torch_modes_test.cc
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+
+  # The C++ lines of docs/from-pytorch.md, as the program that they are.
+  set(snippets ${CMAKE_CURRENT_BINARY_DIR}/from_pytorch.cc)
+  add_custom_command(OUTPUT ${snippets}
+    COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/extract_snippets.py
+            ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md ${snippets}
+    DEPENDS ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md process/extract_snippets.py)
+  add_executable(from_pytorch ${snippets})
+  target_link_libraries(from_pytorch PRIVATE ddprun::torch ddprun_flags)
+  target_compile_options(from_pytorch PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  foreach(workers 1 2)
+    add_test(NAME from_pytorch_${workers}
+             COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node ${workers}
+                     $<TARGET_FILE:from_pytorch>
+             WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties(from_pytorch_${workers} PROPERTIES TIMEOUT 120 LABELS process
+      ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1" PASS_REGULAR_EXPRESSION
+      "epoch 1 loss .*gradients took")
+  endforeach()
 endif()

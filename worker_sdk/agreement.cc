@@ -6,11 +6,14 @@
 #include <map>
 #include <sstream>
 
+#include "common/assert.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
 constexpr std::size_t kComplaintBytes = 512;
 constexpr std::size_t kCulpritsInMessage = 8;
+constexpr std::size_t kOptions = 9;  // Lines of a signature before those of the parameters.
 using Complaint = std::array<char, kComplaintBytes>;
 
 std::string without_name(const std::string& line) { return line.substr(0, line.find('\t')); }
@@ -61,10 +64,16 @@ std::string at(const ProcessGroup& group, int rank) {
 
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,
                                    const DdpOptions& options) {
-  std::vector<std::string> lines{
-      "first_bucket_bytes " + std::to_string(options.first_bucket_bytes),
-      "bucket_bytes " + std::to_string(options.bucket_bytes),
-      "broadcast_at_start " + std::to_string(options.broadcast_at_start)};
+  std::vector<std::string> lines{"first_bucket_bytes " + std::to_string(options.first_bucket_bytes),
+                                 "bucket_bytes " + std::to_string(options.bucket_bytes),
+                                 "broadcast_at_start " + std::to_string(options.broadcast_at_start),
+                                 "find_unused " + std::to_string(options.find_unused),
+                                 "static_graph " + std::to_string(options.static_graph),
+                                 "uneven_inputs " + std::to_string(options.uneven_inputs),
+                                 "checksum_every " + std::to_string(options.checksum_every),
+                                 "timer.window " + std::to_string(options.timer.window),
+                                 "hook " + (options.hook ? options.hook->name() : "all_reduce")};
+  DDPRUN_ASSERT(lines.size() == kOptions);
   for (const Parameter& p : parameters) {
     std::string line = std::string(name_of(p.value.type)) + " [";
     for (std::size_t d = 0; d < p.shape.size(); ++d) {
@@ -98,7 +107,6 @@ int reference_rank(const std::vector<std::uint64_t>& hashes) {
 
 std::optional<std::string> difference(const std::vector<std::string>& mine,
                                       const std::vector<std::string>& reference) {
-  constexpr std::size_t kOptions = 3;
   for (std::size_t i = 0; i < std::min(mine.size(), reference.size()); ++i) {
     const std::string here = without_name(mine[i]);
     const std::string there = without_name(reference[i]);

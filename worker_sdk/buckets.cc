@@ -44,12 +44,27 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<PackItem>
   return buckets;
 }
 
-BucketLayout lay_out(const std::vector<PackItem>& items, int world_size) {
+std::vector<std::vector<std::size_t>> assign_buckets_in_order(
+    const std::vector<PackItem>& items, const std::vector<std::size_t>& order,
+    const std::vector<std::size_t>& limits) {
+  DDPRUN_ASSERT(order.size() == items.size());
+  std::vector<PackItem> arriving;
+  for (const std::size_t position : order) arriving.push_back(items.at(position));
+  auto buckets = assign_buckets(arriving, limits);
+  for (auto& bucket : buckets) {
+    for (std::size_t& position : bucket) position = order[position];
+  }
+  return buckets;
+}
+
+BucketLayout lay_out(const std::vector<PackItem>& items, int world_size, std::size_t tail_bytes) {
   BucketLayout layout;
   for (const PackItem& item : items) {
     layout.offsets.push_back(layout.bytes);
     layout.bytes = round_up(layout.bytes + item.count * size_of(item.type), kGradientAlignment);
   }
+  layout.tail = layout.bytes;
+  layout.bytes += tail_bytes;
   layout.bytes = round_up(layout.bytes, kGradientAlignment * static_cast<std::size_t>(world_size));
   return layout;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // f16 and bf16 as bits, to and from f32. Without branches, so that loops over them are vectorised.
-// Only reduce.cc includes this; tests and others use the functions in reduce.h.
+// Only reduce.cc and convert.cc include this; others use the functions in reduce.h.
 
 #include <bit>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 // When a bucket may be reduced, and what the caller did wrong. Pure: no communication, no clock, no
-// lock; distributed_data_parallel.cc carries its answers out.
+// lock; gradient_sync.cc carries its answers out.
 //
 //            begin()                 mark_ready(i), for each i once              finish()
 //   idle ──────────────► collecting ──────────────────────────────► collecting ──────────► idle
@@ -9,6 +9,7 @@
 // came first. Only so do all ranks issue the same collectives in the same order.
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,23 @@
 
 namespace ddprun::worker_sdk {
 
+struct ReducerRules {
+  // The first pass releases nothing before its last gradient: its order is what the buckets are
+  // rebuilt from, and not yet known to be the order of the buckets.
+  bool hold_first = false;
+  // A parameter that was not marked when the pass ends is unused in it, and no mistake.
+  bool find_unused = false;
+  // The first pass counts how often each parameter is marked, and releases at its end; later passes
+  // are complete when each was marked as often. For layers that are run again by checkpointing.
+  bool static_graph = false;
+};
+
 class Reducer {
  public:
+  using Buckets = std::vector<std::vector<std::size_t>>;
+
   // `buckets` holds parameter numbers, each of 0 .. names.size() - 1 once; names are for messages.
-  Reducer(const std::vector<std::vector<std::size_t>>& buckets, std::vector<std::string> names);
+  Reducer(const Buckets& buckets, std::vector<std::string> names, const ReducerRules& rules = {});
 
   // Buckets [first, last) may be reduced now.
   struct Released {
@@ -28,26 +42,51 @@ class Reducer {
   };
 
   // Each fails with errc::invalid_argument, and then changes nothing, where the caller broke the
-  // order of calls; the context says how and names the parameters.
-  Result<void> begin();
+  // order of calls; the context says how and names the parameters. Parameters in `unused` get no
+  // gradient in this pass; only with find_unused.
+  Result<void> check_begin(std::span<const std::size_t> unused) const;  // Would begin() fail?
+  Result<Released> begin(std::span<const std::size_t> unused = {});
   Result<Released> mark_ready(std::size_t parameter);
   // Back to idle in any case; fails if a parameter was never marked.
-  Result<void> finish();
+  Result<Released> finish();
+
+  // From the next pass on; between passes only.
+  void regroup(const Buckets& buckets);
+  // Forgets the pass under way, and what the first one taught.
+  void reset(const Buckets& buckets);
 
   bool collecting() const noexcept { return collecting_; }
-  const std::string& name(std::size_t parameter) const { return names_[parameter]; }
+  // True once a pass has come to its end.
+  bool knows_order() const noexcept { return !first_; }
+  // Parameters in the order in which the first pass marked them; unused ones last.
+  std::vector<std::size_t> arrival() const;
+  // Was it marked in the pass that is under way or was the last?
+  bool marked(std::size_t parameter) const { return marked_[parameter]; }
+  // How many marks complete it; 1 as long as a static graph is not known.
+  std::size_t expected(std::size_t parameter) const { return expected_[parameter]; }
 
  private:
-  std::vector<std::size_t> missing() const;
+  bool counting() const noexcept { return rules_.static_graph && first_; }
+  Result<void> check_mark(std::size_t parameter) const;
+  void complete(std::size_t parameter);
+  Released release();
+  Failure incomplete() const;
+  std::vector<std::size_t> waited_for() const;
   std::string list(const std::vector<std::size_t>& parameters) const;
 
+  const ReducerRules rules_;
   std::vector<std::string> names_;
   std::vector<std::size_t> bucket_of_;
   std::vector<std::size_t> sizes_;
-  std::vector<std::size_t> pending_;  // Gradients each bucket still waits for.
-  std::vector<bool> ready_;           // Parameters marked in this pass.
+  std::vector<std::size_t> pending_;   // Gradients each bucket still waits for.
+  std::vector<std::size_t> expected_;  // Marks that complete each parameter.
+  std::vector<std::size_t> left_;      // Of these, in this pass. Counting: marks so far.
+  std::vector<bool> marked_;
+  std::vector<std::size_t> arrival_;
+  std::size_t complete_ = 0;  // Parameters whose marks are all there.
   std::size_t released_ = 0;
   bool collecting_ = false;
+  bool first_ = true;
 };
 
 }  // namespace ddprun::worker_sdk

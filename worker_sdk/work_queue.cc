@@ -56,6 +56,10 @@ std::chrono::nanoseconds Work::duration() const noexcept {
   return state_ && state_->done.load() ? state_->duration : std::chrono::nanoseconds(0);
 }
 
+std::chrono::steady_clock::time_point Work::started() const noexcept {
+  return state_ && state_->done.load() ? state_->start : std::chrono::steady_clock::time_point();
+}
+
 namespace worker_sdk {
 
 WorkQueue::~WorkQueue() {
@@ -93,6 +97,7 @@ void WorkQueue::carry_out(const std::function<void()>& operation, WorkState& sta
   }
   const std::lock_guard lock(state.mutex);
   state.error = error;
+  state.start = start;
   state.duration = std::chrono::steady_clock::now() - start;
   state.done.store(true);
   state.finished.notify_all();

@@ -19,8 +19,9 @@ struct WorkState {
   std::mutex mutex;
   std::condition_variable finished;
   std::atomic<bool> done{false};
-  std::exception_ptr error;              // Set before `done`.
-  std::chrono::nanoseconds duration{0};  // Likewise.
+  std::exception_ptr error;                       // Set before `done`.
+  std::chrono::nanoseconds duration{0};           // Likewise.
+  std::chrono::steady_clock::time_point start{};  // Likewise.
 };
 
 namespace worker_sdk {

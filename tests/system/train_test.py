@@ -61,6 +61,22 @@ class Trains(DdprunCase):
             for one, many in zip(runs[0], run):
                 self.assertLess(abs(one - many), 1e-7 * one)
 
+    def test_report_splits_every_ranks_time(self):
+        out = self.train(*STEPS, launch=["--nproc-per-node", "2", "--report"]).out()
+        table = out[out.index("rank      wall s"):].splitlines()
+        self.assertIn("transfer", table[0])
+        for rank, line in enumerate(table[1:3]):
+            cells = line.split()
+            self.assertEqual(int(cells[0]), rank, line)
+            shares = [float(cell) for cell in cells[3:10]]
+            self.assertAlmostEqual(sum(shares), 100, places=6)
+            self.assertGreater(float(cells[1]), 0)
+            self.assertGreater(shares[3], 1, "no time in backward: " + line)
+
+    def test_report_of_a_program_without_the_sdk(self):
+        out = self.run_ddprun("--report", "/bin/true").out()
+        self.assertIn("no rank of this node left a summary", out)
+
     def test_metrics(self):
         self.train(*STEPS, "--metrics", self.path("metrics"))
         with open(self.path("metrics"), encoding="ascii") as f:

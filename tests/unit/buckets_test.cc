@@ -13,6 +13,7 @@ namespace {
 
 using ddprun::DataType;
 using ddprun::worker_sdk::assign_buckets;
+using ddprun::worker_sdk::assign_buckets_in_order;
 using ddprun::worker_sdk::lay_out;
 using ddprun::worker_sdk::PackItem;
 using Buckets = std::vector<std::vector<std::size_t>>;
@@ -56,6 +57,32 @@ Buckets buckets_in(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("Buckets: 500 random orders of arrival are packed as PyTorch rebuilds them") {
+  std::ifstream file("tests/golden/rebuilt_buckets.txt");
+  REQUIRE(file);
+  int cases = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line[0] == '#') continue;
+    std::vector<std::string> fields;
+    std::istringstream in(line);
+    for (std::string field; std::getline(in, field, '|');) fields.push_back(field);
+    REQUIRE(fields.size() == 4);
+    std::vector<PackItem> items;
+    for (const std::size_t count : limits_in(fields[1])) items.push_back({DataType::f32, count});
+    CHECK(assign_buckets_in_order(items, limits_in(fields[2]), limits_in(fields[0])) ==
+          buckets_in(fields[3]));
+    ++cases;
+  }
+  CHECK(cases == 500);
+}
+
+TEST_CASE("Buckets: a tail lies behind the last gradient and inside the bucket") {
+  const auto layout = lay_out({{DataType::f16, 5}, {DataType::f16, 9}}, 3, 40);
+  CHECK(layout.offsets == std::vector<std::size_t>{0, 16});
+  CHECK(layout.tail == 48);
+  CHECK(layout.bytes == 96);
+}
 
 TEST_CASE("Buckets: 500 random models are packed as PyTorch packs them") {
   std::ifstream file("tests/golden/buckets.txt");

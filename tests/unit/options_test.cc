@@ -41,7 +41,7 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
       "--token-file t --local-addr 10.0.0.2 --master-addr node0 --master-port 1234 "
       "--max-restarts 3 --shutdown-timeout 2.5 --signals-to-handle SIGUSR1,SIGTERM "
       "-m --role trainer --virtual-local-rank --log-dir logs -r 0:1,12:2 -t 3 "
-      "--local-ranks-filter 0,2 --log-line-prefix-template [${rank}] -v --dry-run "
+      "--local-ranks-filter 0,2 --log-line-prefix-template [${rank}] -v --report --dry-run "
       "--monitor-interval 0.1 --start-method fork train.mod");
   CHECK(options.standalone);
   CHECK(options.nnodes == NodeRange{2, 4});
@@ -70,6 +70,7 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.log_line_prefix_template == "[${rank}]");
   CHECK(options.talk == Talk::kVerbose);
   CHECK(options.dry_run);
+  CHECK(options.report);
   CHECK(options_of("--no-python --quiet x.py").no_python);
   CHECK(options_of("--no-python --quiet x.py").talk == Talk::kQuiet);
 }

@@ -98,6 +98,83 @@ TEST_CASE("Reducer: calls out of order are refused") {
   CHECK_THAT(reducer.mark_ready(7).error().context, Contains("no parameter 7"));
 }
 
+TEST_CASE("Reducer: the first pass holds all buckets until its last gradient, later ones do not") {
+  Reducer reducer({{2, 3}, {0, 1}}, {"a", "b", "c", "d"}, {.hold_first = true});
+  REQUIRE(reducer.begin().has_value());
+  CHECK_FALSE(reducer.knows_order());
+  CHECK(trace(reducer, {1, 3, 2, 0}) == "- - - 01");
+  REQUIRE(reducer.finish().has_value());
+  CHECK(reducer.knows_order());
+  CHECK(reducer.arrival() == std::vector<std::size_t>{1, 3, 2, 0});
+  reducer.regroup({{1, 3}, {2, 0}});
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {1, 3, 2, 0}) == "- 0 - 1");
+  CHECK(reducer.finish().has_value());
+  CHECK(reducer.arrival() == std::vector<std::size_t>{1, 3, 2, 0});
+}
+
+TEST_CASE("Reducer: a first pass that fails teaches nothing") {
+  Reducer reducer({{1}, {0}}, {"a", "b"}, {.hold_first = true});
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {0}) == "-");
+  REQUIRE(reducer.finish().has_error());
+  CHECK_FALSE(reducer.knows_order());
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {1, 0}) == "- 01");
+  REQUIRE(reducer.finish().has_value());
+  CHECK(reducer.arrival() == std::vector<std::size_t>{1, 0});
+}
+
+TEST_CASE("Reducer: unused parameters named before the pass are not waited for") {
+  Reducer reducer({{3}, {2}, {0, 1}}, {"a", "b", "c", "d"}, {.find_unused = true});
+  const auto released = reducer.begin(std::vector<std::size_t>{3, 1});
+  REQUIRE(released.has_value());
+  CHECK(released->last == 1);
+  CHECK(trace(reducer, {2, 0}) == "1 2");
+  CHECK(reducer.finish().has_value());
+  CHECK(reducer.marked(0));
+  CHECK_FALSE(reducer.marked(1));
+}
+
+TEST_CASE("Reducer: unused parameters that nobody named are found when the pass ends") {
+  Reducer reducer({{3}, {2}, {0, 1}}, {"a", "b", "c", "d"}, {.find_unused = true});
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {3, 1}) == "0 -");
+  const auto rest = reducer.finish();
+  REQUIRE(rest.has_value());
+  CHECK(rest->first == 1);
+  CHECK(rest->last == 3);
+  CHECK_FALSE(reducer.marked(2));
+}
+
+TEST_CASE("Reducer: what contradicts the named unused parameters is refused") {
+  Reducer strict({{0}}, {"a"});
+  CHECK_THAT(strict.begin(std::vector<std::size_t>{0}).error().context,
+             Contains("find_unused is off"));
+  Reducer reducer({{0}}, {"a"}, {.find_unused = true});
+  CHECK_THAT(reducer.begin(std::vector<std::size_t>{7}).error().context,
+             Contains("no parameter 7"));
+  REQUIRE(reducer.begin(std::vector<std::size_t>{0}).has_value());
+  CHECK_THAT(reducer.mark_ready(0).error().context, Contains("a was named as unused"));
+}
+
+TEST_CASE("Reducer: a static graph repeats the marks of its first pass") {
+  Reducer reducer({{2}, {1}, {0}}, {"a", "b", "c"}, {.hold_first = true, .static_graph = true});
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {2, 1, 2}) == "- - -");  // c twice, a never.
+  const auto all = reducer.finish();
+  REQUIRE(all.has_value());
+  CHECK(all->last == 3);
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {2, 1, 2}) == "- - 012");
+  CHECK_THAT(reducer.mark_ready(1).error().context,
+             Contains("b was marked ready more often") && Contains("(1 times)"));
+  CHECK(reducer.finish().has_value());
+  REQUIRE(reducer.begin().has_value());
+  CHECK(trace(reducer, {2, 1}) == "- -");
+  CHECK_THAT(reducer.finish().error().context, Contains("fewer") && Contains(": c."));
+}
+
 TEST_CASE("Reducer: whatever the order of arrival, buckets come once each and in order") {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {

@@ -72,6 +72,8 @@ class [[nodiscard]] Work {
   std::optional<Error> error() const;
   /// How long the operation itself took, from its start to its end; 0 before done().
   std::chrono::nanoseconds duration() const noexcept;
+  /// When it began, which is when those before it had ended; the epoch before done().
+  std::chrono::steady_clock::time_point started() const noexcept;
 
  private:
   std::shared_ptr<struct WorkState> state_;

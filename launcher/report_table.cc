@@ -1,0 +1,88 @@
+#include "launcher/report_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kSummaryBytesMax = 64 * 1024;
+constexpr double kSecondsMax = 1e9;
+
+constexpr const char* kLegend =
+    "startup: until the first step; outside: optimizer, data, anything between steps; waiting: for "
+    "gradients,\nuntil the last rank had come; transfer: for gradients, the rest of it; rest: "
+    "after "
+    "the last step.\n";
+
+}  // namespace
+
+double RankTime::wall() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+std::optional<RankTime> read_summary(const std::string& text) {
+  if (text.size() > kSummaryBytesMax) return std::nullopt;
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  RankTime result;
+  try {
+    result.rank = json.at("rank").get<int>();
+    result.host = json.at("host").get<std::string>();
+    result.restart_count = json.at("restart_count").get<int>();
+    result.steps = json.at("steps").get<long long>();
+    for (std::size_t p = 0; p < result.seconds.size(); ++p) {
+      const double value = json.at(std::string(RankTime::kParts[p]) + "_s").get<double>();
+      if (!(value >= -kSecondsMax && value <= kSecondsMax)) return std::nullopt;
+      result.seconds[p] = std::max(0.0, value);
+    }
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+std::vector<int> per_mille(const std::vector<double>& parts) {
+  const double whole = std::accumulate(parts.begin(), parts.end(), 0.0);
+  std::vector<int> result(parts.size(), 0);
+  if (!(whole > 0)) return result;
+  std::vector<std::pair<double, std::size_t>> lost;  // What rounding down took, and from whom.
+  int sum = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const double exact = 1000 * parts[i] / whole;
+    result[i] = static_cast<int>(std::floor(exact));
+    sum += result[i];
+    lost.emplace_back(exact - std::floor(exact), i);
+  }
+  std::sort(lost.rbegin(), lost.rend());
+  for (std::size_t k = 0; sum < 1000; ++k, ++sum) ++result[lost[k % lost.size()].second];
+  return result;
+}
+
+std::string report_table(std::vector<RankTime> ranks) {
+  if (ranks.empty()) {
+    return "no rank of this node left a summary: only programs that train with ddprun's "
+           "DistributedDataParallel and end it do\n";
+  }
+  std::sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+  std::string text = "rank      wall s    steps";
+  char cell[96];
+  for (const char* part : RankTime::kParts) {
+    std::snprintf(cell, sizeof cell, " %9s", part);
+    text += cell;
+  }
+  text += "   per cent of the wall time\n";
+  for (const RankTime& rank : ranks) {
+    std::snprintf(cell, sizeof cell, "%-6d %9.2f %8lld", rank.rank, rank.wall(), rank.steps);
+    text += cell;
+    for (const int share : per_mille({rank.seconds.begin(), rank.seconds.end()})) {
+      std::snprintf(cell, sizeof cell, " %9.1f", share / 10.0);
+      text += cell;
+    }
+    text += "   " + rank.host + "\n";
+  }
+  return text + kLegend;
+}
+
+}  // namespace ddprun::launcher

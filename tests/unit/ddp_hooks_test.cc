@@ -1,0 +1,186 @@
+// Comm hooks and the optimizer in the backward pass.
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/support/model.h"
+#include "tests/support/ranks.h"
+
+namespace ddprun {
+namespace {
+
+using Catch::Matchers::Contains;
+using test::add;
+using test::Complaints;
+using test::Model;
+using test::outcome;
+using test::pass;
+using test::Ranks;
+using test::read;
+
+using MakeHook = std::function<std::shared_ptr<CommHook>()>;
+
+DdpOptions with(const MakeHook& make) {
+  DdpOptions options{.first_bucket_bytes = 64, .bucket_bytes = 200};
+  options.hook = make();
+  return options;
+}
+
+// The largest relative error of three steps' means.
+double error_of(const MakeHook& make) {
+  std::vector<double> worst(2, 0);
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({30, 7, 100, 3}, 0);
+    DistributedDataParallel ddp(group, model.parameters(), with(make));
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_gradients();
+      const float mine = group.rank() == 0 ? 1.00073F : 0.3337F;
+      pass(ddp, 4, mine);
+      for (std::size_t i = 0; i < 4; ++i) {
+        for (const float x : read(ddp.gradient(i))) {
+          auto& w = worst[static_cast<std::size_t>(group.rank())];
+          w = std::max(w, std::abs(static_cast<double>(x) / 0.667215 - 1));
+        }
+      }
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+  return std::max(worst[0], worst[1]);
+}
+
+}  // namespace
+
+TEST_CASE("Hooks: each averages as exactly as its type can") {
+  CHECK(error_of([] { return hooks::all_reduce(); }) < 1e-6);
+  CHECK(error_of([] { return hooks::fp16(); }) < 2e-3);
+  CHECK(error_of([] { return hooks::fp16(); }) > 1e-6);  // It did send halves.
+  CHECK(error_of([] { return hooks::bf16(); }) < 1e-2);
+  CHECK(error_of([] { return hooks::bf16(); }) > 1e-4);
+  CHECK(error_of([] { return hooks::power_sgd({.start_step = 0}); }) < 1e-6);  // Vectors only.
+}
+
+TEST_CASE("Hooks: noop leaves each rank its own gradients") {
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({5}, 0);
+    DistributedDataParallel ddp(group, model.parameters(), with([] { return hooks::noop(); }));
+    pass(ddp, 1, static_cast<float>(group.rank() + 7));
+    if (read(ddp.gradient(0))[0] != static_cast<float>(group.rank() + 7)) {
+      throw Error(ErrorKind::mismatch, {}, "changed");
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Hooks: a user's hook sees every bucket once a step, in order, and may scale") {
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({30, 7, 100}, 0);
+    std::string seen;
+    const auto make = [&] {
+      return hooks::custom(
+          "ten times the sum",
+          [&](ProcessGroup& g, const GradientBucket& b) -> std::optional<Work> {
+            seen += std::to_string(b.index) + (b.last ? "! " : " ");
+            for (const auto& piece : b.pieces) seen += std::to_string(piece.parameter) + ",";
+            return g.all_reduce_async(b.flat, ReduceOp::sum);
+          },
+          [](ProcessGroup&, const GradientBucket& b) {
+            for (std::size_t i = 0; i < b.flat.count; ++i)
+              static_cast<float*>(b.flat.data)[i] *= 10;
+          });
+    };
+    DistributedDataParallel ddp(group, model.parameters(), with(make));
+    pass(ddp, 3, static_cast<float>(1 + group.rank()));
+    complaints.unless(seen == "0 2,1! 1,0,", "saw " + seen);
+    complaints.unless(read(ddp.gradient(1))[6] == 30, "value");
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+TEST_CASE("Hooks: ranks with different hooks are told before they exchange anything") {
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({5}, 0);
+    DistributedDataParallel(group, model.parameters(), with([&] {
+                              return group.rank() == 0 ? hooks::fp16() : hooks::bf16();
+                            }));
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK_THAT(error->what(), Contains("rank 1") && Contains("hook bf16 instead of hook f16"));
+  }
+}
+
+TEST_CASE("Hooks: what a hook throws ends the step, and the error is the hook's") {
+  const auto errors = Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
+    Model model({5}, 0);
+    DistributedDataParallel ddp(group, model.parameters(), with([&] {
+                                  return hooks::custom(
+                                      "broken", [](auto&, auto&) -> std::optional<Work> {
+                                        throw Error(ErrorKind::unsupported, {}, "not today");
+                                      });
+                                }));
+    pass(ddp, 1, 1);
+  });
+  CHECK_THAT(outcome(errors), Contains("not today"));
+}
+
+TEST_CASE("Hooks: compressed buckets still carry who used what") {
+  for (const MakeHook& make :
+       {MakeHook([] { return hooks::bf16(); }), MakeHook([] { return hooks::fp16(); }),
+        MakeHook([] { return hooks::power_sgd({.start_step = 1}); })}) {
+    const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {
+      Model model({30, 7, 100}, 0);
+      DdpOptions options = with(make);
+      options.find_unused = true;
+      DistributedDataParallel ddp(group, model.parameters(), options);
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_gradients();
+        ddp.begin_backward();
+        if (group.rank() == 2) {
+          add(ddp.gradient(1), 3);
+          ddp.mark_ready(1);
+        }
+        ddp.finish_backward();
+        const bool right = ddp.used(1) && !ddp.used(0) && !ddp.used(2);
+        if (!right || std::abs(read(ddp.gradient(1))[0] - 1) > 0.01F) {
+          throw Error(ErrorKind::mismatch, {}, "step " + std::to_string(step));
+        }
+      }
+    });
+    CHECK(outcome(errors) == "all well");
+  }
+}
+
+TEST_CASE("Optimizer in backward: each bucket's callback sees the average once, in launch order") {
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({30, 7, 100}, 0);
+    DistributedDataParallel ddp(group, model.parameters(),
+                                {.first_bucket_bytes = 1, .bucket_bytes = 1});
+    std::vector<std::size_t> order;
+    ddp.on_bucket_reduced([&](const GradientBucket& bucket) {
+      for (const auto& piece : bucket.pieces) {
+        order.push_back(piece.parameter);
+        auto& values = model.arrays[piece.parameter];
+        const auto gradient = read(piece.gradient);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] -= gradient[i];
+      }
+    });
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_gradients();
+      pass(ddp, 3, static_cast<float>(group.rank()));
+    }
+    complaints.unless(order == std::vector<std::size_t>{2, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0},
+                      "order");
+    for (const auto& array : model.arrays) {
+      complaints.unless(array == std::vector<float>(array.size(), -2), "values");
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+}  // namespace ddprun

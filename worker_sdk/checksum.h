@@ -1,0 +1,12 @@
+#pragma once
+// A quick hash of memory, to see whether ranks hold the same bits. Pure; not for adversaries. Used
+// by values.cc.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun::worker_sdk {
+
+std::uint64_t checksum(const void* data, std::size_t bytes, std::uint64_t seed = 0) noexcept;
+
+}  // namespace ddprun::worker_sdk

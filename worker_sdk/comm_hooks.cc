@@ -1,0 +1,96 @@
+// The simple hooks of ddprun/comm_hook.h; PowerSGD is in power_sgd.cc.
+
+#include <map>
+#include <utility>
+
+#include "ddprun/comm_hook.h"
+#include "worker_sdk/convert.h"
+
+namespace ddprun {
+
+std::optional<Work> CommHook::proceed(ProcessGroup&, const GradientBucket&, int) { return {}; }
+void CommHook::end(ProcessGroup&, const GradientBucket&) {}
+
+namespace hooks {
+namespace {
+
+class AllReduce final : public CommHook {
+ public:
+  std::string name() const override { return "all_reduce"; }
+  std::optional<Work> start(ProcessGroup& group, const GradientBucket& bucket) override {
+    return group.all_reduce_async(bucket.flat, ReduceOp::avg);
+  }
+};
+
+class Noop final : public CommHook {
+ public:
+  std::string name() const override { return "noop"; }
+  std::optional<Work> start(ProcessGroup&, const GradientBucket&) override { return {}; }
+};
+
+class Half final : public CommHook {
+ public:
+  explicit Half(DataType type) : type_(type) {}
+  std::string name() const override { return name_of(type_); }
+  void forget() override { scratch_.clear(); }
+
+  std::optional<Work> start(ProcessGroup& group, const GradientBucket& bucket) override {
+    if (size_of(bucket.flat.type) == size_of(type_)) {
+      return group.all_reduce_async(bucket.flat, ReduceOp::avg);
+    }
+    auto& memory = scratch_[bucket.index];
+    if (!memory) memory = group.allocate(bucket.flat.count * size_of(type_));
+    const Buffer narrow{memory.get(), bucket.flat.count, type_};
+    worker_sdk::convert(bucket.flat, narrow);
+    return group.all_reduce_async(narrow, ReduceOp::avg);
+  }
+
+  void end(ProcessGroup&, const GradientBucket& bucket) override {
+    const auto memory = scratch_.find(bucket.index);
+    if (memory == scratch_.end()) return;
+    worker_sdk::convert({memory->second.get(), bucket.flat.count, type_}, bucket.flat);
+  }
+
+ private:
+  const DataType type_;
+  std::map<std::size_t, std::shared_ptr<void>> scratch_;  // By bucket.
+};
+
+class Custom final : public CommHook {
+ public:
+  using Start = std::function<std::optional<Work>(ProcessGroup&, const GradientBucket&)>;
+  using End = std::function<void(ProcessGroup&, const GradientBucket&)>;
+  Custom(std::string name, Start start, End end)
+      : name_(std::move(name)), start_(std::move(start)), end_(std::move(end)) {}
+  std::string name() const override { return name_; }
+  std::optional<Work> start(ProcessGroup& group, const GradientBucket& bucket) override {
+    return start_(group, bucket);
+  }
+  void end(ProcessGroup& group, const GradientBucket& bucket) override {
+    if (end_) end_(group, bucket);
+  }
+
+ private:
+  const std::string name_;
+  const Start start_;
+  const End end_;
+};
+
+}  // namespace
+
+std::shared_ptr<CommHook> all_reduce() { return std::make_shared<AllReduce>(); }
+std::shared_ptr<CommHook> noop() { return std::make_shared<Noop>(); }
+std::shared_ptr<CommHook> fp16() { return std::make_shared<Half>(DataType::f16); }
+std::shared_ptr<CommHook> bf16() { return std::make_shared<Half>(DataType::bf16); }
+std::shared_ptr<CommHook> custom(
+    std::string name,
+    std::function<std::optional<Work>(ProcessGroup&, const GradientBucket&)> start,
+    std::function<void(ProcessGroup&, const GradientBucket&)> end) {
+  if (!start) {
+    throw Error(ErrorKind::bad_argument, {.operation = "hooks::custom"}, "start is empty");
+  }
+  return std::make_shared<Custom>(std::move(name), std::move(start), std::move(end));
+}
+
+}  // namespace hooks
+}  // namespace ddprun

@@ -1,0 +1,90 @@
+// The words and the JSON of ddprun/sync_report.h. Pure.
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "ddprun/sync_report.h"
+
+namespace ddprun {
+namespace {
+
+double us(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e3; }
+double ms(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e6; }
+
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(text, sizeof text, pattern, arguments);
+  va_end(arguments);
+  return text;
+}
+
+std::string rank_json(const SyncWindow::Rank& r) {
+  return format(R"({"outside_us": %.1f, "forward_us": %.1f, "backward_us": %.1f, )"
+                R"("exposed_us": %.1f, "comm_us": %.1f, "waited_us": %.1f, "blamed": %d})",
+                us(r.outside), us(r.forward), us(r.backward), us(r.exposed), us(r.comm),
+                us(r.waited), r.blamed);
+}
+
+std::string bucket_json(const SyncWindow::Bucket& b) {
+  return format(R"({"bytes": %zu, "transfer_us": %.1f, "algbw_gbs": %.3f, "busbw_gbs": %.3f})",
+                b.bytes, us(b.transfer), b.algbw, b.busbw);
+}
+
+std::string straggler_json(const Straggler& s) {
+  return format(R"({"rank": %d, "step": %lld, "late_us": %.1f, "phase": "%s"})", s.rank,
+                static_cast<long long>(s.step), us(s.late), name_of(s.phase));
+}
+
+}  // namespace
+
+const char* name_of(StepPhase phase) noexcept {
+  switch (phase) {
+    case StepPhase::outside: return "outside";
+    case StepPhase::forward: return "forward";
+    case StepPhase::backward: return "backward";
+  }
+  return "?";
+}
+
+std::string to_string(const SyncWindow& w) {
+  const auto last = w.first_step + w.steps - 1;
+  std::string text = format(
+      "steps %lld to %lld: %.2f ms a step; gradients took %.2f ms, %.2f ms exposed "
+      "(p95 %.2f ms), %.2f ms waiting for peers",
+      static_cast<long long>(w.first_step), static_cast<long long>(last), ms(w.step), ms(w.comm),
+      ms(w.exposed), ms(w.exposed_p95), ms(w.waited));
+  double bytes = 0;
+  double took = 0;
+  for (const auto& b : w.buckets) {
+    bytes += static_cast<double>(b.bytes);
+    took += us(b.transfer);
+  }
+  if (took > 0) text += format("; %.2f GB/s", bytes / took / 1e3);
+  if (w.straggler) {
+    text += format("; latest: rank %d by %.1f ms in step %lld (%s)", w.straggler->rank,
+                   ms(w.straggler->late), static_cast<long long>(w.straggler->step),
+                   name_of(w.straggler->phase));
+  }
+  return text;
+}
+
+std::string to_json(const SyncWindow& w) {
+  std::string text = format(
+      R"({"first_step": %lld, "steps": %d, "step_us": %.1f, "comm_us": %.1f, "exposed_us": %.1f, )"
+      R"("overlapped_us": %.1f, "waited_us": %.1f, "exposed_p50_us": %.1f, )"
+      R"("exposed_p95_us": %.1f, "exposed_max_us": %.1f, "ranks": [)",
+      static_cast<long long>(w.first_step), w.steps, us(w.step), us(w.comm), us(w.exposed),
+      us(w.overlapped), us(w.waited), us(w.exposed_p50), us(w.exposed_p95), us(w.exposed_max));
+  for (std::size_t r = 0; r < w.ranks.size(); ++r) text += (r ? ", " : "") + rank_json(w.ranks[r]);
+  text += "], \"buckets\": [";
+  for (std::size_t b = 0; b < w.buckets.size(); ++b) {
+    text += (b ? ", " : "") + bucket_json(w.buckets[b]);
+  }
+  text += "]";
+  if (w.straggler) text += ", \"straggler\": " + straggler_json(*w.straggler);
+  return text + "}";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,72 @@
+#include "worker_sdk/sync_timer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/assert.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+void add(SyncReport& sum, const SyncReport& step) {
+  sum.steps += step.steps;
+  sum.comm += step.comm;
+  sum.exposed += step.exposed;
+  sum.bytes += step.bytes;
+  sum.buckets += step.buckets;
+  sum.outside += step.outside;
+  sum.forward += step.forward;
+  sum.backward += step.backward;
+}
+
+}  // namespace
+
+SyncTimer::SyncTimer(int rank, int world_size, int window)
+    : rank_(rank), world_size_(world_size), window_(window) {}
+
+void SyncTimer::record(StepTimes step) {
+  last_ = {.steps = 1,
+           .comm = step.comm(),
+           .exposed = step.exposed,
+           .buckets = static_cast<int>(step.buckets.size()),
+           .outside = step.outside,
+           .forward = step.forward,
+           .backward = step.backward};
+  for (const BucketTimes& b : step.buckets) last_.bytes += b.bytes;
+  add(total_, last_);
+  if (window_ > 0) {
+    // The buckets were rebuilt: times before and after do not go together.
+    if (!filling_.empty() && filling_[0].buckets.size() != step.buckets.size()) filling_.clear();
+    filling_.push_back(step);
+  }
+  recent_.push_back(std::move(step));
+  if (recent_.size() > kRecent) recent_.pop_front();
+}
+
+bool SyncTimer::window_full() const {
+  return window_ > 0 && filling_.size() >= static_cast<std::size_t>(window_);
+}
+
+std::vector<float> SyncTimer::contribution() {
+  DDPRUN_ASSERT(!filling_.empty());
+  given_ = std::exchange(filling_, {});
+  WindowTable table(world_size_, given_.size(), given_.back().buckets.size());
+  table.put(rank_, given_);
+  return table.values();
+}
+
+SyncWindow SyncTimer::analyse(std::span<const float> sum) {
+  WindowTable table(world_size_, given_.size(), given_.back().buckets.size());
+  table.assign(sum);
+  for (std::size_t s = 0; s < given_.size(); ++s) {
+    const auto ranks = table.step(s);
+    double least = ranks[0].comm;
+    for (const RankPhases& r : ranks) least = std::min(least, r.comm);
+    const RankPhases& me = ranks[static_cast<std::size_t>(rank_)];
+    total_.waited += std::chrono::nanoseconds(
+        static_cast<std::int64_t>(1e3 * std::min(me.exposed, me.comm - least)));
+  }
+  return summarise(table, world_size_, given_);
+}
+
+}  // namespace ddprun::worker_sdk

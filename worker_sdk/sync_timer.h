@@ -1,0 +1,45 @@
+#pragma once
+// Sums up steps, and finds out from all ranks' times who waited for whom. Pure. The shell around it
+// is timer_shell.cc, which carries contribution() to the other ranks.
+
+#include <deque>
+#include <span>
+
+#include "ddprun/sync_report.h"
+#include "worker_sdk/step_times.h"
+#include "worker_sdk/sync_window.h"
+
+namespace ddprun::worker_sdk {
+
+class SyncTimer {
+ public:
+  static constexpr std::size_t kRecent = 64;  // Steps kept for a trace.
+
+  // `window` 0: never full.
+  SyncTimer(int rank, int world_size, int window);
+
+  void record(StepTimes step);
+
+  const SyncReport& last() const { return last_; }
+  const SyncReport& total() const { return total_; }
+  const std::deque<StepTimes>& recent() const { return recent_; }
+
+  // Steps since the last contribution() make a window.
+  bool window_full() const;
+  // This rank's times of the window in its place, zeros in the others': the sum over ranks is what
+  // analyse() wants. Begins the next window.
+  std::vector<float> contribution();
+  SyncWindow analyse(std::span<const float> sum);
+
+ private:
+  const int rank_;
+  const int world_size_;
+  const int window_;
+  SyncReport last_;
+  SyncReport total_;
+  std::deque<StepTimes> recent_;
+  std::vector<StepTimes> filling_;
+  std::vector<StepTimes> given_;  // What contribution() told.
+};
+
+}  // namespace ddprun::worker_sdk

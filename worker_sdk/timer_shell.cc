@@ -1,0 +1,103 @@
+#include "worker_sdk/timer_shell.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include "worker_sdk/run_summary.h"
+#include "worker_sdk/trace.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// What the caller did not say, the environment may.
+SyncTimerOptions with_environment(SyncTimerOptions options) {
+  options.print = options.print || variable("DDPRUN_SYNC_PRINT") == "1";
+  if (options.json_file.empty()) options.json_file = variable("DDPRUN_SYNC_JSON");
+  if (options.trace_folder.empty()) options.trace_folder = variable("DDPRUN_TRACE");
+  return options;
+}
+
+std::string rank_file(const std::string& folder, const char* before, int rank) {
+  return folder + "/" + before + std::to_string(rank) + ".json";
+}
+
+}  // namespace
+
+TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
+    : identity_(group.identity()),
+      host_(group.host_of(group.rank())),
+      options_(with_environment(options)),
+      start_(StepClock::now()),
+      startup_(process_age()),
+      end_(start_),
+      group_(group),
+      phases_(start_),
+      timer_(identity_.rank, identity_.world_size, options.window) {}
+
+TimerShell::~TimerShell() {
+  failed();
+  const std::string folder = variable("DDPRUN_REPORT_DIR");
+  if (folder.empty()) return;
+  const RunSummary summary{
+      .startup = startup_, .rest = StepClock::now() - end_, .steps = timer_.total()};
+  const std::string path = rank_file(folder, "rank", identity_.rank);
+  if (!write_whole(path, to_json(summary, identity_, host_))) complain(path);
+}
+
+void TimerShell::end_step(std::vector<BucketTimes> buckets) {
+  if (exchange_) hear();
+  end_ = StepClock::now();
+  StepTimes step = phases_.end_step(end_);
+  step.buckets = std::move(buckets);
+  timer_.record(std::move(step));
+  if (!timer_.window_full()) return;
+  sum_ = timer_.contribution();
+  exchange_ = group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum);
+}
+
+void TimerShell::hear() {
+  exchange_->wait();
+  exchange_.reset();
+  window_ = timer_.analyse(sum_);
+  if (identity_.rank == 0) tell(*window_);
+  if (heard_) heard_(*window_);
+}
+
+void TimerShell::tell(const SyncWindow& window) {
+  if (options_.print) std::fprintf(stderr, "ddprun: sync: %s\n", to_string(window).c_str());
+  if (options_.json_file.empty()) return;
+  std::ofstream file(options_.json_file, std::ios::app);
+  file << ddprun::to_json(window) << '\n' << std::flush;
+  if (!file) complain(options_.json_file);
+}
+
+void TimerShell::complain(const std::string& path) {
+  std::fprintf(stderr, "ddprun: warning: rank %d cannot write %s: %s\n", identity_.rank,
+               path.c_str(), std::strerror(errno));
+}
+
+std::string TimerShell::trace() const {
+  timespec now{};  // The wall clock only labels the trace.
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto wall = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  const auto steady = StepClock::now().time_since_epoch();
+  return chrome_trace({.rank = identity_.rank, .host = host_, .wall_clock = wall - steady},
+                      timer_.recent());
+}
+
+void TimerShell::failed() {
+  if (options_.trace_folder.empty() || timer_.recent().empty()) return;
+  const std::string path = rank_file(options_.trace_folder, "trace.rank", identity_.rank);
+  if (!write_whole(path, trace())) complain(path);
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,60 @@
+#pragma once
+// The sync timer's connection to the world: it reads the clock, exchanges windows with the other
+// ranks, prints, and writes files. Used by distributed_data_parallel.cc, under its lock.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/process_group.h"
+#include "worker_sdk/phases.h"
+#include "worker_sdk/sync_timer.h"
+
+namespace ddprun::worker_sdk {
+
+class TimerShell {
+ public:
+  using Heard = std::function<void(const SyncWindow&)>;
+
+  TimerShell(ProcessGroup& group, const SyncTimerOptions& options);
+  ~TimerShell();  // Leaves the trace and the summary behind.
+  TimerShell(const TimerShell&) = delete;
+  TimerShell& operator=(const TimerShell&) = delete;
+
+  void set_heard(Heard heard) { heard_ = std::move(heard); }
+
+  void begin_forward() { phases_.begin_forward(StepClock::now()); }
+  void begin_backward() { phases_.begin_backward(StepClock::now()); }
+  void end_local() { phases_.end_local(StepClock::now()); }
+  void begin_wait() { phases_.begin_wait(StepClock::now()); }
+  // Collective every `window` steps: starts an all_reduce, and looks at its result a step later.
+  void end_step(std::vector<BucketTimes> buckets);
+  void failed();  // Leaves the trace behind.
+
+  const SyncReport& last() const { return timer_.last(); }
+  const SyncReport& total() const { return timer_.total(); }
+  const std::optional<SyncWindow>& window() const { return window_; }
+  std::string trace() const;
+
+ private:
+  void hear();
+  void tell(const SyncWindow& window);
+  void complain(const std::string& path);
+
+  const Identity identity_;
+  const std::string host_;
+  const SyncTimerOptions options_;
+  const StepClock::time_point start_;
+  const std::chrono::nanoseconds startup_;
+  StepClock::time_point end_;  // Of the last step.
+  ProcessGroup& group_;
+  Phases phases_;
+  SyncTimer timer_;
+  Heard heard_;
+  std::optional<SyncWindow> window_;
+  std::vector<float> sum_;
+  std::optional<Work> exchange_;  // After sum_, which it writes to.
+};
+
+}  // namespace ddprun::worker_sdk

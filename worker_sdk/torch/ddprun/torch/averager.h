@@ -1,0 +1,260 @@
+#pragma once
+// The machinery of ddprun::torch::DistributedDataParallel (distributed_data_parallel.h, which alone
+// includes this): autograd hooks that drive the framework-neutral class.
+//
+// A hook on each parameter's gradient accumulator marks the parameter ready. Gradients accumulate
+// straight into the buckets, as `.grad` is a view of them; where somebody replaced `.grad`
+// (zero_grad() of an optimizer that sets gradients to none), the hook copies the gradient and puts
+// the view back.
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/torch/graph.h"
+#include "ddprun/torch/module_buffers.h"
+#include "ddprun/torch/tensor.h"
+
+namespace ddprun::torch {
+
+struct DdpOptions : ddprun::DdpOptions {
+  /// Before each training forward pass that is synchronised, take rank 0's buffers (such as the
+  /// running averages of batch normalisation), as PyTorch does. Not with uneven_inputs, where
+  /// rank 0 may have no pass left.
+  bool broadcast_buffers = true;
+};
+
+namespace detail {
+
+// What hooks and the wrapper share. Hooks hold it weakly, so that a module may outlive its wrapper.
+class Averager : public std::enable_shared_from_this<Averager> {
+ public:
+  Averager(ProcessGroup& group, const ::torch::nn::Module& module, const DdpOptions& options)
+      : group_(&group),
+        may_miss_(options.find_unused || options.static_graph),
+        checks_values_(options.checksum_every > 0),
+        ddp_(group, collect_parameters(module), options),
+        buffers_(module) {
+    write_back();
+    make_views();
+    for (std::size_t i = 0; i < tensors_.size(); ++i) attach(i);
+    if (options.broadcast_at_start) broadcast_buffers();
+  }
+
+  // Puts a hook where none is: everywhere at first (not in the constructor: a hook needs
+  // weak_from_this()), later where loading a state or set_data() gave a parameter a new
+  // accumulator.
+  void install_hooks() {
+    accumulators_.resize(tensors_.size());
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      auto accumulator = ::torch::autograd::impl::grad_accumulator(tensors_[i]);
+      if (accumulator == accumulators_[i]) continue;
+      auto fired = [weak = weak_from_this(), i](const ::torch::autograd::variable_list& outputs,
+                                                const ::torch::autograd::variable_list&) {
+        if (auto self = weak.lock()) self->gradient_arrived(i);
+        return outputs;
+      };
+      accumulator->add_post_hook(make_hook(std::move(fired)));
+      accumulators_[i] = std::move(accumulator);  // Parameters hold theirs only weakly.
+    }
+  }
+
+  void zero_grad() {
+    ddp_.zero_gradients();
+    for (std::size_t i = 0; i < tensors_.size(); ++i) attach(i);
+  }
+
+  void broadcast_buffers() { buffers_.broadcast(*group_); }
+
+  // The parameters that the coming backward pass cannot reach from `result`.
+  template <class Result>
+  void find_unused(const Result& result) {
+    unused_.clear();
+    std::vector<at::Tensor> tensors;
+    if (!collect(result, tensors)) return;  // They are found at the end of the pass.
+    const auto nodes = reachable(tensors);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (nodes.count(accumulators_[i].get()) == 0) unused_.push_back(i);
+    }
+  }
+
+  // A backward pass that ended by an exception never came to its end; forget it.
+  void forget_pass() {
+    if (!std::exchange(in_pass_, false)) return;
+    try {
+      ddp_.finish_backward();
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::bad_argument) throw;  // Of course parameters were missing.
+    }
+  }
+
+  void join() {
+    refresh_values();
+    ddp_.join();
+    write_back();
+    zero_grad();
+  }
+
+  void reconfigure(ProcessGroup& next) {
+    refresh_values();
+    in_pass_ = false;
+    ddp_.reconfigure(next);
+    group_ = &next;
+    write_back();
+    make_views();
+    zero_grad();
+  }
+
+  ddprun::DistributedDataParallel& ddp() { return ddp_; }
+  bool alone() const { return group_->world_size() == 1; }
+
+ private:
+  template <class F>
+  static std::unique_ptr<::torch::autograd::FunctionPostHook> make_hook(F fired) {
+    using Hook = ::torch::autograd::utils::LambdaPostHook;
+    if constexpr (std::is_constructible_v<Hook, F>) {
+      return std::make_unique<Hook>(std::move(fired));
+    } else {  // Some releases of 2.x also want to hear what compiled autograd shall do.
+      return std::make_unique<Hook>(std::move(fired), [](auto&) {});
+    }
+  }
+
+  std::vector<Parameter> collect_parameters(const ::torch::nn::Module& module) {
+    std::vector<Parameter> parameters;
+    for (const auto& item : module.named_parameters()) {
+      if (!item.value().requires_grad()) continue;
+      tensors_.push_back(item.value());
+      values_.push_back(item.value().detach().contiguous());  // The same memory, as a rule.
+      parameters.push_back({item.key(), buffer(values_.back()), item.value().sizes().vec()});
+    }
+    arrived_.assign(tensors_.size(), true);
+    return parameters;
+  }
+
+  // Where the parameters are and what they hold now: loading a state may have moved them.
+  void refresh_values() {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      values_[i] = tensors_[i].detach().contiguous();
+      ddp_.set_value(i, buffer(values_[i]));
+    }
+  }
+
+  // A parameter of another layout has a contiguous copy of its own in values_.
+  void write_back() {
+    const ::torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].data_ptr() != values_[i].data_ptr()) tensors_[i].copy_(values_[i]);
+    }
+  }
+
+  // Gradients that were views before become views of where the buckets are now.
+  void make_views() {
+    const std::vector<at::Tensor> before = std::move(views_);
+    views_.clear();
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const Buffer g = ddp_.gradient(i);
+      auto memory = ddp_.gradient_memory(i);
+      views_.push_back(::torch::from_blob(
+          g.data, tensors_[i].sizes(), [memory](void*) {}, tensors_[i].options()));
+      at::Tensor& grad = tensors_[i].mutable_grad();
+      const bool was_view =
+          !before.empty() && grad.defined() && grad.data_ptr() == before[i].data_ptr();
+      if (was_view) grad = views_[i];
+    }
+  }
+
+  // Called by autograd once for each parameter and pass.
+  void gradient_arrived(std::size_t i) {
+    if (!in_pass_) begin_pass();
+    arrived_[i] = true;
+    attach(i, /*keep=*/true);
+    ddp_.mark_ready(i);
+  }
+
+  void begin_pass() {
+    if (ddp_.synchronises()) {
+      if (checks_values_) refresh_values();
+      if (may_miss_) clear_expected_gaps();
+    }
+    ddp_.begin_backward(unused_);
+    if (views_[0].data_ptr() != ddp_.gradient(0).data) make_views();
+    arrived_.assign(tensors_.size(), false);
+    in_pass_ = true;
+    auto finish = [self = shared_from_this()] { self->finish_pass(); };
+    ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(finish));
+  }
+
+  void finish_pass() {
+    in_pass_ = false;
+    const bool synchronised = ddp_.synchronises();
+    if (may_miss_ && synchronised) {
+      for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        if (!arrived_[i] && !gap_[i]) clear_gap(i);
+      }
+    }
+    unused_.clear();
+    ddp_.finish_backward();
+    if (may_miss_ && synchronised) fill_gaps();
+  }
+
+  // A parameter without a gradient contributes zeros. Those known before the pass may travel with
+  // the first buckets, so they are cleared before it; the others at its end.
+  void clear_expected_gaps() {
+    gap_.assign(tensors_.size(), false);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (!arrived_[i]) clear_gap(i);  // Of the pass before: matters for static graphs.
+    }
+    for (const std::size_t i : unused_) clear_gap(i);
+  }
+
+  void clear_gap(std::size_t i) {
+    if (gap_[i] || tensors_[i].grad().defined()) return;
+    gap_[i] = true;
+    views_[i].zero_();
+  }
+
+  // A gradient that some rank had is everybody's; one that nobody had stays undefined.
+  void fill_gaps() {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (gap_[i] && ddp_.used(i)) attach(i);
+    }
+  }
+
+  // Makes `.grad` the bucket's view again; with `keep`, after copying what it holds.
+  void attach(std::size_t i, bool keep = false) {
+    at::Tensor& grad = tensors_[i].mutable_grad();
+    if (grad.defined() && grad.data_ptr() == views_[i].data_ptr()) return;
+    if (keep && grad.defined()) {
+      const ::torch::NoGradGuard no_grad;
+      views_[i].copy_(grad);
+    }
+    grad = views_[i];
+  }
+
+  ProcessGroup* group_;
+  const bool may_miss_;
+  const bool checks_values_;
+  std::vector<at::Tensor> tensors_;  // The parameters; filled before ddp_ is made.
+  std::vector<at::Tensor> values_;
+  std::vector<bool> arrived_;  // In the pass under way or the last one.
+  ddprun::DistributedDataParallel ddp_;
+  ModuleBuffers buffers_;
+  std::vector<at::Tensor> views_;
+  std::vector<std::shared_ptr<Node>> accumulators_;
+  std::vector<std::size_t> unused_;
+  std::vector<bool> gap_;  // Had no gradient in this pass, and contributed zeros.
+  bool in_pass_ = false;
+};
+
+}  // namespace detail
+}  // namespace ddprun::torch
