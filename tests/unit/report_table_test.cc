@@ -11,8 +11,9 @@ namespace {
 using Catch::Matchers::Contains;
 
 const std::string kSummary =
-    R"({"rank": 3, "world_size": 4, "restart_count": 1, "host": "node7", "steps": 12, "startup_s": 2,)"
-    R"("outside_s": 1, "forward_s": 1, "backward_s": 3, "waiting_s": 1, "transfer_s": 1, "rest_s": 1})";
+    R"({"rank": 3, "world_size": 4, "restart_count": 1, "host": "node7", "steps": 12, )"
+    R"("startup_s": 2, "outside_s": 1, "forward_s": 1, "backward_s": 3, "waiting_s": 1, )"
+    R"("transfer_s": 1, "rest_s": 1})";
 
 TEST_CASE("Report: a worker's summary is read, part by part") {
   const auto rank = read_summary(kSummary);
