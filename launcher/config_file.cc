@@ -66,8 +66,7 @@ Result<void> read_line(std::string_view line, int number, Config& config) {
   std::replace(name.begin(), name.end(), '_', '-');
   if (name.starts_with("--")) name.erase(0, 2);
   const Flag* flag = find_flag(name);
-  const bool known = flag != nullptr && flag->kind != Flag::Kind::kLater;
-  if (!known) {
+  if (flag == nullptr) {
     return wrong(
         config.file, number,
         "unknown flag '" + name.substr(0, 60) + "'" + did_you_mean("--" + name, flag_names()));

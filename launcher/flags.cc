@@ -119,7 +119,7 @@ const Flag* find_flag(std::string_view dashed_name) {
 std::vector<std::string> flag_names() {
   std::vector<std::string> names;
   for (const Flag& flag : kFlags) {
-    if (flag.kind != kLater) names.push_back("--" + std::string(flag.name));
+    names.push_back("--" + std::string(flag.name));
   }
   return names;
 }

@@ -14,7 +14,6 @@ struct Flag {
     kSwitch,  // Present or not.
     kValue,   // Takes one value.
     kPrint,   // Prints something and ends: --help, --version.
-    kLater,   // torchrun has it, ddprun does not yet: refused by name.
   };
   std::string_view group;  // The heading of the help text it stands under.
   std::string_view name;   // Dashed, without the leading "--".

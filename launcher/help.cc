@@ -53,7 +53,7 @@ std::string quoted_for_zsh(std::string_view text) {
 std::string bash_cases() {
   std::string cases;
   for (const Flag& flag : all_flags()) {
-    if (flag.value.empty() || flag.kind == Flag::Kind::kLater) continue;
+    if (flag.value.empty()) continue;
     cases += "    --" + std::string(flag.name);
     if (underscored(flag.name) != flag.name) cases += "|--" + underscored(flag.name);
     if (flag.letter != '\0') cases += std::string("|-") + flag.letter;
@@ -96,7 +96,6 @@ std::string zsh_script() {
       "_ddprun() {\n"
       "  _arguments -S \\\n";
   for (const Flag& flag : all_flags()) {
-    if (flag.kind == Flag::Kind::kLater) continue;
     script += "    '--" + std::string(flag.name) + "[" + quoted_for_zsh(flag.help) + "]";
     if (!flag.value.empty()) script += ":" + quoted_for_zsh(flag.value) + ":";
     if (flag.choices == "@file") {
@@ -118,7 +117,6 @@ std::string zsh_script() {
 std::string tcsh_script() {
   std::string names, words;
   for (const Flag& flag : all_flags()) {
-    if (flag.kind == Flag::Kind::kLater) continue;
     const std::string name = "--" + std::string(flag.name);
     names += (names.empty() ? "" : " ") + std::string(flag.name);
     if (flag.value.empty()) continue;
@@ -142,7 +140,6 @@ std::string help_text() {
   std::string text(kHead);
   std::string_view group;
   for (const Flag& flag : all_flags()) {
-    if (flag.kind == Flag::Kind::kLater) continue;
     if (flag.group != group) text += "\n" + std::string(flag.group) + "\n";
     group = flag.group;
     std::string line = left_side(flag);

@@ -87,7 +87,6 @@ std::string manual_page() {
   std::string text(kHead);
   std::string_view group;
   for (const Flag& flag : all_flags()) {
-    if (flag.kind == Flag::Kind::kLater) continue;
     if (flag.group != group) text += ".SH " + plain(flag.group) + "\n";
     group = flag.group;
     text += entry(flag);

@@ -128,14 +128,6 @@ Result<RawOptions> tokenize(int argc, const char* const* argv) {
   return raw;
 }
 
-std::optional<Failure> refuse_what_comes_later(const RawOptions& raw) {
-  for (const Flag& flag : all_flags()) {
-    if (flag.kind != Flag::Kind::kLater || !raw.values.contains(flag.name)) continue;
-    return usage("--" + std::string(flag.name) + " is not supported yet");
-  }
-  return std::nullopt;
-}
-
 Result<std::optional<PrintAndExit>> printed(const RawOptions& raw) {
   if (raw.values.contains("help")) return PrintAndExit{help_text()};
   if (raw.values.contains("version")) return PrintAndExit{"ddprun " DDPRUN_VERSION "\n"};
@@ -155,7 +147,6 @@ Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment&
   const Result<std::optional<PrintAndExit>> text = printed(*raw);
   if (!text) return text.error();
   if (*text) return ParseOutcome(**text);
-  if (const auto failure = refuse_what_comes_later(*raw)) return *failure;
 
   Result<Options> options = read_options(*raw, environment);
   if (!options) return options.error();

@@ -44,7 +44,8 @@ class Progress {
 // Around one operation.
 class InCollective {
  public:
-  InCollective(Progress& progress, const Call& call, bool of_whole_job) : progress_(progress) {
+  InCollective(Progress& progress, const Call& call, bool of_whole_job = true)
+      : progress_(progress) {
     progress_.enter(call, of_whole_job);
   }
   ~InCollective() { progress_.leave(); }

@@ -47,6 +47,9 @@ TEST_CASE("Progress: the agent sees where the worker is", "[progress]") {
     CHECK(file.read().phase == "evaluate on the whole v");
     CHECK(file.read().number == 17);  // Messages are no collectives.
     CHECK(file.read().beats == beats + 2);
+    { const InCollective here(progress, call(OpKind::kAllReduce, 2), /*of_whole_job=*/false); }
+    CHECK(file.read().number == 17);  // A sub-group counts for itself.
+    CHECK(file.read().beats == beats + 4);
     progress.set_phase("");
     CHECK(file.read().phase.empty());
   }
