@@ -181,7 +181,8 @@ void Server::hang_up_on_the_silent() {
     const auto it = links_.find(id);
     if (it == links_.end() || it->second.heard) continue;
     refused_.add(Refusal::kNoHello);
-    hang_up({id, "it said nothing within " + std::to_string(options_.hello_timeout.count()) + " ms"});
+    const auto limit = std::to_string(options_.hello_timeout.count());
+    hang_up({id, "it said nothing within " + limit + " ms"});
   }
 }
 
