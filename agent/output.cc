@@ -236,6 +236,13 @@ void Output::resume_readers() {
 }
 
 std::size_t Output::flush(std::chrono::milliseconds stall_max, std::chrono::milliseconds limit) {
+  // A worker's end may have been heard of before the last that it said; first make room for that.
+  stdout_.flush(stall_max, limit);
+  if (stderr_) stderr_->flush(stall_max, limit);
+  const auto workers = workers_;
+  for (const auto& [local_rank, worker] : workers) {
+    if (worker->exited) worker->close_now();
+  }
   stdout_lines_.close();
   if (stderr_lines_) stderr_lines_->close();
   const std::size_t unwritten = writer_.finish(limit);

@@ -68,7 +68,6 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
 
 void Listener::Core::start(UniqueFd listening) {
   port = local_port(listening.get());
-  tune_socket(listening.get(), options_.link.user_timeout);  // What it accepts inherits that.
   accept_loop_ = AcceptLoop::start(io_, std::move(listening),
                                    [weak = weak_from_this()](AcceptedSocket socket) {
                                      if (const auto core = weak.lock())
@@ -100,6 +99,7 @@ void Listener::Core::take(AcceptedSocket accepted) {
 
 void Listener::Core::begin_handshake(AcceptedSocket accepted) {
   const int fd = accepted.fd.get();
+  tune_socket(fd, options_.link.user_timeout);
   const auto protocol = accepted.local.is_v6() ? tcp::v6() : tcp::v4();
   Connected connection{tcp::socket(io_, protocol, accepted.fd.release()), make_channel(fd)};
   const Turnstile::Id id = next_id_++;

@@ -50,11 +50,8 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
     if (!ready) return ready.error();
     ready_ = std::move(*ready);
     port = local_port(listening.get());
-    accept_loop_ = AcceptLoop::start(io_, std::move(listening),
-                                     [weak = weak_from_this()](AcceptedSocket socket) {
-                                       if (const auto core = weak.lock())
-                                         core->take(std::move(socket));
-                                     });
+    listening_ = std::move(listening);
+    if (!options_.await_admission) accept();
     return {};
   }
 
@@ -67,6 +64,7 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   std::size_t refused = 0;
 
  private:
+  void accept();
   bool admitted(const AcceptedSocket& socket) const;
   void take(AcceptedSocket socket);
   void serve(int fd, std::uint32_t events);
@@ -85,6 +83,7 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   boost::asio::io_context& io_;
   const StoreServerOptions options_;
   StoreMachine machine_;
+  UniqueFd listening_;  // Until the accept loop has it.
   std::shared_ptr<AcceptLoop> accept_loop_;
   std::set<boost::asio::ip::address> admitted_;
   std::shared_ptr<ReadySockets> ready_;
@@ -96,17 +95,31 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
 };
 
 Result<void> StoreServer::Core::admit(const std::vector<std::string>& addresses) {
-  std::set<boost::asio::ip::address> parsed;
+  Result<void> result;
+  admitted_.clear();
   for (const std::string& address : addresses) {
     boost::system::error_code malformed;
-    parsed.insert(boost::asio::ip::make_address(address, malformed));
-    if (malformed) return Failure{Errc::kBadOption, "'" + address + "' is not a numeric address"};
+    const auto parsed = boost::asio::ip::make_address(address, malformed);
+    if (!malformed) admitted_.insert(parsed);
+    if (malformed) result = Failure{Errc::kBadOption, "'" + address + "' is not a numeric address"};
   }
-  admitted_ = std::move(parsed);
-  return {};
+  accept();
+  return result;
+}
+
+// Not before the first admit() where that is awaited: other nodes may hear of a round, and their
+// workers come, before this one does.
+void StoreServer::Core::accept() {
+  if (!listening_) return;
+  accept_loop_ = AcceptLoop::start(io_, std::move(listening_),
+                                   [weak = weak_from_this()](AcceptedSocket socket) {
+                                     if (const auto core = weak.lock())
+                                       core->take(std::move(socket));
+                                   });
 }
 
 void StoreServer::Core::close() {
+  listening_.reset();
   if (accept_loop_) accept_loop_->stop();
   accept_loop_.reset();
   if (ready_) ready_->stop();

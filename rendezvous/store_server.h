@@ -15,9 +15,10 @@
 namespace ddprun::rendezvous {
 
 struct StoreServerOptions {
-  std::string address = {};     // Numeric; empty: every address of this machine.
-  std::uint16_t port = 0;       // 0: any.
-  bool admit_everyone = false;  // Else this machine and whom admit() names.
+  std::string address = {};      // Numeric; empty: every address of this machine.
+  std::uint16_t port = 0;        // 0: any.
+  bool admit_everyone = false;   // Else this machine and whom admit() names.
+  bool await_admission = false;  // Until admit() whoever connects waits, and nobody is refused.
   std::size_t connections_max = 65'536;
   std::size_t unsent_bytes_max = 128
                                  << 20;  // For one client; above, it is not reading and is dropped.
@@ -36,7 +37,7 @@ class StoreServer {
   std::uint16_t port() const;
 
   // From now on takes connections from these numeric addresses too, and from no others admitted
-  // before. Connections that exist stay. Fails, and changes nothing, if one is not an address.
+  // before. Connections that exist stay. Fails if one is not an address; the others are admitted.
   Result<void> admit(const std::vector<std::string>& addresses);
 
   // Drops all connections and frees the port, at once.

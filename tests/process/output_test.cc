@@ -239,6 +239,28 @@ TEST_CASE("Output: the last words before SIGKILL are kept, 200 times of 200", "[
   CHECK(seen == expected);
 }
 
+TEST_CASE("Output: what an exited worker left in its pipe is there at the end", "[output]") {
+  Pipe pipe;
+  std::string seen;
+  std::thread reader([&, fd = pipe.reading.get()] { seen = read_all(fd); });
+  {
+    OutputOptions options;
+    options.stdout_fd = options.stderr_fd = pipe.writing.get();
+    Stage stage(std::move(options));
+    pipe.writing.reset();
+    WorkerEnds ends = stage.output->open({0, 0, 0}).value();
+    const std::string line(99, 'x');
+    for (int i = 0; i < 500; ++i) {
+      REQUIRE(::write(ends.stdout_end.get(), (line + "\n").data(), 100) == 100);
+    }
+    ends = {};
+    stage.output->exited(0);  // And the run is over at once: the loop reads no more.
+    CHECK(stage.output->flush() == 0);
+  }
+  reader.join();
+  CHECK(lines_of(seen).size() == 500);
+}
+
 TEST_CASE("Output: a grandchild that holds the pipe is not waited for", "[output]") {
   const auto start = std::chrono::steady_clock::now();
   CHECK(one_worker({"hold_output"}) == "[default0]:from the worker\n");

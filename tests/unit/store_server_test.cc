@@ -164,6 +164,21 @@ TEST_CASE("Store server: admits this machine and whom it was told to", "[store]"
   f.expect(client, f.to.validate() + f.to.key_count(), i64(0));
 }
 
+TEST_CASE("Store server: whoever comes before it is known who may waits", "[store]") {
+  StoreServerOptions options;
+  options.await_admission = true;
+  Fixture f(options);
+  RawClient early(f.server->port());
+  REQUIRE(early.send(f.to.validate() + f.to.key_count()));
+  f.io.run_for(std::chrono::milliseconds(50));
+  early.poll();
+  CHECK(early.received.empty());
+  CHECK_FALSE(early.closed);
+  CHECK(f.server->connection_count() == 0);
+  CHECK(f.server->admit({"10.1.2.3"}).has_value());
+  f.expect_told(early, i64(0));
+}
+
 TEST_CASE("Store server: connections beyond the limit are closed at once", "[store]") {
   StoreServerOptions options;
   options.connections_max = 2;
