@@ -16,7 +16,8 @@ foreach(program random_kills collectives_worker)
   target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
 endforeach()
 add_test(NAME random_kills COMMAND random_kills 30)
-set_tests_properties(random_kills PROPERTIES TIMEOUT 300 LABELS process)
+set_tests_properties(random_kills PROPERTIES TIMEOUT 300 LABELS process
+                                             ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
