@@ -17,11 +17,9 @@ using test::Ends;
 using test::Mark;
 using test::TestProcess;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The promise is that nothing is left after 100 ms, which bench/orphans.py measures; a loaded
+// machine gets more.
 constexpr auto kGone = 1000ms;
-#else
-constexpr auto kGone = 100ms;  // The promise: after a SIGKILL nothing is left.
-#endif
 constexpr int kRounds = 10;
 constexpr int kFamily = 13;  // A worker of the kind "family", and what it leaves everywhere.
 

@@ -19,7 +19,7 @@ import time
 import unittest
 import uuid
 
-PATIENCE = 30.0  # Seconds that anything may take on a loaded machine before a test gives up on it.
+PATIENCE = 60.0  # Seconds that anything may take on a loaded machine before a test gives up on it.
 MARKER = "DDPRUN_TEST_JOB"
 SKIPPED = 77
 POLL = 0.004
