@@ -38,9 +38,13 @@ class Windows {
       : start_(std::move(start)), circle_(circle), array_(array), scratch_(scratch) {}
 
   static std::size_t elements(DataType type) { return kWindowBytes / size_of(type); }
-  static std::size_t scratch_bytes(std::size_t ranks) {
-    return 2 * ranks * (kWindowBytes / ranks + kGrain * sizeof(double));
+  // Of one rank's part of one window, so that each begins where any element may.
+  static std::size_t source_bytes(std::size_t ranks) {
+    constexpr std::size_t kAlignment = 64;
+    const std::size_t bytes = kWindowBytes / ranks + kGrain * sizeof(double);
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
+  static std::size_t scratch_bytes(std::size_t ranks) { return 2 * ranks * source_bytes(ranks); }
   std::size_t number() const {
     return (array_.count + elements(array_.type) - 1) / elements(array_.type);
   }
@@ -96,8 +100,7 @@ class Windows {
             array_.type};
   }
   std::byte* source(std::size_t t, std::size_t k) const {
-    const std::size_t each = scratch_bytes(circle_.size()) / 2 / circle_.size();
-    return scratch_ + (t % 2 * circle_.size() + k) * each;
+    return scratch_ + (t % 2 * circle_.size() + k) * source_bytes(circle_.size());
   }
 
   const std::function<GlooTransfers()> start_;
