@@ -110,8 +110,9 @@ std::string processors_text(const Processors& processors) {
   for (std::size_t i = 0; i < processors.size();) {
     std::size_t end = i + 1;
     while (end < processors.size() && processors[end] == processors[end - 1] + 1) ++end;
-    text += (text.empty() ? "" : ",") + std::to_string(processors[i]);
-    if (end - i > 1) text += "-" + std::to_string(processors[end - 1]);
+    if (!text.empty()) text += ',';
+    text += std::to_string(processors[i]);
+    if (end - i > 1) text.append(1, '-').append(std::to_string(processors[end - 1]));
     i = end;
   }
   return text;
