@@ -134,6 +134,22 @@ std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// A handler of ours must not run in the child, which shares our memory.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // The kernel's form of a list of processors.
 class ProcessorSet {
  public:
@@ -233,14 +249,13 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
   ChildPlan plan{argv.data(), environment.data(), spec.stdout_fd,    spec.stderr_fd,
                  ::getpid(),  processors.get(),   processors.bytes()};
 
-  // A handler of ours must not run in the child, which shares our memory.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  int pidfd = -1;
-  const pid_t pid = clone_child(plan, spec.cgroup_fd, pidfd);
-  const int clone_error = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  int pidfd = -1, clone_error = 0;
+  const pid_t pid = [&] {
+    const SignalsHeld held;
+    const pid_t child = clone_child(plan, spec.cgroup_fd, pidfd);
+    clone_error = errno;
+    return child;
+  }();
 
   const auto failure = [&](Stage stage, int error) {
     return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
@@ -265,7 +280,10 @@ Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
 
 bool can_be_born_in(int cgroup_fd) {
   int pidfd = -1, status = -1;
-  const pid_t pid = clone_into_cgroup(nullptr, cgroup_fd, pidfd);
+  const pid_t pid = [&] {
+    const SignalsHeld held;
+    return clone_into_cgroup(nullptr, cgroup_fd, pidfd);
+  }();
   const UniqueFd owned(pidfd);
   if (pid <= 0) return false;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -4,9 +4,8 @@
 //
 //   host A                     host B
 //   rank 0, rank 1, rank 2     rank 3, rank 4
-//     1. inside each host, by shm: the first `owners` ranks get the host's sum in their slice of
-//     the
-//        array; owners: as many as the host with the fewest ranks has (here 2, slices 0 and 1);
+//     1. inside each host, by shm: the first `owners` ranks get the host's sum, each of a slice;
+//        owners: as many as the host with the fewest ranks has (here 2, slices 0 and 1);
 //     2. between hosts, by Gloo: owners of equal slices (0 and 3, 1 and 4) all-reduce them, so that
 //        each byte crosses the network once each way and all owners drive it together;
 //     3. inside each host, by shm: everybody gets all slices.

@@ -6,7 +6,7 @@
 // the process. So every operation gets a tag made of its number and signature: ranks that disagree
 // never match, run into the deadline, and the statements they then leave in the store (diagnosis.h)
 // say who called what.
-// So all we use of Gloo is its messages between two ranks.
+// Of Gloo only its messages between two ranks are used.
 //
 // Reductions are ours, from Gloo's messages (gloo_backend_reduce.cc): every rank gets all sources
 // of its part of the array, reduces them in the order of ranks, and sends the result to all. So the

@@ -70,7 +70,8 @@ void GlooWatch::run(std::vector<int> sockets) {
     if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;
     for (std::size_t r = 0; r + 1 < entries.size(); ++r) {
       if (entries[r].revents == 0) continue;
-      entries[r].fd = -1;  // Its end is seen once.
+      entries[r].fd = -1;  // Its end is seen once, also if the next poll() is interrupted.
+      entries[r].revents = 0;
       lose(static_cast<int>(r));
     }
   }

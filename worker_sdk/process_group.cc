@@ -116,6 +116,6 @@ void ProcessGroup::set_phase(std::string_view name) { impl_->progress->set_phase
 
 Store& ProcessGroup::store() { return *impl_->store; }
 
-void ProcessGroup::abort() noexcept { impl_->backend->abort(); }
+void ProcessGroup::abort() noexcept { impl_->abort(); }
 
 }  // namespace ddprun

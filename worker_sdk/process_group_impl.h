@@ -59,6 +59,8 @@ struct ProcessGroup::Impl {
     const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
     try {
       body(*backend, call);
+      // The peers may have done their part before they, or this thread, could notice the abort.
+      if (aborted.load()) refuse_aborted(call);
     } catch (const Error& error) {
       die(error.what());
       throw;
@@ -85,6 +87,15 @@ struct ProcessGroup::Impl {
     auto state = std::make_shared<WorkState>();
     worker_sdk::WorkQueue::carry_out(operation, *state);
     return Work(std::move(state));
+  }
+
+  void abort() noexcept {
+    aborted.store(true);
+    backend->abort();
+  }
+
+  [[noreturn]] void refuse_aborted(const worker_sdk::Call& call) const {
+    throw worker_sdk::failure(*roster, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
 
   void die(const std::string& why) {
@@ -116,6 +127,7 @@ struct ProcessGroup::Impl {
   std::mutex mutex;
   std::string first_failure;
   std::atomic<bool> dead{false};
+  std::atomic<bool> aborted{false};
   worker_sdk::WorkQueue queue;  // Last: its thread uses all of the above.
 };
 

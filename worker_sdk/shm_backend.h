@@ -39,16 +39,16 @@ class ShmBackend : public Backend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override { team_->abort(); }
 
-  // What cpu_backend.h makes all_reduce of where the team is only a part of the group. Ranks below
-  // `owners` own equal slices of the array, and one after the other:
+  // What cpu_backend.h makes all_reduce of where the team is only a part of the group. The array is
+  // cut into equal slices, one for each rank below `owners`.
   struct Slice {
     std::size_t begin = 0;  // Elements.
     std::size_t count = 0;
   };
   static Slice slice_of(int rank, int owners, std::size_t count);
-  // the owners get the team's reduction in their slices; the rest of the arrays becomes garbage;
+  // The owners get the team's reduction in their slices; the rest of the arrays becomes garbage.
   void reduce_to_owners(const Call& call, Buffer inout, int owners, ReduceOp op, int averaged);
-  // all get all slices from their owners.
+  // All get all slices from their owners.
   void gather_from_owners(const Call& call, Buffer inout, int owners);
   // A broadcast whose root is given by its rank in the team.
   void broadcast_from(const Call& call, Buffer inout, int root);
