@@ -179,17 +179,21 @@ TEST_CASE("Group failure: after an error the group is dead, and says since when"
 
 void check_abort(const char* backend) {
   INFO(backend);
-  std::promise<void> aborted;
+  std::promise<void> aborted, busy;
   auto after_abort = aborted.get_future().share();
   const auto errors = Ranks{.world_size = 3, .backend = backend, .op_timeout = kFarDeadline}.run(
       [&](auto& group) {
         float value = 0;
         if (group.rank() == 0) {
+          const Work hello = group.send_async(buffer(&value, 1), 1);
           Work work = group.all_reduce_async(buffer(&value, 1));
+          busy.get_future().wait();  // So that the all_reduce has begun, or is about to.
           group.abort();
           aborted.set_value();
           work.wait();
         } else if (group.rank() == 1) {
+          group.recv(buffer(&value, 1), 0);
+          busy.set_value();
           group.all_reduce(buffer(&value, 1));
           group.barrier();
         } else {
