@@ -1,11 +1,15 @@
-"""ddprun under mpirun: one a "node", of which Hydra takes every name that it is given."""
+"""ddprun under mpirun: MPICH's, which takes every name of this machine for a node, and Open MPI's, on two machines."""
 
+import os
 import shutil
+import unittest
 
 import ddprun_case
 from ddprun_case import DDPRUN, DdprunCase, column, env_to, free_port, shell, skip_all
+from machines import Machines
 
 MPIRUN = "mpirun.mpich"
+OPEN_MPI = "mpirun.openmpi"
 TOKEN = {"DDPRUN_TOKEN": "a token of the tests"}
 
 
@@ -30,6 +34,35 @@ class UnderHydra(DdprunCase):
         job = self.start_program([MPIRUN, "-n", "3", DDPRUN, "true"], env=TOKEN)
         self.assertNotEqual(job.wait(), 0)
         self.assertIn("mpiexec started 3 ddprun on one node", job.err())
+
+
+@unittest.skipUnless(shutil.which(OPEN_MPI), "there is no mpirun.openmpi (package openmpi-bin)")
+@unittest.skipIf(Machines.missing(), Machines.missing())
+class UnderOpenMpi(DdprunCase):
+    """Its mpirun goes to the other machine by what it takes for ssh."""
+
+    def setUp(self):
+        super().setUp()
+        self.machines = Machines(2)
+        self.addCleanup(self.machines.__exit__)
+        self.machines.__enter__()
+        self.addCleanup(lambda: [job.end() for job in self.jobs])  # Before their network goes.
+        cases = "".join(f"{host}) machine={name} ;;\n" for host, name in zip(self.machines.hosts, self.machines.names))
+        with open(self.path("to"), "w", encoding="ascii") as f:
+            f.write(f'#!/bin/sh\nhost=$1\nshift\ncase $host in\n{cases}esac\n'
+                    'exec ip netns exec "$machine" unshare -u sh -c "hostname $host; $*"\n')
+        os.chmod(self.path("to"), 0o755)
+
+    def test_ranks_and_sizes_come_from_mpirun(self):
+        mpirun = [OPEN_MPI, "--allow-run-as-root", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", self.path("to"),
+                  "--host", "m0:1,m1:1", "--map-by", "ppr:1:node", "-x", "DDPRUN_TOKEN"]
+        there = ["unshare", "-u", "sh", "-c", 'hostname m0; exec "$@"', "m0"]
+        job = self.start_program([*there, *mpirun, DDPRUN, "--rdzv-endpoint", "m0", "--nproc-per-node", "2",
+                                  *shell(env_to())], netns=self.machines.names[0], env=TOKEN)
+        self.finish(job)
+        workers = self.wait_for_workers(4, jobs=[job])
+        self.assertEqual(column(workers, "GROUP_RANK"), ["0", "0", "1", "1"])
+        self.assertEqual(column(workers, "OMPI_COMM_WORLD_RANK"), ["0", "0", "1", "1"])
 
 
 if __name__ == "__main__":
