@@ -11,7 +11,9 @@ import argparse
 import glob
 import os
 import random
+import statistics
 import subprocess
+import tempfile
 import time
 
 from side_by_side import ROOT
@@ -19,9 +21,9 @@ from side_by_side import ROOT
 PATIENCE = 60
 
 
-def left_behind():
-    return set(glob.glob("/tmp/ddprun_*") + glob.glob("/sys/fs/cgroup/unified/ddprun-*") +
-               glob.glob("/sys/fs/cgroup/ddprun-*") + glob.glob("/dev/shm/ddprun*"))
+def left_behind(folder, pid):
+    """What a launch left in its folder for temporary files, and its cgroup."""
+    return os.listdir(folder) + glob.glob(f"/sys/fs/cgroup/**/ddprun-{pid}", recursive=True)
 
 
 def launch(program, n, failing, code):
@@ -36,12 +38,13 @@ def launch(program, n, failing, code):
 
 
 def descriptors_after(program, rounds):
-    """How many more descriptors the agent has in its last round than in its first."""
+    """How many more descriptors the agent has in its last rounds than in its first."""
     script = 'ls /proc/$PPID/fd | wc -l; exit 1'
     done = subprocess.run([program, "--standalone", "--quiet", "--max-restarts", str(rounds), "--nproc-per-node", "1",
                            "/bin/sh", "-c", script], capture_output=True, text=True, timeout=600, check=False)
     counts = [int(line.split(":")[-1]) for line in done.stdout.splitlines()]
-    return counts[-1] - counts[0], len(counts)
+    quarter = len(counts) // 4
+    return statistics.median(counts[-quarter:]) - statistics.median(counts[:quarter]), len(counts)
 
 
 def main():
@@ -52,22 +55,27 @@ def main():
     options = parser.parse_args()
     program = os.path.join(options.build, "bin", "ddprun")
     chance = random.Random(options.seed)
-    before = left_behind()
     hung = wrong = workers = 0
+    left = []
+    folder = tempfile.mkdtemp(prefix="launch_many_")
+    os.environ["TMPDIR"] = folder
     begun = time.monotonic()
     for number in range(options.launches):
         # Sizes from 8 to 256, small ones more often.
         n = int(2 ** chance.uniform(3, 8))
         workers += n
         code = chance.choice([1, 7, 42, 137]) if number % 2 else 0
-        actual, _ = launch(program, n, chance.randrange(n) if code else -1, code)
+        actual, pid = launch(program, n, chance.randrange(n) if code else -1, code)
         hung += actual is None
         wrong += actual is not None and actual != code
+        left += left_behind(folder, pid)
     took = time.monotonic() - begun
     gained, rounds = descriptors_after(program, 200)
+    left += os.listdir(folder)
+    os.rmdir(folder) if not left else print("left:", left)
     print(f"{options.launches} launches of {workers} workers in {took:.0f} s: {hung} hung, {wrong} wrong exit codes, "
-          f"{len(left_behind() - before)} files or cgroups left, {gained} descriptors gained in {rounds} rounds")
-    raise SystemExit(bool(hung or wrong or gained or left_behind() - before))
+          f"{len(left)} files or cgroups left, {gained:g} descriptors gained in {rounds} rounds")
+    raise SystemExit(bool(hung or wrong or gained or left))
 
 
 if __name__ == "__main__":
