@@ -1,7 +1,10 @@
 #include "launcher/config_file.h"
 
 #include <catch2/catch.hpp>
+#include <random>
 
+#include "launcher/flags.h"
+#include "tests/fuzz/config_fuzz.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {
@@ -76,6 +79,22 @@ TEST_CASE("Config: where it is looked for", "[config]") {
   CHECK(read_config_file("/does/not/exist", {{"DDPRUN_CONFIG", "/does/not/exist"}})
             .error()
             .context.find("cannot be read: No such file") != std::string::npos);
+}
+
+TEST_CASE("Config: damaged files break no promise", "[fuzz]") {
+  std::mt19937 random(7);
+  const std::vector<std::string> flags = flag_names();
+  const std::string letters = "a1:,[]{}=%\"'-/. \t\xff";
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (unsigned lines = random() % 4; lines > 0; --lines) {
+      text += flags[random() % flags.size()] + " = ";
+      for (unsigned n = random() % 12; n > 0; --n) text += letters[random() % letters.size()];
+      text += "1\n";
+    }
+    fuzz::fuzz_config(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  }
+  SUCCEED("nothing aborted");
 }
 
 }  // namespace
