@@ -81,6 +81,7 @@ void LogFile::put(std::string_view bytes) {
 // Takes away what could be written.
 bool LogFile::put_all(std::string_view& bytes) {
   while (!bytes.empty()) {
+    // cppcheck-suppress invalidLifetime  // It takes a view for what it looks at.
     const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {

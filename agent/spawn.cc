@@ -57,8 +57,7 @@ struct ChildPlan {
 constexpr int kSignalMax = 64;
 constexpr std::size_t kKernelSigsetBytes = 8;
 constexpr std::size_t kChildStackBytes = std::size_t{16} * 1024;
-constexpr unsigned kDescriptorGuess =
-    65536;  // How far to close where the kernel has no close_range.
+constexpr unsigned kDescriptorGuess = 65536;  // To close where the kernel has no close_range.
 
 // System calls are made directly: wrappers may be sanitizers' interceptors.
 DDPRUN_IN_CHILD bool call(ChildPlan* plan, Stage stage, long number, long a = 0, long b = 0,
@@ -197,6 +196,7 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
                : "0"(static_cast<long>(SYS_clone3)), "D"(how), "S"(sizeof *how)
                : "rcx", "r11", "memory");
 #elif defined(__aarch64__)
+  // cppcheck-suppress constStatement  // It does not know variables in registers.
   register long outcome asm("x0") = reinterpret_cast<long>(how);
   register long size asm("x1") = sizeof *how;
   register long number asm("x8") = SYS_clone3;

@@ -55,6 +55,7 @@ std::vector<int> per_mille(const std::vector<double>& parts) {
     sum += result[i];
     lost.emplace_back(exact - std::floor(exact), i);
   }
+  if (lost.empty()) return result;
   std::sort(lost.rbegin(), lost.rend());
   for (std::size_t k = 0; sum < 1000; ++k, ++sum) ++result[lost[k % lost.size()].second];
   return result;

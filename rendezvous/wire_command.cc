@@ -20,10 +20,11 @@ constexpr Command::Verb kVerbs[] = {Command::Verb::kStatus, Command::Verb::kDrai
 // Reads fields one after the other and keeps the name of the first that is not what it should be.
 class Fields {
  public:
-  Fields(std::string_view body, const char* is) : is_(is) {
-    object_ = json::parse(
-        body, [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; },
-        /*allow_exceptions=*/false);
+  Fields(std::string_view body, const char* is)
+      : object_(json::parse(
+            body, [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; },
+            /*allow_exceptions=*/false)),
+        is_(is) {
     if (text("is", kNameBytesMax) != is) bad_ = "is";
   }
 
