@@ -80,6 +80,7 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
                                const Environment& parent) {
   Variables variables;
   for (const std::string& entry : parent) put(variables, entry);
+  variables.erase("DDPRUN_PROGRESS");  // That of a worker which we are, under another ddprun.
   put_ranks(variables, facts, context);
   put_elastic(variables, facts, context);
   const bool shared = facts.local_world_size > 1 || context.shares_machine;

@@ -84,6 +84,15 @@ TEST_CASE("Environment: the token never reaches a worker", "[environment]") {
   CHECK(value(worker_environment(second_node_rank(), context, parent), "DDPRUN_NEW") == "1");
 }
 
+TEST_CASE("Environment: an outer run's progress page is not its inner run's workers'",
+          "[environment]") {
+  const Environment parent = {"DDPRUN_PROGRESS=/outer"};
+  CHECK(value(worker_environment(second_node_rank(), {}, parent), "DDPRUN_PROGRESS") == "(unset)");
+  const WorkerContext watched{.extra = {"DDPRUN_PROGRESS=/own"}};
+  CHECK(value(worker_environment(second_node_rank(), watched, parent), "DDPRUN_PROGRESS") ==
+        "/own");
+}
+
 TEST_CASE("Environment: OMP_NUM_THREADS is set only where nobody chose it", "[environment]") {
   RankFacts alone;
   CHECK(value(worker_environment(alone, {}, {}), "OMP_NUM_THREADS") == "(unset)");
