@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 
 // How long the survivors of a failure wait for each other's statements, and how long for that of a
 // rank whose connection broke: who fails and lives leaves one before it hangs up, unless it aborts.
-constexpr milliseconds kDiagnosisPatience{1000};
+// The first is spent on ranks that are stopped, and on those whose deadline comes later than ours.
+constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
 
 }  // namespace

@@ -20,7 +20,6 @@ struct Disagreement {
 };
 
 std::vector<Disagreement> disagreements() {
-  static thread_local std::vector<float> floats(100000);
   const auto reduce = [](std::size_t count, ReduceOp op = ReduceOp::sum) {
     return [=](ProcessGroup& group) {
       std::vector<float> values(count);
