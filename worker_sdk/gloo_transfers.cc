@@ -7,9 +7,14 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-bool is_complete(gloo::transport::UnboundBuffer& buffer) {
+using Wait = bool (gloo::transport::UnboundBuffer::*)(std::chrono::milliseconds);
+
+// False if the peer is gone and the message neither arrived nor left before.
+bool wait_for(gloo::transport::UnboundBuffer& buffer, Wait wait, Clock::time_point deadline) {
+  if ((buffer.*wait)(left_until(deadline))) return true;
+  // The peer's loss may have been told after the message was through: then the second look sees it.
   try {
-    return buffer.waitRecv(std::chrono::milliseconds(1));
+    return (buffer.*wait)(std::chrono::milliseconds(1));
   } catch (const gloo::Exception&) {
     return false;
   }
@@ -18,13 +23,20 @@ bool is_complete(gloo::transport::UnboundBuffer& buffer) {
 }  // namespace
 
 GlooTransfers::~GlooTransfers() {
-  for (const auto& buffer : received_) watch_.remove(*buffer);
+  forget(received_);
+  forget(sent_);
+}
+
+void GlooTransfers::forget(Buffers& buffers) {
+  for (const auto& buffer : buffers) watch_.remove(*buffer);
+  buffers.clear();
 }
 
 void GlooTransfers::send(int peer, const void* data, std::size_t bytes, std::uint32_t part) {
   if (bytes == 0) return;
   // Gloo's buffers serve both directions and so want memory that may be written.
   sent_.push_back(context_.createUnboundBuffer(const_cast<void*>(data), bytes));
+  watch_.add(peer, *sent_.back());
   sent_.back()->send(peer, slot_ + part);
 }
 
@@ -37,20 +49,21 @@ void GlooTransfers::recv(int peer, void* data, std::size_t bytes, std::uint32_t 
 
 void GlooTransfers::wait_received() {
   for (const auto& buffer : received_) {
-    // The message may have been there when its sender was lost: then the second look finds it.
-    if (buffer->waitRecv(left_until(deadline_))) continue;
-    if (!is_complete(*buffer)) throw gloo::IoException("the sender of a message is gone");
+    if (!wait_for(*buffer, &gloo::transport::UnboundBuffer::waitRecv, deadline_)) {
+      throw gloo::IoException("the sender of a message is gone");
+    }
   }
-  for (const auto& buffer : received_) watch_.remove(*buffer);
-  received_.clear();
+  forget(received_);
 }
 
 void GlooTransfers::wait() {
   wait_received();
   for (const auto& buffer : sent_) {
-    if (!buffer->waitSend(left_until(deadline_))) throw gloo::IoException("send was aborted");
+    if (!wait_for(*buffer, &gloo::transport::UnboundBuffer::waitSend, deadline_)) {
+      throw gloo::IoException("the receiver of a message is gone");
+    }
   }
-  sent_.clear();
+  forget(sent_);
 }
 
 }  // namespace ddprun::worker_sdk

@@ -34,6 +34,8 @@ class GlooTransfers {
 
  private:
   using Buffers = std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>;
+  void forget(Buffers& buffers);
+
   gloo::Context& context_;
   GlooWatch& watch_;
   const std::uint64_t slot_;

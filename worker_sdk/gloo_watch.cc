@@ -86,7 +86,9 @@ void GlooWatch::lose(int peer) {
   first_lost_.compare_exchange_strong(none, peer);
   const std::lock_guard lock(mutex_);
   for (const auto& [key, wait] : pending_) {
-    if (wait.first == peer) wait.second->abortWaitRecv();
+    if (wait.first != peer) continue;
+    wait.second->abortWaitRecv();  // Whichever of the two it waits in.
+    wait.second->abortWaitSend();
   }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// Notices that a peer of Gloo's is gone, and frees who waits for its message. Only gloo_backend*.cc
-// and gloo_transfers.cc use this.
+// Notices that a peer of Gloo's is gone, and frees who waits for a message from or to it. Only
+// gloo_backend*.cc and gloo_transfers.cc use this.
 //
-// Gloo itself tells all pending operations of a broken connection, but for one: the receiver of a
-// message that was cut off in the middle waits on until its deadline. So a thread watches for the
+// Gloo itself tells all pending operations of a broken connection, but for those in the middle of a
+// message: its receiver, and its sender, wait on until their deadline. So a thread watches for the
 // ends of connections; when Gloo has read all that a peer ever sent, it aborts the waits for that
 // peer. That Gloo has is told by a receive that is posted for each peer and that nothing is ever
 // sent for: it fails, under the connection's lock, after all complete messages were handed out.
@@ -30,7 +30,8 @@ class GlooWatch {
   GlooWatch(const GlooWatch&) = delete;
   GlooWatch& operator=(const GlooWatch&) = delete;
 
-  // Between add, before the receive is posted, and remove its wait is freed if `peer` is lost.
+  // Between add, before `buffer` is sent or received, and remove its wait is freed if `peer` is
+  // lost.
   void add(int peer, gloo::transport::UnboundBuffer& buffer);
   void remove(const gloo::transport::UnboundBuffer& buffer);
 
