@@ -39,7 +39,7 @@ struct AgentOptions {
   std::vector<std::vector<int>> processors;  // By local rank; empty: not bound.
   std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
   int shared_gpus = 0;                       // That ranks share, see WorkerContext.
-  std::string signals_to_handle;  // As text, for workers.
+  std::string signals_to_handle;             // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =
       std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
@@ -72,7 +72,8 @@ class Agent {
   void connect();
   void heard(rendezvous::DaemonMessage message);
   void spawn_all(const rendezvous::Seat& seat);
-  std::optional<std::string> spawn_one(const rendezvous::Seat& seat, int local_rank);
+  void cannot_start(const rendezvous::Seat& seat, int local_rank, const std::string& why);
+  WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
   void worker_exited(const WorkerExit& exit);
   void report(int local_rank);

@@ -23,26 +23,44 @@ constexpr int kExitCannotStart = 127;
 void Agent::spawn_all(const rendezvous::Seat& seat) {
   oom_watch_.begin();
   failing_.clear();
-  for (int local_rank = 0; local_rank < options_.offer.local_world_size; ++local_rank) {
-    const auto why = spawn_one(seat, local_rank);
-    if (!why) continue;
-    rendezvous::WorkerDeath death;
-    death.rank = seat.base_rank + local_rank;
-    death.local_rank = local_rank;
-    death.host = options_.offer.host;
-    death.exit_code = kExitCannotStart;
-    death.fault = rendezvous::Fault::kCannotStart;
-    death.detail = *why;
-    return dispatch(StartFailed{death});
+  int prepared = 0;
+  std::optional<std::string> why;
+  for (bool go_on = true; go_on && prepared < options_.offer.local_world_size;) {
+    auto ends = output_.open({.local_rank = prepared,
+                              .rank = seat.base_rank + prepared,
+                              .restart_count = seat.restart_count});
+    if (!ends) {
+      why = to_string(ends.error());
+      break;
+    }
+    go_on = processes_.spawn_soon(worker_spec(seat, prepared), std::move(*ends));
+    ++prepared;
   }
+  const auto pids = processes_.finish_spawns();
+  int living = 0;
+  for (; living < prepared && pids[static_cast<std::size_t>(living)]; ++living) {
+    progress_.started(living, seat.base_rank + living, *pids[static_cast<std::size_t>(living)]);
+  }
+  for (int rank = living; rank < prepared; ++rank) {
+    output_.exited(rank);
+    progress_.exited(rank);
+  }
+  if (living < prepared) why = to_string(pids[static_cast<std::size_t>(living)].error());
+  if (why) cannot_start(seat, living, *why);
 }
 
-// Nothing, or why it could not be started.
-std::optional<std::string> Agent::spawn_one(const rendezvous::Seat& seat, int local_rank) {
-  auto ends = output_.open({.local_rank = local_rank,
-                            .rank = seat.base_rank + local_rank,
-                            .restart_count = seat.restart_count});
-  if (!ends) return to_string(ends.error());
+void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const std::string& why) {
+  rendezvous::WorkerDeath death;
+  death.rank = seat.base_rank + local_rank;
+  death.local_rank = local_rank;
+  death.host = options_.offer.host;
+  death.exit_code = kExitCannotStart;
+  death.fault = rendezvous::Fault::kCannotStart;
+  death.detail = why;
+  dispatch(StartFailed{death});
+}
+
+WorkerSpec Agent::worker_spec(const rendezvous::Seat& seat, int local_rank) {
   WorkerContext context;
   context.error_file = logs_.error_file(seat.restart_count, local_rank);
   context.signals_to_handle = options_.signals_to_handle;
@@ -60,15 +78,7 @@ std::optional<std::string> Agent::spawn_one(const rendezvous::Seat& seat, int lo
   if (place < options_.processors.size()) spec.processors = options_.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);
-  spec.stdout_fd = ends->stdout_end.get();
-  spec.stderr_fd = ends->stderr_end.get();
-  const auto pid = processes_.spawn(spec);
-  if (pid) {
-    progress_.started(local_rank, seat.base_rank + local_rank, *pid);
-    return std::nullopt;
-  }
-  output_.exited(local_rank);
-  return to_string(pid.error());
+  return spec;
 }
 
 RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank) const {

@@ -20,6 +20,7 @@
 #include "agent/line_prefix.h"
 #include "agent/log_files.h"
 #include "agent/log_writer.h"
+#include "agent/process_host.h"
 #include "agent/stream_map.h"
 #include "agent/worker_stream.h"
 
@@ -50,13 +51,6 @@ struct OutputWorker {
   int local_rank = 0;
   int rank = 0;
   int restart_count = 0;
-};
-
-// A worker's ends: WorkerSpec::stdout_fd and stderr_fd. Close them once the worker has been
-// spawned.
-struct WorkerEnds {
-  UniqueFd stdout_end;
-  UniqueFd stderr_end;
 };
 
 class Output {

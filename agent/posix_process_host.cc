@@ -71,19 +71,46 @@ void PosixProcessHost::kill_cgroup_strays() {
   if (cgroup_fd_) kill_cgroup(workers_cgroup_);
 }
 
-Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
-  if (workers_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
+// With the cgroup to be born in; a new one if a round has used the last.
+WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
+  if (workers_.empty() && soon_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
     if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
   }
-  WorkerSpec placed = spec;
-  placed.cgroup_fd = cgroup_fd_.get();
-  Result<SpawnedProcess> process = spawn_process(placed);
+  spec.cgroup_fd = cgroup_fd_.get();
+  return spec;
+}
+
+int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
+  workers_.emplace(process.pid,
+                   Worker{local_rank, stream_descriptor(loop_, process.pidfd.release())});
+  watch_exit(process.pid);
+  return process.pid;
+}
+
+Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
+  Result<SpawnedProcess> process = spawn_process(placed(spec));
   if (process.has_error()) return process.error();
-  const int pid = process->pid;
-  workers_.emplace(pid,
-                   Worker{spec.local_rank, stream_descriptor(loop_, process->pidfd.release())});
-  watch_exit(pid);
-  return pid;
+  return watch(spec.local_rank, std::move(*process));
+}
+
+bool PosixProcessHost::spawn_soon(WorkerSpec spec, WorkerEnds ends) {
+  WorkerSpec with_cgroup = placed(std::move(spec));
+  soon_.push_back(with_cgroup.local_rank);
+  return spawner_.add(std::move(with_cgroup), std::move(ends));
+}
+
+std::vector<Result<int>> PosixProcessHost::finish_spawns() {
+  std::vector<Result<int>> pids;
+  auto started = spawner_.finish();
+  for (std::size_t i = 0; i < started.size(); ++i) {
+    if (started[i].has_error()) {
+      pids.emplace_back(started[i].error());
+    } else {
+      pids.emplace_back(watch(soon_[i], std::move(*started[i])));
+    }
+  }
+  soon_.clear();
+  return pids;
 }
 
 void PosixProcessHost::watch_exit(int pid) {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "agent/process_host.h"
+#include "agent/spawner.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -25,6 +26,12 @@ class PosixProcessHost final : public ProcessHost {
   void signal_workers(int signal) override;
   int living() const override { return static_cast<int>(workers_.size()); }
   void kill_strays() override;
+
+  // As spawn(), for many: each is started while the caller prepares the next, with `ends` as its
+  // streams. False: an earlier one could not be started, so neither will this one be.
+  bool spawn_soon(WorkerSpec spec, WorkerEnds ends);
+  // Waits for those. Their process ids in order; the first failure is the last.
+  std::vector<Result<int>> finish_spawns();
 
   // SIGKILLs the workers and everything below us at once, without a call of on_exit. For the end:
   // the guardian is gone, or we are about to be.
@@ -49,6 +56,8 @@ class PosixProcessHost final : public ProcessHost {
     boost::asio::posix::stream_descriptor exit;  // Its pidfd.
   };
 
+  WorkerSpec placed(WorkerSpec spec);
+  int watch(int local_rank, SpawnedProcess process);
   void watch_exit(int pid);
   void watch_orphans();
   Result<void> renew_cgroup();
@@ -59,6 +68,8 @@ class PosixProcessHost final : public ProcessHost {
 
   boost::asio::io_context& loop_;
   boost::asio::signal_set child_signals_;
+  Spawner spawner_;
+  std::vector<int> soon_;          // The local ranks given to it.
   std::map<int, Worker> workers_;  // By process id.
   std::set<int> spared_;
   std::string cgroup_;          // Of this agent; empty: none.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 
@@ -21,6 +22,13 @@ struct WorkerSpec {
   int stderr_fd = -1;
   std::vector<int> processors = {};  // It may run on; empty: on all that we may.
   int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
+};
+
+// A worker's ends of its streams: WorkerSpec::stdout_fd and stderr_fd. To be closed once it has
+// been spawned.
+struct WorkerEnds {
+  UniqueFd stdout_end;
+  UniqueFd stderr_end;
 };
 
 // How one worker ended.

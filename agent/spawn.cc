@@ -1,12 +1,9 @@
 #include "agent/spawn.h"
 
-#include <fcntl.h>
-#include <linux/close_range.h>
-#include <linux/sched.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,10 +12,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "agent/newborn.h"
 #include "common/assert.h"
-
-// The child runs in our memory: sanitizers would take what it does for our own doing.
-#define DDPRUN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))
 
 // The C library's second name for clone(). ThreadSanitizer wraps the first and counts the child's
 // start as its own, in memory that is ours: afterwards it would deliver no signal any more.
@@ -29,101 +24,7 @@ extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* arg
 namespace ddprun::agent {
 namespace {
 
-enum class Stage {
-  kNone,         // Nothing failed.
-  kSession,      // A session and process group of its own.
-  kDeathSignal,  // PR_SET_PDEATHSIG.
-  kParentGone,   // We ended before the death signal was armed.
-  kStreams,      // Descriptors 0, 1 and 2.
-  kProcessors,   // sched_setaffinity.
-  kSignals,      // Default dispositions and mask.
-  kExec,         // execve itself.
-};
-
-// What the parent tells the child, and what the child leaves behind. Lives on the parent's stack,
-// which stays put because the parent is suspended until the child has executed or ended.
-struct ChildPlan {
-  const char* const* argv;
-  const char* const* environment;
-  int stdout_fd;
-  int stderr_fd;
-  pid_t parent;
-  const cpu_set_t* processors;  // Null: all of the parent's.
-  std::size_t processors_bytes;
-  volatile Stage failed = Stage::kNone;
-  volatile int error = 0;
-};
-
-constexpr int kSignalMax = 64;
-constexpr std::size_t kKernelSigsetBytes = 8;
 constexpr std::size_t kChildStackBytes = std::size_t{16} * 1024;
-constexpr unsigned kDescriptorGuess = 65536;  // To close where the kernel has no close_range.
-
-// System calls are made directly: wrappers may be sanitizers' interceptors.
-DDPRUN_IN_CHILD bool call(ChildPlan* plan, Stage stage, long number, long a = 0, long b = 0,
-                          long c = 0, long d = 0) {
-  if (::syscall(number, a, b, c, d) >= 0) return true;
-  plan->error = errno;
-  plan->failed = stage;
-  return false;
-}
-
-DDPRUN_IN_CHILD bool arm_death_signal(ChildPlan* plan) {
-  if (!call(plan, Stage::kDeathSignal, SYS_prctl, PR_SET_PDEATHSIG, SIGKILL)) return false;
-  if (::syscall(SYS_getppid) == plan->parent) return true;
-  plan->error = ESRCH;
-  plan->failed = Stage::kParentGone;
-  return false;
-}
-
-// Descriptors are first moved out of the way of 0, 1 and 2, so that any of them may be given as
-// any.
-DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
-  const int given[] = {plan->stdout_fd, plan->stderr_fd};
-  long moved[] = {-1, -1};
-  for (int i = 0; i < 2; ++i) {
-    if (given[i] < 0) continue;
-    moved[i] = ::syscall(SYS_fcntl, given[i], F_DUPFD, 3);
-    if (moved[i] < 0) return call(plan, Stage::kStreams, SYS_fcntl, given[i], F_DUPFD, 3);
-  }
-  for (int i = 0; i < 2; ++i) {
-    if (moved[i] >= 0 && !call(plan, Stage::kStreams, SYS_dup3, moved[i], 1 + i, 0)) return false;
-  }
-  const long null = ::syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY, 0);
-  if (null < 0) return call(plan, Stage::kStreams, SYS_openat, AT_FDCWD, 0, 0, 0);
-  if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
-  if (::syscall(SYS_close_range, 3U, ~0U, 0U) < 0) {
-    for (unsigned fd = 3; fd < kDescriptorGuess; ++fd) ::syscall(SYS_close, fd);
-  }
-  return true;
-}
-
-DDPRUN_IN_CHILD bool bind(ChildPlan* plan) {
-  return plan->processors == nullptr ||
-         call(plan, Stage::kProcessors, SYS_sched_setaffinity, 0,
-              static_cast<long>(plan->processors_bytes), reinterpret_cast<long>(plan->processors));
-}
-
-DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
-  const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
-  for (int number = 1; number <= kSignalMax; ++number) {
-    if (number == SIGKILL || number == SIGSTOP) continue;
-    ::syscall(SYS_rt_sigaction, number, zero, nullptr, kKernelSigsetBytes);
-  }
-  return call(plan, Stage::kSignals, SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(zero),
-              0, kKernelSigsetBytes);
-}
-
-DDPRUN_IN_CHILD int run_child(void* argument) {
-  auto* plan = static_cast<ChildPlan*>(argument);
-  if (call(plan, Stage::kSession, SYS_setsid) && arm_death_signal(plan) && set_up_streams(plan) &&
-      bind(plan) && reset_signals(plan)) {
-    call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
-         reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
-  }
-  ::syscall(SYS_exit_group, 127);
-  return 127;
-}
 
 std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
   std::vector<const char*> pointers;
@@ -185,104 +86,123 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   return start + "execve " + spec.argv.front() + hint;
 }
 
-// clone3 with the caller's own stack, as vfork does it, because the C library has no clone3 for
-// programs. The child must not return into this frame: it runs below it until it is another
-// program.
-[[gnu::noinline]] DDPRUN_IN_CHILD long clone3_and_run(const clone_args* how, ChildPlan* plan) {
-#if defined(__x86_64__)
-  long outcome;
-  asm volatile("syscall"
-               : "=a"(outcome)
-               : "0"(static_cast<long>(SYS_clone3)), "D"(how), "S"(sizeof *how)
-               : "rcx", "r11", "memory");
-#elif defined(__aarch64__)
-  // cppcheck-suppress constStatement  // It does not know variables in registers.
-  register long outcome asm("x0") = reinterpret_cast<long>(how);
-  register long size asm("x1") = sizeof *how;
-  register long number asm("x8") = SYS_clone3;
-  asm volatile("svc #0" : "+r"(outcome) : "r"(size), "r"(number) : "memory");
-#else
-  static_cast<void>(how);
-  long outcome = -ENOSYS;
-#endif
-  if (outcome == 0) {
-    if (plan) run_child(plan);
-    ::syscall(SYS_exit_group, 0);
+// What the child runs on, and how we learn that it has left it.
+struct ChildRoom {
+  alignas(64) char stack[kChildStackBytes];
+  // The kernel clears it, and wakes who waits for that, once the child has another memory or none.
+  int occupied = 1;
+
+  void wait_empty() {
+    while (__atomic_load_n(&occupied, __ATOMIC_ACQUIRE) != 0) {
+      ::syscall(SYS_futex, &occupied, FUTEX_WAIT, 1, nullptr, nullptr, 0);
+    }
   }
-  return outcome;
-}
+};
+
+// We go on beside the child, which lives in our memory for as long as the room is occupied.
+constexpr int kBirthFlags = CLONE_VM | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
 
 // Born in its cgroup: to be moved there afterwards would take milliseconds, and leave a moment in
-// which it could fork outside.
-// Without a plan it ends at once.
-pid_t clone_into_cgroup(ChildPlan* plan, int cgroup_fd, int& pidfd) {
+// which it could fork outside. Without a plan it ends at once. Below 0: -errno.
+pid_t clone_into_cgroup(ChildPlan* plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
   clone_args how{};
-  how.flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP;
+  how.flags = static_cast<unsigned>(kBirthFlags) | CLONE_PIDFD | CLONE_INTO_CGROUP;
   how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+  how.child_tid = reinterpret_cast<std::uintptr_t>(&room.occupied);
+  how.stack = reinterpret_cast<std::uintptr_t>(room.stack);
+  how.stack_size = sizeof room.stack;
   how.exit_signal = SIGCHLD;
   how.cgroup = static_cast<std::uint64_t>(cgroup_fd);
-  return static_cast<pid_t>(clone3_and_run(&how, plan));
+  return static_cast<pid_t>(clone3_and_run(how, run_child, plan));
 }
 
-// Borrows our memory and suspends us until the child has executed or ended. `pidfd` is -1 where the
-// kernel cannot make one along with the process.
-pid_t clone_child(ChildPlan& plan, int cgroup_fd, int& pidfd) {
+// `pidfd` is -1 where the kernel cannot make one along with the process. Below 0: -errno.
+pid_t clone_child(ChildPlan& plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
+  const SignalsHeld held;
   if (cgroup_fd >= 0) {
-    const pid_t pid = clone_into_cgroup(&plan, cgroup_fd, pidfd);
+    const pid_t pid = clone_into_cgroup(&plan, room, cgroup_fd, pidfd);
     if (pid > 0) return pid;  // Else without: an old kernel, or the folder is gone.
   }
-  alignas(64) char stack[kChildStackBytes];
-  const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
-  const pid_t pid = ::__clone(run_child, stack + sizeof stack, flags | CLONE_PIDFD, &plan, &pidfd);
-  if (pid >= 0 || errno != EINVAL) return pid;
+  char* const top = room.stack + sizeof room.stack;
+  const int flags = kBirthFlags | SIGCHLD;
+  pid_t pid =
+      ::__clone(run_child, top, flags | CLONE_PIDFD, &plan, &pidfd, nullptr, &room.occupied);
+  if (pid >= 0 || errno != EINVAL) return pid >= 0 ? pid : -errno;
   pidfd = -1;
-  return ::__clone(run_child, stack + sizeof stack, flags, &plan);
+  pid = ::__clone(run_child, top, flags, &plan, nullptr, nullptr, &room.occupied);
+  return pid >= 0 ? pid : -errno;
+}
+
+void reap(pid_t pid) {
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace
 
-Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) {
-  DDPRUN_ASSERT(!spec.argv.empty());
+// Where it is the child looks for it, so it stays there.
+struct Birth::Child {
+  Child(WorkerSpec given, WorkerEnds given_ends)
+      : spec(std::move(given)), ends(std::move(given_ends)) {
+    if (ends.stdout_end) spec.stdout_fd = ends.stdout_end.get();
+    if (ends.stderr_end) spec.stderr_fd = ends.stderr_end.get();
+    plan.stdout_fd = spec.stdout_fd;
+    plan.stderr_fd = spec.stderr_fd;
+  }
+
+  Result<SpawnedProcess> failure(Stage stage, int error) const {
+    return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
+  }
+
+  WorkerSpec spec;
+  WorkerEnds ends;
   const std::vector<const char*> argv = c_strings(spec.argv);
   const std::vector<const char*> environment = c_strings(spec.environment);
-  const ProcessorSet processors(spec.processors);
-  ChildPlan plan{argv.data(), environment.data(), spec.stdout_fd,    spec.stderr_fd,
-                 ::getpid(),  processors.get(),   processors.bytes()};
+  const ProcessorSet processors{spec.processors};
+  ChildPlan plan{argv.data(),      environment.data(), -1, -1, ::getpid(),
+                 processors.get(), processors.bytes()};
+  ChildRoom room;
+  int pidfd = -1;
+  pid_t pid = 0;
+};
 
-  int pidfd = -1, clone_error = 0;
-  const pid_t pid = [&] {
-    const SignalsHeld held;
-    const pid_t child = clone_child(plan, spec.cgroup_fd, pidfd);
-    clone_error = errno;
-    return child;
-  }();
+Birth::Birth(WorkerSpec spec, WorkerEnds ends)
+    : child_(std::make_unique<Child>(std::move(spec), std::move(ends))) {
+  DDPRUN_ASSERT(!child_->spec.argv.empty());
+  child_->pid = clone_child(child_->plan, child_->room, child_->spec.cgroup_fd, child_->pidfd);
+}
 
-  const auto failure = [&](Stage stage, int error) {
-    return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
-  };
-  if (pid < 0) return failure(Stage::kNone, clone_error);
-  UniqueFd owned(pidfd);
-  if (plan.failed != Stage::kNone) {
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    return failure(plan.failed, plan.error);
+Birth::~Birth() {
+  if (child_ && child_->pid > 0) child_->room.wait_empty();
+}
+
+Result<SpawnedProcess> Birth::finish() {
+  Child& child = *child_;
+  if (child.pid < 0) return child.failure(Stage::kNone, -child.pid);
+  child.room.wait_empty();
+  UniqueFd owned(child.pidfd);
+  if (child.plan.failed != Stage::kNone) {
+    reap(child.pid);
+    return child.failure(child.plan.failed, child.plan.error);
   }
-  if (!owned) owned.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!owned) owned.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
   if (!owned) {
     const int error = errno;
-    ::kill(pid, SIGKILL);
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    return failure(Stage::kNone, error);
+    ::kill(child.pid, SIGKILL);
+    reap(child.pid);
+    return child.failure(Stage::kNone, error);
   }
-  return SpawnedProcess{pid, std::move(owned)};
+  return SpawnedProcess{child.pid, std::move(owned)};
 }
+
+Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) { return Birth(spec).finish(); }
 
 bool can_be_born_in(int cgroup_fd) {
   int pidfd = -1, status = -1;
+  const auto room = std::make_unique<ChildRoom>();
   const pid_t pid = [&] {
     const SignalsHeld held;
-    return clone_into_cgroup(nullptr, cgroup_fd, pidfd);
+    return clone_into_cgroup(nullptr, *room, cgroup_fd, pidfd);
   }();
   const UniqueFd owned(pidfd);
   if (pid <= 0) return false;

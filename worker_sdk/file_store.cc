@@ -125,9 +125,9 @@ class FileStore : public Store {
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0)
       fail(ErrorKind::system, "reading", std::strerror(errno));
-    const auto size = static_cast<std::size_t>(status.st_size);
-    if (size <= end_) return;
-    std::string bytes(size - end_, '\0');
+    size_ = static_cast<std::size_t>(status.st_size);
+    if (size_ <= end_) return;
+    std::string bytes(size_ - end_, '\0');
     const ssize_t got = ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end_));
     if (got < 0) fail(ErrorKind::system, "reading", std::strerror(errno));
     std::string_view rest(bytes.data(), static_cast<std::size_t>(got));
@@ -169,8 +169,9 @@ class FileStore : public Store {
     std::string bytes(sizeof(header), '\0');
     std::memcpy(bytes.data(), &header, sizeof(header));
     bytes.append(key).append(value);
-    // What a dead writer began must not follow our record.
-    if (::ftruncate(file_.get(), static_cast<off_t>(end_)) != 0) {
+    // What a dead writer began must not follow our record. To cut off nothing would cost a
+    // journal's commit on a busy disk.
+    if (size_ > end_ && ::ftruncate(file_.get(), static_cast<off_t>(end_)) != 0) {
       fail(ErrorKind::system, "writing", std::strerror(errno));
     }
     const ssize_t wrote =
@@ -191,6 +192,7 @@ class FileStore : public Store {
   std::mutex mutex_;
   UniqueFd file_;
   StoreTable table_;
+  std::size_t size_ = 0;  // Of the file, under the lock.
   std::size_t end_ = 0;
 };
 

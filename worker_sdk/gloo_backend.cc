@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 // The first is spent on ranks that are stopped, and on those whose deadline comes later than ours.
 constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
+constexpr milliseconds kAskAgain{5};  // Little beside that patience.
 
 }  // namespace
 
@@ -99,8 +100,12 @@ Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_
   return mine;
 }
 
-void GlooBackend::fail(const Call& call, const Statement& mine) {
+void GlooBackend::fail(const Call& call, const Statement& known) {
   failed_ = true;
+  Statement mine = known;
+  // Gloo does not always say whose connection broke, and the watch may be on its way to it. Who
+  // fails first and blames nobody leaves all others at a loss until their patience ends.
+  if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
   const Verdict verdict = ask_the_others(mine);
   if (mine.cause == Cause::kAborted) {
@@ -128,13 +133,14 @@ Verdict GlooBackend::ask_the_others(const Statement& mine) {
     hang_up(connections_);
     // An aborting rank has nothing to ask; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
-    retry_until(start + patience, [&] {
+    const auto ask = [&] {
       for (int r = 0; store && r < roster_->size(); ++r) {
         if (r == roster_->rank || others.contains(r) || !store->check({key(r)})) continue;
         if (const auto s = decode_statement(store->get(key(r), kDiagnosisPatience))) others[r] = *s;
       }
       return !store || is_clear(mine, others, start);
-    });
+    };
+    retry_until(start + patience, ask, kAskAgain);
   } catch (const Error&) {
     hang_up(connections_);
     // The store is as dead as the peer; what this rank saw must do.

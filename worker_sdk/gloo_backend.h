@@ -67,7 +67,7 @@ class GlooBackend : public Backend {
 
   // For a user of this backend whose own part of `call` has failed: tells the peers, asks what they
   // know, and throws who is to blame.
-  [[noreturn]] void fail(const Call& call, const Statement& mine);
+  [[noreturn]] void fail(const Call& call, const Statement& known);
   bool has_failed() const { return failed_; }
   // Called first of all in a failure, before any peer is asked.
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }

@@ -6,6 +6,7 @@
 #include <gloo/transport/tcp/address.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <charconv>
@@ -71,6 +72,15 @@ std::vector<GlooConnection> find_connections(gloo::Context& context) {
     tune(connection.socket.get());
   }
   return connections;
+}
+
+int first_ended(const std::vector<GlooConnection>& connections) noexcept {
+  for (std::size_t r = 0; r < connections.size(); ++r) {
+    if (!connections[r].socket) continue;
+    pollfd entry{connections[r].socket.get(), POLLRDHUP, 0};
+    if (::poll(&entry, 1, 0) > 0) return static_cast<int>(r);
+  }
+  return -1;
 }
 
 void hang_up(const std::vector<GlooConnection>& connections) noexcept {

@@ -22,6 +22,9 @@ struct GlooConnection {
 // By rank; that of this rank is empty. `context` must be connected.
 std::vector<GlooConnection> find_connections(gloo::Context& context);
 
+// The first rank whose connection has ended, or nobody's (-1).
+int first_ended(const std::vector<GlooConnection>& connections) noexcept;
+
 // Makes every pending operation of ours and of our peers fail now.
 void hang_up(const std::vector<GlooConnection>& connections) noexcept;
 

@@ -47,6 +47,14 @@ struct Stage {
         .value();
   }
 
+  bool soon(int local_rank, std::vector<std::string> argv) {
+    WorkerEnds ends;
+    ends.stdout_end.reset(::fcntl(words_end.get(), F_DUPFD_CLOEXEC, 0));
+    WorkerSpec spec{.local_rank = local_rank, .argv = std::move(argv), .environment = {}};
+    spec.environment = {mark.variable()};
+    return host.spawn_soon(std::move(spec), std::move(ends));
+  }
+
   // Until one worker has said so.
   void wait_ready(int workers = 1) {
     char line[6];
@@ -158,6 +166,45 @@ TEST_CASE("ProcessHost: 256 workers at once, many times, leak nothing", "[proces
   CHECK(stage.calls == 1024);
   CHECK(test::open_descriptors() == before);
   CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: many started soon are each their own", "[process_host]") {
+  Stage stage;
+  const int before = test::open_descriptors();
+  for (int rank = 0; rank < 64; ++rank) {
+    CHECK(stage.soon(rank, {kWorker, "exit", std::to_string(rank)}));
+  }
+  const auto pids = stage.host.finish_spawns();
+  REQUIRE(pids.size() == 64);
+  REQUIRE(stage.run_until_all_ended());
+  for (int rank = 0; rank < 64; ++rank) {
+    CHECK(stage.exits[rank].exit_code == rank);
+    CHECK(stage.exits[rank].pid == pids[static_cast<std::size_t>(rank)].value());
+  }
+  CHECK(test::open_descriptors() == before);
+}
+
+TEST_CASE("ProcessHost: after the first that cannot be started, none is", "[process_host]") {
+  Stage stage;
+  const int before = test::open_descriptors();
+  for (int round = 0; round < 20; ++round) {
+    CHECK(stage.soon(0, {kWorker, "exit", "7"}));
+    CHECK(stage.soon(1, {"/no/such"}));
+    bool refused = false;  // Some may have been begun before it was known.
+    for (int rank = 2; rank < 12; ++rank) refused = !stage.soon(rank, {kWorker, "sleep"});
+    CHECK(refused);
+    const auto pids = stage.host.finish_spawns();
+    REQUIRE(pids.size() == 2);
+    CHECK(pids[0].has_value());
+    CHECK(to_string(pids[1].error()) ==
+          "starting local rank 1: execve /no/such: No such file or directory");
+    CHECK(stage.host.living() == 1);
+    REQUIRE(stage.run_until_all_ended());
+    CHECK(stage.exits.size() == 1);
+    CHECK(stage.exits[0].exit_code == 7);
+  }
+  CHECK(children_of_self().empty());
+  CHECK(test::open_descriptors() == before);
 }
 
 TEST_CASE("ProcessHost: a signal reaches the whole group of each living worker", "[process_host]") {
