@@ -15,8 +15,10 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <vector>
 
 #include "common/unique_fd.h"
@@ -35,16 +37,32 @@ constexpr milliseconds kStoreTimeout{10000};
   throw Error(kind, {.operation = "spawn"}, text);
 }
 
-// ThreadSanitizer has a thread of its own.
-bool has_threads() {
 #ifdef __SANITIZE_THREAD__
-  return false;
+bool has_threads() { return false; }  // But for ThreadSanitizer's own.
 #else
-  std::error_code error;
-  const std::filesystem::directory_iterator tasks("/proc/self/task", error), end;
-  return !error && std::distance(tasks, end) > 1;
-#endif
+// A thread that has been joined may still be on its way out; the kernel has marked it, then.
+bool is_leaving(const std::filesystem::path& task) {
+  constexpr unsigned kExiting = 4;  // PF_EXITING.
+  std::ifstream file(task / "stat");
+  std::string text;
+  std::getline(file, text);
+  std::istringstream after_name(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string word;  // State, parent, group, session, terminal and its group.
+  for (int i = 0; i < 6; ++i) after_name >> word;
+  unsigned flags = kExiting;  // It may be gone already.
+  after_name >> flags;
+  return (flags & kExiting) != 0;
 }
+
+bool has_threads() {
+  int alive = 0;
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    if (!is_leaving(task)) ++alive;
+  }
+  return alive > 1;
+}
+#endif
 
 struct Pipe {
   UniqueFd read, write;
