@@ -65,6 +65,28 @@ TEST_CASE("Spawn: the first exception comes back in words, its peers' laments do
   }
 }
 
+TEST_CASE("Spawn: who only lost a peer is not the first one to fail, though it ended first") {
+  const auto body = [](int rank) {
+    ProcessGroup group = ProcessGroup::init();
+    if (rank == 0) throw Error(ErrorKind::peer_lost, {}, "a lament");
+    try {
+      group.barrier();
+    } catch (const Error&) {  // Rank 0 is gone.
+      throw std::runtime_error("the cause");
+    }
+  };
+  const auto error = failure(2, body, {.grace = std::chrono::minutes(1)});
+  REQUIRE(error);
+  CHECK(error->where().peer == 1);
+  CHECK_THAT(error->what(), Contains("the cause"));
+
+  const auto alone = failure(2, [](int rank) {
+    if (rank == 0) throw Error(ErrorKind::peer_lost, {}, "a lament");
+  });
+  REQUIRE(alone);  // Nobody else has a better reason.
+  CHECK_THAT(alone->what(), Contains("rank 0 failed: a lament"));
+}
+
 TEST_CASE("Spawn: exit codes and signals come back, and the others are ended") {
   const auto exited = failure(2, [](int rank) { rank == 1 ? ::_exit(7) : wait_for_a_signal(); });
   REQUIRE(exited);

@@ -24,7 +24,7 @@ extern "C" {
 
 #define DDPRUN_C_API_VERSION 1
 
-typedef enum {
+enum {
   DDPRUN_OK = 0,
   DDPRUN_BAD_ARGUMENT = 1, /* The numbers of ErrorKind in error.h. */
   DDPRUN_BAD_ENVIRONMENT = 2,
@@ -37,9 +37,10 @@ typedef enum {
   DDPRUN_SYSTEM = 9,
   DDPRUN_CORRUPT = 10,
   DDPRUN_INTERNAL = 100 /* Out of memory, or a bug. */
-} ddprun_status;
+};
+typedef int32_t ddprun_status;
 
-typedef enum {
+enum {
   DDPRUN_F32 = 0,
   DDPRUN_F64 = 1,
   DDPRUN_F16 = 2,
@@ -47,15 +48,11 @@ typedef enum {
   DDPRUN_I32 = 4,
   DDPRUN_I64 = 5,
   DDPRUN_U8 = 6
-} ddprun_type;
+};
+typedef int32_t ddprun_type;
 
-typedef enum {
-  DDPRUN_SUM = 0,
-  DDPRUN_AVG = 1,
-  DDPRUN_MIN = 2,
-  DDPRUN_MAX = 3,
-  DDPRUN_PROD = 4
-} ddprun_op;
+enum { DDPRUN_SUM = 0, DDPRUN_AVG = 1, DDPRUN_MIN = 2, DDPRUN_MAX = 3, DDPRUN_PROD = 4 };
+typedef int32_t ddprun_op;
 
 typedef struct ddprun_group ddprun_group;
 typedef struct ddprun_work ddprun_work;
