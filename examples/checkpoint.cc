@@ -1,41 +1,30 @@
 #include "examples/checkpoint.h"
 
-#include <exception>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 
-#include "examples/atomic_file.h"
+#include "ddprun/ddprun.h"
 
 namespace examples {
 namespace {
 
-constexpr std::int64_t kAbsent = -1;
-constexpr std::int64_t kUnreadable = -2;
-
-// Every rank gets the contents that rank 0 read, or none; if rank 0 could not read, all throw.
+// Every rank gets the contents that rank 0 read, or none; if rank 0 could not read, all throw. What
+// is sent begins with a letter that says which.
 std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group) {
-  std::optional<std::string> contents;
-  std::exception_ptr error;
+  std::string said;
   if (group.rank() == 0) {
     try {
-      contents = read_file(path);
-    } catch (...) {
-      error = std::current_exception();
+      const auto contents = ddprun::read_file(path);
+      said = contents ? "+" + *contents : "-";
+    } catch (const std::runtime_error& e) {
+      said = std::string("!") + e.what();
     }
   }
-  std::int64_t size = kAbsent;
-  if (contents) size = static_cast<std::int64_t>(contents->size());
-  if (error) size = kUnreadable;
-  group.broadcast(ddprun::buffer(&size, 1), 0);
-  if (error) std::rethrow_exception(error);
-  if (size == kUnreadable) throw std::runtime_error("rank 0 cannot read " + path);
-  if (size == kAbsent) return std::nullopt;
-  if (!contents) contents.emplace();
-  contents->resize(static_cast<std::size_t>(size));
-  group.broadcast(
-      ddprun::buffer(reinterpret_cast<std::uint8_t*>(contents->data()), contents->size()), 0);
-  return contents;
+  said = ddprun::broadcast_bytes(group, said, 0);
+  if (said[0] == '-') return std::nullopt;
+  if (said[0] == '!') throw std::runtime_error("rank 0: " + said.substr(1));
+  return said.substr(1);
 }
 
 torch::serialize::InputArchive open_archive(const std::string& path, const std::string& contents) {
@@ -83,7 +72,7 @@ void save_checkpoint(const std::string& path, const TrainState& state) {
   std::ostringstream out;
   archive.save_to(out);
   try {
-    replace_file(path, out.str());
+    ddprun::replace_file(path, out.str());
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(std::string("checkpoint of epoch ") +
                              std::to_string(state.epochs_done) + ": " + e.what() + "; " + path +

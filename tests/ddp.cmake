@@ -17,6 +17,7 @@ endif()
 # libtorch as packaged is not instrumented: ThreadSanitizer does not see how its threads agree.
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_test(NAME torch_adapter_test SOURCES process/torch_adapter_test.cc process/torch_modes_test.cc
+                                           process/torch_training_test.cc
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
@@ -35,6 +36,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
                      $<TARGET_FILE:from_pytorch>
              WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
     set_tests_properties(from_pytorch_${workers} PROPERTIES TIMEOUT 120 LABELS process
+      RESOURCE_LOCK from_pytorch_files
       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1" PASS_REGULAR_EXPRESSION
       "epoch 1 loss .*gradients took")
   endforeach()

@@ -9,6 +9,8 @@ ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
+ddprun_test(NAME spawn_ranks_test SOURCES process/spawn_ranks_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS process)
 ddprun_test(NAME crash_report_test SOURCES process/crash_report_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
 foreach(program random_kills collectives_worker)
@@ -18,12 +20,28 @@ endforeach()
 add_test(NAME random_kills COMMAND random_kills 30)
 set_tests_properties(random_kills PROPERTIES TIMEOUT 300 LABELS process
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
+# The C interface, as a C compiler sees it, in a job of its own.
+add_executable(c_api_test process/c_api_test.c)
+target_link_libraries(c_api_test PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(c_api_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+foreach(workers 1 3)
+  add_test(NAME c_api_${workers} COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun
+           --nproc-per-node ${workers} $<TARGET_FILE:c_api_test>)
+  set_tests_properties(c_api_${workers} PROPERTIES TIMEOUT 300 LABELS process
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
+endforeach()
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
             SOURCES unit/environment_test.cc unit/reduce_test.cc unit/membership_test.cc
                     unit/diagnosis_test.cc unit/store_session_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME objects_test SOURCES unit/objects_test.cc unit/sharding_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS unit TIMEOUT 900)
+ddprun_test(NAME gradients_test SOURCES unit/gradients_test.cc LIBRARIES ddprun::worker_sdk
+            LABELS unit)
+ddprun_test(NAME checkpoint_test SOURCES unit/checkpoint_test.cc fuzz/manifest_fuzz.cc
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
 ddprun_test(NAME stores_test SOURCES unit/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)

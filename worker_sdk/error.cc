@@ -18,6 +18,7 @@ class SdkCategory : public std::error_category {
       case ErrorKind::aborted: return "aborted";
       case ErrorKind::unsupported: return "unsupported";
       case ErrorKind::system: return "refused by the system";
+      case ErrorKind::corrupt: return "torn or damaged";
     }
     return "unknown error";
   }

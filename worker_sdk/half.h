@@ -1,6 +1,7 @@
 #pragma once
 // f16 and bf16 as bits, to and from f32. Without branches, so that loops over them are vectorised.
-// Only reduce.cc and convert.cc include this; others use the functions in reduce.h.
+// Only reduce.cc, convert.cc and
+// gradient_math.cc include this; others use the functions in reduce.h.
 
 #include <bit>
 #include <cstdint>

@@ -34,15 +34,18 @@ void permute_wide(std::vector<std::int64_t>& v, std::mt19937 random) {
   }
 }
 
-std::int64_t samples_per_rank(const SamplerOptions& o) {
-  const std::int64_t whole = o.length / o.world_size;
-  return whole + (!o.drop_last && o.length % o.world_size != 0 ? 1 : 0);
+// `length` samples dealt out.
+std::int64_t samples_per_rank(std::int64_t length, const SamplerOptions& o) {
+  const std::int64_t whole = length / o.world_size;
+  return whole + (!o.drop_last && length % o.world_size != 0 ? 1 : 0);
+}
+
+[[noreturn]] void refuse(const char* operation, const std::string& text) {
+  throw Error(ErrorKind::bad_argument, {.operation = operation}, text);
 }
 
 void check(const SamplerOptions& o) {
-  const auto fail = [](const std::string& text) {
-    throw Error(ErrorKind::bad_argument, {.operation = "DistributedSampler"}, text);
-  };
+  const auto fail = [](const std::string& text) { refuse("DistributedSampler", text); };
   if (o.length < 0) fail("the data set has " + std::to_string(o.length) + " samples");
   if (o.world_size < 1) fail("world_size is " + std::to_string(o.world_size));
   if (o.rank < 0 || o.rank >= o.world_size) {
@@ -55,8 +58,7 @@ void check(const SamplerOptions& o) {
 
 std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed) {
   if (n < 0) {
-    throw Error(ErrorKind::bad_argument, {.operation = "random_permutation"},
-                "a permutation of " + std::to_string(n) + " elements");
+    refuse("random_permutation", "a permutation of " + std::to_string(n) + " elements");
   }
   std::vector<std::int64_t> v(static_cast<std::size_t>(n));
   std::iota(v.begin(), v.end(), std::int64_t{0});
@@ -66,7 +68,33 @@ std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed)
 
 DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
   check(options);
-  num_samples_ = samples_per_rank(options);
+  num_samples_ = samples_per_rank(options.length, options);
+}
+
+void DistributedSampler::set_epoch(std::int64_t epoch) noexcept {
+  if (epoch != epoch_) consumed_ = 0;
+  epoch_ = epoch;
+}
+
+std::int64_t DistributedSampler::remaining() const noexcept {
+  return samples_per_rank(std::max<std::int64_t>(options_.length - consumed_, 0), options_);
+}
+
+void DistributedSampler::advance(std::int64_t count) {
+  if (count < 0 || count > remaining()) {
+    refuse("DistributedSampler", "cannot advance by " + std::to_string(count) + " of " +
+                                     std::to_string(remaining()) + " samples");
+  }
+  consumed_ += count * options_.world_size;
+}
+
+void DistributedSampler::load(const SamplerState& state) {
+  if (state.epoch < 0 || state.consumed < 0) {
+    refuse("DistributedSampler", "there is no epoch " + std::to_string(state.epoch) + " with " +
+                                     std::to_string(state.consumed) + " samples read");
+  }
+  epoch_ = state.epoch;
+  consumed_ = state.consumed;
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
@@ -74,15 +102,29 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   if (options_.shuffle) {
     order = random_permutation(options_.length, options_.seed + static_cast<std::uint64_t>(epoch_));
   }
-  std::vector<std::int64_t> mine(static_cast<std::size_t>(num_samples_));
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(remaining()));
   // Past the end, the list starts again from its beginning; only without drop_last does it get
   // there.
-  for (std::int64_t i = 0; i < num_samples_; ++i) {
-    const std::int64_t position = (options_.rank + i * options_.world_size) % options_.length;
-    mine[static_cast<std::size_t>(i)] =
-        options_.shuffle ? order[static_cast<std::size_t>(position)] : position;
+  std::int64_t position = consumed_ + options_.rank;
+  for (std::int64_t& index : mine) {
+    const std::int64_t at = position % options_.length;
+    index = options_.shuffle ? order[static_cast<std::size_t>(at)] : at;
+    position += options_.world_size;
   }
   return mine;
+}
+
+std::vector<std::vector<std::int64_t>> batches(std::span<const std::int64_t> indices,
+                                               std::int64_t batch_size, bool drop_last) {
+  if (batch_size < 1) refuse("batches", "batch_size is " + std::to_string(batch_size));
+  const auto size = static_cast<std::size_t>(batch_size);
+  std::vector<std::vector<std::int64_t>> result;
+  while (!indices.empty() && (indices.size() >= size || !drop_last)) {
+    const auto batch = indices.first(std::min(size, indices.size()));
+    result.emplace_back(batch.begin(), batch.end());
+    indices = indices.subspan(batch.size());
+  }
+  return result;
 }
 
 }  // namespace ddprun

@@ -47,7 +47,7 @@ def main():
                         sampler_line(n, world, rank, 0, 1, shuffle, drop_last)
     rng = random.Random(20)
     seeds = (0, 1, 42, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1000)
-    for _ in range(400):
+    for _ in range(1000):
         world = rng.choice((1, 2, 3, 4, 7, 8, 16, 64))
         sampler_line(rng.choice((10, 99, 100, 101, rng.randrange(1, 3000))), world,
                      rng.randrange(world), rng.choice(seeds), rng.randrange(100),

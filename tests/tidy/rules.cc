@@ -85,10 +85,11 @@ const std::vector<Ban> kBannedIfPure = {
      {}},
 };
 
-// Names of the C and C++ standard libraries have no dot and no slash, but for <assert.h> and its
-// like.
+// Names of the C and C++ standard libraries have no dot and no slash, but for those that a C
+// program includes.
 bool is_standard(const std::string& header) {
-  return header.find_first_of("./") == std::string::npos;
+  static const std::set<std::string> kOfC = {"stddef.h", "stdint.h"};
+  return header.find_first_of("./") == std::string::npos || kOfC.contains(header);
 }
 
 // Counts UTF-8 code points, so that a diagram may use box-drawing characters.

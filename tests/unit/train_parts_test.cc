@@ -1,18 +1,15 @@
-// What of train needs no libtorch: the IDX reader, atomic files, options, the bar, reports.
+// What of train needs no libtorch: the IDX reader, options, the bar, reports.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <zlib.h>
 
 #include <catch2/catch.hpp>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "examples/atomic_file.h"
 #include "examples/idx.h"
 #include "examples/progress.h"
 #include "examples/report.h"
@@ -114,42 +111,6 @@ TEST_CASE("IDX: images and labels that do not fit together are refused") {
   CHECK_THROWS_WITH(read_fashion_mnist(folder, "t"), Contains("label above 9"));
   write({2, 27, 28}, "\x01\x02");
   CHECK_THROWS_WITH(read_fashion_mnist(folder, "t"), Contains("28 x 28"));
-}
-
-TEST_CASE("Atomic file: the new contents replace the old") {
-  const TemporaryDirectory directory;
-  const std::string path = directory / "c";
-  CHECK_FALSE(read_file(path));
-  replace_file(path, "one");
-  replace_file(path, std::string(100000, 'x'));
-  CHECK(read_file(path) == std::string(100000, 'x'));
-  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
-}
-
-TEST_CASE("Atomic file: where the new one does not fit the old one stays") {
-  const TemporaryDirectory directory;
-  const std::string path = directory / "c";
-  replace_file(path, "old");
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{4096, before.rlim_max};
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
-  std::string said;
-  try {
-    replace_file(path, std::string(10000, 'x'));
-  } catch (const std::exception& e) {
-    said = e.what();
-  }
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
-  CHECK_THAT(said, Contains("cannot write " + path + ".tmp: File too large"));
-  CHECK(read_file(path) == "old");
-  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
-}
-
-TEST_CASE("Atomic file: a folder that is not there is named") {
-  CHECK_THROWS_WITH(replace_file("/nowhere/c", "x"), Contains("cannot create /nowhere/c.tmp"));
 }
 
 TEST_CASE("Options: both spellings of a value, and toggles") {

@@ -1,12 +1,21 @@
 #pragma once
 // The whole framework-neutral SDK.
 
+#include "ddprun/atomic_file.h"
+#include "ddprun/checkpoint.h"
+#include "ddprun/clip_grad_norm.h"
 #include "ddprun/comm_hook.h"
 #include "ddprun/crash_report.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/error.h"
+#include "ddprun/grad_scaler.h"
+#include "ddprun/metrics.h"
+#include "ddprun/objects.h"
 #include "ddprun/process_group.h"
+#include "ddprun/seeds.h"
+#include "ddprun/sharding.h"
+#include "ddprun/spawn.h"
 #include "ddprun/store.h"
 #include "ddprun/sync_report.h"
 #include "ddprun/types.h"

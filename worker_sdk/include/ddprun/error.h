@@ -18,6 +18,7 @@ enum class ErrorKind {
   aborted,      ///< ProcessGroup::abort() was called, or an earlier operation had failed.
   unsupported,  ///< This backend cannot do that.
   system,       ///< The operating system refused.
+  corrupt,      ///< A file is torn or damaged.
 };
 
 const std::error_category& sdk_category() noexcept;

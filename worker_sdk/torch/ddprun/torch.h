@@ -1,7 +1,7 @@
 #pragma once
-// ddprun for libtorch: DistributedDataParallel driven by autograd, and SyncBatchNorm. Header-only,
-// so that it is compiled against the user's libtorch (1.13 or 2.x), and the SDK's library needs
-// none. CMake target ddprun::torch.
+// ddprun for libtorch: DistributedDataParallel driven by autograd, SyncBatchNorm, GradScaler,
+// clip_grad_norm and ZeroRedundancyOptimizer. Header-only, so that it is compiled against the
+// user's libtorch (1.13 or 2.x), and the SDK's library needs none. CMake target ddprun::torch.
 //
 //   auto group = ddprun::ProcessGroup::init();
 //   Net model;
@@ -13,4 +13,6 @@
 // backend that reduces device memory.
 
 #include "ddprun/torch/distributed_data_parallel.h"
+#include "ddprun/torch/gradients.h"
 #include "ddprun/torch/sync_batch_norm.h"
+#include "ddprun/torch/zero_redundancy_optimizer.h"

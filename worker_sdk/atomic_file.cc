@@ -1,4 +1,4 @@
-#include "examples/atomic_file.h"
+#include "ddprun/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,27 +7,22 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <stdexcept>
 #include <string>
 
-namespace examples {
+#include "common/unique_fd.h"
+#include "ddprun/error.h"
+
+namespace ddprun {
 namespace {
 
 [[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
-  throw std::runtime_error("cannot " + doing + " " + path + ": " + std::strerror(error));
+  throw Error(ErrorKind::system, {}, "cannot " + doing + " " + path + ": " + std::strerror(error));
 }
 
 // Throws with errno's reason unless `ok`.
 void require(bool ok, const char* doing, const std::string& path) {
   if (!ok) fail(doing, path, errno);
 }
-
-struct Descriptor {
-  int fd = -1;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 void write_all(int fd, std::string_view contents, const std::string& path) {
   while (!contents.empty()) {
@@ -39,18 +34,10 @@ void write_all(int fd, std::string_view contents, const std::string& path) {
 }
 
 void write_synced(const std::string& path, std::string_view contents) {
-  const Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  require(file.fd >= 0, "create", path);
-  write_all(file.fd, contents, path);
-  require(::fsync(file.fd) == 0, "sync", path);
-}
-
-void sync_folder_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const Descriptor directory{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  require(directory.fd >= 0, "open", folder);
-  require(::fsync(directory.fd) == 0, "sync", folder);
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  require(static_cast<bool>(file), "create", path);
+  write_all(file.get(), contents, path);
+  require(::fsync(file.get()) == 0, "sync", path);
 }
 
 }  // namespace
@@ -64,17 +51,24 @@ void replace_file(const std::string& path, std::string_view contents) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder_of(path);
+  const auto slash = path.rfind('/');
+  sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
+void sync_folder(const std::string& folder) {
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  require(static_cast<bool>(directory), "open", folder);
+  require(::fsync(directory.get()) == 0, "sync", folder);
 }
 
 std::optional<std::string> read_file(const std::string& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0 && errno == ENOENT) return std::nullopt;
-  require(file.fd >= 0, "open", path);
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::nullopt;
+  require(static_cast<bool>(file), "open", path);
   std::string contents;
   char chunk[65536];
   for (;;) {
-    const ssize_t n = ::read(file.fd, chunk, sizeof chunk);
+    const ssize_t n = ::read(file.get(), chunk, sizeof chunk);
     if (n < 0 && errno == EINTR) continue;
     require(n >= 0, "read", path);
     if (n == 0) return contents;
@@ -82,4 +76,4 @@ std::optional<std::string> read_file(const std::string& path) {
   }
 }
 
-}  // namespace examples
+}  // namespace ddprun

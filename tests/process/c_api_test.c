@@ -1,0 +1,154 @@
+/* ddprun/c_api.h, used by a C compiler as a C program would: one rank of a job that ddprun starts.
+   Says what is wrong and exits with 1. */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ddprun/c_api.h"
+
+static void check(int ok, const char* what, int line) {
+  if (ok) return;
+  fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, what, ddprun_last_error());
+  exit(1);
+}
+#define CHECK(condition) check((condition) ? 1 : 0, #condition, __LINE__)
+
+static void collectives(ddprun_group* group) {
+  const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  float value = 1.0f + (float)rank;
+  ddprun_buffer b = {&value, 1, DDPRUN_F32};
+  CHECK(ddprun_all_reduce(group, b, DDPRUN_SUM, 0) == DDPRUN_OK);
+  CHECK(value == (float)(n * (n + 1) / 2));
+  ddprun_work* work = NULL;
+  CHECK(ddprun_all_reduce_async(group, b, DDPRUN_MAX, 60000, &work) == DDPRUN_OK);
+  CHECK(ddprun_work_wait(work) == DDPRUN_OK);
+  CHECK(ddprun_work_done(work));
+  ddprun_work_destroy(work);
+
+  int64_t* all = calloc((size_t)n, sizeof *all);
+  int64_t mine = 10 * rank;
+  const ddprun_buffer in = {&mine, 1, DDPRUN_I64}, out = {all, (size_t)n, DDPRUN_I64};
+  CHECK(ddprun_all_gather(group, in, out, 0) == DDPRUN_OK);
+  for (int r = 0; r < n; ++r) CHECK(all[r] == 10 * r);
+  CHECK(ddprun_all_to_all(group, out, out, 0) == DDPRUN_OK);
+  for (int r = 0; r < n; ++r) CHECK(all[r] == 10 * rank);
+  CHECK(ddprun_broadcast(group, in, n - 1, 0) == DDPRUN_OK);
+  CHECK(mine == 10 * (n - 1));
+  CHECK(ddprun_gather(group, in, out, 0, 0) == DDPRUN_OK);
+  CHECK(ddprun_scatter(group, out, in, 0, 0) == DDPRUN_OK);
+  CHECK(mine == 10 * (n - 1));
+  CHECK(ddprun_reduce_scatter(group, out, in, DDPRUN_MIN, 0) == DDPRUN_OK);
+  if (n > 1 && rank < 2) {
+    const int peer = 1 - rank;
+    CHECK((rank == 0 ? ddprun_send(group, in, peer, 0) : ddprun_recv(group, in, peer, 0)) ==
+          DDPRUN_OK);
+  }
+  CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);
+  free(all);
+}
+
+static void split(ddprun_group* group) {
+  ddprun_group* part = NULL;
+  CHECK(ddprun_group_split(group, ddprun_rank(group) == 0 ? 0 : -1, 0, &part) == DDPRUN_OK);
+  CHECK((part != NULL) == (ddprun_rank(group) == 0));
+  if (part) CHECK(ddprun_world_size(part) == 1);
+  ddprun_group_destroy(part);
+}
+
+static void train(ddprun_group* group) {
+  const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  float a[6] = {0}, b[2] = {(float)rank, 7};
+  const int64_t shape[] = {2, 3};
+  const ddprun_parameter parameters[] = {{"a", {a, 6, DDPRUN_F32}, shape, 2},
+                                         {NULL, {b, 2, DDPRUN_F32}, NULL, 0}};
+  ddprun_ddp_options options = {sizeof options, 8, 8, 0, 0, 0};
+  ddprun_ddp* ddp = NULL;
+  CHECK(ddprun_ddp_create(group, parameters, 2, &options, &ddp) == DDPRUN_OK);
+  CHECK(b[0] == 0); /* Rank 0's. */
+  for (int step = 0; step < 4; ++step) {
+    const int synchronise = step % 2; /* Every second pass adds up only. */
+    CHECK(ddprun_ddp_begin_backward(ddp, synchronise) == DDPRUN_OK);
+    for (size_t i = 2; i-- > 0;) {
+      ddprun_buffer gradient;
+      CHECK(ddprun_ddp_gradient(ddp, i, &gradient) == DDPRUN_OK);
+      for (size_t k = 0; k < gradient.count; ++k) ((float*)gradient.data)[k] += (float)rank;
+      CHECK(ddprun_ddp_mark_ready(ddp, i) == DDPRUN_OK);
+    }
+    CHECK(ddprun_ddp_finish_backward(ddp) == DDPRUN_OK);
+    ddprun_buffer gradient;
+    CHECK(ddprun_ddp_gradient(ddp, 0, &gradient) == DDPRUN_OK);
+    if (!synchronise) continue;
+    CHECK(fabs(((float*)gradient.data)[5] - (n - 1)) < 1e-6); /* 2 * the average rank. */
+    double norm = 0;
+    CHECK(ddprun_clip_grad_norm(&gradient, 1, 0.5, 2, 1, &norm) == DDPRUN_OK);
+    CHECK(fabs(norm - sqrt(6.0) * (n - 1)) < 1e-5);
+    CHECK(ddprun_ddp_zero_gradients(ddp) == DDPRUN_OK);
+  }
+  int64_t comm = -1, exposed = -1;
+  CHECK(ddprun_ddp_last_step(ddp, &comm, &exposed) == DDPRUN_OK);
+  CHECK(comm >= 0 && exposed >= 0);
+  CHECK(ddprun_ddp_mark_ready(ddp, 99) == DDPRUN_BAD_ARGUMENT);
+  ddprun_ddp_destroy(ddp);
+}
+
+static void sample(void) {
+  ddprun_sampler_options options = {sizeof options, 10, 2, 1, 1, 42, 0};
+  ddprun_sampler* sampler = NULL;
+  CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_OK);
+  CHECK(ddprun_sampler_set_epoch(sampler, 3) == DDPRUN_OK);
+  CHECK(ddprun_sampler_advance(sampler, 2) == DDPRUN_OK);
+  const int64_t* indices = NULL;
+  size_t count = 0;
+  CHECK(ddprun_sampler_indices(sampler, &indices, &count) == DDPRUN_OK);
+  CHECK(count == 3 && indices[0] >= 0 && indices[0] < 10);
+  int64_t epoch = 0, consumed = 0;
+  CHECK(ddprun_sampler_state(sampler, &epoch, &consumed) == DDPRUN_OK);
+  CHECK(epoch == 3 && consumed == 4);
+  CHECK(ddprun_sampler_load(sampler, 0, 0) == DDPRUN_OK);
+  CHECK(ddprun_sampler_load(sampler, -1, 0) == DDPRUN_BAD_ARGUMENT);
+  ddprun_sampler_destroy(sampler);
+  options.rank = 2;
+  CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "rank 2 is not within 0 .. 1") && !sampler);
+  options.size = sizeof options + 8; /* A newer program's. */
+  CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_BAD_ARGUMENT);
+}
+
+static void misuse(ddprun_group* group) {
+  float value = 0;
+  ddprun_buffer b = {&value, 1, (ddprun_type)77};
+  CHECK(ddprun_all_reduce(group, b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  b.type = DDPRUN_F32;
+  CHECK(ddprun_all_reduce(group, b, (ddprun_op)9, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_all_reduce(NULL, b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_broadcast(group, b, 1000, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "there is no rank 1000"));
+  CHECK(ddprun_last_error_peer() == -1);
+  ddprun_init_options options = {sizeof options, "nonsense://", NULL, 0, 1, 0, 0};
+  ddprun_group* other = group;
+  CHECK(ddprun_group_init(&options, &other) == DDPRUN_BAD_ARGUMENT);
+  CHECK(other == NULL);
+  ddprun_group_destroy(NULL);
+  ddprun_ddp_destroy(NULL);
+  ddprun_sampler_destroy(NULL);
+  ddprun_work_destroy(NULL);
+}
+
+int main(void) {
+  CHECK(ddprun_c_api_version() == DDPRUN_C_API_VERSION);
+  ddprun_group* group = NULL;
+  CHECK(ddprun_group_init(NULL, &group) == DDPRUN_OK);
+  collectives(group);
+  split(group);
+  train(group);
+  sample();
+  misuse(group);
+  ddprun_group_abort(group);
+  CHECK(ddprun_barrier(group, 0) == DDPRUN_ABORTED);
+  printf("C: rank %d of %d on %s: right\n", ddprun_rank(group), ddprun_world_size(group),
+         ddprun_backend(group));
+  ddprun_group_destroy(group);
+  return 0;
+}

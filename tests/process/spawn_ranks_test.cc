@@ -1,0 +1,135 @@
+// spawn(): ranks that find each other, fail in every way, and leave nothing behind. The parent has
+// no threads, as spawn() asks for.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <future>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "ddprun/ddprun.h"
+#include "tests/support/ranks.h"
+
+namespace ddprun {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// What spawn() throws.
+std::optional<SpawnError> failure(int n, const std::function<void(int)>& body,
+                                  const SpawnOptions& options = {}) {
+  try {
+    spawn(n, body, options);
+    return std::nullopt;
+  } catch (const SpawnError& error) {
+    return error;
+  }
+}
+
+void wait_for_a_signal() {
+  for (;;) ::pause();
+}
+
+}  // namespace
+
+TEST_CASE("Spawn: the ranks find each other and share memory") {
+  const int base = 40;  // What the parent knows, they know.
+  CHECK_FALSE(failure(3, [&](int rank) {
+    ProcessGroup group = ProcessGroup::init();
+    float sum = static_cast<float>(base + rank);
+    group.all_reduce(buffer(&sum, 1));
+    const bool right = group.rank() == rank && group.local_rank() == rank &&
+                       group.world_size() == 3 && group.backend() == "shm" && sum == 123;
+    if (!right) throw std::logic_error("backend " + group.backend() + ", " + std::to_string(sum));
+  }));
+  CHECK_FALSE(failure(1, [](int) { (void)ProcessGroup::init(); }));
+}
+
+TEST_CASE("Spawn: the first exception comes back in words, its peers' laments do not") {
+  for (const int culprit : {0, 1, 2}) {
+    const auto error = failure(3, [&](int rank) {
+      ProcessGroup group = ProcessGroup::init();
+      group.barrier();
+      if (rank == culprit) throw std::runtime_error("the loss is NaN");
+      group.barrier();
+    });
+    REQUIRE(error);
+    CHECK(error->where().peer == culprit);
+    CHECK(error->exit_code() == 1);
+    CHECK_THAT(error->what(), Contains("rank " + std::to_string(culprit) + " failed") &&
+                                  Contains("std::runtime_error: the loss is NaN"));
+  }
+}
+
+TEST_CASE("Spawn: who only lost a peer is not the first one to fail, though it ended first") {
+  const auto body = [](int rank) {
+    ProcessGroup group = ProcessGroup::init();
+    if (rank == 0) throw Error(ErrorKind::peer_lost, {}, "a lament");
+    try {
+      group.barrier();
+    } catch (const Error&) {  // Rank 0 is gone.
+      throw std::runtime_error("the cause");
+    }
+  };
+  const auto error = failure(2, body, {.grace = std::chrono::minutes(1)});
+  REQUIRE(error);
+  CHECK(error->where().peer == 1);
+  CHECK_THAT(error->what(), Contains("the cause"));
+
+  const auto alone = failure(2, [](int rank) {
+    if (rank == 0) throw Error(ErrorKind::peer_lost, {}, "a lament");
+  });
+  REQUIRE(alone);  // Nobody else has a better reason.
+  CHECK_THAT(alone->what(), Contains("rank 0 failed: a lament"));
+}
+
+TEST_CASE("Spawn: exit codes and signals come back, and the others are ended") {
+  const auto exited = failure(2, [](int rank) { rank == 1 ? ::_exit(7) : wait_for_a_signal(); });
+  REQUIRE(exited);
+  CHECK(exited->exit_code() == 7);
+  CHECK_THAT(exited->what(), Contains("rank 1 failed: it exited with code 7"));
+
+  const auto killed = failure(
+      2, [](int rank) { rank == 0 ? static_cast<void>(::raise(SIGKILL)) : wait_for_a_signal(); });
+  REQUIRE(killed);
+  CHECK(killed->signal() == SIGKILL);
+  CHECK(killed->exit_code() == 137);
+  CHECK_THAT(killed->what(), Contains("rank 0 failed: it was killed by signal 9"));
+}
+
+TEST_CASE("Spawn: who is deaf to SIGTERM is killed when the grace is over") {
+  const test::TemporaryDirectory directory;
+  const auto error = failure(2,
+                             [&](int rank) {
+                               ::signal(SIGTERM, SIG_IGN);
+                               ProcessGroup group = ProcessGroup::init();
+                               if (rank == 0) std::ofstream(directory / "pid") << ::getpid();
+                               group.barrier();
+                               if (rank == 1) throw std::runtime_error("I");
+                               wait_for_a_signal();
+                             },
+                             {.grace = std::chrono::milliseconds(50)});
+  REQUIRE(error);
+  CHECK(error->where().peer == 1);
+  pid_t pid = 0;
+  std::ifstream(directory / "pid") >> pid;
+  REQUIRE(pid > 0);
+  CHECK(::kill(pid, 0) != 0);
+}
+
+TEST_CASE("Spawn: no ranks are none, threads are refused") {
+  CHECK_THROWS_WITH(spawn(0, [](int) {}), Contains("cannot spawn 0 ranks"));
+#ifndef __SANITIZE_THREAD__
+  std::promise<void> done;
+  std::thread other([&] { done.get_future().wait(); });
+  CHECK_THROWS_WITH(spawn(1, [](int) {}), Contains("threads already"));
+  done.set_value();
+  other.join();
+#endif
+}
+
+}  // namespace ddprun

@@ -1,0 +1,343 @@
+// Checkpoints of several ranks: written, torn at every place, damaged, read by other world sizes.
+// And the atomic file beneath. Ranks are threads.
+
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "tests/fuzz/manifest_fuzz.h"
+#include "tests/support/ranks.h"
+
+namespace ddprun {
+namespace {
+
+using Catch::Matchers::Contains;
+using test::outcome;
+using test::Ranks;
+using test::TemporaryDirectory;
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLong = 1003, kShort = 3;
+
+void require(bool ok, const std::string& text) {
+  if (!ok) throw Error(ErrorKind::mismatch, {}, text);
+}
+
+std::vector<float> long_array(std::int64_t step) {
+  std::vector<float> values(kLong);
+  std::iota(values.begin(), values.end(), static_cast<float>(1000 * step));
+  return values;
+}
+
+// An array cut evenly, one that is shorter than there may be ranks, one of rank 0 alone.
+struct State {
+  explicit State(std::int64_t step) : weights(long_array(step)), counts{step, 2, 3} {}
+
+  std::vector<CheckpointPiece> pieces(const ProcessGroup& group) {
+    std::vector<CheckpointPiece> result{
+        even_piece(group, "weights", buffer(weights.data(), weights.size())),
+        even_piece(group, "counts \xc3\xa4", buffer(counts.data(), counts.size()))};
+    if (group.rank() == 0) result.push_back({.name = "note", .part = buffer(note, 3)});
+    return result;
+  }
+
+  std::vector<float> weights;
+  std::vector<std::int64_t> counts;
+  std::uint8_t note[3] = {'h', 'e', 'y'};
+};
+
+void save(int world_size, const std::string& folder, const std::vector<std::int64_t>& steps,
+          int keep = 0) {
+  const auto errors = Ranks{.world_size = world_size}.run([&](ProcessGroup& group) {
+    CheckpointWriter writer(group, folder, {.keep = keep});
+    for (const std::int64_t step : steps) {
+      State state(step);
+      writer.save_async(step, state.pieces(group));
+      state = State(-1);  // The copy is what counts.
+    }
+    writer.wait();
+  });
+  REQUIRE(outcome(errors) == "all well");
+}
+
+// What a rank of another world reads: its own part of the long array, all of the short one.
+void check_part(const Checkpoint& checkpoint, std::int64_t step, std::size_t begin,
+                std::size_t end) {
+  std::vector<float> mine(end - begin);
+  checkpoint.read("weights", buffer(mine.data(), mine.size()), begin);
+  const auto whole = long_array(step);
+  CHECK(mine == std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   whole.begin() + static_cast<std::ptrdiff_t>(end)));
+  std::vector<std::int64_t> counts(kShort);
+  checkpoint.read("counts \xc3\xa4", buffer(counts.data(), counts.size()));
+  CHECK(counts == std::vector<std::int64_t>{step, 2, 3});
+}
+
+std::string what(const std::string& path) {
+  try {
+    const Checkpoint checkpoint(path);
+    std::vector<float> weights(kLong);
+    checkpoint.read("weights", buffer(weights.data(), kLong));
+    return "nothing";
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::corrupt);
+    return error.text();
+  }
+}
+
+void flip(const fs::path& file, std::streamoff at) {
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekg(at);
+  const auto old = static_cast<char>(bytes.get());
+  bytes.seekp(at);
+  bytes.put(static_cast<char>(old ^ 4));
+}
+
+}  // namespace
+
+TEST_CASE("Checkpoint: what any number of ranks saved, any other number reads") {
+  for (const int writers : {1, 2, 3, 5}) {
+    INFO(writers);
+    const TemporaryDirectory directory;
+    save(writers, directory / "deep/folder", {7, 8});
+    const auto path = latest_checkpoint(directory / "deep/folder");
+    REQUIRE(path);
+    CHECK_THAT(*path, Catch::EndsWith("checkpoint-000002-step-8"));
+    const Checkpoint checkpoint(*path);
+    CHECK(checkpoint.step() == 8);
+    CHECK(checkpoint.world_size() == writers);
+    CHECK(checkpoint.arrays().size() == 3);
+    CHECK(checkpoint.find("note")->count == 3);
+    CHECK(checkpoint.find("else") == nullptr);
+    for (const std::size_t readers : {1, 2, 4, 7}) {
+      for (std::size_t r = 0; r < readers; ++r) {
+        check_part(checkpoint, 8, kLong * r / readers, kLong * (r + 1) / readers);
+      }
+    }
+    check_part(Checkpoint(directory / "deep/folder/checkpoint-000001-step-7"), 7, 500, 501);
+  }
+}
+
+TEST_CASE("Checkpoint: whichever file is missing, the one before is the latest") {
+  const TemporaryDirectory directory;
+  save(3, directory / "c", {1, 2});
+  const std::string last = directory / "c/checkpoint-000002-step-2";
+  for (const std::string file : {"rank-0.bin", "rank-1.bin", "rank-2.bin", "manifest.json"}) {
+    INFO(file);
+    fs::rename(last + "/" + file, last + "/" + file + ".tmp");  // As its writer left it.
+    CHECK_THAT(latest_checkpoint(directory / "c").value(), Catch::EndsWith("-step-1"));
+    CHECK_THAT(what(last), Contains("torn") && Contains(file));
+    fs::rename(last + "/" + file + ".tmp", last + "/" + file);
+    CHECK(latest_checkpoint(directory / "c") == last);
+  }
+}
+
+TEST_CASE("Checkpoint: a bit that flipped, anywhere, is noticed and its file named") {
+  const TemporaryDirectory directory;
+  save(2, directory / "c", {1});
+  const std::string path = latest_checkpoint(directory / "c").value();
+  CHECK(what(path) == "nothing");
+  for (const std::streamoff at : {0, 1, 1000, 2003}) {
+    flip(path + "/rank-1.bin", at);
+    CHECK_THAT(what(path), Contains("rank-1.bin is damaged in array 'weights'"));
+    flip(path + "/rank-1.bin", at);
+  }
+  const auto size = static_cast<std::streamoff>(fs::file_size(path + "/manifest.json"));
+  for (std::streamoff at = 0; at < size; at += 7) {
+    flip(path + "/manifest.json", at);
+    const std::string said = what(path);
+    const bool blank = said == "nothing";  // Between words bits may flip blanks to other blanks.
+    if (!blank) CHECK_THAT(said, Contains("manifest.json is damaged"));
+    flip(path + "/manifest.json", at);
+  }
+  fs::resize_file(path + "/rank-0.bin", 17);
+  CHECK_THAT(what(path), Contains("rank-0.bin has 17 bytes instead of "));
+  CHECK_FALSE(latest_checkpoint(directory / "c"));
+}
+
+TEST_CASE("Checkpoint: pieces that are no whole array are refused by all ranks, which go on") {
+  const TemporaryDirectory directory;
+  std::vector<float> values(8);
+  const auto piece = [&](std::size_t offset, std::size_t count, std::size_t total) {
+    return CheckpointPiece{"w", buffer(values.data(), count), offset, total};
+  };
+  struct Case {
+    CheckpointPiece first, second;
+    std::string why;
+  };
+  const Case cases[] = {
+      {piece(0, 4, 8), piece(5, 3, 8), "'w' lacks elements, from 4 on"},
+      {piece(0, 4, 8), piece(3, 5, 8), "'w' has elements that are saved twice, at 3 on"},
+      {piece(0, 4, 8), piece(4, 2, 8), "'w' has 8 elements, of which 6 are saved"},
+      {piece(0, 4, 8), piece(4, 5, 9), "'w' is f32 x 8 and f32 x 9"},
+      {piece(0, 4, 8), piece(4, 8, 8), "rank 1 on "},
+      {piece(0, 8, 0), {"\xff", buffer(values.data(), 8)}, "not UTF-8"},
+      {piece(0, 8, 0), {"x", {nullptr, 8, DataType::f32}}, "null or of an unknown type"}};
+  for (const Case& c : cases) {
+    INFO(c.why);
+    const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+      CheckpointWriter writer(group, directory / "c");
+      std::string said;
+      try {
+        writer.save(1, std::span(group.rank() == 0 ? &c.first : &c.second, 1));
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::bad_argument) said = error.text();
+      }
+      require(said.find(c.why) != std::string::npos, "said: " + said);
+      const CheckpointPiece good{"w", buffer(values.data(), 8)};
+      writer.save(1, std::span(&good, group.rank() == 0 ? 1U : 0U));
+    });
+    CHECK(outcome(errors) == "all well");
+  }
+}
+
+TEST_CASE("Checkpoint: ranks that save different steps are told") {
+  const TemporaryDirectory directory;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    CheckpointWriter writer(group, directory / "c");
+    writer.save(group.rank(), {});
+  });
+  REQUIRE(errors[0]);
+  CHECK_THAT(errors[0]->what(), Contains("rank 1 saves step 1, rank 0 step 0"));
+}
+
+TEST_CASE("Checkpoint: what one rank cannot write all ranks hear, at the next call or in wait()") {
+  for (const bool in_wait : {true, false}) {
+    INFO(in_wait);
+    const TemporaryDirectory directory;
+    const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+      State state(1);
+      const bool fails = group.rank() == 1;  // It has a file where the folder shall be.
+      if (fails) std::ofstream(directory / "file") << "in the way";
+      CheckpointWriter writer(group, directory / (fails ? "file/c" : "c"));
+      writer.save_async(1, state.pieces(group));
+      std::string said;
+      try {
+        in_wait ? writer.wait() : writer.save_async(2, state.pieces(group));
+      } catch (const Error& error) {
+        require(error.kind() == ErrorKind::system && error.where().peer == 1, error.what());
+        said = error.text();
+      }
+      require(said.find("rank 1 on ") == 0 && said.find("cannot create") != std::string::npos,
+              "said: " + said);
+      if (fails) fs::remove(directory / "file");
+      writer.save(3, state.pieces(group));
+    });
+    CHECK(outcome(errors) == "all well");
+    const std::string number =
+        in_wait ? "2" : "3";  // That of a save that failed is not used again.
+    CHECK(fs::exists(directory / ("c/checkpoint-00000" + number + "-step-3/manifest.json")));
+    CHECK_FALSE(latest_checkpoint(directory / "c"));  // Rank 1's files are elsewhere.
+  }
+}
+
+TEST_CASE("Checkpoint: a folder that cannot be is named on all ranks, and later saves work") {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "file") << "in the way";
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    State state(1);
+    CheckpointWriter writer(group, directory / "file/c");
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      std::string said;
+      try {
+        writer.save(1, state.pieces(group));
+      } catch (const Error& error) {
+        require(error.kind() == ErrorKind::system, "another kind");
+        said = error.text();
+      }
+      require(said.find("file/c") != std::string::npos && said.find("rank 0") == 0, said);
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Checkpoint: only as many are kept as wished, and nothing torn that is older") {
+  const TemporaryDirectory directory;
+  save(2, directory / "c", {1, 2, 3});
+  fs::remove(directory / "c/checkpoint-000002-step-2/rank-1.bin");
+  save(2, directory / "c", {4, 2}, 2);  // A run that went back: numbers count, not steps.
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory / "c")) {
+    names.insert(entry.path().filename());
+  }
+  // While the last one was written, it could not be counted yet.
+  CHECK(names.count("checkpoint-000005-step-2") == 1);
+  CHECK(names.count("checkpoint-000004-step-4") == 1);
+  CHECK(names.count("checkpoint-000002-step-2") == 0);
+  CHECK(names.count("checkpoint-000001-step-1") == 0);
+  CHECK_THAT(latest_checkpoint(directory / "c").value(), Catch::EndsWith("000005-step-2"));
+}
+
+TEST_CASE("Checkpoint: all ranks hear which is the latest, or why rank 0 cannot say") {
+  const TemporaryDirectory directory;
+  save(2, directory / "c", {5});
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    const auto path = latest_checkpoint(group, group.rank() == 0 ? directory / "c" : "");
+    require(path && path->ends_with("checkpoint-000001-step-5"), "not found");
+    require(!latest_checkpoint(group, directory / "nowhere"), "found something");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Checkpoint: reading asks for what there is") {
+  const TemporaryDirectory directory;
+  save(1, directory / "c", {5});
+  const Checkpoint checkpoint(latest_checkpoint(directory / "c").value());
+  std::vector<float> out(kLong + 1);
+  const auto read = [&](const char* name, Buffer to, std::size_t offset) {
+    checkpoint.read(name, to, offset);
+  };
+  CHECK_THROWS_WITH(read("w", buffer(out.data(), 1), 0), Contains("there is no array 'w'"));
+  CHECK_THROWS_WITH(read("note", buffer(out.data(), 1), 0), Contains("of type u8, not f32"));
+  CHECK_THROWS_WITH(read("weights", buffer(out.data(), kLong + 1), 0), Contains("1003 elements"));
+  CHECK_THROWS_WITH(read("weights", buffer(out.data(), 1), kLong), Contains("not 1003 + 1"));
+  read("weights", buffer(out.data(), 0), kLong);
+}
+
+TEST_CASE("Manifest: damaged text is refused, never believed", "[fuzz]") {
+  fuzz::manifests_with_damage(20'000);
+  SUCCEED();
+}
+
+TEST_CASE("Atomic file: the new contents replace the old") {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "c";
+  CHECK_FALSE(read_file(path));
+  replace_file(path, "one");
+  replace_file(path, std::string(100000, 'x'));
+  CHECK(read_file(path) == std::string(100000, 'x'));
+  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+TEST_CASE("Atomic file: where the new one does not fit the old one stays") {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "c";
+  replace_file(path, "old");
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4096, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string said;
+  try {
+    replace_file(path, std::string(10000, 'x'));
+  } catch (const std::exception& e) {
+    said = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK_THAT(said, Contains("cannot write " + path + ".tmp: File too large"));
+  CHECK(read_file(path) == "old");
+  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+TEST_CASE("Atomic file: a folder that is not there is named") {
+  CHECK_THROWS_WITH(replace_file("/nowhere/c", "x"), Contains("cannot create /nowhere/c.tmp"));
+}
+
+}  // namespace ddprun

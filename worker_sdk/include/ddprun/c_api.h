@@ -1,0 +1,192 @@
+#ifndef DDPRUN_C_API_H
+#define DDPRUN_C_API_H
+/* The SDK for C, and for every language that can call C: process groups, DistributedDataParallel,
+   DistributedSampler, clip_grad_norm. What each call does, and when it may fail, is said by the C++
+   header of the same name; here is only what is different.
+
+   - Every function returns a status: DDPRUN_OK, or why it failed. ddprun_last_error() then has the
+     sentence, of the calling thread. No exception leaves the library.
+   - Handles are made by _init, _create and _async functions and freed by _destroy, which takes
+   NULL. A handle must not be used after its _destroy, nor a group destroyed before what was made
+   from it. Pointers that are returned belong to the handle.
+   - Structs begin with their size, which the caller sets: sizeof(struct ...). So a library knows
+     the fields of programs that are older than itself, and refuses what it does not know.
+   - This interface is stable: functions and fields are added, at the end, and numbers are kept.
+
+   The library is C++: link with a C++ compiler, or add -lstdc++. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DDPRUN_C_API_VERSION 1
+
+enum {
+  DDPRUN_OK = 0,
+  DDPRUN_BAD_ARGUMENT = 1, /* The numbers of ErrorKind in error.h. */
+  DDPRUN_BAD_ENVIRONMENT = 2,
+  DDPRUN_UNREACHABLE = 3,
+  DDPRUN_TIMED_OUT = 4,
+  DDPRUN_PEER_LOST = 5,
+  DDPRUN_MISMATCH = 6,
+  DDPRUN_ABORTED = 7,
+  DDPRUN_UNSUPPORTED = 8,
+  DDPRUN_SYSTEM = 9,
+  DDPRUN_CORRUPT = 10,
+  DDPRUN_INTERNAL = 100 /* Out of memory, or a bug. */
+};
+typedef int32_t ddprun_status;
+
+enum {
+  DDPRUN_F32 = 0,
+  DDPRUN_F64 = 1,
+  DDPRUN_F16 = 2,
+  DDPRUN_BF16 = 3,
+  DDPRUN_I32 = 4,
+  DDPRUN_I64 = 5,
+  DDPRUN_U8 = 6
+};
+typedef int32_t ddprun_type;
+
+enum { DDPRUN_SUM = 0, DDPRUN_AVG = 1, DDPRUN_MIN = 2, DDPRUN_MAX = 3, DDPRUN_PROD = 4 };
+typedef int32_t ddprun_op;
+
+typedef struct ddprun_group ddprun_group;
+typedef struct ddprun_work ddprun_work;
+typedef struct ddprun_ddp ddprun_ddp;
+typedef struct ddprun_sampler ddprun_sampler;
+
+/* An array of the host, of `count` elements; not owned. */
+typedef struct {
+  void* data;
+  size_t count;
+  ddprun_type type;
+} ddprun_buffer;
+
+int ddprun_c_api_version(void); /* Of the library: DDPRUN_C_API_VERSION when it was built. */
+
+/* What the last call of this thread that failed said; "" before. Valid until the next call. */
+const char* ddprun_last_error(void);
+int ddprun_last_error_peer(void); /* The rank that is to blame; -1 if unknown. */
+
+/* --- process_group.h --- */
+
+/* NULL for a text, and 0 or (for the rank) -1 for a number, mean what C++'s defaults mean. */
+typedef struct {
+  size_t size;
+  const char* init_method;
+  const char* backend;
+  int rank;
+  int world_size;
+  int64_t init_timeout_ms;
+  int64_t op_timeout_ms;
+} ddprun_init_options;
+
+ddprun_status ddprun_group_init(const ddprun_init_options* options, ddprun_group** group);
+void ddprun_group_destroy(ddprun_group* group);
+/* *part is NULL for a rank whose color is negative. */
+ddprun_status ddprun_group_split(ddprun_group* group, int color, int key, ddprun_group** part);
+void ddprun_group_abort(ddprun_group* group); /* From any thread. */
+
+int ddprun_rank(const ddprun_group* group);
+int ddprun_world_size(const ddprun_group* group);
+int ddprun_local_rank(const ddprun_group* group);
+int ddprun_restart_count(const ddprun_group* group);
+const char* ddprun_backend(const ddprun_group* group);
+
+/* timeout_ms: 0 means the group's. */
+ddprun_status ddprun_all_reduce(ddprun_group* group, ddprun_buffer inout, ddprun_op op,
+                                int64_t timeout_ms);
+ddprun_status ddprun_reduce_scatter(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
+                                    ddprun_op op, int64_t timeout_ms);
+ddprun_status ddprun_broadcast(ddprun_group* group, ddprun_buffer inout, int root,
+                               int64_t timeout_ms);
+ddprun_status ddprun_all_gather(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
+                                int64_t timeout_ms);
+ddprun_status ddprun_all_to_all(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
+                                int64_t timeout_ms);
+ddprun_status ddprun_gather(ddprun_group* group, ddprun_buffer in, ddprun_buffer out, int root,
+                            int64_t timeout_ms);
+ddprun_status ddprun_scatter(ddprun_group* group, ddprun_buffer in, ddprun_buffer out, int root,
+                             int64_t timeout_ms);
+ddprun_status ddprun_send(ddprun_group* group, ddprun_buffer in, int destination,
+                          int64_t timeout_ms);
+ddprun_status ddprun_recv(ddprun_group* group, ddprun_buffer out, int source, int64_t timeout_ms);
+ddprun_status ddprun_barrier(ddprun_group* group, int64_t timeout_ms);
+
+ddprun_status ddprun_all_reduce_async(ddprun_group* group, ddprun_buffer inout, ddprun_op op,
+                                      int64_t timeout_ms, ddprun_work** work);
+ddprun_status ddprun_work_wait(ddprun_work* work);
+int ddprun_work_done(const ddprun_work* work); /* 1 once ddprun_work_wait() would not block. */
+void ddprun_work_destroy(ddprun_work* work);   /* Waits, and drops the error. */
+
+/* --- distributed_data_parallel.h --- */
+
+typedef struct {
+  const char* name; /* Copied; may be NULL. */
+  ddprun_buffer value;
+  const int64_t* shape; /* Copied; NULL: of one dimension. */
+  size_t dimensions;
+} ddprun_parameter;
+
+typedef struct {
+  size_t size;
+  size_t first_bucket_bytes; /* 0: C++'s defaults, here and below. */
+  size_t bucket_bytes;
+  int find_unused;
+  int static_graph;
+  int checksum_every;
+} ddprun_ddp_options;
+
+/* `options` may be NULL. */
+ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* parameters,
+                                size_t count, const ddprun_ddp_options* options, ddprun_ddp** ddp);
+void ddprun_ddp_destroy(ddprun_ddp* ddp);
+/* Where the gradient lives; asked for again after each ddprun_ddp_begin_backward(). */
+ddprun_status ddprun_ddp_gradient(ddprun_ddp* ddp, size_t parameter, ddprun_buffer* gradient);
+ddprun_status ddprun_ddp_zero_gradients(ddprun_ddp* ddp);
+/* synchronise = 0: a pass within no_sync(). */
+ddprun_status ddprun_ddp_begin_backward(ddprun_ddp* ddp, int synchronise);
+ddprun_status ddprun_ddp_mark_ready(ddprun_ddp* ddp, size_t parameter); /* From any thread. */
+ddprun_status ddprun_ddp_finish_backward(ddprun_ddp* ddp);
+
+/* Of the last synchronised step, in nanoseconds: sync_report.h. */
+ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns);
+
+/* --- distributed_sampler.h --- */
+
+typedef struct {
+  size_t size;
+  int64_t length;
+  int world_size;
+  int rank;
+  int shuffle;
+  uint64_t seed;
+  int drop_last;
+} ddprun_sampler_options;
+
+ddprun_status ddprun_sampler_create(const ddprun_sampler_options* options,
+                                    ddprun_sampler** sampler);
+void ddprun_sampler_destroy(ddprun_sampler* sampler);
+ddprun_status ddprun_sampler_set_epoch(ddprun_sampler* sampler, int64_t epoch);
+/* Valid until the next call with this sampler. */
+ddprun_status ddprun_sampler_indices(ddprun_sampler* sampler, const int64_t** indices,
+                                     size_t* count);
+ddprun_status ddprun_sampler_advance(ddprun_sampler* sampler, int64_t count);
+ddprun_status ddprun_sampler_state(const ddprun_sampler* sampler, int64_t* epoch,
+                                   int64_t* consumed);
+ddprun_status ddprun_sampler_load(ddprun_sampler* sampler, int64_t epoch, int64_t consumed);
+
+/* --- clip_grad_norm.h --- */
+
+ddprun_status ddprun_clip_grad_norm(const ddprun_buffer* gradients, size_t count, double max_norm,
+                                    double norm_type, int error_if_nonfinite, double* norm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

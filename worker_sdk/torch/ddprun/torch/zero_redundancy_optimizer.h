@@ -1,0 +1,164 @@
+#pragma once
+// ZeRO stage 1 around any optimizer of libtorch: each rank keeps the state of its share of the
+// parameters only. Included through ddprun/torch.h.
+//
+//   ddprun::torch::ZeroRedundancyOptimizer<torch::optim::Adam> optimizer(
+//       group, model->parameters(), torch::optim::AdamOptions(1e-3));
+//   ... loss.backward(); optimizer.step(); ...
+//   const std::string state = optimizer.consolidate(0);          // On rank 0, to be saved.
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ddprun/objects.h"
+#include "ddprun/sharding.h"
+#include "ddprun/torch/tensor.h"
+
+namespace ddprun::torch {
+namespace detail {
+
+// By what an optimizer finds the state of a parameter: text in libtorch 1, its address in 2.
+template <class Key>
+Key state_key(const at::Tensor& parameter) {
+  if constexpr (std::is_same_v<Key, std::string>) {
+    std::ostringstream text;
+    text << parameter.unsafeGetTensorImpl();
+    return text.str();
+  } else {
+    return parameter.unsafeGetTensorImpl();
+  }
+}
+
+inline std::string serialised(const ::torch::optim::Optimizer& optimizer) {
+  ::torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream out;
+  archive.save_to(out);
+  return out.str();
+}
+
+inline void deserialise(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {
+  std::istringstream in(bytes);
+  ::torch::serialize::InputArchive archive;
+  archive.load_from(in);
+  optimizer.load(archive);
+}
+
+// The states of `parameters`, as far as there are any.
+inline void move_states(::torch::optim::Optimizer& from, ::torch::optim::Optimizer& to,
+                        const std::vector<at::Tensor>& parameters) {
+  using Key = typename std::decay_t<decltype(from.state())>::key_type;
+  for (const at::Tensor& p : parameters) {
+    const auto found = from.state().find(state_key<Key>(p));
+    if (found != from.state().end() && found->second) {
+      to.state()[state_key<Key>(p)] = std::move(found->second);
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Of one parameter group, without closures. Parameters are dealt out as PyTorch's
+/// ZeroRedundancyOptimizer does. One thread at a time.
+template <class Optimizer>
+class ZeroRedundancyOptimizer {
+ public:
+  /// `options` as `Optimizer` takes them, equal on all ranks. `group` must outlive this.
+  /// Communicates nothing. Throws Error if a parameter cannot be communicated.
+  template <class Options>
+  ZeroRedundancyOptimizer(ProcessGroup& group, std::vector<at::Tensor> parameters,
+                          const Options& options)
+      : group_(group),
+        parameters_(std::move(parameters)),
+        make_([options](const std::vector<at::Tensor>& of) {
+          return std::make_unique<Optimizer>(of, options);
+        }) {
+    std::vector<std::int64_t> sizes;
+    for (const at::Tensor& p : parameters_) {
+      (void)buffer(p.detach().contiguous());
+      sizes.push_back(p.numel());
+    }
+    shares_ = partition_greedily(sizes, group.world_size());
+    local_ = make_(share_of(group.rank()));
+  }
+
+  /// Steps this rank's share, then takes the others' values. Collective; throws Error.
+  void step() {
+    local_->step();
+    share_values();
+  }
+
+  /// As Optimizer::zero_grad(), of all parameters. DistributedDataParallel's own zero_grad() keeps
+  /// gradients where they are, and is the faster one.
+  void zero_grad() {
+    for (at::Tensor& p : parameters_) p.mutable_grad().reset();
+  }
+
+  /// The optimizer of this rank's share: for schedulers of the learning rate, to be used equally on
+  /// all ranks, and for GradScaler.
+  Optimizer& local() noexcept { return *local_; }
+  const std::vector<std::vector<std::size_t>>& shares() const noexcept { return shares_; }
+
+  /// On `root`: the state of all parameters, as torch::save() would have written it for an
+  /// `Optimizer` of all of them; such a one can load it. The others get nothing. Collective.
+  std::string consolidate(int root = 0) {
+    const auto parts = gather_bytes(group_, detail::serialised(*local_), root);
+    if (group_.rank() != root) return {};
+    const auto whole = make_(parameters_);
+    whole->param_groups()[0].set_options(local_->param_groups()[0].options().clone());
+    for (int r = 0; r < group_.world_size(); ++r) {
+      const auto share = share_of(r);
+      const auto part = make_(share);
+      detail::deserialise(parts[static_cast<std::size_t>(r)], *part);
+      detail::move_states(*part, *whole, share);
+    }
+    return detail::serialised(*whole);
+  }
+
+  /// What consolidate() gave, with any world size, or the state of an ordinary `Optimizer`: each
+  /// rank keeps its share. Options are not loaded, as with libtorch's own. Throws c10::Error if it
+  /// is something else. Communicates nothing: every rank passes the same bytes.
+  void load(const std::string& bytes) {
+    const auto whole = make_(parameters_);
+    detail::deserialise(bytes, *whole);
+    detail::move_states(*whole, *local_, share_of(group_.rank()));
+  }
+
+ private:
+  std::vector<at::Tensor> share_of(int rank) const {
+    std::vector<at::Tensor> share;
+    for (const std::size_t i : shares_[static_cast<std::size_t>(rank)]) {
+      share.push_back(parameters_[i]);
+    }
+    return share;
+  }
+
+  void share_values() {
+    const ::torch::NoGradGuard no_grad;
+    std::vector<at::Tensor> flat;  // The same memory, but for a parameter of another layout.
+    std::vector<Buffer> values;
+    for (const at::Tensor& p : parameters_) {
+      flat.push_back(p.detach().contiguous());
+      values.push_back(buffer(flat.back()));
+    }
+    broadcast_shares(group_, shares_, values);
+    for (std::size_t i = 0; i < flat.size(); ++i) {
+      if (flat[i].data_ptr() != parameters_[i].data_ptr()) parameters_[i].copy_(flat[i]);
+    }
+  }
+
+  ProcessGroup& group_;
+  std::vector<at::Tensor> parameters_;
+  std::function<std::unique_ptr<Optimizer>(const std::vector<at::Tensor>&)> make_;
+  std::vector<std::vector<std::size_t>> shares_;
+  std::unique_ptr<Optimizer> local_;
+};
+
+}  // namespace ddprun::torch
