@@ -19,6 +19,9 @@ endfunction()
 gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc)
 gpu_test(nccl_failure_test unit/nccl_failure_test.cc)
 gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc)
+if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
+  target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
+endif()
 gpu_test(nccl_death_test process/nccl_death_test.cc)
 # The tests of the other backends once more.
 gpu_test(nccl_group_test unit/collectives_test.cc unit/process_group_test.cc)

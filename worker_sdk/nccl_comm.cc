@@ -76,29 +76,35 @@ int NcclCommunicator::call(const std::function<int(const NcclApi&, NcclComm)>& w
 }
 
 std::string NcclCommunicator::explain(int status) {
-  const std::unique_lock lock(gate_, kGatePatience);
+  const auto lock = lock_soon();
   std::string text = gpu_->nccl.error_string(status);
   if (lock && !text_.empty() && text_ != text) text += ": " + text_;
   return text;
 }
 
+// Not by a timed mutex: ThreadSanitizer does not know its timed lock.
+std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
+  std::unique_lock lock(gate_, std::defer_lock);
+  retry_until(Clock::now() + kGatePatience, [&] { return lock.try_lock(); });
+  return lock;
+}
+
 // Whoever takes it ends it.
 NcclComm NcclCommunicator::take() {
-  const std::unique_lock lock(gate_, kGatePatience);
+  const auto lock = lock_soon();
   return std::exchange(comm_, nullptr);
 }
 
 void NcclCommunicator::abort(milliseconds limit) {
   const NcclComm comm = take();
   if (!comm) return;
-  auto finished = std::make_shared<std::promise<void>>();
-  auto future = finished->get_future();
-  std::thread([gpu = gpu_, device = options_.device, comm, finished] {
-    gpu->cuda.set_device(device);
-    gpu->nccl.abort(comm);
-    finished->set_value();
-  }).detach();
-  if (future.wait_for(limit) == std::future_status::ready) return;
+  std::promise<void> finished;
+  std::thread freeing([&] {
+    gpu_->cuda.set_device(options_.device);
+    gpu_->nccl.abort(comm);
+    finished.set_value();
+  });
+  if (finished.get_future().wait_for(limit) == std::future_status::ready) return freeing.join();
   std::fprintf(stderr,
                "ddprun: rank %d: ncclCommAbort has not returned within %lld ms; ending this "
                "process, for nothing else frees the device\n",

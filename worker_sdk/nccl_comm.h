@@ -49,10 +49,11 @@ class NcclCommunicator {
 
  private:
   NcclComm take();
+  std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
 
   const std::shared_ptr<const GpuRuntime> gpu_;
   const NcclCommOptions options_;
-  std::timed_mutex gate_;  // One thread at a time may call NCCL; abort() waits for it a while only.
+  std::mutex gate_;  // One thread at a time may call NCCL; abort() waits for it a while only.
   NcclComm comm_ = nullptr;
   int error_ = kNcclSuccess;
   std::string text_;  // What NCCL said when `error_` happened.

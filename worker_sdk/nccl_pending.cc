@@ -34,7 +34,11 @@ void GpuEvent::hold_up(CudaStream stream) const {
 
 // An error of the device counts as passed: whoever waits shall not wait for ever, and the
 // communicator tells of it.
-bool GpuEvent::passed() const { return gpu_->cuda.event_query(event_) != kCudaNotReady; }
+bool GpuEvent::passed() const {
+  if (gpu_->cuda.event_query(event_) != kCudaNotReady) return true;
+  gpu_->cuda.last_error();  // Else the program would find it there, and take it for its own.
+  return false;
+}
 
 std::chrono::nanoseconds GpuEvent::until(const GpuEvent& end) const {
   float milliseconds = 0;

@@ -56,6 +56,7 @@ class NcclPending final : public Pending {
   void begin(CudaStream stream) { begin_.record(stream); }
   void end(CudaStream stream) { end_.record(stream); }
   const Call& call() const { return call_; }
+  bool begun() const { return begin_.passed(); }  // What was before it in the stream is done.
   bool passed();  // The end has come to pass, and nothing had failed by then.
 
  private:

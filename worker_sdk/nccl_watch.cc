@@ -89,17 +89,21 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
     const int suspect = gloo_ ? gloo_->first_lost() : -1;
     return Trouble{.suspect = suspect, .text = comm_.explain(status)};
   }
-  if (const auto peer = lost_peer()) return Trouble{.suspect = *peer, .text = {}};
+  if (const auto peer = lost_peer(*front.operation)) return Trouble{.suspect = *peer, .text = {}};
   if (Clock::now() - front_since_ >= front.timeout) {
     return Trouble{.cause = Cause::kTimedOut, .text = {}};
   }
   return std::nullopt;
 }
 
-// Who is gone for so long that an operation with it could have ended.
-std::optional<int> NcclWatch::lost_peer() {
+// Who is gone for so long that an operation with it could have ended. One that waits for the
+// program's own kernels has not begun.
+std::optional<int> NcclWatch::lost_peer(const NcclPending& front) {
   const int peer = gloo_ ? gloo_->first_lost() : -1;
-  if (peer < 0) return std::nullopt;
+  if (peer < 0 || !front.begun()) {
+    looks_since_lost_ = 0;
+    return std::nullopt;
+  }
   if (looks_since_lost_++ == 0) lost_since_ = Clock::now();
   const bool over = Clock::now() - std::max(lost_since_, front_since_) >= kLeavePatience;
   if (!over || looks_since_lost_ < kLeaveLooks) return std::nullopt;

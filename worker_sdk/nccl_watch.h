@@ -50,7 +50,7 @@ class NcclWatch {
   void run();
   void drop_finished();
   std::optional<Trouble> look();
-  std::optional<int> lost_peer();
+  std::optional<int> lost_peer(const NcclPending& front);
   void fail(const Trouble& trouble);
   Error diagnose_with_peers(const Call& call, const Trouble& trouble);
 

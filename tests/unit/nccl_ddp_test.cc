@@ -2,8 +2,10 @@
 // in a stream of the caller's. Ranks are threads.
 
 #include <catch2/catch.hpp>
+#include <future>
 #include <random>
 
+#include "tests/fakes/fake_cuda.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
@@ -174,6 +176,36 @@ TEST_CASE("NCCL: a failure that nobody waited for is thrown by the next call", "
     CHECK(error->kind() == ErrorKind::timed_out);
     CHECK(error->where().operation.find("all_reduce #1") != std::string::npos);
   }
+}
+
+// Rank 1 is gone before rank 0's kernels come to an end: no failure.
+TEST_CASE("NCCL: a rank that leaves after its part does not fail one that still computes",
+          "[nccl]") {
+  const FakeGpu gpu;
+  std::promise<void> left;
+  auto has_left = left.get_future().share();
+  const test::TemporaryDirectory directory;
+  const Ranks ranks{.backend = "nccl"};
+  std::thread other([&] {
+    {
+      auto group = ProcessGroup::init(ranks.options(directory / "store", 1));
+      float value = 7;
+      group.send(buffer(&value, 1), 0);
+    }
+    left.set_value();
+  });
+  auto group = ProcessGroup::init(ranks.options(directory / "store", 0));
+  OwnStream stream(0);
+  std::promise<void> never;
+  test::enqueue(static_cast<worker_sdk::CudaStream>(stream.get()), [&] {
+    has_left.wait();
+    never.get_future().wait_for(std::chrono::seconds(1));  // A kernel.
+  });
+  float value = 0;
+  Work work = group.recv_async(buffer(&value, 1), 1, {.stream = stream.get()});
+  other.join();
+  CHECK_NOTHROW(work.synchronize());
+  CHECK(value == 7);
 }
 
 TEST_CASE("NCCL: a split group has a communicator of its own", "[nccl]") {

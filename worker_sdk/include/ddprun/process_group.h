@@ -67,7 +67,8 @@ struct CallOptions {
   bool on_host = false;
 };
 
-/// An operation under way. Move-only; destroying it without wait() waits, and drops the error.
+/// An operation under way. Move-only; destroying it without wait() waits, and drops the error; one
+/// in a stream (CallOptions::stream) goes on.
 class [[nodiscard]] Work {
  public:
   Work() = default;
