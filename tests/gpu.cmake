@@ -4,6 +4,9 @@ add_library(fake_cudart SHARED fakes/fake_cuda.cc)
 target_link_libraries(fake_cudart PRIVATE ddprun::worker_sdk ddprun_flags)
 add_library(fake_nccl SHARED fakes/fake_nccl.cc)
 target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_flags)
+# ThreadSanitizer takes the loader's bookkeeping for what is thread_local in loaded libraries for races.
+target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
+target_compile_options(fake_nccl PRIVATE -ftls-model=initial-exec)
 set_target_properties(fake_cudart fake_nccl PROPERTIES
                       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
