@@ -35,7 +35,7 @@ struct World {
 inline const FakeGpu kFakeGpu;
 
 inline std::vector<World> worlds() {
-  return {{"nccl", {"a"}}, {"nccl", {"a", "a"}}, {"nccl", {"a", "b", "a"}}};
+  return {{"nccl", {"a"}}, {"nccl", {"a", "b", "a"}}};
 }
 #else
 inline std::vector<World> worlds() {
