@@ -30,7 +30,7 @@ Buffer bytes_of(Range& range) {
 std::vector<std::uint64_t> gather_hashes(ProcessGroup& group, std::uint64_t mine) {
   std::array<std::uint64_t, 1> in{mine};
   std::vector<std::uint64_t> all(static_cast<std::size_t>(group.world_size()));
-  group.all_gather(bytes_of(in), bytes_of(all));
+  group.all_gather(bytes_of(in), bytes_of(all), {.on_host = true});
   return all;
 }
 
@@ -39,9 +39,9 @@ std::vector<std::string> broadcast_lines(ProcessGroup& group, const std::vector<
   std::string text;
   for (const std::string& line : lines) text += line + '\n';
   std::int64_t size = static_cast<std::int64_t>(text.size());
-  group.broadcast(buffer(&size, 1), root);
+  group.broadcast(buffer(&size, 1), root, {.on_host = true});
   text.resize(static_cast<std::size_t>(size));
-  group.broadcast(bytes_of(text), root);
+  group.broadcast(bytes_of(text), root, {.on_host = true});
   std::vector<std::string> result;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) result.push_back(line);
@@ -52,7 +52,7 @@ std::vector<Complaint> gather_complaints(ProcessGroup& group, const std::string&
   Complaint in{};
   std::memcpy(in.data(), mine.data(), std::min(mine.size(), in.size() - 1));
   std::vector<Complaint> all(static_cast<std::size_t>(group.world_size()));
-  group.all_gather(bytes_of(in), bytes_of(all));
+  group.all_gather(bytes_of(in), bytes_of(all), {.on_host = true});
   return all;
 }
 

@@ -1,21 +1,59 @@
 #pragma once
-// The seam between ProcessGroup and the ways to move bytes between ranks: shm, gloo, cpu, self.
+// The seam between ProcessGroup and the ways to move bytes between ranks: shm, gloo, cpu, self,
+// nccl.
 //
 // ProcessGroup has checked all arguments, numbers the calls and makes them one at a time, though
 // not always from the same thread. A backend throws Error; it is not called again after it has
 // thrown.
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 
+#include "ddprun/error.h"
 #include "ddprun/types.h"
 #include "worker_sdk/operation.h"
 
 namespace ddprun::worker_sdk {
 
+// An operation that a device carries out while the host goes on.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  virtual bool done() noexcept = 0;        // Or failed.
+  virtual void follow(Stream stream) = 0;  // The stream waits for it; throws if it has failed.
+  virtual bool wait_until(Clock::time_point limit) = 0;  // The host waits. False: not done by then.
+  virtual std::optional<Error> error() = 0;
+  virtual std::chrono::nanoseconds duration() noexcept = 0;  // 0 before done().
+  virtual Clock::time_point started() noexcept = 0;
+};
+
+// What a backend has besides if its arrays are a device's.
+class DeviceSide {
+ public:
+  virtual ~DeviceSide() = default;
+  virtual int index() const noexcept = 0;  // Of the device, among those that the process sees.
+  // `enqueue` calls one operation of the backend, which puts it behind what is in `stream` and
+  // behind those before it.
+  virtual std::shared_ptr<Pending> launch(const Call& call, Stream stream,
+                                          const std::function<void()>& enqueue) = 0;
+  // Between arrays of the device and of the host, in the stream's order; done, if there is none.
+  virtual void copy(void* to, const void* from, std::size_t bytes,
+                    std::optional<Stream> stream) = 0;
+  virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
+
+  // Null: arrays are the host's, and each operation below is done when it returns.
+  virtual DeviceSide* device() noexcept { return nullptr; }
+  // The backend for arrays of the host.
+  virtual Backend& host() noexcept { return *this; }
+  // Throws if an operation has failed that nobody waited for.
+  virtual void check(const Call&) {}
 
   virtual const char* name() const noexcept = 0;
   virtual void all_reduce(const Call& call, Buffer inout) = 0;  // The reduction is call.what.op.

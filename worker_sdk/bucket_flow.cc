@@ -33,8 +33,10 @@ void BucketFlow::await(std::size_t b) {
   if (!works_[b]) return;
   works_[b]->wait();
   BucketTimes& times = times_[b];
-  if (times.comm.count() == 0) times.started = works_[b]->started();
-  times.comm += works_[b]->duration();
+  // In a GPU's stream it may still be under way: then nothing is known of it.
+  const bool known = works_[b]->done();
+  if (times.comm.count() == 0) times.started = known ? works_[b]->started() : times.launched;
+  if (known) times.comm += works_[b]->duration();
   works_[b].reset();
 }
 

@@ -9,8 +9,8 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-void copy(const Buffer& from, const Buffer& to) {
-  if (from.count > 0) std::memcpy(to.data, from.data, from.bytes());
+void copy(ProcessGroup& group, const Buffer& from, const Buffer& to) {
+  group.copy(to.data, from.data, from.bytes());
 }
 
 template <class T>
@@ -29,10 +29,12 @@ void put(const Buffer& to, std::size_t i, float value) {
 }
 
 // Zero is all bits zero in each of these types, and an average of ones and zeros has no other one.
-bool is_zero(const Buffer& from, std::size_t i) {
+bool is_zero(ProcessGroup& group, const Buffer& from, std::size_t i) {
   static constexpr char kZeros[8] = {};
   const std::size_t element = size_of(from.type);
-  return std::memcmp(static_cast<const char*>(from.data) + i * element, kZeros, element) == 0;
+  char value[8] = {};
+  group.copy(value, static_cast<const char*>(from.data) + i * element, element);
+  return std::memcmp(value, kZeros, element) == 0;
 }
 
 }  // namespace
@@ -86,37 +88,45 @@ void BucketSet::lay_out_bucket(ProcessGroup& group, const std::vector<Parameter>
   memory_.push_back(std::move(memory));
 }
 
-void BucketSet::zero() {
-  for (const GradientBucket& bucket : buckets_) {
-    if (bucket.flat.count > 0) std::memset(bucket.flat.data, 0, bucket.flat.bytes());
-  }
+void BucketSet::zero(ProcessGroup& group) {
+  for (const GradientBucket& bucket : buckets_) group.zero(bucket.flat.data, bucket.flat.bytes());
 }
 
-void BucketSet::copy_gradients(const BucketSet& from) {
-  for (std::size_t p = 0; p < gradients_.size(); ++p) copy(from.gradients_[p], gradients_[p]);
+void BucketSet::copy_gradients(ProcessGroup& group, const BucketSet& from) {
+  for (std::size_t p = 0; p < gradients_.size(); ++p) {
+    copy(group, from.gradients_[p], gradients_[p]);
+  }
 }
 
 void BucketSet::broadcast_values(ProcessGroup& group, const std::vector<Parameter>& parameters,
                                  int root) {
   for (const GradientBucket& bucket : buckets_) {
     for (const auto& piece : bucket.pieces) {
-      if (group.rank() == root) copy(parameters[piece.parameter].value, piece.gradient);
+      if (group.rank() == root) {
+        copy(group, parameters[piece.parameter].value, piece.gradient);
+      }
     }
     group.broadcast(bucket.flat, root);
     for (const auto& piece : bucket.pieces) {
-      if (group.rank() != root) copy(piece.gradient, parameters[piece.parameter].value);
+      if (group.rank() != root) {
+        copy(group, piece.gradient, parameters[piece.parameter].value);
+      }
     }
   }
 }
 
-void BucketSet::write_tail(const std::vector<bool>& used) {
+void BucketSet::write_tail(ProcessGroup& group, const std::vector<bool>& used) {
   const Buffer& tail = buckets_.back().tail;
-  for (std::size_t p = 0; p < tail.count; ++p) put(tail, p, used[p] ? 1.0F : 0.0F);
+  std::vector<std::byte> bytes(tail.bytes());
+  for (std::size_t p = 0; p < tail.count; ++p) {
+    put({bytes.data(), tail.count, tail.type}, p, used[p] ? 1.0F : 0.0F);
+  }
+  group.copy(tail.data, bytes.data(), bytes.size());
 }
 
-bool BucketSet::used(std::size_t parameter) const {
+bool BucketSet::used(ProcessGroup& group, std::size_t parameter) const {
   const Buffer& tail = buckets_.back().tail;
-  return tail.count == 0 || !is_zero(tail, parameter);
+  return tail.count == 0 || !is_zero(group, tail, parameter);
 }
 
 }  // namespace ddprun::worker_sdk

@@ -31,14 +31,14 @@ class BucketSet {
   Buffer gradient(std::size_t parameter) const { return gradients_.at(parameter); }
   std::shared_ptr<void> memory(std::size_t parameter) const { return memory_[home_.at(parameter)]; }
 
-  void zero();
-  void copy_gradients(const BucketSet& from);
+  void zero(ProcessGroup& group);
+  void copy_gradients(ProcessGroup& group, const BucketSet& from);
   // Uses the gradients' memory for the way, so they are lost. Collective.
   void broadcast_values(ProcessGroup& group, const std::vector<Parameter>& parameters, int root);
 
   // The average over ranks is above zero where any rank's was true. Nothing without a tail.
-  void write_tail(const std::vector<bool>& used);
-  bool used(std::size_t parameter) const;  // Without a tail: true.
+  void write_tail(ProcessGroup& group, const std::vector<bool>& used);
+  bool used(ProcessGroup& group, std::size_t parameter) const;  // Without a tail: true.
 
  private:
   void lay_out_bucket(ProcessGroup& group, const std::vector<Parameter>& parameters, bool tail);

@@ -32,6 +32,7 @@ class Half final : public CommHook {
  public:
   explicit Half(DataType type) : type_(type) {}
   std::string name() const override { return name_of(type_); }
+  bool computes_on_host() const override { return true; }
   void forget() override { scratch_.clear(); }
 
   std::optional<Work> start(ProcessGroup& group, const GradientBucket& bucket) override {

@@ -59,7 +59,7 @@ void DistributedDataParallel::Impl::launch(Reducer::Released released) {
       for (std::size_t p = 0; p < touched.size(); ++p) {
         touched[p] = touched[p] || reducer.marked(p);
       }
-      buckets->write_tail(touched);
+      buckets->write_tail(*group, touched);
     }
     flow.start(b);
   }
@@ -85,7 +85,7 @@ void DistributedDataParallel::Impl::finish() {
 
 int DistributedDataParallel::Impl::live_ranks(bool has_input) {
   std::int64_t live = has_input ? 1 : 0;
-  group->all_reduce(buffer(&live, 1), ReduceOp::sum);
+  group->all_reduce(buffer(&live, 1), ReduceOp::sum, {.on_host = true});
   return static_cast<int>(live);
 }
 
@@ -94,13 +94,13 @@ void DistributedDataParallel::Impl::join() {
   if (pass != Pass::none) refuse("join() was called inside a backward pass");
   while (live_ranks(false) > 0) shadow_pass();
   take_values_of_last();
-  buckets->zero();
+  buckets->zero(*group);
   passes = 0;
 }
 
 // The collectives of a pass, in its order, with nothing to contribute.
 void DistributedDataParallel::Impl::shadow_pass() {
-  buckets->zero();
+  buckets->zero(*group);
   begin_synchronised({});
   const bool may_miss = options.find_unused && !options.static_graph;
   for (std::size_t p = parameters.size(); !may_miss && p-- > 0;) {
@@ -112,7 +112,7 @@ void DistributedDataParallel::Impl::shadow_pass() {
 // Ranks that joined early have not stepped since.
 void DistributedDataParallel::Impl::take_values_of_last() {
   std::int64_t best = passes * group->world_size() + group->rank();
-  group->all_reduce(buffer(&best, 1), ReduceOp::max);
+  group->all_reduce(buffer(&best, 1), ReduceOp::max, {.on_host = true});
   buckets->broadcast_values(*group, parameters, static_cast<int>(best % group->world_size()));
 }
 

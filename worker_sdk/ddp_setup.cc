@@ -81,6 +81,11 @@ DistributedDataParallel::Impl::Impl(ProcessGroup& g, std::vector<Parameter> give
 
 void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   group = &g;
+  const bool on_device = g.backend() == "nccl";
+  if (on_device && options.hook && options.hook->computes_on_host()) {
+    refuse_for(g, "the hook " + options.hook->name() +
+                      " computes on the host, which the arrays of nccl are not on");
+  }
   if (group->world_size() > 1) {
     worker_sdk::require_agreement(*group, worker_sdk::signature(parameters, options));
   }
@@ -90,7 +95,7 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   if (options.broadcast_at_start && group->world_size() > 1) {
     buckets->broadcast_values(*group, parameters, 0);
   }
-  buckets->zero();
+  buckets->zero(*group);
   timer = std::make_unique<worker_sdk::TimerShell>(*group, options.timer);
   touched.assign(parameters.size(), false);
   rebuilt = options.find_unused && !options.static_graph;  // Then there is nothing to rebuild from.
@@ -111,13 +116,15 @@ bool DistributedDataParallel::Impl::rebuild() {
   rebuilt = true;
   std::vector<std::int64_t> arrival;
   for (const std::size_t p : reducer.arrival()) arrival.push_back(static_cast<std::int64_t>(p));
-  if (group->world_size() > 1) group->broadcast(buffer(arrival.data(), arrival.size()), 0);
+  if (group->world_size() > 1) {
+    group->broadcast(buffer(arrival.data(), arrival.size()), 0, {.on_host = true});
+  }
   auto order = worker_sdk::order_of_arrival(parameters, options, {arrival.begin(), arrival.end()});
   if (order == buckets->order()) return false;
   const auto before = std::move(buckets);
   reducer.regroup(order);
   use_buckets(std::move(order));
-  buckets->copy_gradients(*before);
+  buckets->copy_gradients(*group, *before);
   return true;
 }
 

@@ -39,7 +39,7 @@ std::shared_ptr<void> DistributedDataParallel::gradient_memory(std::size_t i) co
 
 void DistributedDataParallel::zero_gradients() {
   const std::lock_guard lock(impl_->mutex);
-  impl_->buckets->zero();
+  impl_->buckets->zero(*impl_->group);
 }
 
 void DistributedDataParallel::begin_forward() {
@@ -67,7 +67,9 @@ void DistributedDataParallel::finish_backward() {
   traced(*impl_->timer, [&] { impl_->finish(); });
 }
 
-bool DistributedDataParallel::used(std::size_t i) const { return impl_->buckets->used(i); }
+bool DistributedDataParallel::used(std::size_t i) const {
+  return impl_->buckets->used(*impl_->group, i);
+}
 
 bool DistributedDataParallel::rebuild() {
   const std::lock_guard lock(impl_->mutex);

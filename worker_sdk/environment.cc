@@ -137,12 +137,26 @@ Rendezvous of_url(const std::string& method) {
 std::string read_backend(const Variables& variables, const InitOptions& options) {
   const auto name = text_of(variables, "DDPRUN_BACKEND");
   const std::string backend = name.value_or(options.backend);
-  for (const char* known : {"auto", "shm", "gloo", "cpu", "self"}) {
+  for (const char* known : {"auto", "shm", "gloo", "cpu", "nccl", "self"}) {
     if (backend == known) return backend;
   }
-  const std::string text = "\"" + backend + "\" is none of the backends auto, shm, gloo, cpu, self";
+  const std::string text = "\"" + backend +
+                           "\" is none of the backends auto, shm, gloo, cpu, nccl, "
+                           "self";
   if (name) throw_environment("DDPRUN_BACKEND: " + text);
   throw_argument(text);
+}
+
+GpuWish read_gpu_wish(const Variables& variables, const InitOptions& options) {
+  GpuWish wish;
+  wish.device = options.device;
+  wish.max_ctas = number_of(variables, "DDPRUN_NCCL_MAX_CTAS", 1, 64).value_or(options.max_ctas);
+  wish.ranks_per_root = number_of(variables, "DDPRUN_NCCL_RANKS_PER_ROOT", 1, kWorldSizeMax)
+                            .value_or(wish.ranks_per_root);
+  // NCCL 2.30 asks for the first, those before it take ranks of other hosts to be on other GPUs.
+  wish.may_share = text_of(variables, "NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0" ||
+                   text_of(variables, "NCCL_HOSTID").has_value();
+  return wish;
 }
 
 }  // namespace
@@ -150,6 +164,7 @@ std::string read_backend(const Variables& variables, const InitOptions& options)
 Plan read_environment(const Variables& variables, const InitOptions& options) {
   Plan plan;
   plan.backend = read_backend(variables, options);
+  plan.gpu = read_gpu_wish(variables, options);
   plan.host = text_of(variables, "DDPRUN_HOST").value_or(options.host);
   plan.interface = text_of(variables, "DDPRUN_SOCKET_IFNAME")
                        .value_or(text_of(variables, "GLOO_SOCKET_IFNAME").value_or(""));

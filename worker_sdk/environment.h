@@ -28,15 +28,24 @@ struct Rendezvous {
       false;  // kTcp only. False: the agent hosts it (TORCHELASTIC_USE_AGENT_STORE).
 };
 
+// What the backend nccl is asked for.
+struct GpuWish {
+  int device = -1;           // -1: by local rank.
+  int max_ctas = 0;          // DDPRUN_NCCL_MAX_CTAS, else the options'; 0: no limit.
+  int ranks_per_root = 128;  // DDPRUN_NCCL_RANKS_PER_ROOT.
+  bool may_share = false;    // NCCL was told that ranks share a GPU.
+};
+
 struct Plan {
   Identity identity;
   bool local_rank_known =
       false;  // By LOCAL_RANK and LOCAL_WORLD_SIZE; else found out with the others.
   Rendezvous rendezvous;
-  std::string
-      backend;       // "auto", "shm", "gloo", "cpu" or "self": DDPRUN_BACKEND, else the options'.
-  std::string host;  // DDPRUN_HOST, else the options'; empty: the machine's name.
+  std::string backend;  // "auto", "shm", "gloo", "cpu", "nccl" or "self": DDPRUN_BACKEND, else the
+                        // options'.
+  std::string host;     // DDPRUN_HOST, else the options'; empty: the machine's name.
   std::string interface;  // DDPRUN_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else empty.
+  GpuWish gpu;
   // Of a group split off another one.
   std::string prefix;          // Of its keys in the store, after the one that all groups have.
   std::vector<int> job_ranks;  // By rank: its rank in the job.

@@ -101,13 +101,13 @@ Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_
 }
 
 void GlooBackend::fail(const Call& call, const Statement& known) {
-  failed_ = true;
+  const bool first = !failed_.exchange(true);
   Statement mine = known;
   // Gloo does not always say whose connection broke, and the watch may be on its way to it. Who
   // fails first and blames nobody leaves all others at a loss until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
-  const Verdict verdict = ask_the_others(mine);
+  const Verdict verdict = ask_the_others(mine, first);
   if (mine.cause == Cause::kAborted) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
@@ -122,14 +122,14 @@ bool GlooBackend::is_clear(const Statement& mine, const std::map<int, Statement>
 }
 
 // First this rank's own statement, then it hangs up: who is cut off by that finds the reason.
-Verdict GlooBackend::ask_the_others(const Statement& mine) {
+Verdict GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
   std::map<int, Statement> others;
   const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
   const auto start = Clock::now();
   try {
     const auto whole_store = reopen_store_ ? reopen_store_() : nullptr;
     const auto store = whole_store ? with_prefix(*whole_store, prefix_) : nullptr;
-    if (store) store->set(key(roster_->rank), encode(mine));
+    if (store && is_first) store->set(key(roster_->rank), encode(mine));
     hang_up(connections_);
     // An aborting rank has nothing to ask; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;

@@ -66,9 +66,12 @@ class GlooBackend : public Backend {
   void barrier_among(const Call& call, const std::vector<int>& ranks);
 
   // For a user of this backend whose own part of `call` has failed: tells the peers, asks what they
-  // know, and throws who is to blame.
+  // know, and throws who is to blame. From any thread, also while a call is under way; what was
+  // said first counts.
   [[noreturn]] void fail(const Call& call, const Statement& known);
-  bool has_failed() const { return failed_; }
+  bool has_failed() const { return failed_.load(); }
+  // The rank whose connection ended first; -1: none has. From any thread.
+  int first_lost() const { return watch_->first_lost(); }
   // Called first of all in a failure, before any peer is asked.
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }
 
@@ -76,7 +79,7 @@ class GlooBackend : public Backend {
   void connect(const GlooOptions& options);
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_said) const;
-  Verdict ask_the_others(const Statement& mine);
+  Verdict ask_the_others(const Statement& mine, bool is_first);
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
                 Clock::time_point since) const;
   std::byte* scratch(std::size_t bytes);
@@ -98,7 +101,7 @@ class GlooBackend : public Backend {
   std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
   std::size_t scratch_bytes_ = 0;
   std::function<void(const Statement&)> on_failure_;
-  bool failed_ = false;
+  std::atomic<bool> failed_{false};
   std::atomic<bool> aborted_{false};
 };
 

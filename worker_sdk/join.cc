@@ -1,11 +1,8 @@
 #include "worker_sdk/join.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "worker_sdk/cpu_backend.h"
 #include "worker_sdk/join_address.h"
@@ -13,6 +10,7 @@
 #include "worker_sdk/locality.h"
 #include "worker_sdk/meeting.h"
 #include "worker_sdk/membership.h"
+#include "worker_sdk/nccl_join.h"
 #include "worker_sdk/self_backend.h"
 #include "worker_sdk/socket_io.h"
 #include "worker_sdk/tcp_store.h"
@@ -50,6 +48,7 @@ class Joiner {
   std::string watch(const Table& table, const std::vector<int>& mates);
   bool agree_on_shm(const std::string& my_error);
   std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
+  std::unique_ptr<Backend> connect_nccl(const Table& table);
   Hello hello() const;
   milliseconds left() const {
     return std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()),
@@ -84,6 +83,7 @@ Joined Joiner::run() {
   if (size_ == 1) {
     roster_->hosts = {host_};
     joined_.backend = std::make_unique<SelfBackend>(roster_);
+    if (plan_.backend == "nccl") joined_.backend = connect_nccl({});
   } else {
     keys_ = with_prefix(*joined_.store, prefix_);
     meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_);
@@ -171,6 +171,7 @@ void Joiner::connect(const Table& table) {
     joined_.backend = connect_gloo(table);
     return;
   }
+  if (table.backend == "nccl") return void(joined_.backend = connect_nccl(table));
   const auto hosts = hosts_of(table.hellos);
   const auto here = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
     return std::find(host.begin(), host.end(), rank_) != host.end();
@@ -217,19 +218,9 @@ std::string Joiner::share_control(const std::vector<int>& mates) {
 
 // A rank that dies shall be noticed by those of its host.
 std::string Joiner::watch(const Table& table, const std::vector<int>& mates) {
-  for (const int r : mates) {
-    const std::int32_t pid = table.hellos[static_cast<std::size_t>(r)].pid;
-    // A thread of this process cannot die without us.
-    if (pid == ::getpid()) {
-      pidfds_.emplace_back();
-      continue;
-    }
-    pidfds_.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfds_.back() && errno != ENOSYS) {
-      return "watching process " + std::to_string(pid) + ": " + std::strerror(errno);
-    }
-  }
-  return {};
+  std::vector<std::int32_t> pids;
+  for (const int r : mates) pids.push_back(table.hellos[static_cast<std::size_t>(r)].pid);
+  return open_pidfds(pids, pidfds_);
 }
 
 // All ranks use shared memory, or none. Since every rank has answered while alive, the pidfds are
@@ -280,6 +271,14 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
     return std::string();
   });
   return backend;
+}
+
+// In a world of one without a table.
+std::unique_ptr<Backend> Joiner::connect_nccl(const Table& table) {
+  NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
+                          keys_.get(), meeting_.get(),   deadline_};
+  for (const Hello& hello : table.hellos) options.domains.push_back(hello.domain);
+  return join_nccl(options, size_ > 1 ? connect_gloo(table) : nullptr);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "worker_sdk/locality.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 namespace ddprun::worker_sdk {
@@ -35,5 +37,19 @@ std::string memory_domain(const std::string& host) {
 }
 
 std::string network_domain() { return boot_id() + " " + namespace_of("/proc/self/ns/net"); }
+
+std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& pidfds) {
+  for (const std::int32_t pid : pids) {
+    if (pid == ::getpid()) {
+      pidfds.emplace_back();
+      continue;
+    }
+    pidfds.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfds.back() && errno != ENOSYS) {
+      return "watching process " + std::to_string(pid) + ": " + std::strerror(errno);
+    }
+  }
+  return {};
+}
 
 }  // namespace ddprun::worker_sdk

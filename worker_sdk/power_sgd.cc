@@ -49,6 +49,7 @@ class PowerSgd final : public CommHook {
            " epsilon " + std::to_string(options_.orthogonalization_epsilon) + " seed " +
            std::to_string(options_.seed);
   }
+  bool computes_on_host() const override { return true; }
   int phases() const override { return 2; }
   void forget() override { factors_.clear(); }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "ddprun/crash_report.h"
 #include "worker_sdk/process_group_impl.h"
@@ -70,7 +71,7 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   const Wish mine{color, key};
   std::vector<Wish> wishes(static_cast<std::size_t>(world_size()));
   all_gather({const_cast<Wish*>(&mine), 2, DataType::i32},
-             {wishes.data(), 2 * wishes.size(), DataType::i32});
+             {wishes.data(), 2 * wishes.size(), DataType::i32}, {.on_host = true});
   const std::uint64_t number = ++impl_->splits;
   if (color < 0) return std::nullopt;
   const std::vector<int> members = members_of(color, wishes);
@@ -79,6 +80,7 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
       static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   plan.identity.world_size = static_cast<int>(members.size());
   plan.local_rank_known = false;
+  if (const auto* device = impl_->backend->device()) plan.gpu.device = device->index();
   plan.rendezvous.hosted_by_rank_0 = false;  // It is there already.
   plan.prefix += "/split " + std::to_string(number) + " color " + std::to_string(color);
   plan.job_ranks.clear();
@@ -115,6 +117,22 @@ const std::string& ProcessGroup::host_of(int rank) const {
 void ProcessGroup::set_phase(std::string_view name) { impl_->progress->set_phase(name); }
 
 Store& ProcessGroup::store() { return *impl_->store; }
+
+void ProcessGroup::use_stream(std::optional<Stream> stream) noexcept { impl_->stream = stream; }
+
+void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0 || to == from) return;
+  if (auto* device = impl_->backend->device()) {
+    return device->copy(to, from, bytes, impl_->stream);
+  }
+  std::memmove(to, from, bytes);
+}
+
+void ProcessGroup::zero(void* to, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (auto* device = impl_->backend->device()) return device->zero(to, bytes, impl_->stream);
+  std::memset(to, 0, bytes);
+}
 
 void ProcessGroup::abort() noexcept { impl_->abort(); }
 

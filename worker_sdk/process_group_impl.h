@@ -52,13 +52,15 @@ struct ProcessGroup::Impl {
   }
 
   template <class Body>
-  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, const Body& body) {
+  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, bool on_host,
+               const Body& body) {
     call.start = worker_sdk::Clock::now();
     call.deadline = call.start + timeout;
     if (dead.load(std::memory_order_acquire)) refuse_dead(call);
     const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
     try {
-      body(*backend, call);
+      backend->check(call);
+      body(on_host ? backend->host() : *backend, call);
       // The peers may have done their part before they, or this thread, could notice the abort.
       if (aborted.load()) refuse_aborted(call);
     } catch (const Error& error) {
@@ -74,19 +76,72 @@ struct ProcessGroup::Impl {
   void run(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
     const auto timeout = timeout_of(what, options);
     const worker_sdk::Call call = number(what);
-    if (queue.idle()) return perform(call, timeout, body);
-    Work(queue.post([this, call, timeout, body] { perform(call, timeout, body); })).wait();
+    if (is_devices(what, options)) return await_launched(call, timeout, options, body);
+    const bool on_host = options.on_host;
+    if (queue.idle()) return perform(call, timeout, on_host, body);
+    Work(queue.post([=, this] { perform(call, timeout, on_host, body); })).wait();
   }
 
   template <class Body>
   Work run_async(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
     const auto timeout = timeout_of(what, options);
     const worker_sdk::Call call = number(what);
-    std::function<void()> operation = [this, call, timeout, body] { perform(call, timeout, body); };
+    if (is_devices(what, options)) {
+      auto state = std::make_shared<WorkState>();
+      state->pending = launch(call, timeout, options, body);
+      state->stream = stream_of(options);
+      return Work(std::move(state));
+    }
+    const bool on_host = options.on_host;
+    std::function<void()> operation = [=, this] { perform(call, timeout, on_host, body); };
     if (roster->size() > 1) return Work(queue.post(std::move(operation)));
     auto state = std::make_shared<WorkState>();
     worker_sdk::WorkQueue::carry_out(operation, *state);
     return Work(std::move(state));
+  }
+
+  // Carried out by a device, behind the host's back?
+  bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const {
+    const bool always_hosts =
+        what.kind == worker_sdk::OpKind::kBarrier || what.kind == worker_sdk::OpKind::kAllocate;
+    return backend->device() && !options.on_host && !always_hosts;
+  }
+
+  std::optional<Stream> stream_of(const CallOptions& options) const {
+    return options.stream ? options.stream : stream;
+  }
+
+  template <class Body>
+  std::shared_ptr<worker_sdk::Pending> launch(worker_sdk::Call call,
+                                              std::chrono::milliseconds timeout,
+                                              const CallOptions& options, const Body& body) {
+    call.start = worker_sdk::Clock::now();
+    call.deadline = call.start + timeout;
+    if (dead.load(std::memory_order_acquire)) refuse_dead(call);
+    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
+    try {
+      backend->check(call);
+      return backend->device()->launch(call, stream_of(options).value_or(nullptr),
+                                       [&] { body(*backend, call); });
+    } catch (const Error& error) {
+      die(error.what());
+      throw;
+    }
+  }
+
+  template <class Body>
+  void await_launched(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
+                      const CallOptions& options, const Body& body) {
+    const auto pending = launch(call, timeout, options, body);
+    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
+    try {
+      const auto after = stream_of(options);
+      if (after) return pending->follow(*after);
+      pending->wait_until(worker_sdk::Clock::time_point::max());
+    } catch (const Error& error) {
+      die(error.what());
+      throw;
+    }
   }
 
   void abort() noexcept {
@@ -121,6 +176,7 @@ struct ProcessGroup::Impl {
   const std::string backend_name;
   const std::chrono::milliseconds init_timeout;
   const std::chrono::milliseconds op_timeout;
+  std::optional<Stream> stream;  // Of calls that name none.
   std::uint64_t collectives = 0;
   std::uint64_t messages = 0;
   std::uint64_t splits = 0;

@@ -61,7 +61,8 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets) {
   timer_.record(std::move(step));
   if (!timer_.window_full()) return;
   sum_ = timer_.contribution();
-  exchange_ = group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum);
+  exchange_ =
+      group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum, {.on_host = true});
 }
 
 void TimerShell::hear() {

@@ -14,7 +14,7 @@ Buffer bytes_of(std::vector<std::uint64_t>& words) {
 
 std::vector<std::uint64_t> gather(ProcessGroup& group, std::vector<std::uint64_t> mine) {
   std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(group.world_size()));
-  group.all_gather(bytes_of(mine), bytes_of(all));
+  group.all_gather(bytes_of(mine), bytes_of(all), {.on_host = true});
   return all;
 }
 
@@ -40,13 +40,21 @@ std::vector<std::uint64_t> gather(ProcessGroup& group, std::vector<std::uint64_t
                   group.host_of(reference) + ")");
 }
 
+// Of a GPU's array by way of the host.
+std::uint64_t checksum_of(ProcessGroup& group, const Buffer& value) {
+  if (group.backend() != "nccl") return checksum(value.data, value.bytes());
+  std::vector<std::byte> bytes(value.bytes());
+  group.copy(bytes.data(), value.data, bytes.size());
+  return checksum(bytes.data(), bytes.size());
+}
+
 }  // namespace
 
 void require_equal_values(ProcessGroup& group, const std::vector<Parameter>& parameters) {
   std::vector<std::uint64_t> hashes;
   std::uint64_t all = 0;
   for (const Parameter& p : parameters) {
-    hashes.push_back(checksum(p.value.data, p.value.bytes()));
+    hashes.push_back(checksum_of(group, p.value));
     all = checksum(&hashes.back(), sizeof all, all);
   }
   const auto sums = gather(group, {all});

@@ -17,6 +17,13 @@ Work& Work::operator=(Work&& other) noexcept {
 
 Work::~Work() {
   if (!state_) return;
+  if (state_->pending) {
+    try {
+      if (!state_->stream) state_->pending->wait_until(worker_sdk::Clock::time_point::max());
+    } catch (const Error&) {
+    }
+    return;
+  }
   std::unique_lock lock(state_->mutex);
   state_->finished.wait(lock, [&] { return state_->done.load(); });
 }
@@ -25,6 +32,17 @@ Work::~Work() {
 void Work::wait() {
   if (!state_)
     throw Error(ErrorKind::bad_argument, {.operation = "Work::wait"}, "this Work is empty");
+  if (state_->pending && state_->stream) return state_->pending->follow(*state_->stream);
+  synchronize();
+}
+
+void Work::synchronize() {
+  if (!state_)
+    throw Error(ErrorKind::bad_argument, {.operation = "Work::synchronize"}, "this Work is empty");
+  if (state_->pending) {
+    state_->pending->wait_until(worker_sdk::Clock::time_point::max());
+    return;
+  }
   {
     std::unique_lock lock(state_->mutex);
     state_->finished.wait(lock, [&] { return state_->done.load(); });
@@ -33,6 +51,9 @@ void Work::wait() {
 }
 
 bool Work::wait_for(std::chrono::milliseconds limit) {
+  if (state_ && state_->pending) {
+    return state_->pending->wait_until(worker_sdk::Clock::now() + limit);
+  }
   if (state_) {
     std::unique_lock lock(state_->mutex);
     if (!state_->finished.wait_for(lock, limit, [&] { return state_->done.load(); })) return false;
@@ -42,6 +63,7 @@ bool Work::wait_for(std::chrono::milliseconds limit) {
 }
 
 std::optional<Error> Work::error() const {
+  if (state_ && state_->pending) return state_->pending->error();
   if (!state_ || !state_->done.load() || !state_->error) return std::nullopt;
   try {
     std::rethrow_exception(state_->error);
@@ -50,13 +72,18 @@ std::optional<Error> Work::error() const {
   }
 }
 
-bool Work::done() const noexcept { return !state_ || state_->done.load(); }
+bool Work::done() const noexcept {
+  if (state_ && state_->pending) return state_->pending->done();
+  return !state_ || state_->done.load();
+}
 
 std::chrono::nanoseconds Work::duration() const noexcept {
+  if (state_ && state_->pending) return state_->pending->duration();
   return state_ && state_->done.load() ? state_->duration : std::chrono::nanoseconds(0);
 }
 
 std::chrono::steady_clock::time_point Work::started() const noexcept {
+  if (state_ && state_->pending) return state_->pending->started();
   return state_ && state_->done.load() ? state_->start : std::chrono::steady_clock::time_point();
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "ddprun/process_group.h"
+#include "worker_sdk/backend.h"
 
 namespace ddprun {
 
@@ -22,6 +23,9 @@ struct WorkState {
   std::exception_ptr error;                       // Set before `done`.
   std::chrono::nanoseconds duration{0};           // Likewise.
   std::chrono::steady_clock::time_point start{};  // Likewise.
+  // Of an operation that a device carries out; then nothing of the above is used.
+  std::shared_ptr<worker_sdk::Pending> pending;
+  std::optional<Stream> stream;  // That is to wait for it.
 };
 
 namespace worker_sdk {

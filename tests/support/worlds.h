@@ -6,6 +6,9 @@
 
 #include "tests/support/elements.h"
 #include "tests/support/ranks.h"
+#ifdef DDPRUN_FAKES  // A program of tests/gpu.cmake: the same tests on nccl alone.
+#include "tests/support/fake_gpu.h"
+#endif
 
 namespace ddprun::test {
 
@@ -28,6 +31,13 @@ struct World {
   }
 };
 
+#ifdef DDPRUN_FAKES
+inline const FakeGpu kFakeGpu;
+
+inline std::vector<World> worlds() {
+  return {{"nccl", {"a"}}, {"nccl", {"a", "b", "a"}}};
+}
+#else
 inline std::vector<World> worlds() {
   std::vector<World> result{{"self", {"a"}}};
   for (std::size_t n = 2; n <= 5; ++n) {
@@ -39,6 +49,7 @@ inline std::vector<World> worlds() {
   result.push_back({"cpu", {"b", "a", "c", "a", "c", "a"}});
   return result;
 }
+#endif
 
 // Nothing, one, few, around the edges of the small path and of a chunk, several chunks and a rest.
 constexpr std::size_t kCounts[] = {0, 1, 7, 1025, 8193, 70001};

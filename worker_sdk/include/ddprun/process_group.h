@@ -36,13 +36,18 @@ struct InitOptions {
   /// another method, the job is a world of one.
   std::string init_method = "env://";
   /// "auto": "shm" if all ranks share one host, "cpu" (shm inside the hosts, Gloo between them) if
-  /// some do, else "gloo". The environment's DDPRUN_BACKEND overrides.
+  /// some do, else "gloo". "nccl": arrays are those of a GPU; see docs/nccl.md. The environment's
+  /// DDPRUN_BACKEND overrides.
   std::string backend = "auto";
   /// The name of this host; empty: that of the machine. Ranks that give different names share no
   /// memory, so that one machine can play several. The environment's DDPRUN_HOST overrides.
   std::string host = {};
   int rank = -1;        ///< -1: from the environment.
   int world_size = -1;  ///< -1: from the environment.
+  /// The GPU of this rank, counted among those that it sees; -1: its local rank, or 0 where it sees
+  /// but one. On nccl only.
+  int device = -1;
+  int max_ctas = 0;  ///< How many of the GPU's blocks a collective of nccl may take; 0: no limit.
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
   /// Deadline of one collective, unless the call names its own.
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
@@ -53,9 +58,17 @@ struct CallOptions {
   /// How long the operation may take from its start; asynchronous ones start when those before them
   /// are done. 0: the group's op_timeout.
   std::chrono::milliseconds timeout{0};
+  /// On nccl: the operation begins when what was put into this stream before is done, and
+  /// Work::wait() makes the stream, not the host, wait for its end, as do the blocking forms.
+  /// Nothing: the stream of use_stream(), else the host waits, and the operation begins after what
+  /// is in CUDA's default stream. Elsewhere without a meaning.
+  std::optional<Stream> stream = {};
+  /// The arrays are the host's on nccl, too: they travel over Gloo.
+  bool on_host = false;
 };
 
-/// An operation under way. Move-only; destroying it without wait() waits, and drops the error.
+/// An operation under way. Move-only; destroying it without wait() waits, and drops the error; one
+/// in a stream (CallOptions::stream) goes on.
 class [[nodiscard]] Work {
  public:
   Work() = default;
@@ -64,7 +77,8 @@ class [[nodiscard]] Work {
   Work& operator=(Work&&) noexcept;
   ~Work();
 
-  void wait();                 ///< Returns when the result may be read. Throws Error.
+  void wait();         ///< Returns when the result may be read. Throws Error.
+  void synchronize();  ///< As wait(), but the host waits, whatever CallOptions::stream says.
   bool done() const noexcept;  ///< True once wait() would not block.
   /// As wait(), but false if the operation is not done within `limit`; it goes on then.
   bool wait_for(std::chrono::milliseconds limit);
@@ -97,7 +111,7 @@ class ProcessGroup {
   int world_size() const noexcept { return identity().world_size; }
   int local_rank() const noexcept { return identity().local_rank; }
   int restart_count() const noexcept { return identity().restart_count; }
-  const std::string& backend() const noexcept;  ///< "shm", "gloo", "cpu" or "self".
+  const std::string& backend() const noexcept;  ///< "shm", "gloo", "cpu", "nccl" or "self".
   const std::string& host_of(int rank) const;   ///< The host name that the rank gave.
 
   /// Tells the agent what this worker is about to do between collectives ("evaluate", "save";
@@ -162,9 +176,20 @@ class ProcessGroup {
   /// of the job, but not this group.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Memory for collectives; on the shm and cpu backends, memory shared with the ranks of the same
-  /// host that all_reduce works on in place, without copies. Every rank must allocate the same
-  /// sizes in the same order. Freed with the last shared_ptr, which may outlive the group.
+  /// On nccl: the stream of all calls that name none, such as those of DistributedDataParallel;
+  /// nothing: the host waits for each. Elsewhere without a meaning.
+  void use_stream(std::optional<Stream> stream) noexcept;
+
+  /// Copies `bytes` between arrays of this backend and of the host, in any direction. On nccl in
+  /// the order of the stream of use_stream(); without one, or from or to the host, it is done on
+  /// return.
+  void copy(void* to, const void* from, std::size_t bytes);
+  void zero(void* to, std::size_t bytes);  ///< As copy(), of zeros.
+
+  /// Memory for collectives, of the GPU on nccl; on the shm and cpu backends, memory shared with
+  /// the ranks of the same host that all_reduce works on in place, without copies. Every rank must
+  /// allocate the same sizes in the same order. Freed with the last shared_ptr, which may outlive
+  /// the group.
   std::shared_ptr<void> allocate(std::size_t bytes);
 
   /// Makes every pending and later operation of this rank fail with `aborted`. May be called from

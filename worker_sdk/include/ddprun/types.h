@@ -13,7 +13,8 @@ std::size_t size_of(DataType type) noexcept;  ///< Bytes of one element.
 const char* name_of(DataType type) noexcept;  ///< "f32", ...
 const char* name_of(ReduceOp op) noexcept;    ///< "sum", ...
 
-/// A contiguous array of the host. Not owned: it must outlive the operation that is given it.
+/// A contiguous array: the host's, but on the backend nccl that of the rank's GPU. Not owned: it
+/// must outlive the operation that is given it.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;  ///< Elements, not bytes.
@@ -21,6 +22,9 @@ struct Buffer {
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
+
+/// A queue of work on a GPU: a cudaStream_t; null is CUDA's default stream.
+using Stream = void*;
 
 template <class T>
 struct DataTypeOf;  // Specialised for the element types that C++ has.

@@ -1,0 +1,274 @@
+// A CUDA runtime for machines without a GPU: device memory is the host's, a stream is a thread with
+// a queue. Tests load it by DDPRUN_CUDART_LIB. FAKE_CUDA sets what it is, such as
+// "devices=2,driver=13000,status=100".
+
+#include "tests/fakes/fake_cuda.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+using ddprun::test::injected;
+using ddprun::worker_sdk::CudaEvent;
+using ddprun::worker_sdk::CudaStream;
+using ddprun::worker_sdk::kCudaNotReady;
+using ddprun::worker_sdk::kCudaSuccess;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kInvalidValue = 1;
+constexpr int kInvalidDevice = 101;
+constexpr unsigned long kKnownEvent = 0xe7e27;
+
+class Stream {
+ public:
+  Stream() {
+    std::thread([this] { run(); }).detach();  // Ends after stop(), or with the process.
+  }
+  void put(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    changed_.notify_one();
+  }
+  void stop() { put(nullptr); }
+
+ private:
+  void run() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !queue_.empty(); });
+      const auto work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      if (!work) break;
+      work();
+    }
+    delete this;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+};
+
+// How often an event was recorded, and how often a stream has come to such a record.
+struct EventState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  unsigned long recorded = 0;
+  unsigned long passed = 0;
+  Clock::time_point when{};
+
+  void pass(unsigned long number) {
+    const std::lock_guard lock(mutex);
+    passed = std::max(passed, number);
+    when = Clock::now();
+    changed.notify_all();
+  }
+  void await(unsigned long number) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return passed >= number; });
+  }
+};
+
+struct Event {
+  unsigned long mark = kKnownEvent;
+  std::shared_ptr<EventState> state = std::make_shared<EventState>();
+};
+
+struct Process {
+  std::mutex mutex;
+  std::map<int, Stream*> default_streams;        // By device.
+  std::map<const char*, std::size_t> allocated;  // Of the devices' memory.
+};
+
+Process& process() {
+  static Process* one = new Process;  // Streams' threads may outlive main().
+  return *one;
+}
+
+thread_local int current_device = 0;
+
+Stream& stream_of(CudaStream handle) {
+  if (handle) return *reinterpret_cast<Stream*>(handle);
+  const std::lock_guard lock(process().mutex);
+  Stream*& stream = process().default_streams[current_device];
+  if (!stream) stream = new Stream;
+  return *stream;
+}
+
+Event* event_of(CudaEvent handle) {
+  auto* event = reinterpret_cast<Event*>(handle);
+  if (!event || event->mark != kKnownEvent) std::abort();  // Destroyed before, or never made.
+  return event;
+}
+
+bool is_devices(const void* address) {
+  const std::lock_guard lock(process().mutex);
+  auto above = process().allocated.upper_bound(static_cast<const char*>(address));
+  if (above == process().allocated.begin()) return false;
+  --above;
+  return static_cast<const char*>(address) < above->first + above->second;
+}
+
+int number(const char* key, int otherwise) {
+  const std::string text = injected("FAKE_CUDA", key);
+  return text.empty() ? otherwise : std::atoi(text.c_str());
+}
+
+void run_and_wait(CudaStream stream, const std::function<void()>& work) {
+  EventState done;
+  stream_of(stream).put([&] {
+    work();
+    done.pass(1);
+  });
+  done.await(1);
+  const std::lock_guard lock(done.mutex);  // The other thread has left pass().
+}
+
+}  // namespace
+
+namespace ddprun::test {
+
+void enqueue(CudaStream stream, std::function<void()> work) {
+  stream_of(stream).put(std::move(work));
+}
+
+}  // namespace ddprun::test
+
+extern "C" {
+
+int cudaDriverGetVersion(int* version) {
+  *version = number("driver", 13000);
+  return kCudaSuccess;
+}
+
+int cudaRuntimeGetVersion(int* version) {
+  *version = number("runtime", 13000);
+  return kCudaSuccess;
+}
+
+int cudaGetDeviceCount(int* count) {
+  *count = number("devices", 8);
+  return number("status", kCudaSuccess);
+}
+
+int cudaSetDevice(int device) {
+  if (device < 0 || device >= number("devices", 8)) return kInvalidDevice;
+  current_device = device;
+  return kCudaSuccess;
+}
+
+int cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
+  return kCudaSuccess;
+}
+
+const char* cudaGetErrorString(int status) {
+  return status == kInvalidDevice ? "invalid device ordinal" : "an error of the fake runtime";
+}
+
+int cudaGetLastError() { return kCudaSuccess; }
+
+int cudaMalloc(void** address, std::size_t bytes) {
+  const std::size_t rounded = (bytes + 511) / 256 * 256;
+  *address = std::aligned_alloc(256, rounded);
+  const std::lock_guard lock(process().mutex);
+  process().allocated[static_cast<char*>(*address)] = rounded;
+  return kCudaSuccess;
+}
+
+int cudaFree(void* address) {
+  {
+    const std::lock_guard lock(process().mutex);
+    if (address && process().allocated.erase(static_cast<char*>(address)) == 0) {
+      return kInvalidValue;
+    }
+  }
+  std::free(address);
+  return kCudaSuccess;
+}
+
+// Between a device's arrays later, with the host's now: as the real one does with pageable memory.
+int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, CudaStream stream) {
+  const auto copy = [=] { std::memmove(to, from, bytes); };
+  if (is_devices(to) && is_devices(from)) {
+    stream_of(stream).put(copy);
+  } else {
+    run_and_wait(stream, copy);
+  }
+  return kCudaSuccess;
+}
+
+int cudaMemsetAsync(void* to, int value, std::size_t bytes, CudaStream stream) {
+  stream_of(stream).put([=] { std::memset(to, value, bytes); });
+  return kCudaSuccess;
+}
+
+int cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return kCudaSuccess;
+}
+
+int cudaStreamCreateWithPriority(CudaStream* stream, unsigned, int) {
+  *stream = reinterpret_cast<CudaStream>(new Stream);
+  return kCudaSuccess;
+}
+
+int cudaStreamDestroy(CudaStream stream) {
+  stream_of(stream).stop();  // What is queued is still done.
+  return kCudaSuccess;
+}
+
+int cudaStreamWaitEvent(CudaStream stream, CudaEvent event, unsigned) {
+  const auto state = event_of(event)->state;
+  const std::lock_guard lock(state->mutex);
+  stream_of(stream).put([state, at = state->recorded] { state->await(at); });
+  return kCudaSuccess;
+}
+
+int cudaEventCreateWithFlags(CudaEvent* event, unsigned) {
+  *event = reinterpret_cast<CudaEvent>(new Event);
+  return kCudaSuccess;
+}
+
+int cudaEventDestroy(CudaEvent event) {
+  event_of(event)->mark = 0;
+  delete reinterpret_cast<Event*>(event);
+  return kCudaSuccess;
+}
+
+int cudaEventRecord(CudaEvent event, CudaStream stream) {
+  const auto state = event_of(event)->state;
+  const std::lock_guard lock(state->mutex);
+  stream_of(stream).put([state, number = ++state->recorded] { state->pass(number); });
+  return kCudaSuccess;
+}
+
+int cudaEventQuery(CudaEvent event) {
+  const auto state = event_of(event)->state;
+  const std::lock_guard lock(state->mutex);
+  return state->passed >= state->recorded ? kCudaSuccess : kCudaNotReady;
+}
+
+int cudaEventElapsedTime(float* milliseconds, CudaEvent start, CudaEvent end) {
+  if (cudaEventQuery(start) != kCudaSuccess || cudaEventQuery(end) != kCudaSuccess) {
+    return kCudaNotReady;
+  }
+  const auto time = [](CudaEvent event) {
+    const auto state = event_of(event)->state;
+    const std::lock_guard lock(state->mutex);
+    return state->when;
+  };
+  *milliseconds = std::chrono::duration<float, std::milli>(time(end) - time(start)).count();
+  return kCudaSuccess;
+}
+}

@@ -1,0 +1,25 @@
+#pragma once
+// What fake_nccl.cc needs of fake_cuda.cc beyond CUDA's own functions.
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "worker_sdk/cuda_abi.h"
+
+namespace ddprun::test {
+
+// `work` is done by the stream's thread, after what was put there before.
+void enqueue(worker_sdk::CudaStream stream, std::function<void()> work);
+
+// "b" for key "a" of an environment variable such as "a=b,c=d"; empty: not there.
+inline std::string injected(const char* variable, const std::string& key) {
+  const char* value = std::getenv(variable);
+  const std::string text = "," + std::string(value ? value : "") + ",";
+  const std::size_t at = text.find("," + key + "=");
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + key.size() + 2;
+  return text.substr(begin, text.find(',', begin) - begin);
+}
+
+}  // namespace ddprun::test

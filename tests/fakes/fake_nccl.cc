@@ -1,0 +1,459 @@
+// An NCCL for machines without a GPU, on the streams of fake_cuda.cc: ranks are threads or
+// processes that share a file named after the unique id. Like the real one on NVLink it never
+// notices that a peer is gone, and hangs where ranks call different things.
+//
+// FAKE_NCCL says what goes wrong. "R:N" is the Nth operation of rank R, counted from 1:
+//   version=22809     what ncclGetVersion tells
+//   in_progress=3     each call stays in progress for so many polls
+//   deaf_ids=1        so many unique ids of this process lead nowhere
+//   init_error=R      joining fails on that rank; init_hang=R: it never ends
+//   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
+//   abort_hang=R      ncclCommAbort never returns
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "tests/fakes/fake_cuda.h"
+#include "tests/fakes/fake_wire.h"
+#include "worker_sdk/nccl_abi.h"
+#include "worker_sdk/reduce.h"
+
+using namespace ddprun::worker_sdk;  // The C names below are in its words.
+using ddprun::DataType;
+using ddprun::ReduceOp;
+using ddprun::test::FakePipe;
+using ddprun::test::FakeSignature;
+using ddprun::test::FakeWire;
+using ddprun::test::injected;
+using ddprun::test::kFakeChunk;
+using ddprun::test::kFakeRanks;
+
+namespace {
+
+int number(const char* key, int otherwise) {
+  const std::string text = injected("FAKE_NCCL", key);
+  return text.empty() ? otherwise : std::atoi(text.c_str());
+}
+
+struct Comm {
+  FakeWire* wire = nullptr;
+  std::string file;
+  int rank = 0, size = 0;
+  bool deaf = false, counted = false, ready = false;
+  int polls = 0;       // Until the last call is no longer in progress.
+  int operations = 0;  // So far.
+  std::mutex mutex;
+  std::condition_variable idle;
+  int running = 0;  // Operations in streams.
+  std::atomic<int> error{kNcclSuccess};
+  std::atomic<bool> aborted{false};
+
+  ~Comm() {
+    if (wire) ::munmap(wire, sizeof(FakeWire));
+    if (!ready) ::unlink(file.c_str());
+  }
+  bool is(const char* fault) const {
+    return injected("FAKE_NCCL", fault) == std::to_string(rank) + ":" + std::to_string(operations);
+  }
+  template <class Condition>
+  bool await(const Condition& condition) {  // False: aborted before.
+    for (;;) {
+      const auto seen = wire->bell.load();
+      if (aborted.load()) return false;
+      if (condition()) return true;
+      wire->listen(seen);
+    }
+  }
+  bool barrier() {
+    const auto turn = wire->turn.load();
+    if (wire->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(size)) {
+      wire->arrived.store(0);
+      wire->turn.fetch_add(1);
+      wire->ring();
+      return true;
+    }
+    return await([&] { return wire->turn.load() != turn; });
+  }
+};
+
+using CommHandle = std::shared_ptr<Comm>;
+CommHandle& comm_of(NcclComm handle) { return *reinterpret_cast<CommHandle*>(handle); }
+
+std::size_t bytes_of(int type) {
+  static constexpr std::size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kBytes[type];
+}
+
+DataType ours(int type) {
+  switch (type) {
+    case kNcclUint8: return DataType::u8;
+    case kNcclInt32: return DataType::i32;
+    case kNcclInt64: return DataType::i64;
+    case kNcclFloat16: return DataType::f16;
+    case kNcclFloat64: return DataType::f64;
+    case kNcclBfloat16: return DataType::bf16;
+    default: return DataType::f32;
+  }
+}
+
+ReduceOp op_of(int op) {
+  static constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min,
+                                      ReduceOp::avg};
+  return kOps[op];
+}
+
+enum Kind { kAllReduce = 1, kBroadcastKind, kReduceScatter, kAllGather };
+
+struct Collective {
+  FakeSignature what;
+  const char* in = nullptr;
+  char* out = nullptr;
+};
+
+void hang(Comm& comm) {
+  comm.await([] { return false; });
+}
+
+// All ranks' bytes [at, at + n) of `in`, put where everybody sees them; then `take`.
+template <class Take>
+bool share(Comm& comm, const char* in, std::size_t n, const Take& take) {
+  if (in && n > 0) std::memcpy(comm.wire->chunks[comm.rank], in, n);
+  if (!comm.barrier()) return false;
+  take();
+  return comm.barrier();
+}
+
+bool reduce_chunks(Comm& comm, const Collective& c, std::size_t at, bool mine, char* out) {
+  const std::size_t element = bytes_of(c.what.type), total = c.what.count * element;
+  for (std::size_t done = 0; done < total; done += kFakeChunk) {
+    const std::size_t n = std::min(kFakeChunk, total - done);
+    const bool well = share(comm, c.in + at + done, n, [&] {
+      const void* sources[kFakeRanks];
+      for (int r = 0; r < comm.size; ++r) sources[r] = comm.wire->chunks[r];
+      if (mine) {
+        ddprun::worker_sdk::reduce(ours(c.what.type), op_of(c.what.op), out + done,
+                                   {sources, comm.size}, n / element);
+      }
+    });
+    if (!well) return false;
+  }
+  return true;
+}
+
+void move_chunks(Comm& comm, const Collective& c) {
+  const std::size_t total = c.what.count * bytes_of(c.what.type);
+  const bool gather = c.what.kind == kAllGather;
+  for (std::size_t done = 0; done < total; done += kFakeChunk) {
+    const std::size_t n = std::min(kFakeChunk, total - done);
+    const bool speaks = gather || comm.rank == c.what.root;
+    const bool well = share(comm, speaks ? c.in + done : nullptr, n, [&] {
+      for (int r = 0; r < comm.size; ++r) {
+        char* to = gather ? c.out + static_cast<std::size_t>(r) * total : c.out;
+        if (gather || r == c.what.root) std::memcpy(to + done, comm.wire->chunks[r], n);
+      }
+    });
+    if (!well) return;
+  }
+}
+
+void carry_out(Comm& comm, const Collective& c) {
+  comm.wire->signatures[comm.rank] = c.what;
+  if (!comm.barrier()) return;
+  for (int r = 0; r < comm.size; ++r) {
+    if (!(comm.wire->signatures[r] == c.what)) return hang(comm);
+  }
+  const std::size_t part = c.what.count * bytes_of(c.what.type);
+  switch (c.what.kind) {
+    case kAllReduce: reduce_chunks(comm, c, 0, true, c.out); return;
+    case kReduceScatter:
+      for (int r = 0; r < comm.size; ++r) {
+        if (!reduce_chunks(comm, c, static_cast<std::size_t>(r) * part, r == comm.rank, c.out)) {
+          return;
+        }
+      }
+      return;
+    default: move_chunks(comm, c);
+  }
+}
+
+struct Message {
+  bool sends = false;
+  char* data = nullptr;
+  std::size_t left = 0;
+  int peer = 0;
+};
+
+bool move_piece(Comm& comm, Message& m) {
+  FakePipe& pipe =
+      m.sends ? comm.wire->pipes[comm.rank][m.peer] : comm.wire->pipes[m.peer][comm.rank];
+  if (m.left == 0 || pipe.full.load() != (m.sends ? 0U : 1U)) return false;
+  if (!m.sends && pipe.bytes > m.left) return false;  // The real one would not end, either.
+  const std::size_t n = m.sends ? std::min(kFakeChunk, m.left) : pipe.bytes;
+  if (m.sends) std::memcpy(pipe.piece, m.data, n);
+  if (!m.sends) std::memcpy(m.data, pipe.piece, n);
+  if (m.sends) pipe.bytes = n;
+  m.data += n;
+  m.left -= n;
+  pipe.full.store(m.sends ? 1 : 0);
+  comm.wire->ring();
+  return true;
+}
+
+void exchange(Comm& comm, std::vector<Message> messages) {
+  comm.await([&] {
+    bool all = true;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      // Between two ranks one after the other.
+      const bool first = std::none_of(
+          messages.begin(), messages.begin() + static_cast<long>(i), [&](const Message& m) {
+            return m.left > 0 && m.sends == messages[i].sends && m.peer == messages[i].peer;
+          });
+      while (first && move_piece(comm, messages[i])) {
+      }
+      all = all && messages[i].left == 0;
+    }
+    return all;
+  });
+}
+
+// What goes wrong with this call, or puts it into the stream.
+int submit(NcclComm handle, CudaStream stream, const std::function<void(Comm&)>& work) {
+  const CommHandle comm = comm_of(handle);
+  if (!comm->ready || comm->polls > 0) return kNcclInvalidUsage;  // The last call is in progress.
+  ++comm->operations;
+  if (comm->is("refuse")) return kNcclSystemError;
+  const bool fails = comm->is("async_error"), hangs = comm->is("hang");
+  if (fails) comm->error.store(kNcclRemoteError);
+  {
+    const std::lock_guard lock(comm->mutex);
+    ++comm->running;
+  }
+  ddprun::test::enqueue(stream, [comm, fails, hangs, work] {
+    fails || hangs ? hang(*comm) : work(*comm);
+    const std::lock_guard lock(comm->mutex);
+    --comm->running;
+    comm->idle.notify_all();
+  });
+  comm->polls = number("in_progress", 0);
+  return comm->polls > 0 ? kNcclInProgress : kNcclSuccess;
+}
+
+struct Group {
+  bool open = false;
+  NcclComm comm = nullptr;
+  CudaStream stream = nullptr;
+  std::vector<Message> messages;
+};
+thread_local Group group;
+
+int add_message(NcclComm comm, CudaStream stream, const Message& message) {
+  if (group.open) {
+    group.comm = comm;
+    group.stream = stream;
+    group.messages.push_back(message);
+    return kNcclSuccess;
+  }
+  return submit(comm, stream, [message](Comm& c) { exchange(c, {message}); });
+}
+
+bool map_wire(Comm& comm) {
+  const int fd = ::open(comm.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ::ftruncate(fd, sizeof(FakeWire)) != 0) return false;
+  void* memory = ::mmap(nullptr, sizeof(FakeWire), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  if (memory == MAP_FAILED) return false;
+  comm.wire = static_cast<FakeWire*>(memory);
+  return true;
+}
+
+// Counts the ids since the fault was asked for.
+bool next_is_deaf() {
+  static std::mutex mutex;
+  static std::string* asked = new std::string;
+  static int left = 0;
+  const char* faults = std::getenv("FAKE_NCCL");
+  const std::lock_guard lock(mutex);
+  if (*asked != (faults ? faults : "")) {
+    *asked = faults ? faults : "";
+    left = number("deaf_ids", 0);
+  }
+  return left-- > 0;
+}
+
+// One look: has everybody come?
+int join(Comm& comm) {
+  if (number("init_error", -1) == comm.rank) return kNcclSystemError;
+  if (comm.deaf || number("init_hang", -1) == comm.rank) return kNcclInProgress;
+  if (!comm.wire && !map_wire(comm)) return kNcclSystemError;
+  if (!comm.counted) comm.wire->joined.fetch_add(1);
+  comm.counted = true;
+  if (comm.wire->joined.load() < static_cast<std::uint32_t>(comm.size)) return kNcclInProgress;
+  comm.ready = true;
+  comm.polls = 0;
+  ::unlink(comm.file.c_str());
+  return kNcclSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclGetVersion(int* version) {
+  *version = number("version", 22809);
+  return kNcclSuccess;
+}
+
+int ncclGetUniqueId(NcclUniqueId* id) {
+  std::random_device random;
+  std::memset(id, 0, sizeof(*id));
+  const bool deaf = next_is_deaf();
+  std::snprintf(id->internal, sizeof(id->internal), "%c%08x%08x", deaf ? 'd' : 'i', random(),
+                random());
+  return kNcclSuccess;
+}
+
+int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, NcclUniqueId* id,
+                             NcclConfig* config) {
+  if (size > kFakeRanks || config->blocking != 0 || ids < 1) return kNcclInvalidArgument;
+  auto comm = std::make_shared<Comm>();
+  comm->rank = rank;
+  comm->size = size;
+  comm->deaf = id[0].internal[0] == 'd';
+  comm->file = "/dev/shm/ddprun-fake-nccl-" + std::string(id[0].internal);
+  for (int i = 1; i < ids; ++i) comm->file += id[i].internal + 10;
+  *result = reinterpret_cast<NcclComm>(new CommHandle(comm));
+  comm->error.store(join(*comm));
+  const int status = comm->error.load();
+  if (status != kNcclInProgress && status != kNcclSuccess) return status;
+  comm->error.store(kNcclSuccess);
+  return comm->ready ? kNcclSuccess : kNcclInProgress;
+}
+
+int ncclCommInitRankConfig(NcclComm* comm, int size, NcclUniqueId id, int rank,
+                           NcclConfig* config) {
+  return ncclCommInitRankScalable(comm, size, rank, 1, &id, config);
+}
+
+int ncclCommGetAsyncError(NcclComm handle, int* status) {
+  Comm& comm = *comm_of(handle);
+  *status = comm.error.load();
+  if (*status != kNcclSuccess) return kNcclSuccess;
+  if (!comm.ready) {
+    *status = join(comm);
+    return kNcclSuccess;
+  }
+  if (comm.polls > 0) *status = --comm.polls > 0 ? kNcclInProgress : kNcclSuccess;
+  return kNcclSuccess;
+}
+
+int ncclCommFinalize(NcclComm handle) {
+  const CommHandle comm = comm_of(handle);
+  return comm->ready ? kNcclSuccess : kNcclInvalidUsage;
+}
+
+int ncclCommDestroy(NcclComm handle) {
+  const CommHandle comm = comm_of(handle);
+  {
+    std::unique_lock lock(comm->mutex);
+    comm->idle.wait(lock, [&] { return comm->running == 0; });
+  }
+  delete &comm_of(handle);
+  return kNcclSuccess;
+}
+
+int ncclCommAbort(NcclComm handle) {
+  const CommHandle comm = comm_of(handle);
+  if (number("abort_hang", -1) == comm->rank) {
+    std::mutex mutex;
+    std::condition_variable never;
+    std::unique_lock lock(mutex);
+    never.wait(lock, [] { return false; });
+  }
+  comm->aborted.store(true);
+  if (comm->wire) comm->wire->ring();
+  return ncclCommDestroy(handle);
+}
+
+const char* ncclGetErrorString(int status) {
+  return status == kNcclRemoteError ? "remote process exited or there was a network error"
+                                    : "unhandled system error";
+}
+
+const char* ncclGetLastError(NcclComm) { return "a fault of the fake"; }
+
+int ncclAllReduce(const void* in, void* out, std::size_t count, int type, int op, NcclComm comm,
+                  CudaStream stream) {
+  const Collective c{
+      {kAllReduce, type, op, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
+  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+}
+
+int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int root, NcclComm comm,
+                  CudaStream stream) {
+  const Collective c{{kBroadcastKind, type, 0, root, count},
+                     static_cast<const char*>(in),
+                     static_cast<char*>(out)};
+  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+}
+
+int ncclReduceScatter(const void* in, void* out, std::size_t count, int type, int op, NcclComm comm,
+                      CudaStream stream) {
+  const Collective c{
+      {kReduceScatter, type, op, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
+  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+}
+
+int ncclAllGather(const void* in, void* out, std::size_t count, int type, NcclComm comm,
+                  CudaStream stream) {
+  const Collective c{
+      {kAllGather, type, 0, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
+  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+}
+
+int ncclSend(const void* in, std::size_t count, int type, int peer, NcclComm comm,
+             CudaStream stream) {
+  auto* data = static_cast<char*>(const_cast<void*>(in));
+  return add_message(comm, stream, {true, data, count * bytes_of(type), peer});
+}
+
+int ncclRecv(void* out, std::size_t count, int type, int peer, NcclComm comm, CudaStream stream) {
+  return add_message(comm, stream, {false, static_cast<char*>(out), count * bytes_of(type), peer});
+}
+
+int ncclGroupStart() {
+  group.open = true;
+  return kNcclSuccess;
+}
+
+int ncclGroupEnd() {
+  const Group done = std::move(group);
+  group = {};
+  if (done.messages.empty()) return kNcclSuccess;
+  return submit(done.comm, done.stream,
+                [messages = done.messages](Comm& c) { exchange(c, messages); });
+}
+
+int cudaMalloc(void** address, std::size_t bytes);
+int cudaFree(void* address);
+
+int ncclMemAlloc(void** address, std::size_t bytes) { return cudaMalloc(address, bytes); }
+int ncclMemFree(void* address) { return cudaFree(address); }
+
+int ncclCommRegister(NcclComm comm, void* memory, std::size_t, void** handle) {
+  if (comm_of(comm)->polls > 0) return kNcclInvalidUsage;
+  *handle = memory;
+  return kNcclSuccess;
+}
+int ncclCommDeregister(NcclComm comm, void*) {
+  return comm_of(comm)->polls > 0 ? kNcclInvalidUsage : kNcclSuccess;
+}
+}

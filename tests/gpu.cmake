@@ -1,0 +1,42 @@
+# Tests of the backend nccl. Without a GPU they run on the fakes of tests/fakes.
+
+add_library(fake_cudart SHARED fakes/fake_cuda.cc)
+target_link_libraries(fake_cudart PRIVATE ddprun::worker_sdk ddprun_flags)
+add_library(fake_nccl SHARED fakes/fake_nccl.cc)
+target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_flags)
+# ThreadSanitizer takes the loader's bookkeeping for what is thread_local in loaded libraries for races.
+target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
+target_compile_options(fake_nccl PRIVATE -ftls-model=initial-exec)
+set_target_properties(fake_cudart fake_nccl PROPERTIES
+                      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
+# gpu_test(NAME SOURCES...): a test that may load the fakes.
+function(gpu_test name)
+  ddprun_test(NAME ${name} SOURCES ${ARGN} LIBRARIES ddprun::worker_sdk LABELS unit TIMEOUT 900)
+  if(TARGET ${name})
+    target_compile_definitions(${name} PRIVATE DDPRUN_FAKES="$<TARGET_FILE_DIR:fake_nccl>")
+    add_dependencies(${name} fake_nccl)
+  endif()
+endfunction()
+
+gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc)
+gpu_test(nccl_failure_test unit/nccl_failure_test.cc)
+gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc)
+if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
+  target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
+endif()
+gpu_test(nccl_death_test process/nccl_death_test.cc)
+# The tests of the other backends once more.
+gpu_test(nccl_group_test unit/collectives_test.cc unit/process_group_test.cc)
+
+# Our declarations against NVIDIA's headers, where there are any. Nothing of theirs is linked.
+find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
+          HINTS /usr/local/cuda/include ENV CUDA_HOME PATH_SUFFIXES include)
+find_path(DDPRUN_NCCL_INCLUDE_DIR nccl.h
+          HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ENV NCCL_HOME PATH_SUFFIXES include)
+if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+  ddprun_test(NAME gpu_abi_test SOURCES unit/gpu_abi_test.cc LIBRARIES ddprun::worker_sdk
+              LABELS unit)
+  target_include_directories(gpu_abi_test SYSTEM PRIVATE ${DDPRUN_CUDA_INCLUDE_DIR}
+                             ${DDPRUN_NCCL_INCLUDE_DIR})
+endif()

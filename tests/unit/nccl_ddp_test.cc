@@ -1,0 +1,228 @@
+// DistributedDataParallel and single operations on nccl, on the fakes: with the host waiting, and
+// in a stream of the caller's. Ranks are threads.
+
+#include <catch2/catch.hpp>
+#include <future>
+#include <random>
+
+#include "tests/fakes/fake_cuda.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/model.h"
+#include "tests/support/ranks.h"
+#include "worker_sdk/gpu_runtime.h"
+
+namespace ddprun {
+namespace {
+
+using test::Complaints;
+using test::FakeGpu;
+using test::Model;
+using test::outcome;
+using test::Ranks;
+
+const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
+const DdpOptions kSmallBuckets{.first_bucket_bytes = 64, .bucket_bytes = 2000};
+
+// A stream as a program has it.
+class OwnStream {
+ public:
+  explicit OwnStream(int device) : gpu_(worker_sdk::load_gpu_runtime()) {
+    gpu_->cuda.set_device(device);
+    gpu_->cuda.stream_create(&stream_, worker_sdk::kCudaStreamNonBlocking, 0);
+  }
+  ~OwnStream() { gpu_->cuda.stream_destroy(stream_); }
+  Stream get() const { return stream_; }
+  void set(void* to, int byte, std::size_t bytes) { gpu_->cuda.memset(to, byte, bytes, stream_); }
+  void synchronize() {
+    worker_sdk::CudaEvent event = nullptr;
+    gpu_->cuda.event_create(&event, worker_sdk::kCudaEventDisableTiming);
+    gpu_->cuda.event_record(event, stream_);
+    while (gpu_->cuda.event_query(event) == worker_sdk::kCudaNotReady) std::this_thread::yield();
+    gpu_->cuda.event_destroy(event);
+  }
+
+ private:
+  const std::shared_ptr<const worker_sdk::GpuRuntime> gpu_;
+  worker_sdk::CudaStream stream_ = nullptr;
+};
+
+enum class Mode { kHostWaits, kStream };
+
+// All gradients after each of three passes, of every rank.
+using Gradients = std::vector<std::vector<float>>;
+
+Gradients train(ProcessGroup& group, Mode mode) {
+  Gradients seen;
+  std::optional<OwnStream> stream;
+  if (mode == Mode::kStream) {
+    stream.emplace(group.local_rank());
+    group.use_stream(stream->get());
+  }
+  Model model(kSizes, static_cast<float>(group.rank()));
+  DistributedDataParallel ddp(group, model.parameters(), kSmallBuckets);
+  std::mt19937 random(static_cast<std::uint32_t>(group.rank()) + 1);
+  std::uniform_real_distribution<float> numbers(-1, 1);
+  for (int step = 0; step < 3; ++step) {
+    ddp.begin_backward();
+    if (stream) stream->synchronize();
+    for (std::size_t i = kSizes.size(); i-- > 0;) {
+      auto* gradient = static_cast<float*>(ddp.gradient(i).data);
+      for (std::size_t k = 0; k < ddp.gradient(i).count; ++k) gradient[k] = numbers(random);
+      ddp.mark_ready(i);
+    }
+    ddp.finish_backward();
+    if (stream) stream->synchronize();
+    for (std::size_t i = 0; i < kSizes.size(); ++i) seen.push_back(test::read(ddp.gradient(i)));
+  }
+  for (const auto& array : model.arrays) seen.push_back(array);
+  return seen;
+}
+
+std::vector<Gradients> train_on(const std::string& backend, Mode mode) {
+  std::vector<Gradients> results(3);
+  const auto errors = Ranks{.world_size = 3, .backend = backend}.run(
+      [&](auto& group) { results[static_cast<std::size_t>(group.rank())] = train(group, mode); });
+  CHECK(outcome(errors) == "all well");
+  return results;
+}
+
+TEST_CASE("NCCL DDP: gradients are those of the other backends, to the bit", "[nccl]") {
+  const FakeGpu gpu;
+  const auto reference = train_on("gloo", Mode::kHostWaits);
+  for (const auto& rank : reference) CHECK(rank == reference.front());
+  CHECK(train_on("nccl", Mode::kHostWaits) == reference);
+  CHECK(train_on("nccl", Mode::kStream) == reference);
+}
+
+TEST_CASE("NCCL DDP: parameters that no rank used are told", "[nccl]") {
+  const FakeGpu gpu;
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    Model model({10, 20, 30}, 0);
+    DdpOptions options = kSmallBuckets;
+    options.find_unused = true;
+    DistributedDataParallel ddp(group, model.parameters(), options);
+    ddp.begin_backward();
+    if (group.rank() == 0) ddp.mark_ready(2);
+    ddp.mark_ready(0);
+    ddp.finish_backward();
+    complaints.unless(ddp.used(0) && !ddp.used(1) && ddp.used(2), "who was used");
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+TEST_CASE("NCCL DDP: models that differ are refused, as are hooks that compute on the host",
+          "[nccl]") {
+  const FakeGpu gpu;
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    Model model({10, group.rank() == 0 ? 20 : 21}, 0);
+    DistributedDataParallel ddp(group, model.parameters());
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::mismatch);
+  }
+  const auto refused = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    Model model({10}, 0);
+    DdpOptions options;
+    options.hook = hooks::bf16();
+    DistributedDataParallel ddp(group, model.parameters(), options);
+  });
+  CHECK(outcome(refused).find("the hook bf16 computes on the host") != std::string::npos);
+}
+
+TEST_CASE("NCCL: in a stream nothing waits but the stream", "[nccl]") {
+  const FakeGpu gpu;
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    OwnStream stream(group.local_rank());
+    const CallOptions in_stream{.stream = stream.get()};
+    auto memory = group.allocate(4 * 5000);
+    auto* words = static_cast<std::int32_t*>(memory.get());
+    std::vector<Work> works;
+    for (int i = 0; i < 20; ++i) {  // Each reads what the stream wrote before.
+      stream.set(words, 1, 4 * 5000);
+      works.push_back(
+          group.all_reduce_async({words, 5000, DataType::i32}, ReduceOp::sum, in_stream));
+      works.back().wait();
+    }
+    works.back().synchronize();
+    complaints.unless(works.back().done() && !works.back().error(), "done");
+    complaints.unless(words[0] == 2 * 0x01010101 && words[4999] == words[0], "the sum");
+    group.all_reduce({words, 5000, DataType::i32}, ReduceOp::sum, in_stream);
+    stream.synchronize();
+    complaints.unless(words[17] == 4 * 0x01010101, "the blocking form");
+    complaints.unless(works.front().duration().count() > 0, "its duration");
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+TEST_CASE("NCCL: a failure that nobody waited for is thrown by the next call", "[nccl]") {
+  const FakeGpu gpu("hang=0:1");
+  const auto errors = Ranks{.backend = "nccl", .op_timeout = std::chrono::milliseconds(300)}.run(
+      [&](ProcessGroup& group) {
+        OwnStream stream(group.local_rank());
+        const CallOptions in_stream{.stream = stream.get()};
+        float value = 0;
+        group.all_reduce(buffer(&value, 1), ReduceOp::sum, in_stream);
+        stream.synchronize();  // Frees itself when the communicator is aborted.
+        group.barrier();
+      });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    INFO(error->what());
+    CHECK(error->kind() == ErrorKind::timed_out);
+    CHECK(error->where().operation.find("all_reduce #1") != std::string::npos);
+  }
+}
+
+// Rank 1 is gone before rank 0's kernels come to an end: no failure.
+TEST_CASE("NCCL: a rank that leaves after its part does not fail one that still computes",
+          "[nccl]") {
+  const FakeGpu gpu;
+  std::promise<void> left;
+  auto has_left = left.get_future().share();
+  const test::TemporaryDirectory directory;
+  const Ranks ranks{.backend = "nccl"};
+  std::thread other([&] {
+    {
+      auto group = ProcessGroup::init(ranks.options(directory / "store", 1));
+      float value = 7;
+      group.send(buffer(&value, 1), 0);
+    }
+    left.set_value();
+  });
+  auto group = ProcessGroup::init(ranks.options(directory / "store", 0));
+  OwnStream stream(0);
+  std::promise<void> never;
+  test::enqueue(static_cast<worker_sdk::CudaStream>(stream.get()), [&] {
+    has_left.wait();
+    never.get_future().wait_for(std::chrono::seconds(1));  // A kernel.
+  });
+  float value = 0;
+  Work work = group.recv_async(buffer(&value, 1), 1, {.stream = stream.get()});
+  other.join();
+  CHECK_NOTHROW(work.synchronize());
+  CHECK(value == 7);
+}
+
+TEST_CASE("NCCL: a split group has a communicator of its own", "[nccl]") {
+  const FakeGpu gpu;
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 4, .backend = "nccl"}.run([&](ProcessGroup& group) {
+    auto half = group.split(group.rank() % 2);
+    float value = static_cast<float>(group.rank());
+    half->all_reduce(buffer(&value, 1));
+    complaints.unless(half->backend() == "nccl" && value == (group.rank() % 2 == 0 ? 2 : 4), "sum");
+    std::int64_t one = 1;
+    group.all_reduce(buffer(&one, 1), ReduceOp::sum, {.on_host = true});
+    complaints.unless(one == 4, "on the host");
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,77 @@
+#pragma once
+// Collectives between GPUs, by NCCL. Every operation is put into a stream of this backend, of high
+// priority, behind what is in the caller's stream; nothing waits for it but who asks to.
+//
+// Beside the communicator there is a group of Gloo's: for barriers, for arrays of the host, for the
+// news that a peer is gone (which NCCL does not notice where GPUs reach each other's memory), and
+// for the question whose fault it was (nccl_watch.h).
+
+#include <memory>
+
+#include "worker_sdk/backend.h"
+#include "worker_sdk/nccl_comm.h"
+#include "worker_sdk/nccl_watch.h"
+
+namespace ddprun::worker_sdk {
+
+class NcclBackend final : public Backend, public DeviceSide {
+ public:
+  // `host`: of the same ranks; a GlooBackend, or that of a world of one.
+  NcclBackend(std::shared_ptr<const Roster> roster, std::unique_ptr<NcclCommunicator> comm,
+              std::unique_ptr<Backend> host);
+  ~NcclBackend() override;
+
+  const char* name() const noexcept override { return "nccl"; }
+  DeviceSide* device() noexcept override { return this; }
+  Backend& host() noexcept override { return *host_; }
+  void check(const Call& call) override;
+
+  int index() const noexcept override { return comm_->device(); }
+  std::shared_ptr<Pending> launch(const Call& call, Stream stream,
+                                  const std::function<void()>& enqueue) override;
+  void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream) override;
+  void zero(void* to, std::size_t bytes, std::optional<Stream> stream) override;
+
+  // From inside launch() only.
+  void all_reduce(const Call& call, Buffer inout) override;
+  void reduce_scatter(const Call& call, Buffer in, Buffer out) override;
+  void broadcast(const Call& call, Buffer inout) override;
+  void all_gather(const Call& call, Buffer in, Buffer out) override;
+  void all_to_all(const Call& call, Buffer in, Buffer out) override;
+  void gather(const Call& call, Buffer in, Buffer out) override;
+  void scatter(const Call& call, Buffer in, Buffer out) override;
+  void send(const Call& call, Buffer in) override;
+  void recv(const Call& call, Buffer out) override;
+
+  void barrier(const Call& call) override;
+  std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  void abort() noexcept override;
+
+ private:
+  // The registration of memory with the communicator; either may end first.
+  struct Registrations;
+
+  using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
+  void put(const Enqueue& enqueue);
+  void put_messages(const Enqueue& enqueue);
+  void finish_copy(std::optional<Stream> stream);
+  const std::byte* apart(Buffer in);
+  void copy_own(void* to, const void* from, std::size_t bytes);
+  [[noreturn]] void throw_fate(const Call& call);
+
+  const std::shared_ptr<const Roster> roster_;
+  const std::shared_ptr<const GpuRuntime> gpu_;
+  const std::unique_ptr<Backend> host_;
+  const std::unique_ptr<NcclCommunicator> comm_;
+  std::shared_ptr<Registrations> registrations_;
+  std::mutex mutex_;  // Around launch(): gradients may be marked from any thread.
+  CudaStream stream_ = nullptr;
+  int status_ = kNcclSuccess;  // Of the call under way.
+  std::unique_ptr<GpuEvent> ready_, copied_;
+  void* scratch_ = nullptr;  // Of the device, for the source of an all_to_all in place.
+  std::size_t scratch_bytes_ = 0;
+  std::atomic<bool> aborted_{false};
+  std::unique_ptr<NcclWatch> watch_;
+};
+
+}  // namespace ddprun::worker_sdk

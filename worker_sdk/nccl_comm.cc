@@ -1,0 +1,124 @@
+#include "worker_sdk/nccl_comm.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "worker_sdk/retry.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGatePatience{500};     // For a call of NCCL that should not block, but may.
+constexpr milliseconds kAbortPatience{10000};  // Where nobody says another one.
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options)
+    : gpu_(std::move(gpu)), options_(std::move(options)) {
+  NcclConfig config;
+  config.blocking = 0;
+  config.comm_name = options_.name.empty() ? nullptr : options_.name.c_str();
+  if (options_.max_ctas > 0) config.max_ctas = options_.max_ctas;
+  gpu_->cuda.set_device(options_.device);
+  std::vector<NcclUniqueId> ids = options_.ids;
+  const int status =
+      ids.size() > 1 ? gpu_->nccl.init_scalable(&comm_, options_.size, options_.rank,
+                                                static_cast<int>(ids.size()), ids.data(), &config)
+                     : gpu_->nccl.init(&comm_, options_.size, ids.front(), options_.rank, &config);
+  if (status == kNcclSuccess || status == kNcclInProgress) return;
+  error_ = status;
+  text_ = gpu_->nccl.last_error(comm_);
+}
+
+NcclCommunicator::~NcclCommunicator() { abort(kAbortPatience); }
+
+int NcclCommunicator::status() {
+  const std::unique_lock lock(gate_, std::try_to_lock);
+  if (!lock) return kNcclInProgress;  // Another thread is in a call.
+  if (error_ != kNcclSuccess || !comm_) return error_;
+  int status = kNcclSuccess;
+  const int asked = gpu_->nccl.async_error(comm_, &status);
+  if (asked != kNcclSuccess) status = asked;
+  if (status == kNcclSuccess || status == kNcclInProgress) return status;
+  error_ = status;
+  text_ = gpu_->nccl.last_error(comm_);
+  return status;
+}
+
+int NcclCommunicator::settle(const std::function<bool()>& give_up) {
+  int now = kNcclInProgress;
+  for (int look = 0;; ++look) {
+    now = status();
+    if (now != kNcclInProgress || give_up()) return now;
+    if (look < 100) {
+      std::this_thread::yield();
+    } else {
+      retry_until(Clock::now() + std::chrono::microseconds(200), [] { return false; });
+    }
+  }
+}
+
+int NcclCommunicator::call(const std::function<int(const NcclApi&, NcclComm)>& what) {
+  const std::lock_guard lock(gate_);
+  if (!comm_) return kNcclInvalidUsage;
+  const int status = what(gpu_->nccl, comm_);
+  if (status != kNcclSuccess && status != kNcclInProgress && error_ == kNcclSuccess) {
+    error_ = status;
+    text_ = gpu_->nccl.last_error(comm_);
+  }
+  return status;
+}
+
+std::string NcclCommunicator::explain(int status) {
+  const auto lock = lock_soon();
+  std::string text = gpu_->nccl.error_string(status);
+  if (lock && !text_.empty() && text_ != text) text += ": " + text_;
+  return text;
+}
+
+// Not by a timed mutex: ThreadSanitizer does not know its timed lock.
+std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
+  std::unique_lock lock(gate_, std::defer_lock);
+  retry_until(Clock::now() + kGatePatience, [&] { return lock.try_lock(); });
+  return lock;
+}
+
+// Whoever takes it ends it.
+NcclComm NcclCommunicator::take() {
+  const auto lock = lock_soon();
+  return std::exchange(comm_, nullptr);
+}
+
+void NcclCommunicator::abort(milliseconds limit) {
+  const NcclComm comm = take();
+  if (!comm) return;
+  std::promise<void> finished;
+  std::thread freeing([&] {
+    gpu_->cuda.set_device(options_.device);
+    gpu_->nccl.abort(comm);
+    finished.set_value();
+  });
+  if (finished.get_future().wait_for(limit) == std::future_status::ready) return freeing.join();
+  std::fprintf(stderr,
+               "ddprun: rank %d: ncclCommAbort has not returned within %lld ms; ending this "
+               "process, for nothing else frees the device\n",
+               options_.rank, static_cast<long long>(limit.count()));
+  std::fflush(stderr);
+  ::_exit(kAbortHangs);
+}
+
+void NcclCommunicator::finish(Clock::time_point deadline) {
+  const auto late = [&] { return Clock::now() >= deadline; };
+  const int asked = call([](const NcclApi& nccl, NcclComm comm) { return nccl.finalize(comm); });
+  const bool begun = asked == kNcclSuccess || asked == kNcclInProgress;
+  if (!begun || settle(late) != kNcclSuccess) return abort(kAbortPatience);
+  if (const NcclComm comm = take()) gpu_->nccl.destroy(comm);
+}
+
+}  // namespace ddprun::worker_sdk

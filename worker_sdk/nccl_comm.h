@@ -1,0 +1,65 @@
+#pragma once
+// One communicator of NCCL, never waited for without a deadline: it is non-blocking, and aborted
+// from outside if need be. nccl_join.cc makes it, nccl_backend.cc calls it, nccl_watch.cc ends it.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/operation.h"
+
+namespace ddprun::worker_sdk {
+
+struct NcclCommOptions {
+  int device = 0;
+  int rank = 0, size = 1;
+  std::vector<NcclUniqueId> ids;  // One for each root.
+  std::string name;
+  int max_ctas = 0;  // 0: as NCCL likes.
+};
+
+class NcclCommunicator {
+ public:
+  // Begins to join the others; status() tells when that is done.
+  NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options);
+  ~NcclCommunicator();  // Aborts, unless finish() or abort() was called.
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  // kNcclSuccess, kNcclInProgress, or the first error, which stays. Never blocks.
+  int status();
+  // Until the last call is no longer in progress, or `give_up`.
+  int settle(const std::function<bool()>& give_up);
+  // Makes a call of NCCL; kNcclInvalidUsage after abort().
+  int call(const std::function<int(const NcclApi&, NcclComm)>& what);
+  std::string explain(int status);  // In NCCL's words.
+
+  // Frees what is in streams and the peers' connections. Any thread; returns when it is done. If
+  // NCCL does not return within `limit`, the process ends: nothing else would free the device.
+  void abort(std::chrono::milliseconds limit);
+  // A friendly end, when nothing is under way; within the deadline, else as abort().
+  void finish(Clock::time_point deadline);
+
+  const std::shared_ptr<const GpuRuntime>& runtime() const { return gpu_; }
+  int device() const { return options_.device; }
+
+ private:
+  NcclComm take();
+  std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
+
+  const std::shared_ptr<const GpuRuntime> gpu_;
+  const NcclCommOptions options_;
+  std::mutex gate_;  // One thread at a time may call NCCL; abort() waits for it a while only.
+  NcclComm comm_ = nullptr;
+  int error_ = kNcclSuccess;
+  std::string text_;  // What NCCL said when `error_` happened.
+};
+
+// The exit status of a process that could not abort its communicators.
+constexpr int kAbortHangs = 76;
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,34 @@
+#pragma once
+// From a group that is connected over Gloo to one that is connected over NCCL. Used by join.cc.
+//
+//   each rank loads NCCL, says what it has -> rank 0 objects, naming the odd one, or not
+//   the roots make fresh unique ids        -> every rank joins, within a part of the deadline
+//   each rank says whether it has joined   -> rank 0: go, or all again with new ids
+//
+// The last step is what a stray connection to NCCL's bootstrap port makes necessary: it hangs a
+// join for ever.
+
+#include <memory>
+#include <string>
+
+#include "worker_sdk/environment.h"
+#include "worker_sdk/gloo_backend.h"
+#include "worker_sdk/meeting.h"
+
+namespace ddprun::worker_sdk {
+
+struct NcclJoinOptions {
+  std::shared_ptr<const Roster> roster;
+  Identity identity;
+  GpuWish wish;
+  std::vector<std::string> domains;  // By rank: equal for ranks of one host. Empty: alone.
+  Store* keys = nullptr;             // The store with the group's prefix; null in a world of one,
+  Meeting* meeting = nullptr;        // as this.
+  Clock::time_point deadline{};
+};
+
+// Throws Error. Collective. `gloo` joins the same ranks already; null in a world of one.
+std::unique_ptr<Backend> join_nccl(const NcclJoinOptions& options,
+                                   std::unique_ptr<GlooBackend> gloo);
+
+}  // namespace ddprun::worker_sdk

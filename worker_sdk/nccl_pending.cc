@@ -1,0 +1,113 @@
+#include "worker_sdk/nccl_pending.h"
+
+#include <thread>
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr int kQuickLooks = 200;
+constexpr std::chrono::microseconds kPause{100};
+
+void require(const GpuRuntime& gpu, int status, const char* what) {
+  if (status == kCudaSuccess) return;
+  throw Error(ErrorKind::system, {.operation = what},
+              std::string("CUDA says: ") + gpu.cuda.error_string(status));
+}
+
+}  // namespace
+
+GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags)
+    : gpu_(std::move(gpu)) {
+  require(*gpu_, gpu_->cuda.set_device(device), "cudaSetDevice");
+  require(*gpu_, gpu_->cuda.event_create(&event_, flags), "cudaEventCreate");
+}
+
+GpuEvent::~GpuEvent() { gpu_->cuda.event_destroy(event_); }
+
+void GpuEvent::record(CudaStream stream) {
+  require(*gpu_, gpu_->cuda.event_record(event_, stream), "cudaEventRecord");
+}
+
+void GpuEvent::hold_up(CudaStream stream) const {
+  require(*gpu_, gpu_->cuda.stream_wait(stream, event_, 0), "cudaStreamWaitEvent");
+}
+
+// An error of the device counts as passed: whoever waits shall not wait for ever, and the
+// communicator tells of it.
+bool GpuEvent::passed() const {
+  if (gpu_->cuda.event_query(event_) != kCudaNotReady) return true;
+  gpu_->cuda.last_error();  // Else the program would find it there, and take it for its own.
+  return false;
+}
+
+std::chrono::nanoseconds GpuEvent::until(const GpuEvent& end) const {
+  float milliseconds = 0;
+  if (gpu_->cuda.event_elapsed(&milliseconds, event_, end.event_) != kCudaSuccess) return {};
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
+}
+
+NcclPending::NcclPending(std::shared_ptr<const GpuRuntime> gpu, int device, const Call& call,
+                         std::shared_ptr<NcclFate> fate)
+    : call_(call),
+      fate_(std::move(fate)),
+      begin_(gpu, device, kCudaEventDefault),
+      end_(gpu, device, kCudaEventDefault) {}
+
+bool NcclPending::passed() {
+  if (state_.load() == State::kPassed) return true;
+  if (!end_.passed() || fate_->failing.load()) return false;
+  seen_.store(Clock::now().time_since_epoch().count());
+  state_.store(State::kPassed);
+  return true;
+}
+
+bool NcclPending::done() noexcept {
+  if (passed()) return true;
+  const std::lock_guard lock(fate_->mutex);
+  return fate_->failure.has_value();
+}
+
+std::optional<Error> NcclPending::error() {
+  if (passed()) return std::nullopt;
+  const std::lock_guard lock(fate_->mutex);
+  return fate_->failure;
+}
+
+void NcclPending::refuse_if_failed() {
+  if (passed()) return;
+  const std::lock_guard lock(fate_->mutex);
+  if (!fate_->failure) return;
+  fate_->told.store(true);
+  throw Error(*fate_->failure);
+}
+
+void NcclPending::follow(Stream stream) {
+  refuse_if_failed();
+  end_.hold_up(static_cast<CudaStream>(stream));
+}
+
+bool NcclPending::wait_until(Clock::time_point limit) {
+  for (int look = 0;; ++look) {
+    refuse_if_failed();
+    if (passed()) return true;
+    if (Clock::now() >= limit) return false;
+    if (look < kQuickLooks) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::unique_lock lock(fate_->mutex);
+    fate_->changed.wait_for(lock, kPause, [&] { return fate_->failure.has_value(); });
+  }
+}
+
+std::chrono::nanoseconds NcclPending::duration() noexcept {
+  return passed() ? begin_.until(end_) : std::chrono::nanoseconds(0);
+}
+
+// As exact as the watch is quick: the device's clock is not the host's.
+Clock::time_point NcclPending::started() noexcept {
+  if (!passed()) return {};
+  return Clock::time_point(Clock::duration(seen_.load())) - duration();
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,73 @@
+#pragma once
+// One operation in the stream of a communicator, as nccl_watch.cc and a Work see it.
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "worker_sdk/backend.h"
+#include "worker_sdk/gpu_runtime.h"
+
+namespace ddprun::worker_sdk {
+
+// A CUDA event that ends with its owner.
+class GpuEvent {
+ public:
+  GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags);
+  ~GpuEvent();
+  GpuEvent(const GpuEvent&) = delete;
+  GpuEvent& operator=(const GpuEvent&) = delete;
+
+  void record(CudaStream stream);
+  void hold_up(CudaStream stream) const;  // What comes later in the stream waits for the event.
+  bool passed() const;
+  std::chrono::nanoseconds until(const GpuEvent& end) const;  // Both have passed.
+
+ private:
+  const std::shared_ptr<const GpuRuntime> gpu_;
+  CudaEvent event_ = nullptr;
+};
+
+// What all operations of a backend share, and may outlive it.
+struct NcclFate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Error> failure;      // Under the mutex, with its diagnosis.
+  std::atomic<bool> failing{false};  // Set before anything is aborted: an event that passes later
+                                     // proves nothing.
+  std::atomic<bool> told{false};     // Somebody was thrown `failure`.
+};
+
+class NcclPending final : public Pending {
+ public:
+  NcclPending(std::shared_ptr<const GpuRuntime> gpu, int device, const Call& call,
+              std::shared_ptr<NcclFate> fate);
+
+  bool done() noexcept override;
+  void follow(Stream stream) override;
+  bool wait_until(Clock::time_point limit) override;
+  std::optional<Error> error() override;
+  std::chrono::nanoseconds duration() noexcept override;
+  Clock::time_point started() noexcept override;
+
+  // For the backend, in the stream before and after the operation.
+  void begin(CudaStream stream) { begin_.record(stream); }
+  void end(CudaStream stream) { end_.record(stream); }
+  const Call& call() const { return call_; }
+  bool begun() const { return begin_.passed(); }  // What was before it in the stream is done.
+  bool passed();  // The end has come to pass, and nothing had failed by then.
+
+ private:
+  enum class State { kRunning, kPassed };
+  void refuse_if_failed();
+
+  const Call call_;
+  const std::shared_ptr<NcclFate> fate_;
+  GpuEvent begin_, end_;
+  std::atomic<State> state_{State::kRunning};
+  std::atomic<Clock::rep> seen_{0};  // When it was found passed.
+};
+
+}  // namespace ddprun::worker_sdk

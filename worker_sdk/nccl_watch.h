@@ -1,0 +1,76 @@
+#pragma once
+// The thread that watches over a communicator, for NCCL itself would wait for a lost peer for ever:
+//
+//   NCCL reports an error, an operation is over its deadline, a peer's process is gone (Gloo's
+//   connection to it ended), or abort() was called
+//     -> the communicator is aborted, which frees the streams
+//     -> Gloo's part of the group asks the peers what they know (diagnosis.h)
+//     -> every Work that was not done throws what came out of that
+//
+// It sleeps while nothing is under way.
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "worker_sdk/gloo_backend.h"
+#include "worker_sdk/nccl_comm.h"
+#include "worker_sdk/nccl_pending.h"
+
+namespace ddprun::worker_sdk {
+
+class NcclWatch {
+ public:
+  // `gloo` may be null, in a world of one; else it must outlive this.
+  NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm, GlooBackend* gloo);
+  ~NcclWatch();  // When all operations are done or have failed.
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  // Its time counts from when those before it are done. Whoever adds one that NCCL refused sets
+  // fate()->failing before.
+  void add(std::shared_ptr<NcclPending> operation);
+  void request_abort() noexcept;
+  bool wait_idle(Clock::time_point deadline);
+
+  const std::shared_ptr<NcclFate>& fate() const { return fate_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<NcclPending> operation;
+    Clock::duration timeout;
+  };
+  struct Trouble {
+    Cause cause = Cause::kLost;
+    int suspect = -1;
+    std::string text;  // NCCL's, if any.
+  };
+
+  void run();
+  void drop_finished();
+  std::optional<Trouble> look();
+  std::optional<int> lost_peer(const NcclPending& front);
+  void fail(const Trouble& trouble);
+  Error diagnose_with_peers(const Call& call, const Trouble& trouble);
+
+  const std::shared_ptr<const Roster> roster_;
+  NcclCommunicator& comm_;
+  GlooBackend* const gloo_;
+  const std::shared_ptr<NcclFate> fate_ = std::make_shared<NcclFate>();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Entry> entries_;  // Under the mutex.
+  Call last_;                  // The operation that began last, under the mutex.
+  bool stopping_ = false;
+  std::atomic<bool> abort_requested_{false};
+  // Of the thread alone:
+  bool over_ = false;  // It has failed.
+  Clock::time_point front_since_{};
+  const NcclPending* front_ = nullptr;
+  Clock::time_point lost_since_{};
+  int looks_since_lost_ = 0;
+  std::thread thread_;  // Last.
+};
+
+}  // namespace ddprun::worker_sdk
