@@ -100,7 +100,8 @@ class Survives(DdprunCase):
         undisturbed = self.run_ddprun("--nproc-per-node", "2", *argv, self.path("other"))
         first, second = self.two_nodes("--max-restarts", "1",
                                        worker=one_thread(*argv, self.path("checkpoint"), "--metrics", self.path("metrics")))
-        wait_until(lambda: "epoch 1/3" in first.out() + second.out(), lambda: first.text() + second.text())
+        wait_until(lambda: "epoch 1/3" in first.out() + second.out() and os.path.exists(self.path("checkpoint")),
+                   lambda: first.text() + second.text())
         (worker,) = [p for p in second.processes() if os.path.basename(p.argv[0]) == "train"]
         os.kill(worker.pid, signal.SIGKILL)
         self.finish(first)
