@@ -13,6 +13,7 @@
 #include "agent/proc_file.h"
 #include "agent/strays.h"
 #include "tests/process/processes.h"
+#include "tests/support/loop.h"
 
 namespace ddprun::agent {
 namespace {
@@ -114,9 +115,12 @@ TEST_CASE("ProcessHost: workers are born in a cgroup of ours, and all of it goes
     stage.spawn(0, {"family"});
     stage.wait_ready();
     const std::string folder = *job + "/" + agent_cgroup_name(::getpid()) + "/0";
-    const std::string members = read_proc_file(folder + "/cgroup.procs");
-    CHECK(std::count(members.begin(), members.end(), '\n') == 13);  // The worker and its family.
-    REQUIRE(kill_cgroup(folder));                                   // As an operator may.
+    // The worker and its family, once the parents of its daemons have ended.
+    CHECK(test::run_until(stage.loop, [&] {
+      const std::string members = read_proc_file(folder + "/cgroup.procs");
+      return std::count(members.begin(), members.end(), '\n') == 13;
+    }));
+    REQUIRE(kill_cgroup(folder));  // As an operator may.
     REQUIRE(stage.run_until_all_ended());
     CHECK(stage.exits[0].signal == SIGKILL);
     stage.host.kill_strays();
