@@ -13,7 +13,9 @@ HARD_TO_KILL = ("trap '' TERM; (setsid sleep 601 &) ; setsid -f sleep 602; "
                 "setsid -f sh -c 'kill -STOP $$; sleep 603'; " + env_to())
 WAIT = "while :; do sleep 600; done"
 OFFSPRING = 3
-PROMISED = 1.0  # The product promises 100 ms; a loaded machine gets more, and the figure is printed.
+# The product promises 100 ms, and the figure is printed. A loaded machine gets more: the kernel alone may take a second to take the
+# memory of a dying process apart. Nobody else would end these before 30 s.
+PROMISED = 10.0
 
 
 def kill(process):
