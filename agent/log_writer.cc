@@ -1,33 +1,15 @@
 #include "agent/log_writer.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <boost/asio/post.hpp>
 #include <utility>
 
 #include "common/log.h"
+#include "common/signals_held.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kMergeBytes = std::size_t{64} << 10;  // Small chunks of a stream become one.
-
-// The loop's signals are the loop's.
-class AllSignalsBlocked {
- public:
-  AllSignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
-  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
@@ -51,7 +33,7 @@ Result<LogWriter::StreamPtr> LogWriter::open(const std::string& path, LogRotatio
   auto file = LogFile::open(path, rotation);
   if (file.has_error()) return file.error();
   if (!thread_.joinable()) {
-    const AllSignalsBlocked blocked;
+    const SignalsHeld held;  // The loop's signals are the loop's.
     run_thread();
   }
   return std::make_shared<Stream>(std::move(*file));

@@ -1,7 +1,6 @@
 #include "agent/spawn.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -14,6 +13,7 @@
 
 #include "agent/newborn.h"
 #include "common/assert.h"
+#include "common/signals_held.h"
 
 // The C library's second name for clone(). ThreadSanitizer wraps the first and counts the child's
 // start as its own, in memory that is ours: afterwards it would deliver no signal any more.
@@ -33,22 +33,6 @@ std::vector<const char*> c_strings(const std::vector<std::string>& strings) {
   pointers.push_back(nullptr);
   return pointers;
 }
-
-// A handler of ours must not run in the child, which shares our memory.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // The kernel's form of a list of processors.
 class ProcessorSet {
@@ -118,7 +102,7 @@ pid_t clone_into_cgroup(ChildPlan* plan, ChildRoom& room, int cgroup_fd, int& pi
 
 // `pidfd` is -1 where the kernel cannot make one along with the process. Below 0: -errno.
 pid_t clone_child(ChildPlan& plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
-  const SignalsHeld held;
+  const SignalsHeld held;  // A handler of ours must not run in the child, in our memory.
   if (cgroup_fd >= 0) {
     const pid_t pid = clone_into_cgroup(&plan, room, cgroup_fd, pidfd);
     if (pid > 0) return pid;  // Else without: an old kernel, or the folder is gone.

@@ -1,8 +1,6 @@
 #include "rendezvous/resolve.h"
 
 #include <netdb.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -10,6 +8,8 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+
+#include "common/signals_held.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -72,17 +72,13 @@ class Handle {
   const std::shared_ptr<Lookup> lookup_;
 };
 
-// Signals are for the loop's thread: this one blocks them all.
 void start_thread(const std::shared_ptr<Lookup>& lookup, const std::string& host) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsHeld held;  // They are for the loop's thread.
   try {
     std::thread([lookup, host] { deliver(lookup, resolve(host)); }).detach();
   } catch (const std::system_error& error) {
     deliver(lookup, Failure{error.code(), "starting a thread to resolve host '" + host + "'"});
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,24 @@
+#pragma once
+// While one lives, its thread gets no signal; what is started meanwhile inherits that.
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace ddprun {
+
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace ddprun
