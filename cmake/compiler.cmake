@@ -6,6 +6,8 @@ target_compile_options(ddprun_flags INTERFACE -Wall -Wextra -Wshadow)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns wrongly about optional<> at -O1 and above with sanitizers.
   target_compile_options(ddprun_flags INTERFACE -Wno-maybe-uninitialized)
+  # And at -O3 about text that is appended to text.
+  target_compile_options(ddprun_flags INTERFACE $<$<CONFIG:Release>:-Wno-restrict>)
 endif()
 
 if(DDPRUN_SANITIZE)
