@@ -35,6 +35,7 @@ tidy_packages=(clang-tidy-19 cppcheck shellcheck)
 
 passed=0 failed=0 skipped=0
 summary=()
+reports=() # JUnit files of stages with a failed test.
 
 # count FILE: adds a JUnit file that ctest wrote to the totals.
 count() {
@@ -68,8 +69,31 @@ run_tests() {
   else
     "${ctest[@]}" || status=$?
   fi
-  if [[ -s $report ]]; then count "$report"; else failed=$((failed + 1)); fi
+  if [[ -s $report ]]; then
+    count "$report"
+    ((status == 0)) || reports+=("$report")
+  else
+    failed=$((failed + 1))
+  fi
   return "$status"
+}
+
+# failures_of FILE: the tests that failed and the end of what each printed. Said last, as that is where one looks,
+# and all that is left of an output somebody has cut.
+failures_of() {
+  awk -v keep=60 '
+    function flush_test(  i) {
+      printf "\n-- %s: %s\n", stage, name
+      for (i = count > keep ? count - keep : 0; i < count; i++) print lines[i]
+    }
+    /<testcase / { failed = /status="fail"/; name = $0; sub(/.*<testcase name="/, "", name); sub(/".*/, "", name) }
+    failed && /<system-out>/ { printing = 1; count = 0; sub(/.*<system-out>/, "") }
+    printing {
+      ends = sub(/<\/system-out>.*/, "")
+      gsub(/&lt;/, "<"); gsub(/&gt;/, ">"); gsub(/&quot;/, "\""); gsub(/&apos;/, "\047"); gsub(/&amp;/, "\\&")
+      lines[count++] = $0
+      if (ends) { flush_test(); printing = 0 }
+    }' stage="$(basename "$(dirname "$1")")" "$1"
 }
 
 build_and_test() {
@@ -137,6 +161,11 @@ for stage in "${stages[@]}"; do
   [[ $outcome == ok ]] || result=1
   summary+=("$(printf '%-5s %-6s %4d s' "$stage" "$outcome" $((SECONDS - begun)))")
 done
+
+if ((${#reports[@]} > 0)); then
+  say "what failed, and the end of its output"
+  for report in "${reports[@]}"; do failures_of "$report"; done
+fi
 
 say "summary"
 for line in "${summary[@]}"; do note "$line"; done

@@ -49,8 +49,19 @@ chmod +x "build/$3/bin/ddprun"
 BODY
   fake ctest <<'BODY'
 while [[ $1 != --output-junit ]]; do shift; done
-printf '<testsuite name="x"\n\ttests="7"\n\tfailures="%s"\n\tdisabled="0"\n\tskipped="2"\n>' \
+printf '<testsuite name="x"\n\ttests="7"\n\tfailures="%s"\n\tdisabled="0"\n\tskipped="2"\n>\n' \
   "${FAILURES:-0}" >"$2"
+cat >>"$2" <<'CASES'
+  <testcase name="green_test" status="run">
+    <system-out>all is well</system-out>
+  </testcase>
+  <testcase name="red_test" status="fail">
+    <failure message=""/>
+    <system-out>
+expected &quot;a&quot; &lt; b &amp;&amp; c
+</system-out>
+  </testcase>
+CASES
 exit "${FAILURES:-0}"
 BODY
   fake setarch <<<'shift 2; "$@"'
@@ -152,6 +163,9 @@ run test.sh asan
 unset FAILURES
 expect "test: a failing test fails the run" ended 1
 expect "test: and is counted" says "total: 2 passed, 3 failed, 2 skipped"
+expect "test: and is named at the end" says "-- asan: red_test"
+expect "test: with what it printed" says 'expected "a" < b && c'
+expect "test: and no other's" [ "$(grep -c 'all is well' <<<"$output")" -eq 0 ]
 
 reset
 fake cmake <<<'exit 1'
