@@ -24,6 +24,7 @@ from ddprun_case import DDPRUN, Job, Network, free_port, wait_until
 NODES, PER_NODE = 2, 2
 BACKENDS = ("shm", "gloo")
 LIMIT = 60.0
+WALL_CLOCK_AHEAD = ["faketime", "-m", "--exclude-monotonic", "-f", "+3s"]
 
 
 class MemoryCgroup:
@@ -76,12 +77,24 @@ class FullDisk:
             subprocess.run(["umount", "-l", self.mount], timeout=20)
 
 
+def wall_clock_cannot_be_skewed():
+    """Why not, or "". What a sanitizer is built into wants its own library to be loaded first."""
+    if not shutil.which("faketime"):
+        return "there is no faketime"
+    there = subprocess.run([*WALL_CLOCK_AHEAD, "date", "+%s"], capture_output=True, text=True, timeout=20, check=True).stdout
+    if float(there) - time.time() < 1.5:
+        return "faketime does not move it"
+    libraries = subprocess.run(["ldd", DDPRUN], capture_output=True, text=True, timeout=20, check=False).stdout
+    return "a sanitizer does not stand faketime's library" if re.search(r"lib[at]san\.", libraries) else ""
+
+
 class Campaign:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.folder = tempfile.mkdtemp(prefix="ddprun-faults-")
         self.cgroup, self.disk = MemoryCgroup(), FullDisk(self.folder)
         cannot_name = "" if os.geteuid() == 0 else "host names need root"
+        self.no_wall_clock = wall_clock_cannot_be_skewed()
         self.kinds = [*fault_kinds.sdk_kinds(), *fault_kinds.python_kinds(self.folder),
                       *fault_kinds.start_kinds(self.folder),
                       *fault_kinds.host_kinds(cannot_name, Network.missing() or "")]
@@ -128,9 +141,11 @@ class Campaign:
             argv = self._argv(scene, name, *common) + ["--node-rank", "0" if name == "a" else "1"]
             conf = f"is_host={host}" + (",join_timeout=2" if kind.disturb == "kill agent" else "")
             argv[argv.index("join_timeout=30")] = conf
-            skew = ["--time", "--monotonic", "3", "--boottime", "3"] if name == "b" and kind.disturb == "skew clock" else []
+            elsewhere = name == "b" and kind.disturb == "skew clock"
+            skew = ["--time", "--monotonic", "3", "--boottime", "3"] if elsewhere else []
+            wall = WALL_CLOCK_AHEAD if elsewhere and not self.no_wall_clock else []
             script = f'hostname node{name}; exec "$@"'
-            jobs.append(Job(["unshare", "--uts", *skew, "sh", "-c", script, "sh", *argv, *kind.worker], scene, env))
+            jobs.append(Job(["unshare", "--uts", *skew, "sh", "-c", script, "sh", *wall, *argv, *kind.worker], scene, env))
         if kind.disturb == "kill agent":
             self._wait_for_sleepers(jobs)
             victim = [p for p in jobs[1].processes() if p.ppid == jobs[1].pid and p.name.startswith("ddprun")]
@@ -164,6 +179,8 @@ class Campaign:
         """The first command's exit code, verdict and words; what is left of the others is ended."""
         try:
             code = jobs[0].wait(LIMIT)
+            if jobs[-1].argv.count(WALL_CLOCK_AHEAD[0]):
+                jobs[-1].wait(LIMIT)  # A faketime that is killed leaves its shared memory behind.
             path = os.path.join(scene, "a")
             verdict = {}
             if os.path.exists(path):
@@ -225,6 +242,8 @@ def main():
     for kind in kinds:
         if kind.missing:
             print(f"skipped {kind.name}: {kind.missing}")
+    if campaign.no_wall_clock:
+        print(f"the wall clock is the same on all nodes: {campaign.no_wall_clock}")
     try:
         outcomes = []
         for _ in range(arguments.repetitions):
