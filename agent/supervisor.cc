@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/duration_text.h"
 #include "rendezvous/verdict.h"
 
 namespace ddprun::agent {
@@ -188,8 +189,8 @@ void Supervisor::on(const LauncherDied&) {
 
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
-    actions_.push_back(Say{Say::Level::kWarning,
-                           std::to_string(living_) + " workers did not end in time: killing them"});
+    actions_.push_back(Say{Say::Level::kWarning, number_of(living_, "worker") +
+                                                     " did not end in time: killing what is left"});
     kill_workers();
   }
   if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "agent/supervisor.h"
+#include "common/duration_text.h"
 #include "rendezvous/verdict.h"
 
 namespace ddprun::agent {
@@ -26,16 +27,25 @@ void Supervisor::kill_workers() {
   if (!abandon_at_) abandon_at_ = now_ + options_.kill_limit;
 }
 
-// They hold memory, ports and devices that a new round would need: this node cannot go on.
+// They hold memory, ports and devices that a new round would need: this node cannot go on. Where
+// the run is over anyway, its verdict is worth a moment more.
 void Supervisor::abandon_workers() {
-  const std::string text = std::to_string(living_) + " workers of " + options_.host +
-                           " survive SIGKILL and are left behind";
+  const std::string text = "SIGKILL does not end " + number_of(living_, "worker") + " of " +
+                           options_.host + "; leaving what is stuck behind";
   actions_.push_back(Say{Say::Level::kError, text});
   actions_.push_back(AbandonWorkers{});
-  send(rendezvous::Leave{0, text});
   const int status = leaving_ && leaving_->status != 0 ? leaving_->status
                      : failure_                        ? exit_status(*failure_)
                                                        : kExitWorkersStuck;
+  if (order_ && order_->final && linked_ && !leaving_) {
+    abandon_at_.reset();
+    living_ = 0;
+    state_ = State::kStopped;
+    leaving_ = Exit{status, std::nullopt};
+    give_up_at_ = now_ + options_.leave_limit;
+    return after_stop();
+  }
+  send(rendezvous::Leave{0, text});
   exit(status, leaving_ ? leaving_->verdict : std::nullopt);
 }
 
@@ -52,7 +62,10 @@ void Supervisor::workers_gone() {
 // Every worker is gone and the daemon has said how to go on.
 void Supervisor::after_stop() {
   send(rendezvous::Stopped{round(), deaths_});
-  if (!order_->final) join();
+  if (order_->final) return;
+  if (!leaving_) return join();
+  send(rendezvous::Leave{0, options_.host + " cannot start workers again"});
+  exit(leaving_->status, leaving_->verdict);
 }
 
 }  // namespace ddprun::agent

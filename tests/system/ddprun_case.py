@@ -20,6 +20,9 @@ import unittest
 import uuid
 
 PATIENCE = 60.0  # Seconds that anything may take on a loaded machine before a test gives up on it.
+# Seconds after which nothing of an ended job may be left. The product promises 100 ms, and the figure is printed; a loaded machine
+# gets more: the kernel alone may take a second to take a dying process's memory apart. Nobody else would end these before 30 s.
+PROMISED = 10.0
 MARKER = "DDPRUN_TEST_JOB"
 SKIPPED = 77
 POLL = 0.004
@@ -234,20 +237,20 @@ class DdprunCase(unittest.TestCase):
 
     # Ending.
 
-    def finish(self, job, code=0, patience=30):
+    def finish(self, job, code=0, patience=PATIENCE):
         actual = job.wait(patience)
         self.assertEqual(actual, code, job.text())
         self.assert_nothing_left(job)
 
-    def assert_nothing_left(self, *jobs, since=None, promised=1.0):
-        """No process of the jobs is left `promised` seconds after `since`. Returns how long it took."""
+    def assert_nothing_left(self, *jobs, since=None):
+        """No process of the jobs is left PROMISED seconds after `since`. Returns how long it took."""
         since = since or time.monotonic()
         while True:
             left = [p for job in jobs for p in job.processes()]
             took = time.monotonic() - since
             if not left:
                 return took
-            if took > promised:
+            if took > PROMISED:
                 self.fail(f"left {took:.2f} s later: {left}\n" + "\n".join(j.text() for j in jobs))
             time.sleep(POLL)
 

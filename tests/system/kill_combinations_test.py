@@ -13,8 +13,8 @@ import unittest
 
 import ddprun_case
 import kill_test
-from ddprun_case import DDPRUN, DdprunCase, shell, wait_until
-from kill_test import HARD_TO_KILL, OFFSPRING, PROMISED, WAIT
+from ddprun_case import DDPRUN, DdprunCase, PROMISED, shell, wait_until
+from kill_test import HARD_TO_KILL, OFFSPRING, WAIT
 
 # As on a machine that gives us no cgroup tree of version 2.
 WITHOUT_CGROUPS = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
@@ -81,7 +81,7 @@ class EveryCombination(DdprunCase):
                     with self.subTest(names=names, reverse=reverse):
                         job = self.started(prefix)
                         since = self.kill_all_of(job, names, reverse)
-                        took = self.assert_nothing_left(job, since=since, promised=PROMISED)
+                        took = self.assert_nothing_left(job, since=since)
                         self.report(f"{' + '.join(names)}: nothing left after {took * 1000:.0f} ms")
                         self.assertEqual(job.wait(), 137)
 
@@ -108,7 +108,7 @@ class EveryCombination(DdprunCase):
             os.kill(agent.pid, signal.SIGSTOP)
         since = time.monotonic()
         job.signal(signal.SIGKILL)
-        took = self.assert_nothing_left(job, since=since, promised=PROMISED)
+        took = self.assert_nothing_left(job, since=since)
         self.report(f"nothing left after {took * 1000:.0f} ms")
 
     def test_a_stranger_with_a_similar_mark_is_spared(self):
@@ -122,7 +122,7 @@ class EveryCombination(DdprunCase):
                                  {"OTHER": mark})]
         try:
             since = self.kill_all_of(job, ("launcher", "agents", "daemon"), False)
-            self.assert_nothing_left(job, since=since, promised=PROMISED)
+            self.assert_nothing_left(job, since=since)
             self.assertEqual([s.poll() for s in strangers], [None] * 3)
         finally:
             for stranger in strangers:
@@ -149,7 +149,7 @@ class EveryCombination(DdprunCase):
         (left,) = set(job_cgroups()) - set(before)
         with open(os.path.join(left, "cgroup.kill"), "w", encoding="ascii") as f:
             f.write("1")
-        self.assert_nothing_left(job, promised=PROMISED)
+        self.assert_nothing_left(job)
         for folder, _, _ in os.walk(left, topdown=False):
             wait_until(lambda folder=folder: not os.path.exists(folder) or self.removed(folder),
                        f"{folder} to be empty")

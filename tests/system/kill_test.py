@@ -6,16 +6,13 @@ import signal
 import time
 
 import ddprun_case
-from ddprun_case import DdprunCase, PASS_GATE, column, env_to, shell, wait_until
+from ddprun_case import DdprunCase, PASS_GATE, PROMISED, column, env_to, shell, wait_until
 
 # Each worker leaves a setsid child, a daemonised one and a stopped one, all deaf to SIGTERM.
 HARD_TO_KILL = ("trap '' TERM; (setsid sleep 601 &) ; setsid -f sleep 602; "
                 "setsid -f sh -c 'kill -STOP $$; sleep 603'; " + env_to())
 WAIT = "while :; do sleep 600; done"
 OFFSPRING = 3
-# The product promises 100 ms, and the figure is printed. A loaded machine gets more: the kernel alone may take a second to take the
-# memory of a dying process apart. Nobody else would end these before 30 s.
-PROMISED = 10.0
 
 
 def kill(process):
@@ -37,7 +34,7 @@ class NothingStays(DdprunCase):
         return sum(w in ("sleep 601", "sleep 602") for w in words) + len(stopped)
 
     def gone(self, what, *jobs):
-        took = self.assert_nothing_left(*jobs, since=self.killed_at, promised=PROMISED)
+        took = self.assert_nothing_left(*jobs, since=self.killed_at)
         self.report(f"nothing left {took * 1000:.0f} ms after kill -9 of {what}")
 
     def kill(self, process):
@@ -83,7 +80,7 @@ class NothingStays(DdprunCase):
             self.killed_at = time.monotonic()
             job.signal(signal.SIGKILL)
             job.wait()
-            self.assert_nothing_left(job, since=self.killed_at, promised=PROMISED)
+            self.assert_nothing_left(job, since=self.killed_at)
 
     def test_normal_end_leaves_no_grandchild_either(self):
         gate = self.gate()
@@ -197,15 +194,15 @@ class TheDaemonDies(DdprunCase):
         self.assertEqual(column(self.wait_for_workers(2), "RANK"), ["0", "1"])
 
     def test_one_that_stood_still_misses_silent_nodes_afterwards(self):
-        """It gives the nodes time to speak first. Their beats, ten a second each, are not to prolong that."""
-        job = self.start("--local-nodes", "4", "--rdzv-conf", "heartbeat_timeout=0.4,join_timeout=1",
+        """It gives the nodes time to speak first. Their beats, several a second, are not to prolong that."""
+        job = self.start("--local-nodes", "4", "--rdzv-conf", "heartbeat_timeout=1.5,join_timeout=1",
                          "--shutdown-timeout", "1", *shell(env_to() + "exec sleep 600"))
         self.wait_for_workers(4, jobs=[job])
         daemon = job.daemon()
         stopped = time.monotonic()
         os.kill(daemon.pid, signal.SIGSTOP)
         # Longer than it waits for a beat, not so long that the agents give it up.
-        wait_until(lambda: time.monotonic() > stopped + 0.8, "a second to pass")
+        wait_until(lambda: time.monotonic() > stopped + 2, "two seconds to pass")
         os.kill(daemon.pid, signal.SIGCONT)
         silent = job.agents()[1]
         os.kill(silent.pid, signal.SIGSTOP)

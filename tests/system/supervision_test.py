@@ -2,10 +2,11 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, Process, env_to, shell, wait_until
+from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, PATIENCE, Process, env_to, shell, wait_until
 from kill_combinations_test import WITHOUT_CGROUPS, can_unshare
 
 WAIT = "while :; do sleep 600; done"
@@ -123,14 +124,57 @@ class ForkBomb(DdprunCase):
         self.ended(since)
 
 
+class UninterruptibleSleep(DdprunCase):
+    """A worker that writes to a frozen file system: nothing ends it before that thaws."""
+
+    def setUp(self):
+        super().setUp()
+        self.mount, image = self.path("frozen"), self.path("image")
+        os.mkdir(self.mount)
+        with open(image, "wb") as f:
+            f.truncate(32 << 20)
+        self.run_or_skip("mkfs.ext4", "-q", image)
+        self.run_or_skip("mount", "-o", "loop", image, self.mount)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.mount], timeout=20, check=False)
+        self.run_or_skip("fsfreeze", "-f", self.mount)
+        self.addCleanup(self.thaw)
+
+    def run_or_skip(self, *command):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        except FileNotFoundError as error:
+            self.skipTest(str(error))
+        if done.returncode != 0:
+            self.skipTest(f"{command[0]}: {done.stderr.strip()}")
+
+    def thaw(self):
+        subprocess.run(["fsfreeze", "-u", self.mount], capture_output=True, timeout=20, check=False)
+
+    def test_it_is_named_and_left_behind_and_the_other_rank_is_blamed(self):
+        gate, pid_file = self.gate(), self.path("pid")
+        job = self.start("--nproc-per-node", "2", "--shutdown-timeout", "0.5", *shell(
+            f"if [ $RANK = 0 ]; then echo $$ > {pid_file}; echo > {self.mount}/checkpoint; fi; {PASS_GATE} exit 3"))
+        wait_until(lambda: os.path.exists(pid_file) and os.path.getsize(pid_file) > 0, job.text)
+        with open(pid_file, encoding="ascii") as f:
+            pid = int(f.read())
+        wait_until(lambda: Process(pid).state == "D", job.text)
+        gate.open()
+        self.assertEqual(job.wait(PATIENCE), 3, job.text())
+        self.assertRegex(job.err(), f"survives SIGKILL: local rank 0, pid {pid} .*uninterruptible sleep")
+        self.assertRegex(job.err(), "rank 1 .* failed first: it exited with 3")
+        self.assertEqual(Process(pid).state, "D")
+        self.thaw()
+        self.assert_nothing_left(job)
+
+
 class Pausing(DdprunCase):
     def states(self, pids):
         return {Process(pid).state for pid in pids}
 
     def test_ctrl_z_stops_workers_and_launcher_and_fg_goes_on(self):
-        """Agents keep beating: with a silence limit of 0.5 s nobody is lost in a pause of 1.5 s."""
+        """Agents keep beating: with a silence limit of 2 s nobody is lost in a pause of 4 s."""
         gate = self.gate()
-        job = self.start("--local-nodes", "2", "--rdzv-conf", "heartbeat_timeout=0.5",
+        job = self.start("--local-nodes", "2", "--rdzv-conf", "heartbeat_timeout=2",
                          *shell(env_to() + "echo $$ > $D/pid.$RANK; " + PASS_GATE))
         self.wait_for_workers(2, jobs=[job])
         wait_until(lambda: all(os.path.exists(self.path(f"pid.{r}")) for r in (0, 1)), job.text)
@@ -141,7 +185,7 @@ class Pausing(DdprunCase):
         job.signal(signal.SIGTSTP)
         wait_until(lambda: self.states([*workers, job.pid]) == {"T"}, lambda: str(job.processes()))
         paused = time.monotonic()
-        wait_until(lambda: time.monotonic() > paused + 1.5, "a pause")
+        wait_until(lambda: time.monotonic() > paused + 4, "a pause")
         self.assertEqual(self.states([*workers, job.pid]), {"T"})
         job.signal(signal.SIGCONT)
         wait_until(lambda: "T" not in self.states([*workers, job.pid]), lambda: str(job.processes()))

@@ -77,11 +77,33 @@ TEST_CASE_METHOD(NodeFixture,
   does(assign(0));
   does(ended(1, 7));
   CHECK(does(Tick{}, 30s) ==
-        Lines{"say 1 workers did not end in time: killing them", "signal SIGKILL"});
+        Lines{"say 1 worker did not end in time: killing what is left", "signal SIGKILL"});
   REQUIRE(supervisor.deadline() == now + 10s);
   CHECK(does(Tick{}, 9s).empty());
-  CHECK(does(Tick{}, 1s) == Lines{"say 1 workers of h survive SIGKILL and are left behind",
-                                  "abandon", "send leave", "exit 7"});
+  CHECK(does(Tick{}, 1s) ==
+        Lines{"say SIGKILL does not end 1 worker of h; leaving what is stuck behind", "abandon",
+              "send leave", "exit 7"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: who leaves workers behind still waits for the verdict",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 7));
+  does(Heard{StopRound{0, "rank 1 exited with 7", true}});
+  does(Tick{}, 30s);
+  CHECK(does(Tick{}, 10s) ==
+        Lines{"say SIGKILL does not end 1 worker of h; leaving what is stuck behind", "abandon",
+              "send stopped"});
+  SECTION("and ends with it") { CHECK(does(verdict(7)) == Lines{"exit 7"}); }
+  SECTION("but not for ever") {
+    REQUIRE(supervisor.deadline() == now + 2s);
+    CHECK(does(Tick{}, 2s) == Lines{"exit 7"});
+  }
+  SECTION("and does not come back if the run goes on after all") {
+    CHECK(does(Heard{StopRound{0, "a node joined", false}}) ==
+          Lines{"send stopped", "send leave", "exit 7"});
+  }
 }
 
 TEST_CASE_METHOD(NodeFixture, "Supervisor: without another cause such workers are the cause",
@@ -113,7 +135,7 @@ TEST_CASE_METHOD(NodeFixture,
   REQUIRE(supervisor.deadline() == now + 30s);
   CHECK(does(Tick{}, 29s).empty());
   CHECK(does(Tick{}, 1s) ==
-        Lines{"say 2 workers did not end in time: killing them", "signal SIGKILL"});
+        Lines{"say 2 workers did not end in time: killing what is left", "signal SIGKILL"});
   does(ended(0, 0, SIGKILL));
   CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send stopped", "send join"});
 }
