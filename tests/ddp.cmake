@@ -35,7 +35,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
              COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node ${workers}
                      $<TARGET_FILE:from_pytorch>
              WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-    set_tests_properties(from_pytorch_${workers} PROPERTIES TIMEOUT 120 LABELS process
+    set_tests_properties(from_pytorch_${workers} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
       RESOURCE_LOCK from_pytorch_files
       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1" PASS_REGULAR_EXPRESSION
       "epoch 1 loss .*gradients took")

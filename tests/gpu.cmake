@@ -12,7 +12,7 @@ set_target_properties(fake_cudart fake_nccl PROPERTIES
 
 # gpu_test(NAME SOURCES...): a test that may load the fakes.
 function(gpu_test name)
-  ddprun_test(NAME ${name} SOURCES ${ARGN} LIBRARIES ddprun::worker_sdk LABELS unit TIMEOUT 900)
+  ddprun_test(NAME ${name} SOURCES ${ARGN} LIBRARIES ddprun::worker_sdk LABELS unit)
   if(TARGET ${name})
     target_compile_definitions(${name} PRIVATE DDPRUN_FAKES="$<TARGET_FILE_DIR:fake_nccl>")
     add_dependencies(${name} fake_nccl)

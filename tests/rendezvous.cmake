@@ -16,5 +16,5 @@ ddprun_test(NAME sim_test
             SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_faults.cc
             LIBRARIES ddprun_agent LABELS sim)
 if(DDPRUN_SANITIZE AND TARGET sim_test)  # Thirty times slower, and one thread: fewer seeds do.
-  set_property(TEST sim_test APPEND PROPERTY ENVIRONMENT DDPRUN_SIM_SEEDS=200)
+  set_property(TEST sim_test APPEND PROPERTY ENVIRONMENT DDPRUN_SIM_SEEDS=60)
 endif()

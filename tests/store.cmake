@@ -34,6 +34,6 @@ if(DDPRUN_PYTHON)
   add_test(NAME store_conformance
            COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/interop/store_conformance.py
                    $<TARGET_FILE:store_serve>)
-  set_tests_properties(store_conformance PROPERTIES TIMEOUT 300 LABELS interop)
-  set_tests_properties(store_interop PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS interop)
+  set_tests_properties(store_conformance PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS interop)
+  set_tests_properties(store_interop PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS interop)
 endif()

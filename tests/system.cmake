@@ -6,7 +6,7 @@ function(ddprun_system_test NAME FILE LABEL)
     return()
   endif()
   add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE})
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS "${LABEL}"
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${LABEL}"
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
@@ -28,5 +28,5 @@ if(DDPRUN_PYTHON AND DDPRUN_BUILD_BENCH)
            COMMAND ${DDPRUN_PYTHON} -B ${PROJECT_SOURCE_DIR}/bench/endurance.py
                    --build ${PROJECT_BINARY_DIR} --seconds 15 --kill-every 1.5 --change-every 3
                    --nodes 4 --per-node 2)
-  set_tests_properties(system_endurance PROPERTIES TIMEOUT 300 LABELS system)
+  set_tests_properties(system_endurance PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
 endif()

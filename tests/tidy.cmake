@@ -7,4 +7,4 @@ ddprun_test(NAME tidy_test
 # The scripts of deploy/, on a machine made of stand-ins.
 add_test(NAME deploy_test
          COMMAND bash ${PROJECT_SOURCE_DIR}/tests/deploy/deploy_test.sh ${PROJECT_SOURCE_DIR})
-set_tests_properties(deploy_test PROPERTIES TIMEOUT 120 LABELS tidy)
+set_tests_properties(deploy_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS tidy)

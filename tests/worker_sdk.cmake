@@ -1,9 +1,9 @@
 # Tests of worker_sdk/.
 
 ddprun_test(NAME process_group_test SOURCES unit/process_group_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit TIMEOUT 900)
+            LABELS unit)
 ddprun_test(NAME collectives_test SOURCES unit/collectives_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit TIMEOUT 900)
+            LABELS unit)
 ddprun_test(NAME split_test SOURCES unit/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
@@ -18,7 +18,7 @@ foreach(program random_kills collectives_worker)
   target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
 endforeach()
 add_test(NAME random_kills COMMAND random_kills 30)
-set_tests_properties(random_kills PROPERTIES TIMEOUT 300 LABELS process
+set_tests_properties(random_kills PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 # The C interface, as a C compiler sees it, in a job of its own.
 add_executable(c_api_test process/c_api_test.c)
@@ -27,7 +27,7 @@ set_target_properties(c_api_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_B
 foreach(workers 1 3)
   add_test(NAME c_api_${workers} COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun
            --nproc-per-node ${workers} $<TARGET_FILE:c_api_test>)
-  set_tests_properties(c_api_${workers} PROPERTIES TIMEOUT 300 LABELS process
+  set_tests_properties(c_api_${workers} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                        ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endforeach()
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
@@ -37,7 +37,7 @@ ddprun_test(NAME worker_sdk_parts_test
                     unit/diagnosis_test.cc unit/store_session_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME objects_test SOURCES unit/objects_test.cc unit/sharding_test.cc
-            LIBRARIES ddprun::worker_sdk LABELS unit TIMEOUT 900)
+            LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME gradients_test SOURCES unit/gradients_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
 ddprun_test(NAME checkpoint_test SOURCES unit/checkpoint_test.cc fuzz/manifest_fuzz.cc
@@ -52,7 +52,7 @@ endif()
 add_test(NAME installed_sdk_test
          COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/examples
                  -DFLAGS=${DDPRUN_USER_FLAGS} -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
-set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT 300 LABELS system)
+set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
 
 # What tests/system/fault_campaign.py starts: workers that fail in every way there is.
 add_executable(fault_worker process/fault_worker.cc)
