@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
@@ -40,10 +41,15 @@ void run_seed(std::uint64_t seed) {
   REQUIRE(over);
 }
 
+// DDPRUN_SIM_SEEDS, for a longer search or a shorter test, or what is usual.
+std::uint64_t seeds(std::uint64_t usual) {
+  const char* count = std::getenv("DDPRUN_SIM_SEEDS");
+  return count ? std::stoull(count) : usual;
+}
+
 TEST_CASE("Run: whatever fails, no rank runs twice and every run ends", "[sim]") {
   if (const char* seed = std::getenv("DDPRUN_SIM_SEED")) return run_seed(std::stoull(seed));
-  const char* count = std::getenv("DDPRUN_SIM_SEEDS");
-  for (std::uint64_t seed = 1; seed <= (count ? std::stoull(count) : 3000); ++seed) run_seed(seed);
+  for (std::uint64_t seed = 1; seed <= seeds(3000); ++seed) run_seed(seed);
 }
 
 TEST_CASE("Run: without faults one round is enough and all exit with 0", "[sim]") {
@@ -61,7 +67,7 @@ TEST_CASE("Run: without faults one round is enough and all exit with 0", "[sim]"
 }
 
 TEST_CASE("Run: a daemon that dies while workers compute costs no round", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= std::min<std::uint64_t>(200, seeds(200)); ++seed) {
     ClusterOptions options = options_of(seed);
     options.config.nnodes_max = options.config.nnodes_min = options.hosts;
     Cluster cluster(options);
@@ -77,7 +83,7 @@ TEST_CASE("Run: a daemon that dies while workers compute costs no round", "[sim]
 }
 
 TEST_CASE("Run: a daemon that stands still for a while costs no round", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= std::min<std::uint64_t>(200, seeds(200)); ++seed) {
     ClusterOptions options = options_of(seed);
     options.config.nnodes_max = options.config.nnodes_min = options.hosts;
     Cluster cluster(options);
