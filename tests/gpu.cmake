@@ -19,7 +19,8 @@ function(gpu_test name)
   endif()
 endfunction()
 
-gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc)
+gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc
+         fuzz/gpu_facts_fuzz.cc)
 gpu_test(nccl_failure_test unit/nccl_failure_test.cc)
 gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.

@@ -38,10 +38,12 @@ class DeviceSide {
   // behind those before it.
   virtual std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                           const std::function<void()>& enqueue) = 0;
-  // Between arrays of the device and of the host, in the stream's order; done, if there is none.
-  virtual void copy(void* to, const void* from, std::size_t bytes,
-                    std::optional<Stream> stream) = 0;
-  virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream) = 0;
+  // Between arrays of the device and of the host, in the stream's order; done, if there is none,
+  // or thrown as timed_out.
+  virtual void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
+                    std::chrono::milliseconds timeout) = 0;
+  virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
+                    std::chrono::milliseconds timeout) = 0;
 };
 
 class Backend {

@@ -29,8 +29,10 @@ class NcclBackend final : public Backend, public DeviceSide {
   int index() const noexcept override { return comm_->device(); }
   std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                   const std::function<void()>& enqueue) override;
-  void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream) override;
-  void zero(void* to, std::size_t bytes, std::optional<Stream> stream) override;
+  void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
+            std::chrono::milliseconds timeout) override;
+  void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
+            std::chrono::milliseconds timeout) override;
 
   // From inside launch() only.
   void all_reduce(const Call& call, Buffer inout) override;
@@ -54,7 +56,8 @@ class NcclBackend final : public Backend, public DeviceSide {
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
   void put(const Enqueue& enqueue);
   void put_messages(const Enqueue& enqueue);
-  void finish_copy(std::optional<Stream> stream);
+  void await_default_stream(const std::string& what, Clock::time_point start,
+                            std::chrono::milliseconds timeout);
   const std::byte* apart(Buffer in);
   void copy_own(void* to, const void* from, std::size_t bytes);
   [[noreturn]] void throw_fate(const Call& call);

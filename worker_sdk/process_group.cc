@@ -123,14 +123,16 @@ void ProcessGroup::use_stream(std::optional<Stream> stream) noexcept { impl_->st
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0 || to == from) return;
   if (auto* device = impl_->backend->device()) {
-    return device->copy(to, from, bytes, impl_->stream);
+    return device->copy(to, from, bytes, impl_->stream, impl_->op_timeout);
   }
   std::memmove(to, from, bytes);
 }
 
 void ProcessGroup::zero(void* to, std::size_t bytes) {
   if (bytes == 0) return;
-  if (auto* device = impl_->backend->device()) return device->zero(to, bytes, impl_->stream);
+  if (auto* device = impl_->backend->device()) {
+    return device->zero(to, bytes, impl_->stream, impl_->op_timeout);
+  }
   std::memset(to, 0, bytes);
 }
 

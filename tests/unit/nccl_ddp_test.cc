@@ -178,6 +178,41 @@ TEST_CASE("NCCL: a failure that nobody waited for is thrown by the next call", "
   }
 }
 
+TEST_CASE("NCCL: a copy behind a kernel that does not end is given up at the deadline", "[nccl]") {
+  const FakeGpu gpu;
+  std::promise<void> end;
+  auto ended = end.get_future().share();
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl", .op_timeout = std::chrono::milliseconds(300)}.run(
+      [&](ProcessGroup& group) {
+        auto memory = group.allocate(8);
+        if (group.rank() == 0) test::enqueue(nullptr, [ended] { ended.wait(); });
+        std::int64_t value = 7;
+        try {
+          group.copy(memory.get(), &value, sizeof(value));
+          if (group.rank() == 0) complaints.unless(false, "no error of copy");
+        } catch (const Error& error) {
+          complaints.unless(group.rank() == 0 && error.kind() == ErrorKind::timed_out,
+                            error.what());
+          complaints.unless(error.where().operation == "copy of 8 bytes" &&
+                                error.where().rank == 0 && !error.where().host.empty(),
+                            error.what());
+        }
+        if (group.rank() == 1) return;
+        try {
+          group.zero(memory.get(), 4);
+          complaints.unless(false, "no error of zero");
+        } catch (const Error& error) {
+          complaints.unless(error.where().operation == "zero of 4 bytes", error.what());
+        }
+        end.set_value();
+        group.copy(&value, memory.get(), sizeof(value));  // The group is none the worse for it.
+        complaints.unless(value == 0, "the zeros");
+      });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
 // Rank 1 is gone before rank 0's kernels come to an end: no failure.
 TEST_CASE("NCCL: a rank that leaves after its part does not fail one that still computes",
           "[nccl]") {

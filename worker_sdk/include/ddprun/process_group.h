@@ -182,7 +182,8 @@ class ProcessGroup {
 
   /// Copies `bytes` between arrays of this backend and of the host, in any direction. On nccl in
   /// the order of the stream of use_stream(); without one, or from or to the host, it is done on
-  /// return.
+  /// return. Without a stream it throws `timed_out` after op_timeout: some kernel in CUDA's default
+  /// stream does not end.
   void copy(void* to, const void* from, std::size_t bytes);
   void zero(void* to, std::size_t bytes);  ///< As copy(), of zeros.
 
