@@ -53,7 +53,8 @@ struct NcclBackend::Registrations {
 };
 
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
-                         std::unique_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host)
+                         std::unique_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
+                         std::shared_ptr<NcclSiblings> siblings)
     : roster_(std::move(roster)),
       gpu_(comm->runtime()),
       host_(std::move(host)),
@@ -67,7 +68,8 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
           "cudaStreamCreate");
   ready_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
   copied_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
-  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, dynamic_cast<GlooBackend*>(host_.get()));
+  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, dynamic_cast<GlooBackend*>(host_.get()),
+                                       std::move(siblings));
 }
 
 // Operations have deadlines, so the watch comes to an end.

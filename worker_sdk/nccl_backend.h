@@ -18,7 +18,7 @@ class NcclBackend final : public Backend, public DeviceSide {
  public:
   // `host`: of the same ranks; a GlooBackend, or that of a world of one.
   NcclBackend(std::shared_ptr<const Roster> roster, std::unique_ptr<NcclCommunicator> comm,
-              std::unique_ptr<Backend> host);
+              std::unique_ptr<Backend> host, std::shared_ptr<NcclSiblings> siblings);
   ~NcclBackend() override;
 
   const char* name() const noexcept override { return "nccl"; }
