@@ -21,11 +21,13 @@ endfunction()
 
 gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc
          fuzz/gpu_facts_fuzz.cc)
-gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc)
-if(TARGET nccl_failure_test)  # For the agent's side of the progress page.
-  target_link_libraries(nccl_failure_test PRIVATE ddprun_agent)
+# With the agent's side of the progress page.
+gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
+         ${PROJECT_SOURCE_DIR}/agent/progress_files.cc)
+if(TARGET nccl_failure_test)
+  target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
 endif()
-gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc)
+gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc unit/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
 endif()

@@ -101,6 +101,12 @@ void NcclBackend::throw_fate(const Call& call) {
                     (fate->failure ? fate->failure->what() : "its communicator was aborted"));
 }
 
+std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
+  auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
+  event->record(static_cast<CudaStream>(stream));
+  return event;
+}
+
 std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
                                              const std::function<void()>& enqueue) {
   const std::lock_guard lock(mutex_);

@@ -27,6 +27,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   void check(const Call& call) override;
 
   int index() const noexcept override { return comm_->device(); }
+  std::shared_ptr<const DeviceMark> mark(Stream stream) override;
   std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                   const std::function<void()>& enqueue) override;
   void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,

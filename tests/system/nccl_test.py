@@ -20,9 +20,12 @@ class Nccl(DdprunCase):
         if not os.access(WORKER, os.X_OK):
             self.skipTest(f"{WORKER} was not built")
 
-    def told(self, by_agent, others, *argv):
-        job = self.start(*argv, WORKER, "20", env={**os.environ, **FAKES})
-        self.finish(job, 137)
+    def run_until_lost(self, how, *argv, code):
+        job = self.start(*argv, WORKER, "20", how, env={**os.environ, **FAKES})
+        self.finish(job, code)
+        return job
+
+    def told(self, job, by_agent, others):
         waited = []
         for rank in by_agent + others:
             word = "the agent says: rank 1 .*SIGKILL" if rank in by_agent else ""
@@ -30,15 +33,22 @@ class Nccl(DdprunCase):
             self.assertTrue(line, job.text())
             waited.append(int(line[1]))
             self.assertRegex(job.out(), rf"sibling of rank {rank}: .*rank 1")
-        self.report(f"the agent's word reached the ranks after {max(waited)} ms")
+        self.report(f"the ranks were told after {max(waited)} ms")
         self.assertLess(max(waited), 10_000)  # NCCL alone, and Gloo here, would wait 10 minutes.
 
     def test_a_death_that_no_connection_shows_is_told_by_the_agent(self):
-        self.told([0, 2], [], "--nproc-per-node", "3")
+        self.told(self.run_until_lost("orphan", "--nproc-per-node", "3", code=137), [0, 2], [])
 
     def test_the_agents_of_other_nodes_tell_it_too(self):
         """Or, where that agent is late, those whose agent was not."""
-        self.told([0], [2, 3], "--local-nodes", "2", "--nproc-per-node", "2")
+        job = self.run_until_lost("orphan", "--local-nodes", "2", "--nproc-per-node", "2", code=137)
+        self.told(job, [0], [2, 3])
+
+    def test_the_next_round_joins_and_works(self):
+        job = self.run_until_lost("die", "--nproc-per-node", "3", "--max-restarts", "1", code=0)
+        self.told(job, [], [0, 2])
+        for rank in range(3):
+            self.assertRegex(job.out(), rf"rank {rank}: joined twice in \d+ ms, restart 1")
 
 
 if __name__ == "__main__":

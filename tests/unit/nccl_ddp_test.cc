@@ -8,8 +8,8 @@
 #include "tests/fakes/fake_cuda.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
+#include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/gpu_runtime.h"
 
 namespace ddprun {
 namespace {
@@ -18,33 +18,11 @@ using test::Complaints;
 using test::FakeGpu;
 using test::Model;
 using test::outcome;
+using test::OwnStream;
 using test::Ranks;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
 const DdpOptions kSmallBuckets{.first_bucket_bytes = 64, .bucket_bytes = 2000};
-
-// A stream as a program has it.
-class OwnStream {
- public:
-  explicit OwnStream(int device) : gpu_(worker_sdk::load_gpu_runtime()) {
-    gpu_->cuda.set_device(device);
-    gpu_->cuda.stream_create(&stream_, worker_sdk::kCudaStreamNonBlocking, 0);
-  }
-  ~OwnStream() { gpu_->cuda.stream_destroy(stream_); }
-  Stream get() const { return stream_; }
-  void set(void* to, int byte, std::size_t bytes) { gpu_->cuda.memset(to, byte, bytes, stream_); }
-  void synchronize() {
-    worker_sdk::CudaEvent event = nullptr;
-    gpu_->cuda.event_create(&event, worker_sdk::kCudaEventDisableTiming);
-    gpu_->cuda.event_record(event, stream_);
-    while (gpu_->cuda.event_query(event) == worker_sdk::kCudaNotReady) std::this_thread::yield();
-    gpu_->cuda.event_destroy(event);
-  }
-
- private:
-  const std::shared_ptr<const worker_sdk::GpuRuntime> gpu_;
-  worker_sdk::CudaStream stream_ = nullptr;
-};
 
 enum class Mode { kHostWaits, kStream };
 

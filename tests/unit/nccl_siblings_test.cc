@@ -117,5 +117,29 @@ TEST_CASE("NCCL: what the agent says of a lost rank is thrown, by every group", 
   CHECK(in_idle->where().peer == 0);
 }
 
+TEST_CASE("NCCL: who is left joins a new group in the same process, and it works", "[nccl]") {
+  const FakeGpu gpu("hang=2:2,abort_syncs=1");
+  const test::TemporaryDirectory folder;
+  const Ranks next{.backend = "nccl"};
+  Complaints complaints;
+  const auto errors =
+      Ranks{.world_size = 3, .backend = "nccl", .op_timeout = 500ms}.run([&](ProcessGroup& group) {
+        const auto error = error_of([&] {
+          float value = 1;
+          for (int i = 0; i < 2; ++i) group.all_reduce(buffer(&value, 1));
+        });
+        complaints.unless(error && error->kind() == ErrorKind::timed_out, "no end of the first");
+        if (group.rank() == 2) return;
+        auto again = ProcessGroup::init(next.options(folder / "store", group.rank()));
+        auto memory = again.allocate(4);
+        again.all_reduce({memory.get(), 1, DataType::f32});
+        float value = static_cast<float>(again.rank() + 1);
+        again.all_reduce(buffer(&value, 1));
+        complaints.unless(value == 3, "the sum of the second");
+      });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -18,6 +18,10 @@
 
 namespace ddprun {
 
+namespace worker_sdk {
+struct GroupInside;
+}
+
 /// Who this worker is. Filled from the environment that ddprun and torchrun set: RANK, WORLD_SIZE,
 /// LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID.
 struct Identity {
@@ -90,6 +94,7 @@ class [[nodiscard]] Work {
   std::chrono::steady_clock::time_point started() const noexcept;
 
  private:
+  friend struct worker_sdk::GroupInside;
   std::shared_ptr<struct WorkState> state_;
 };
 
@@ -198,6 +203,7 @@ class ProcessGroup {
   void abort() noexcept;
 
  private:
+  friend struct worker_sdk::GroupInside;
   struct Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
