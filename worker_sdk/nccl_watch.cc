@@ -19,7 +19,7 @@ constexpr milliseconds kSiblingPatience{15000};
 NcclWatch::NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm,
                      GlooBackend* gloo, std::shared_ptr<NcclSiblings> siblings)
     : roster_(std::move(roster)), comm_(comm), gloo_(gloo), siblings_(std::move(siblings)) {
-  if (siblings_->add(*this)) doomed_.store(true);
+  if (siblings_->add(*this)) doom();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -47,8 +47,10 @@ void NcclWatch::request_abort() noexcept {
   changed_.notify_all();
 }
 
+// Failing from now on: whoever was told of the sibling's failure must not get through here.
 void NcclWatch::doom() noexcept {
   doomed_.store(true);
+  fate_->failing.store(true);
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }

@@ -47,18 +47,18 @@ lose() {  # HOW EXIT_STATUS [flags of ddprun]
   echo "== rank 1: $how"
   timeout 120 "$build/bin/ddprun" "${share[@]}" --nproc-per-node 3 --shutdown-timeout 5 "$@" \
     "$build/tests/nccl_worker" 50 "$how" 5 > "$build.$how.log" 2>&1 || got=$?
-  grep -hE 'rank [0-9]+: (peer|joined)' "$build.$how.log"
+  grep -hE '^\[default[0-9]\]:rank [0-9]+: (peer|joined)' "$build.$how.log"
   local told
-  told=$(grep -cE 'rank [02]: peer 1, waited' "$build.$how.log")
+  told=$(grep -cE '^\[default[02]\]:rank [02]: peer 1, waited' "$build.$how.log")
   if [ "$got" != "$want" ] || [ "$told" != 2 ]; then
     failed=1
     echo "FAILED: exit status $got, not $want; $told of 2 ranks were told of rank 1"
     tail -20 "$build.$how.log"
   fi
-  grep -hoE 'rank [02]: peer 1, waited [0-9]+ ms' "$build.$how.log" |
-    sed "s/^/| $how | /; s/: peer 1, waited / throws | /; s/\$/ |/" >> "$figures"
-  grep -hoE 'rank [0-9]+: joined twice in [0-9]+ ms, restart [0-9]+' "$build.$how.log" |
-    sed -E "s/^(rank [0-9]+): joined twice in ([0-9]+ ms), (restart [0-9]+)/| $how, \\3 | \\1 joins two groups | \\2 |/" \
+  grep -hoE '^\[default[0-9]\]:rank [02]: peer 1, waited [0-9]+ ms' "$build.$how.log" |
+    sed "s/^[^:]*:/| $how | /; s/: peer 1, waited / throws | /; s/\$/ |/" >> "$figures"
+  grep -hoE '^\[default[0-9]\]:rank [0-9]+: joined twice in [0-9]+ ms, restart [0-9]+' "$build.$how.log" |
+    sed -E "s/^[^:]*:(rank [0-9]+): joined twice in ([0-9]+ ms), (restart [0-9]+)/| $how, \\3 | \\1 joins two groups | \\2 |/" \
       >> "$figures"
 }
 lose die 0 --max-restarts 1
