@@ -186,6 +186,7 @@ void Agent::act(const StartWorkers& start) {
 
 void Agent::act(const SignalWorkers& signal) {
   if (signal.signal != SIGKILL) note_failing();
+  if (signal.lost_rank >= 0) progress_.tell(signal.lost_rank, signal.why);
   processes_.signal_workers(signal.signal);
 }
 

@@ -53,9 +53,10 @@ Result<ProgressFile> ProgressFile::make(int local_rank) {
   if (!file || ::ftruncate(file.get(), sizeof(ProgressPage)) != 0) {
     return errno_failure("making a progress page");
   }
-  void* page = ::mmap(nullptr, sizeof(ProgressPage), PROT_READ, MAP_SHARED, file.get(), 0);
+  void* page =
+      ::mmap(nullptr, sizeof(ProgressPage), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (page == MAP_FAILED) return errno_failure("mapping a progress page");
-  return ProgressFile(std::move(file), static_cast<const ProgressPage*>(page));
+  return ProgressFile(std::move(file), static_cast<ProgressPage*>(page));
 }
 
 ProgressFile::ProgressFile(ProgressFile&& other) noexcept
@@ -67,11 +68,19 @@ ProgressFile::ProgressFile(ProgressFile&& other) noexcept
       longest_(other.longest_) {}
 
 ProgressFile::~ProgressFile() {
-  if (page_) ::munmap(const_cast<ProgressPage*>(page_), sizeof(ProgressPage));
+  if (page_) ::munmap(page_, sizeof(ProgressPage));
 }
 
 std::string ProgressFile::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
+}
+
+void ProgressFile::tell(int lost_rank, const std::string& why) {
+  if (lost_rank < 0 || page_->lost.load(std::memory_order_relaxed) != 0) return;
+  const std::size_t length = std::min(why.size(), ProgressPage::kWhyMax - 1);
+  for (std::size_t i = 0; i < length; ++i) page_->why[i].store(why[i], std::memory_order_relaxed);
+  page_->why[length].store('\0', std::memory_order_relaxed);
+  page_->lost.store(static_cast<std::uint64_t>(lost_rank) + 1, std::memory_order_release);
 }
 
 ProgressSample ProgressFile::read() {

@@ -25,14 +25,15 @@ class ProgressFile {
   ~ProgressFile();
 
   std::string path() const;
+  void tell(int lost_rank, const std::string& why);  // Once.
   ProgressSample read();  // A plain look at memory, unless only touching can have changed it.
 
  private:
-  ProgressFile(UniqueFd file, const ProgressPage* page) : file_(std::move(file)), page_(page) {}
+  ProgressFile(UniqueFd file, ProgressPage* page) : file_(std::move(file)), page_(page) {}
   ProgressSample read_touches();
 
   UniqueFd file_;
-  const ProgressPage* page_ = nullptr;
+  ProgressPage* page_ = nullptr;
   // Of a file that is touched.
   std::int64_t made_ns_ = 0;
   std::int64_t touched_ns_ = 0;

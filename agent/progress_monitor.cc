@@ -61,6 +61,10 @@ void ProgressMonitor::exited(int local_rank) {
   looking_ = false;
 }
 
+void ProgressMonitor::tell(int lost_rank, const std::string& why) {
+  for (auto& [local_rank, worker] : workers_) worker.file.tell(lost_rank, why);
+}
+
 void ProgressMonitor::pause(bool paused) { paused_ = paused; }
 
 std::string ProgressMonitor::reason(int local_rank) const {

@@ -22,6 +22,8 @@ class ProgressMonitor {
   std::string prepare(int local_rank);
   void started(int local_rank, int rank, int pid);
   void exited(int local_rank);
+  // To all workers: a rank of the round is gone, and why.
+  void tell(int lost_rank, const std::string& why);
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);
 

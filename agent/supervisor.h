@@ -59,6 +59,8 @@ struct StartWorkers {
 };
 struct SignalWorkers {
   int signal = 0;
+  int lost_rank = -1;      // Whose end is the reason, if anybody's: workers are told before.
+  std::string why = {};    // What became of it.
 };                         // To the process group of each that lives.
 struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
 struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.

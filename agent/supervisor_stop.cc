@@ -1,6 +1,7 @@
 // How a Supervisor ends its workers: asked, then killed, then left behind.
 
 #include <csignal>
+#include <utility>
 
 #include "agent/supervisor.h"
 #include "common/duration_text.h"
@@ -17,7 +18,15 @@ void Supervisor::begin_stop(int signal) {
   state_ = State::kStopping;
   if (living_ == 0) return workers_gone();
   kill_at_ = now_ + options_.grace;
-  actions_.push_back(SignalWorkers{signal});
+  SignalWorkers order{signal};
+  if (failure_) {
+    order.lost_rank = failure_->rank;
+    order.why = "rank " + std::to_string(failure_->rank) + " " + how_it_ended(*failure_);
+  } else if (order_) {
+    order.lost_rank = order_->lost_rank;
+    order.why = order_->reason;
+  }
+  actions_.push_back(std::move(order));
 }
 
 void Supervisor::kill_workers() {

@@ -24,7 +24,9 @@ std::string line(const StartWorkers& start) {
          " restarts=" + std::to_string(start.seat.restart_count);
 }
 std::string line(const SignalWorkers& signal) {
-  return std::string("signal SIG") + ::sigabbrev_np(signal.signal);
+  const std::string lost =
+      signal.lost_rank < 0 ? "" : ", rank " + std::to_string(signal.lost_rank) + " is lost";
+  return std::string("signal SIG") + ::sigabbrev_np(signal.signal) + lost;
 }
 std::string line(const CleanUp&) { return "clean up"; }
 std::string line(const AbandonWorkers&) { return "abandon"; }

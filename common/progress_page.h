@@ -2,8 +2,10 @@
 // The page of memory through which a worker tells its agent where it is, without a system call on
 // either side: written by worker_sdk/progress, read by agent/progress_files. The file named by
 // DDPRUN_PROGRESS; whoever only touches that file reports progress too, without saying where.
+// The other way the agent tells, once, which rank is gone, for transports that do not notice.
 //
-// One writer. A reader that sees half of a change sees a worker that makes progress, which is true.
+// One writer of each part. A reader that sees half of a change sees a worker that makes progress,
+// which is true.
 
 #include <atomic>
 #include <cstddef>
@@ -30,6 +32,11 @@ struct ProgressPage {
   std::atomic<std::uint64_t> slot;    // Where it is.
   std::atomic<std::uint64_t> number;  // Of the collective it is in, or was in last.
   Slot slots[kSlots];
+
+  // The agent's word.
+  static constexpr std::size_t kWhyMax = 512;
+  std::atomic<std::uint64_t> lost;  // The rank + 1; 0: none. Set after `why`.
+  std::atomic<char> why[kWhyMax];
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

@@ -170,9 +170,9 @@ class Run {
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
   void excuse_workers(const std::string& reason);
-  void regather(const std::string& reason);
-  void close(Verdict::Kind kind, int exit_code, const std::string& reason);
-  void stop_seated(const std::string& reason, bool final);
+  void regather(const std::string& reason, int lost_rank = -1);
+  void close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank = -1);
+  void stop_seated(const std::string& reason, bool final, int lost_rank);
   void end();
   void report(const WorkerDeath& death);
   void answer_stranger(const NodeId& node, int round);

@@ -143,9 +143,9 @@ void Run::on(const NodeId& node, const Failed& failed) {
   workers_blamed_ = true;
   if (restart_count_ < config_->max_restarts) {
     ++restart_count_;
-    regather(reason);
+    regather(reason, failed.death.rank);
   } else {
-    close(Verdict::Kind::kWorkerFailed, 0, reason);
+    close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
   }
 }
 

@@ -39,9 +39,10 @@ void Run::dismiss(Members::iterator it) {
 void Run::lose(Members::iterator it, const std::string& how) {
   const Phase phase = it->second.phase;
   const std::string what = it->second.offer.host + " " + how;
+  const int first_rank = it->second.seat ? it->second.seat->base_rank : -1;
   erase(it);
   if (phase != Phase::kFinished) lost_.push_back(what);
-  if (state_ == State::kRunning && phase == Phase::kSeated) regather(what);
+  if (state_ == State::kRunning && phase == Phase::kSeated) regather(what, first_rank);
   if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
   // A run that never began and lost its last node is as good as new.
   if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
@@ -117,29 +118,29 @@ bool Run::misses(const NodeId& node) const {
 }
 
 // Ends the present round and begins to gather the next one.
-void Run::regather(const std::string& reason) {
+void Run::regather(const std::string& reason, int lost_rank) {
   DDPRUN_ASSERT(state_ == State::kRunning);
-  stop_seated(reason, /*final=*/false);
+  stop_seated(reason, /*final=*/false, lost_rank);
   state_ = State::kGathering;
   ++round_;
   gather_ends_ = now_ + config_->join_timeout;
 }
 
-void Run::stop_seated(const std::string& reason, bool final) {
+void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
   stop_ends_ = now_ + config_->stop_timeout;
   for (auto it = members_.begin(); it != members_.end(); ++it) {
     const Phase phase = it->second.phase;
     if (phase != Phase::kSeated && phase != Phase::kFinished) continue;
     set_phase(it, Phase::kStopping);
-    tell(it->first, StopRound{it->second.seat->round, reason, final});
+    tell(it->first, StopRound{it->second.seat->round, reason, final, lost_rank});
   }
 }
 
 // The outcome is known. It is told once the workers are gone, so that the verdict can name the
 // victims.
-void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason) {
+void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank) {
   verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason};
-  if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true);
+  if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true, lost_rank);
   state_ = State::kClosing;
   if (kind == Verdict::Kind::kSuccess) end();
 }

@@ -93,7 +93,7 @@ std::string line(const Assign& a) {
 }
 std::string line(const StopRound& s) {
   return std::string("stop round=") + std::to_string(s.round) + (s.final ? " for good (" : " (") +
-         s.reason + ")";
+         s.reason + (s.lost_rank < 0 ? "" : ", rank " + std::to_string(s.lost_rank)) + ")";
 }
 std::string line(const EndRun& e) {
   return "end code=" + std::to_string(e.verdict.exit_code) + " (" + e.verdict.text + ")";

@@ -18,6 +18,7 @@ void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.t
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
 void fields(auto&& a, Is<StopRound> auto& m) {
   a("round", m.round), a("reason", m.reason), a("final", m.final);
+  a.added("lost_rank", m.lost_rank);
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }

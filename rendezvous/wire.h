@@ -176,6 +176,7 @@ struct StopRound {
   int round = 0;
   std::string reason;
   bool final = false;
+  int lost_rank = -1;  // Whose end is the reason; of a lost node the first. -1: nobody's.
   bool operator==(const StopRound&) const = default;
 };  // Then join again, unless final.
 struct EndRun {

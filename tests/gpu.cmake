@@ -19,13 +19,23 @@ function(gpu_test name)
   endif()
 endfunction()
 
-gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc)
-gpu_test(nccl_failure_test unit/nccl_failure_test.cc)
-gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc)
+gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc
+         fuzz/gpu_facts_fuzz.cc)
+# With the agent's side of the progress page.
+gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
+         ${PROJECT_SOURCE_DIR}/agent/progress_files.cc)
+if(TARGET nccl_failure_test)
+  target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
+endif()
+gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc unit/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
 endif()
 gpu_test(nccl_death_test process/nccl_death_test.cc)
+add_executable(nccl_worker process/nccl_worker.cc)  # For system/nccl_test.py.
+target_link_libraries(nccl_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(nccl_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_dependencies(nccl_worker fake_nccl)
 # The tests of the other backends once more.
 gpu_test(nccl_group_test unit/collectives_test.cc unit/process_group_test.cc)
 

@@ -17,6 +17,15 @@
 
 namespace ddprun::worker_sdk {
 
+// A point in one of a device's streams, and when the stream came to it.
+class DeviceMark {
+ public:
+  virtual ~DeviceMark() = default;
+  virtual bool passed() const = 0;
+  // Both have passed; also between streams.
+  virtual std::chrono::nanoseconds until(const DeviceMark& later) const = 0;
+};
+
 // An operation that a device carries out while the host goes on.
 class Pending {
  public:
@@ -27,6 +36,8 @@ class Pending {
   virtual std::optional<Error> error() = 0;
   virtual std::chrono::nanoseconds duration() noexcept = 0;  // 0 before done().
   virtual Clock::time_point started() noexcept = 0;
+  virtual const DeviceMark& begin_mark() const = 0;
+  virtual const DeviceMark& end_mark() const = 0;
 };
 
 // What a backend has besides if its arrays are a device's.
@@ -34,14 +45,17 @@ class DeviceSide {
  public:
   virtual ~DeviceSide() = default;
   virtual int index() const noexcept = 0;  // Of the device, among those that the process sees.
+  virtual std::shared_ptr<const DeviceMark> mark(Stream stream) = 0;
   // `enqueue` calls one operation of the backend, which puts it behind what is in `stream` and
   // behind those before it.
   virtual std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                           const std::function<void()>& enqueue) = 0;
-  // Between arrays of the device and of the host, in the stream's order; done, if there is none.
-  virtual void copy(void* to, const void* from, std::size_t bytes,
-                    std::optional<Stream> stream) = 0;
-  virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream) = 0;
+  // Between arrays of the device and of the host, in the stream's order; done, if there is none,
+  // or thrown as timed_out.
+  virtual void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
+                    std::chrono::milliseconds timeout) = 0;
+  virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
+                    std::chrono::milliseconds timeout) = 0;
 };
 
 class Backend {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "worker_sdk/group_inside.h"
 
 namespace ddprun::worker_sdk {
 
@@ -18,6 +19,7 @@ void BucketFlow::use(ProcessGroup& group, const BucketSet& buckets) {
 void BucketFlow::begin() {
   started_ = ended_ = 0;
   times_.assign(buckets_->size(), {});
+  marks_.assign(buckets_->size(), {});
 }
 
 void BucketFlow::start(std::size_t b) {
@@ -25,6 +27,9 @@ void BucketFlow::start(std::size_t b) {
   ++started_;
   times_[b].launched = StepClock::now();
   times_[b].bytes = buckets_->bucket(b).flat.bytes();
+  const auto stream = GroupInside::stream(*group_);
+  DeviceSide* device = GroupInside::device(*group_);
+  if (device && stream) marks_[b].ready = device->mark(*stream);
   works_[b] = hook_->start(*group_, buckets_->bucket(b));
 }
 
@@ -33,7 +38,8 @@ void BucketFlow::await(std::size_t b) {
   if (!works_[b]) return;
   works_[b]->wait();
   BucketTimes& times = times_[b];
-  // In a GPU's stream it may still be under way: then nothing is known of it.
+  if (auto pending = GroupInside::pending(*works_[b])) marks_[b].works.push_back(pending);
+  // In a GPU's stream it may still be under way: then nothing is known of it here.
   const bool known = works_[b]->done();
   if (times.comm.count() == 0) times.started = known ? works_[b]->started() : times.launched;
   if (known) times.comm += works_[b]->duration();
@@ -80,6 +86,7 @@ std::exception_ptr BucketFlow::complete() {
   return error;
 }
 
+std::vector<BucketMarks> BucketFlow::take_marks() { return std::exchange(marks_, {}); }
 std::vector<BucketTimes> BucketFlow::take_times() { return std::exchange(times_, {}); }
 
 }  // namespace ddprun::worker_sdk

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "worker_sdk/bucket_marks.h"
 #include "worker_sdk/bucket_set.h"
 #include "worker_sdk/step_times.h"
 
@@ -31,6 +32,7 @@ class BucketFlow {
   std::exception_ptr complete();
 
   std::vector<BucketTimes> take_times();  // Of the pass that complete() ended.
+  std::vector<BucketMarks> take_marks();  // The same in a GPU's streams; empty ones elsewhere.
 
  private:
   void await(std::size_t b);
@@ -43,6 +45,7 @@ class BucketFlow {
   const BucketSet* buckets_ = nullptr;
   std::vector<std::optional<Work>> works_;
   std::vector<BucketTimes> times_;
+  std::vector<BucketMarks> marks_;
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
 };

@@ -80,7 +80,7 @@ void DistributedDataParallel::Impl::finish() {
   if (error) std::rethrow_exception(error);
   require(rest);
   touched.assign(touched.size(), false);
-  timer->end_step(flow.take_times());
+  timer->end_step(flow.take_times(), flow.take_marks());
 }
 
 int DistributedDataParallel::Impl::live_ranks(bool has_input) {

@@ -21,6 +21,8 @@ constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
 constexpr milliseconds kAskAgain{5};  // Little beside that patience.
 
+std::string key_of(int rank) { return "failed/" + std::to_string(rank); }
+
 }  // namespace
 
 GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions& options)
@@ -121,22 +123,41 @@ bool GlooBackend::is_clear(const Statement& mine, const std::map<int, Statement>
   return waited && mine.cause == Cause::kLost && silent_suspect(*roster_, mine, others) >= 0;
 }
 
+// Returns the store, opened anew.
+std::unique_ptr<Store> GlooBackend::leave_statement(const Statement& mine, bool is_first) {
+  auto whole_store = reopen_store_ ? reopen_store_() : nullptr;
+  if (whole_store && is_first) {
+    with_prefix(*whole_store, prefix_)->set(key_of(roster_->rank), encode(mine));
+  }
+  return whole_store;
+}
+
+void GlooBackend::give_up(const Statement& known) noexcept {
+  const bool first = !failed_.exchange(true);
+  try {
+    if (on_failure_) on_failure_(known);
+    leave_statement(known, first);
+  } catch (const std::exception&) {  // The peers will find out without it.
+  }
+  hang_up(connections_);
+}
+
 // First this rank's own statement, then it hangs up: who is cut off by that finds the reason.
 Verdict GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
   std::map<int, Statement> others;
-  const auto key = [](int rank) { return "failed/" + std::to_string(rank); };
   const auto start = Clock::now();
   try {
-    const auto whole_store = reopen_store_ ? reopen_store_() : nullptr;
+    const auto whole_store = leave_statement(mine, is_first);
     const auto store = whole_store ? with_prefix(*whole_store, prefix_) : nullptr;
-    if (store && is_first) store->set(key(roster_->rank), encode(mine));
     hang_up(connections_);
     // An aborting rank has nothing to ask; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
     const auto ask = [&] {
       for (int r = 0; store && r < roster_->size(); ++r) {
-        if (r == roster_->rank || others.contains(r) || !store->check({key(r)})) continue;
-        if (const auto s = decode_statement(store->get(key(r), kDiagnosisPatience))) others[r] = *s;
+        if (r == roster_->rank || others.contains(r) || !store->check({key_of(r)})) continue;
+        if (const auto s = decode_statement(store->get(key_of(r), kDiagnosisPatience))) {
+          others[r] = *s;
+        }
       }
       return !store || is_clear(mine, others, start);
     };

@@ -69,6 +69,8 @@ class GlooBackend : public Backend {
   // know, and throws who is to blame. From any thread, also while a call is under way; what was
   // said first counts.
   [[noreturn]] void fail(const Call& call, const Statement& known);
+  // The same without a question: for who knows the reason already.
+  void give_up(const Statement& known) noexcept;
   bool has_failed() const { return failed_.load(); }
   // The rank whose connection ended first; -1: none has. From any thread.
   int first_lost() const { return watch_->first_lost(); }
@@ -79,6 +81,7 @@ class GlooBackend : public Backend {
   void connect(const GlooOptions& options);
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_said) const;
+  std::unique_ptr<Store> leave_statement(const Statement& mine, bool is_first);
   Verdict ask_the_others(const Statement& mine, bool is_first);
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
                 Clock::time_point since) const;

@@ -27,9 +27,10 @@ constexpr milliseconds kReplyTimeout{60000};
 // One attempt to join: what the steps below share.
 class Joiner {
  public:
-  Joiner(const Plan& plan, milliseconds timeout, std::shared_ptr<Store> parents)
+  Joiner(const Plan& plan, milliseconds timeout, Kin kin)
       : plan_(plan),
-        parents_(std::move(parents)),
+        parents_(std::move(kin.store)),
+        siblings_(std::move(kin.siblings)),
         host_(plan.host.empty() ? host_name() : plan.host),
         deadline_(Clock::now() + timeout),
         rank_(plan.identity.rank),
@@ -60,6 +61,7 @@ class Joiner {
 
   const Plan& plan_;
   const std::shared_ptr<Store> parents_;
+  const std::shared_ptr<NcclSiblings> siblings_;
   const std::string host_;
   const Clock::time_point deadline_;
   const int rank_;
@@ -276,16 +278,16 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
 // In a world of one without a table.
 std::unique_ptr<Backend> Joiner::connect_nccl(const Table& table) {
   NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
-                          keys_.get(), meeting_.get(),   deadline_};
+                          keys_.get(), meeting_.get(),   deadline_, siblings_};
   for (const Hello& hello : table.hellos) options.domains.push_back(hello.domain);
   return join_nccl(options, size_ > 1 ? connect_gloo(table) : nullptr);
 }
 
 }  // namespace
 
-Joined join(const Plan& plan, milliseconds timeout, const std::shared_ptr<Store>& parents) {
+Joined join(const Plan& plan, milliseconds timeout, const Kin& kin) {
   try {
-    return Joiner(plan, timeout, parents).run();
+    return Joiner(plan, timeout, kin).run();
   } catch (const Error& error) {
     Error::Where where = error.where();
     if (where.rank >= 0) throw;

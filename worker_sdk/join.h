@@ -7,6 +7,7 @@
 #include "ddprun/store.h"
 #include "worker_sdk/backend.h"
 #include "worker_sdk/environment.h"
+#include "worker_sdk/nccl_siblings.h"
 #include "worker_sdk/store_host.h"
 
 namespace ddprun::worker_sdk {
@@ -19,9 +20,15 @@ struct Joined {
   std::unique_ptr<Backend> backend;
 };
 
-// Throws Error, with this rank and host. `parents`: the store of the group that this one is split
-// off, or null; it is used again where no other process could reach it, else opened once more.
-Joined join(const Plan& plan, std::chrono::milliseconds timeout,
-            const std::shared_ptr<Store>& parents);
+// What a group shares with those that were split off the same one.
+struct Kin {
+  std::shared_ptr<NcclSiblings> siblings;
+  // The parent's, null for the first group; it is used again where no other process could reach
+  // it, else opened once more.
+  std::shared_ptr<Store> store = {};
+};
+
+// Throws Error, with this rank and host.
+Joined join(const Plan& plan, std::chrono::milliseconds timeout, const Kin& kin);
 
 }  // namespace ddprun::worker_sdk

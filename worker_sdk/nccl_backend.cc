@@ -4,6 +4,9 @@
 #include "worker_sdk/nccl_backend.h"
 
 #include <set>
+#include <thread>
+
+#include "worker_sdk/retry.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -11,6 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFinishPatience{5000};  // For the peers, that they finish, too.
+constexpr std::chrono::microseconds kLookAgain{200};
 constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
 
 void require(const GpuRuntime& gpu, int status, const char* what) {
@@ -49,7 +53,8 @@ struct NcclBackend::Registrations {
 };
 
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
-                         std::unique_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host)
+                         std::unique_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
+                         std::shared_ptr<NcclSiblings> siblings)
     : roster_(std::move(roster)),
       gpu_(comm->runtime()),
       host_(std::move(host)),
@@ -63,7 +68,8 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
           "cudaStreamCreate");
   ready_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
   copied_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
-  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, dynamic_cast<GlooBackend*>(host_.get()));
+  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, dynamic_cast<GlooBackend*>(host_.get()),
+                                       std::move(siblings));
 }
 
 // Operations have deadlines, so the watch comes to an end.
@@ -95,6 +101,12 @@ void NcclBackend::throw_fate(const Call& call) {
                     (fate->failure ? fate->failure->what() : "its communicator was aborted"));
 }
 
+std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
+  auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
+  event->record(static_cast<CudaStream>(stream));
+  return event;
+}
+
 std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
                                              const std::function<void()>& enqueue) {
   const std::lock_guard lock(mutex_);
@@ -119,27 +131,53 @@ std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
   return pending;
 }
 
-void NcclBackend::copy(void* to, const void* from, std::size_t bytes,
-                       std::optional<Stream> stream) {
+// CUDA itself would wait without end for what is in the stream, if the host's memory is part of a
+// copy. So the stream is waited for before.
+void NcclBackend::copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
+                       milliseconds timeout) {
   const std::lock_guard lock(mutex_);
+  const auto start = Clock::now();
+  const std::string what = "copy of " + std::to_string(bytes) + " bytes";
   require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
   const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
+  if (!stream) await_default_stream(what, start, timeout);
   require(*gpu_, gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, in), "cudaMemcpyAsync");
-  finish_copy(stream);
+  if (!stream) await_default_stream(what, start, timeout);
 }
 
-void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream) {
+void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream,
+                       milliseconds timeout) {
   const std::lock_guard lock(mutex_);
+  const auto start = Clock::now();
   require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
   const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
   require(*gpu_, gpu_->cuda.memset(to, 0, bytes, in), "cudaMemsetAsync");
-  finish_copy(stream);
+  if (!stream) await_default_stream("zero of " + std::to_string(bytes) + " bytes", start, timeout);
 }
 
-void NcclBackend::finish_copy(std::optional<Stream> stream) {
-  if (stream) return;
+void NcclBackend::await_default_stream(const std::string& what, Clock::time_point start,
+                                       milliseconds timeout) {
+  constexpr int kQuickLooks = 1000;
   copied_->record(nullptr);
-  while (!copied_->passed()) std::this_thread::yield();
+  const auto fail = [&](ErrorKind kind, const std::string& text) {
+    throw Error(kind,
+                {.rank = roster_->rank,
+                 .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
+                 .operation = what,
+                 .waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start)},
+                text);
+  };
+  for (int look = 0; !copied_->passed(); ++look) {
+    if (aborted_.load()) fail(ErrorKind::aborted, "this rank called abort()");
+    if (Clock::now() >= start + timeout) {
+      fail(ErrorKind::timed_out, "a kernel in CUDA's default stream does not end");
+    }
+    if (look < kQuickLooks) {
+      std::this_thread::yield();
+    } else {
+      retry_until(Clock::now() + kLookAgain, [] { return false; });
+    }
+  }
 }
 
 // The ranks meet on the host, after all that each has put into its stream is done.
@@ -149,23 +187,24 @@ void NcclBackend::barrier(const Call& call) {
   host_->barrier(call);
 }
 
-std::shared_ptr<void> NcclBackend::allocate(const Call&, std::size_t bytes) {
+std::shared_ptr<void> NcclBackend::allocate(const Call& call, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
   void* memory = nullptr;
   const std::size_t size = bytes == 0 ? 1 : bytes;
   const bool ncclsown = gpu_->nccl.mem_alloc && gpu_->nccl.mem_alloc(&memory, size) == kNcclSuccess;
   if (!ncclsown) require(*gpu_, gpu_->cuda.malloc(&memory, size), "cudaMalloc");
+  // If this throws, the memory stays: to free it would wait for the device, too.
+  require(*gpu_, gpu_->cuda.memset(memory, 0, size, nullptr), "cudaMemset");
+  await_default_stream(to_string(call), call.start,
+                       std::chrono::duration_cast<milliseconds>(call.deadline - call.start));
   void* handle = registrations_->add(memory, size);
-  std::shared_ptr<void> result(memory, [gpu = gpu_, registrations = registrations_, handle,
+  return std::shared_ptr<void>(memory, [gpu = gpu_, registrations = registrations_, handle,
                                         ncclsown, device = comm_->device()](void* address) {
     if (handle) registrations->remove(handle);
     gpu->cuda.set_device(device);
     ncclsown ? gpu->nccl.mem_free(address) : gpu->cuda.free(address);
   });
-  require(*gpu_, gpu_->cuda.memset(memory, 0, size, nullptr), "cudaMemset");
-  finish_copy(std::nullopt);
-  return result;
 }
 
 void NcclBackend::abort() noexcept {

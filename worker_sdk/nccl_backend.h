@@ -18,7 +18,7 @@ class NcclBackend final : public Backend, public DeviceSide {
  public:
   // `host`: of the same ranks; a GlooBackend, or that of a world of one.
   NcclBackend(std::shared_ptr<const Roster> roster, std::unique_ptr<NcclCommunicator> comm,
-              std::unique_ptr<Backend> host);
+              std::unique_ptr<Backend> host, std::shared_ptr<NcclSiblings> siblings);
   ~NcclBackend() override;
 
   const char* name() const noexcept override { return "nccl"; }
@@ -27,10 +27,13 @@ class NcclBackend final : public Backend, public DeviceSide {
   void check(const Call& call) override;
 
   int index() const noexcept override { return comm_->device(); }
+  std::shared_ptr<const DeviceMark> mark(Stream stream) override;
   std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                   const std::function<void()>& enqueue) override;
-  void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream) override;
-  void zero(void* to, std::size_t bytes, std::optional<Stream> stream) override;
+  void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
+            std::chrono::milliseconds timeout) override;
+  void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
+            std::chrono::milliseconds timeout) override;
 
   // From inside launch() only.
   void all_reduce(const Call& call, Buffer inout) override;
@@ -54,7 +57,8 @@ class NcclBackend final : public Backend, public DeviceSide {
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
   void put(const Enqueue& enqueue);
   void put_messages(const Enqueue& enqueue);
-  void finish_copy(std::optional<Stream> stream);
+  void await_default_stream(const std::string& what, Clock::time_point start,
+                            std::chrono::milliseconds timeout);
   const std::byte* apart(Buffer in);
   void copy_own(void* to, const void* from, std::size_t bytes);
   [[noreturn]] void throw_fate(const Call& call);

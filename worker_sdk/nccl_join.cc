@@ -194,7 +194,8 @@ std::unique_ptr<Backend> join_nccl(const NcclJoinOptions& options,
   auto comm = NcclJoiner(options, gloo.get()).run();
   std::unique_ptr<Backend> host = std::move(gloo);
   if (!host) host = std::make_unique<SelfBackend>(options.roster);
-  return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(host));
+  return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(host),
+                                       options.siblings);
 }
 
 }  // namespace ddprun::worker_sdk

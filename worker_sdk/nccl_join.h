@@ -14,6 +14,7 @@
 #include "worker_sdk/environment.h"
 #include "worker_sdk/gloo_backend.h"
 #include "worker_sdk/meeting.h"
+#include "worker_sdk/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
 
@@ -25,6 +26,7 @@ struct NcclJoinOptions {
   Store* keys = nullptr;             // The store with the group's prefix; null in a world of one,
   Meeting* meeting = nullptr;        // as this.
   Clock::time_point deadline{};
+  std::shared_ptr<NcclSiblings> siblings;
 };
 
 // Throws Error. Collective. `gloo` joins the same ranks already; null in a world of one.

@@ -40,9 +40,11 @@ bool GpuEvent::passed() const {
   return false;
 }
 
-std::chrono::nanoseconds GpuEvent::until(const GpuEvent& end) const {
+std::chrono::nanoseconds GpuEvent::until(const DeviceMark& end) const {
   float milliseconds = 0;
-  if (gpu_->cuda.event_elapsed(&milliseconds, event_, end.event_) != kCudaSuccess) return {};
+  if (gpu_->cuda.event_elapsed(&milliseconds, event_, static_cast<const GpuEvent&>(end).event_) !=
+      kCudaSuccess)
+    return {};
   return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
 }
 

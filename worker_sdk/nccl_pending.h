@@ -13,17 +13,17 @@
 namespace ddprun::worker_sdk {
 
 // A CUDA event that ends with its owner.
-class GpuEvent {
+class GpuEvent final : public DeviceMark {
  public:
   GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags);
-  ~GpuEvent();
+  ~GpuEvent() override;
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
 
   void record(CudaStream stream);
   void hold_up(CudaStream stream) const;  // What comes later in the stream waits for the event.
-  bool passed() const;
-  std::chrono::nanoseconds until(const GpuEvent& end) const;  // Both have passed.
+  bool passed() const override;
+  std::chrono::nanoseconds until(const DeviceMark& end) const override;
 
  private:
   const std::shared_ptr<const GpuRuntime> gpu_;
@@ -51,6 +51,8 @@ class NcclPending final : public Pending {
   std::optional<Error> error() override;
   std::chrono::nanoseconds duration() noexcept override;
   Clock::time_point started() noexcept override;
+  const DeviceMark& begin_mark() const override { return begin_; }
+  const DeviceMark& end_mark() const override { return end_; }
 
   // For the backend, in the stream before and after the operation.
   void begin(CudaStream stream) { begin_.record(stream); }

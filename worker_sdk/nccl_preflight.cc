@@ -8,6 +8,7 @@ namespace ddprun::worker_sdk {
 namespace {
 
 constexpr std::size_t kTextMax = 4096;  // Of a rank's error.
+constexpr std::size_t kBusIdMax = 64;
 
 std::string version_text(int v) {
   return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." +
@@ -59,8 +60,8 @@ std::optional<GpuFacts> decode_gpu_facts(std::string_view text) {
   const bool complete = take_number(text, facts.nccl_version) && take_number(text, facts.device) &&
                         take_line(text, facts.bus_id) && take_number(text, may_share) &&
                         take_line(text, facts.error);
-  if (!complete || !text.empty() || facts.error.size() > kTextMax || may_share < 0 ||
-      may_share > 1) {
+  const bool fits = facts.error.size() <= kTextMax && facts.bus_id.size() <= kBusIdMax;
+  if (!complete || !text.empty() || !fits || may_share < 0 || may_share > 1) {
     return std::nullopt;
   }
   facts.may_share = may_share == 1;

@@ -17,6 +17,8 @@ struct GpuFacts {
   int device = -1;         // Its number among those that the process sees.
   std::string bus_id;      // Of the GPU, unique on its host.
   bool may_share = false;  // Its NCCL was told that several ranks use one GPU.
+
+  bool operator==(const GpuFacts&) const = default;
 };
 
 std::string encode(const GpuFacts& facts);

@@ -11,16 +11,20 @@ constexpr milliseconds kAbortLimit{10000};
 // starved machine a moment is not a matter of the clock alone.
 constexpr milliseconds kLeavePatience{250};
 constexpr int kLeaveLooks = 15;
+// For the sibling that failed first to have asked its peers, and to be aborted.
+constexpr milliseconds kSiblingPatience{15000};
 
 }  // namespace
 
 NcclWatch::NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm,
-                     GlooBackend* gloo)
-    : roster_(std::move(roster)), comm_(comm), gloo_(gloo) {
+                     GlooBackend* gloo, std::shared_ptr<NcclSiblings> siblings)
+    : roster_(std::move(roster)), comm_(comm), gloo_(gloo), siblings_(std::move(siblings)) {
+  if (siblings_->add(*this)) doom();
   thread_ = std::thread([this] { run(); });
 }
 
 NcclWatch::~NcclWatch() {
+  siblings_->remove(*this);
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -43,6 +47,14 @@ void NcclWatch::request_abort() noexcept {
   changed_.notify_all();
 }
 
+// Failing from now on: whoever was told of the sibling's failure must not get through here.
+void NcclWatch::doom() noexcept {
+  doomed_.store(true);
+  fate_->failing.store(true);
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
 bool NcclWatch::wait_idle(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   return changed_.wait_until(lock, deadline, [&] { return entries_.empty(); });
@@ -51,7 +63,8 @@ bool NcclWatch::wait_idle(Clock::time_point deadline) {
 void NcclWatch::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto busy = [&] { return !entries_.empty() || (abort_requested_.load() && !over_); };
+    const auto wanted = [&] { return abort_requested_.load() || doomed_.load(); };
+    const auto busy = [&] { return !entries_.empty() || (wanted() && !over_); };
     changed_.wait(lock, [&] { return stopping_ || busy(); });
     if (!busy()) return;
     if (over_) {  // Nothing more is started; what was about to be has failed with the rest.
@@ -67,8 +80,7 @@ void NcclWatch::run() {
       lock.lock();
       continue;
     }
-    if (!entries_.empty())
-      changed_.wait_for(lock, kPeriod, [&] { return abort_requested_.load(); });
+    if (!entries_.empty()) changed_.wait_for(lock, kPeriod, wanted);
   }
 }
 
@@ -82,6 +94,7 @@ void NcclWatch::drop_finished() {
 
 std::optional<NcclWatch::Trouble> NcclWatch::look() {
   if (abort_requested_.load()) return Trouble{.cause = Cause::kAborted, .text = {}};
+  if (doomed_.load()) return Trouble{.text = {}, .source = Trouble::Source::kSibling};
   if (entries_.empty()) return std::nullopt;
   const Entry& front = entries_.front();
   const int status = comm_.status();
@@ -89,11 +102,20 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
     const int suspect = gloo_ ? gloo_->first_lost() : -1;
     return Trouble{.suspect = suspect, .text = comm_.explain(status)};
   }
+  if (auto trouble = agents_word()) return trouble;
   if (const auto peer = lost_peer(*front.operation)) return Trouble{.suspect = *peer, .text = {}};
   if (Clock::now() - front_since_ >= front.timeout) {
     return Trouble{.cause = Cause::kTimedOut, .text = {}};
   }
   return std::nullopt;
+}
+
+std::optional<NcclWatch::Trouble> NcclWatch::agents_word() const {
+  const auto word = siblings_->agents_word();
+  if (!word || word->rank == roster_->of_job(roster_->rank)) return std::nullopt;
+  return Trouble{.suspect = roster_->from_job(word->rank),
+                 .text = word->text,
+                 .source = Trouble::Source::kAgent};
 }
 
 // Who is gone for so long that an operation with it could have ended. One that waits for the
@@ -118,12 +140,53 @@ void NcclWatch::fail(const Trouble& trouble) {
     const std::lock_guard lock(mutex_);
     call = entries_.empty() ? last_ : entries_.front().operation->call();
   }
+  if (call.start == Clock::time_point{}) call.start = Clock::now();  // It never did anything.
   std::thread freeing([this] { comm_.abort(kAbortLimit); });
-  const Error error = diagnose_with_peers(call, trouble);
+  siblings_->fail(*this, {.fate = fate_,
+                          .roster = roster_,
+                          .cause = trouble.cause,
+                          .suspect = roster_->of_job(trouble.suspect)});
+  const Error error = trouble.source == Trouble::Source::kSibling ? follow_sibling(call)
+                      : trouble.source == Trouble::Source::kAgent
+                          ? follow_agent(call, trouble)
+                          : diagnose_with_peers(call, trouble);
   freeing.join();
   const std::lock_guard lock(fate_->mutex);
   fate_->failure = error;
   fate_->changed.notify_all();
+}
+
+// The agent knows better than the peers, who may not have heard it yet.
+Error NcclWatch::follow_agent(const Call& call, const Trouble& trouble) {
+  if (gloo_) {
+    gloo_->give_up({.what = call.what, .number = call.number, .suspect = trouble.suspect});
+  }
+  const std::string lost =
+      trouble.suspect < 0 ? "a rank of the job is lost" : "lost " + roster_->name(trouble.suspect);
+  return failure(*roster_, call, ErrorKind::peer_lost, trouble.suspect,
+                 lost + " (the agent says: " + trouble.text + ")");
+}
+
+// Peers that are not in the sibling take this rank for the one that aborts, which is true.
+Error NcclWatch::follow_sibling(const Call& call) {
+  const auto first = *siblings_->first();
+  const int suspect = roster_->from_job(first.suspect);
+  if (gloo_) {
+    gloo_->give_up({.what = call.what,
+                    .number = call.number,
+                    .cause = suspect < 0 ? Cause::kAborted : first.cause,
+                    .suspect = suspect});
+  }
+  std::unique_lock lock(first.fate->mutex);
+  first.fate->changed.wait_for(lock, kSiblingPatience,
+                               [&] { return first.fate->failure.has_value(); });
+  if (!first.fate->failure) {
+    return failure(*roster_, call, ErrorKind::aborted, -1, "another group of this process failed");
+  }
+  const Error& cause = *first.fate->failure;
+  const int peer = roster_->from_job(first.roster->of_job(cause.where().peer));
+  return failure(*roster_, call, cause.kind(), peer,
+                 std::string("another group of this process failed: ") + cause.what());
 }
 
 Error NcclWatch::diagnose_with_peers(const Call& call, const Trouble& trouble) {

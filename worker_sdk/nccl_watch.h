@@ -2,8 +2,8 @@
 // The thread that watches over a communicator, for NCCL itself would wait for a lost peer for ever:
 //
 //   NCCL reports an error, an operation is over its deadline, a peer's process is gone (Gloo's
-//   connection to it ended), or abort() was called
-//     -> the communicator is aborted, which frees the streams
+//   connection to it ended, or the agent says so), a sibling failed, or abort() was called
+//     -> the communicator is aborted, which frees the streams, and its siblings at the same time
 //     -> Gloo's part of the group asks the peers what they know (diagnosis.h)
 //     -> every Work that was not done throws what came out of that
 //
@@ -17,13 +17,15 @@
 #include "worker_sdk/gloo_backend.h"
 #include "worker_sdk/nccl_comm.h"
 #include "worker_sdk/nccl_pending.h"
+#include "worker_sdk/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
 
 class NcclWatch {
  public:
   // `gloo` may be null, in a world of one; else it must outlive this.
-  NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm, GlooBackend* gloo);
+  NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm, GlooBackend* gloo,
+            std::shared_ptr<NcclSiblings> siblings);
   ~NcclWatch();  // When all operations are done or have failed.
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
@@ -32,6 +34,7 @@ class NcclWatch {
   // fate()->failing before.
   void add(std::shared_ptr<NcclPending> operation);
   void request_abort() noexcept;
+  void doom() noexcept;  // A sibling has failed.
   bool wait_idle(Clock::time_point deadline);
 
   const std::shared_ptr<NcclFate>& fate() const { return fate_; }
@@ -44,7 +47,8 @@ class NcclWatch {
   struct Trouble {
     Cause cause = Cause::kLost;
     int suspect = -1;
-    std::string text;  // NCCL's, if any.
+    std::string text;  // NCCL's, or the agent's, if any.
+    enum class Source { kSeen, kAgent, kSibling } source = Source::kSeen;
   };
 
   void run();
@@ -52,11 +56,15 @@ class NcclWatch {
   std::optional<Trouble> look();
   std::optional<int> lost_peer(const NcclPending& front);
   void fail(const Trouble& trouble);
+  std::optional<Trouble> agents_word() const;
   Error diagnose_with_peers(const Call& call, const Trouble& trouble);
+  Error follow_agent(const Call& call, const Trouble& trouble);
+  Error follow_sibling(const Call& call);
 
   const std::shared_ptr<const Roster> roster_;
   NcclCommunicator& comm_;
   GlooBackend* const gloo_;
+  const std::shared_ptr<NcclSiblings> siblings_;
   const std::shared_ptr<NcclFate> fate_ = std::make_shared<NcclFate>();
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -64,6 +72,7 @@ class NcclWatch {
   Call last_;                  // The operation that began last, under the mutex.
   bool stopping_ = false;
   std::atomic<bool> abort_requested_{false};
+  std::atomic<bool> doomed_{false};
   // Of the thread alone:
   bool over_ = false;  // It has failed.
   Clock::time_point front_since_{};

@@ -53,6 +53,12 @@ std::string to_string(const Call& call) {
   return describe(call.what, " #" + std::to_string(call.number));
 }
 
+int Roster::from_job(int job_rank) const {
+  if (job_ranks.empty()) return job_rank < size() ? job_rank : -1;
+  const auto at = std::find(job_ranks.begin(), job_ranks.end(), job_rank);
+  return at == job_ranks.end() ? -1 : static_cast<int>(at - job_ranks.begin());
+}
+
 std::string Roster::name(int peer) const {
   const auto at = static_cast<std::size_t>(peer);
   const std::string of_job =

@@ -61,6 +61,10 @@ struct Roster {
   std::vector<std::string> hosts;   // By rank.
   std::vector<int> job_ranks = {};  // By rank: its rank in the job. Empty: the same.
 
+  int of_job(int r) const {  // -1 stays -1, as below.
+    return r < 0 || job_ranks.empty() ? r : job_ranks.at(static_cast<std::size_t>(r));
+  }
+  int from_job(int job_rank) const;  // -1: that rank is not of this group.
   int size() const { return static_cast<int>(hosts.size()); }
   std::string name(int peer) const;                        // "rank 2 on node-b"
   std::string names(const std::vector<int>& peers) const;  // "ranks 2 (node-b), 3 (node-c)"

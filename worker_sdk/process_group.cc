@@ -63,8 +63,10 @@ ProcessGroup ProcessGroup::init(const InitOptions& options) {
   const auto page = variables.find("DDPRUN_PROGRESS");
   auto progress =
       std::make_shared<worker_sdk::Progress>(page == variables.end() ? "" : page->second);
-  return ProcessGroup(std::make_unique<Impl>(
-      plan, worker_sdk::join(plan, options.init_timeout, nullptr), options, std::move(progress)));
+  auto siblings = std::make_shared<worker_sdk::NcclSiblings>(progress);
+  auto joined = worker_sdk::join(plan, options.init_timeout, {.siblings = siblings});
+  return ProcessGroup(std::make_unique<Impl>(plan, std::move(joined), options, std::move(progress),
+                                             std::move(siblings)));
 }
 
 std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
@@ -91,8 +93,10 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   InitOptions options;
   options.init_timeout = impl_->init_timeout;
   options.op_timeout = impl_->op_timeout;
-  auto impl = std::make_unique<Impl>(
-      plan, worker_sdk::join(plan, options.init_timeout, impl_->store), options, impl_->progress);
+  auto joined = worker_sdk::join(plan, options.init_timeout,
+                                 {.siblings = impl_->siblings, .store = impl_->store});
+  auto impl =
+      std::make_unique<Impl>(plan, std::move(joined), options, impl_->progress, impl_->siblings);
   impl->store_host = impl_->store_host;
   return ProcessGroup(std::move(impl));
 }
@@ -123,14 +127,16 @@ void ProcessGroup::use_stream(std::optional<Stream> stream) noexcept { impl_->st
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0 || to == from) return;
   if (auto* device = impl_->backend->device()) {
-    return device->copy(to, from, bytes, impl_->stream);
+    return device->copy(to, from, bytes, impl_->stream, impl_->op_timeout);
   }
   std::memmove(to, from, bytes);
 }
 
 void ProcessGroup::zero(void* to, std::size_t bytes) {
   if (bytes == 0) return;
-  if (auto* device = impl_->backend->device()) return device->zero(to, bytes, impl_->stream);
+  if (auto* device = impl_->backend->device()) {
+    return device->zero(to, bytes, impl_->stream, impl_->op_timeout);
+  }
   std::memset(to, 0, bytes);
 }
 

@@ -14,9 +14,11 @@ namespace ddprun {
 
 struct ProcessGroup::Impl {
   Impl(worker_sdk::Plan how, worker_sdk::Joined joined, const InitOptions& options,
-       std::shared_ptr<worker_sdk::Progress> reports)
+       std::shared_ptr<worker_sdk::Progress> reports,
+       std::shared_ptr<worker_sdk::NcclSiblings> others)
       : plan(std::move(how)),
         progress(std::move(reports)),
+        siblings(std::move(others)),
         identity(joined.identity),
         roster(std::move(joined.roster)),
         arguments(roster),
@@ -167,6 +169,7 @@ struct ProcessGroup::Impl {
 
   const worker_sdk::Plan plan;
   const std::shared_ptr<worker_sdk::Progress> progress;  // Sub-groups share their parent's.
+  const std::shared_ptr<worker_sdk::NcclSiblings> siblings;
   Identity identity;
   std::shared_ptr<const worker_sdk::Roster> roster;
   worker_sdk::Arguments arguments;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "common/unique_fd.h"
 
@@ -43,13 +44,10 @@ ProgressPage* map_page(const std::string& path) {
 
 Progress::Progress(const std::string& path) {
   if (path.empty()) return;
-  page_ = map_page(path);
+  mapped_ = map_page(path);
   // Another group of this process reports already: its word is enough.
-  if (page_ && page_->magic.load() == ProgressPage::kMagic) {
-    ::munmap(page_, sizeof(ProgressPage));
-    page_ = nullptr;
-  }
-  if (!page_) return;
+  if (!mapped_ || mapped_->magic.load() == ProgressPage::kMagic) return;
+  page_ = mapped_;
   since_ = Clock::now();
   beats_ = page_->beats.load();
   go_to(0, 0);
@@ -57,9 +55,20 @@ Progress::Progress(const std::string& path) {
 }
 
 Progress::~Progress() {
-  if (!page_) return;
-  page_->magic.store(0, std::memory_order_release);
-  ::munmap(page_, sizeof(ProgressPage));
+  if (page_) page_->magic.store(0, std::memory_order_release);
+  if (mapped_) ::munmap(mapped_, sizeof(ProgressPage));
+}
+
+std::optional<AgentsWord> Progress::agents_word() const {
+  const std::uint64_t lost = mapped_ ? mapped_->lost.load(std::memory_order_acquire) : 0;
+  if (lost == 0 || lost > std::numeric_limits<int>::max()) return std::nullopt;
+  AgentsWord word{.rank = static_cast<int>(lost - 1), .text = {}};
+  for (const auto& letter : mapped_->why) {
+    const char c = letter.load(kRelaxed);
+    if (c == '\0') break;
+    word.text += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return word;
 }
 
 // The slot that is left has its time counted. No call takes a lock of the kernel's or allocates.

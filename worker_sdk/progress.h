@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,12 @@
 #include "worker_sdk/operation.h"
 
 namespace ddprun::worker_sdk {
+
+// What the agent says of a rank that is gone.
+struct AgentsWord {
+  int rank = -1;  // Of the job.
+  std::string text;
+};
 
 class Progress {
  public:
@@ -27,14 +34,17 @@ class Progress {
   void leave();  // Back to the program's phase.
   void set_phase(std::string_view name);
 
+  std::optional<AgentsWord> agents_word() const;
+
   bool reports() const { return page_ != nullptr; }
 
  private:
   void go_to(std::size_t slot, std::uint64_t number);
   std::size_t slot_of(std::string_view phase);
 
-  ProgressPage* page_ = nullptr;
-  std::mutex mutex_;  // The program's thread and the group's own.
+  ProgressPage* mapped_ = nullptr;
+  ProgressPage* page_ = nullptr;  // The same, unless another group of this process writes there.
+  std::mutex mutex_;              // The program's thread and the group's own.
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t beats_ = 0;

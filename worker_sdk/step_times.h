@@ -22,6 +22,7 @@ struct StepTimes {
   StepClock::time_point begin{};  // The step before had ended.
   std::chrono::nanoseconds outside{0}, forward{0}, backward{0}, exposed{0};
   std::vector<BucketTimes> buckets;
+  bool known = true;  // False: nobody knows its times, but it counts as a step of a window.
 
   std::chrono::nanoseconds comm() const {
     std::chrono::nanoseconds sum{0};

@@ -25,6 +25,22 @@ SyncTimer::SyncTimer(int rank, int world_size, int window)
     : rank_(rank), world_size_(world_size), window_(window) {}
 
 void SyncTimer::record(StepTimes step) {
+  if (step.known) {
+    sum_up(step);
+  } else {
+    ++total_.dropped;
+  }
+  if (window_ > 0) {
+    // The buckets were rebuilt: times before and after do not go together.
+    if (!filling_.empty() && filling_[0].buckets.size() != step.buckets.size()) filling_.clear();
+    filling_.push_back(step);
+  }
+  if (!step.known) return;
+  recent_.push_back(std::move(step));
+  if (recent_.size() > kRecent) recent_.pop_front();
+}
+
+void SyncTimer::sum_up(const StepTimes& step) {
   last_ = {.steps = 1,
            .comm = step.comm(),
            .exposed = step.exposed,
@@ -34,13 +50,6 @@ void SyncTimer::record(StepTimes step) {
            .backward = step.backward};
   for (const BucketTimes& b : step.buckets) last_.bytes += b.bytes;
   add(total_, last_);
-  if (window_ > 0) {
-    // The buckets were rebuilt: times before and after do not go together.
-    if (!filling_.empty() && filling_[0].buckets.size() != step.buckets.size()) filling_.clear();
-    filling_.push_back(step);
-  }
-  recent_.push_back(std::move(step));
-  if (recent_.size() > kRecent) recent_.pop_front();
 }
 
 bool SyncTimer::window_full() const {
@@ -59,6 +68,7 @@ SyncWindow SyncTimer::analyse(std::span<const float> sum) {
   WindowTable table(world_size_, given_.size(), given_.back().buckets.size());
   table.assign(sum);
   for (std::size_t s = 0; s < given_.size(); ++s) {
+    if (!table.known(s)) continue;
     const auto ranks = table.step(s);
     double least = ranks[0].comm;
     for (const RankPhases& r : ranks) least = std::min(least, r.comm);

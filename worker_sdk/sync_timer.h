@@ -32,6 +32,8 @@ class SyncTimer {
   SyncWindow analyse(std::span<const float> sum);
 
  private:
+  void sum_up(const StepTimes& step);
+
   const int rank_;
   const int world_size_;
   const int window_;

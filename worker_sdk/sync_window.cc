@@ -88,6 +88,7 @@ void WindowTable::put(int rank, const std::vector<StepTimes>& steps) {
   const auto r = static_cast<std::size_t>(rank);
   for (std::size_t s = 0; s < steps_; ++s) {
     const StepTimes& t = steps[s];
+    if (!t.known) continue;
     const Duration phases[kPhases] = {t.outside, t.forward, t.backward, t.exposed, t.comm()};
     for (std::size_t p = 0; p < kPhases; ++p) {
       values_[phases_at(r, s) + p] = static_cast<float>(us(phases[p]));
@@ -95,8 +96,10 @@ void WindowTable::put(int rank, const std::vector<StepTimes>& steps) {
   }
   for (std::size_t b = 0; b < buckets_; ++b) {
     std::vector<double> times;
-    for (const StepTimes& t : steps) times.push_back(us(t.buckets.at(b).comm));
-    values_[bucket_at(r, b)] = static_cast<float>(median(std::move(times)));
+    for (const StepTimes& t : steps) {
+      if (t.known) times.push_back(us(t.buckets.at(b).comm));
+    }
+    if (!times.empty()) values_[bucket_at(r, b)] = static_cast<float>(median(std::move(times)));
   }
 }
 
@@ -112,6 +115,11 @@ std::vector<RankPhases> WindowTable::step(std::size_t s) const {
     ranks.push_back({v[0], v[1], v[2], v[3], v[4]});
   }
   return ranks;
+}
+
+bool WindowTable::known(std::size_t s) const {
+  const auto ranks = step(s);
+  return std::all_of(ranks.begin(), ranks.end(), [](const RankPhases& r) { return whole(r) > 0; });
 }
 
 double WindowTable::least_bucket(std::size_t b) const {
@@ -159,11 +167,14 @@ void take_means(SyncWindow& w) {
 SyncWindow summarise(const WindowTable& table, int world_size, const std::vector<StepTimes>& mine) {
   SyncWindow w;
   w.first_step = mine.front().step;
-  w.steps = static_cast<int>(mine.size());
+  for (std::size_t s = 0; s < mine.size(); ++s) w.steps += table.known(s) ? 1 : 0;
+  w.dropped = static_cast<int>(mine.size()) - w.steps;
   const auto world = static_cast<std::size_t>(world_size);
   w.ranks.resize(world);
   std::vector<double> exposed;
+  if (w.steps == 0) return w;
   for (std::size_t s = 0; s < mine.size(); ++s) {
+    if (!table.known(s)) continue;
     const auto ranks = table.step(s);
     for (const RankPhases& r : ranks) exposed.push_back(r.exposed);
     add_step(w, ranks, mine[s].step);

@@ -30,6 +30,7 @@ class WindowTable {
   void assign(std::span<const float> values);
 
   std::vector<RankPhases> step(std::size_t s) const;  // By rank.
+  bool known(std::size_t s) const;                    // Every rank knows its times of it.
   double least_bucket(std::size_t b) const;           // Over ranks.
 
  private:

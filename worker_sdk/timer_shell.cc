@@ -7,6 +7,7 @@
 #include <ctime>
 #include <fstream>
 
+#include "worker_sdk/group_inside.h"
 #include "worker_sdk/run_summary.h"
 #include "worker_sdk/trace.h"
 
@@ -41,9 +42,38 @@ TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
       end_(start_),
       group_(group),
       phases_(start_),
-      timer_(identity_.rank, identity_.world_size, options.window) {}
+      timer_(identity_.rank, identity_.world_size, options.window) {
+  if (DeviceSide* device = GroupInside::device(group)) device_.emplace(*device);
+}
+
+void TimerShell::enter(std::chrono::nanoseconds StepTimes::*phase) {
+  if (device_) device_->enter(phase, GroupInside::stream(group_));
+}
+
+void TimerShell::begin_forward() {
+  phases_.begin_forward(StepClock::now());
+  enter(&StepTimes::forward);
+}
+
+void TimerShell::begin_backward() {
+  phases_.begin_backward(StepClock::now());
+  enter(&StepTimes::backward);
+}
+
+void TimerShell::end_local() {
+  phases_.end_local(StepClock::now());
+  enter(&StepTimes::outside);
+}
+
+void TimerShell::begin_wait() {
+  phases_.begin_wait(StepClock::now());
+  enter(&StepTimes::exposed);
+}
 
 TimerShell::~TimerShell() {
+  if (device_) {
+    for (StepTimes& step : device_->rest()) timer_.record(std::move(step));
+  }
   failed();
   const std::string folder = variable("DDPRUN_REPORT_DIR");
   if (folder.empty()) return;
@@ -53,11 +83,17 @@ TimerShell::~TimerShell() {
   if (!write_whole(path, to_json(summary, identity_, host_))) complain(path);
 }
 
-void TimerShell::end_step(std::vector<BucketTimes> buckets) {
+void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks) {
   if (exchange_) hear();
   end_ = StepClock::now();
   StepTimes step = phases_.end_step(end_);
   step.buckets = std::move(buckets);
+  if (device_) {
+    auto earlier =
+        device_->end_step(GroupInside::stream(group_), std::move(step), std::move(marks));
+    if (!earlier) return;
+    step = std::move(*earlier);
+  }
   timer_.record(std::move(step));
   if (!timer_.window_full()) return;
   sum_ = timer_.contribution();

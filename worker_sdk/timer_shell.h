@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddprun/process_group.h"
+#include "worker_sdk/device_phases.h"
 #include "worker_sdk/phases.h"
 #include "worker_sdk/sync_timer.h"
 
@@ -24,12 +25,12 @@ class TimerShell {
 
   void set_heard(Heard heard) { heard_ = std::move(heard); }
 
-  void begin_forward() { phases_.begin_forward(StepClock::now()); }
-  void begin_backward() { phases_.begin_backward(StepClock::now()); }
-  void end_local() { phases_.end_local(StepClock::now()); }
-  void begin_wait() { phases_.begin_wait(StepClock::now()); }
+  void begin_forward();
+  void begin_backward();
+  void end_local();
+  void begin_wait();
   // Collective every `window` steps: starts an all_reduce, and looks at its result a step later.
-  void end_step(std::vector<BucketTimes> buckets);
+  void end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks = {});
   void failed();  // Leaves the trace behind.
 
   const SyncReport& last() const { return timer_.last(); }
@@ -38,6 +39,7 @@ class TimerShell {
   std::string trace() const;
 
  private:
+  void enter(std::chrono::nanoseconds StepTimes::*phase);
   void hear();
   void tell(const SyncWindow& window);
   void complain(const std::string& path);
@@ -50,6 +52,7 @@ class TimerShell {
   StepClock::time_point end_;  // Of the last step.
   ProcessGroup& group_;
   Phases phases_;
+  std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
   SyncTimer timer_;
   Heard heard_;
   std::optional<SyncWindow> window_;

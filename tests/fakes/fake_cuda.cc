@@ -141,6 +141,8 @@ void enqueue(CudaStream stream, std::function<void()> work) {
   stream_of(stream).put(std::move(work));
 }
 
+int current_device() { return ::current_device; }
+
 }  // namespace ddprun::test
 
 extern "C" {

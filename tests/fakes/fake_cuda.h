@@ -12,6 +12,8 @@ namespace ddprun::test {
 // `work` is done by the stream's thread, after what was put there before.
 void enqueue(worker_sdk::CudaStream stream, std::function<void()> work);
 
+int current_device();  // Of the calling thread.
+
 // "b" for key "a" of an environment variable such as "a=b,c=d"; empty: not there.
 inline std::string injected(const char* variable, const std::string& key) {
   const char* value = std::getenv(variable);

@@ -9,6 +9,8 @@
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
 //   abort_hang=R      ncclCommAbort never returns
+//   abort_syncs=1     it waits for all kernels on its device but those of communicators aborted,
+//   too
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -47,7 +49,7 @@ int number(const char* key, int otherwise) {
 struct Comm {
   FakeWire* wire = nullptr;
   std::string file;
-  int rank = 0, size = 0;
+  int rank = 0, size = 0, device = 0;
   bool deaf = false, counted = false, ready = false;
   int polls = 0;       // Until the last call is no longer in progress.
   int operations = 0;  // So far.
@@ -84,6 +86,26 @@ struct Comm {
     return await([&] { return wire->turn.load() != turn; });
   }
 };
+
+// Of this process.
+struct AllComms {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Comm>> list;
+
+  bool spins(const Comm& but) {
+    const std::lock_guard lock(mutex);
+    return std::any_of(list.begin(), list.end(), [&](const std::weak_ptr<Comm>& weak) {
+      const auto comm = weak.lock();
+      if (!comm || comm.get() == &but || comm->device != but.device) return false;
+      const std::lock_guard one(comm->mutex);
+      return comm->running > 0 && !comm->aborted.load();
+    });
+  }
+};
+AllComms& all_comms() {
+  static AllComms* one = new AllComms;
+  return *one;
+}
 
 using CommHandle = std::shared_ptr<Comm>;
 CommHandle& comm_of(NcclComm handle) { return *reinterpret_cast<CommHandle*>(handle); }
@@ -327,6 +349,11 @@ int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, Nccl
   auto comm = std::make_shared<Comm>();
   comm->rank = rank;
   comm->size = size;
+  comm->device = ddprun::test::current_device();
+  {
+    const std::lock_guard lock(all_comms().mutex);
+    all_comms().list.push_back(comm);
+  }
   comm->deaf = id[0].internal[0] == 'd';
   comm->file = "/dev/shm/ddprun-fake-nccl-" + std::string(id[0].internal);
   for (int i = 1; i < ids; ++i) comm->file += id[i].internal + 10;
@@ -380,6 +407,9 @@ int ncclCommAbort(NcclComm handle) {
   }
   comm->aborted.store(true);
   if (comm->wire) comm->wire->ring();
+  while (number("abort_syncs", 0) && comm->wire && all_comms().spins(*comm)) {
+    comm->wire->listen(comm->wire->bell.load());
+  }
   return ncclCommDestroy(handle);
 }
 

@@ -20,7 +20,7 @@ command -v ninja > /dev/null && generator=(-G Ninja)
 cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release > "$build.log" 2>&1 ||
   { tail -5 "$build.log"; skip "cmake finds not all that ddprun is built on (deploy/packages.sh)"; }
 cmake --build "$build" -j"$(nproc)" --target ddprun_program all_reduce gpu_runtime_test \
-  nccl_failure_test nccl_group_test nccl_ddp_test nccl_death_test || exit 1
+  nccl_failure_test nccl_group_test nccl_ddp_test nccl_death_test nccl_worker || exit 1
 
 failed=0
 check() { echo "== $*"; timeout 120 "$@" || { failed=1; echo "FAILED: $*"; }; }
@@ -31,14 +31,42 @@ for test in gpu_runtime_test nccl_group_test nccl_failure_test nccl_ddp_test ncc
 done
 if [ -x "$build/tests/gpu_abi_test" ]; then check "$build/tests/gpu_abi_test"; fi
 
-# One rank, then two; on one GPU they share it by NCCL's own means, whichever its version has.
-shared=()
-if [ "$gpus" -lt 2 ]; then
-  export CUDA_VISIBLE_DEVICES=0 NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=2 \
-    NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
-  shared=(bash -c 'NCCL_HOSTID=ddprun-$RANK exec "$@"' all_reduce)
-fi
+# On one GPU ranks share it by NCCL's own means, whichever its version has.
+share=()
+if [ "$gpus" -lt 3 ]; then share=(--oversubscribe-gpu); fi
 check "$build/bin/ddprun" --nproc-per-node 1 "$build/bin/all_reduce" --backend nccl -e 64M
-check "$build/bin/ddprun" --nproc-per-node 2 --no-python "${shared[@]}" "$build/bin/all_reduce" \
-  --backend nccl -e 16M
+check "$build/bin/ddprun" "${share[@]}" --nproc-per-node 2 "$build/bin/all_reduce" --backend nccl -e 16M
+
+# Rank 1 of 3 falls out in mid-all-reduce: dies, dies but for its connections, is stopped. How long
+# until the others throw; and how long two groups take to join, the first time and after a restart.
+figures=$build/figures.txt
+: > "$figures"
+lose() {  # HOW EXIT_STATUS [flags of ddprun]
+  local how=$1 want=$2 got=0
+  shift 2
+  echo "== rank 1: $how"
+  timeout 120 "$build/bin/ddprun" "${share[@]}" --nproc-per-node 3 --shutdown-timeout 5 "$@" \
+    "$build/tests/nccl_worker" 50 "$how" 5 > "$build.$how.log" 2>&1 || got=$?
+  grep -hE '^\[default[0-9]\]:rank [0-9]+: (peer|joined)' "$build.$how.log"
+  local told
+  told=$(grep -cE '^\[default[02]\]:rank [02]: peer 1, waited' "$build.$how.log")
+  if [ "$got" != "$want" ] || [ "$told" != 2 ]; then
+    failed=1
+    echo "FAILED: exit status $got, not $want; $told of 2 ranks were told of rank 1"
+    tail -20 "$build.$how.log"
+  fi
+  grep -hoE '^\[default[0-9]\]:rank [02]: peer 1, waited [0-9]+ ms' "$build.$how.log" |
+    sed "s/^[^:]*:/| $how | /; s/: peer 1, waited / throws | /; s/\$/ |/" >> "$figures"
+  grep -hoE '^\[default[0-9]\]:rank [0-9]+: joined twice in [0-9]+ ms, restart [0-9]+' "$build.$how.log" |
+    sed -E "s/^[^:]*:(rank [0-9]+): joined twice in ([0-9]+ ms), (restart [0-9]+)/| $how, \\3 | \\1 joins two groups | \\2 |/" \
+      >> "$figures"
+}
+lose die 0 --max-restarts 1
+lose orphan 137
+lose stop 5
+
+echo "== rows for bench/RESULTS.md: $(nvidia-smi --query-gpu=name --format=csv,noheader | head -1), ${share[*]:-a GPU for each rank}"
+echo "| rank 1 | | |"
+echo "|--|--|--|"
+cat "$figures"
 exit "$failed"

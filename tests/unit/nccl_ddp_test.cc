@@ -8,8 +8,8 @@
 #include "tests/fakes/fake_cuda.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
+#include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/gpu_runtime.h"
 
 namespace ddprun {
 namespace {
@@ -18,33 +18,11 @@ using test::Complaints;
 using test::FakeGpu;
 using test::Model;
 using test::outcome;
+using test::OwnStream;
 using test::Ranks;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
 const DdpOptions kSmallBuckets{.first_bucket_bytes = 64, .bucket_bytes = 2000};
-
-// A stream as a program has it.
-class OwnStream {
- public:
-  explicit OwnStream(int device) : gpu_(worker_sdk::load_gpu_runtime()) {
-    gpu_->cuda.set_device(device);
-    gpu_->cuda.stream_create(&stream_, worker_sdk::kCudaStreamNonBlocking, 0);
-  }
-  ~OwnStream() { gpu_->cuda.stream_destroy(stream_); }
-  Stream get() const { return stream_; }
-  void set(void* to, int byte, std::size_t bytes) { gpu_->cuda.memset(to, byte, bytes, stream_); }
-  void synchronize() {
-    worker_sdk::CudaEvent event = nullptr;
-    gpu_->cuda.event_create(&event, worker_sdk::kCudaEventDisableTiming);
-    gpu_->cuda.event_record(event, stream_);
-    while (gpu_->cuda.event_query(event) == worker_sdk::kCudaNotReady) std::this_thread::yield();
-    gpu_->cuda.event_destroy(event);
-  }
-
- private:
-  const std::shared_ptr<const worker_sdk::GpuRuntime> gpu_;
-  worker_sdk::CudaStream stream_ = nullptr;
-};
 
 enum class Mode { kHostWaits, kStream };
 
@@ -176,6 +154,41 @@ TEST_CASE("NCCL: a failure that nobody waited for is thrown by the next call", "
     CHECK(error->kind() == ErrorKind::timed_out);
     CHECK(error->where().operation.find("all_reduce #1") != std::string::npos);
   }
+}
+
+TEST_CASE("NCCL: a copy behind a kernel that does not end is given up at the deadline", "[nccl]") {
+  const FakeGpu gpu;
+  std::promise<void> end;
+  auto ended = end.get_future().share();
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl", .op_timeout = std::chrono::milliseconds(300)}.run(
+      [&](ProcessGroup& group) {
+        auto memory = group.allocate(8);
+        if (group.rank() == 0) test::enqueue(nullptr, [ended] { ended.wait(); });
+        std::int64_t value = 7;
+        try {
+          group.copy(memory.get(), &value, sizeof(value));
+          if (group.rank() == 0) complaints.unless(false, "no error of copy");
+        } catch (const Error& error) {
+          complaints.unless(group.rank() == 0 && error.kind() == ErrorKind::timed_out,
+                            error.what());
+          complaints.unless(error.where().operation == "copy of 8 bytes" &&
+                                error.where().rank == 0 && !error.where().host.empty(),
+                            error.what());
+        }
+        if (group.rank() == 1) return;
+        try {
+          group.zero(memory.get(), 4);
+          complaints.unless(false, "no error of zero");
+        } catch (const Error& error) {
+          complaints.unless(error.where().operation == "zero of 4 bytes", error.what());
+        }
+        end.set_value();
+        group.copy(&value, memory.get(), sizeof(value));  // The group is none the worse for it.
+        complaints.unless(value == 0, "the zeros");
+      });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
 }
 
 // Rank 1 is gone before rank 0's kernels come to an end: no failure.

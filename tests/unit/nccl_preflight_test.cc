@@ -3,6 +3,9 @@
 #include "worker_sdk/nccl_preflight.h"
 
 #include <catch2/catch.hpp>
+#include <random>
+
+#include "tests/fuzz/gpu_facts_fuzz.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -67,6 +70,38 @@ TEST_CASE("NCCL preflight: facts survive the way through the store, other text d
                                   "99999999999\n0\nb\n0\n\n", "1\n0x\nb\n0\n\n"}) {
     CHECK_FALSE(decode_gpu_facts(wrong));
   }
+}
+
+TEST_CASE("NCCL preflight: texts beyond their limits are no facts", "[nccl]") {
+  const std::string before = "22809\n0\n", after = "\n0\n\n";
+  CHECK(decode_gpu_facts(before + std::string(64, 'b') + after));
+  CHECK_FALSE(decode_gpu_facts(before + std::string(65, 'b') + after));
+  CHECK(decode_gpu_facts(before + "b\n0\n" + std::string(4096, 'e') + "\n"));
+  CHECK_FALSE(decode_gpu_facts(before + "b\n0\n" + std::string(4097, 'e') + "\n"));
+}
+
+TEST_CASE("NCCL preflight: damaged facts and ids break no promise", "[fuzz]") {
+  std::mt19937 random(5);
+  const auto fuzz = [](const std::string& text) {
+    fuzz::fuzz_gpu_facts(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  };
+  GpuFacts sharing = facts(3);
+  sharing.may_share = true;
+  for (const std::string& whole :
+       {encode(facts(1)), encode(sharing), to_hex("an id\x00\xff"), std::string("00FfaB")}) {
+    fuzz(whole);
+    for (int round = 0; round < 5000; ++round) {
+      std::string damaged = whole;
+      for (unsigned n = 1 + random() % 3; n > 0 && !damaged.empty(); --n) {
+        const std::size_t at = random() % damaged.size();
+        if (random() % 2) damaged[at] = static_cast<char>(random());
+        if (random() % 4 == 0) damaged.erase(at, 1 + random() % 4);
+        if (random() % 8 == 0) damaged.insert(at, "\n0");
+      }
+      fuzz(damaged);
+    }
+  }
+  SUCCEED("nothing aborted");
 }
 
 TEST_CASE("NCCL preflight: bootstrap roots stand at the first ranks of even parts", "[nccl]") {

@@ -56,6 +56,26 @@ TEST_CASE("Progress: the agent sees where the worker is", "[progress]") {
   CHECK_FALSE(file.read().reports);  // It may take its time to end.
 }
 
+TEST_CASE("Progress: the agent tells which rank is gone, once, and every group hears it",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const Progress first(file.path());
+  const Progress second(file.path());
+  CHECK_FALSE(first.agents_word());
+  file.tell(-1, "nobody");
+  CHECK_FALSE(first.agents_word());
+  file.tell(3, "rank 3 was\nkilled " + std::string(1000, 'x'));
+  file.tell(4, "rank 4, too");
+  for (const Progress* progress : {&first, &second}) {
+    const auto word = progress->agents_word();
+    REQUIRE(word);
+    CHECK(word->rank == 3);
+    CHECK(word->text.substr(0, 18) == "rank 3 was?killed ");
+    CHECK(word->text.size() == ProgressPage::kWhyMax - 1);
+  }
+  CHECK_FALSE(Progress().agents_word());
+}
+
 TEST_CASE("Progress: how long a phase took is remembered, but for the first few", "[progress]") {
   ProgressFile file = ProgressFile::make(0).value();
   Progress progress(file.path());

@@ -61,8 +61,8 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the sibling
                  "[supervisor]") {
   does(LinkUp{});
   does(assign(0));
-  CHECK(does(ended(1, 7)) ==
-        Lines{"say rank 1 (pid 11) exited with 7", "send failed", "signal SIGTERM"});
+  CHECK(does(ended(1, 7)) == Lines{"say rank 1 (pid 11) exited with 7", "send failed",
+                                   "signal SIGTERM, rank 1 is lost"});
   CHECK(does(ended(0, 0, SIGTERM)) == Lines{"clean up"});
   CHECK(does(Heard{StopRound{0, "rank 1 exited with 7", false}}) ==
         Lines{"send stopped", "send join"});
@@ -130,8 +130,9 @@ TEST_CASE_METHOD(NodeFixture,
                  "[supervisor]") {
   does(LinkUp{});
   does(assign(0));
-  CHECK(does(Heard{StopRound{0, "a node was lost", false}}) ==
-        Lines{"say a node was lost; stopping, then starting again", "signal SIGTERM"});
+  CHECK(does(Heard{StopRound{0, "a node was lost", false, 6}}) ==
+        Lines{"say a node was lost; stopping, then starting again",
+              "signal SIGTERM, rank 6 is lost"});
   REQUIRE(supervisor.deadline() == now + 30s);
   CHECK(does(Tick{}, 29s).empty());
   CHECK(does(Tick{}, 1s) ==
@@ -218,7 +219,7 @@ TEST_CASE_METHOD(NodeFixture,
   death.local_rank = 1;
   death.detail = "exec ./x: permission denied";
   CHECK(does(StartFailed{death}) ==
-        Lines{"say exec ./x: permission denied", "send failed", "signal SIGTERM"});
+        Lines{"say exec ./x: permission denied", "send failed", "signal SIGTERM, rank 0 is lost"});
   CHECK(supervisor.living() == 1);
 }
 

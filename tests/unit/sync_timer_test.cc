@@ -213,3 +213,30 @@ TEST_CASE("Sync timer: a window's JSON says what its text says") {
   CHECK(json.at("buckets")[0].at("bytes") == 1'000'000);
   CHECK(json.at("exposed_us") == 2000);
 }
+
+TEST_CASE("Sync timer: a step that one rank knows no times of is left out, and counted") {
+  auto ranks = timers(2, 3);
+  for (int s = 0; s < 3; ++s) {
+    ranks[0].record(step_of(s, 1ms, 1ms, 5ms, 2ms, {4ms}));
+    StepTimes step = step_of(s, 1ms, 1ms, 6ms, 1ms, {3ms});
+    step.known = s != 1;
+    if (!step.known) step.buckets[0].comm = 0ms;
+    ranks[1].record(step);
+  }
+  const SyncWindow window = exchange(ranks);
+  CHECK(window.steps == 2);
+  CHECK(window.dropped == 1);
+  check_near(window.step, 9ms);
+  check_near(window.buckets.at(0).transfer, 3ms);
+  CHECK(ranks[0].total().steps == 3);
+  CHECK(ranks[1].total().steps == 2);
+  CHECK(ranks[1].total().dropped == 1);
+  check_near(ranks[0].total().waited, 2ms);
+  CHECK(ranks[1].recent().size() == 2);
+
+  auto blind = timers(1, 1);
+  StepTimes unknown = step_of(0, 1ms, 1ms, 1ms, 1ms, {1ms});
+  unknown.known = false;
+  blind[0].record(unknown);
+  CHECK(exchange(blind).steps == 0);
+}

@@ -47,7 +47,7 @@ std::vector<DaemonMessage> daemon_messages() {
                   .victims = {WorkerDeath{.rank = 2}}};
   return {Waiting{.left = Milliseconds(5), .text = "a"},
           Assign{seat},
-          StopRound{3, "why", true},
+          StopRound{3, "why", true, 5},
           EndRun{verdict},
           Refuse{"no"},
           Alive{}};

@@ -18,6 +18,10 @@
 
 namespace ddprun {
 
+namespace worker_sdk {
+struct GroupInside;
+}
+
 /// Who this worker is. Filled from the environment that ddprun and torchrun set: RANK, WORLD_SIZE,
 /// LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID.
 struct Identity {
@@ -90,6 +94,7 @@ class [[nodiscard]] Work {
   std::chrono::steady_clock::time_point started() const noexcept;
 
  private:
+  friend struct worker_sdk::GroupInside;
   std::shared_ptr<struct WorkState> state_;
 };
 
@@ -182,7 +187,8 @@ class ProcessGroup {
 
   /// Copies `bytes` between arrays of this backend and of the host, in any direction. On nccl in
   /// the order of the stream of use_stream(); without one, or from or to the host, it is done on
-  /// return.
+  /// return. Without a stream it throws `timed_out` after op_timeout: some kernel in CUDA's default
+  /// stream does not end.
   void copy(void* to, const void* from, std::size_t bytes);
   void zero(void* to, std::size_t bytes);  ///< As copy(), of zeros.
 
@@ -197,6 +203,7 @@ class ProcessGroup {
   void abort() noexcept;
 
  private:
+  friend struct worker_sdk::GroupInside;
   struct Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

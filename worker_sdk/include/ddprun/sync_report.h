@@ -31,6 +31,9 @@ struct SyncReport {
   std::chrono::nanoseconds backward{0};  ///< From begin_backward() to finish_backward().
   /// Of `exposed`, spent until the last rank had come; known once the step's window is complete.
   std::chrono::nanoseconds waited{0};
+  /// On nccl in a stream: steps whose times were not there yet when they were read, 8 steps later.
+  /// They are in none of the sums.
+  int dropped = 0;
   std::chrono::nanoseconds overlapped() const noexcept {
     return comm > exposed ? comm - exposed : std::chrono::nanoseconds{0};
   }
@@ -67,6 +70,7 @@ struct SyncWindow {
   std::vector<Rank> ranks;
   std::vector<Bucket> buckets;
   std::optional<Straggler> straggler;  ///< The latest of all; none where nobody was late.
+  int dropped = 0;                     ///< Steps that some rank knows no times of: not in `steps`.
 };
 
 /// "steps 32..63: 5.1 ms a step; gradients took 1.2 ms, 0.3 ms exposed ...": one line.

@@ -1,0 +1,71 @@
+// A worker of the backend nccl that does not mind SIGTERM. system/nccl_test.py runs it on the
+// fakes, gpu/run.sh on a GPU, and both look what the others are told when rank 1 is gone.
+//   nccl_worker STEP HOW [SECONDS]
+// SECONDS: the deadline of an operation. HOW: what rank 1 does at that step: "die", "stop", or
+// "orphan": it leaves its connections to a child and dies. In the next round it does nothing, and
+// all is well.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/ddprun.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+long long ms_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
+}
+
+void fall_out(std::string_view how) {
+  if (how == "stop") ::raise(SIGSTOP);
+  // Nobody's connection ends while the child has it, too.
+  if (how == "orphan" && ::fork() == 0) {
+    for (;;) ::pause();
+  }
+  ::kill(::getpid(), SIGKILL);
+}
+
+void train(ddprun::ProcessGroup& group, int last, std::string_view how) {
+  constexpr std::size_t kCount = 1 << 18;
+  const auto memory = group.allocate(kCount * sizeof(float));
+  const bool again = group.restart_count() > 0;
+  for (int step = 0; !again || step < last; ++step) {
+    if (!again && step == last && group.rank() == 1) fall_out(how);
+    group.all_reduce({memory.get(), kCount, ddprun::DataType::f32});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  ::signal(SIGTERM, SIG_IGN);
+  const auto begin = Clock::now();
+  auto group = ddprun::ProcessGroup::init(
+      {.backend = "nccl", .op_timeout = std::chrono::seconds(argc > 3 ? std::atoi(argv[3]) : 600)});
+  auto pair = group.split(group.rank() == 0 ? 0 : 1);  // The second has rank 1 in it.
+  std::printf("rank %d: joined twice in %lld ms, restart %d\n", group.rank(), ms_since(begin),
+              group.restart_count());
+  std::fflush(stdout);
+  try {
+    train(group, std::atoi(argv[1]), argv[2]);
+    return 0;
+  } catch (const ddprun::Error& error) {
+    std::printf("rank %d: peer %d, waited %lld ms, kind %d: %s\n", group.rank(), error.where().peer,
+                static_cast<long long>(error.where().waited.count()),
+                static_cast<int>(error.kind()), error.what());
+  }
+  try {
+    pair->barrier();
+  } catch (const ddprun::Error& error) {
+    std::printf("sibling of rank %d: %s\n", group.rank(), error.what());
+  }
+  return 5;
+}

@@ -1,0 +1,17 @@
+#include "worker_sdk/group_inside.h"
+
+#include "worker_sdk/process_group_impl.h"
+
+namespace ddprun::worker_sdk {
+
+DeviceSide* GroupInside::device(const ProcessGroup& group) {
+  return group.impl_->backend->device();
+}
+
+std::optional<Stream> GroupInside::stream(const ProcessGroup& group) { return group.impl_->stream; }
+
+std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
+  return work.state_ ? work.state_->pending : nullptr;
+}
+
+}  // namespace ddprun::worker_sdk
