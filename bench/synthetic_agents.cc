@@ -6,6 +6,8 @@
 // The token comes from DDPRUN_TOKEN; without it there is no TLS. Prints one line of JSON for each
 // stage: "seated" when every node has its seat, "beaten" after BEAT_SECONDS of heartbeats.
 
+#include <netinet/in.h>
+
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdio>
@@ -29,6 +31,9 @@ using Clock = std::chrono::steady_clock;
 using rendezvous::Link;
 
 constexpr std::chrono::minutes kSeatedWithin{2};
+constexpr std::uint32_t kFirstHost = 127U << 24 | 1U << 16;  // 127.1.0.0: loopback is 127/8.
+using BindAddressNoPort =
+    boost::asio::detail::socket_option::boolean<IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT>;
 
 struct Plan {
   tcp::endpoint daemon;
@@ -58,6 +63,7 @@ class Node {
   void stop();
 
  private:
+  boost::system::error_code bind_to_own_address();
   void shake_hands();
   void linked(std::shared_ptr<Link> link);
   void join();
@@ -145,7 +151,24 @@ class Crowd {
   bool failed_ = false, over_ = false;
 };
 
+// Each node has an address of its own, as on machines of its own: the kernel needs longer and
+// longer for the next free port of one address.
+boost::system::error_code Node::bind_to_own_address() {
+  boost::system::error_code error;
+  const auto loopback = crowd_.plan().daemon.address();
+  if (!loopback.is_v4() || !loopback.is_loopback()) return error;
+  socket_.open(tcp::v4(), error);
+  if (error) return error;
+  socket_.set_option(BindAddressNoPort(true), error);
+  if (error) return error;
+  const auto host = static_cast<std::uint32_t>(index_) + kFirstHost;
+  socket_.bind({boost::asio::ip::address_v4(host), 0}, error);
+  return error;
+}
+
 void Node::connect() {
+  if (const auto error = bind_to_own_address())
+    return crowd_.fail(index_, "binding: " + error.message());
   socket_.async_connect(crowd_.plan().daemon, [this](boost::system::error_code error) {
     if (error) return crowd_.fail(index_, "connecting: " + error.message());
     shake_hands();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/assert.h"
+#include "rendezvous/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -36,18 +37,33 @@ std::string checksum(std::string_view bytes) {
   return text;
 }
 
+void write_text(JsonText& out, const char* name, std::string_view text) {
+  out.name(name);
+  out.text(text);
+}
+
+void write_time(JsonText& out, TimePoint when) {
+  out.name("t_ns");
+  out.whole(when.time_since_epoch().count());
+}
+
 // What an agent said is recorded in the agent's own words; the rest is the daemon's.
 struct ToJson {
-  json& out;
+  JsonText& out;
   void operator()(const Heartbeat&) const { DDPRUN_ASSERT(!"a heartbeat is not recorded"); }
-  void operator()(const Lost& lost) const { out["lost"] = lost.how; }
-  void operator()(const Tick&) const { out["tick"] = true; }
-  void operator()(const Begin&) const { out["begin"] = true; }
-  void operator()(const Recovered&) const { out["recovered"] = true; }
-  void operator()(const Returned&) const { out["returned"] = true; }
-  void operator()(const Cancel& c) const { out["cancel"] = c.reason, out["signal"] = c.signal; }
-  void operator()(const Drain& drain) const { out["drain"] = drain.reason; }
-  void operator()(const auto& message) const { out["said"] = encode(AgentMessage(message)); }
+  void operator()(const Lost& lost) const { write_text(out, "lost", lost.how); }
+  void operator()(const Tick&) const { out.name("tick"), out.truth(true); }
+  void operator()(const Begin&) const { out.name("begin"), out.truth(true); }
+  void operator()(const Recovered&) const { out.name("recovered"), out.truth(true); }
+  void operator()(const Returned&) const { out.name("returned"), out.truth(true); }
+  void operator()(const Cancel& cancel) const {
+    write_text(out, "cancel", cancel.reason);
+    out.name("signal"), out.whole(cancel.signal);
+  }
+  void operator()(const Drain& drain) const { write_text(out, "drain", drain.reason); }
+  void operator()(const auto& message) const {
+    write_text(out, "said", encode(AgentMessage(message)));
+  }
 };
 
 template <class T>
@@ -124,27 +140,28 @@ std::optional<json> decode_line(std::string_view line) {
   return object;
 }
 
-std::string encode_line(const json& object) {
-  const std::string body = object.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string line_of(JsonText out) {
+  out.close('}');
+  const std::string body = out.take();
   return checksum(body) + " " + body + "\n";
 }
 
-void write_entry(json& object, const Record& record) {
-  object["run"] = record.run_id;
-  object["node"] = record.event.node;
-  object["t_ns"] = record.when.time_since_epoch().count();
-  std::visit(ToJson{object}, record.event.what);
+void write_entry(JsonText& out, const Record& record) {
+  write_text(out, "run", record.run_id);
+  write_text(out, "node", record.event.node);
+  write_time(out, record.when);
+  std::visit(ToJson{out}, record.event.what);
 }
 
-void write_entry(json& object, const RunSnapshot& snapshot) {
-  object["run"] = snapshot.run_id;
-  object["t_ns"] = snapshot.when.time_since_epoch().count();
-  object["snapshot"] = snapshot.run.snapshot(snapshot.when);
+void write_entry(JsonText& out, const RunSnapshot& snapshot) {
+  write_text(out, "run", snapshot.run_id);
+  write_time(out, snapshot.when);
+  write_text(out, "snapshot", snapshot.run.snapshot(snapshot.when));
 }
 
-void write_entry(json& object, const ClockChange& change) {
-  object["clock"] = change.clock;
-  object["t_ns"] = change.when.time_since_epoch().count();
+void write_entry(JsonText& out, const ClockChange& change) {
+  write_text(out, "clock", change.clock);
+  write_time(out, change.when);
 }
 
 // Understands `object` as the next line of `journal`; false if it cannot.
@@ -163,13 +180,18 @@ bool take(const json& object, Journal& journal) {
 }  // namespace
 
 std::string journal_header() {
-  return encode_line({{"journal", "ddprun"}, {"format", kJournalFormat}});
+  JsonText out;
+  out.open('{');
+  write_text(out, "journal", "ddprun");
+  out.name("format"), out.whole(kJournalFormat);
+  return line_of(std::move(out));
 }
 
 std::string encode_record(const JournalEntry& entry) {
-  json object;
-  std::visit([&](const auto& what) { write_entry(object, what); }, entry);
-  return encode_line(object);
+  JsonText out;
+  out.open('{');
+  std::visit([&](const auto& what) { write_entry(out, what); }, entry);
+  return line_of(std::move(out));
 }
 
 Journal decode_journal(std::string_view bytes) {

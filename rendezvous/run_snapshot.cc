@@ -41,17 +41,15 @@ struct Run::Snapshot {
 };
 
 std::string Run::snapshot(TimePoint at) const {
-  archive::Writer writer{.at = at};
+  archive::Writer writer(at);
   Snapshot::run(writer, *this);
-  archive::json list = archive::json::array();
-  for (const auto& [node, member] : members_) {
-    archive::Writer one{.at = at};
-    one("node", node);
-    Snapshot::member(one, member);
-    list.push_back(std::move(one.object));
-  }
-  writer.object["members"] = std::move(list);
-  return writer.object.dump(-1, ' ', false, archive::json::error_handler_t::replace);
+  writer.list("members", members_, [&](const auto& one) {
+    writer.object([&] {
+      writer("node", one.first);
+      Snapshot::member(writer, one.second);
+    });
+  });
+  return writer.take();
 }
 
 void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) {

@@ -51,10 +51,9 @@ std::string encode_any(const Message& message) {
   return std::visit(
       [](const auto& m) {
         Writer writer;
-        writer.object["is"] = name_of(&m);
+        writer("is", std::string(name_of(&m)));
         fields(writer, m);
-        // Host names and log lines may hold any bytes; JSON text may not.
-        return writer.object.dump(-1, ' ', false, json::error_handler_t::replace);
+        return writer.take();
       },
       message);
 }
@@ -76,18 +75,33 @@ Result<Message> decode_as(const std::string& is, const json& object) {
   }
 }
 
+Failure not_an_object() {
+  return {Errc::kBadMessage, "decoding a message that is not a JSON object"};
+}
+
+// Of text that is no JSON the answer means nothing; the parser will say so.
+bool deeper_than(int limit, std::string_view body) {
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_text && c == '\\') ++i;
+    if (c == '"') in_text = !in_text;
+    if (in_text) continue;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > limit) return true;
+  }
+  return false;
+}
+
 template <class Message>
 Result<Message> decode_any(std::string_view body) {
-  // Nesting is bounded by parsing with a callback; no message is deeper than this.
+  // Nesting is bounded before anything is built; no message is deeper than this.
   constexpr int kDepthMax = 8;
-  bool deep = false;
-  const json object = json::parse(
-      body,
-      [&](int depth, json::parse_event_t, json&) { return !(deep = deep || depth > kDepthMax); },
-      /*allow_exceptions=*/false);
-  if (deep || !object.is_object()) {
-    return Failure{Errc::kBadMessage, "decoding a message that is not a JSON object"};
-  }
+  if (deeper_than(kDepthMax, body)) return not_an_object();
+  const json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return not_an_object();
   const auto is = object.find("is");
   if (is == object.end() || !is->is_string()) {
     return Failure{Errc::kBadMessage, "decoding field 'is' of a message"};

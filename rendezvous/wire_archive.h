@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/json_text.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::rendezvous::archive {
@@ -27,23 +28,29 @@ struct BadField {
   std::string name;
 };
 
-struct Writer {
-  json object = json::object();
-  TimePoint at{};  // Points of time are written as nanoseconds from here.
+// The object that it writes is open from the beginning; take() closes it.
+class Writer {
+ public:
+  explicit Writer(TimePoint at = {}) : at_(at) { out_.open('{'); }
+
+  std::string take() {
+    out_.close('}');
+    return out_.take();
+  }
 
   // A field that the first release did not have: where it is missing, the default stays.
   void added(const char* name, const auto& v) { (*this)(name, v); }
 
-  void operator()(const char* name, const std::string& v) { object[name] = v; }
-  void operator()(const char* name, const int& v) { object[name] = v; }
-  void operator()(const char* name, const bool& v) { object[name] = v; }
-  void operator()(const char* name, const Milliseconds& v) { object[name] = v.count(); }
-  void operator()(const char* name, const std::int64_t& v) { object[name] = v; }
-  void operator()(const char* name, const TimePoint& v) { object[name] = (v - at).count(); }
-  void operator()(const char* name, const Fault& v) { object[name] = fault_name(v); }
+  void operator()(const char* name, const std::string& v) { out_.name(name), out_.text(v); }
+  void operator()(const char* name, const int& v) { out_.name(name), out_.whole(v); }
+  void operator()(const char* name, const bool& v) { out_.name(name), out_.truth(v); }
+  void operator()(const char* name, const Milliseconds& v) { (*this)(name, v.count()); }
+  void operator()(const char* name, const std::int64_t& v) { out_.name(name), out_.whole(v); }
+  void operator()(const char* name, const TimePoint& v) { (*this)(name, (v - at_).count()); }
+  void operator()(const char* name, const Fault& v) { out_.name(name), out_.text(fault_name(v)); }
   template <class E>
   void enumerator(const char* name, const E& v, E /*last*/) {
-    object[name] = static_cast<int>(v);
+    (*this)(name, static_cast<int>(v));
   }
   template <class T>
   void operator()(const char* name, const std::optional<T>& v) {
@@ -51,30 +58,42 @@ struct Writer {
   }
   template <class T>
   void operator()(const char* name, const std::vector<T>& v) {
-    json list = json::array();
-    for (const T& item : v) {
+    list(name, v, [this](const T& item) {
       if constexpr (std::is_same_v<T, std::string>) {
-        list.push_back(item);
+        out_.text(item);
       } else {
-        Writer inner{.at = at};
-        fields(inner, item);
-        list.push_back(std::move(inner.object));
+        object([&] { fields(*this, item); });
       }
-    }
-    object[name] = std::move(list);
+    });
   }
   template <class Key>
   void operator()(const char* name, const std::map<Key, std::string>& v) {
-    json list = json::array();
-    for (const auto& [key, text] : v) list.push_back({{"key", key}, {"text", text}});
-    object[name] = std::move(list);
+    list(name, v, [this](const auto& item) {
+      object([&] { (*this)("key", item.first), (*this)("text", item.second); });
+    });
   }
   template <class T>
   void operator()(const char* name, const T& v) {
-    Writer inner{.at = at};
-    fields(inner, v);
-    object[name] = std::move(inner.object);
+    out_.name(name);
+    object([&] { fields(*this, v); });
   }
+
+  // What is not described by `fields`: `write` is called for each item, and writes one value.
+  void list(const char* name, const auto& items, const auto& write) {
+    out_.name(name);
+    out_.open('[');
+    for (const auto& item : items) write(item);
+    out_.close(']');
+  }
+  void object(const auto& write) {
+    out_.open('{');
+    write();
+    out_.close('}');
+  }
+
+ private:
+  JsonText out_;
+  const TimePoint at_;  // Points of time are written as nanoseconds from here.
 };
 
 struct Reader {
