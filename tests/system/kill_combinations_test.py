@@ -22,8 +22,8 @@ WITHOUT_CGROUPS = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
                    'umount -l /sys/fs/cgroup; }; exec "$@"', "sh"]
 
 
-def job_cgroups():
-    """The folders that ddprun made in our own cgroup; None where it may not."""
+def job_cgroup(job):
+    """The folder that a job may have in our own cgroup, beside those of other tests' jobs; None where there can be none."""
     own = ""
     with open("/proc/self/cgroup", encoding="ascii") as f:
         for line in f:
@@ -32,8 +32,7 @@ def job_cgroups():
     for root in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
         folder = root + own
         if os.path.exists(folder + "/cgroup.kill") or os.path.exists(folder + "/cgroup.controllers"):
-            return [os.path.join(folder, d) for d in os.listdir(folder) if d.startswith("ddprun-")] \
-                if os.access(folder, os.W_OK) else None
+            return f"{folder}/ddprun-{job.pid}" if os.access(folder, os.W_OK) else None
     return None
 
 
@@ -86,12 +85,11 @@ class EveryCombination(DdprunCase):
                         self.assertEqual(job.wait(), 137)
 
     def test_with_what_this_machine_has(self):
-        before = job_cgroups()
         self.every_combination()
-        if before is not None:
+        folders = [folder for folder in map(job_cgroup, self.jobs) if folder]
+        if folders:
             self.report("in a cgroup of its own")
-            wait_until(lambda: set(job_cgroups()) <= set(before),
-                       lambda: f"the end of the cgroups {job_cgroups()}")
+            wait_until(lambda: not any(map(os.path.exists, folders)), lambda: f"the end of the cgroups {folders}")
 
     @unittest.skipUnless(can_unshare(), "a mount namespace needs root")
     def test_without_cgroups(self):
@@ -132,8 +130,8 @@ class EveryCombination(DdprunCase):
     def test_the_keeper_too(self):
         """More than is promised. Workers die with their agent; what they had detached has nobody left who
         could know of it, and is found in the job's cgroup, if there is one, by an operator."""
-        before = job_cgroups()
         job = self.started()
+        left = job_cgroup(job)
         keepers = [p for p in job.processes() if p.name == "keeper"]
         self.assertEqual(len(keepers), 1)
         agents = job.agents()
@@ -144,9 +142,8 @@ class EveryCombination(DdprunCase):
             kill(victim)
         wait_until(lambda: not workers & {p.pid for p in job.processes()}, job.text, PROMISED)
         self.report(f"workers gone, detached processes left: {len(job.processes())}")
-        if before is None:
+        if left is None:
             return
-        (left,) = set(job_cgroups()) - set(before)
         with open(os.path.join(left, "cgroup.kill"), "w", encoding="ascii") as f:
             f.write("1")
         self.assert_nothing_left(job)
