@@ -10,6 +10,7 @@ namespace ddprun::worker_sdk {
 // A rank's own cache lines.
 struct alignas(128) ShmLine {
   SharedCounter entered;             // Barriers.
+  std::atomic<std::int32_t> cpu;     // Where it ran when it entered the latest.
   std::atomic<std::uint32_t> state;  // See RankState in shm_team.cc.
 };
 

@@ -126,6 +126,7 @@ std::byte* ShmTeam::parcel(int source, int destination, unsigned parity) const {
 void ShmTeam::enter(const Call& call) {
   if (aborted_.load(std::memory_order_relaxed)) look(call, [] { return std::vector<int>(); });
   ++entered_;
+  line(rank()).cpu.store(::sched_getcpu(), std::memory_order_relaxed);
   publish(line(rank()).entered, entered_);
   const auto missing = [this] {
     std::vector<int> ranks;
@@ -137,7 +138,7 @@ void ShmTeam::enter(const Call& call) {
     return ranks;
   };
   for (int r = 0; r < size(); ++r) {
-    if (r != rank()) await_while(call, line(r).entered, entered_, missing);
+    if (r != rank()) await_while(call, line(r).entered, entered_, r, missing);
   }
   if (entered_ == 1 && have_cpus_for_all()) spin_ = SpinBudget(kSpin);
 }
@@ -150,18 +151,22 @@ void ShmTeam::exchange(const Call& call, const Posting& mine) {
 }
 
 void ShmTeam::await(const Call& call, SharedCounter& counter, std::uint32_t target, int peer) {
-  await_while(call, counter, target, [&] {
+  await_while(call, counter, target, peer, [&] {
     const bool reached = has_reached(counter.value.load(std::memory_order_acquire), target);
     return reached ? std::vector<int>() : std::vector<int>{peer};
   });
 }
 
 template <class Missing>
-void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target,
+void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target, int peer,
                           Missing missing) {
   if (has_reached(counter.value.load(std::memory_order_acquire), target)) return;
-  if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
-  spin_.failed();
+  if (spins() && line(peer).cpu.load(std::memory_order_relaxed) == ::sched_getcpu()) {
+    if (yield_until_reached(counter, target, kSpin)) return;
+  } else {
+    if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
+    spin_.failed();
+  }
   for (;;) {
     const nanoseconds left = call.deadline - Clock::now();
     if (sleep_until_reached(counter, target, std::min(kLook, left))) return;

@@ -102,7 +102,8 @@ class ShmTeam {
   bool have_cpus_for_all() const;
   Posting& posting(unsigned exchange, int rank) const;
   template <class Missing>
-  void await_while(const Call& call, SharedCounter& counter, std::uint32_t target, Missing missing);
+  void await_while(const Call& call, SharedCounter& counter, std::uint32_t target, int peer,
+                   Missing missing);
   template <class Missing>
   void look(const Call& call, Missing missing) const;
   void check_agreement(const Call& call) const;

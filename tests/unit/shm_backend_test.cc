@@ -265,6 +265,7 @@ TEST_CASE("ShmSync: a counter wakes those who sleep on it, across the wrap-aroun
   CHECK_FALSE(has_reached(0xffffffff, 0));
   CHECK_FALSE(sleep_until_reached(counter, 0xffffffff, 1ms));
   CHECK_FALSE(spin_until_reached(counter, 0xffffffff, 10us));
+  CHECK_FALSE(yield_until_reached(counter, 0xffffffff, 10us));
   std::thread publisher([&] {
     while (counter.sleepers.load() == 0) std::this_thread::yield();
     publish(counter, 1);
@@ -273,6 +274,7 @@ TEST_CASE("ShmSync: a counter wakes those who sleep on it, across the wrap-aroun
   while (!reached) reached = sleep_until_reached(counter, 1, 60s);
   publisher.join();
   CHECK(spin_until_reached(counter, 0, 0ns));
+  CHECK(yield_until_reached(counter, 0, 0ns));
 }
 
 TEST_CASE("ShmSync: spins that end in a sleep become shorter, until one pays again", "[shm]") {
