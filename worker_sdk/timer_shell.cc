@@ -40,6 +40,7 @@ TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
       startup_(process_age()),
       end_(start_),
       group_(group),
+      on_host_(group.backend() != "nccl"),
       phases_(start_),
       timer_(identity_.rank, identity_.world_size, options.window) {}
 
@@ -53,11 +54,24 @@ TimerShell::~TimerShell() {
   if (!write_whole(path, to_json(summary, identity_, host_))) complain(path);
 }
 
+void TimerShell::begin_backward() {
+  phases_.begin_backward(StepClock::now());
+  if (on_host_) delay_at_begin_ = run_delay_.of_this_thread();
+}
+
+void TimerShell::begin_wait() {
+  phases_.begin_wait(StepClock::now());
+  const auto now = on_host_ ? run_delay_.of_this_thread() : std::nullopt;
+  // Another thread's may be less: then nothing is known.
+  delay_ = now && delay_at_begin_ ? *now - *delay_at_begin_ : std::chrono::nanoseconds{0};
+}
+
 void TimerShell::end_step(std::vector<BucketTimes> buckets) {
   if (exchange_) hear();
   end_ = StepClock::now();
   StepTimes step = phases_.end_step(end_);
   step.buckets = std::move(buckets);
+  charge_contention(step, delay_);
   timer_.record(std::move(step));
   if (!timer_.window_full()) return;
   sum_ = timer_.contribution();

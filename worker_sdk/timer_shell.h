@@ -9,6 +9,7 @@
 
 #include "ddprun/process_group.h"
 #include "worker_sdk/phases.h"
+#include "worker_sdk/run_delay.h"
 #include "worker_sdk/sync_timer.h"
 
 namespace ddprun::worker_sdk {
@@ -25,9 +26,9 @@ class TimerShell {
   void set_heard(Heard heard) { heard_ = std::move(heard); }
 
   void begin_forward() { phases_.begin_forward(StepClock::now()); }
-  void begin_backward() { phases_.begin_backward(StepClock::now()); }
+  void begin_backward();
   void end_local() { phases_.end_local(StepClock::now()); }
-  void begin_wait() { phases_.begin_wait(StepClock::now()); }
+  void begin_wait();
   // Collective every `window` steps: starts an all_reduce, and looks at its result a step later.
   void end_step(std::vector<BucketTimes> buckets);
   void failed();  // Leaves the trace behind.
@@ -49,6 +50,10 @@ class TimerShell {
   const std::chrono::nanoseconds startup_;
   StepClock::time_point end_;  // Of the last step.
   ProcessGroup& group_;
+  const bool on_host_;  // The collectives use CPUs.
+  RunDelay run_delay_;
+  std::optional<std::chrono::nanoseconds> delay_at_begin_;
+  std::chrono::nanoseconds delay_{0};  // Of the backward pass.
   Phases phases_;
   SyncTimer timer_;
   Heard heard_;
