@@ -9,13 +9,14 @@
 // The second form is one rank of several hosts, for between_hosts.py: our cpu backend, our gloo
 // backend and Gloo itself over the same network.
 //
-// All contenders run in the same processes, in turns of ten runs (of one from 25 MiB on), so that
+// All contenders run in the same processes, in turns of 50, 10 or, from 25 MiB on, 1 run, so that
 // whatever else the machine does hits all of them, while none of them pays for what the one before
-// it has thrown out of the caches: MPI's programs are alone in theirs. Each run begins with two
-// barriers (the first one wakes who sleeps), is timed on every rank, and counts as long as its
-// slowest rank. Prints medians over runs, and the ratio to Gloo as the median of the ratios of
-// neighbouring runs; with "lines", "name bytes microseconds" for all_reduce.py, which has other
-// peers' programs take turns with this one. "bind": each rank has a CPU to itself.
+// it has thrown out of the caches, or for the CPUs that it has left the ranks on: MPI's programs
+// are alone in theirs. Each run begins with two barriers (the first one wakes who sleeps), is timed
+// on every rank, and counts as long as its slowest rank. Prints medians over runs, and the ratio to
+// Gloo as the median of the ratios of neighbouring runs; with "lines", "name bytes microseconds"
+// for all_reduce.py, which has other peers' programs take turns with this one. "bind": each rank
+// has a CPU to itself.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -42,7 +43,10 @@ constexpr std::size_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 2
 constexpr int kTurnsMin = 7;
 constexpr int kTurnsMax = 300;
 constexpr int kWarmUp = 2;
-int runs_in_turn(std::size_t bytes) { return bytes < (25 << 20) ? 10 : 1; }
+int runs_in_turn(std::size_t bytes) {
+  if (bytes < (1 << 20)) return 50;
+  return bytes < (25 << 20) ? 10 : 1;
+}
 
 struct Contender {
   const char* name;
