@@ -32,8 +32,8 @@ struct SyncReport {
   std::chrono::nanoseconds contended{0};
   std::size_t bytes = 0;  ///< Gradient bytes reduced.
   int buckets = 0;
-  std::chrono::nanoseconds outside{0};   ///< Between steps. With forward, if that is not told.
-  std::chrono::nanoseconds forward{0};   ///< From begin_forward() to begin_backward().
+  std::chrono::nanoseconds outside{0};  ///< Between steps. With forward, if that is not told.
+  std::chrono::nanoseconds forward{0};  ///< From begin_forward() to begin_backward().
   /// From begin_backward() to finish_backward(), less `contended`.
   std::chrono::nanoseconds backward{0};
   /// Of `exposed`, spent until the last rank had come; known once the step's window is complete.
