@@ -3,23 +3,27 @@
 // and how long would it take if only the bandwidth of memory counted? ("copy": each rank copies as
 // many bytes as it has to read and to write in a direct all_reduce.)
 //
-//   bench_all_reduce [ranks] [seconds per size] [lines]
+//   bench_all_reduce [ranks] [seconds per size] [lines] [bind]
 //   RANK=r bench_all_reduce RANKS SECONDS hosts DIRECTORY
 //
 // The second form is one rank of several hosts, for between_hosts.py: our cpu backend, our gloo
 // backend and Gloo itself over the same network.
 //
-// All contenders run in the same processes, in turn, so that whatever else the machine does hits
-// all of them; each run begins with two barriers (the first one wakes who sleeps), is timed on
-// every rank, and counts as long as its slowest rank. Prints medians over runs, and the ratio to
+// All contenders run in the same processes, in turns of 50, 10 or, from 25 MiB on, 1 run, so that
+// whatever else the machine does hits all of them, while none of them pays for what the one before
+// it has thrown out of the caches, or for the CPUs that it has left the ranks on: MPI's programs
+// are alone in theirs. Each run begins with two barriers (the first one wakes who sleeps), is timed
+// on every rank, and counts as long as its slowest rank. Prints medians over runs, and the ratio to
 // Gloo as the median of the ratios of neighbouring runs; with "lines", "name bytes microseconds"
-// for all_reduce.py, which has other peers' programs take turns with this one.
+// for all_reduce.py, which has other peers' programs take turns with this one. "bind": each rank
+// has a CPU to itself.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,9 +40,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20};
-constexpr int kRunsMin = 7;
-constexpr int kRunsMax = 300;
+constexpr int kTurnsMin = 7;
+constexpr int kTurnsMax = 300;
 constexpr int kWarmUp = 2;
+int runs_in_turn(std::size_t bytes) {
+  if (bytes < (1 << 20)) return 50;
+  return bytes < (25 << 20) ? 10 : 1;
+}
 
 struct Contender {
   const char* name;
@@ -108,15 +116,17 @@ void measure(ddprun::ProcessGroup& group, const std::vector<Contender>& contende
   const std::size_t count = bytes / sizeof(float);
   std::vector<std::vector<double>> times(contenders.size());
   const auto start = Clock::now();
-  for (int run = -kWarmUp; run < kRunsMax; ++run) {
+  for (int turn = -kWarmUp; turn < kTurnsMax; ++turn) {
     // Rank 0's clock decides for all.
     std::uint8_t enough =
-        run >= kRunsMin && std::chrono::duration<double>(Clock::now() - start).count() > seconds;
+        turn >= kTurnsMin && std::chrono::duration<double>(Clock::now() - start).count() > seconds;
     group.broadcast(ddprun::buffer(&enough, 1), 0);
     if (enough) break;
     for (std::size_t c = 0; c < contenders.size(); ++c) {
-      const double time = run_once(group, contenders[c], count);
-      if (run >= 0) times[c].push_back(time);
+      for (int run = 0; run < runs_in_turn(bytes); ++run) {
+        const double time = run_once(group, contenders[c], count);
+        if (turn >= 0) times[c].push_back(time);
+      }
     }
   }
   if (group.rank() == 0) (lines ? print_lines : print_row)(bytes, contenders, times);
@@ -159,6 +169,17 @@ void host_main(const std::string& directory, int rank, int ranks, double seconds
   }
 }
 
+// As `mpirun --bind-to core` does.
+void bind_to_a_cpu(int rank) {
+  cpu_set_t all, one;
+  CPU_ZERO(&one);
+  if (::sched_getaffinity(0, sizeof(all), &all) != 0) return;
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &all) && seen++ == rank) CPU_SET(cpu, &one);
+  }
+  ::sched_setaffinity(0, sizeof(one), &one);  // No effect on a rank without a CPU of its own.
+}
+
 void rank_main(const std::string& directory, int rank, int ranks, double seconds, bool lines) {
   auto shm = join(directory, "shm", rank, ranks);
   auto our_gloo = join(directory, "gloo", rank, ranks);
@@ -190,6 +211,7 @@ int main(int argc, char** argv) {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 3;
   const bool lines = argc > 3 && std::strcmp(argv[3], "lines") == 0;
+  const bool bind = argc > 4 && std::strcmp(argv[4], "bind") == 0;
   if (ranks < 2 || seconds <= 0) {
     std::fprintf(stderr, "usage: %s [ranks, at least 2] [seconds per size]\n", argv[0]);
     return 2;
@@ -202,6 +224,7 @@ int main(int argc, char** argv) {
   if (!::mkdtemp(directory.data())) return 1;
   for (int rank = 0; rank < ranks; ++rank) {
     if (::fork() != 0) continue;
+    if (bind) bind_to_a_cpu(rank);
     try {
       rank_main(directory, rank, ranks, seconds, lines);
       std::fflush(stdout);

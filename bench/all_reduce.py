@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """all_reduce of f32 on one host beside Gloo, torch.distributed, Open MPI, MPICH and a plain copy.
 
-    bench/all_reduce.py [--build build/dev] [--ranks 2] [--rounds 3] [--seconds 0.5]
+    bench/all_reduce.py [--build build/dev] [--ranks 2] [--rounds 3] [--seconds 0.5] [--bind]
 
 Root runs all of it in a network namespace of its own with Reno for all. A round runs bench_all_reduce (our ways, Gloo's
 C++ ring and the copy in the same processes), then each peer's program; MPI with its own shared memory. Prints the medians
 of the rounds' medians in microseconds, and the ratios of direct to each peer. Peers that are not installed are left out.
+--bind gives each rank of every contestant a CPU to itself, as mpirun's --bind-to core does.
 """
 import argparse
 import os
@@ -32,7 +33,7 @@ def run(argv, env=None):
 def ours(args):
     program = os.path.join(args.build, "bin", "bench_all_reduce")
     rows = {}
-    for line in run([program, str(args.ranks), str(args.seconds), "lines"]).splitlines():
+    for line in run([program, str(args.ranks), str(args.seconds), "lines", *["bind"] * args.bind]).splitlines():
         name, size, us = line.split("\t")
         rows.setdefault(name, {})[int(size)] = float(us)
     return rows
@@ -43,7 +44,8 @@ def torch(args):
     for rank in range(args.ranks):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(args.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                    OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
-        children.append(subprocess.Popen([PYTHON, os.path.join(HERE, "all_reduce_torch.py"), str(args.seconds)], env=env,
+        cpu = ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[rank])] if args.bind else []
+        children.append(subprocess.Popen([*cpu, PYTHON, os.path.join(HERE, "all_reduce_torch.py"), str(args.seconds)], env=env,
                                          text=True, stdout=subprocess.PIPE))
     return table("".join(child.communicate(timeout=600)[0] for child in children))
 
@@ -55,7 +57,9 @@ def mpi(kind, folder, args):
         return None
     program = os.path.join(folder, kind)
     subprocess.run([compiler, "-O2", "-o", program, os.path.join(HERE, "all_reduce_mpi.cc")], check=True)
-    more = ["--allow-run-as-root", "--oversubscribe"] if kind == "openmpi" else []
+    more = ["--allow-run-as-root", *["--oversubscribe"] * (not args.bind)] if kind == "openmpi" else []
+    if args.bind:
+        more += ["--bind-to", "core"] if kind == "openmpi" else ["-bind-to", "core"]
     return lambda: table(run([launcher, *more, "-n", str(args.ranks), program, str(args.seconds)]))
 
 
@@ -65,6 +69,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--bind", action="store_true")
     args = parser.parse_args()
     in_a_network_of_its_own()
     with tempfile.TemporaryDirectory() as folder:

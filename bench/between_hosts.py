@@ -2,9 +2,11 @@
 """all_reduce between hosts: our hierarchical `cpu` backend beside Gloo's flat ring over the same wire.
 
     bench/between_hosts.py [--build build/dev] [--ranks-per-host 2] [--seconds 2] [--rate 1gbit] [--congestion reno]
+                           [--deal]
 
 Two network namespaces joined by a veth pair play the hosts (root only). All contestants run in the same processes, in
-turn; with --rate, tc shapes both ends of the wire.
+turn; with --rate, tc shapes both ends of the wire. With --deal the ranks are dealt to the hosts by turns, as
+`mpirun --map-by node` does, so that each link of a ring in the order of ranks crosses the wire.
 """
 import argparse
 import os
@@ -35,6 +37,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rate", default="")
     parser.add_argument("--congestion", default="reno")
+    parser.add_argument("--deal", action="store_true")
     args = parser.parse_args()
     if Network.missing():
         sys.exit(Network.missing())
@@ -44,7 +47,7 @@ def main():
         prepare(network, args)
         processes = []
         for rank in range(ranks):
-            host = network.names[rank // args.ranks_per_host]
+            host = network.names[rank % 2 if args.deal else rank // args.ranks_per_host]
             env = dict(os.environ, RANK=str(rank), DDPRUN_HOST=host, DDPRUN_SOCKET_IFNAME="wire")
             processes.append(subprocess.Popen(["ip", "netns", "exec", host, program, str(ranks), str(args.seconds), "hosts",
                                                folder], env=env))

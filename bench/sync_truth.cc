@@ -41,6 +41,10 @@ ProcessGroup join(const std::string& directory, const std::string& name, int ran
   return ProcessGroup::init(options);
 }
 
+double ms(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -82,7 +86,7 @@ double step(ddprun::DistributedDataParallel& ddp, bool on_host) {
 }
 
 struct Truth {
-  std::vector<double> local, synchronised, differences, bare, exposed, overlapped;
+  std::vector<double> local, synchronised, differences, bare, exposed, contended, overlapped;
 };
 
 // All ranks begin together.
@@ -103,15 +107,15 @@ Truth measure(ProcessGroup& group, std::size_t floats, bool on_host, int rounds)
   const auto whole = ddprun::buffer(static_cast<float*>(flat.get()), floats);
   Truth t;
   for (int round = -3; round < rounds; ++round) {
-    double local = 0, sync = 0, exposed = 0, overlapped = 0;
+    double local = 0, sync = 0;
+    ddprun::SyncReport said;
     const auto run_local = [&] {
       const auto guard = ddp.no_sync();
       local = run(group, [&] { return step(ddp, on_host); });
     };
     const auto run_sync = [&] {
       sync = run(group, [&] { return step(ddp, on_host); });
-      exposed = std::chrono::duration<double, std::milli>(ddp.last_step().exposed).count();
-      overlapped = std::chrono::duration<double, std::milli>(ddp.last_step().overlapped()).count();
+      said = ddp.last_step();
     };
     if (round % 2 == 0) run_local();
     run_sync();
@@ -126,8 +130,9 @@ Truth measure(ProcessGroup& group, std::size_t floats, bool on_host, int rounds)
     t.synchronised.push_back(sync);
     t.differences.push_back(sync - local);
     t.bare.push_back(bare);
-    t.exposed.push_back(exposed);
-    t.overlapped.push_back(overlapped);
+    t.exposed.push_back(ms(said.exposed));
+    t.contended.push_back(ms(said.contended));
+    t.overlapped.push_back(ms(said.overlapped()));
   }
   return t;
 }
@@ -135,18 +140,18 @@ Truth measure(ProcessGroup& group, std::size_t floats, bool on_host, int rounds)
 void part_one(const std::string& directory, int rank, int rounds, std::size_t floats) {
   auto group = join(directory, "truth", rank, 2);
   if (rank == 0) {
-    std::printf("%-10s %9s %9s %11s %9s %8s %11s %10s   ms, medians of %d rounds, %s\n", "compute",
-                "no_sync", "sync", "difference", "exposed", "ratio", "overlapped", "bare", rounds,
-                group.backend().c_str());
+    std::printf("%-10s %9s %9s %11s %9s %10s %8s %11s %10s   ms, medians of %d rounds, %s\n",
+                "compute", "no_sync", "sync", "difference", "exposed", "contended", "ratio",
+                "overlapped", "bare", rounds, group.backend().c_str());
   }
   for (const bool on_host : {false, true}) {
     const Truth t = measure(group, floats, on_host, rounds);
     if (rank != 0) continue;
     const double difference = median(t.differences);
-    std::printf("%-10s %9.3f %9.3f %11.3f %9.3f %8.3f %11.3f %10.3f\n",
+    std::printf("%-10s %9.3f %9.3f %11.3f %9.3f %10.3f %8.3f %11.3f %10.3f\n",
                 on_host ? "host" : "elsewhere", median(t.local), median(t.synchronised), difference,
-                median(t.exposed), median(t.exposed) / difference, median(t.overlapped),
-                median(t.bare));
+                median(t.exposed), median(t.contended), median(t.exposed) / difference,
+                median(t.overlapped), median(t.bare));
     std::fflush(stdout);
   }
 }

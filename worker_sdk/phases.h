@@ -19,6 +19,7 @@ class Phases {
   void begin_backward(Time now) {
     charge(now);
     phase_ = &StepTimes::backward;
+    current_.pass_begin = now;
   }
   // The pass has nothing to wait for: it was one in no_sync(), or failed.
   void end_local(Time now) {
@@ -28,6 +29,7 @@ class Phases {
   void begin_wait(Time now) {
     charge(now);
     phase_ = &StepTimes::exposed;
+    current_.pass_end = now;
   }
   // The whole step, less its buckets.
   StepTimes end_step(Time now) {

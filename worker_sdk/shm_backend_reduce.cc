@@ -59,6 +59,8 @@ void ShmBackend::reduce_small(const Call& call, Buffer inout, Reduction how) {
   team_->exchange(call, {.what = call.what, .number = call.number});
   const void* arrays[kShmRanksMax];
   for (int r = 0; r < team_->size(); ++r) arrays[r] = team_->small(r);
+  // The peers are reading the copy, so its cache lines are on their way to them.
+  arrays[team_->rank()] = inout.data;
   reduce(inout.type, how.op, inout.data, {arrays, team_->size()}, inout.count, how.averaged);
 }
 

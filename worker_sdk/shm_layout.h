@@ -10,7 +10,13 @@ namespace ddprun::worker_sdk {
 // A rank's own cache lines.
 struct alignas(128) ShmLine {
   SharedCounter entered;             // Barriers.
+  std::atomic<std::int32_t> cpu;     // Where it ran when it entered the latest.
   std::atomic<std::uint32_t> state;  // See RankState in shm_team.cc.
+};
+
+// The CPUs that a rank may use, a bit each; none if it could not tell. Written once.
+struct alignas(128) ShmCpus {
+  std::atomic<std::uint64_t> words[16];
 };
 
 struct alignas(128) PostingSlot {
@@ -22,8 +28,9 @@ class ShmLayout {
   explicit constexpr ShmLayout(int ranks) : n_(static_cast<std::size_t>(ranks)) {}
 
   constexpr std::size_t line(int r) const { return at(r) * sizeof(ShmLine); }
+  constexpr std::size_t cpus(int r) const { return n_ * sizeof(ShmLine) + at(r) * sizeof(ShmCpus); }
   constexpr std::size_t posting(unsigned parity, int r) const {
-    return n_ * sizeof(ShmLine) + (parity * n_ + at(r)) * sizeof(PostingSlot);
+    return cpus(static_cast<int>(n_)) + (parity * n_ + at(r)) * sizeof(PostingSlot);
   }
   constexpr std::size_t mailbox(int from, int to) const {
     return posting(2, 0) + (at(from) * n_ + at(to)) * sizeof(Mailbox);

@@ -1,6 +1,7 @@
 #include "worker_sdk/shm_sync.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,6 +48,16 @@ bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
   }
   counter.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   return has_reached(counter.value.load(std::memory_order_acquire), target);
+}
+
+bool yield_until_reached(const SharedCounter& counter, std::uint32_t target,
+                         std::chrono::nanoseconds limit) noexcept {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  do {
+    ::sched_yield();
+    if (has_reached(counter.value.load(std::memory_order_acquire), target)) return true;
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
 }
 
 bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,

@@ -33,6 +33,11 @@ bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
 bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,
                         std::chrono::nanoseconds limit) noexcept;
 
+// The same for a counter of a rank that was last seen on this very CPU: lets that one run. Two that
+// take turns by sleeping are never ready at once, so the kernel sees no reason to part them.
+bool yield_until_reached(const SharedCounter& counter, std::uint32_t target,
+                         std::chrono::nanoseconds limit) noexcept;
+
 // How long to spin before the next sleep. Spinning pays while the rank that is waited for runs on
 // another CPU. Where it does not, because others compute here, too, each spin that ends in a sleep
 // halves the next one; now and then a whole one tries whether there is room again. Pure.

@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "common/assert.h"
 #include "worker_sdk/shm_layout.h"
@@ -16,8 +18,7 @@ using std::chrono::nanoseconds;
 // How long a sleeper goes without looking after its peers.
 constexpr nanoseconds kLook = std::chrono::milliseconds(10);
 
-// A few times as long as waking a sleeping CPU takes. Not at all if there are more ranks than CPUs:
-// then the rank that is waited for may need this very CPU.
+// A few times as long as waking a sleeping CPU takes.
 constexpr nanoseconds kSpin = std::chrono::microseconds(50);
 
 // The lowest 4 bits of a rank's state. For kGaveUp, the next 8 hold the ErrorKind and the others
@@ -25,13 +26,6 @@ constexpr nanoseconds kSpin = std::chrono::microseconds(50);
 enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
 
 RankState state_in(std::uint32_t word) { return static_cast<RankState>(word & 0xf); }
-
-nanoseconds spin_for(int ranks) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (::sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return nanoseconds(0);
-  return ranks <= CPU_COUNT(&cpus) ? kSpin : nanoseconds(0);
-}
 
 bool has_died(const UniqueFd& pidfd) {
   if (!pidfd) return false;
@@ -50,10 +44,11 @@ ShmTeam::ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
       rank_(team_rank(roster_->rank)),
       control_(std::move(control)),
       pidfds_(std::move(pidfds)),
-      spin_(spin_for(size())) {
+      spin_(nanoseconds(0)) {
   DDPRUN_ASSERT(rank_ >= 0);
   DDPRUN_ASSERT(control_->bytes() >= control_bytes(size()));
   DDPRUN_ASSERT(pidfds_.size() == members_.size());
+  show_cpus();
 }
 
 ShmTeam::~ShmTeam() {
@@ -67,6 +62,29 @@ int ShmTeam::team_rank(int group_rank) const {
 }
 
 std::size_t ShmTeam::control_bytes(int ranks) { return ShmLayout(ranks).total(); }
+
+void ShmTeam::show_cpus() const {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return;
+  auto& mine = *reinterpret_cast<ShmCpus*>(control_->data() + ShmLayout(size()).cpus(rank()));
+  for (std::size_t cpu = 0; cpu < 64 * std::size(mine.words); ++cpu) {
+    if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64].fetch_or(std::uint64_t{1} << cpu % 64);
+  }
+}
+
+// Of all ranks' CPUs together: each may be bound to one of its own. Known after a barrier.
+bool ShmTeam::have_cpus_for_all() const {
+  std::array<std::uint64_t, std::size(ShmCpus{}.words)> all{};
+  for (int r = 0; r < size(); ++r) {
+    const auto& cpus =
+        *reinterpret_cast<const ShmCpus*>(control_->data() + ShmLayout(size()).cpus(r));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] |= cpus.words[i].load();
+  }
+  int number = 0;
+  for (const std::uint64_t word : all) number += std::popcount(word);
+  return size() <= number;
+}
 
 ShmTeam::Line& ShmTeam::line(int r) const {
   return *reinterpret_cast<Line*>(control_->data() + ShmLayout(size()).line(r));
@@ -108,6 +126,7 @@ std::byte* ShmTeam::parcel(int source, int destination, unsigned parity) const {
 void ShmTeam::enter(const Call& call) {
   if (aborted_.load(std::memory_order_relaxed)) look(call, [] { return std::vector<int>(); });
   ++entered_;
+  line(rank()).cpu.store(::sched_getcpu(), std::memory_order_relaxed);
   publish(line(rank()).entered, entered_);
   const auto missing = [this] {
     std::vector<int> ranks;
@@ -119,8 +138,9 @@ void ShmTeam::enter(const Call& call) {
     return ranks;
   };
   for (int r = 0; r < size(); ++r) {
-    if (r != rank()) await_while(call, line(r).entered, entered_, missing);
+    if (r != rank()) await_while(call, line(r).entered, entered_, r, missing);
   }
+  if (entered_ == 1 && have_cpus_for_all()) spin_ = SpinBudget(kSpin);
 }
 
 void ShmTeam::exchange(const Call& call, const Posting& mine) {
@@ -131,18 +151,22 @@ void ShmTeam::exchange(const Call& call, const Posting& mine) {
 }
 
 void ShmTeam::await(const Call& call, SharedCounter& counter, std::uint32_t target, int peer) {
-  await_while(call, counter, target, [&] {
+  await_while(call, counter, target, peer, [&] {
     const bool reached = has_reached(counter.value.load(std::memory_order_acquire), target);
     return reached ? std::vector<int>() : std::vector<int>{peer};
   });
 }
 
 template <class Missing>
-void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target,
+void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_t target, int peer,
                           Missing missing) {
   if (has_reached(counter.value.load(std::memory_order_acquire), target)) return;
-  if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
-  spin_.failed();
+  if (spins() && line(peer).cpu.load(std::memory_order_relaxed) == ::sched_getcpu()) {
+    if (yield_until_reached(counter, target, kSpin)) return;
+  } else {
+    if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
+    spin_.failed();
+  }
   for (;;) {
     const nanoseconds left = call.deadline - Clock::now();
     if (sleep_until_reached(counter, target, std::min(kLook, left))) return;

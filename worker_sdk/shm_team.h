@@ -91,12 +91,19 @@ class ShmTeam {
   void give_up(const Error& error) noexcept;
   void abort() noexcept;
 
+  // Whether waiting begins with spinning: not if the ranks have fewer CPUs than they are, for then
+  // the rank that is waited for may need this very one. Known after the first barrier.
+  bool spins() const { return spin_.limit().count() > 0; }
+
  private:
   struct Line;
   Line& line(int rank) const;
+  void show_cpus() const;
+  bool have_cpus_for_all() const;
   Posting& posting(unsigned exchange, int rank) const;
   template <class Missing>
-  void await_while(const Call& call, SharedCounter& counter, std::uint32_t target, Missing missing);
+  void await_while(const Call& call, SharedCounter& counter, std::uint32_t target, int peer,
+                   Missing missing);
   template <class Missing>
   void look(const Call& call, Missing missing) const;
   void check_agreement(const Call& call) const;

@@ -19,8 +19,11 @@ struct BucketTimes {
 
 struct StepTimes {
   std::int64_t step = 0;
-  StepClock::time_point begin{};  // The step before had ended.
+  StepClock::time_point begin{};       // The step before had ended.
+  StepClock::time_point pass_begin{};  // Its last backward pass.
+  StepClock::time_point pass_end{};
   std::chrono::nanoseconds outside{0}, forward{0}, backward{0}, exposed{0};
+  std::chrono::nanoseconds contended{0};  // Of exposed: during the backward pass.
   std::vector<BucketTimes> buckets;
   bool known = true;  // False: nobody knows its times, but it counts as a step of a window.
 

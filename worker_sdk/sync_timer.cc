@@ -12,6 +12,7 @@ void add(SyncReport& sum, const SyncReport& step) {
   sum.steps += step.steps;
   sum.comm += step.comm;
   sum.exposed += step.exposed;
+  sum.contended += step.contended;
   sum.bytes += step.bytes;
   sum.buckets += step.buckets;
   sum.outside += step.outside;
@@ -20,6 +21,18 @@ void add(SyncReport& sum, const SyncReport& step) {
 }
 
 }  // namespace
+
+void charge_contention(StepTimes& step, std::chrono::nanoseconds delay) {
+  std::chrono::nanoseconds busy{0};
+  for (const BucketTimes& b : step.buckets) {
+    const auto begin = std::max(b.started, step.pass_begin);
+    const auto end = std::min(b.started + b.comm, step.pass_end);
+    if (begin < end) busy += end - begin;
+  }
+  step.contended = std::clamp(delay, std::chrono::nanoseconds{0}, std::min(busy, step.backward));
+  step.backward -= step.contended;
+  step.exposed += step.contended;
+}
 
 SyncTimer::SyncTimer(int rank, int world_size, int window)
     : rank_(rank), world_size_(world_size), window_(window) {}
@@ -44,6 +57,7 @@ void SyncTimer::sum_up(const StepTimes& step) {
   last_ = {.steps = 1,
            .comm = step.comm(),
            .exposed = step.exposed,
+           .contended = step.contended,
            .buckets = static_cast<int>(step.buckets.size()),
            .outside = step.outside,
            .forward = step.forward,

@@ -11,6 +11,10 @@
 
 namespace ddprun::worker_sdk {
 
+// `delay`: how long the thread of the last backward pass was ready to run and had no CPU. As far as
+// collectives were under way meanwhile, they had it: that is moved from backward to exposed.
+void charge_contention(StepTimes& step, std::chrono::nanoseconds delay);
+
 class SyncTimer {
  public:
   static constexpr std::size_t kRecent = 64;  // Steps kept for a trace.

@@ -58,6 +58,7 @@ void TimerShell::begin_forward() {
 void TimerShell::begin_backward() {
   phases_.begin_backward(StepClock::now());
   enter(&StepTimes::backward);
+  if (!device_) delay_at_begin_ = run_delay_.of_this_thread();
 }
 
 void TimerShell::end_local() {
@@ -68,6 +69,9 @@ void TimerShell::end_local() {
 void TimerShell::begin_wait() {
   phases_.begin_wait(StepClock::now());
   enter(&StepTimes::exposed);
+  const auto now = device_ ? std::nullopt : run_delay_.of_this_thread();
+  // Another thread's may be less: then nothing is known.
+  delay_ = now && delay_at_begin_ ? *now - *delay_at_begin_ : std::chrono::nanoseconds{0};
 }
 
 TimerShell::~TimerShell() {
@@ -93,6 +97,8 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
         device_->end_step(GroupInside::stream(group_), std::move(step), std::move(marks));
     if (!earlier) return;
     step = std::move(*earlier);
+  } else {
+    charge_contention(step, delay_);
   }
   timer_.record(std::move(step));
   if (!timer_.window_full()) return;

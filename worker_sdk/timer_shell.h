@@ -10,6 +10,7 @@
 #include "ddprun/process_group.h"
 #include "worker_sdk/device_phases.h"
 #include "worker_sdk/phases.h"
+#include "worker_sdk/run_delay.h"
 #include "worker_sdk/sync_timer.h"
 
 namespace ddprun::worker_sdk {
@@ -51,6 +52,9 @@ class TimerShell {
   const std::chrono::nanoseconds startup_;
   StepClock::time_point end_;  // Of the last step.
   ProcessGroup& group_;
+  RunDelay run_delay_;  // Not asked on a GPU, where collectives take no CPU from anyone.
+  std::optional<std::chrono::nanoseconds> delay_at_begin_;
+  std::chrono::nanoseconds delay_{0};  // Of the backward pass.
   Phases phases_;
   std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
   SyncTimer timer_;

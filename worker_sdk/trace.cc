@@ -56,8 +56,8 @@ void write_step(Writer& out, const StepTimes& step) {
   const std::pair<const char*, std::chrono::nanoseconds> phases[] = {
       {"outside", step.outside},
       {"forward", step.forward},
-      {"backward", step.backward},
-      {"waiting for gradients", step.exposed}};
+      {"backward", step.backward + step.contended},  // When it was, not what it cost.
+      {"waiting for gradients", step.exposed - step.contended}};
   for (const auto& [label, duration] : phases) {
     if (duration.count() > 0) out.span(kTrainingLane, label, at, duration, number);
     at += duration;

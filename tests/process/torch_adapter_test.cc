@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddprun/torch.h"
+#include "tests/support/golden.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -281,6 +282,66 @@ TEST_CASE("SyncBatchNorm: ranks with unequal batches compute what one process do
     require_close(sync->forward(all), one->forward(all), "evaluation");
   });
   CHECK(outcome(errors) == "all well");
+}
+
+namespace {
+
+// One step of a case of tests/golden/batch_norm.txt on one rank.
+void golden_step(ProcessGroup& group, ddprun::torch::SyncBatchNorm& layer,
+                 const ddprun::test::GoldenLine& line) {
+  const auto channels = std::stoll(line.words[4]), places = std::stoll(line.words[5]);
+  std::int64_t from = 0, count = 0, all = 0;
+  for (std::size_t r = 0; r + 6 < line.words.size(); ++r) {
+    count = std::stoll(line.words[6 + r]);
+    if (static_cast<int>(r) < group.rank()) from += count;
+    all += count;
+  }
+  count = std::stoll(line.words[6 + static_cast<std::size_t>(group.rank())]);
+  std::vector<std::int64_t> shape{all, channels};
+  if (places > 0) shape.push_back(places);
+  const auto part = [&](std::size_t i) { return torch::tensor(line.numbers<float>(i)); };
+  const auto mine = [&](std::size_t i) {
+    return part(i).view(shape).narrow(0, from, count).clone();
+  };
+  {
+    const torch::NoGradGuard no_grad;
+    layer->named_parameters()["weight"].copy_(part(2));
+    layer->named_parameters()["bias"].copy_(part(3));
+    for (auto& p : layer->parameters()) p.mutable_grad() = torch::Tensor();
+  }
+  auto x = mine(0).requires_grad_();
+  const auto y = layer->forward(x);
+  y.backward(mine(1));
+  const torch::NoGradGuard no_grad;
+  if (count > 0) require_close(y, mine(4), "output");
+  if (count > 0) require_close(x.grad(), mine(5), "gradient of the input");
+  for (std::size_t i = 0; i < 2; ++i) {
+    auto sum = layer->parameters()[i].grad().clone();
+    group.all_reduce(ddprun::torch::buffer(sum), ddprun::ReduceOp::sum);
+    require_close(sum, part(6 + i), "gradient of a parameter");
+  }
+  require_close(layer->running_mean(), part(8), "running mean");
+  require_close(layer->running_var(), part(9), "running variance");
+}
+
+}  // namespace
+
+TEST_CASE("SyncBatchNorm: every step is PyTorch's BatchNorm over the joined batch") {
+  const auto lines = ddprun::test::golden_lines("tests/golden/batch_norm.txt", "sync_batch_norm");
+  REQUIRE(lines.size() == 15);
+  for (std::size_t first = 0; first < lines.size(); first += 3) {
+    const auto& words = lines[first].words;
+    INFO(lines[first].text.substr(0, 60));
+    ddprun::torch::SyncBatchNormOptions options{std::stoll(words[4]), std::stod(words[3])};
+    options.momentum.reset();
+    if (words[2] != "none") options.momentum = std::stod(words[2]);
+    const int ranks = static_cast<int>(words.size()) - 6;
+    const auto errors = Ranks{.world_size = ranks}.run([&](ProcessGroup& group) {
+      ddprun::torch::SyncBatchNorm layer(group, options);
+      for (std::size_t step = 0; step < 3; ++step) golden_step(group, layer, lines[first + step]);
+    });
+    CHECK(outcome(errors) == "all well");
+  }
 }
 
 TEST_CASE("Adapter: tensors that cannot be communicated are refused") {

@@ -3,6 +3,8 @@
 
 #include "worker_sdk/shm_backend.h"
 
+#include <sched.h>
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <mutex>
@@ -53,8 +55,11 @@ struct Rank {
   }
 };
 
+using Before = std::function<void(int rank)>;  // The rank joins.
+
 // Runs `body` on each of `n` threads; returns the first complaint.
-std::string on_one_mapping(int n, const std::function<std::string(Rank&)>& body) {
+std::string on_one_mapping(
+    int n, const std::function<std::string(Rank&)>& body, const Before& before = [](int) {}) {
   auto segments = std::make_shared<OneMapping>();
   OfferedSegment control = segments->create(ShmTeam::control_bytes(n));
   std::mutex mutex;
@@ -62,6 +67,7 @@ std::string on_one_mapping(int n, const std::function<std::string(Rank&)>& body)
   std::vector<std::thread> threads;
   for (int r = 0; r < n; ++r) {
     threads.emplace_back([&, r] {
+      before(r);
       auto roster = std::make_shared<Roster>();
       roster->rank = r;
       roster->hosts.assign(static_cast<std::size_t>(n), "here");
@@ -227,6 +233,7 @@ TEST_CASE("ShmBackend: the parts of the control segment do not overlap", "[shm]"
     std::map<std::size_t, std::size_t> parts;  // Begin and end.
     for (int r = 0; r < n; ++r) {
       parts[at.line(r)] = at.line(r) + sizeof(ShmLine);
+      parts[at.cpus(r)] = at.cpus(r) + sizeof(ShmCpus);
       for (unsigned parity = 0; parity < 2; ++parity) {
         parts[at.posting(parity, r)] = at.posting(parity, r) + sizeof(PostingSlot);
         parts[at.small(parity, r)] = at.small(parity, r) + kSmallBytes;
@@ -241,7 +248,7 @@ TEST_CASE("ShmBackend: the parts of the control segment do not overlap", "[shm]"
       }
     }
     const auto ranks = static_cast<std::size_t>(n);
-    CHECK(parts.size() == ranks + 2 * (3 * ranks + 1) + 3 * ranks * ranks);
+    CHECK(parts.size() == 2 * ranks + 2 * (3 * ranks + 1) + 3 * ranks * ranks);
     std::size_t end = 0;
     for (const auto& [begin, next] : parts) {
       if (begin < end) FAIL(n << " ranks: " << begin);
@@ -258,6 +265,7 @@ TEST_CASE("ShmSync: a counter wakes those who sleep on it, across the wrap-aroun
   CHECK_FALSE(has_reached(0xffffffff, 0));
   CHECK_FALSE(sleep_until_reached(counter, 0xffffffff, 1ms));
   CHECK_FALSE(spin_until_reached(counter, 0xffffffff, 10us));
+  CHECK_FALSE(yield_until_reached(counter, 0xffffffff, 10us));
   std::thread publisher([&] {
     while (counter.sleepers.load() == 0) std::this_thread::yield();
     publish(counter, 1);
@@ -266,6 +274,7 @@ TEST_CASE("ShmSync: a counter wakes those who sleep on it, across the wrap-aroun
   while (!reached) reached = sleep_until_reached(counter, 1, 60s);
   publisher.join();
   CHECK(spin_until_reached(counter, 0, 0ns));
+  CHECK(yield_until_reached(counter, 0, 0ns));
 }
 
 TEST_CASE("ShmSync: spins that end in a sleep become shorter, until one pays again", "[shm]") {
@@ -283,6 +292,37 @@ TEST_CASE("ShmSync: spins that end in a sleep become shorter, until one pays aga
   budget.worked();
   CHECK(budget.limit() == 64us);
   CHECK(SpinBudget(0ns).limit() == 0ns);
+}
+
+TEST_CASE("ShmTeam: ranks spin while they wait if together they may use as many CPUs as they are",
+          "[shm]") {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  REQUIRE(::sched_getaffinity(0, sizeof(set), &set) == 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  const auto spinning = [&](int n, const Before& bind) {
+    return on_one_mapping(
+        n,
+        [](Rank& rank) {
+          rank.backend.barrier(rank.call({.kind = OpKind::kBarrier}));
+          return std::string(rank.backend.team().spins() ? "spins" : "sleeps");
+        },
+        bind);
+  };
+  const auto bind_to = [&](std::size_t i) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus.at(i), &one);
+    ::sched_setaffinity(0, sizeof(one), &one);
+  };
+  const auto many = static_cast<int>(cpus.size());
+  CHECK(spinning(many + 1, [](int) {}) == "sleeps");
+  CHECK(spinning(2, [&](int) { bind_to(0); }) == "sleeps");
+  if (many < 2) return;
+  CHECK(spinning(2, [](int) {}) == "spins");
+  CHECK(spinning(2, [&](int rank) { bind_to(static_cast<std::size_t>(rank)); }) == "spins");
 }
 
 TEST_CASE("ShmSegment: a segment that is not the one it was is refused", "[shm]") {

@@ -4,9 +4,11 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <vector>
 
 #include "worker_sdk/phases.h"
+#include "worker_sdk/run_delay.h"
 #include "worker_sdk/trace.h"
 
 namespace {
@@ -59,6 +61,60 @@ void check_near(Duration a, Duration b) {
 }
 
 }  // namespace
+
+TEST_CASE("Sync timer: what collectives took from the backward pass is exposed, not backward",
+          "[sync_timer]") {
+  const StepClock::time_point zero{};
+  Phases phases(zero);
+  phases.begin_backward(zero + 2ms);
+  phases.begin_wait(zero + 12ms);
+  StepTimes step = phases.end_step(zero + 15ms);
+  CHECK(step.pass_begin == zero + 2ms);
+  CHECK(step.pass_end == zero + 12ms);
+  step.buckets = {{.started = zero + 8ms, .comm = 2ms}, {.started = zero + 11ms, .comm = 4ms}};
+  const StepTimes before = step;
+
+  charge_contention(step, 1ms);
+  CHECK(step.contended == 1ms);
+  CHECK(step.backward == 9ms);
+  CHECK(step.exposed == 4ms);
+  CHECK(step.whole() == before.whole());
+
+  step = before;  // Collectives were under way for 3 ms of the pass: the rest had other causes.
+  charge_contention(step, 5ms);
+  CHECK(step.contended == 3ms);
+  CHECK(step.exposed == 6ms);
+
+  step = before;  // Read by another thread, or a clock that went back.
+  charge_contention(step, -1ms);
+  CHECK(step.contended == 0ms);
+  CHECK(step.exposed == before.exposed);
+
+  SyncTimer timer(0, 1, 0);
+  step = before;
+  charge_contention(step, 1ms);
+  timer.record(step);
+  timer.record(step);
+  CHECK(timer.last().contended == 1ms);
+  CHECK(timer.total().contended == 2ms);
+  CHECK(timer.total().exposed == 8ms);
+}
+
+TEST_CASE("Sync timer: the kernel's count of a thread's waits for a CPU is read", "[sync_timer]") {
+  RunDelay delay;
+  const auto first = delay.of_this_thread();
+  if (!first) {
+    WARN("this kernel does not count run delays");
+    return;
+  }
+  CHECK(*first >= 0ns);
+  const auto second = delay.of_this_thread();
+  REQUIRE(second);
+  CHECK(*second >= *first);
+  std::optional<Duration> of_other;  // Of a thread that has just begun: its own, not this one's.
+  std::thread([&] { of_other = delay.of_this_thread(); }).join();
+  CHECK(of_other.has_value());
+}
 
 TEST_CASE("Phases: every moment of a step belongs to one phase") {
   const StepClock::time_point t0{};

@@ -7,6 +7,9 @@
 //   last step's end ──outside──► forward ──► backward ──► waiting for the gradients ──► end
 //                   (optimizer, data)                     (exposed)
 //
+// `exposed` is what the step was longer by: the wait at the end, and what collectives took from the
+// backward pass before it, where they share its CPUs (`contended`).
+//
 // Times are of the host's steady clock. No clocks of two ranks are compared: a collective ends
 // nowhere before its last rank has come, so the rank whose collectives were shortest came last, and
 // what another's took longer, it waited.
@@ -23,12 +26,16 @@ namespace ddprun {
 struct SyncReport {
   int steps = 0;
   std::chrono::nanoseconds comm{0};     ///< Sum of the durations of the buckets' collectives.
-  std::chrono::nanoseconds exposed{0};  ///< How long finish_backward() had to wait for them.
-  std::size_t bytes = 0;                ///< Gradient bytes reduced.
+  std::chrono::nanoseconds exposed{0};  ///< What the step was longer by because of them.
+  /// Of `exposed`: the thread of the backward pass was ready to run, had no CPU, and collectives
+  /// were under way. 0 on nccl, and where the kernel does not count it.
+  std::chrono::nanoseconds contended{0};
+  std::size_t bytes = 0;  ///< Gradient bytes reduced.
   int buckets = 0;
-  std::chrono::nanoseconds outside{0};   ///< Between steps. With forward, if that is not told.
-  std::chrono::nanoseconds forward{0};   ///< From begin_forward() to begin_backward().
-  std::chrono::nanoseconds backward{0};  ///< From begin_backward() to finish_backward().
+  std::chrono::nanoseconds outside{0};  ///< Between steps. With forward, if that is not told.
+  std::chrono::nanoseconds forward{0};  ///< From begin_forward() to begin_backward().
+  /// From begin_backward() to finish_backward(), less `contended`.
+  std::chrono::nanoseconds backward{0};
   /// Of `exposed`, spent until the last rank had come; known once the step's window is complete.
   std::chrono::nanoseconds waited{0};
   /// On nccl in a stream: steps whose times were not there yet when they were read, 8 steps later.

@@ -21,7 +21,8 @@ namespace ddprun::torch {
 struct SyncBatchNormOptions {
   std::int64_t num_features = 0;
   double eps = 1e-5;
-  double momentum = 0.1;
+  /// Of the newest batch in the running statistics; nothing: all batches count alike.
+  std::optional<double> momentum = 0.1;
 };
 
 namespace detail {
@@ -137,7 +138,7 @@ class SyncBatchNormImpl : public ::torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     if (!is_training()) {
       return ::torch::batch_norm(x, weight_, bias_, running_mean_, running_var_,
-                                 /*training=*/false, options_.momentum, options_.eps,
+                                 /*training=*/false, 0, options_.eps,
                                  /*cudnn_enabled=*/false);
     }
     at::Tensor invstd;
@@ -158,10 +159,10 @@ class SyncBatchNormImpl : public ::torch::nn::Module {
  private:
   void update_running(const detail::BatchStatistics& batch) {
     const double unbiased = batch.count > 1 ? batch.count / (batch.count - 1) : 1;
-    running_mean_.lerp_(batch.mean.to(running_mean_.scalar_type()), options_.momentum);
-    running_var_.lerp_((batch.variance * unbiased).to(running_var_.scalar_type()),
-                       options_.momentum);
     batches_ += 1;
+    const double share = options_.momentum.value_or(1 / batches_.item<double>());
+    running_mean_.lerp_(batch.mean.to(running_mean_.scalar_type()), share);
+    running_var_.lerp_((batch.variance * unbiased).to(running_var_.scalar_type()), share);
   }
 
   ProcessGroup* group_;
