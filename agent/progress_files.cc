@@ -1,5 +1,6 @@
 #include "agent/progress_files.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,7 +50,7 @@ ProgressSample read_page(const ProgressPage& page) {
 
 Result<ProgressFile> ProgressFile::make(int local_rank) {
   const std::string name = "ddprun progress of local rank " + std::to_string(local_rank);
-  UniqueFd file(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  UniqueFd file(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file || ::ftruncate(file.get(), sizeof(ProgressPage)) != 0) {
     return errno_failure("making a progress page");
   }
@@ -62,6 +63,7 @@ Result<ProgressFile> ProgressFile::make(int local_rank) {
 ProgressFile::ProgressFile(ProgressFile&& other) noexcept
     : file_(std::move(other.file_)),
       page_(std::exchange(other.page_, nullptr)),
+      is_page_(other.is_page_),
       made_ns_(other.made_ns_),
       touched_ns_(other.touched_ns_),
       touches_(other.touches_),
@@ -76,14 +78,26 @@ std::string ProgressFile::path() const {
 }
 
 void ProgressFile::tell(int lost_rank, const std::string& why) {
-  if (lost_rank < 0 || page_->lost.load(std::memory_order_relaxed) != 0) return;
+  if (lost_rank < 0 || !is_page() || page_->lost.load(std::memory_order_relaxed) != 0) return;
   const std::size_t length = std::min(why.size(), ProgressPage::kWhyMax - 1);
   for (std::size_t i = 0; i < length; ++i) page_->why[i].store(why[i], std::memory_order_relaxed);
   page_->why[length].store('\0', std::memory_order_relaxed);
   page_->lost.store(static_cast<std::uint64_t>(lost_rank) + 1, std::memory_order_release);
 }
 
+// The SDK has made sure that the file stays as long as the page. Until then `> $DDPRUN_PROGRESS` in
+// a script takes the memory from under the mapping, and a look at it would end us with SIGBUS.
+bool ProgressFile::is_page() {
+  if (is_page_) return true;
+  const int seals = ::fcntl(file_.get(), F_GET_SEALS);
+  struct stat facts {};
+  is_page_ = seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(file_.get(), &facts) == 0 &&
+             facts.st_size >= static_cast<off_t>(sizeof(ProgressPage));
+  return is_page_;
+}
+
 ProgressSample ProgressFile::read() {
+  if (!is_page()) return read_touches();
   const ProgressSample sample = read_page(*page_);
   if (sample.reports || page_->beats.load(std::memory_order_relaxed) > 0) return sample;
   return read_touches();

@@ -30,10 +30,12 @@ class ProgressFile {
 
  private:
   ProgressFile(UniqueFd file, ProgressPage* page) : file_(std::move(file)), page_(page) {}
+  bool is_page();
   ProgressSample read_touches();
 
   UniqueFd file_;
   ProgressPage* page_ = nullptr;
+  bool is_page_ = false;  // It may be looked at.
   // Of a file that is touched.
   std::int64_t made_ns_ = 0;
   std::int64_t touched_ns_ = 0;

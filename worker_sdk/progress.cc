@@ -33,6 +33,8 @@ bool has_name(const ProgressPage::Slot& slot, std::string_view name) {
 ProgressPage* map_page(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat facts {};
+  // Whoever cut the file now would take the memory from the agent and from us.
+  if (file) (void)::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
   if (!file || ::fstat(file.get(), &facts) != 0) return nullptr;
   if (static_cast<std::size_t>(facts.st_size) < sizeof(ProgressPage)) return nullptr;
   void* page =

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -123,6 +124,26 @@ TEST_CASE("Progress: whoever only touches the file reports too", "[progress]") {
   touch(2'000'000'007);
   CHECK(file.read().beats == 2);
   CHECK(file.read().longest == std::chrono::seconds(7));
+}
+
+// As `> $DDPRUN_PROGRESS` in a script does.
+TEST_CASE("Progress: whoever cuts the file takes no memory from under the agent or the SDK",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const auto cut = [&] { return ::truncate(file.path().c_str(), 0) == 0; };
+  SECTION("before there is a page: it counts as a touch") {
+    CHECK_FALSE(file.read().reports);
+    REQUIRE(cut());
+    CHECK(file.read().reports);
+    file.tell(1, "rank 1 exited with 3");
+    CHECK_FALSE(Progress(file.path()).reports());
+  }
+  SECTION("afterwards it is refused") {
+    const Progress page(file.path());
+    REQUIRE(page.reports());
+    CHECK_FALSE(cut());
+    CHECK(file.read().reports);
+  }
 }
 
 TEST_CASE("Progress: a page may hold anything", "[progress]") {
