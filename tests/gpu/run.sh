@@ -10,7 +10,7 @@ build=${1:-build/gpu}
 
 skip() { echo "skipped: $*"; exit 77; }
 command -v cmake > /dev/null || skip "there is no cmake"
-command -v nvidia-smi > /dev/null && nvidia-smi -L | grep -q GPU || skip "nvidia-smi finds no GPU"
+nvidia-smi -L 2> /dev/null | grep -q GPU || skip "nvidia-smi finds no GPU"
 [ -e /usr/include/gloo/context.h ] || skip "libgloo-dev is not installed"
 gpus=$(nvidia-smi -L | grep -c '^GPU')
 echo "== $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1), $gpus GPU(s)"
