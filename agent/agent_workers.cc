@@ -9,6 +9,7 @@
 #include "agent/command.h"
 #include "agent/fault.h"
 #include "agent/last_words.h"
+#include "rendezvous/verdict.h"
 
 namespace ddprun::agent {
 namespace {
@@ -139,7 +140,7 @@ rendezvous::WorkerDeath Agent::death_of(const WorkerExit& exit) const {
   death.detail = death.was_failing ? said->second : words_of(exit.local_rank);
   if (exit.signal == SIGKILL) death.evidence = oom_watch_.evidence(exit.pid);
   rendezvous::WorkerDeath without_us = death;  // What our signal made of it is not its fault.
-  if (death.was_failing) without_us.exit_code = 1, without_us.signal = 0;
+  if (rendezvous::cut_short(death)) without_us.exit_code = 1, without_us.signal = 0;
   death.fault = classify(without_us, death.detail, !death.evidence.empty());
   death.blames = rank_blamed(death.detail);
   const std::string stuck = progress_.reason(exit.local_rank);

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <initializer_list>
 
+#include "rendezvous/verdict.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -66,11 +68,6 @@ Fault fault_of_words(std::string_view line) {
   return Fault::kUnknown;
 }
 
-bool is_crash(int signal) {
-  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
-         signal == SIGABRT || signal == SIGSYS || signal == SIGTRAP;
-}
-
 // The rank whose number follows at `text`; -1 if none does.
 int number_at(std::string_view text) {
   int rank = -1;
@@ -86,7 +83,7 @@ Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed
     return Fault::kStackOverflow;
   }
   const bool may_speak = death.signal == 0 || death.signal == SIGABRT;
-  if (!may_speak) return is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
+  if (!may_speak) return rendezvous::is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
   const std::string_view line = essence(words, death.exit_code == 1);
   if (const Fault fault = fault_of_words(line); fault != Fault::kUnknown) return fault;
   // A shell's codes, and its words.

@@ -55,8 +55,7 @@ std::string cause_text(const FirstCause& cause) {
     return name_of(death) + " came no further: " + cause.witness + ".";
   }
   std::string text = name_of(death) + " failed first: it ";
-  text += death.stopped_by_us && death.was_failing ? "was about to end with an error"
-                                                   : how_it_ended(death);
+  text += cut_short(death) ? "was about to end with an error" : how_it_ended(death);
   return text + (death.evidence.empty() ? "." : ": " + death.evidence + ".");
 }
 
@@ -70,6 +69,13 @@ std::string how_it_ended(const WorkerDeath& death) {
 int exit_status(const WorkerDeath& death) {
   return death.signal != 0 ? 128 + death.signal : death.exit_code;
 }
+
+bool is_crash(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+         signal == SIGABRT || signal == SIGSYS || signal == SIGTRAP;
+}
+
+bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }
 
 std::string advice(const WorkerDeath& death) {
   switch (death.fault) {

@@ -68,8 +68,7 @@ FirstCause first_cause(const std::vector<WorkerDeath>& deaths) {
     });
     if (culprit != deaths.end()) first = &*culprit;
   }
-  // What our own signal made of it is not its code.
-  const int code = first->stopped_by_us && first->was_failing ? 1 : exit_status(*first);
+  const int code = cut_short(*first) ? 1 : exit_status(*first);
   return {.death = *first, .exit_code = std::max(1, code), .witness = {}};
 }
 

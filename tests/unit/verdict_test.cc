@@ -70,6 +70,15 @@ TEST_CASE("First cause: a victim that names nobody gives way to who says more", 
   const auto cause = first_cause({death(0, Fault::kPeerLost), stopped(1), was_failing(2)});
   CHECK(cause.death.rank == 2);
   CHECK(cause.exit_code == 1);
+  // It got as far as its own signal: that is how it ended, whatever we sent meanwhile.
+  WorkerDeath crashed = was_failing(2);
+  crashed.signal = SIGABRT;
+  crashed.fault = Fault::kCrash;
+  const auto own_end = first_cause({death(0, Fault::kPeerLost), stopped(1), crashed});
+  CHECK(own_end.death.rank == 2);
+  CHECK(own_end.exit_code == 128 + SIGABRT);
+  CHECK(has(worker_verdict({death(0, Fault::kPeerLost), stopped(1), crashed}, 0, 0).text,
+            "failed first: it was killed by signal 6 (SIGABRT)"));
   // But whoever failed by itself and first is not overruled.
   CHECK(first_cause({death(0, Fault::kExit), was_failing(2)}).death.rank == 0);
 }
