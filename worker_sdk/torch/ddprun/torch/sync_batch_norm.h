@@ -160,7 +160,8 @@ class SyncBatchNormImpl : public ::torch::nn::Module {
   void update_running(const detail::BatchStatistics& batch) {
     const double unbiased = batch.count > 1 ? batch.count / (batch.count - 1) : 1;
     batches_ += 1;
-    const double share = options_.momentum.value_or(1 / batches_.item<double>());
+    const auto& momentum = options_.momentum;  // Asking a tensor for its value waits for it.
+    const double share = momentum ? *momentum : 1 / batches_.item<double>();
     running_mean_.lerp_(batch.mean.to(running_mean_.scalar_type()), share);
     running_var_.lerp_((batch.variance * unbiased).to(running_var_.scalar_type()), share);
   }
