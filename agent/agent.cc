@@ -17,6 +17,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
+// How often the daemon hears what the workers' sync timers count.
+constexpr auto kSyncEvery = 5s;
+
 std::string seat_text(const rendezvous::Seat& s) {
   return "round " + std::to_string(s.round) + ": node " + std::to_string(s.group_rank) + " of " +
          std::to_string(s.group_world_size) + ", world size " + std::to_string(s.world_size) +
@@ -138,9 +141,28 @@ void Agent::beat() {
   beat_timer_.expires_after(beat_interval_);
   beat_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || ending_) return;
-    link_->send(rendezvous::Heartbeat{supervisor_.round()});
+    const bool with_sync =
+        Clock::now() - sync_told_ >= std::max<Duration>(kSyncEvery, 2 * beat_interval_);
+    say_alive(with_sync);
     beat();
   });
+}
+
+// What the sync timers count goes with some of the beats.
+void Agent::say_alive(bool with_sync) {
+  rendezvous::Heartbeat heartbeat{supervisor_.round()};
+  if (with_sync) heartbeat.sync = progress_.untold_sync();
+  if (!link_->send(heartbeat) || !with_sync) return;
+  progress_.sync_told();
+  sync_told_ = Clock::now();
+}
+
+// With the last word on a round goes what was counted in it.
+void Agent::act(const SendMessage& send) {
+  const bool last = std::holds_alternative<rendezvous::Finished>(send.message) ||
+                    std::holds_alternative<rendezvous::Stopped>(send.message);
+  if (last && progress_.untold_sync()) say_alive(/*with_sync=*/true);
+  link_->send(send.message);
 }
 
 void Agent::act(const SendJoin& join) {

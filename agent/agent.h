@@ -61,7 +61,7 @@ class Agent {
   void dispatch(const Event& event);
   void carry_out(const Action& action);
   void act(const SendJoin& join);
-  void act(const SendMessage& send) { link_->send(send.message); }
+  void act(const SendMessage& send);
   void act(const StartWorkers& start);
   void act(const SignalWorkers& signal);
   void act(const CleanUp&);
@@ -83,6 +83,7 @@ class Agent {
   void tell_verdict(const Exit& exit) const;
   Result<void> open_store();
   void beat();
+  void say_alive(bool with_sync);
   void beat_every(Milliseconds interval);
   void arm_deadline();
   void watch_signals();
@@ -112,6 +113,7 @@ class Agent {
   std::map<int, std::string> failing_;
   std::string complaint_;  // The last error that was said here.
   Milliseconds beat_interval_;
+  TimePoint sync_told_{};  // To the daemon.
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;

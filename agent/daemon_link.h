@@ -28,8 +28,8 @@ class DaemonLink {
 
   virtual ~DaemonLink() = default;
   virtual void start(Handlers handlers) = 0;
-  virtual void send(
-      const rendezvous::AgentMessage& message) = 0;  // Dropped while the line is down.
+  // False: dropped, for the line is down.
+  virtual bool send(const rendezvous::AgentMessage& message) = 0;
   // Flushes, closes, and then calls `done`, within two seconds.
   virtual void close(std::function<void()> done) = 0;
   virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.

@@ -26,10 +26,11 @@ class EmbeddedLink : public DaemonLink {
     });
   }
 
-  void send(const rendezvous::AgentMessage& message) override {
+  bool send(const rendezvous::AgentMessage& message) override {
     boost::asio::post(loop_, [this, body = encode(message)] {
       carry_out(coordinator_.on_message(kLink, body, Clock::now()));
     });
+    return true;
   }
 
   void close(std::function<void()> done) override {

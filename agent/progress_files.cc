@@ -48,6 +48,23 @@ ProgressSample read_page(const ProgressPage& page) {
   return sample;
 }
 
+SyncSample read_sync(const ProgressPage& page) {
+  const auto value = [](const auto& number) { return number.load(std::memory_order_relaxed); };
+  const ProgressPage::Sync& sync = page.sync;
+  SyncSample sample{.steps = value(sync.steps),
+                    .bytes = value(sync.bytes),
+                    .exposed_ns = value(sync.exposed_ns),
+                    .waited_ns = value(sync.waited_ns),
+                    .comm_ns = value(sync.comm_ns),
+                    .late_steps = value(sync.late_steps),
+                    .busbw = value(sync.busbw)};
+  for (std::size_t p = 0; p < ProgressPage::Sync::kPhases; ++p) {
+    sample.phase_ns[p] = value(sync.phase_ns[p]);
+    sample.late_ns[p] = value(sync.late_ns[p]);
+  }
+  return sample;
+}
+
 Result<ProgressFile> ProgressFile::make(int local_rank) {
   const std::string name = "ddprun progress of local rank " + std::to_string(local_rank);
   UniqueFd file(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -95,6 +112,8 @@ bool ProgressFile::is_page() {
              facts.st_size >= static_cast<off_t>(sizeof(ProgressPage));
   return is_page_;
 }
+
+SyncSample ProgressFile::sync() { return is_page() ? read_sync(*page_) : SyncSample(); }
 
 ProgressSample ProgressFile::read() {
   if (!is_page()) return read_touches();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "agent/stall_watch.h"
+#include "agent/sync_ledger.h"
 #include "common/error.h"
 #include "common/progress_page.h"
 #include "common/unique_fd.h"
@@ -16,6 +17,7 @@ namespace ddprun::agent {
 
 // What a page says; a page may hold anything.
 ProgressSample read_page(const ProgressPage& page);
+SyncSample read_sync(const ProgressPage& page);
 
 class ProgressFile {
  public:
@@ -26,6 +28,7 @@ class ProgressFile {
 
   std::string path() const;
   void tell(int lost_rank, const std::string& why);  // Once.
+  SyncSample sync();                                 // Zeros, if it is no page.
   ProgressSample read();  // A plain look at memory, unless only touching can have changed it.
 
  private:

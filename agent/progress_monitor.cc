@@ -40,6 +40,7 @@ std::string ProgressMonitor::prepare(int local_rank) {
   }
   const auto [it, added] =
       workers_.try_emplace(local_rank, Worker{std::move(*file), 0, 0, {}, {}, false});
+  sync_.began(local_rank);
   return "DDPRUN_PROGRESS=" + it->second.file.path();
 }
 
@@ -55,6 +56,7 @@ void ProgressMonitor::exited(int local_rank) {
   const auto it = workers_.find(local_rank);
   if (it == workers_.end()) return;
   if (!it->second.reason.empty()) reasons_[local_rank] = it->second.reason;
+  sync_.see(local_rank, it->second.rank, it->second.file.sync());
   workers_.erase(it);
   if (!workers_.empty()) return;
   timer_.cancel();
@@ -63,6 +65,12 @@ void ProgressMonitor::exited(int local_rank) {
 
 void ProgressMonitor::tell(int lost_rank, const std::string& why) {
   for (auto& [local_rank, worker] : workers_) worker.file.tell(lost_rank, why);
+}
+
+const std::optional<rendezvous::SyncCounts>& ProgressMonitor::untold_sync() {
+  for (auto& [local_rank, worker] : workers_)
+    sync_.see(local_rank, worker.rank, worker.file.sync());
+  return sync_.untold();
 }
 
 void ProgressMonitor::pause(bool paused) { paused_ = paused; }

@@ -10,6 +10,7 @@
 
 #include "agent/progress_files.h"
 #include "agent/stall_watch.h"
+#include "agent/sync_ledger.h"
 
 namespace ddprun::agent {
 
@@ -24,6 +25,9 @@ class ProgressMonitor {
   void exited(int local_rank);
   // To all workers: a rank of the round is gone, and why.
   void tell(int lost_rank, const std::string& why);
+  // What the workers' sync timers have counted and nobody was told; sync_told() when they were.
+  const std::optional<rendezvous::SyncCounts>& untold_sync();
+  void sync_told() { sync_.told(); }
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);
 
@@ -50,7 +54,8 @@ class ProgressMonitor {
   StallPolicy policy_;
   StallOptions options_;
   StallWatch watch_;
-  std::map<int, Worker> workers_;       // By local rank.
+  std::map<int, Worker> workers_;  // By local rank.
+  SyncLedger sync_;
   std::map<int, std::string> reasons_;  // Of those that have ended.
   boost::asio::steady_timer timer_;
   bool looking_ = false;

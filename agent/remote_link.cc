@@ -30,8 +30,9 @@ class RemoteLink : public DaemonLink {
     connect();
   }
 
-  void send(const rendezvous::AgentMessage& message) override {
+  bool send(const rendezvous::AgentMessage& message) override {
     if (link_) link_->send(encode(message));
+    return link_ != nullptr;
   }
 
   void close(std::function<void()> done) override {

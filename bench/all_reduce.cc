@@ -111,6 +111,18 @@ void print_row(std::size_t bytes, const std::vector<Contender>& contenders,
   std::fflush(stdout);
 }
 
+// A turn of microseconds is over before the scheduler has parted ranks that the contender before
+// left on one CPU; other programs' ranks are alone. So it begins some ticks later.
+void settle(ddprun::ProcessGroup& group, const Contender& contender, std::size_t count) {
+  constexpr std::chrono::milliseconds kTicks{12};
+  const auto start = Clock::now();
+  for (std::uint8_t enough = 0; enough == 0;) {
+    run_once(group, contender, count);
+    enough = Clock::now() - start > kTicks;
+    group.broadcast(ddprun::buffer(&enough, 1), 0);
+  }
+}
+
 void measure(ddprun::ProcessGroup& group, const std::vector<Contender>& contenders,
              std::size_t bytes, double seconds, bool lines) {
   const std::size_t count = bytes / sizeof(float);
@@ -123,6 +135,7 @@ void measure(ddprun::ProcessGroup& group, const std::vector<Contender>& contende
     group.broadcast(ddprun::buffer(&enough, 1), 0);
     if (enough) break;
     for (std::size_t c = 0; c < contenders.size(); ++c) {
+      if (bytes < (1 << 20)) settle(group, contenders[c], count);
       for (int run = 0; run < runs_in_turn(bytes); ++run) {
         const double time = run_once(group, contenders[c], count);
         if (turn >= 0) times[c].push_back(time);

@@ -3,6 +3,7 @@
 // either side: written by worker_sdk/progress, read by agent/progress_files. The file named by
 // DDPRUN_PROGRESS; whoever only touches that file reports progress too, without saying where.
 // The other way the agent tells, once, which rank is gone, for transports that do not notice.
+// What the sync timers of the worker count is there, too, for the daemon's metrics.
 //
 // One writer of each part. A reader that sees half of a change sees a worker that makes progress,
 // which is true.
@@ -37,6 +38,20 @@ struct ProgressPage {
   static constexpr std::size_t kWhyMax = 512;
   std::atomic<std::uint64_t> lost;  // The rank + 1; 0: none. Set after `why`.
   std::atomic<char> why[kWhyMax];
+
+  // Sums over the synchronised steps of all writers in this process; nothing is ever taken back.
+  struct Sync {
+    static constexpr std::size_t kPhases = 3;  // outside, forward, backward: StepPhase.
+    std::atomic<std::uint64_t> steps;
+    std::atomic<std::uint64_t> bytes;  // Of gradients.
+    std::atomic<std::uint64_t> phase_ns[kPhases];
+    std::atomic<std::uint64_t> exposed_ns, waited_ns, comm_ns;
+    // Steps in which the others waited for this rank; how long, by the phase that it lost most in.
+    std::atomic<std::uint64_t> late_steps;
+    std::atomic<std::uint64_t> late_ns[kPhases];
+    std::atomic<std::uint64_t> busbw;  // Of the last window, in bytes/s; by rank 0 only.
+  };
+  Sync sync;
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

@@ -73,6 +73,10 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
 
 void Coordinator::hear(const Peer& peer, AgentMessage message) {
   const auto run = runs_.find(peer.run_id);
+  const auto* beat = std::get_if<Heartbeat>(&message);
+  if (beat && beat->sync && run != runs_.end() && run->second.knows(peer.node)) {
+    sync_[peer.run_id].add(*beat->sync);
+  }
   const bool joins = std::holds_alternative<Join>(message);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && joins) {
     // A run id may be used again once everyone of the run before has gone.

@@ -17,6 +17,7 @@
 #include "rendezvous/counters.h"
 #include "rendezvous/journal.h"
 #include "rendezvous/run.h"
+#include "rendezvous/sync_totals.h"
 #include "rendezvous/wire_command.h"
 
 namespace ddprun::rendezvous {
@@ -64,6 +65,7 @@ class Coordinator {
   const std::map<std::string, Run>& runs() const { return runs_; }
   DaemonStatus status(TimePoint now) const;
   const Counters& counters() const { return counters_; }
+  const std::map<std::string, SyncTotals>& sync() const { return sync_; }  // By run id.
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
@@ -105,6 +107,7 @@ class Coordinator {
   std::vector<LinkAction> actions_;
   std::string records_;
   Counters counters_;
+  std::map<std::string, SyncTotals> sync_;  // Of runs that are in runs_.
   std::vector<News> news_;
 };
 

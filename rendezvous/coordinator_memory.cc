@@ -127,6 +127,7 @@ void Coordinator::forget_idle() {
 void Coordinator::erase(const std::string& run_id) {
   schedule(run_id, Run());
   note_busy(run_id);
+  sync_.erase(run_id);
   runs_.erase(run_id);
 }
 

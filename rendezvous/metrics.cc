@@ -50,6 +50,9 @@ class Writer {
   prometheus::Registry registry_;
 };
 
+double number(std::uint64_t count) { return static_cast<double>(count); }
+double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
 void write_runs(Writer& out, const DaemonStatus& status) {
   std::map<std::string, int> runs, nodes;
   for (const char* state : kStates) runs[state] = 0;
@@ -68,7 +71,6 @@ void write_runs(Writer& out, const DaemonStatus& status) {
 }
 
 void write_events(Writer& out, const Counters& counters) {
-  const auto number = [](std::uint64_t count) { return static_cast<double>(count); };
   auto& messages = out.counters("ddprun_messages_total", "Messages from agents and operators.");
   for (std::size_t i = 0; i < kMessageKinds.size(); ++i) {
     messages.Add({{"kind", kMessageKinds[i]}}).Increment(number(counters.messages[i]));
@@ -89,8 +91,50 @@ void write_events(Writer& out, const Counters& counters) {
   }
 }
 
+void write_sync(Writer& out, const std::map<std::string, SyncTotals>& runs) {
+  if (runs.empty()) return;
+  auto& steps = out.counters("ddprun_sync_steps_total", "Synchronised steps, of all ranks.");
+  auto& bytes = out.counters("ddprun_sync_bytes_total", "Gradient bytes reduced, of all ranks.");
+  auto& phases = out.counters("ddprun_sync_seconds_total", "Time of those steps, by phase.");
+  auto& waited = out.counters("ddprun_sync_waited_seconds_total",
+                              "Exposed time until the last rank had come.");
+  auto& comm = out.counters("ddprun_sync_comm_seconds_total", "Time of the buckets' collectives.");
+  auto& busbw = out.gauges("ddprun_sync_busbw_bytes_per_second", "Bus bandwidth, last window.");
+  for (const auto& [run, totals] : runs) {
+    const SyncCounts& sums = totals.sums();
+    const auto phase = [&, id = run](const char* name, std::uint64_t ns) {
+      phases.Add({{"run", id}, {"phase", name}}).Increment(seconds(ns));
+    };
+    steps.Add({{"run", run}}).Increment(number(sums.steps));
+    bytes.Add({{"run", run}}).Increment(number(sums.bytes));
+    phase("outside", sums.outside_ns), phase("forward", sums.forward_ns);
+    phase("backward", sums.backward_ns), phase("exposed", sums.exposed_ns);
+    waited.Add({{"run", run}}).Increment(seconds(sums.waited_ns));
+    comm.Add({{"run", run}}).Increment(seconds(sums.comm_ns));
+    busbw.Add({{"run", run}}).Set(number(sums.busbw));
+  }
+}
+
+void write_late(Writer& out, const std::map<std::string, SyncTotals>& runs) {
+  if (runs.empty()) return;
+  auto& steps = out.counters("ddprun_sync_late_steps_total",
+                             "Steps in which the others waited for this rank.");
+  auto& time = out.counters("ddprun_sync_late_seconds_total",
+                            "How long they did, by the phase in which it lost the most.");
+  for (const auto& [run, totals] : runs) {
+    for (const auto& [number_of_rank, late] : totals.late()) {
+      const std::string rank = number_of_rank < 0 ? "other" : std::to_string(number_of_rank);
+      const auto phase = [&, id = run](const char* name, std::uint64_t ns) {
+        if (ns > 0) time.Add({{"run", id}, {"rank", rank}, {"phase", name}}).Increment(seconds(ns));
+      };
+      steps.Add({{"run", run}, {"rank", rank}}).Increment(number(late.steps));
+      phase("outside", late.outside_ns), phase("forward", late.forward_ns);
+      phase("backward", late.backward_ns);
+    }
+  }
+}
+
 void write_connections(Writer& out, const Measurement& measured) {
-  const auto number = [](auto count) { return static_cast<double>(count); };
   out.gauge("ddprun_connections", "Control links of agents and operators.",
             number(measured.connections));
   out.gauge("ddprun_handshakes", "Handshakes under way.", number(measured.handshakes));
@@ -104,7 +148,6 @@ void write_connections(Writer& out, const Measurement& measured) {
 }
 
 void write_process(Writer& out, const ProcessFacts& process) {
-  const auto number = [](std::uint64_t count) { return static_cast<double>(count); };
   // The names that every Prometheus client library uses.
   out.counter("process_cpu_seconds_total", "Processor time used.", process.cpu_seconds);
   out.gauge("process_resident_memory_bytes", "Resident memory.", number(process.resident_bytes));
@@ -118,6 +161,8 @@ std::string metrics_text(const Measurement& measured) {
   Writer out;
   write_runs(out, measured.status);
   write_events(out, measured.counters);
+  write_sync(out, measured.sync);
+  write_late(out, measured.sync);
   write_connections(out, measured);
   if (measured.has_journal) {
     out.counter("ddprun_journal_records_total", "Records written to the journal.",

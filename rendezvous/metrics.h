@@ -4,18 +4,21 @@
 // meanings are listed in docs/operations.md.
 
 #include <cstddef>
+#include <map>
 #include <string>
 
 #include "rendezvous/counters.h"
 #include "rendezvous/loop_probe.h"
 #include "rendezvous/process_facts.h"
 #include "rendezvous/status.h"
+#include "rendezvous/sync_totals.h"
 
 namespace ddprun::rendezvous {
 
 struct Measurement {
   DaemonStatus status;
   Counters counters;
+  std::map<std::string, SyncTotals> sync;  // By run id.
   RefusalCounts refused;  // By everybody together.
   std::size_t connections = 0;
   std::size_t handshakes = 0;

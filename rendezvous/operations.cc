@@ -71,6 +71,7 @@ std::string Operations::metrics() const {
   Measurement measured;
   measured.status = server_.coordinator().status(Clock::now());
   measured.counters = server_.coordinator().counters();
+  measured.sync = server_.coordinator().sync();
   measured.refused = measured.counters.refused;
   measured.refused += server_.listener().refused();
   measured.refused += server_.refused();

@@ -9,7 +9,16 @@ void fields(auto&& a, Is<Hello> auto& m) {
   a("version", m.version), a("run_id", m.run_id), a("node", m.node);
 }
 void fields(auto&& a, Is<Join> auto& m) { a("offer", m.offer), a("after_round", m.after_round); }
-void fields(auto&& a, Is<Heartbeat> auto& m) { a("round", m.round); }
+void fields(auto&& a, Is<LateRank> auto& m) {
+  a("rank", m.rank), a("steps", m.steps), a("outside_ns", m.outside_ns);
+  a("forward_ns", m.forward_ns), a("backward_ns", m.backward_ns);
+}
+void fields(auto&& a, Is<SyncCounts> auto& m) {
+  a("steps", m.steps), a("bytes", m.bytes), a("outside_ns", m.outside_ns);
+  a("forward_ns", m.forward_ns), a("backward_ns", m.backward_ns), a("exposed_ns", m.exposed_ns);
+  a("waited_ns", m.waited_ns), a("comm_ns", m.comm_ns), a("late", m.late), a("busbw", m.busbw);
+}
+void fields(auto&& a, Is<Heartbeat> auto& m) { a("round", m.round), a("sync", m.sync); }
 void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
 void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }
 void fields(auto&& a, Is<Stopped> auto& m) { a("round", m.round), a("deaths", m.deaths); }

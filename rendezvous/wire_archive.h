@@ -4,6 +4,7 @@
 // say (rendezvous/wire.cc) and by what the daemon remembers of a run (rendezvous/run_snapshot.cc);
 // nobody else includes it.
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,9 @@ constexpr std::size_t kTextBytesMax = std::size_t{64} * 1024;
 constexpr std::size_t kListMax = 200'000;
 // Far from where time points overflow, and longer than any machine stays up.
 constexpr std::int64_t kTimeDistanceMax = std::int64_t{100} * 365 * 86'400 * 1'000'000'000;
+
+// So little that thousands of such counts can be added up.
+constexpr std::uint64_t kCountMax = std::uint64_t{1} << 53;
 
 // Thrown by Reader, caught in decode(): the field that is not what it should be.
 struct BadField {
@@ -46,6 +50,9 @@ class Writer {
   void operator()(const char* name, const bool& v) { out_.name(name), out_.truth(v); }
   void operator()(const char* name, const Milliseconds& v) { (*this)(name, v.count()); }
   void operator()(const char* name, const std::int64_t& v) { out_.name(name), out_.whole(v); }
+  void operator()(const char* name, const std::uint64_t& v) {
+    (*this)(name, static_cast<std::int64_t>(std::min(v, kCountMax)));
+  }
   void operator()(const char* name, const TimePoint& v) { (*this)(name, (v - at_).count()); }
   void operator()(const char* name, const Fault& v) { out_.name(name), out_.text(fault_name(v)); }
   template <class E>
@@ -141,6 +148,12 @@ struct Reader {
   void operator()(const char* name, std::int64_t& v) const {
     if (!value(name).is_number_integer()) throw BadField{name};
     v = value(name).get<std::int64_t>();
+  }
+  void operator()(const char* name, std::uint64_t& v) const {
+    const json& number = value(name);
+    if (!number.is_number_unsigned()) throw BadField{name};
+    v = number.get<std::uint64_t>();
+    if (v > kCountMax) throw BadField{name};
   }
   void operator()(const char* name, TimePoint& v) const {
     std::int64_t distance = 0;

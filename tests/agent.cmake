@@ -5,6 +5,7 @@ ddprun_test(NAME agent_unit_test
                     unit/line_fold_test.cc unit/line_splitter_test.cc unit/log_file_test.cc
                     unit/log_files_test.cc unit/oom_watch_test.cc unit/placement_test.cc
                     unit/proc_file_test.cc unit/progress_test.cc unit/stall_watch_test.cc
+                    unit/sync_ledger_test.cc
                     unit/tail_ring_test.cc unit/worker_environment_test.cc
                     unit/words_fuzz_test.cc fuzz/words_fuzz.cc
             LIBRARIES ddprun_agent ddprun::worker_sdk
@@ -20,6 +21,11 @@ add_dependencies(agent_unit_test fake_nvml)
 add_executable(stall_worker process/stall_worker.cc)
 target_link_libraries(stall_worker PRIVATE ddprun::worker_sdk ddprun_flags)
 set_target_properties(stall_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
+# Real gradients, for system/operations_test.py.
+add_executable(sync_worker process/sync_worker.cc)
+target_link_libraries(sync_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(sync_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
 # Real processes: a worker that behaves badly on request, and the guardian and agents without rendezvous.
 add_executable(agent_test_worker process/test_worker.cc)

@@ -10,6 +10,10 @@ DeviceSide* GroupInside::device(const ProcessGroup& group) {
 
 std::optional<Stream> GroupInside::stream(const ProcessGroup& group) { return group.impl_->stream; }
 
+std::shared_ptr<Progress> GroupInside::progress(const ProcessGroup& group) {
+  return group.impl_->progress;
+}
+
 std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
   return work.state_ ? work.state_->pending : nullptr;
 }

@@ -1,19 +1,21 @@
 #pragma once
 // What DistributedDataParallel's parts see of a ProcessGroup that programs do not: the device
-// behind it.
+// behind it, and the page to the agent.
 
 #include <memory>
 #include <optional>
 
 #include "ddprun/process_group.h"
 #include "worker_sdk/backend.h"
+#include "worker_sdk/progress.h"
 
 namespace ddprun::worker_sdk {
 
 struct GroupInside {
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
-  static std::shared_ptr<Pending> pending(const Work& work);       // Null: not a device's.
+  static std::shared_ptr<Progress> progress(const ProcessGroup& group);
+  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
 };
 
 }  // namespace ddprun::worker_sdk

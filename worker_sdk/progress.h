@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "common/progress_page.h"
+#include "ddprun/sync_report.h"
 #include "worker_sdk/operation.h"
 
 namespace ddprun::worker_sdk {
@@ -35,6 +36,13 @@ class Progress {
   void set_phase(std::string_view name);
 
   std::optional<AgentsWord> agents_word() const;
+
+  // For the daemon's metrics, from any of this process's groups: steps that were synchronised since
+  // the last call, ...
+  void count_steps(const SyncReport& more);
+  // ... in how many of them the others waited for this rank, and the bus bandwidth of the window;
+  // 0: somebody else tells it.
+  void count_window(const SyncWindow::Rank& mine, double busbw_bytes_per_second);
 
   bool reports() const { return page_ != nullptr; }
 

@@ -22,6 +22,20 @@ void add(SyncReport& sum, const SyncReport& step) {
 
 }  // namespace
 
+SyncReport difference(const SyncReport& sum, const SyncReport& before) {
+  return {.steps = sum.steps - before.steps,
+          .comm = sum.comm - before.comm,
+          .exposed = sum.exposed - before.exposed,
+          .contended = sum.contended - before.contended,
+          .bytes = sum.bytes - before.bytes,
+          .buckets = sum.buckets - before.buckets,
+          .outside = sum.outside - before.outside,
+          .forward = sum.forward - before.forward,
+          .backward = sum.backward - before.backward,
+          .waited = sum.waited - before.waited,
+          .dropped = sum.dropped - before.dropped};
+}
+
 void charge_contention(StepTimes& step, std::chrono::nanoseconds delay) {
   std::chrono::nanoseconds busy{0};
   for (const BucketTimes& b : step.buckets) {

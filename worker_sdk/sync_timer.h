@@ -15,6 +15,9 @@ namespace ddprun::worker_sdk {
 // collectives were under way meanwhile, they had it: that is moved from backward to exposed.
 void charge_contention(StepTimes& step, std::chrono::nanoseconds delay);
 
+// What was added to `before` to make `sum`.
+SyncReport difference(const SyncReport& sum, const SyncReport& before);
+
 class SyncTimer {
  public:
   static constexpr std::size_t kRecent = 64;  // Steps kept for a trace.

@@ -147,7 +147,9 @@ void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t 
   auto late = find_straggler(ranks);
   if (!late) return;
   late->step = number;
-  w.ranks[static_cast<std::size_t>(late->rank)].blamed += 1;
+  SyncWindow::Rank& last = w.ranks[static_cast<std::size_t>(late->rank)];
+  last.blamed += 1;
+  last.late[static_cast<std::size_t>(late->phase)] += late->late;
   if (!w.straggler || late->late > w.straggler->late) w.straggler = late;
 }
 

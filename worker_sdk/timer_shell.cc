@@ -31,6 +31,17 @@ std::string rank_file(const std::string& folder, const char* before, int rank) {
   return folder + "/" + before + std::to_string(rank) + ".json";
 }
 
+// Of all buckets together, in bytes/s.
+double busbw_of(const SyncWindow& window) {
+  double bytes = 0, seconds = 0;
+  for (const SyncWindow::Bucket& b : window.buckets) {
+    bytes += static_cast<double>(b.bytes);
+    seconds += std::chrono::duration<double>(b.transfer).count();
+  }
+  const auto n = static_cast<double>(window.ranks.size());
+  return seconds > 0 ? bytes / seconds * 2 * (n - 1) / n : 0;
+}
+
 }  // namespace
 
 TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
@@ -41,6 +52,7 @@ TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
       startup_(process_age()),
       end_(start_),
       group_(group),
+      progress_(GroupInside::progress(group)),
       phases_(start_),
       timer_(identity_.rank, identity_.world_size, options.window) {
   if (DeviceSide* device = GroupInside::device(group)) device_.emplace(*device);
@@ -78,6 +90,7 @@ TimerShell::~TimerShell() {
   if (device_) {
     for (StepTimes& step : device_->rest()) timer_.record(std::move(step));
   }
+  report();
   failed();
   const std::string folder = variable("DDPRUN_REPORT_DIR");
   if (folder.empty()) return;
@@ -101,6 +114,7 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
     charge_contention(step, delay_);
   }
   timer_.record(std::move(step));
+  report();
   if (!timer_.window_full()) return;
   sum_ = timer_.contribution();
   exchange_ =
@@ -111,7 +125,10 @@ void TimerShell::hear() {
   exchange_->wait();
   exchange_.reset();
   window_ = timer_.analyse(sum_);
-  if (identity_.rank == 0) tell(*window_);
+  const bool speaks = identity_.rank == 0;
+  const SyncWindow::Rank& mine = window_->ranks[static_cast<std::size_t>(identity_.rank)];
+  progress_->count_window(mine, speaks ? busbw_of(*window_) : 0);
+  if (speaks) tell(*window_);
   if (heard_) heard_(*window_);
 }
 
@@ -121,6 +138,11 @@ void TimerShell::tell(const SyncWindow& window) {
   std::ofstream file(options_.json_file, std::ios::app);
   file << ddprun::to_json(window) << '\n' << std::flush;
   if (!file) complain(options_.json_file);
+}
+
+void TimerShell::report() {
+  progress_->count_steps(difference(timer_.total(), reported_));
+  reported_ = timer_.total();
 }
 
 void TimerShell::complain(const std::string& path) {

@@ -10,6 +10,7 @@
 #include "ddprun/process_group.h"
 #include "worker_sdk/device_phases.h"
 #include "worker_sdk/phases.h"
+#include "worker_sdk/progress.h"
 #include "worker_sdk/run_delay.h"
 #include "worker_sdk/sync_timer.h"
 
@@ -43,6 +44,7 @@ class TimerShell {
   void enter(std::chrono::nanoseconds StepTimes::*phase);
   void hear();
   void tell(const SyncWindow& window);
+  void report();  // To the agent.
   void complain(const std::string& path);
 
   const Identity identity_;
@@ -52,12 +54,14 @@ class TimerShell {
   const std::chrono::nanoseconds startup_;
   StepClock::time_point end_;  // Of the last step.
   ProcessGroup& group_;
+  const std::shared_ptr<Progress> progress_;  // It may outlive the group.
   RunDelay run_delay_;  // Not asked on a GPU, where collectives take no CPU from anyone.
   std::optional<std::chrono::nanoseconds> delay_at_begin_;
   std::chrono::nanoseconds delay_{0};  // Of the backward pass.
   Phases phases_;
   std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
   SyncTimer timer_;
+  SyncReport reported_;  // Of timer_.total().
   Heard heard_;
   std::optional<SyncWindow> window_;
   std::vector<float> sum_;

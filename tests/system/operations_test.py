@@ -16,6 +16,7 @@ import ddprun_case
 from ddprun_case import BIN, DdprunCase, PASS_GATE, PATIENCE, column, env_to, free_port, shell, wait_until
 
 TOKEN = "a token that nobody may read in a log"
+SYNC_WORKER = os.path.join(os.path.dirname(BIN), "tests", "sync_worker")
 WAIT = env_to() + PASS_GATE
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="[^"\\\n]*",?)*)\})? (\S+)$')
 
@@ -87,6 +88,34 @@ class Operations(DdprunCase):
         self.assertTrue(all({"time", "level", "who", "text"} <= set(line) for line in lines))
         self.assertNotIn(TOKEN, daemon.err())
         return lines
+
+    def test_what_sync_timers_count(self):
+        self.daemon()
+        script = f"exec {SYNC_WORKER} 66 3 20"  # Two windows, and a step after which each is heard.
+        jobs = [self.node("2", script=script), self.node("2", script=script)]
+        for job in jobs:
+            self.finish(job)
+        samples = self.samples()
+        self.assertEqual(samples['ddprun_sync_steps_total', 'run="job"'], 4 * 66)
+        told = re.findall(r"([0-9.]+) s exposed, ([0-9]+) bytes", "".join(job.out() for job in jobs))
+        self.assertEqual(len(told), 4)
+        exposed = sum(float(seconds) for seconds, _ in told)
+        self.assertEqual(samples['ddprun_sync_bytes_total', 'run="job"'], sum(int(count) for _, count in told))
+        self.assertAlmostEqual(samples['ddprun_sync_seconds_total', 'phase="exposed",run="job"'], exposed, 4)
+        # The others wait for 20 ms in each step.
+        self.assertGreater(samples['ddprun_sync_waited_seconds_total', 'run="job"'], 3 * 32 * 0.01)
+        self.assertGreater(samples['ddprun_sync_late_steps_total', 'rank="3",run="job"'], 32)
+        self.assertGreater(samples['ddprun_sync_late_seconds_total', 'phase="forward",rank="3",run="job"'], 32 * 0.01)
+        self.assertGreater(samples['ddprun_sync_busbw_bytes_per_second', 'run="job"'], 0)
+
+    def test_what_sync_timers_count_is_told_while_the_run_goes_on(self):
+        self.daemon()
+        job = self.node("1", script=f"exec {SYNC_WORKER} 100000 1 1")
+        steps = 'ddprun_sync_steps_total', 'run="job"'
+        first = wait_until(lambda: self.samples().get(steps), "no steps were told")
+        wait_until(lambda: self.samples()[steps] > first, "no more steps were told")
+        job.signal(signal.SIGTERM)
+        self.finish(job, code=128 + signal.SIGTERM)
 
     def test_pages_and_numbers(self):
         daemon = self.daemon("--verbose")

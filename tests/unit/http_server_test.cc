@@ -212,5 +212,38 @@ TEST_CASE("Metrics: numbers stand under their names and labels", "[metrics]") {
   CHECK(metrics_text(measured).find("ddprun_journal_records_total 0\n") != std::string::npos);
 }
 
+TEST_CASE("Metrics: what sync timers counted stands under its run, late ranks under theirs",
+          "[metrics]") {
+  Measurement measured;
+  CHECK(metrics_text(measured).find("ddprun_sync") == std::string::npos);
+  SyncTotals& totals = measured.sync["a \"b\""];
+  totals.add({.steps = 64, .outside_ns = 1'500'000'000, .exposed_ns = 250'000'000});
+  totals.add({.steps = 1, .late = {{.rank = 3, .steps = 2, .forward_ns = 600'000'000}}});
+  totals.add({.late = {{.rank = 3, .steps = 1, .forward_ns = 100'000'000}}, .busbw = 7});
+  totals.add({});  // Says nothing of the bandwidth.
+  const std::string text = metrics_text(measured);
+  const std::string run = R"(run="a \"b\"")";
+  for (const std::string& line :
+       {"steps_total{" + run + "} 65\n", "seconds_total{phase=\"outside\"," + run + "} 1.5\n",
+        "seconds_total{phase=\"exposed\"," + run + "} 0.25\n",
+        "late_steps_total{rank=\"3\"," + run + "} 3\n",
+        "late_seconds_total{phase=\"forward\",rank=\"3\"," + run + "} 0.7\n",
+        "busbw_bytes_per_second{" + run + "} 7\n"}) {
+    CAPTURE(line, text);
+    CHECK(text.find("\nddprun_sync_" + line) != std::string::npos);
+  }
+  CHECK(text.find("phase=\"outside\",rank") == std::string::npos);
+}
+
+TEST_CASE("Sync totals: ranks beyond those that have a place are summed up", "[metrics]") {
+  SyncTotals totals;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int rank = 0; rank < 100; ++rank) totals.add({.late = {{.rank = rank, .steps = 1}}});
+  }
+  CHECK(totals.late().size() == SyncTotals::kLateRanksMax + 1);
+  CHECK(totals.late().at(63).steps == 2);
+  CHECK(totals.late().at(-1).steps == 2 * 36);
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -30,13 +30,14 @@ std::vector<std::string> real_messages() {
   const Verdict verdict{Verdict::Kind::kWorkerFailed, 7, "rank 3 failed", death, {death}};
   std::vector<std::string> all;
   for (const AgentMessage& m : std::vector<AgentMessage>{
-           Hello{kProtocolVersion, "run", "node"}, Join{offer, 4}, Heartbeat{2}, Finished{1},
+           Hello{kProtocolVersion, "run", "node"}, Join{offer, 4}, Heartbeat{2},
+           Heartbeat{2, SyncCounts{.steps = 32, .late = {{.rank = 3, .steps = 1}}}}, Finished{1},
            Failed{1, death}, Stopped{1, {death, death}}, Leave{15, "told to"}}) {
     all.push_back('\0' + encode(m));
   }
   for (const DaemonMessage& m : std::vector<DaemonMessage>{
-           Waiting{Milliseconds(5000), "a, b"}, Assign{seat},
-           StopRound{1, "rank 3 failed", true}, EndRun{verdict}, Refuse{"another config"}}) {
+           Waiting{Milliseconds(5000), "a, b"}, Assign{seat}, StopRound{1, "rank 3 failed", true},
+           EndRun{verdict}, Refuse{"another config"}}) {
     all.push_back('\1' + encode(m));
   }
   Run live;

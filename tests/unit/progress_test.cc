@@ -126,6 +126,38 @@ TEST_CASE("Progress: whoever only touches the file reports too", "[progress]") {
   CHECK(file.read().longest == std::chrono::seconds(7));
 }
 
+TEST_CASE("Progress: what the sync timers of all groups of a worker count comes to the agent",
+          "[progress]") {
+  using std::chrono::nanoseconds;
+  ProgressFile file = ProgressFile::make(0).value();
+  CHECK(file.sync().steps == 0);
+  Progress first(file.path());
+  Progress second(file.path());
+  first.count_steps({.steps = 1,
+                     .comm = nanoseconds(70),
+                     .exposed = nanoseconds(40),
+                     .bytes = 1000,
+                     .outside = nanoseconds(10),
+                     .forward = nanoseconds(20),
+                     .backward = nanoseconds(30),
+                     .waited = nanoseconds(50)});
+  second.count_steps({.steps = 2, .exposed = nanoseconds(2)});
+  SyncWindow::Rank mine{.blamed = 3};
+  mine.late = {nanoseconds(1), nanoseconds(2), nanoseconds(3)};
+  first.count_window(mine, 5e9);
+  second.count_window({}, 0);
+  const agent::SyncSample sample = file.sync();
+  CHECK(sample.steps == 3);
+  CHECK(sample.bytes == 1000);
+  CHECK(sample.phase_ns == std::array<std::uint64_t, 3>{10, 20, 30});
+  CHECK(sample.exposed_ns == 42);
+  CHECK(sample.waited_ns == 50);
+  CHECK(sample.comm_ns == 70);
+  CHECK(sample.late_steps == 3);
+  CHECK(sample.late_ns == std::array<std::uint64_t, 3>{1, 2, 3});
+  CHECK(sample.busbw == 5'000'000'000);
+}
+
 // As `> $DDPRUN_PROGRESS` in a script does.
 TEST_CASE("Progress: whoever cuts the file takes no memory from under the agent or the SDK",
           "[progress]") {
@@ -154,6 +186,7 @@ TEST_CASE("Progress: a page may hold anything", "[progress]") {
     auto* page = reinterpret_cast<ProgressPage*>(bytes);
     page->magic.store(ProgressPage::kMagic);
     if (round % 2 == 0) page->slot.store(random() % (2 * ProgressPage::kSlots));
+    (void)agent::read_sync(*page);
     const ProgressSample sample = agent::read_page(*page);
     if (!sample.reports) continue;
     CHECK(sample.phase.size() <= ProgressPage::kNameMax);

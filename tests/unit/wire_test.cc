@@ -31,8 +31,14 @@ std::vector<AgentMessage> agent_messages() {
                           .evidence = "counters",
                           .blames = 2,
                           .was_failing = true};
-  return {Hello{1, "job", "h.1"}, Join{full_offer(), 4},   Heartbeat{-1},           Finished{2},
-          Failed{7, death},       Stopped{7, {death, {}}}, Leave{15, "interrupted"}};
+  return {Hello{1, "job", "h.1"},
+          Join{full_offer(), 4},
+          Heartbeat{-1},
+          Heartbeat{3, SyncCounts{1, 2, 3, 4, 5, 6, 7, 8, {{5, 1, 2, 3, 4}, {}}, 9}},
+          Finished{2},
+          Failed{7, death},
+          Stopped{7, {death, {}}},
+          Leave{15, "interrupted"}};
 }
 
 std::vector<DaemonMessage> daemon_messages() {
@@ -88,6 +94,20 @@ TEST_CASE("Wire: a bad message names the field that is wrong", "[wire]") {
   CHECK(why(std::string(100'000, '[')) == "decoding a message that is not a JSON object");
   CHECK(why(R"({"is":"leave","signal":1,"reason":")" + std::string(70'000, 'x') + "\"}") ==
         "decoding field 'reason' of 'leave'");
+}
+
+TEST_CASE("Wire: counts that nobody can have counted are refused", "[wire]") {
+  const std::string body = encode(AgentMessage(Heartbeat{3, SyncCounts{.steps = 4711}}));
+  const auto why = [&](const std::string& steps) {
+    std::string other = body;
+    const auto decoded = decode_agent_message(other.replace(other.find("4711"), 4, steps));
+    return decoded ? std::string("accepted") : decoded.error().context;
+  };
+  CHECK(why("4711") == "accepted");
+  CHECK(why("9007199254740992") == "accepted");
+  for (const char* steps : {"-1", "1.5", "9007199254740993", "1e300", "null", "\"1\""}) {
+    CHECK(why(steps) == "decoding field 'steps' of 'heartbeat'");
+  }
 }
 
 TEST_CASE("Wire: damaged messages are refused or read, never anything else", "[wire][fuzz]") {

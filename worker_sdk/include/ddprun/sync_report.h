@@ -14,6 +14,7 @@
 // nowhere before its last rank has come, so the rank whose collectives were shortest came last, and
 // what another's took longer, it waited.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -63,6 +64,8 @@ struct SyncWindow {
     std::chrono::nanoseconds outside{0}, forward{0}, backward{0}, exposed{0}, comm{0};
     std::chrono::nanoseconds waited{0};  ///< For the last rank, whether hidden or exposed.
     int blamed = 0;                      ///< Steps in which the others waited for this rank.
+    /// How long they did, added up; by the StepPhase in which it lost the most.
+    std::array<std::chrono::nanoseconds, 3> late{};
   };
   struct Bucket {
     std::size_t bytes = 0;
