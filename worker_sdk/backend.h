@@ -40,6 +40,8 @@ class Pending {
   virtual const DeviceMark& end_mark() const = 0;
 };
 
+class GpuKernels;
+
 // What a backend has besides if its arrays are a device's.
 class DeviceSide {
  public:
@@ -56,6 +58,11 @@ class DeviceSide {
                     std::chrono::milliseconds timeout) = 0;
   virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
                     std::chrono::milliseconds timeout) = 0;
+  // ddprun's own, on this device. Throws Error(unsupported) that says why there are none.
+  virtual const GpuKernels& kernels() = 0;
+  // Without a stream the host waits for what is in the default one, or throws timed_out.
+  virtual void settle(const std::string& what, std::optional<Stream> stream,
+                      std::chrono::milliseconds timeout) = 0;
 };
 
 class Backend {

@@ -10,6 +10,10 @@ DeviceSide* GroupInside::device(const ProcessGroup& group) {
 
 std::optional<Stream> GroupInside::stream(const ProcessGroup& group) { return group.impl_->stream; }
 
+void GroupInside::settle(const ProcessGroup& group, const std::string& what) {
+  device(group)->settle(what, group.impl_->stream, group.impl_->op_timeout);
+}
+
 std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
   return work.state_ ? work.state_->pending : nullptr;
 }

@@ -155,6 +155,20 @@ void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream
   if (!stream) await_default_stream("zero of " + std::to_string(bytes) + " bytes", start, timeout);
 }
 
+const GpuKernels& NcclBackend::kernels() {
+  const std::lock_guard lock(mutex_);
+  if (!kernels_) kernels_ = std::make_unique<GpuKernels>(gpu_, comm_->device());
+  return *kernels_;
+}
+
+void NcclBackend::settle(const std::string& what, std::optional<Stream> stream,
+                         milliseconds timeout) {
+  if (stream) return;
+  const std::lock_guard lock(mutex_);
+  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  await_default_stream(what, Clock::now(), timeout);
+}
+
 void NcclBackend::await_default_stream(const std::string& what, Clock::time_point start,
                                        milliseconds timeout) {
   constexpr int kQuickLooks = 1000;
