@@ -46,6 +46,7 @@ add_custom_command(
           -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
           ${PROJECT_SOURCE_DIR}/worker_sdk/gpu_kernels.cu
   DEPENDS ${PROJECT_SOURCE_DIR}/worker_sdk/gpu_kernels.cu ${PROJECT_SOURCE_DIR}/worker_sdk/half.h
+          ${PROJECT_SOURCE_DIR}/worker_sdk/gpu_kernel_list.h
   COMMENT "Building the GPU kernels by nvcc ${DDPRUN_NVCC_VERSION}"
   VERBATIM)
 message(STATUS "GPU kernels: ${DDPRUN_KERNEL_IMAGE_MADE_BY}")

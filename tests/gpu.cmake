@@ -29,7 +29,7 @@ gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
 if(TARGET nccl_failure_test)
   target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
 endif()
-gpu_test(gpu_kernels_test unit/gpu_kernels_test.cc)
+gpu_test(gpu_kernels_test unit/gpu_kernels_test.cc unit/gpu_power_sgd_test.cc)
 gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc unit/nccl_hooks_test.cc unit/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
@@ -40,7 +40,7 @@ target_link_libraries(nccl_worker PRIVATE ddprun::worker_sdk ddprun_flags)
 set_target_properties(nccl_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_dependencies(nccl_worker fake_nccl)
 # The tests of the other backends once more.
-gpu_test(nccl_group_test unit/collectives_test.cc unit/process_group_test.cc)
+gpu_test(nccl_group_test unit/collectives_test.cc unit/power_sgd_test.cc unit/process_group_test.cc)
 
 # Our declarations against NVIDIA's headers, where there are any. Nothing of theirs is linked.
 find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h

@@ -19,22 +19,25 @@ const LibraryWish kDriverWish{.title = "CUDA driver",
                               .names = {"libcuda.so.1"},
                               .in_folders = {"/usr/lib/wsl/lib/libcuda.so.1"}};
 
-constexpr unsigned kThreads = 256;  // Of a block; gpu_kernels.cu relies on it.
-constexpr unsigned kMostBlocks = 2048;
+constexpr std::size_t kMostBlocks = 2048;
+constexpr std::size_t kMostRows = 65535;  // CUDA's own limit.
 constexpr std::size_t kElementsOfThread = 4;
 constexpr std::streamsize kMostBytes = std::streamsize{64} << 20;  // Of an image.
 
-// By wide type (f32, f64), then half type (f16, bf16); then what widens likewise.
-constexpr std::array kNames{"ddprun_narrow_f32_f16", "ddprun_narrow_f32_bf16",
-                            "ddprun_narrow_f64_f16", "ddprun_narrow_f64_bf16",
-                            "ddprun_widen_f32_f16",  "ddprun_widen_f32_bf16",
-                            "ddprun_widen_f64_f16",  "ddprun_widen_f64_bf16"};
-constexpr std::size_t kWiden = 4;
+constexpr std::array kNames{
+#define X(name) "ddprun_" #name,
+    DDPRUN_GPU_KERNEL_LIST(X)
+#undef X
+};
 
-std::size_t index_of(DataType wide, DataType half) {
+GpuKernel half_kernel(bool narrowing, DataType wide, DataType half) {
   DDPRUN_ASSERT(wide == DataType::f32 || wide == DataType::f64);
   DDPRUN_ASSERT(half == DataType::f16 || half == DataType::bf16);
-  return (wide == DataType::f64 ? 2U : 0U) + (half == DataType::bf16 ? 1U : 0U);
+  const bool f32 = wide == DataType::f32, f16 = half == DataType::f16;
+  if (narrowing && f32) return f16 ? GpuKernel::narrow_f32_f16 : GpuKernel::narrow_f32_bf16;
+  if (narrowing) return f16 ? GpuKernel::narrow_f64_f16 : GpuKernel::narrow_f64_bf16;
+  if (f32) return f16 ? GpuKernel::widen_f32_f16 : GpuKernel::widen_f32_bf16;
+  return f16 ? GpuKernel::widen_f64_f16 : GpuKernel::widen_f64_bf16;
 }
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -87,12 +90,6 @@ std::string text_of(const CudaDriverApi& driver, int status) {
   return text ? text : "error " + std::to_string(status);
 }
 
-unsigned blocks_for(std::size_t count) {
-  const std::size_t of_block = kThreads * kElementsOfThread;
-  return static_cast<unsigned>(
-      std::clamp<std::size_t>((count + of_block - 1) / of_block, 1, kMostBlocks));
-}
-
 }  // namespace
 
 // CUDA 11 makes a device's context when it is first used, and cudaFree uses it.
@@ -125,30 +122,33 @@ void GpuKernels::require(int status, const std::string& what) const {
   throw Error(ErrorKind::system, {.operation = what}, "CUDA says: " + text_of(driver_, status));
 }
 
+GpuKernels::Grid GpuKernels::grid_for(std::size_t threads, std::size_t rows) {
+  const std::size_t blocks = (threads + kernels::kThreads - 1) / kernels::kThreads;
+  return {static_cast<unsigned>(std::clamp<std::size_t>(blocks, 1, kMostBlocks)),
+          static_cast<unsigned>(std::clamp<std::size_t>(rows, 1, kMostRows))};
+}
+
 // The calling thread may have used another device since.
-void GpuKernels::launch(CudaFunction kernel, Grid grid, void** arguments, Stream stream) const {
+void GpuKernels::submit(GpuKernel kernel, Grid grid, Stream stream, void** arguments) const {
   require(driver_.set_context(context_), "cuCtxSetCurrent");
-  require(driver_.launch(kernel, grid.x, grid.y, 1, kThreads, 1, 1, 0,
-                         static_cast<CudaStream>(stream), arguments, nullptr),
+  require(driver_.launch(functions_[static_cast<std::size_t>(kernel)], grid.x, grid.y, 1,
+                         kernels::kThreads, 1, 1, 0, static_cast<CudaStream>(stream), arguments,
+                         nullptr),
           "cuLaunchKernel");
 }
 
 void GpuKernels::narrow(const Buffer& from, const Buffer& to, float factor, Stream stream) const {
   DDPRUN_ASSERT(from.count == to.count);
   if (from.count == 0) return;
-  std::size_t count = from.count;
-  void *in = from.data, *out = to.data;
-  void* arguments[] = {&in, &out, &count, &factor};
-  launch(functions_[index_of(from.type, to.type)], {blocks_for(count)}, arguments, stream);
+  launch(half_kernel(true, from.type, to.type), grid_for(from.count / kElementsOfThread), stream,
+         from.data, to.data, from.count, factor);
 }
 
 void GpuKernels::widen(const Buffer& from, const Buffer& to, Stream stream) const {
   DDPRUN_ASSERT(from.count == to.count);
   if (from.count == 0) return;
-  std::size_t count = from.count;
-  void *in = from.data, *out = to.data;
-  void* arguments[] = {&in, &out, &count};
-  launch(functions_[kWiden + index_of(to.type, from.type)], {blocks_for(count)}, arguments, stream);
+  launch(half_kernel(false, to.type, from.type), grid_for(from.count / kElementsOfThread), stream,
+         from.data, to.data, from.count);
 }
 
 }  // namespace ddprun::worker_sdk

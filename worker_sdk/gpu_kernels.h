@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddprun/types.h"
+#include "worker_sdk/gpu_kernel_list.h"
 #include "worker_sdk/gpu_runtime.h"
 
 namespace ddprun::worker_sdk {
@@ -28,18 +29,26 @@ class GpuKernels {
   void narrow(const Buffer& from, const Buffer& to, float factor, Stream stream) const;
   void widen(const Buffer& from, const Buffer& to, Stream stream) const;
 
- private:
-  struct Grid {
+  struct Grid {  // Of blocks of kernels::kThreads.
     unsigned x = 1, y = 1;
   };
-  void launch(CudaFunction kernel, Grid grid, void** arguments, Stream stream) const;
+  static Grid grid_for(std::size_t threads, std::size_t rows = 1);  // Kernels go round in it.
+  // The arguments' types are the kernel's parameters'.
+  template <class... Arguments>
+  void launch(GpuKernel kernel, Grid grid, Stream stream, Arguments... arguments) const {
+    void* addresses[] = {&arguments...};
+    submit(kernel, grid, stream, addresses);
+  }
+
+ private:
+  void submit(GpuKernel kernel, Grid grid, Stream stream, void** arguments) const;
   void require(int status, const std::string& what) const;
 
   const std::shared_ptr<const GpuRuntime> gpu_;
   CudaDriverApi driver_;
   CudaContext context_ = nullptr;
   CudaModule module_ = nullptr;
-  std::vector<CudaFunction> functions_;  // As kNames in gpu_kernels.cc.
+  std::vector<CudaFunction> functions_;  // By GpuKernel.
 };
 
 }  // namespace ddprun::worker_sdk

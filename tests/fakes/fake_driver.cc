@@ -19,7 +19,6 @@ using ddprun::worker_sdk::CudaContext;
 using ddprun::worker_sdk::CudaFunction;
 using ddprun::worker_sdk::CudaModule;
 using ddprun::worker_sdk::CudaStream;
-namespace kernels = ddprun::worker_sdk::kernels;
 
 namespace {
 
@@ -60,10 +59,8 @@ Kernel kernel_of(void (*body)(Parameters...)) {
 
 std::map<std::string, Kernel>& all_kernels() {
   static std::map<std::string, Kernel> all{
-#define X(name, Wide, narrow, widen)                         \
-  {"ddprun_narrow_" #name, kernel_of(ddprun_narrow_##name)}, \
-      {"ddprun_widen_" #name, kernel_of(ddprun_widen_##name)},
-      DDPRUN_HALF_KERNELS(X)
+#define X(name) {"ddprun_" #name, kernel_of(ddprun_##name)},
+      DDPRUN_GPU_KERNEL_LIST(X)
 #undef X
   };
   return all;

@@ -31,7 +31,8 @@ for test in gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test 
 done
 if [ -x "$build/tests/gpu_abi_test" ]; then check "$build/tests/gpu_abi_test"; fi
 
-check env DDPRUN_TEST_GPU=1 "$build/tests/gpu_kernels_test" "GPU kernels: halves*"
+check env DDPRUN_TEST_GPU=1 "$build/tests/gpu_kernels_test" \
+  "GPU kernels: halves*,GPU kernels: a step*,GPU kernels: the first*,GPU kernels: small*"
 
 # On one GPU ranks share it by NCCL's own means, whichever its version has.
 share=()

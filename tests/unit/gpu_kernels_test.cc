@@ -7,52 +7,19 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <memory>
 #include <random>
 
 #include "ddprun/error.h"
-#include "tests/support/fake_gpu.h"
-#include "tests/support/own_stream.h"
+#include "tests/support/card.h"
 #include "tests/support/ranks.h"
 #include "worker_sdk/convert.h"
-#include "worker_sdk/gpu_kernels.h"
 #include "worker_sdk/gpu_kernels_image.h"
 
 namespace ddprun::worker_sdk {
 namespace {
 
 using Catch::Matchers::Contains;
-
-bool on_gpu() { return std::getenv("DDPRUN_TEST_GPU") != nullptr; }
-
-// A device with the kernels on it, and arrays.
-class Card {
- public:
-  Card() : fakes_(on_gpu() ? nullptr : new test::FakeGpu) {
-    gpu_ = load_gpu_runtime();
-    kernels_ = std::make_unique<GpuKernels>(gpu_, 0);
-  }
-  const GpuKernels& kernels() const { return *kernels_; }
-  template <class T>
-  std::shared_ptr<void> array(const std::vector<T>& values) {
-    void* memory = nullptr;
-    gpu_->cuda.malloc(&memory, values.size() * sizeof(T) + 1);
-    gpu_->cuda.memcpy(memory, values.data(), values.size() * sizeof(T), kCudaMemcpyDefault,
-                      nullptr);
-    return {memory, [gpu = gpu_](void* address) { gpu->cuda.free(address); }};
-  }
-  template <class T>
-  std::vector<T> read(const std::shared_ptr<void>& memory, std::size_t count) {
-    std::vector<T> values(count);
-    gpu_->cuda.memcpy(values.data(), memory.get(), count * sizeof(T), kCudaMemcpyDefault, nullptr);
-    return values;
-  }
-
- private:
-  std::unique_ptr<test::FakeGpu> fakes_;
-  std::shared_ptr<const GpuRuntime> gpu_;
-  std::unique_ptr<GpuKernels> kernels_;
-};
+using test::Card;
 
 // Numbers where rounding is delicate, then as many others as asked for.
 template <class T>

@@ -70,7 +70,7 @@ std::shared_ptr<CommHook> bf16();
 std::shared_ptr<CommHook> noop();
 
 /// "PowerSGD: Practical Low-Rank Gradient Compression" (NeurIPS 2019), as PyTorch has it: matrices
-/// are sent as two thin ones, the rest as it is. Not on nccl.
+/// are sent as two thin ones, the rest as it is. On nccl `rank` is 8 at most.
 struct PowerSgdOptions {
   int rank = 1;                         ///< Of the approximation.
   int start_step = 1000;                ///< Steps before it are averaged in full.
