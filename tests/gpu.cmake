@@ -30,7 +30,8 @@ if(TARGET nccl_failure_test)
   target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
 endif()
 gpu_test(gpu_kernels_test unit/gpu_kernels_test.cc unit/gpu_power_sgd_test.cc)
-gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc unit/nccl_hooks_test.cc unit/nccl_timer_test.cc)
+gpu_test(nccl_ddp_test unit/nccl_capture_test.cc unit/nccl_ddp_test.cc unit/nccl_hooks_test.cc
+         unit/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
 endif()

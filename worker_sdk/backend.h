@@ -47,6 +47,9 @@ class DeviceSide {
  public:
   virtual ~DeviceSide() = default;
   virtual int index() const noexcept = 0;  // Of the device, among those that the process sees.
+  // Is what is put into the stream captured for a graph, instead of carried out?
+  virtual bool captured(Stream stream) = 0;
+  // Null while the stream is captured.
   virtual std::shared_ptr<const DeviceMark> mark(Stream stream) = 0;
   // `enqueue` calls one operation of the backend, which puts it behind what is in `stream` and
   // behind those before it.

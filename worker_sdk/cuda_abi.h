@@ -18,7 +18,9 @@ constexpr int kCudaNotReady = 600;
 constexpr unsigned kCudaStreamNonBlocking = 1;
 constexpr unsigned kCudaEventDefault = 0;
 constexpr unsigned kCudaEventDisableTiming = 2;
-constexpr int kCudaMemcpyDefault = 4;  // The addresses say what is the host's and what a device's.
+constexpr int kCudaNotCaptured = 0;     // cudaStreamCaptureStatusNone.
+constexpr int kCudaCaptureRelaxed = 2;  // cudaStreamCaptureModeRelaxed.
+constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's and what a device's.
 
 // X(member, symbol, result, parameters): all of them are in every CUDA from 11.0 on.
 #define DDPRUN_CUDA_FUNCTIONS(X)                                                      \
@@ -37,6 +39,8 @@ constexpr int kCudaMemcpyDefault = 4;  // The addresses say what is the host's a
   X(stream_create, cudaStreamCreateWithPriority, int, (CudaStream*, unsigned, int))   \
   X(stream_destroy, cudaStreamDestroy, int, (CudaStream))                             \
   X(stream_wait, cudaStreamWaitEvent, int, (CudaStream, CudaEvent, unsigned))         \
+  X(is_capturing, cudaStreamIsCapturing, int, (CudaStream, int*))                     \
+  X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode, int, (int*))          \
   X(event_create, cudaEventCreateWithFlags, int, (CudaEvent*, unsigned))              \
   X(event_destroy, cudaEventDestroy, int, (CudaEvent))                                \
   X(event_record, cudaEventRecord, int, (CudaEvent, CudaStream))                      \

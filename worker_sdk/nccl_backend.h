@@ -28,6 +28,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   void check(const Call& call) override;
 
   int index() const noexcept override { return comm_->device(); }
+  bool captured(Stream stream) override;
   std::shared_ptr<const DeviceMark> mark(Stream stream) override;
   std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                   const std::function<void()>& enqueue) override;
@@ -58,6 +59,8 @@ class NcclBackend final : public Backend, public DeviceSide {
   // The registration of memory with the communicator; either may end first.
   struct Registrations;
 
+  bool put_behind(const Call& call, CudaStream stream, const std::function<void()>& begin,
+                  const std::function<void()>& enqueue);
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
   void put(const Enqueue& enqueue);
   void put_messages(const Enqueue& enqueue);
