@@ -187,6 +187,7 @@ std::string refusal(const DdpOptions& options, int passes) {
     } catch (...) {
       test::end_capture(program.raw());
       program.step();  // As usual.
+      program.stream.synchronize();
       throw;
     }
     test::end_capture(program.raw());
