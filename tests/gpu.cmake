@@ -1,6 +1,6 @@
 # Tests of the backend nccl. Without a GPU they run on the fakes of tests/fakes.
 
-add_library(fake_cudart SHARED fakes/fake_cuda.cc)
+add_library(fake_cudart SHARED fakes/fake_cuda.cc fakes/fake_driver.cc)
 target_link_libraries(fake_cudart PRIVATE ddprun::worker_sdk ddprun_flags)
 add_library(fake_nccl SHARED fakes/fake_nccl.cc)
 target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_flags)
@@ -9,6 +9,8 @@ target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
 target_compile_options(fake_nccl PRIVATE -ftls-model=initial-exec)
 set_target_properties(fake_cudart fake_nccl PROPERTIES
                       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
+file(WRITE ${PROJECT_BINARY_DIR}/tests/fake_kernels "fake\n")  # An image for fake_driver.cc.
 
 # gpu_test(NAME SOURCES...): a test that may load the fakes.
 function(gpu_test name)
@@ -27,7 +29,9 @@ gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
 if(TARGET nccl_failure_test)
   target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
 endif()
-gpu_test(nccl_ddp_test unit/nccl_ddp_test.cc unit/nccl_timer_test.cc)
+gpu_test(gpu_kernels_test unit/gpu_kernels_test.cc unit/gpu_power_sgd_test.cc)
+gpu_test(nccl_ddp_test unit/nccl_capture_test.cc unit/nccl_ddp_test.cc unit/nccl_hooks_test.cc
+         unit/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
 endif()
@@ -37,7 +41,7 @@ target_link_libraries(nccl_worker PRIVATE ddprun::worker_sdk ddprun_flags)
 set_target_properties(nccl_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_dependencies(nccl_worker fake_nccl)
 # The tests of the other backends once more.
-gpu_test(nccl_group_test unit/collectives_test.cc unit/process_group_test.cc)
+gpu_test(nccl_group_test unit/collectives_test.cc unit/power_sgd_test.cc unit/process_group_test.cc)
 
 # Our declarations against NVIDIA's headers, where there are any. Nothing of theirs is linked.
 find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
@@ -50,3 +54,11 @@ if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
   target_include_directories(gpu_abi_test SYSTEM PRIVATE ${DDPRUN_CUDA_INCLUDE_DIR}
                              ${DDPRUN_NCCL_INCLUDE_DIR})
 endif()
+
+# NVIDIA's own word on which cards the library has code for.
+find_program(DDPRUN_CUOBJDUMP cuobjdump HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+add_test(NAME gpu_code_test
+         COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/deploy/gpu_code_test.sh $<TARGET_FILE:ddprun>
+                 "${DDPRUN_KERNEL_IMAGE}" "${DDPRUN_CUOBJDUMP}")
+set_tests_properties(gpu_code_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS unit
+                                              SKIP_RETURN_CODE 77)

@@ -40,11 +40,16 @@ class Pending {
   virtual const DeviceMark& end_mark() const = 0;
 };
 
+class GpuKernels;
+
 // What a backend has besides if its arrays are a device's.
 class DeviceSide {
  public:
   virtual ~DeviceSide() = default;
   virtual int index() const noexcept = 0;  // Of the device, among those that the process sees.
+  // Is what is put into the stream captured for a graph, instead of carried out?
+  virtual bool captured(Stream stream) = 0;
+  // Null while the stream is captured.
   virtual std::shared_ptr<const DeviceMark> mark(Stream stream) = 0;
   // `enqueue` calls one operation of the backend, which puts it behind what is in `stream` and
   // behind those before it.
@@ -56,6 +61,11 @@ class DeviceSide {
                     std::chrono::milliseconds timeout) = 0;
   virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
                     std::chrono::milliseconds timeout) = 0;
+  // ddprun's own, on this device. Throws Error(unsupported) that says why there are none.
+  virtual const GpuKernels& kernels() = 0;
+  // Without a stream the host waits for what is in the default one, or throws timed_out.
+  virtual void settle(const std::string& what, std::optional<Stream> stream,
+                      std::chrono::milliseconds timeout) = 0;
 };
 
 class Backend {

@@ -5,14 +5,20 @@
 
 #include "ddprun/comm_hook.h"
 #include "worker_sdk/convert.h"
+#include "worker_sdk/gpu_kernels.h"
+#include "worker_sdk/group_inside.h"
 
 namespace ddprun {
 
 std::optional<Work> CommHook::proceed(ProcessGroup&, const GradientBucket&, int) { return {}; }
 void CommHook::end(ProcessGroup&, const GradientBucket&) {}
+void CommHook::prepare(ProcessGroup&) {}
 
 namespace hooks {
 namespace {
+
+using worker_sdk::DeviceSide;
+using worker_sdk::GroupInside;
 
 class AllReduce final : public CommHook {
  public:
@@ -28,12 +34,16 @@ class Noop final : public CommHook {
   std::optional<Work> start(ProcessGroup&, const GradientBucket&) override { return {}; }
 };
 
+// On a GPU by kernels in the program's stream, in which the all_reduce follows them.
 class Half final : public CommHook {
  public:
   explicit Half(DataType type) : type_(type) {}
   std::string name() const override { return name_of(type_); }
-  bool computes_on_host() const override { return true; }
   void forget() override { scratch_.clear(); }
+
+  void prepare(ProcessGroup& group) override {
+    if (DeviceSide* device = GroupInside::device(group)) device->kernels();
+  }
 
   std::optional<Work> start(ProcessGroup& group, const GradientBucket& bucket) override {
     if (size_of(bucket.flat.type) == size_of(type_)) {
@@ -42,17 +52,30 @@ class Half final : public CommHook {
     auto& memory = scratch_[bucket.index];
     if (!memory) memory = group.allocate(bucket.flat.count * size_of(type_));
     const Buffer narrow{memory.get(), bucket.flat.count, type_};
+    if (DeviceSide* device = GroupInside::device(group)) {
+      const float share = 1.0F / static_cast<float>(group.world_size());
+      device->kernels().narrow(bucket.flat, narrow, share, in_stream(group));
+      return group.all_reduce_async(narrow, ReduceOp::sum);
+    }
     worker_sdk::convert(bucket.flat, narrow);
     return group.all_reduce_async(narrow, ReduceOp::avg);
   }
 
-  void end(ProcessGroup&, const GradientBucket& bucket) override {
+  void end(ProcessGroup& group, const GradientBucket& bucket) override {
     const auto memory = scratch_.find(bucket.index);
     if (memory == scratch_.end()) return;
-    worker_sdk::convert({memory->second.get(), bucket.flat.count, type_}, bucket.flat);
+    const Buffer narrow{memory->second.get(), bucket.flat.count, type_};
+    DeviceSide* device = GroupInside::device(group);
+    if (!device) return worker_sdk::convert(narrow, bucket.flat);
+    device->kernels().widen(narrow, bucket.flat, in_stream(group));
+    GroupInside::settle(group, name() + " of bucket " + std::to_string(bucket.index));
   }
 
  private:
+  static Stream in_stream(const ProcessGroup& group) {
+    return GroupInside::stream(group).value_or(nullptr);
+  }
+
   const DataType type_;
   std::map<std::size_t, std::shared_ptr<void>> scratch_;  // By bucket.
 };

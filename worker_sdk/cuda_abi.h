@@ -18,7 +18,9 @@ constexpr int kCudaNotReady = 600;
 constexpr unsigned kCudaStreamNonBlocking = 1;
 constexpr unsigned kCudaEventDefault = 0;
 constexpr unsigned kCudaEventDisableTiming = 2;
-constexpr int kCudaMemcpyDefault = 4;  // The addresses say what is the host's and what a device's.
+constexpr int kCudaNotCaptured = 0;     // cudaStreamCaptureStatusNone.
+constexpr int kCudaCaptureRelaxed = 2;  // cudaStreamCaptureModeRelaxed.
+constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's and what a device's.
 
 // X(member, symbol, result, parameters): all of them are in every CUDA from 11.0 on.
 #define DDPRUN_CUDA_FUNCTIONS(X)                                                      \
@@ -37,11 +39,36 @@ constexpr int kCudaMemcpyDefault = 4;  // The addresses say what is the host's a
   X(stream_create, cudaStreamCreateWithPriority, int, (CudaStream*, unsigned, int))   \
   X(stream_destroy, cudaStreamDestroy, int, (CudaStream))                             \
   X(stream_wait, cudaStreamWaitEvent, int, (CudaStream, CudaEvent, unsigned))         \
+  X(is_capturing, cudaStreamIsCapturing, int, (CudaStream, int*))                     \
+  X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode, int, (int*))          \
   X(event_create, cudaEventCreateWithFlags, int, (CudaEvent*, unsigned))              \
   X(event_destroy, cudaEventDestroy, int, (CudaEvent))                                \
   X(event_record, cudaEventRecord, int, (CudaEvent, CudaStream))                      \
   X(event_query, cudaEventQuery, int, (CudaEvent))                                    \
   X(event_elapsed, cudaEventElapsedTime, int, (float*, CudaEvent, CudaEvent))
+
+// Of the driver, libcuda.so.1, which alone could load kernels before CUDA 12.8: gpu_kernels.cc
+// fills this table. All of them are in every driver for CUDA 11 and later, under these names.
+using CudaContext = struct CudaContextState*;    // CUcontext.
+using CudaModule = struct CudaModuleState*;      // CUmodule.
+using CudaFunction = struct CudaFunctionState*;  // CUfunction.
+
+#define DDPRUN_CUDA_DRIVER_FUNCTIONS(X)                                                  \
+  X(get_context, cuCtxGetCurrent, int, (CudaContext*))                                   \
+  X(set_context, cuCtxSetCurrent, int, (CudaContext))                                    \
+  X(load, cuModuleLoadData, int, (CudaModule*, const void*))                             \
+  X(unload, cuModuleUnload, int, (CudaModule))                                           \
+  X(function, cuModuleGetFunction, int, (CudaFunction*, CudaModule, const char*))        \
+  X(launch, cuLaunchKernel, int,                                                         \
+    (CudaFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+     CudaStream, void**, void**))                                                        \
+  X(error_string, cuGetErrorString, int, (int, const char**))
+
+struct CudaDriverApi {
+#define X(member, symbol, result, parameters) result(*member) parameters = nullptr;
+  DDPRUN_CUDA_DRIVER_FUNCTIONS(X)
+#undef X
+};
 
 struct CudaApi {
 #define X(member, symbol, result, parameters) result(*member) parameters = nullptr;

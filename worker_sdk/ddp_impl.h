@@ -30,6 +30,7 @@ struct DistributedDataParallel::Impl {
   // ddp_passes.cc
   void begin(std::span<const std::size_t> unused);
   void begin_synchronised(std::span<const std::size_t> unused);
+  void check_capture() const;
   void mark(std::size_t i);
   void finish();
   void join();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "worker_sdk/ddp_impl.h"
+#include "worker_sdk/group_inside.h"
 #include "worker_sdk/values.h"
 
 namespace ddprun {
@@ -20,9 +21,27 @@ void DistributedDataParallel::Impl::begin(std::span<const std::size_t> unused) {
     return;
   }
   require(reducer.check_begin(unused));  // Before anything collective.
+  check_capture();
   if (options.uneven_inputs) live_ranks(true);
   begin_synchronised(unused);
   ++passes;
+}
+
+// What the host does in a pass is done when a graph is captured, not when it is launched.
+void DistributedDataParallel::Impl::check_capture() const {
+  auto* device = worker_sdk::GroupInside::device(*group);
+  const auto stream = worker_sdk::GroupInside::stream(*group);
+  if (!device || !stream || !device->captured(*stream)) return;
+  const std::string graph = "a CUDA graph cannot hold a pass ";
+  if (options.find_unused || options.static_graph) {
+    refuse(graph + "with find_unused or static_graph: the host writes who used what");
+  }
+  if (options.uneven_inputs || options.checksum_every > 0) {
+    refuse(graph + "with uneven_inputs or checksum_every: the hosts talk to each other");
+  }
+  if (!rebuilt) {
+    refuse(graph + "before the buckets have their order: make one as usual, then rebuild()");
+  }
 }
 
 void DistributedDataParallel::Impl::begin_synchronised(std::span<const std::size_t> unused) {

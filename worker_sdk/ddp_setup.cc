@@ -86,6 +86,7 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
     refuse_for(g, "the hook " + options.hook->name() +
                       " computes on the host, which the arrays of nccl are not on");
   }
+  if (options.hook) options.hook->prepare(g);
   if (group->world_size() > 1) {
     worker_sdk::require_agreement(*group, worker_sdk::signature(parameters, options));
   }

@@ -6,17 +6,19 @@
 namespace ddprun::worker_sdk {
 
 void DevicePhases::enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream) {
-  if (!stream) {
+  auto mark = stream ? device_.mark(*stream) : nullptr;
+  if (!mark) {
     gap_ = true;
     return;
   }
-  borders_.push_back({device_.mark(*stream), phase});
+  borders_.push_back({std::move(mark), phase});
 }
 
 std::optional<StepTimes> DevicePhases::end_step(std::optional<Stream> stream, StepTimes host,
                                                 std::vector<BucketMarks> buckets) {
   std::shared_ptr<const DeviceMark> end;
   if (stream) end = device_.mark(*stream);
+  if (stream && !end) return left_out(std::move(host));
   Step step{.host = std::move(host), .borders = {}, .buckets = std::move(buckets)};
   step.by_device = !gap_ && end && !borders_.empty();
   // Where a stream was used for a part of the step, no clock knows its times.
@@ -32,6 +34,14 @@ std::optional<StepTimes> DevicePhases::end_step(std::optional<Stream> stream, St
   StepTimes done = read(steps_.front());
   steps_.pop_front();
   return done;
+}
+
+// Captured for a graph: it was not carried out, and no event may be asked for anything.
+StepTimes DevicePhases::left_out(StepTimes host) {
+  host.known = false;
+  borders_.clear();
+  gap_ = false;
+  return host;
 }
 
 std::vector<StepTimes> DevicePhases::rest() {

@@ -32,7 +32,7 @@ class DevicePhases {
   // The stream goes from one phase into `phase`. Nothing: the host waits, its own times are true.
   void enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream);
   // `host`: the step by the host's clock. Returns the step that ended kLag steps before, if so many
-  // have.
+  // have; or this one, as unknown, if the stream is captured.
   std::optional<StepTimes> end_step(std::optional<Stream> stream, StepTimes host,
                                     std::vector<BucketMarks> buckets);
   std::vector<StepTimes> rest();  // At the end: those that have not been returned.
@@ -49,6 +49,7 @@ class DevicePhases {
     std::vector<BucketMarks> buckets;
   };
   static StepTimes read(const Step& step);
+  StepTimes left_out(StepTimes host);
 
   DeviceSide& device_;
   std::vector<Border> borders_;  // Of the step that is under way; the first is the last one's end.

@@ -14,6 +14,10 @@ std::shared_ptr<Progress> GroupInside::progress(const ProcessGroup& group) {
   return group.impl_->progress;
 }
 
+void GroupInside::settle(const ProcessGroup& group, const std::string& what) {
+  device(group)->settle(what, group.impl_->stream, group.impl_->op_timeout);
+}
+
 std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
   return work.state_ ? work.state_->pending : nullptr;
 }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "ddprun/process_group.h"
 #include "worker_sdk/backend.h"
@@ -15,7 +16,8 @@ struct GroupInside {
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
-  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
+  static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
+  static std::shared_ptr<Pending> pending(const Work& work);       // Null: not a device's.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -1,25 +1,25 @@
 #pragma once
-// f16 and bf16 as bits, to and from f32. Without branches, so that loops over them are vectorised.
-// Only reduce.cc, convert.cc and
-// gradient_math.cc include this; others use the functions in reduce.h.
+// f16 and bf16 as bits, to and from f32. Without branches, so that loops over them are vectorised;
+// constexpr, so that nvcc takes them for GPUs, too. Only reduce.cc, convert.cc, gradient_math.cc
+// and gpu_kernels.cu include this; others use the functions in reduce.h.
 
 #include <bit>
 #include <cstdint>
 
 namespace ddprun::worker_sdk::half {
 
-inline float bf16_to_f32(std::uint16_t bits) noexcept {
+constexpr float bf16_to_f32(std::uint16_t bits) noexcept {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
-inline std::uint16_t f32_to_bf16(float value) noexcept {
+constexpr std::uint16_t f32_to_bf16(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   const std::uint32_t nan = bits >> 16 | 0x40u;  // Quiet, with the sign and payload that fit.
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-inline float f16_to_f32(std::uint16_t h) noexcept {
+constexpr float f16_to_f32(std::uint16_t h) noexcept {
   const std::uint32_t sign = std::uint32_t{h} << 16 & 0x80000000u;
   const std::uint32_t magnitude = std::uint32_t{h} & 0x7fffu;
   // Normal numbers: move exponent and mantissa up and re-bias. Infinities and NaNs need the bias
@@ -33,7 +33,7 @@ inline float f16_to_f32(std::uint16_t h) noexcept {
   return std::bit_cast<float>(chosen | sign);
 }
 
-inline std::uint16_t f32_to_f16(float value) noexcept {
+constexpr std::uint16_t f32_to_f16(float value) noexcept {
   const auto all = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = all >> 16 & 0x8000u;
   const std::uint32_t bits = all & 0x7fffffffu;

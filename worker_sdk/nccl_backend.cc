@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "worker_sdk/nccl_captured.h"
 #include "worker_sdk/retry.h"
 
 namespace ddprun::worker_sdk {
@@ -101,7 +102,12 @@ void NcclBackend::throw_fate(const Call& call) {
                     (fate->failure ? fate->failure->what() : "its communicator was aborted"));
 }
 
+bool NcclBackend::captured(Stream stream) {
+  return is_captured(*gpu_, static_cast<CudaStream>(stream));
+}
+
 std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
+  if (captured(stream)) return nullptr;
   auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
   event->record(static_cast<CudaStream>(stream));
   return event;
@@ -112,9 +118,28 @@ std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
   const std::lock_guard lock(mutex_);
   require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
   auto pending = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
-  ready_->record(static_cast<CudaStream>(stream));
+  const auto after = static_cast<CudaStream>(stream);
+  if (is_captured(*gpu_, after)) {
+    if (put_behind(
+            call, after, [] {}, enqueue)) {
+      watch_->keep_looking(call);
+      return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
+    }
+  } else if (put_behind(
+                 call, after, [&] { pending->begin(stream_); }, enqueue)) {
+    pending->end(stream_);
+  }
+  watch_->add(pending);
+  return pending;
+}
+
+// False: NCCL refused, so that the end will never be in the stream.
+bool NcclBackend::put_behind(const Call& call, CudaStream stream,
+                             const std::function<void()>& begin,
+                             const std::function<void()>& enqueue) {
+  ready_->record(stream);
   ready_->hold_up(stream_);
-  pending->begin(stream_);
+  begin();
   status_ = kNcclSuccess;
   enqueue();
   if (status_ == kNcclInProgress) {
@@ -122,13 +147,8 @@ std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
       return watch_->fate()->failing.load() || aborted_.load() || Clock::now() >= call.deadline;
     });
   }
-  if (status_ == kNcclSuccess) {
-    pending->end(stream_);
-  } else {
-    watch_->fate()->failing.store(true);  // Its end was never put into the stream.
-  }
-  watch_->add(pending);
-  return pending;
+  if (status_ != kNcclSuccess) watch_->fate()->failing.store(true);
+  return status_ == kNcclSuccess;
 }
 
 // CUDA itself would wait without end for what is in the stream, if the host's memory is part of a
@@ -153,6 +173,20 @@ void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream
   const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
   require(*gpu_, gpu_->cuda.memset(to, 0, bytes, in), "cudaMemsetAsync");
   if (!stream) await_default_stream("zero of " + std::to_string(bytes) + " bytes", start, timeout);
+}
+
+const GpuKernels& NcclBackend::kernels() {
+  const std::lock_guard lock(mutex_);
+  if (!kernels_) kernels_ = std::make_unique<GpuKernels>(gpu_, comm_->device());
+  return *kernels_;
+}
+
+void NcclBackend::settle(const std::string& what, std::optional<Stream> stream,
+                         milliseconds timeout) {
+  if (stream) return;
+  const std::lock_guard lock(mutex_);
+  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  await_default_stream(what, Clock::now(), timeout);
 }
 
 void NcclBackend::await_default_stream(const std::string& what, Clock::time_point start,

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "worker_sdk/backend.h"
+#include "worker_sdk/gpu_kernels.h"
 #include "worker_sdk/nccl_comm.h"
 #include "worker_sdk/nccl_watch.h"
 
@@ -27,6 +28,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   void check(const Call& call) override;
 
   int index() const noexcept override { return comm_->device(); }
+  bool captured(Stream stream) override;
   std::shared_ptr<const DeviceMark> mark(Stream stream) override;
   std::shared_ptr<Pending> launch(const Call& call, Stream stream,
                                   const std::function<void()>& enqueue) override;
@@ -34,6 +36,9 @@ class NcclBackend final : public Backend, public DeviceSide {
             std::chrono::milliseconds timeout) override;
   void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
             std::chrono::milliseconds timeout) override;
+  const GpuKernels& kernels() override;
+  void settle(const std::string& what, std::optional<Stream> stream,
+              std::chrono::milliseconds timeout) override;
 
   // From inside launch() only.
   void all_reduce(const Call& call, Buffer inout) override;
@@ -54,6 +59,8 @@ class NcclBackend final : public Backend, public DeviceSide {
   // The registration of memory with the communicator; either may end first.
   struct Registrations;
 
+  bool put_behind(const Call& call, CudaStream stream, const std::function<void()>& begin,
+                  const std::function<void()>& enqueue);
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
   void put(const Enqueue& enqueue);
   void put_messages(const Enqueue& enqueue);
@@ -74,6 +81,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   std::unique_ptr<GpuEvent> ready_, copied_;
   void* scratch_ = nullptr;  // Of the device, for the source of an all_to_all in place.
   std::size_t scratch_bytes_ = 0;
+  std::unique_ptr<GpuKernels> kernels_;  // Once a hook has asked for them.
   std::atomic<bool> aborted_{false};
   std::unique_ptr<NcclWatch> watch_;
 };

@@ -1,5 +1,7 @@
 #include "worker_sdk/nccl_watch.h"
 
+#include "worker_sdk/nccl_captured.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -41,6 +43,13 @@ void NcclWatch::add(std::shared_ptr<NcclPending> operation) {
   changed_.notify_all();
 }
 
+void NcclWatch::keep_looking(const Call& captured) {
+  const std::lock_guard lock(mutex_);
+  last_ = captured;
+  graphs_ = true;
+  changed_.notify_all();
+}
+
 void NcclWatch::request_abort() noexcept {
   abort_requested_.store(true);
   const std::lock_guard lock(mutex_);
@@ -61,10 +70,13 @@ bool NcclWatch::wait_idle(Clock::time_point deadline) {
 }
 
 void NcclWatch::run() {
+  leave_captures_alone(*comm_.runtime());
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto wanted = [&] { return abort_requested_.load() || doomed_.load(); };
-    const auto busy = [&] { return !entries_.empty() || (wanted() && !over_); };
+    const auto busy = [&] {
+      return !entries_.empty() || (!over_ && (wanted() || (graphs_ && !stopping_)));
+    };
     changed_.wait(lock, [&] { return stopping_ || busy(); });
     if (!busy()) return;
     if (over_) {  // Nothing more is started; what was about to be has failed with the rest.
@@ -80,7 +92,9 @@ void NcclWatch::run() {
       lock.lock();
       continue;
     }
-    if (!entries_.empty()) changed_.wait_for(lock, kPeriod, wanted);
+    if (busy()) {
+      changed_.wait_for(lock, kPeriod, [&] { return wanted() || (stopping_ && entries_.empty()); });
+    }
   }
 }
 
@@ -95,15 +109,20 @@ void NcclWatch::drop_finished() {
 std::optional<NcclWatch::Trouble> NcclWatch::look() {
   if (abort_requested_.load()) return Trouble{.cause = Cause::kAborted, .text = {}};
   if (doomed_.load()) return Trouble{.text = {}, .source = Trouble::Source::kSibling};
-  if (entries_.empty()) return std::nullopt;
-  const Entry& front = entries_.front();
+  if (entries_.empty() && !graphs_) return std::nullopt;
   const int status = comm_.status();
   if (status != kNcclSuccess && status != kNcclInProgress) {
     const int suspect = gloo_ ? gloo_->first_lost() : -1;
     return Trouble{.suspect = suspect, .text = comm_.explain(status)};
   }
   if (auto trouble = agents_word()) return trouble;
-  if (const auto peer = lost_peer(*front.operation)) return Trouble{.suspect = *peer, .text = {}};
+  if (entries_.empty()) {
+    if (const auto peer = lost_peer(nullptr)) return Trouble{.suspect = *peer, .text = {}};
+    return std::nullopt;
+  }
+  const Entry& front = entries_.front();
+  if (const auto peer = lost_peer(front.operation.get()))
+    return Trouble{.suspect = *peer, .text = {}};
   if (Clock::now() - front_since_ >= front.timeout) {
     return Trouble{.cause = Cause::kTimedOut, .text = {}};
   }
@@ -119,10 +138,10 @@ std::optional<NcclWatch::Trouble> NcclWatch::agents_word() const {
 }
 
 // Who is gone for so long that an operation with it could have ended. One that waits for the
-// program's own kernels has not begun.
-std::optional<int> NcclWatch::lost_peer(const NcclPending& front) {
+// program's own kernels has not begun. `front` is null for a graph's, of which nothing is known.
+std::optional<int> NcclWatch::lost_peer(const NcclPending* front) {
   const int peer = gloo_ ? gloo_->first_lost() : -1;
-  if (peer < 0 || !front.begun()) {
+  if (peer < 0 || (front && !front->begun())) {
     looks_since_lost_ = 0;
     return std::nullopt;
   }

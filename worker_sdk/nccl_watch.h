@@ -33,6 +33,9 @@ class NcclWatch {
   // Its time counts from when those before it are done. Whoever adds one that NCCL refused sets
   // fate()->failing before.
   void add(std::shared_ptr<NcclPending> operation);
+  // One was captured in a graph, which may be launched at any time: it has no deadline, but all
+  // else is looked for from now on.
+  void keep_looking(const Call& captured);
   void request_abort() noexcept;
   void doom() noexcept;  // A sibling has failed.
   bool wait_idle(Clock::time_point deadline);
@@ -54,7 +57,7 @@ class NcclWatch {
   void run();
   void drop_finished();
   std::optional<Trouble> look();
-  std::optional<int> lost_peer(const NcclPending& front);
+  std::optional<int> lost_peer(const NcclPending* front);
   void fail(const Trouble& trouble);
   std::optional<Trouble> agents_word() const;
   Error diagnose_with_peers(const Call& call, const Trouble& trouble);
@@ -71,6 +74,7 @@ class NcclWatch {
   std::deque<Entry> entries_;  // Under the mutex.
   Call last_;                  // The operation that began last, under the mutex.
   bool stopping_ = false;
+  bool graphs_ = false;  // There is a graph with an operation in it. Under the mutex.
   std::atomic<bool> abort_requested_{false};
   std::atomic<bool> doomed_{false};
   // Of the thread alone:

@@ -13,10 +13,17 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "tests/fakes/fake_capture.h"
+
+using ddprun::test::FakeCapture;
+using ddprun::test::FakeCaptures;
 using ddprun::test::injected;
 using ddprun::worker_sdk::CudaEvent;
 using ddprun::worker_sdk::CudaStream;
+using ddprun::worker_sdk::kCudaCaptureRelaxed;
+using ddprun::worker_sdk::kCudaNotCaptured;
 using ddprun::worker_sdk::kCudaNotReady;
 using ddprun::worker_sdk::kCudaSuccess;
 
@@ -25,6 +32,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kInvalidValue = 1;
 constexpr int kInvalidDevice = 101;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureIsolation = 905;
+constexpr int kCapturedEvent = 907;
 constexpr unsigned long kKnownEvent = 0xe7e27;
 
 class Stream {
@@ -34,8 +44,18 @@ class Stream {
   }
   void put(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
+    if (capture_ && !capture_->ended) return capture_->put(this, std::move(work));
     queue_.push_back(std::move(work));
     changed_.notify_one();
+  }
+  std::shared_ptr<FakeCapture> capture() {
+    const std::lock_guard lock(mutex_);
+    if (capture_ && capture_->ended) capture_.reset();
+    return capture_;
+  }
+  void set_capture(std::shared_ptr<FakeCapture> capture) {
+    const std::lock_guard lock(mutex_);
+    capture_ = std::move(capture);
   }
   void stop() { put(nullptr); }
 
@@ -56,6 +76,7 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
+  std::shared_ptr<FakeCapture> capture_;
 };
 
 // How often an event was recorded, and how often a stream has come to such a record.
@@ -65,6 +86,9 @@ struct EventState {
   unsigned long recorded = 0;
   unsigned long passed = 0;
   Clock::time_point when{};
+  std::shared_ptr<FakeCapture> capture;  // It was last recorded in, with the stream and how much
+  const void* stream = nullptr;          // that had got.
+  std::size_t last = 0;
 
   void pass(unsigned long number) {
     const std::lock_guard lock(mutex);
@@ -87,6 +111,7 @@ struct Process {
   std::mutex mutex;
   std::map<int, Stream*> default_streams;        // By device.
   std::map<const char*, std::size_t> allocated;  // Of the devices' memory.
+  FakeCaptures captures;
 };
 
 Process& process() {
@@ -95,6 +120,11 @@ Process& process() {
 }
 
 thread_local int current_device = 0;
+thread_local int capture_mode = 0;
+
+bool forbidden(const char* call) {
+  return process().captures.forbid(call, capture_mode == kCudaCaptureRelaxed);
+}
 
 Stream& stream_of(CudaStream handle) {
   if (handle) return *reinterpret_cast<Stream*>(handle);
@@ -108,6 +138,14 @@ Event* event_of(CudaEvent handle) {
   auto* event = reinterpret_cast<Event*>(handle);
   if (!event || event->mark != kKnownEvent) std::abort();  // Destroyed before, or never made.
   return event;
+}
+
+// A stream that waits for a captured event is captured, too; and joined, if it waits as the origin.
+int join_capture(Stream& waiting, const EventState& event) {
+  if (event.capture->ended) return kCapturedEvent;
+  if (!waiting.capture()) waiting.set_capture(event.capture);
+  event.capture->joined(&waiting, event.stream, event.last);
+  return kCudaSuccess;
 }
 
 bool is_devices(const void* address) {
@@ -142,6 +180,24 @@ void enqueue(CudaStream stream, std::function<void()> work) {
 }
 
 int current_device() { return ::current_device; }
+
+void begin_capture(CudaStream stream) {
+  auto capture = std::make_shared<FakeCapture>(&stream_of(stream));
+  process().captures.add(capture);
+  stream_of(stream).set_capture(capture);
+}
+
+Graph end_capture(CudaStream stream) {
+  const auto capture = stream_of(stream).capture();
+  process().captures.remove(capture);
+  capture->ended = true;
+  stream_of(stream).set_capture(nullptr);
+  Graph graph;
+  graph.work = capture->take(graph.complaints);
+  return graph;
+}
+
+bool is_captured(CudaStream stream) { return stream_of(stream).capture() != nullptr; }
 
 }  // namespace ddprun::test
 
@@ -180,6 +236,7 @@ const char* cudaGetErrorString(int status) {
 int cudaGetLastError() { return kCudaSuccess; }
 
 int cudaMalloc(void** address, std::size_t bytes) {
+  if (forbidden("cudaMalloc")) return kCaptureUnsupported;
   const std::size_t rounded = (bytes + 511) / 256 * 256;
   *address = std::aligned_alloc(256, rounded);
   const std::lock_guard lock(process().mutex);
@@ -188,6 +245,7 @@ int cudaMalloc(void** address, std::size_t bytes) {
 }
 
 int cudaFree(void* address) {
+  if (forbidden("cudaFree")) return kCaptureUnsupported;
   {
     const std::lock_guard lock(process().mutex);
     if (address && process().allocated.erase(static_cast<char*>(address)) == 0) {
@@ -200,9 +258,13 @@ int cudaFree(void* address) {
 
 // Between a device's arrays later, with the host's now: as the real one does with pageable memory.
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, CudaStream stream) {
+  if (bytes == 0) return kCudaSuccess;
   const auto copy = [=] { std::memmove(to, from, bytes); };
   if (is_devices(to) && is_devices(from)) {
     stream_of(stream).put(copy);
+  } else if (const auto capture = stream_of(stream).capture()) {
+    capture->complain("cudaMemcpyAsync of the host's memory");
+    return kCaptureUnsupported;
   } else {
     run_and_wait(stream, copy);
   }
@@ -230,10 +292,26 @@ int cudaStreamDestroy(CudaStream stream) {
   return kCudaSuccess;
 }
 
+int cudaStreamIsCapturing(CudaStream stream, int* status) {
+  *status = stream_of(stream).capture() ? 1 : kCudaNotCaptured;
+  return kCudaSuccess;
+}
+
+int cudaThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return kCudaSuccess;
+}
+
 int cudaStreamWaitEvent(CudaStream stream, CudaEvent event, unsigned) {
   const auto state = event_of(event)->state;
   const std::lock_guard lock(state->mutex);
-  stream_of(stream).put([state, at = state->recorded] { state->await(at); });
+  Stream& waiting = stream_of(stream);
+  if (state->capture) return join_capture(waiting, *state);
+  if (const auto capture = waiting.capture()) {
+    capture->complain("a wait for what is not captured");
+    return kCaptureIsolation;
+  }
+  waiting.put([state, at = state->recorded] { state->await(at); });
   return kCudaSuccess;
 }
 
@@ -251,6 +329,12 @@ int cudaEventDestroy(CudaEvent event) {
 int cudaEventRecord(CudaEvent event, CudaStream stream) {
   const auto state = event_of(event)->state;
   const std::lock_guard lock(state->mutex);
+  state->capture = stream_of(stream).capture();
+  if (state->capture) {
+    state->stream = &stream_of(stream);
+    state->last = state->capture->last_of(state->stream);
+    return kCudaSuccess;
+  }
   stream_of(stream).put([state, number = ++state->recorded] { state->pass(number); });
   return kCudaSuccess;
 }
@@ -258,6 +342,11 @@ int cudaEventRecord(CudaEvent event, CudaStream stream) {
 int cudaEventQuery(CudaEvent event) {
   const auto state = event_of(event)->state;
   const std::lock_guard lock(state->mutex);
+  if (state->capture) {
+    state->capture->complain("cudaEventQuery of a captured event");
+    return kCapturedEvent;
+  }
+  if (forbidden("cudaEventQuery")) return kCaptureUnsupported;
   return state->passed >= state->recorded ? kCudaSuccess : kCudaNotReady;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "worker_sdk/cuda_abi.h"
 
@@ -11,6 +12,18 @@ namespace ddprun::test {
 
 // `work` is done by the stream's thread, after what was put there before.
 void enqueue(worker_sdk::CudaStream stream, std::function<void()> work);
+
+// As cudaStreamBeginCapture, cudaStreamEndCapture and cudaGraphLaunch, in the global mode.
+struct Graph {
+  std::vector<std::function<void()>> work;  // In an order that any stream may do it in.
+  std::string complaints;                   // What would have ended the capture.
+  void launch(worker_sdk::CudaStream stream) const {
+    for (const auto& item : work) enqueue(stream, item);
+  }
+};
+void begin_capture(worker_sdk::CudaStream stream);
+Graph end_capture(worker_sdk::CudaStream stream);
+bool is_captured(worker_sdk::CudaStream stream);
 
 int current_device();  // Of the calling thread.
 

@@ -255,11 +255,16 @@ int submit(NcclComm handle, CudaStream stream, const std::function<void(Comm&)>&
   if (comm->is("refuse")) return kNcclSystemError;
   const bool fails = comm->is("async_error"), hangs = comm->is("hang");
   if (fails) comm->error.store(kNcclRemoteError);
-  {
+  const bool captured = ddprun::test::is_captured(stream);
+  if (!captured) {
     const std::lock_guard lock(comm->mutex);
     ++comm->running;
   }
-  ddprun::test::enqueue(stream, [comm, fails, hangs, work] {
+  ddprun::test::enqueue(stream, [comm, fails, hangs, work, captured] {
+    if (captured) {
+      const std::lock_guard lock(comm->mutex);
+      ++comm->running;
+    }
     fails || hangs ? hang(*comm) : work(*comm);
     const std::lock_guard lock(comm->mutex);
     --comm->running;

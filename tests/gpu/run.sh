@@ -20,16 +20,19 @@ command -v ninja > /dev/null && generator=(-G Ninja)
 cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release > "$build.log" 2>&1 ||
   { tail -5 "$build.log"; skip "cmake finds not all that ddprun is built on (deploy/packages.sh)"; }
 cmake --build "$build" -j"$(nproc)" --target ddprun_program all_reduce gpu_runtime_test \
-  nccl_failure_test nccl_group_test nccl_ddp_test nccl_death_test nccl_worker || exit 1
+  gpu_kernels_test nccl_failure_test nccl_group_test nccl_ddp_test nccl_death_test nccl_worker || exit 1
 
 failed=0
 check() { echo "== $*"; timeout 120 "$@" || { failed=1; echo "FAILED: $*"; }; }
 
 # On the fakes first: what fails there says nothing about the GPU.
-for test in gpu_runtime_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test; do
+for test in gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test; do
   check "$build/tests/$test"
 done
 if [ -x "$build/tests/gpu_abi_test" ]; then check "$build/tests/gpu_abi_test"; fi
+
+check env DDPRUN_TEST_GPU=1 "$build/tests/gpu_kernels_test" \
+  "GPU kernels: halves*,GPU kernels: a step*,GPU kernels: the first*,GPU kernels: small*"
 
 # On one GPU ranks share it by NCCL's own means, whichever its version has.
 share=()

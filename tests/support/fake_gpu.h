@@ -13,11 +13,14 @@ class FakeGpu {
     const std::string folder = DDPRUN_FAKES;
     set("DDPRUN_CUDART_LIB", folder + "/libfake_cudart.so");
     set("DDPRUN_NCCL_LIB", folder + "/libfake_nccl.so");
+    set("DDPRUN_CUDA_LIB", folder + "/libfake_cudart.so");
+    set("DDPRUN_GPU_KERNELS", folder + "/fake_kernels");  // So that no nvcc is needed.
     set("FAKE_NCCL", nccl);
     set("FAKE_CUDA", cuda);
   }
   ~FakeGpu() {
-    for (const char* name : {"DDPRUN_CUDART_LIB", "DDPRUN_NCCL_LIB", "FAKE_NCCL", "FAKE_CUDA"}) {
+    for (const char* name : {"DDPRUN_CUDART_LIB", "DDPRUN_NCCL_LIB", "DDPRUN_CUDA_LIB",
+                             "DDPRUN_GPU_KERNELS", "FAKE_NCCL", "FAKE_CUDA"}) {
       ::unsetenv(name);
     }
   }

@@ -34,11 +34,14 @@ struct World {
 
 #ifdef DDPRUN_FAKES
 inline const FakeGpu kFakeGpu;
+constexpr const char* kAnyBackend = "nccl";
 
 inline std::vector<World> worlds() {
   return {{"nccl", {"a"}}, {"nccl", {"a", "b", "a"}}};
 }
 #else
+constexpr const char* kAnyBackend = "auto";
+
 inline std::vector<World> worlds() {
   std::vector<World> result{{"self", {"a"}}};
   for (std::size_t n = 2; n <= 5; ++n) {

@@ -2,6 +2,7 @@
 // All of it is checked by the compiler.
 
 #include <cstddef>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 
@@ -43,12 +44,25 @@ DDPRUN_CUDA_FUNCTIONS(X)
 }  // namespace
 }  // namespace ddprun::worker_sdk
 
+#include <cuda.h>
 #include <nccl.h>
 
 #include <catch2/catch.hpp>
 
 namespace ddprun::worker_sdk {
 namespace {
+
+#define X(member, symbol, result, parameters) \
+  static_assert(Alike<decltype(CudaDriverApi::member), decltype(&::symbol)>::value, #symbol);
+DDPRUN_CUDA_DRIVER_FUNCTIONS(X)
+#undef X
+
+// Their headers give another name to a function whose parameters have changed since.
+#define NAME_OF(symbol) #symbol
+#define X(member, symbol, result, parameters) \
+  static_assert(std::string_view(NAME_OF(symbol)) == #symbol);
+DDPRUN_CUDA_DRIVER_FUNCTIONS(X)
+#undef X
 
 #define X(member, symbol, result, parameters) \
   static_assert(Alike<decltype(NcclApi::member), decltype(&::symbol)>::value, #symbol);

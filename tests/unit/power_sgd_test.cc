@@ -1,4 +1,5 @@
-// PowerSGD against PyTorch's (tests/golden/power_sgd.txt), over a real process group.
+// PowerSGD against PyTorch's (tests/golden/power_sgd.txt), over a real process group; once more on
+// nccl by tests/gpu.cmake, where kernels compute.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -7,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/ranks.h"
+#include "tests/support/worlds.h"
 #include "worker_sdk/power_sgd_math.h"
 
 namespace ddprun {
@@ -127,7 +128,8 @@ TEST_CASE("PowerSGD: gradients are PyTorch's, step after step") {
     INFO("case " << number);
     REQUIRE(c.averages.size() == 5);
     std::vector<double> worst(2);
-    const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    const Ranks ranks{.world_size = 2, .backend = test::kAnyBackend};
+    const auto errors = ranks.run([&](ProcessGroup& group) {
       worst[static_cast<std::size_t>(group.rank())] =
           c.type == DataType::f32 ? largest_difference<float>(group, c, number)
                                   : largest_difference<double>(group, c, number);

@@ -52,6 +52,8 @@ class CommHook {
   virtual void end(ProcessGroup& group, const GradientBucket& bucket);
   /// True: it reads and writes the arrays itself, which it cannot where they are a GPU's.
   virtual bool computes_on_host() const { return false; }
+  /// Before the first step with a group. Throws Error(unsupported) where it cannot do its work.
+  virtual void prepare(ProcessGroup& group);
   /// The buckets changed; what was kept for them is to be dropped.
   virtual void forget() {}
 };
@@ -59,15 +61,16 @@ class CommHook {
 namespace hooks {
 
 std::shared_ptr<CommHook> all_reduce();  ///< What no hook means.
-/// Converted to the half type for the way; sums are taken in f32. Buckets of a half type are left
-/// as they are. Not on nccl.
+/// Converted to the half type for the way, to nearest even; sums are taken in f32. Buckets of a
+/// half type are left as they are. On nccl the GPU divides by the world size as it converts, and
+/// NCCL sums.
 std::shared_ptr<CommHook> fp16();
 std::shared_ptr<CommHook> bf16();
 /// Communicates nothing: gradients stay this rank's. To measure what the communication costs.
 std::shared_ptr<CommHook> noop();
 
 /// "PowerSGD: Practical Low-Rank Gradient Compression" (NeurIPS 2019), as PyTorch has it: matrices
-/// are sent as two thin ones, the rest as it is. Not on nccl.
+/// are sent as two thin ones, the rest as it is. On nccl `rank` is 8 at most.
 struct PowerSgdOptions {
   int rank = 1;                         ///< Of the approximation.
   int start_step = 1000;                ///< Steps before it are averaged in full.
