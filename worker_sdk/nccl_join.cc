@@ -195,7 +195,8 @@ std::unique_ptr<Backend> join_nccl(const NcclJoinOptions& options,
   std::unique_ptr<Backend> host = std::move(gloo);
   if (!host) host = std::make_unique<SelfBackend>(options.roster);
   return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(host),
-                                       options.siblings);
+                                       options.siblings,
+                                       NcclWindowWish{options.wish.windows, options.wish.verbose});
 }
 
 }  // namespace ddprun::worker_sdk
