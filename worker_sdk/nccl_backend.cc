@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFinishPatience{5000};  // For the peers, that they finish, too.
 constexpr std::chrono::microseconds kLookAgain{200};
+constexpr milliseconds kAbortPatience{10000};
 constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
 
 void require(const GpuRuntime& gpu, int status, const char* what) {
@@ -27,7 +28,7 @@ void require(const GpuRuntime& gpu, int status, const char* what) {
 }  // namespace
 
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
-                         std::unique_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
+                         std::shared_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
                          std::shared_ptr<NcclSiblings> siblings, NcclWindowWish windows)
     : roster_(std::move(roster)),
       gpu_(comm->runtime()),
@@ -50,6 +51,7 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
 NcclBackend::~NcclBackend() {
   const auto fate = watch_->fate();
   watch_.reset();
+  if (fate->failing.load()) comm_->abort(kAbortPatience);  // It may only be revoked yet.
   memory_->end();
   if (!fate->failing.load()) comm_->finish(Clock::now() + kFinishPatience);
   gpu_->cuda.set_device(comm_->device());
@@ -219,6 +221,14 @@ void NcclBackend::abort() noexcept {
   aborted_.store(true);
   host_->abort();
   watch_->request_abort();
+}
+
+std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
+  abort();
+  const auto fate = watch_->fate();
+  std::unique_lock lock(fate->mutex);
+  fate->changed.wait_for(lock, kDiagnosisPatience, [&] { return fate->failure.has_value(); });
+  return comm_->is_revoked() ? comm_ : nullptr;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -23,7 +23,7 @@ struct NcclWindowWish {
 class NcclBackend final : public Backend, public DeviceSide {
  public:
   // `host`: of the same ranks; a GlooBackend, or that of a world of one.
-  NcclBackend(std::shared_ptr<const Roster> roster, std::unique_ptr<NcclCommunicator> comm,
+  NcclBackend(std::shared_ptr<const Roster> roster, std::shared_ptr<NcclCommunicator> comm,
               std::unique_ptr<Backend> host, std::shared_ptr<NcclSiblings> siblings,
               NcclWindowWish windows);
   ~NcclBackend() override;
@@ -56,6 +56,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   void barrier(const Call& call) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override;
+  std::shared_ptr<NcclCommunicator> retire() override;
 
  private:
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
@@ -73,7 +74,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   const std::shared_ptr<const Roster> roster_;
   const std::shared_ptr<const GpuRuntime> gpu_;
   const std::unique_ptr<Backend> host_;
-  const std::unique_ptr<NcclCommunicator> comm_;
+  const std::shared_ptr<NcclCommunicator> comm_;
   const NcclWindowWish windows_;
   const std::shared_ptr<NcclMemory> memory_;
   bool told_no_windows_ = false;

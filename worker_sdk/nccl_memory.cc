@@ -46,6 +46,7 @@ void NcclMemory::release(const std::shared_ptr<Block>& block) {
   const std::lock_guard lock(mutex_);
   block->released = true;
   if (block->window) return;
+  if (block->registration && comm_ && comm_->is_revoked()) return;  // Until it is aborted.
   std::erase(enrolled_, block);
   close(*block);
   free(*block);

@@ -34,8 +34,8 @@ inline int number(const char* key, int otherwise) {
   std::abort();
 }
 
-// A line for the test, if it names a file: "log=/path".
-void note(int rank, const std::string& text);
+// A line for the test, if it names a file: "log=/path" for memory, "comms=/path" for communicators.
+void note(int rank, const std::string& text, const char* file = "log");
 
 struct Comm {
   FakeWire* wire = nullptr;
@@ -49,9 +49,15 @@ struct Comm {
   int running = 0;  // Operations in streams.
   std::atomic<int> error{kNcclSuccess};
   std::atomic<bool> aborted{false};
-  std::atomic<bool> registering{false};  // A window, in the background.
-  std::map<void*, std::size_t> windows;  // By address, under the mutex.
-  std::uint64_t history = 0;             // Of windows made and dropped: equal on all ranks.
+  std::atomic<bool> revoked{false};
+  std::shared_ptr<Comm> child;       // That a shrink is to make of it, until all have come.
+  NcclComm* child_handle = nullptr;  // Where it goes then.
+  int shrinks = 0;
+  std::atomic<bool> ending{false};          // By ncclCommAbort.
+  std::atomic<bool> registering{false};     // A window, in the background.
+  std::map<void*, std::size_t> registered;  // As the next ones.
+  std::map<void*, std::size_t> windows;     // By address, under the mutex.
+  std::uint64_t history = 0;                // Of windows made and dropped: equal on all ranks.
 
   ~Comm() {
     if (wire) ::munmap(wire, sizeof(FakeWire));
@@ -103,6 +109,13 @@ inline AllComms& all_comms() {
 
 using CommHandle = std::shared_ptr<Comm>;
 inline CommHandle& comm_of(NcclComm handle) { return *reinterpret_cast<CommHandle*>(handle); }
+
+// Of fake_nccl.cc: one look whether everybody has come, in whatever the result of
+// ncclCommGetAsyncError would be.
+int join(Comm& comm);
+
+// Of fake_nccl_shrink.cc: of a communicator that is revoked.
+int progress_of_shrink(Comm& comm);
 
 inline bool in_progress(const Comm& comm) { return comm.polls > 0 || comm.registering.load(); }
 

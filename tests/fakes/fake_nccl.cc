@@ -9,10 +9,13 @@
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
 //   windows=0         it makes none; window_hang=R: a rank never ends to make one
-//   log=/path         says there what becomes of memory and communicators
+//   revoke_hang=R     ncclCommRevoke stays in progress; revoke_blocks=R: it does not return
+//   shrink_hang=R     so does ncclCommShrink; shrink_blocks=R; shrink_error=R: it fails;
+//   shrink_late=R     so it does when the others have succeeded already
+//   shrink_exit=R     the process ends there. R: in the communicator that is shrunk
+//   log=/path         says there what becomes of memory; comms=/path: of communicators
 //   abort_hang=R      ncclCommAbort never returns
-//   abort_syncs=1     it waits for all kernels on its device but those of communicators aborted,
-//   too
+//   abort_syncs=1     it waits for the kernels on its device of communicators that are not aborted
 
 #include <fcntl.h>
 
@@ -227,6 +230,10 @@ bool next_is_deaf() {
   return left-- > 0;
 }
 
+}  // namespace
+
+namespace ddprun::test {
+
 // One look: has everybody come?
 int join(Comm& comm) {
   if (number("init_error", -1) == comm.rank) return kNcclSystemError;
@@ -241,7 +248,7 @@ int join(Comm& comm) {
   return kNcclSuccess;
 }
 
-}  // namespace
+}  // namespace ddprun::test
 
 extern "C" {
 
@@ -263,6 +270,7 @@ int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, Nccl
                              NcclConfig* config) {
   if (size > kFakeRanks || config->blocking != 0 || ids < 1) return kNcclInvalidArgument;
   auto comm = std::make_shared<Comm>();
+  note(rank, "init of " + std::to_string(size), "comms");
   comm->rank = rank;
   comm->size = size;
   comm->device = ddprun::test::current_device();
@@ -290,6 +298,10 @@ int ncclCommGetAsyncError(NcclComm handle, int* status) {
   Comm& comm = *comm_of(handle);
   *status = comm.error.load();
   if (*status != kNcclSuccess) return kNcclSuccess;
+  if (comm.revoked.load()) {
+    *status = progress_of_shrink(comm);
+    return kNcclSuccess;
+  }
   if (!comm.ready) {
     *status = join(comm);
     return kNcclSuccess;
@@ -301,12 +313,14 @@ int ncclCommGetAsyncError(NcclComm handle, int* status) {
 
 int ncclCommFinalize(NcclComm handle) {
   const CommHandle comm = comm_of(handle);
+  if (comm->revoked.load()) rule_broken("a revoked communicator is finalized");
   if (!comm->windows.empty()) rule_broken("a communicator ends before its windows");
   return comm->ready && !in_progress(*comm) ? kNcclSuccess : kNcclInvalidUsage;
 }
 
 int ncclCommDestroy(NcclComm handle) {
   const CommHandle comm = comm_of(handle);
+  if (comm->revoked.load() && !comm->ending) rule_broken("a revoked communicator is destroyed");
   {
     std::unique_lock lock(comm->mutex);
     comm->idle.wait(lock, [&] { return comm->running == 0; });
@@ -323,6 +337,9 @@ int ncclCommAbort(NcclComm handle) {
     std::unique_lock lock(mutex);
     never.wait(lock, [] { return false; });
   }
+  note(comm->rank, "abort of " + std::to_string(comm->size), "comms");
+  comm->ending = true;
+  comm->child.reset();
   comm->aborted.store(true);
   if (comm->wire) comm->wire->ring();
   while (number("abort_syncs", 0) && comm->wire && all_comms().spins(*comm)) {

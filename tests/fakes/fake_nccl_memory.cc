@@ -30,9 +30,11 @@ void refuse_if_window(void* address) {
   const std::lock_guard lock(all_comms().mutex);
   for (const auto& weak : all_comms().list) {
     const auto comm = weak.lock();
-    if (!comm || comm->aborted.load()) continue;
+    if (!comm || comm->ending.load()) continue;
     const std::lock_guard one(comm->mutex);
-    if (comm->windows.contains(address)) rule_broken("memory is freed before its window");
+    if (comm->windows.contains(address) || comm->registered.contains(address)) {
+      rule_broken("memory is freed that a communicator knows");
+    }
   }
 }
 
@@ -66,8 +68,8 @@ void make_window(const CommHandle& comm, void* memory, std::size_t bytes, NcclWi
 
 namespace ddprun::test {
 
-void note(int rank, const std::string& text) {
-  const std::string path = injected("FAKE_NCCL", "log");
+void note(int rank, const std::string& text, const char* file) {
+  const std::string path = injected("FAKE_NCCL", file);
   if (path.empty()) return;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   const std::string line = "rank " + std::to_string(rank) + ": " + text + "\n";
@@ -100,11 +102,17 @@ int ncclCommRegister(NcclComm handle, void* memory, std::size_t bytes, void** re
   if (in_progress(*comm)) return kNcclInvalidUsage;
   note(comm->rank, "registration of " + std::to_string(bytes));
   *registration = memory;
+  const std::lock_guard lock(comm->mutex);
+  comm->registered[memory] = bytes;
   return kNcclSuccess;
 }
 
-int ncclCommDeregister(NcclComm comm, void*) {
-  return in_progress(*comm_of(comm)) ? kNcclInvalidUsage : kNcclSuccess;
+int ncclCommDeregister(NcclComm handle, void* memory) {
+  const CommHandle comm = comm_of(handle);
+  if (in_progress(*comm)) return kNcclInvalidUsage;
+  const std::lock_guard lock(comm->mutex);
+  comm->registered.erase(memory);
+  return kNcclSuccess;
 }
 
 int ncclCommWindowRegister(NcclComm handle, void* memory, std::size_t bytes, NcclWindow* window,
