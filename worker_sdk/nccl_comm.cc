@@ -172,12 +172,13 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   if (!returned.load()) abort(kAbortPatience);
   calling.join();
   if (status == kNcclInProgress) status = settle(give_up);
-  const std::string text = status == kNcclInProgress ? "ncclCommShrink does not come to an end"
-                                                     : "NCCL says: " + explain(status);
-  if (status != kNcclSuccess || !child) abort(kAbortPatience);  // Then nothing writes `child`.
+  std::string text;  // A communicator that was aborted meanwhile has no error of its own.
+  if (status == kNcclInProgress || !child) text = "ncclCommShrink does not come to an end";
+  if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
+  if (!text.empty()) abort(kAbortPatience);  // Then nothing writes `child`.
   std::unique_ptr<NcclCommunicator> made;
   if (child) made.reset(new NcclCommunicator(gpu_, std::move(options), child));
-  return {std::move(made), status == kNcclSuccess ? "" : text};
+  return {std::move(made), std::move(text)};
 }
 
 void NcclCommunicator::finish(Clock::time_point deadline) {

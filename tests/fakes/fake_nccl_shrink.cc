@@ -63,7 +63,7 @@ int ncclCommShrink(NcclComm handle, int* excluded, int count, NcclComm* made, Nc
   if (is(*comm, "shrink_error")) return kNcclSystemError;
   if (is(*comm, "shrink_blocks")) {
     block(*comm);
-    return kNcclInvalidUsage;
+    return kNcclInProgress;  // Nothing will come of it.
   }
   auto child = std::make_shared<Comm>();
   child->size = comm->size - count;
