@@ -1,6 +1,7 @@
 #include "agent/environment.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "agent/gpu_list.h"
@@ -74,6 +75,18 @@ void put_shared_gpu(Variables& variables, const RankFacts& facts, int gpus) {
   variables.try_emplace("NCCL_RAS_ENABLE", "0");
 }
 
+// Where NCCL's RAS listens, on each node: one place for each job, so that two on a node do not
+// share NCCL's own (28028) or each other's. Below the ports that systems hand out by themselves.
+void put_ras(Variables& variables, const RankFacts& facts) {
+  constexpr std::uint32_t kFirst = 20'000, kPorts = 8'000;
+  std::uint32_t hash = 2166136261u;  // FNV-1a: the same on all nodes, and in any build.
+  for (const char c :
+       facts.run_id + " " + facts.master_addr + " " + std::to_string(facts.master_port)) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  }
+  variables.try_emplace("NCCL_RAS_ADDR", "localhost:" + std::to_string(kFirst + hash % kPorts));
+}
+
 }  // namespace
 
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
@@ -83,6 +96,7 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   variables.erase("DDPRUN_PROGRESS");  // That of a worker which we are, under another ddprun.
   put_ranks(variables, facts, context);
   put_elastic(variables, facts, context);
+  put_ras(variables, facts);
   const bool shared = facts.local_world_size > 1 || context.shares_machine;
   if (shared) variables.try_emplace("OMP_NUM_THREADS", "1");
   if (context.virtual_local_rank) put_virtual_gpu(variables, facts.local_rank);

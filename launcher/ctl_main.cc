@@ -15,6 +15,9 @@
 #include "launcher/ctl_options.h"
 #include "launcher/ctl_text.h"
 #include "launcher/exit_status.h"
+#include "launcher/ras_ask.h"
+#include "launcher/ras_report.h"
+#include "launcher/values.h"
 #include "rendezvous/status.h"
 
 namespace ddprun::launcher {
@@ -73,6 +76,49 @@ Result<std::string> shown(const CtlOptions& options, const std::string& answer) 
   return runs_text(*status);
 }
 
+Result<std::string> ras_shown(const CtlOptions& options, const Endpoint& at) {
+  const auto answer = ask_ras(at, options.ras_limit);
+  if (!answer) return answer.error();
+  if (!answer->is_json && options.json) {
+    return Failure{Errc::kNotFound,
+                   "the NCCL at " + to_string(at) + " has no JSON; 2.28.7 and later have"};
+  }
+  if (!answer->is_json) return answer->text;  // For people as it is.
+  const auto report = decode_ras(answer->text);
+  if (!report) return report.error();
+  return options.json ? repaired(answer->text) : ras_text(*report);
+}
+
+// Each job of this machine, or the one that was named.
+Result<std::string> all_ras_shown(const CtlOptions& options) {
+  if (options.ras) return ras_shown(options, *options.ras);
+  const auto jobs = ras_jobs(options.run_id);
+  if (jobs.empty()) {
+    const std::string which = options.run_id.empty() ? "a run" : "the run " + options.run_id;
+    return Failure{Errc::kNotFound,
+                   "no process on this machine that you may look at is a worker "
+                   "of " +
+                       which + "; --address HOST:PORT asks another place"};
+  }
+  std::string text;
+  for (const RasJob& job : jobs) {
+    const auto at = parse_endpoint(job.address);
+    if (!at || !at->port) {
+      return Failure{Errc::kBadOption, "NCCL_RAS_ADDR=" + job.address + " is no HOST:PORT"};
+    }
+    const auto shown = ras_shown(options, *at);
+    if (!shown && jobs.size() == 1) return shown.error();
+    if (options.json) {
+      if (!shown) log::error(shown.error().context);
+      if (shown) text += *shown;
+      continue;
+    }
+    text += "run " + job.run_id + " at " + job.address + ": ";
+    text += shown ? *shown : shown.error().context + "\n";
+  }
+  return text;
+}
+
 int fail(const Failure& failure) {
   log::error(failure.context);
   return failure.code == Errc::kBadOption ? kExitUsage : kExitFailed;
@@ -89,6 +135,12 @@ int run(int argc, char** argv) {
     return kExitOk;
   }
   const auto& options = std::get<CtlOptions>(*outcome);
+  if (options.verb == Verb::kRas) {
+    const auto text = all_ras_shown(options);
+    if (!text) return fail(text.error());
+    std::fputs(text->c_str(), stdout);
+    return kExitOk;
+  }
   const auto token = read_token(options, environment);
   if (!token) return fail(token.error());
   const auto answer = ask(options.endpoint, *token, command_of(options));

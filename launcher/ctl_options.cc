@@ -18,6 +18,7 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict
   ddprunctl nodes --json | jq .               all nodes of all runs, for programs
   ddprunctl drain node12 --reason "bad fan"   the run goes on without node12
+  ddprunctl ras                               what NCCL says of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
@@ -30,6 +31,8 @@ Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(senten
 struct Texts {
   std::string endpoint;
   std::string token_file;
+  std::string ras;
+  double ras_seconds = 20;
   bool no_auth = false;
 };
 
@@ -55,12 +58,21 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   drain->add_option("--run", o.run_id, "The run it is in, where that is not clear");
   auto* cancel = app.add_subcommand("cancel", "Ends a run on all its nodes");
   cancel->add_option("run", o.run_id, "The run's id")->required();
+  auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL sees them");
+  ras->add_option("--run", o.run_id, "This run only");
+  ras->add_option("--address", texts.ras,
+                  "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]");
+  ras->add_option("--timeout", texts.ras_seconds, "Seconds to wait for a job's answer [20]");
+  ras->add_flag("--json", o.json, "As NCCL's own JSON (2.28.7 and later)");
   for (CLI::App* verb : {drain, cancel}) {
     verb->add_option("--reason", o.reason, "Why; the nodes and the verdict say it");
   }
   using enum CtlOptions::Verb;
-  for (const auto& [app_of_verb, verb] :
-       {std::pair(status, kStatus), {nodes, kNodes}, {drain, kDrain}, {cancel, kCancel}}) {
+  for (const auto& [app_of_verb, verb] : {std::pair(status, kStatus),
+                                          {nodes, kNodes},
+                                          {drain, kDrain},
+                                          {cancel, kCancel},
+                                          {ras, kRas}}) {
     app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
   }
 }
@@ -68,6 +80,20 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
 std::string variable(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
   return found == environment.end() ? "" : found->second;
+}
+
+std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
+  constexpr double kSecondsMax = 3600;
+  if (!(texts.ras_seconds > 0 && texts.ras_seconds <= kSecondsMax)) {
+    return usage("--timeout is a number of seconds above 0, up to 3600");
+  }
+  options.ras_limit = Milliseconds(static_cast<std::int64_t>(texts.ras_seconds * 1000) + 1);
+  if (texts.ras.empty()) return std::nullopt;
+  const auto parsed = parse_endpoint(texts.ras);
+  if (!parsed) return usage("--address '" + texts.ras + "': " + parsed.error().context);
+  if (!parsed->port) return usage("--address '" + texts.ras + "' has no port");
+  options.ras = *parsed;
+  return std::nullopt;
 }
 
 std::optional<Failure> resolve(const Texts& texts, const Environment& environment,
@@ -112,7 +138,11 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
     return usage(std::string(error.what()) + "; see ddprunctl --help");
   }
   if (app.get_subcommands().empty()) {
-    return usage("say what to do: status, nodes, drain or cancel; see ddprunctl --help");
+    return usage("say what to do: status, nodes, drain, cancel or ras; see ddprunctl --help");
+  }
+  if (options.verb == CtlOptions::Verb::kRas) {  // No daemon is asked.
+    if (const auto failure = resolve_ras(texts, options)) return *failure;
+    return CtlOutcome(std::move(options));
   }
   if (const auto failure = resolve(texts, environment, options)) return *failure;
   return CtlOutcome(std::move(options));

@@ -16,10 +16,13 @@ struct CtlOptions {
     kNodes,   // All nodes, or those of one run.
     kDrain,   // The run goes on without a node.
     kCancel,  // A run ends.
+    kRas,     // What NCCL says of the jobs that have workers on this machine.
   };
   Verb verb = Verb::kStatus;
-  std::string run_id;  // Empty: all.
-  std::string node;    // kDrain: its id or its host.
+  std::string run_id;           // Empty: all.
+  std::optional<Endpoint> ras;  // kRas: where; absent: found out.
+  Milliseconds ras_limit{20'000};
+  std::string node;  // kDrain: its id or its host.
   std::string reason;
   bool json = false;
   Endpoint endpoint;

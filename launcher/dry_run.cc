@@ -106,6 +106,9 @@ std::map<std::string, Column> given_to_workers(const DryRun& run, const std::opt
     }
   }
   if (!run.plan.store_port) given["MASTER_PORT"] = {"(a free port)"};
+  if (const auto ras = given.find("NCCL_RAS_ADDR"); ras != given.end()) {
+    ras->second = {"localhost:(a port of the run's own)"};  // It follows from the others.
+  }
   if (node) return given;
   for (const char* name : {"RANK", "ROLE_RANK", "GROUP_RANK", "MASTER_ADDR"})
     given[name] = {kLater};

@@ -2,7 +2,7 @@
 
 add_library(fake_cudart SHARED fakes/fake_cuda.cc fakes/fake_driver.cc)
 target_link_libraries(fake_cudart PRIVATE ddprun::worker_sdk ddprun_flags)
-add_library(fake_nccl SHARED fakes/fake_nccl.cc)
+add_library(fake_nccl SHARED fakes/fake_nccl.cc fakes/fake_nccl_memory.cc fakes/fake_nccl_shrink.cc)
 target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_flags)
 # ThreadSanitizer takes the loader's bookkeeping for what is thread_local in loaded libraries for races.
 target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
@@ -35,6 +35,8 @@ gpu_test(nccl_ddp_test unit/nccl_capture_test.cc unit/nccl_ddp_test.cc unit/nccl
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
 endif()
+gpu_test(nccl_memory_test unit/nccl_memory_test.cc)
+gpu_test(nccl_shrink_test unit/nccl_shrink_test.cc unit/shrink_test.cc)
 gpu_test(nccl_death_test process/nccl_death_test.cc)
 add_executable(nccl_worker process/nccl_worker.cc)  # For system/nccl_test.py.
 target_link_libraries(nccl_worker PRIVATE ddprun::worker_sdk ddprun_flags)

@@ -5,6 +5,7 @@ ddprun_test(NAME process_group_test SOURCES unit/process_group_test.cc LIBRARIES
 ddprun_test(NAME collectives_test SOURCES unit/collectives_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
 ddprun_test(NAME split_test SOURCES unit/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME shrink_test SOURCES unit/shrink_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc

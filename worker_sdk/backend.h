@@ -68,6 +68,8 @@ class DeviceSide {
                       std::chrono::milliseconds timeout) = 0;
 };
 
+class NcclCommunicator;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -98,6 +100,12 @@ class Backend {
   // From any thread, while a call may be under way, without blocking: that call and all later ones
   // throw `aborted`.
   virtual void abort() noexcept = 0;
+  // After it nothing is called but the destructor. What a smaller group may be made of; null: that
+  // begins from nothing.
+  virtual std::shared_ptr<NcclCommunicator> retire() {
+    abort();
+    return nullptr;
+  }
 };
 
 constexpr std::size_t kAlignment = 64;

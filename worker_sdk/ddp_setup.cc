@@ -5,6 +5,7 @@
 
 #include "worker_sdk/agreement.h"
 #include "worker_sdk/ddp_impl.h"
+#include "worker_sdk/group_inside.h"
 
 namespace ddprun {
 namespace {
@@ -122,10 +123,13 @@ bool DistributedDataParallel::Impl::rebuild() {
   }
   auto order = worker_sdk::order_of_arrival(parameters, options, {arrival.begin(), arrival.end()});
   if (order == buckets->order()) return false;
-  const auto before = std::move(buckets);
+  auto before = std::move(buckets);
   reducer.regroup(order);
   use_buckets(std::move(order));
   buckets->copy_gradients(*group, *before);
+  before.reset();
+  // There the memory goes only when all ranks have let go of it (nccl_memory.h).
+  if (worker_sdk::GroupInside::device(*group)) group->barrier();
   return true;
 }
 

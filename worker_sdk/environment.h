@@ -34,6 +34,9 @@ struct GpuWish {
   int max_ctas = 0;          // DDPRUN_NCCL_MAX_CTAS, else the options'; 0: no limit.
   int ranks_per_root = 128;  // DDPRUN_NCCL_RANKS_PER_ROOT.
   bool may_share = false;    // NCCL was told that ranks share a GPU.
+  bool windows = true;       // DDPRUN_NCCL_WINDOWS: symmetric ones, where NCCL has them.
+  bool may_shrink = false;   // The options'.
+  bool verbose = false;      // NCCL_DEBUG is INFO or TRACE.
 };
 
 struct Plan {

@@ -29,8 +29,7 @@ class Joiner {
  public:
   Joiner(const Plan& plan, milliseconds timeout, Kin kin)
       : plan_(plan),
-        parents_(std::move(kin.store)),
-        siblings_(std::move(kin.siblings)),
+        kin_(std::move(kin)),
         host_(plan.host.empty() ? host_name() : plan.host),
         deadline_(Clock::now() + timeout),
         rank_(plan.identity.rank),
@@ -60,8 +59,7 @@ class Joiner {
   }
 
   const Plan& plan_;
-  const std::shared_ptr<Store> parents_;
-  const std::shared_ptr<NcclSiblings> siblings_;
+  const Kin kin_;
   const std::string host_;
   const Clock::time_point deadline_;
   const int rank_;
@@ -106,7 +104,7 @@ void Joiner::open_store() {
   const Rendezvous& at = plan_.rendezvous;
   switch (at.kind) {
     case Rendezvous::Kind::kAlone:
-      joined_.store = parents_ ? parents_ : std::make_shared<LocalStore>();
+      joined_.store = kin_.store ? kin_.store : std::make_shared<LocalStore>();
       return;
     case Rendezvous::Kind::kFile: joined_.store = open_file_store(at.path); return;
     case Rendezvous::Kind::kTcp: break;
@@ -278,7 +276,8 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
 // In a world of one without a table.
 std::unique_ptr<Backend> Joiner::connect_nccl(const Table& table) {
   NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
-                          keys_.get(), meeting_.get(),   deadline_, siblings_};
+                          keys_.get(), meeting_.get(),   deadline_, kin_.siblings,
+                          kin_.nccl,   kin_.excluded};
   for (const Hello& hello : table.hellos) options.domains.push_back(hello.domain);
   return join_nccl(options, size_ > 1 ? connect_gloo(table) : nullptr);
 }

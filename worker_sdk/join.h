@@ -26,6 +26,9 @@ struct Kin {
   // The parent's, null for the first group; it is used again where no other process could reach
   // it, else opened once more.
   std::shared_ptr<Store> store = {};
+  // Of a group that is to be smaller than the one that it comes from: nccl_join.h.
+  std::shared_ptr<NcclCommunicator> nccl = {};
+  std::vector<int> excluded = {};
 };
 
 // Throws Error, with this rank and host.

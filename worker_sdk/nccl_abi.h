@@ -28,6 +28,7 @@ constexpr int kNcclSum = 0, kNcclProd = 1, kNcclMax = 2, kNcclMin = 3, kNcclAvg 
 constexpr int kNcclUint8 = 1, kNcclInt32 = 2, kNcclInt64 = 4;
 constexpr int kNcclFloat16 = 6, kNcclFloat32 = 7, kNcclFloat64 = 8, kNcclBfloat16 = 9;
 constexpr int kNcclWindowSymmetric = 1;
+constexpr int kNcclShrinkAbort = 1;
 
 // ncclConfig_t as of 2.28. It says its own size and version; a library reads no more than it knows,
 // and an older one's users wrote less, so this one serves all.
@@ -75,15 +76,17 @@ struct NcclConfig {
   X(group_end, ncclGroupEnd, int, ())
 
 // ... and these are null where the library is too old.
-#define DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)                                         \
-  X(mem_alloc, ncclMemAlloc, int, (void**, std::size_t))                          \
-  X(mem_free, ncclMemFree, int, (void*))                                          \
-  X(comm_register, ncclCommRegister, int, (NcclComm, void*, std::size_t, void**)) \
-  X(comm_deregister, ncclCommDeregister, int, (NcclComm, void*))                  \
-  X(init_scalable, ncclCommInitRankScalable, int,                                 \
-    (NcclComm*, int, int, int, NcclUniqueId*, NcclConfig*))                       \
-  X(window_register, ncclCommWindowRegister, int,                                 \
-    (NcclComm, void*, std::size_t, NcclWindow*, int))                             \
+#define DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)                                            \
+  X(mem_alloc, ncclMemAlloc, int, (void**, std::size_t))                             \
+  X(mem_free, ncclMemFree, int, (void*))                                             \
+  X(comm_register, ncclCommRegister, int, (NcclComm, void*, std::size_t, void**))    \
+  X(comm_deregister, ncclCommDeregister, int, (NcclComm, void*))                     \
+  X(init_scalable, ncclCommInitRankScalable, int,                                    \
+    (NcclComm*, int, int, int, NcclUniqueId*, NcclConfig*))                          \
+  X(revoke, ncclCommRevoke, int, (NcclComm, int))                                    \
+  X(shrink, ncclCommShrink, int, (NcclComm, int*, int, NcclComm*, NcclConfig*, int)) \
+  X(window_register, ncclCommWindowRegister, int,                                    \
+    (NcclComm, void*, std::size_t, NcclWindow*, int))                                \
   X(window_deregister, ncclCommWindowDeregister, int, (NcclComm, NcclWindow))
 
 struct NcclApi {

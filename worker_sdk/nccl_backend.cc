@@ -3,8 +3,9 @@
 
 #include "worker_sdk/nccl_backend.h"
 
-#include <set>
+#include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "worker_sdk/nccl_captured.h"
 #include "worker_sdk/retry.h"
@@ -16,6 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFinishPatience{5000};  // For the peers, that they finish, too.
 constexpr std::chrono::microseconds kLookAgain{200};
+constexpr milliseconds kAbortPatience{10000};
 constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
 
 void require(const GpuRuntime& gpu, int status, const char* what) {
@@ -26,42 +28,15 @@ void require(const GpuRuntime& gpu, int status, const char* what) {
 
 }  // namespace
 
-struct NcclBackend::Registrations {
-  std::mutex mutex;
-  NcclCommunicator* comm = nullptr;  // Null: it is gone, and took them along.
-  std::set<void*> handles;
-
-  void* add(void* memory, std::size_t bytes) {
-    const std::lock_guard lock(mutex);
-    void* handle = nullptr;
-    const int status = comm->call([&](const NcclApi& nccl, NcclComm c) {
-      return nccl.comm_register ? nccl.comm_register(c, memory, bytes, &handle) : kNcclInvalidUsage;
-    });
-    if (status != kNcclSuccess || !handle) return nullptr;  // It works without, only slower.
-    handles.insert(handle);
-    return handle;
-  }
-  void remove(void* handle) {
-    const std::lock_guard lock(mutex);
-    if (!comm || handles.erase(handle) == 0) return;
-    comm->call([&](const NcclApi& nccl, NcclComm c) { return nccl.comm_deregister(c, handle); });
-  }
-  void remove_all() {
-    while (!handles.empty()) remove(*handles.begin());
-    const std::lock_guard lock(mutex);
-    comm = nullptr;
-  }
-};
-
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
-                         std::unique_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
-                         std::shared_ptr<NcclSiblings> siblings)
+                         std::shared_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
+                         std::shared_ptr<NcclSiblings> siblings, NcclWindowWish windows)
     : roster_(std::move(roster)),
       gpu_(comm->runtime()),
       host_(std::move(host)),
       comm_(std::move(comm)),
-      registrations_(std::make_shared<Registrations>()) {
-  registrations_->comm = comm_.get();
+      windows_(windows),
+      memory_(std::make_shared<NcclMemory>(*comm_)) {
   require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
   int least = 0, greatest = 0;
   gpu_->cuda.priority_range(&least, &greatest);
@@ -77,7 +52,8 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
 NcclBackend::~NcclBackend() {
   const auto fate = watch_->fate();
   watch_.reset();
-  registrations_->remove_all();
+  if (fate->failing.load()) comm_->abort(kAbortPatience);  // It may only be revoked yet.
+  memory_->end();
   if (!fate->failing.load()) comm_->finish(Clock::now() + kFinishPatience);
   gpu_->cuda.set_device(comm_->device());
   gpu_->cuda.stream_destroy(stream_);
@@ -219,32 +195,74 @@ void NcclBackend::barrier(const Call& call) {
   watch_->wait_idle(call.deadline);
   check(call);
   host_->barrier(call);
+  if (!memory_->released().empty()) agree_on_windows(call, false);
 }
 
 std::shared_ptr<void> NcclBackend::allocate(const Call& call, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
-  void* memory = nullptr;
   const std::size_t size = bytes == 0 ? 1 : bytes;
-  const bool ncclsown = gpu_->nccl.mem_alloc && gpu_->nccl.mem_alloc(&memory, size) == kNcclSuccess;
-  if (!ncclsown) require(*gpu_, gpu_->cuda.malloc(&memory, size), "cudaMalloc");
-  // If this throws, the memory stays: to free it would wait for the device, too.
-  require(*gpu_, gpu_->cuda.memset(memory, 0, size, nullptr), "cudaMemset");
-  await_default_stream(to_string(call), call.start,
-                       std::chrono::duration_cast<milliseconds>(call.deadline - call.start));
-  void* handle = registrations_->add(memory, size);
-  return std::shared_ptr<void>(memory, [gpu = gpu_, registrations = registrations_, handle,
-                                        ncclsown, device = comm_->device()](void* address) {
-    if (handle) registrations->remove(handle);
-    gpu->cuda.set_device(device);
-    ncclsown ? gpu->nccl.mem_free(address) : gpu->cuda.free(address);
+  std::shared_ptr<NcclMemory::Block> block;
+  {
+    const std::lock_guard lock(mutex_);
+    block = memory_->take(size);
+    // If this throws, the memory stays: to free it would wait for the device, too.
+    require(*gpu_, gpu_->cuda.memset(block->address, 0, size, nullptr), "cudaMemset");
+    await_default_stream(to_string(call), call.start,
+                         std::chrono::duration_cast<milliseconds>(call.deadline - call.start));
+  }
+  if (has_windows() && agree_on_windows(call, windows_.wanted && block->is_nccls)) {
+    make_window(call, *block);
+  }
+  if (!block->window) memory_->enroll(*block);
+  return memory_->share(std::move(block));
+}
+
+bool NcclBackend::has_windows() const {
+  return roster_->size() > 1 && gpu_->features.windows && gpu_->nccl.window_register &&
+         gpu_->nccl.window_deregister;
+}
+
+// Drops the windows that no rank uses any more. True: all ranks can make another one.
+bool NcclBackend::agree_on_windows(const Call& call, bool able) {
+  std::vector<std::int64_t> said = memory_->released();
+  said.push_back(able ? 1 : 0);
+  Call exchange = call;
+  exchange.what.type = DataType::i64;
+  exchange.what.op = ReduceOp::min;
+  host_->all_reduce(exchange, {said.data(), said.size(), DataType::i64});
+  const bool all = said.back() != 0;
+  said.pop_back();
+  memory_->drop(said);
+  return all;
+}
+
+// Collective: it fails as any other operation does. NCCL gives no window where not every GPU
+// reaches each other's memory.
+void NcclBackend::make_window(const Call& call, NcclMemory::Block& block) {
+  const auto pending = launch(call, nullptr, [&] {
+    put([&](const NcclApi& nccl, NcclComm comm) {
+      return nccl.window_register(comm, block.address, block.bytes, &block.window,
+                                  kNcclWindowSymmetric);
+    });
   });
+  pending->wait_until(Clock::time_point::max());
+  if (block.window || !windows_.tells || std::exchange(told_no_windows_, true)) return;
+  std::fprintf(stderr,
+               "ddprun: rank %d: NCCL makes no symmetric windows here; buffers are registered\n",
+               roster_->rank);
 }
 
 void NcclBackend::abort() noexcept {
   aborted_.store(true);
   host_->abort();
   watch_->request_abort();
+}
+
+std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
+  abort();
+  const auto fate = watch_->fate();
+  std::unique_lock lock(fate->mutex);
+  fate->changed.wait_for(lock, kDiagnosisPatience, [&] { return fate->failure.has_value(); });
+  return comm_->is_revoked() ? comm_ : nullptr;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -10,16 +10,23 @@
 
 #include "worker_sdk/backend.h"
 #include "worker_sdk/gpu_kernels.h"
-#include "worker_sdk/nccl_comm.h"
+#include "worker_sdk/nccl_memory.h"
 #include "worker_sdk/nccl_watch.h"
 
 namespace ddprun::worker_sdk {
 
+// Symmetric windows for the memory of allocate().
+struct NcclWindowWish {
+  bool wanted = true;
+  bool tells = false;  // Once, on stderr, that NCCL makes none.
+};
+
 class NcclBackend final : public Backend, public DeviceSide {
  public:
   // `host`: of the same ranks; a GlooBackend, or that of a world of one.
-  NcclBackend(std::shared_ptr<const Roster> roster, std::unique_ptr<NcclCommunicator> comm,
-              std::unique_ptr<Backend> host, std::shared_ptr<NcclSiblings> siblings);
+  NcclBackend(std::shared_ptr<const Roster> roster, std::shared_ptr<NcclCommunicator> comm,
+              std::unique_ptr<Backend> host, std::shared_ptr<NcclSiblings> siblings,
+              NcclWindowWish windows);
   ~NcclBackend() override;
 
   const char* name() const noexcept override { return "nccl"; }
@@ -54,11 +61,9 @@ class NcclBackend final : public Backend, public DeviceSide {
   void barrier(const Call& call) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override;
+  std::shared_ptr<NcclCommunicator> retire() override;
 
  private:
-  // The registration of memory with the communicator; either may end first.
-  struct Registrations;
-
   bool put_behind(const Call& call, CudaStream stream, const std::function<void()>& begin,
                   const std::function<void()>& enqueue);
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
@@ -66,6 +71,9 @@ class NcclBackend final : public Backend, public DeviceSide {
   void put_messages(const Enqueue& enqueue);
   void await_default_stream(const std::string& what, Clock::time_point start,
                             std::chrono::milliseconds timeout);
+  bool has_windows() const;
+  bool agree_on_windows(const Call& call, bool able);
+  void make_window(const Call& call, NcclMemory::Block& block);
   const std::byte* apart(Buffer in);
   void copy_own(void* to, const void* from, std::size_t bytes);
   [[noreturn]] void throw_fate(const Call& call);
@@ -73,8 +81,10 @@ class NcclBackend final : public Backend, public DeviceSide {
   const std::shared_ptr<const Roster> roster_;
   const std::shared_ptr<const GpuRuntime> gpu_;
   const std::unique_ptr<Backend> host_;
-  const std::unique_ptr<NcclCommunicator> comm_;
-  std::shared_ptr<Registrations> registrations_;
+  const std::shared_ptr<NcclCommunicator> comm_;
+  const NcclWindowWish windows_;
+  const std::shared_ptr<NcclMemory> memory_;
+  bool told_no_windows_ = false;
   std::mutex mutex_;  // Around launch(): gradients may be marked from any thread.
   CudaStream stream_ = nullptr;
   int status_ = kNcclSuccess;  // Of the call under way.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <future>
 #include <thread>
@@ -17,14 +18,19 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGatePatience{500};     // For a call of NCCL that should not block, but may.
 constexpr milliseconds kAbortPatience{10000};  // Where nobody says another one.
 
+NcclConfig config_of(const NcclCommOptions& options) {
+  NcclConfig config;
+  config.blocking = 0;
+  config.comm_name = options.name.empty() ? nullptr : options.name.c_str();
+  if (options.max_ctas > 0) config.max_ctas = options.max_ctas;
+  return config;
+}
+
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options)
     : gpu_(std::move(gpu)), options_(std::move(options)) {
-  NcclConfig config;
-  config.blocking = 0;
-  config.comm_name = options_.name.empty() ? nullptr : options_.name.c_str();
-  if (options_.max_ctas > 0) config.max_ctas = options_.max_ctas;
+  NcclConfig config = config_of(options_);
   gpu_->cuda.set_device(options_.device);
   std::vector<NcclUniqueId> ids = options_.ids;
   const int status =
@@ -66,7 +72,7 @@ int NcclCommunicator::settle(const std::function<bool()>& give_up) {
 
 int NcclCommunicator::call(const std::function<int(const NcclApi&, NcclComm)>& what) {
   const std::lock_guard lock(gate_);
-  if (!comm_) return kNcclInvalidUsage;
+  if (!comm_ || revoked_) return kNcclInvalidUsage;
   const int status = what(gpu_->nccl, comm_);
   if (status != kNcclSuccess && status != kNcclInProgress && error_ == kNcclSuccess) {
     error_ = status;
@@ -111,6 +117,68 @@ void NcclCommunicator::abort(milliseconds limit) {
                options_.rank, static_cast<long long>(limit.count()));
   std::fflush(stderr);
   ::_exit(kAbortHangs);
+}
+
+bool NcclCommunicator::is_revoked() {
+  const auto lock = lock_soon();
+  return lock && comm_ && revoked_;
+}
+
+void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  NcclComm comm = nullptr;
+  if (options_.may_shrink && gpu_->features.revoke && gpu_->nccl.revoke && gpu_->nccl.shrink) {
+    const auto lock = lock_soon();
+    if (lock) comm = comm_;
+    revoked_ = comm != nullptr;
+    error_ = kNcclSuccess;  // From now on it is about the revocation.
+  }
+  if (!comm) return abort(abort_limit);
+  std::promise<int> said;
+  auto answer = said.get_future();
+  std::thread calling([&] {
+    gpu_->cuda.set_device(options_.device);
+    said.set_value(gpu_->nccl.revoke(comm, 0));
+  });
+  bool well = answer.wait_until(deadline) == std::future_status::ready;
+  if (well) {
+    const int status = answer.get();
+    const auto late = [&] { return Clock::now() >= deadline; };
+    well = (status == kNcclSuccess || status == kNcclInProgress) && settle(late) == kNcclSuccess;
+  }
+  if (!well) abort(abort_limit);  // It frees the call, too.
+  calling.join();
+}
+
+// The call itself may block until the device's stream is empty; and the new communicator is not
+// there before the old one is no longer in progress.
+std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shrink(
+    std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up) {
+  const NcclComm parent = is_revoked() ? comm_ : nullptr;
+  if (!parent) return {nullptr, "there is nothing to shrink"};
+  NcclConfig config = config_of(options);
+  NcclComm child = nullptr;
+  std::atomic<bool> returned{false};
+  int status = kNcclInProgress;
+  std::thread calling([&] {
+    gpu_->cuda.set_device(options_.device);
+    status = gpu_->nccl.shrink(parent, excluded.data(), static_cast<int>(excluded.size()), &child,
+                               &config, kNcclShrinkAbort);
+    returned.store(true);
+  });
+  while (!returned.load() && !give_up()) {
+    retry_until(Clock::now() + std::chrono::microseconds(200), [] { return false; });
+  }
+  if (!returned.load()) abort(kAbortPatience);
+  calling.join();
+  if (status == kNcclInProgress) status = settle(give_up);
+  std::string text;  // A communicator that was aborted meanwhile has no error of its own.
+  if (status == kNcclInProgress || !child) text = "ncclCommShrink does not come to an end";
+  if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
+  if (!text.empty()) abort(kAbortPatience);  // Then nothing writes `child`.
+  std::unique_ptr<NcclCommunicator> made;
+  if (child) made.reset(new NcclCommunicator(gpu_, std::move(options), child));
+  return {std::move(made), std::move(text)};
 }
 
 void NcclCommunicator::finish(Clock::time_point deadline) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker_sdk/gpu_runtime.h"
@@ -19,7 +20,8 @@ struct NcclCommOptions {
   int rank = 0, size = 1;
   std::vector<NcclUniqueId> ids;  // One for each root.
   std::string name;
-  int max_ctas = 0;  // 0: as NCCL likes.
+  int max_ctas = 0;         // 0: as NCCL likes.
+  bool may_shrink = false;  // revoke() shall leave what shrink() needs.
 };
 
 class NcclCommunicator {
@@ -41,6 +43,14 @@ class NcclCommunicator {
   // Frees what is in streams and the peers' connections. Any thread; returns when it is done. If
   // NCCL does not return within `limit`, the process ends: nothing else would free the device.
   void abort(std::chrono::milliseconds limit);
+  // Frees what is in streams, as abort() does, but keeps the rest for shrink(); from then on call()
+  // refuses. Aborts where NCCL cannot, or has not done it within `limit`, or nobody wants it.
+  void revoke(std::chrono::milliseconds limit, std::chrono::milliseconds abort_limit);
+  bool is_revoked();
+  // Of a communicator that was revoked: another one without `excluded`, made by all others; or why
+  // there is none. Whatever comes of it, this one is to be aborted then, by all ranks.
+  std::pair<std::unique_ptr<NcclCommunicator>, std::string> shrink(
+      std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up);
   // A friendly end, when nothing is under way; within the deadline, else as abort().
   void finish(Clock::time_point deadline);
 
@@ -48,6 +58,8 @@ class NcclCommunicator {
   int device() const { return options_.device; }
 
  private:
+  NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options, NcclComm comm)
+      : gpu_(std::move(gpu)), options_(std::move(options)), comm_(comm) {}
   NcclComm take();
   std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
 
@@ -55,6 +67,7 @@ class NcclCommunicator {
   const NcclCommOptions options_;
   std::mutex gate_;  // One thread at a time may call NCCL; abort() waits for it a while only.
   NcclComm comm_ = nullptr;
+  bool revoked_ = false;
   int error_ = kNcclSuccess;
   std::string text_;  // What NCCL said when `error_` happened.
 };

@@ -26,11 +26,9 @@ class NcclJoiner {
 
   std::unique_ptr<NcclCommunicator> run() {
     compare();
+    if (auto comm = shrink_parent()) return comm;
     for (int attempt = 1;; ++attempt) {
-      const auto half = (o_.deadline - Clock::now()) / 2;
-      const Clock::time_point until =
-          Clock::now() + std::min<Clock::duration>(half, kAttemptMax + kAttemptPerRank * size());
-      auto [comm, error] = try_once(attempt, until);
+      auto [comm, error] = try_once(attempt, end_of_attempt());
       if (agree(attempt, error)) return std::move(comm);
       if (comm) comm->abort(kAbortPatience);
     }
@@ -52,6 +50,9 @@ class NcclJoiner {
   std::pair<std::unique_ptr<NcclCommunicator>, std::string> try_once(int attempt,
                                                                      Clock::time_point until);
   bool agree(int attempt, const std::string& my_error);
+  NcclCommOptions options() const;
+  Clock::time_point end_of_attempt() const;
+  std::unique_ptr<NcclCommunicator> shrink_parent();
 
   const NcclJoinOptions& o_;
   const GlooBackend* const gloo_;
@@ -136,20 +137,51 @@ std::vector<NcclUniqueId> NcclJoiner::exchange_ids(int attempt) {
   return ids;
 }
 
-// The communicator, or why there is none.
-std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclJoiner::try_once(
-    int attempt, Clock::time_point until) {
+Clock::time_point NcclJoiner::end_of_attempt() const {
+  const auto half = (o_.deadline - Clock::now()) / 2;
+  return Clock::now() + std::min<Clock::duration>(half, kAttemptMax + kAttemptPerRank * size());
+}
+
+NcclCommOptions NcclJoiner::options() const {
   NcclCommOptions options;
   options.device = device_;
   options.rank = rank();
   options.size = size();
+  options.max_ctas = o_.wish.max_ctas;
+  options.may_shrink = o_.wish.may_shrink;
+  options.name = "ddprun " + o_.identity.run_id + "." + std::to_string(o_.identity.restart_count);
+  return options;
+}
+
+// Nothing: all join anew.
+std::unique_ptr<NcclCommunicator> NcclJoiner::shrink_parent() {
+  if (!o_.meeting || o_.excluded.empty()) return nullptr;
+  const auto all = [](const std::vector<std::string>& said) -> std::string {
+    const bool well =
+        std::all_of(said.begin(), said.end(), [](const auto& text) { return text == kGo; });
+    return well ? kGo : kAgain;
+  };
+  if (o_.meeting->hold("nccl/shrink", o_.parent && o_.parent->is_revoked() ? kGo : kAgain, all) !=
+      kGo)
+    return nullptr;
+  const Clock::time_point until = end_of_attempt();
+  auto [comm, error] = o_.parent->shrink(o_.excluded, options(),
+                                         [&] { return lost_peer() >= 0 || Clock::now() >= until; });
+  const bool well = error.empty() && lost_peer() < 0;
+  if (o_.meeting->hold("nccl/shrunk", well ? kGo : kAgain, all) == kGo) return std::move(comm);
+  if (comm) comm->abort(kAbortPatience);
+  return nullptr;
+}
+
+// The communicator, or why there is none.
+std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclJoiner::try_once(
+    int attempt, Clock::time_point until) {
+  NcclCommOptions options = this->options();
   try {
     options.ids = exchange_ids(attempt);
   } catch (const Error& error) {
     return {nullptr, error.text()};
   }
-  options.max_ctas = o_.wish.max_ctas;
-  options.name = "ddprun " + o_.identity.run_id + "." + std::to_string(o_.identity.restart_count);
   auto comm = std::make_unique<NcclCommunicator>(gpu_, std::move(options));
   int lost = -1;
   const int status = comm->settle([&] {
@@ -192,10 +224,12 @@ bool NcclJoiner::agree(int attempt, const std::string& my_error) {
 std::unique_ptr<Backend> join_nccl(const NcclJoinOptions& options,
                                    std::unique_ptr<GlooBackend> gloo) {
   auto comm = NcclJoiner(options, gloo.get()).run();
+  if (options.parent) options.parent->abort(kAbortPatience);
   std::unique_ptr<Backend> host = std::move(gloo);
   if (!host) host = std::make_unique<SelfBackend>(options.roster);
   return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(host),
-                                       options.siblings);
+                                       options.siblings,
+                                       NcclWindowWish{options.wish.windows, options.wish.verbose});
 }
 
 }  // namespace ddprun::worker_sdk

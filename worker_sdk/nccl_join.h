@@ -14,6 +14,7 @@
 #include "worker_sdk/environment.h"
 #include "worker_sdk/gloo_backend.h"
 #include "worker_sdk/meeting.h"
+#include "worker_sdk/nccl_comm.h"
 #include "worker_sdk/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
@@ -27,6 +28,11 @@ struct NcclJoinOptions {
   Meeting* meeting = nullptr;        // as this.
   Clock::time_point deadline{};
   std::shared_ptr<NcclSiblings> siblings;
+  // Of a smaller group: the revoked communicator of the larger one, if this rank has it, and which
+  // of its ranks are not in this group. If all have it, it is shrunk, else, and if that fails, all
+  // join anew. It is aborted in any case.
+  std::shared_ptr<NcclCommunicator> parent = {};
+  std::vector<int> excluded = {};
 };
 
 // Throws Error. Collective. `gloo` joins the same ranks already; null in a world of one.

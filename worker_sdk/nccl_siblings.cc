@@ -26,6 +26,12 @@ void NcclSiblings::fail(const NcclWatch& watch, First first) {
   }
 }
 
+std::optional<AgentsWord> NcclSiblings::agents_word() const {
+  auto word = progress_->agents_word();
+  if (word && gone_.contains(word->rank)) return std::nullopt;
+  return word;
+}
+
 std::optional<NcclSiblings::First> NcclSiblings::first() const {
   const std::lock_guard lock(mutex_);
   return first_;

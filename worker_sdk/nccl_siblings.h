@@ -2,11 +2,13 @@
 // The communicators of one process, which fail together: a group and all that were split off it. To
 // abort one waits for its device, on which kernels of another may spin for the same lost peer; so
 // whichever fails first takes the others along, each aborted by its own watch at the same time.
-// Used by nccl_watch.cc; made by ProcessGroup::init, handed on by split.
+// Used by nccl_watch.cc; made by ProcessGroup::init, handed on by split, made
+// anew by shrink.
 
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "worker_sdk/diagnosis.h"
@@ -27,8 +29,9 @@ class NcclSiblings {
     int suspect = -1;  // A rank of the job.
   };
 
-  explicit NcclSiblings(std::shared_ptr<const Progress> progress)
-      : progress_(std::move(progress)) {}
+  // `gone`: ranks of the job that a smaller group has left behind.
+  explicit NcclSiblings(std::shared_ptr<const Progress> progress, std::set<int> gone = {})
+      : progress_(std::move(progress)), gone_(std::move(gone)) {}
 
   bool add(NcclWatch& watch);  // True: another has failed already.
   void remove(NcclWatch& watch);
@@ -36,10 +39,12 @@ class NcclSiblings {
   std::optional<First> first() const;
 
   // The agent's, of a rank that is gone.
-  std::optional<AgentsWord> agents_word() const { return progress_->agents_word(); }
+  std::optional<AgentsWord> agents_word() const;
+  const std::set<int>& gone() const { return gone_; }
 
  private:
   const std::shared_ptr<const Progress> progress_;
+  const std::set<int> gone_;
   mutable std::mutex mutex_;  // Taken before a watch's own.
   std::vector<NcclWatch*> watches_;
   std::optional<First> first_;

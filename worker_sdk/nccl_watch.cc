@@ -9,6 +9,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPeriod{10};
 constexpr milliseconds kAbortLimit{10000};
+constexpr milliseconds kRevokeLimit{2000};
 // A peer that has left after its last operation has done its part, and ours ends in a moment. On a
 // starved machine a moment is not a matter of the clock alone.
 constexpr milliseconds kLeavePatience{250};
@@ -160,7 +161,7 @@ void NcclWatch::fail(const Trouble& trouble) {
     call = entries_.empty() ? last_ : entries_.front().operation->call();
   }
   if (call.start == Clock::time_point{}) call.start = Clock::now();  // It never did anything.
-  std::thread freeing([this] { comm_.abort(kAbortLimit); });
+  std::thread freeing([this] { comm_.revoke(kRevokeLimit, kAbortLimit); });
   siblings_->fail(*this, {.fate = fate_,
                           .roster = roster_,
                           .cause = trouble.cause,

@@ -77,19 +77,8 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   const std::uint64_t number = ++impl_->splits;
   if (color < 0) return std::nullopt;
   const std::vector<int> members = members_of(color, wishes);
-  worker_sdk::Plan plan = impl_->plan;
-  plan.identity.rank =
-      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  plan.identity.world_size = static_cast<int>(members.size());
-  plan.local_rank_known = false;
-  if (const auto* device = impl_->backend->device()) plan.gpu.device = device->index();
-  plan.rendezvous.hosted_by_rank_0 = false;  // It is there already.
-  plan.prefix += "/split " + std::to_string(number) + " color " + std::to_string(color);
-  plan.job_ranks.clear();
-  for (const int r : members) {
-    const auto at = static_cast<std::size_t>(r);
-    plan.job_ranks.push_back(impl_->plan.job_ranks.empty() ? r : impl_->plan.job_ranks[at]);
-  }
+  const worker_sdk::Plan plan = impl_->plan_among(
+      members, "/split " + std::to_string(number) + " color " + std::to_string(color));
   InitOptions options;
   options.init_timeout = impl_->init_timeout;
   options.op_timeout = impl_->op_timeout;
@@ -99,6 +88,21 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
       std::make_unique<Impl>(plan, std::move(joined), options, impl_->progress, impl_->siblings);
   impl->store_host = impl_->store_host;
   return ProcessGroup(std::move(impl));
+}
+
+worker_sdk::Plan ProcessGroup::Impl::plan_among(const std::vector<int>& members,
+                                                const std::string& prefix) const {
+  worker_sdk::Plan next = plan;
+  next.identity.rank =
+      static_cast<int>(std::find(members.begin(), members.end(), roster->rank) - members.begin());
+  next.identity.world_size = static_cast<int>(members.size());
+  next.local_rank_known = false;
+  if (const auto* device = backend->device()) next.gpu.device = device->index();
+  next.rendezvous.hosted_by_rank_0 = false;  // It is there already.
+  next.prefix += prefix;
+  next.job_ranks.clear();
+  for (const int r : members) next.job_ranks.push_back(roster->of_job(r));
+  return next;
 }
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -151,6 +151,13 @@ struct ProcessGroup::Impl {
     backend->abort();
   }
 
+  // Of a group of some of this one's ranks.
+  worker_sdk::Plan plan_among(const std::vector<int>& members, const std::string& prefix) const;
+
+  // Of process_group_shrink.cc: one attempt, whose keys begin with `prefix`.
+  std::unique_ptr<Impl> shrunk(const std::string& prefix, const ShrinkOptions& options,
+                               std::shared_ptr<worker_sdk::NcclCommunicator> nccl);
+
   [[noreturn]] void refuse_aborted(const worker_sdk::Call& call) const {
     throw worker_sdk::failure(*roster, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
@@ -183,6 +190,7 @@ struct ProcessGroup::Impl {
   std::uint64_t collectives = 0;
   std::uint64_t messages = 0;
   std::uint64_t splits = 0;
+  std::uint64_t shrinks = 0;
   std::mutex mutex;
   std::string first_failure;
   std::atomic<bool> dead{false};

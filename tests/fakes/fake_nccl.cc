@@ -8,107 +8,29 @@
 //   deaf_ids=1        so many unique ids of this process lead nowhere
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
+//   windows=0         it makes none; window_hang=R: a rank never ends to make one
+//   revoke_hang=R     ncclCommRevoke stays in progress; revoke_blocks=R: it does not return
+//   shrink_hang=R     so does ncclCommShrink; shrink_blocks=R; shrink_error=R: it fails;
+//   shrink_late=R     so it does when the others have succeeded already
+//   shrink_exit=R     the process ends there. R: in the communicator that is shrunk
+//   log=/path         says there what becomes of memory; comms=/path: of communicators
 //   abort_hang=R      ncclCommAbort never returns
-//   abort_syncs=1     it waits for all kernels on its device but those of communicators aborted,
-//   too
+//   abort_syncs=1     it waits for the kernels on its device of communicators that are not aborted
 
 #include <fcntl.h>
-#include <sys/mman.h>
 
-#include <algorithm>
-#include <condition_variable>
-#include <cstdio>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <random>
-#include <vector>
 
-#include "tests/fakes/fake_cuda.h"
-#include "tests/fakes/fake_wire.h"
-#include "worker_sdk/nccl_abi.h"
+#include "tests/fakes/fake_comm.h"
 #include "worker_sdk/reduce.h"
 
 using namespace ddprun::worker_sdk;  // The C names below are in its words.
 using ddprun::DataType;
 using ddprun::ReduceOp;
-using ddprun::test::FakePipe;
-using ddprun::test::FakeSignature;
-using ddprun::test::FakeWire;
-using ddprun::test::injected;
-using ddprun::test::kFakeChunk;
-using ddprun::test::kFakeRanks;
+using namespace ddprun::test;
 
 namespace {
-
-int number(const char* key, int otherwise) {
-  const std::string text = injected("FAKE_NCCL", key);
-  return text.empty() ? otherwise : std::atoi(text.c_str());
-}
-
-struct Comm {
-  FakeWire* wire = nullptr;
-  std::string file;
-  int rank = 0, size = 0, device = 0;
-  bool deaf = false, counted = false, ready = false;
-  int polls = 0;       // Until the last call is no longer in progress.
-  int operations = 0;  // So far.
-  std::mutex mutex;
-  std::condition_variable idle;
-  int running = 0;  // Operations in streams.
-  std::atomic<int> error{kNcclSuccess};
-  std::atomic<bool> aborted{false};
-
-  ~Comm() {
-    if (wire) ::munmap(wire, sizeof(FakeWire));
-    if (!ready) ::unlink(file.c_str());
-  }
-  bool is(const char* fault) const {
-    return injected("FAKE_NCCL", fault) == std::to_string(rank) + ":" + std::to_string(operations);
-  }
-  template <class Condition>
-  bool await(const Condition& condition) {  // False: aborted before.
-    for (;;) {
-      const auto seen = wire->bell.load();
-      if (aborted.load()) return false;
-      if (condition()) return true;
-      wire->listen(seen);
-    }
-  }
-  bool barrier() {
-    const auto turn = wire->turn.load();
-    if (wire->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(size)) {
-      wire->arrived.store(0);
-      wire->turn.fetch_add(1);
-      wire->ring();
-      return true;
-    }
-    return await([&] { return wire->turn.load() != turn; });
-  }
-};
-
-// Of this process.
-struct AllComms {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<Comm>> list;
-
-  bool spins(const Comm& but) {
-    const std::lock_guard lock(mutex);
-    return std::any_of(list.begin(), list.end(), [&](const std::weak_ptr<Comm>& weak) {
-      const auto comm = weak.lock();
-      if (!comm || comm.get() == &but || comm->device != but.device) return false;
-      const std::lock_guard one(comm->mutex);
-      return comm->running > 0 && !comm->aborted.load();
-    });
-  }
-};
-AllComms& all_comms() {
-  static AllComms* one = new AllComms;
-  return *one;
-}
-
-using CommHandle = std::shared_ptr<Comm>;
-CommHandle& comm_of(NcclComm handle) { return *reinterpret_cast<CommHandle*>(handle); }
 
 std::size_t bytes_of(int type) {
   static constexpr std::size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
@@ -188,11 +110,7 @@ void move_chunks(Comm& comm, const Collective& c) {
 }
 
 void carry_out(Comm& comm, const Collective& c) {
-  comm.wire->signatures[comm.rank] = c.what;
-  if (!comm.barrier()) return;
-  for (int r = 0; r < comm.size; ++r) {
-    if (!(comm.wire->signatures[r] == c.what)) return hang(comm);
-  }
+  if (!agree(comm, c.what)) return hang(comm);
   const std::size_t part = c.what.count * bytes_of(c.what.type);
   switch (c.what.kind) {
     case kAllReduce: reduce_chunks(comm, c, 0, true, c.out); return;
@@ -250,7 +168,8 @@ void exchange(Comm& comm, std::vector<Message> messages) {
 // What goes wrong with this call, or puts it into the stream.
 int submit(NcclComm handle, CudaStream stream, const std::function<void(Comm&)>& work) {
   const CommHandle comm = comm_of(handle);
-  if (!comm->ready || comm->polls > 0) return kNcclInvalidUsage;  // The last call is in progress.
+  if (!comm->ready || in_progress(*comm))
+    return kNcclInvalidUsage;  // The last call is in progress.
   ++comm->operations;
   if (comm->is("refuse")) return kNcclSystemError;
   const bool fails = comm->is("async_error"), hangs = comm->is("hang");
@@ -316,6 +235,10 @@ bool next_is_deaf() {
   return left-- > 0;
 }
 
+}  // namespace
+
+namespace ddprun::test {
+
 // One look: has everybody come?
 int join(Comm& comm) {
   if (number("init_error", -1) == comm.rank) return kNcclSystemError;
@@ -330,7 +253,7 @@ int join(Comm& comm) {
   return kNcclSuccess;
 }
 
-}  // namespace
+}  // namespace ddprun::test
 
 extern "C" {
 
@@ -352,6 +275,7 @@ int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, Nccl
                              NcclConfig* config) {
   if (size > kFakeRanks || config->blocking != 0 || ids < 1) return kNcclInvalidArgument;
   auto comm = std::make_shared<Comm>();
+  note(rank, "init of " + std::to_string(size), "comms");
   comm->rank = rank;
   comm->size = size;
   comm->device = ddprun::test::current_device();
@@ -379,21 +303,29 @@ int ncclCommGetAsyncError(NcclComm handle, int* status) {
   Comm& comm = *comm_of(handle);
   *status = comm.error.load();
   if (*status != kNcclSuccess) return kNcclSuccess;
+  if (comm.revoked.load()) {
+    *status = progress_of_shrink(comm);
+    return kNcclSuccess;
+  }
   if (!comm.ready) {
     *status = join(comm);
     return kNcclSuccess;
   }
+  if (comm.registering.load()) *status = kNcclInProgress;
   if (comm.polls > 0) *status = --comm.polls > 0 ? kNcclInProgress : kNcclSuccess;
   return kNcclSuccess;
 }
 
 int ncclCommFinalize(NcclComm handle) {
   const CommHandle comm = comm_of(handle);
-  return comm->ready ? kNcclSuccess : kNcclInvalidUsage;
+  if (comm->revoked.load()) rule_broken("a revoked communicator is finalized");
+  if (!comm->windows.empty()) rule_broken("a communicator ends before its windows");
+  return comm->ready && !in_progress(*comm) ? kNcclSuccess : kNcclInvalidUsage;
 }
 
 int ncclCommDestroy(NcclComm handle) {
   const CommHandle comm = comm_of(handle);
+  if (comm->revoked.load() && !comm->ending) rule_broken("a revoked communicator is destroyed");
   {
     std::unique_lock lock(comm->mutex);
     comm->idle.wait(lock, [&] { return comm->running == 0; });
@@ -410,6 +342,9 @@ int ncclCommAbort(NcclComm handle) {
     std::unique_lock lock(mutex);
     never.wait(lock, [] { return false; });
   }
+  note(comm->rank, "abort of " + std::to_string(comm->size), "comms");
+  comm->ending = true;
+  comm->child.reset();
   comm->aborted.store(true);
   if (comm->wire) comm->wire->ring();
   while (number("abort_syncs", 0) && comm->wire && all_comms().spins(*comm)) {
@@ -475,20 +410,5 @@ int ncclGroupEnd() {
   if (done.messages.empty()) return kNcclSuccess;
   return submit(done.comm, done.stream,
                 [messages = done.messages](Comm& c) { exchange(c, messages); });
-}
-
-int cudaMalloc(void** address, std::size_t bytes);
-int cudaFree(void* address);
-
-int ncclMemAlloc(void** address, std::size_t bytes) { return cudaMalloc(address, bytes); }
-int ncclMemFree(void* address) { return cudaFree(address); }
-
-int ncclCommRegister(NcclComm comm, void* memory, std::size_t, void** handle) {
-  if (comm_of(comm)->polls > 0) return kNcclInvalidUsage;
-  *handle = memory;
-  return kNcclSuccess;
-}
-int ncclCommDeregister(NcclComm comm, void*) {
-  return comm_of(comm)->polls > 0 ? kNcclInvalidUsage : kNcclSuccess;
 }
 }

@@ -6,6 +6,7 @@
 
 #include "common/assert.h"
 #include "worker_sdk/nccl_preflight.h"
+#include "worker_sdk/survivors.h"
 
 namespace ddprun::fuzz {
 
@@ -22,6 +23,9 @@ void fuzz_gpu_facts(const std::uint8_t* data, std::size_t size) {
     const auto wrong = worker_sdk::objection({usual, *facts, usual}, hosts, hosts);
     DDPRUN_ASSERT(!wrong || (wrong->culprit >= 0 && wrong->culprit < 3 && !wrong->text.empty()));
     DDPRUN_ASSERT(wrong || (facts->error.empty() && facts->nccl_version == 22809));
+  }
+  if (const auto settled = worker_sdk::decode_settlement(text, 1000)) {
+    DDPRUN_ASSERT(worker_sdk::decode_settlement(worker_sdk::encode(*settled), 1000) == *settled);
   }
   if (const auto bytes = worker_sdk::from_hex(text)) {
     std::string lower(text);

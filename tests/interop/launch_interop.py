@@ -140,6 +140,7 @@ ONLY_OURS = {
     "DDPRUN_AGENT_SOCKET": "ours",
     "DDPRUN_JOB": "ours",
     "DDPRUN_PROGRESS": "ours",
+    "NCCL_RAS_ADDR": "a place of its own for each job; torchrun's jobs on one node share NCCL's default",
 }
 ONLY_OURS_BESIDE_OLD = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "see NCCL_ASYNC_ERROR_HANDLING",

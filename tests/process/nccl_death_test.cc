@@ -50,5 +50,41 @@ TEST_CASE("NCCL: an abort that never returns ends the process", "[nccl]") {
   CHECK(ranks.report(1).threw);
 }
 
+// The second loss is found by the others' attempt, and left behind by the next one.
+TEST_CASE("NCCL: a rank that dies in the shrink is left behind, too", "[nccl]") {
+  const FakeGpu gpu("hang=1:2,shrink_exit=2");
+  test::TemporaryDirectory directory;
+  test::Ranks ranks{.world_size = 4, .backend = "nccl", .op_timeout = 50s};
+  ranks.init_timeout = 5s;
+  test::ForkedRanks forked(
+      4,
+      [&](int rank) {
+        InitOptions options = ranks.options(directory / "store", rank);
+        options.may_shrink = true;
+        return options;
+      },
+      [](ProcessGroup& group, const auto&) {
+        float value = 1;
+        try {
+          group.all_reduce(buffer(&value, 1));
+          group.all_reduce(buffer(&value, 1), ReduceOp::sum, {.timeout = 300ms});
+        } catch (const Error&) {
+        }
+        if (group.rank() == 1) return;
+        auto next = group.shrink({.lost = {1}, .patience = 3s});
+        std::int64_t sum = 1;
+        next.all_reduce(buffer(&sum, 1), ReduceOp::sum, {.on_host = true});
+        value = 1;
+        next.all_reduce(buffer(&value, 1));
+        if (sum != 2 || value != 2) throw Error(ErrorKind::system, {}, "the sum");
+      });
+  for (const int r : {0, 3}) {
+    const test::Report report = forked.report(r);
+    INFO(report.text);
+    CHECK((report.came && !report.threw));
+  }
+  CHECK_FALSE(forked.report(2).came);
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -67,7 +67,7 @@ DDPRUN_CUDA_DRIVER_FUNCTIONS(X)
 #define X(member, symbol, result, parameters) \
   static_assert(Alike<decltype(NcclApi::member), decltype(&::symbol)>::value, #symbol);
 DDPRUN_NCCL_FUNCTIONS(X)
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
 DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)
 #endif
 #undef X
@@ -106,6 +106,7 @@ SAME_PLACE(traffic_class, trafficClass);
 SAME_PLACE(comm_name, commName);
 SAME_PLACE(cta_policy, CTAPolicy);
 static_assert(kNcclWindowSymmetric == NCCL_WIN_COLL_SYMMETRIC);
+static_assert(kNcclShrinkAbort == NCCL_SHRINK_ABORT);
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 SAME_PLACE(nvlink_centric_sched, nvlinkCentricSched);

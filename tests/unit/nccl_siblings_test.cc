@@ -117,6 +117,26 @@ TEST_CASE("NCCL: what the agent says of a lost rank is thrown, by every group", 
   CHECK(in_idle->where().peer == 0);
 }
 
+TEST_CASE("NCCL: a smaller group does not mind what the agent said of a rank left behind",
+          "[nccl]") {
+  const FakeGpu gpu;
+  auto page = agent::ProgressFile::make(0).value();
+  FakeGpu::set("DDPRUN_PROGRESS", page.path());
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 3, .backend = "nccl"}.run([&](ProcessGroup& group) {
+    float value = 1;
+    group.all_reduce(buffer(&value, 1));
+    if (group.rank() == 0) page.tell(2, "rank 2 was killed by signal 9 (SIGKILL)");
+    if (group.rank() == 2) return;
+    ProcessGroup next = group.shrink({.lost = {2}});
+    for (int i = 0; i < 5; ++i) next.all_reduce(buffer(&value, 1));
+    complaints.unless(value == 3 * 32, "the sum of the smaller group");
+  });
+  ::unsetenv("DDPRUN_PROGRESS");
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
 TEST_CASE("NCCL: who is left joins a new group in the same process, and it works", "[nccl]") {
   const FakeGpu gpu("hang=2:2,abort_syncs=1");
   const test::TemporaryDirectory folder;

@@ -27,17 +27,51 @@ std::string value(const Environment& environment, std::string_view name) {
   return std::string(find_variable(environment, name, "(unset)"));
 }
 
-TEST_CASE("Environment: every variable of torchrun 2.14, and no other", "[environment]") {
+const std::string kRas = "NCCL_RAS_ADDR=localhost:24056";
+
+TEST_CASE("Environment: every variable of torchrun 2.14, a place for NCCL's RAS, and no other",
+          "[environment]") {
   const WorkerContext context{.error_file = "/logs/error.json"};
   CHECK(worker_environment(second_node_rank(), context, {}) ==
-        Environment{"GROUP_RANK=1", "GROUP_WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4",
-                    "MASTER_ADDR=node-0", "MASTER_PORT=23456", "OMP_NUM_THREADS=1", "RANK=5",
-                    "ROLE_NAME=trainer", "ROLE_RANK=5", "ROLE_WORLD_SIZE=8",
-                    "TORCHELASTIC_ERROR_FILE=/logs/error.json", "TORCHELASTIC_MAX_RESTARTS=3",
-                    "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_RUN_ID=job7",
+        Environment{"GROUP_RANK=1",
+                    "GROUP_WORLD_SIZE=2",
+                    "LOCAL_RANK=1",
+                    "LOCAL_WORLD_SIZE=4",
+                    "MASTER_ADDR=node-0",
+                    "MASTER_PORT=23456",
+                    kRas,
+                    "OMP_NUM_THREADS=1",
+                    "RANK=5",
+                    "ROLE_NAME=trainer",
+                    "ROLE_RANK=5",
+                    "ROLE_WORLD_SIZE=8",
+                    "TORCHELASTIC_ERROR_FILE=/logs/error.json",
+                    "TORCHELASTIC_MAX_RESTARTS=3",
+                    "TORCHELASTIC_RESTART_COUNT=2",
+                    "TORCHELASTIC_RUN_ID=job7",
                     "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-                    "TORCHELASTIC_USE_AGENT_STORE=True", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+                    "TORCHELASTIC_USE_AGENT_STORE=True",
+                    "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
                     "WORLD_SIZE=8"});
+}
+
+TEST_CASE("Environment: each job has its RAS elsewhere, the same on all its nodes",
+          "[environment]") {
+  const auto ras = [](RankFacts facts, const Environment& parent = {}) {
+    return value(worker_environment(facts, {}, parent), "NCCL_RAS_ADDR");
+  };
+  RankFacts other = second_node_rank();
+  other.rank = 0;
+  other.group_rank = 0;
+  CHECK(ras(other) == ras(second_node_rank()));
+  other.run_id = "job8";
+  CHECK(ras(other) != ras(second_node_rank()));
+  CHECK(ras(second_node_rank(), {"NCCL_RAS_ADDR=[::1]:9"}) == "[::1]:9");
+  for (int port = 1; port < 2000; ++port) {
+    other.master_port = port;
+    const int at = std::stoi(ras(other).substr(std::string("localhost:").size()));
+    REQUIRE((at >= 20000 && at < 28000));
+  }
 }
 
 TEST_CASE("Environment: the parent's is passed on, and its ranks are overridden", "[environment]") {

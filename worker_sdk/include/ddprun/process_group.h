@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddprun/error.h"
 #include "ddprun/store.h"
@@ -52,9 +53,19 @@ struct InitOptions {
   /// but one. On nccl only.
   int device = -1;
   int max_ctas = 0;  ///< How many of the GPU's blocks a collective of nccl may take; 0: no limit.
+  /// On nccl: a failure keeps what shrink() can make a smaller group of, where NCCL can (2.28.7).
+  bool may_shrink = false;
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
   /// Deadline of one collective, unless the call names its own.
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
+};
+
+/// Who is left, as far as the caller knows.
+struct ShrinkOptions {
+  /// Ranks that shall not be in the new group, such as where().peer of the Error.
+  std::vector<int> lost = {};
+  /// How long the other ranks are waited for, which is how far apart the survivors may call.
+  std::chrono::milliseconds patience = std::chrono::seconds(10);
 };
 
 /// What a single call may ask for.
@@ -180,6 +191,16 @@ class ProcessGroup {
   /// within the init_timeout. Errors of the new group name ranks by both groups. It needs the store
   /// of the job, but not this group.
   std::optional<ProcessGroup> split(int color, int key = 0);
+
+  /// After a failure, or instead of one: a group of the ranks that call it, in their order, but
+  /// those that any of them names as lost. This group is aborted. Whoever is not there within the
+  /// patience is left behind, and gets `aborted` if it calls later; a rank that dies meanwhile is
+  /// left behind by another attempt, of three. Each attempt joins within half of the init_timeout.
+  /// Needs the store of the job, so not where a lost rank hosted it, and a launcher that lets the
+  /// survivors live: ddprun and torchrun end all workers when one fails. Errors of the new group
+  /// name ranks by both groups. Groups that were split off this one are not touched; of nccl, they
+  /// fail with this one.
+  ProcessGroup shrink(const ShrinkOptions& options = {});
 
   /// On nccl: the stream of all calls that name none, such as those of DistributedDataParallel;
   /// nothing: the host waits for each. Elsewhere without a meaning.
