@@ -15,6 +15,7 @@
 #include <thread>
 
 using ddprun::test::injected;
+using ddprun::test::is_devices;
 using ddprun::worker_sdk::CudaEvent;
 using ddprun::worker_sdk::CudaStream;
 using ddprun::worker_sdk::kCudaNotReady;
@@ -110,14 +111,6 @@ Event* event_of(CudaEvent handle) {
   return event;
 }
 
-bool is_devices(const void* address) {
-  const std::lock_guard lock(process().mutex);
-  auto above = process().allocated.upper_bound(static_cast<const char*>(address));
-  if (above == process().allocated.begin()) return false;
-  --above;
-  return static_cast<const char*>(address) < above->first + above->second;
-}
-
 int number(const char* key, int otherwise) {
   const std::string text = injected("FAKE_CUDA", key);
   return text.empty() ? otherwise : std::atoi(text.c_str());
@@ -142,6 +135,14 @@ void enqueue(CudaStream stream, std::function<void()> work) {
 }
 
 int current_device() { return ::current_device; }
+
+bool is_devices(const void* address) {
+  const std::lock_guard lock(process().mutex);
+  auto above = process().allocated.upper_bound(static_cast<const char*>(address));
+  if (above == process().allocated.begin()) return false;
+  --above;
+  return static_cast<const char*>(address) < above->first + above->second;
+}
 
 }  // namespace ddprun::test
 
