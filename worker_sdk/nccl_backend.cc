@@ -201,8 +201,10 @@ std::shared_ptr<void> NcclBackend::allocate(const Call& call, std::size_t bytes)
   void* handle = registrations_->add(memory, size);
   return std::shared_ptr<void>(memory, [gpu = gpu_, registrations = registrations_, handle,
                                         ncclsown, device = comm_->device()](void* address) {
-    if (handle) registrations->remove(handle);
+    // Kernels may still use it, and ncclMemFree does not wait for them as cudaFree does.
     gpu->cuda.set_device(device);
+    gpu->cuda.device_synchronize();
+    if (handle) registrations->remove(handle);
     ncclsown ? gpu->nccl.mem_free(address) : gpu->cuda.free(address);
   });
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 using ddprun::test::injected;
 using ddprun::test::is_devices;
@@ -86,6 +87,7 @@ struct Event {
 
 struct Process {
   std::mutex mutex;
+  std::map<Stream*, int> streams;                // All that there are, and their devices.
   std::map<int, Stream*> default_streams;        // By device.
   std::map<const char*, std::size_t> allocated;  // Of the devices' memory.
 };
@@ -101,7 +103,10 @@ Stream& stream_of(CudaStream handle) {
   if (handle) return *reinterpret_cast<Stream*>(handle);
   const std::lock_guard lock(process().mutex);
   Stream*& stream = process().default_streams[current_device];
-  if (!stream) stream = new Stream;
+  if (!stream) {
+    stream = new Stream;
+    process().streams[stream] = current_device;
+  }
   return *stream;
 }
 
@@ -169,6 +174,20 @@ int cudaSetDevice(int device) {
   return kCudaSuccess;
 }
 
+int cudaDeviceSynchronize() {
+  std::vector<std::shared_ptr<EventState>> ends;
+  {
+    const std::lock_guard lock(process().mutex);
+    for (const auto& [stream, device] : process().streams) {
+      if (device != current_device) continue;
+      ends.push_back(std::make_shared<EventState>());
+      stream->put([end = ends.back()] { end->pass(1); });
+    }
+  }
+  for (const auto& end : ends) end->await(1);
+  return kCudaSuccess;
+}
+
 int cudaDeviceGetPCIBusId(char* text, int size, int device) {
   std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
   return kCudaSuccess;
@@ -222,11 +241,18 @@ int cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 int cudaStreamCreateWithPriority(CudaStream* stream, unsigned, int) {
-  *stream = reinterpret_cast<CudaStream>(new Stream);
+  auto* made = new Stream;
+  *stream = reinterpret_cast<CudaStream>(made);
+  const std::lock_guard lock(process().mutex);
+  process().streams[made] = current_device;
   return kCudaSuccess;
 }
 
 int cudaStreamDestroy(CudaStream stream) {
+  {
+    const std::lock_guard lock(process().mutex);
+    process().streams.erase(reinterpret_cast<Stream*>(stream));
+  }
   stream_of(stream).stop();  // What is queued is still done.
   return kCudaSuccess;
 }

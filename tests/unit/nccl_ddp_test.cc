@@ -1,6 +1,7 @@
 // DistributedDataParallel and single operations on nccl, on the fakes: with the host waiting, and
 // in a stream of the caller's. Ranks are threads.
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <random>
@@ -253,6 +254,25 @@ TEST_CASE("NCCL: what the SDK sends of its own accord is the host's, and does no
     group.all_reduce(buffer(&value, 1));
   });
   CHECK(outcome(refused) != "all well");
+}
+
+TEST_CASE("NCCL: memory is freed when what uses it in a stream is done", "[nccl]") {
+  const FakeGpu gpu;
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    OwnStream stream(group.local_rank());
+    auto memory = group.allocate(4000);
+    std::promise<void> never;
+    std::atomic<bool> done = false;
+    test::enqueue(static_cast<worker_sdk::CudaStream>(stream.get()), [&] {
+      never.get_future().wait_for(std::chrono::milliseconds(200));  // A kernel.
+      done.store(true);
+    });
+    memory.reset();
+    complaints.unless(done.load(), "it was freed under the kernel's feet");
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
 }
 
 TEST_CASE("NCCL: a split group has a communicator of its own", "[nccl]") {
