@@ -1,6 +1,7 @@
 // What does DistributedDataParallel add to a backward pass, with communication off?
 //
 //   bench_ddp_overhead [rounds]
+//   bench_ddp_overhead step STEPS
 //
 // One process, a world of one, libtorch with one thread. Each round runs, in turn: a bare step
 // (forward, backward, SGD), and the same step of the same model under DistributedDataParallel with
@@ -8,6 +9,9 @@
 // perceptron has 25 million parameters, batch 32. Prints medians, and the median of the rounds'
 // own ratios, of wall time and of this process's CPU time; the latter also means something on a
 // machine that others use. Also what the sync timer alone costs: calls to it, without a model.
+//
+// "step": with communication, among the ranks of a launcher, on GPUs where libtorch sees any; what
+// ddp_step.py runs beside PyTorch's. Prints the time of a step of each model.
 
 #include <torch/torch.h>
 
@@ -140,9 +144,42 @@ void cost_of_timer(ddprun::ProcessGroup& group) {
               us / 50);
 }
 
+// The time of a step, the GPU's work included.
+void print_step(const char* name, const std::function<nn::Sequential()>& make,
+                const torch::Tensor& input, int steps, ddprun::ProcessGroup& group) {
+  const auto device = ddprun::torch::device_of(group);
+  auto model = make();
+  model->to(device);
+  Step step(model, input.to(device));
+  step.y = step.y.to(device);
+  ddprun::torch::DistributedDataParallel<nn::SequentialImpl> ddp(group, step.model);
+  const auto run = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      step.run([&] { return ddp.forward(step.x); }, [&] { ddp.zero_grad(); });
+    }
+    if (device.is_cuda()) torch::cuda::synchronize(device.index());
+  };
+  run(10);
+  group.barrier();
+  const auto start = Clock::now();
+  run(steps);
+  const std::chrono::duration<double, std::milli> time = Clock::now() - start;
+  if (group.rank() == 0) std::printf("step %s: %.4f ms\n", name, time.count() / steps);
+}
+
+int print_steps(int steps) {
+  ddprun::InitOptions options;
+  if (torch::cuda::device_count() > 0) options.backend = "nccl";
+  auto group = ddprun::ProcessGroup::init(options);
+  print_step("ConvNet", conv_net, torch::randn({100, 1, 28, 28}), steps, group);
+  print_step("perceptron", perceptron, torch::randn({32, 2040}), steps, group);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 2 && std::string(argv[1]) == "step") return print_steps(std::atoi(argv[2]));
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 60;
   torch::set_num_threads(1);
   torch::manual_seed(1);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Samples/s of `train` beside PyTorch DDP's (examples/train.py), same model, data and settings.
 
-    bench/train.py [--build build/dev] [--workers 2] [--rounds 5] [--steps 100] [--launcher ddprun]
+    bench/train.py [--build build/dev] [--workers 2] [--rounds 5] [--steps 100] [--launcher "ddprun ..."]
+                   [--device cuda] [--data FOLDER]
 
 Each round runs both, in turns, so that a noisy machine is noisy for both. Workers are spawned plainly
 with the env:// variables and one thread each, or with --launcher by that program for both. Prints one line
@@ -10,6 +11,7 @@ a round, then medians and the median of the rounds' ratios.
 import argparse
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -34,8 +36,8 @@ def spawn(command, workers):
 def launch(command, workers, launcher):
     if not launcher:
         return spawn(command, workers)
-    program = command[1] if command[0] == PYTHON else command[0]
-    line = [launcher, "--standalone", "--nproc-per-node", str(workers), program, *command[-4:]]
+    line = [*shlex.split(launcher), "--standalone", "--nproc-per-node", str(workers),
+            *command[command[0] == PYTHON:]]
     env = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=PYTHON)
     return subprocess.run(line, env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
 
@@ -51,9 +53,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--launcher")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data")
     options = parser.parse_args()
 
-    settings = ["--epochs", "1", "--max-steps", str(options.steps)]
+    settings = ["--epochs", "1", "--max-steps", str(options.steps), "--device", options.device]
+    if options.data:
+        settings += ["--data", options.data]
     ours = [os.path.join(options.build, "bin", "train"), *settings]
     theirs = [PYTHON, os.path.join(ROOT, "examples", "train.py"), *settings]
     pairs = []

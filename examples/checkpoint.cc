@@ -27,11 +27,13 @@ std::optional<std::string> read_and_share(const std::string& path, ddprun::Proce
   return said.substr(1);
 }
 
-torch::serialize::InputArchive open_archive(const std::string& path, const std::string& contents) {
+// To `device`: who saved it may have had another one.
+torch::serialize::InputArchive open_archive(const std::string& path, const std::string& contents,
+                                            torch::Device device) {
   std::istringstream in(contents);
   torch::serialize::InputArchive archive;
   try {
-    archive.load_from(in);
+    archive.load_from(in, device);
   } catch (const c10::Error&) {
     throw std::runtime_error(path + " is not a checkpoint, or damaged; remove it to start afresh");
   }
@@ -83,7 +85,7 @@ void save_checkpoint(const std::string& path, const TrainState& state) {
 bool load_checkpoint(const std::string& path, ddprun::ProcessGroup& group, TrainState& state) {
   const auto contents = read_and_share(path, group);
   if (!contents) return false;
-  auto archive = open_archive(path, *contents);
+  auto archive = open_archive(path, *contents, ddprun::torch::device_of(group));
   try {
     restore(archive, path, state);
   } catch (const c10::Error&) {

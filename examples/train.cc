@@ -5,8 +5,10 @@
 // Exit status: 0 trained, 1 failed, 2 bad option.
 
 #include <malloc.h>
+#include <torch/cuda.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -42,7 +44,12 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   keep_freed_memory();
-  auto group = ddprun::ProcessGroup::init();
+  const char* backend = std::getenv("DDPRUN_BACKEND");
+  ddprun::InitOptions init;
+  if (examples::wants_gpu(options, torch::cuda::device_count(), backend ? backend : "")) {
+    init.backend = "nccl";
+  }
+  auto group = ddprun::ProcessGroup::init(init);
   examples::train(group, options);
   return 0;
 }

@@ -42,11 +42,12 @@ def make_model():
     return nn.Sequential(*block(1, 16), *block(16, 32), nn.Flatten(), nn.Linear(7 * 7 * 32, 10))
 
 
-def train_epoch(ddp, optimizer, data, indices, batch_size):
+def train_epoch(ddp, optimizer, data, indices, batch_size, device):
     images, labels = data
     loss_sum = 0.0
     for batch in torch.tensor(indices).split(batch_size):
-        loss = nn.functional.cross_entropy(ddp(images[batch].float() / 255), labels[batch])
+        scores = ddp((images[batch].float() / 255).to(device))
+        loss = nn.functional.cross_entropy(scores, labels[batch].to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -55,11 +56,11 @@ def train_epoch(ddp, optimizer, data, indices, batch_size):
 
 
 @torch.no_grad()
-def evaluate(model, data, rank, world_size):
+def evaluate(model, data, rank, world_size, device):
     images, labels = data
     mine = torch.arange(len(labels) * rank // world_size, len(labels) * (rank + 1) // world_size)
     model.eval()
-    right = sum((model(images[batch].float() / 255).argmax(1) == labels[batch]).sum()
+    right = sum((model((images[batch].float() / 255).to(device)).argmax(1) == labels[batch].to(device)).sum()
                 for batch in mine.split(500))
     model.train()
     dist.all_reduce(right)
@@ -73,17 +74,23 @@ def parse_options():
     parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-steps", type=int, default=0, help="end each epoch after as many")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     return parser.parse_args()
 
 
 def main():
     options = parse_options()
-    dist.init_process_group("gloo")
+    device, backend = torch.device("cpu"), "gloo"
+    if options.device == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        backend = "nccl"
+    dist.init_process_group(backend)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(options.seed)
     training_set, test_set = load(options.data, "train"), load(options.data, "t10k")
-    ddp = DistributedDataParallel(make_model())
+    ddp = DistributedDataParallel(make_model().to(device))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr, momentum=0.9)
     sampler = DistributedSampler(training_set[1], seed=options.seed)
     accuracy, samples, seconds = 0.0, 0, 0.0
@@ -94,11 +101,11 @@ def main():
             indices = indices[: options.max_steps * options.batch_size]
         start = time.monotonic()
         loss_sum = torch.tensor(train_epoch(ddp, optimizer, training_set, indices,
-                                            options.batch_size))
+                                            options.batch_size, device), device=device)
         elapsed = time.monotonic() - start
         dist.all_reduce(loss_sum)
         samples, seconds = samples + len(indices) * world_size, seconds + elapsed
-        accuracy = evaluate(ddp.module, test_set, rank, world_size)
+        accuracy = evaluate(ddp.module, test_set, rank, world_size, device)
         if rank == 0:
             print(f"epoch {epoch + 1}/{options.epochs}  "
                   f"loss {loss_sum.item() / (len(indices) * world_size):.4f}  "
@@ -106,7 +113,7 @@ def main():
                   f"{len(indices) * world_size / elapsed:.0f} samples/s", flush=True)
     if rank == 0:
         print(f"test accuracy   {100 * accuracy:.2f} %\n"
-              f"speed           {samples / seconds:.0f} samples/s, {world_size} workers over gloo",
+              f"speed           {samples / seconds:.0f} samples/s, {world_size} workers over {backend}",
               flush=True)
     # PyTorch 1.13 may deadlock on the interpreter's lock if DDP is the last to let go of the group.
     del ddp

@@ -67,6 +67,13 @@ std::vector<Flag> make_flags() {
       numeric<std::int64_t>("--max-steps", &O::max_steps, 1, "end each epoch after as many steps"),
       toggle("--check-weights", &O::check_weights, true, "fail if ranks differ after an epoch"),
       toggle("--print-losses", &O::print_losses, true, "the loss over all ranks, every step"),
+      {"--device", "NAME", "cuda, cpu, or auto: cuda if libtorch sees a GPU (auto)",
+       [](O& o, const std::string& text) {
+         if (text != "auto" && text != "cuda" && text != "cpu") {
+           bad("--device is auto, cuda or cpu, not '" + text + "'");
+         }
+         o.device = text;
+       }},
       toggle("--help", &O::help, true, "this text"),
   };
 }
@@ -108,6 +115,14 @@ TrainOptions parse_train_options(const std::vector<std::string>& arguments) {
   }
   check(options);
   return options;
+}
+
+bool wants_gpu(const TrainOptions& options, std::size_t gpus, const std::string& backend) {
+  const bool hosts = !backend.empty() && backend != "auto" && backend != "nccl";
+  if (options.device != "cuda") return options.device == "auto" && gpus > 0 && !hosts;
+  if (hosts) bad("--device cuda needs the backend nccl, but DDPRUN_BACKEND is " + backend);
+  if (gpus == 0) bad("--device cuda: this program's libtorch sees no GPU");
+  return true;
 }
 
 std::string train_usage() {

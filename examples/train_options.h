@@ -23,11 +23,16 @@ struct TrainOptions {
   std::int64_t max_steps = 0;  // Of one epoch; 0: all.
   bool check_weights = false;
   bool print_losses = false;
+  std::string device = "auto";  // Or "cuda", "cpu".
   bool help = false;
 };
 
 // Throws std::invalid_argument with one sentence that names the option.
 TrainOptions parse_train_options(const std::vector<std::string>& arguments);
+
+// Is the model to be trained on a GPU, over the backend nccl? `gpus`: how many libtorch sees;
+// `backend`: what DDPRUN_BACKEND says. Throws std::invalid_argument if --device cannot be had.
+bool wants_gpu(const TrainOptions& options, std::size_t gpus, const std::string& backend);
 
 // What --help prints.
 std::string train_usage();

@@ -55,6 +55,7 @@ Norm norm_of(const TrainOptions& options) {
 ConvNet make_model(const TrainOptions& options, ddprun::ProcessGroup& group) {
   torch::manual_seed(options.seed);
   ConvNet model(norm_of(options), group);
+  model->to(ddprun::torch::device_of(group));
   if (options.double_precision) model->to(torch::kDouble);
   return model;
 }
@@ -65,7 +66,7 @@ std::uint64_t hash_of(const ConvNet& model) {
   auto tensors = model->parameters();
   for (const auto& buffer : model->buffers()) tensors.push_back(buffer);
   for (const torch::Tensor& t : tensors) {
-    const torch::Tensor flat = t.detach().contiguous();
+    const torch::Tensor flat = t.detach().cpu().contiguous();
     const auto* bytes = static_cast<const std::uint8_t*>(flat.data_ptr());
     for (std::size_t i = 0; i < flat.nbytes(); ++i) h = (h ^ bytes[i]) * 0x100000001b3U;
   }
@@ -84,6 +85,7 @@ class Trainer {
       : group_(group),
         options_(options),
         batch_size_(batch_of_rank(options, group.world_size())),
+        device_(ddprun::torch::device_of(group)),
         layout_(options.channels_last ? Layout::channels_last : Layout::plain),
         training_set_(read_fashion_mnist(options.data, "train")),
         test_set_(read_fashion_mnist(options.data, "t10k")),
@@ -161,7 +163,7 @@ class Trainer {
     for (std::int64_t s = 0; s < steps; ++s) {
       const std::int64_t from = s * batch_size_;
       const std::int64_t count = std::min(batch_size_, used - from);
-      const double loss = step(make_batch(training_set_, indices.data() + from, count, layout_));
+      const double loss = step(batch_of(training_set_, indices.data() + from, count));
       loss_sum += loss * static_cast<double>(count);
       if (options_.print_losses) print_loss(s, loss);
       show(e, s + 1, steps, loss_sum / static_cast<double>(from + count), Clock::now() - start);
@@ -171,7 +173,7 @@ class Trainer {
                        .steps = steps,
                        .training = Clock::now() - start,
                        .sync = difference(ddp_.total(), before)};
-    group_.all_reduce(ddprun::buffer(&loss_sum, 1), ddprun::ReduceOp::sum);
+    group_.all_reduce(ddprun::buffer(&loss_sum, 1), ddprun::ReduceOp::sum, {.on_host = true});
     report.train_loss = loss_sum / static_cast<double>(report.samples);
     return report;
   }
@@ -183,6 +185,11 @@ class Trainer {
     loss.backward();
     optimizer_.step();
     return loss.item<double>();
+  }
+
+  Batch batch_of(const LabelledImages& set, const std::int64_t* indices, std::int64_t count) const {
+    const Batch batch = make_batch(set, indices, count, layout_);
+    return {batch.images.to(device_), batch.labels.to(device_)};
   }
 
   torch::Tensor input(const Batch& batch) const {
@@ -200,7 +207,7 @@ class Trainer {
 
   // Equally large batches on all ranks: the mean over ranks is the loss of the global batch.
   void print_loss(std::int64_t s, double loss) {
-    group_.all_reduce(ddprun::buffer(&loss, 1), ddprun::ReduceOp::avg);
+    group_.all_reduce(ddprun::buffer(&loss, 1), ddprun::ReduceOp::avg, {.on_host = true});
     char text[64];
     std::snprintf(text, sizeof text, "step %lld loss %.9g", static_cast<long long>(s), loss);
     progress_.line(text);
@@ -231,11 +238,11 @@ class Trainer {
     for (std::int64_t i = first; i < last; ++i) indices.push_back(i);
     std::int64_t right = 0;
     for (std::int64_t i = 0; i < last - first; i += kEvaluationBatch) {
-      const auto batch = make_batch(test_set_, indices.data() + i,
-                                    std::min(kEvaluationBatch, last - first - i), layout_);
+      const auto batch =
+          batch_of(test_set_, indices.data() + i, std::min(kEvaluationBatch, last - first - i));
       right += model_->forward(input(batch)).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
-    group_.all_reduce(ddprun::buffer(&right, 1), ddprun::ReduceOp::sum);
+    group_.all_reduce(ddprun::buffer(&right, 1), ddprun::ReduceOp::sum, {.on_host = true});
     return static_cast<double>(right) / static_cast<double>(std::max<std::int64_t>(total, 1));
   }
 
@@ -243,7 +250,8 @@ class Trainer {
     std::uint64_t mine = hash_of(model_);
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group_.world_size()));
     group_.all_gather(ddprun::buffer(reinterpret_cast<std::uint8_t*>(&mine), sizeof mine),
-                      ddprun::buffer(reinterpret_cast<std::uint8_t*>(all.data()), 8 * all.size()));
+                      ddprun::buffer(reinterpret_cast<std::uint8_t*>(all.data()), 8 * all.size()),
+                      {.on_host = true});
     for (int r = 0; r < group_.world_size(); ++r) {
       if (all[static_cast<std::size_t>(r)] == all[0]) continue;
       throw std::runtime_error("after epoch " + std::to_string(epoch) + " the weights of rank " +
@@ -260,6 +268,7 @@ class Trainer {
   ddprun::ProcessGroup& group_;
   TrainOptions options_;
   std::int64_t batch_size_;
+  const torch::Device device_;
   const Layout layout_;
   LabelledImages training_set_;
   LabelledImages test_set_;

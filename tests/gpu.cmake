@@ -38,10 +38,16 @@ endif()
 gpu_test(nccl_memory_test unit/nccl_memory_test.cc)
 gpu_test(nccl_shrink_test unit/nccl_shrink_test.cc unit/shrink_test.cc)
 gpu_test(nccl_death_test process/nccl_death_test.cc)
-add_executable(nccl_worker process/nccl_worker.cc)  # For system/nccl_test.py.
-target_link_libraries(nccl_worker PRIVATE ddprun::worker_sdk ddprun_flags)
-set_target_properties(nccl_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-add_dependencies(nccl_worker fake_nccl)
+foreach(worker nccl_worker nccl_gradients)  # For system/nccl_test.py and gpu/run.sh.
+  add_executable(${worker} process/${worker}.cc)
+  target_link_libraries(${worker} PRIVATE ddprun::worker_sdk ddprun_flags)
+  set_target_properties(${worker} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_dependencies(${worker} fake_nccl)
+endforeach()
+if(TARGET torch_adapter_test)
+  target_compile_definitions(torch_adapter_test PRIVATE DDPRUN_FAKES="$<TARGET_FILE_DIR:fake_nccl>")
+  add_dependencies(torch_adapter_test fake_nccl)
+endif()
 # The tests of the other backends once more.
 gpu_test(nccl_group_test unit/collectives_test.cc unit/power_sgd_test.cc unit/process_group_test.cc)
 

@@ -21,6 +21,14 @@ ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 
+# The script for machines with a GPU, on the fakes, so that it is known to run.
+if(DDPRUN_BUILD_BENCH AND NOT "system_nccl" IN_LIST DDPRUN_LEFT_OUT)
+  add_test(NAME gpu_script
+           COMMAND ${CMAKE_CURRENT_LIST_DIR}/gpu/run.sh --fakes ${PROJECT_BINARY_DIR})
+  set_tests_properties(gpu_script PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS system
+                                             ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
+endif()
+
 # The daemon killed every second or two for a little while; bench/endurance.py says for how long it
 # should really be.
 if(DDPRUN_PYTHON AND DDPRUN_BUILD_BENCH)

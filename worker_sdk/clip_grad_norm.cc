@@ -64,7 +64,8 @@ double clip_grad_norm(ProcessGroup& group, std::span<const Buffer> part, double 
                       const ClipOptions& options) {
   check(part, options);
   double all = total(part, options.norm_type);
-  group.all_reduce(buffer(&all, 1), std::isinf(options.norm_type) ? ReduceOp::max : ReduceOp::sum);
+  group.all_reduce(buffer(&all, 1), std::isinf(options.norm_type) ? ReduceOp::max : ReduceOp::sum,
+                   {.on_host = true});
   return clip(part, all, max_norm, options);
 }
 

@@ -28,6 +28,7 @@ constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's 
   X(runtime_version, cudaRuntimeGetVersion, int, (int*))                              \
   X(device_count, cudaGetDeviceCount, int, (int*))                                    \
   X(set_device, cudaSetDevice, int, (int))                                            \
+  X(device_synchronize, cudaDeviceSynchronize, int, ())                               \
   X(bus_id, cudaDeviceGetPCIBusId, int, (char*, int, int))                            \
   X(error_string, cudaGetErrorString, const char*, (int))                             \
   X(last_error, cudaGetLastError, int, ())                                            \

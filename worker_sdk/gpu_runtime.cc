@@ -118,6 +118,7 @@ std::shared_ptr<const GpuRuntime> load_gpu_runtime() {
   bind_cuda(*gpu);
   bind_nccl(*gpu);
   count_devices(*gpu);
+  gpu->events = std::make_shared<GpuEventPool>(gpu->cuda);
   if (!gpu->features.memory) gpu->nccl.mem_alloc = nullptr;
   if (!gpu->nccl.mem_free || !gpu->nccl.comm_deregister) gpu->nccl.mem_alloc = nullptr;
   return gpu;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "worker_sdk/gpu_event_pool.h"
 #include "worker_sdk/nccl_abi.h"
 
 namespace ddprun::worker_sdk {
@@ -33,6 +34,7 @@ struct GpuRuntime {
   std::string cuda_path, nccl_path;
   int nccl_version = 0, runtime_version = 0, driver_version = 0;
   int devices = 0;  // That this process may use.
+  std::shared_ptr<GpuEventPool> events;
 
   std::string describe() const;  // "NCCL 2.28.9 (/usr/lib/...), CUDA 13.0 (...), driver 13.0"
 };

@@ -54,15 +54,19 @@ bool GradScaler::unscale(std::span<const Buffer> gradients) {
     finite = worker_sdk::all_finite(g) && finite;
     worker_sdk::multiply(g, inverse);
   }
+  unscaled(finite);
+  return finite;
+}
+
+void GradScaler::unscaled(bool finite) noexcept {
   unscaled_ = true;
   found_inf_ = found_inf_ || !finite;
-  return finite;
 }
 
 bool GradScaler::unscale(ProcessGroup& group, std::span<const Buffer> part) {
   if (!options_.enabled) return true;
   std::int32_t finite = unscale(part) ? 1 : 0;
-  group.all_reduce(buffer(&finite, 1), ReduceOp::min);
+  group.all_reduce(buffer(&finite, 1), ReduceOp::min, {.on_host = true});
   found_inf_ = found_inf_ || finite == 0;
   return finite != 0;
 }

@@ -84,7 +84,7 @@ std::map<std::string, Metric, std::less<>> Metrics::reduce(ProcessGroup& group) 
 }
 
 double average_over_ranks(ProcessGroup& group, double value) {
-  group.all_reduce(buffer(&value, 1), ReduceOp::avg);
+  group.all_reduce(buffer(&value, 1), ReduceOp::avg, {.on_host = true});
   return value;
 }
 

@@ -17,12 +17,12 @@ void require(const GpuRuntime& gpu, int status, const char* what) {
 }  // namespace
 
 GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags)
-    : gpu_(std::move(gpu)) {
+    : gpu_(std::move(gpu)), device_(device), flags_(flags) {
   require(*gpu_, gpu_->cuda.set_device(device), "cudaSetDevice");
-  require(*gpu_, gpu_->cuda.event_create(&event_, flags), "cudaEventCreate");
+  require(*gpu_, gpu_->events->take(device, flags, &event_), "cudaEventCreate");
 }
 
-GpuEvent::~GpuEvent() { gpu_->cuda.event_destroy(event_); }
+GpuEvent::~GpuEvent() { gpu_->events->give_back(device_, flags_, event_); }
 
 void GpuEvent::record(CudaStream stream) {
   require(*gpu_, gpu_->cuda.event_record(event_, stream), "cudaEventRecord");

@@ -27,7 +27,9 @@ class GpuEvent final : public DeviceMark {
 
  private:
   const std::shared_ptr<const GpuRuntime> gpu_;
-  CudaEvent event_ = nullptr;
+  const int device_;
+  const unsigned flags_;
+  CudaEvent event_ = nullptr;  // Of gpu_->events.
 };
 
 // What all operations of a backend share, and may outlive it.

@@ -40,7 +40,7 @@ std::vector<std::int64_t> gather_sizes(ProcessGroup& group, const char* operatio
                                        std::string_view bytes) {
   auto mine = static_cast<std::int64_t>(bytes.size());
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(group.world_size()));
-  group.all_gather(buffer(&mine, 1), buffer(sizes.data(), sizes.size()));
+  group.all_gather(buffer(&mine, 1), buffer(sizes.data(), sizes.size()), {.on_host = true});
   for (int r = 0; r < group.world_size(); ++r) {
     check_size(group, operation, r, sizes[static_cast<std::size_t>(r)]);
   }
@@ -69,10 +69,10 @@ std::string broadcast_bytes(ProcessGroup& group, std::string_view bytes, int roo
   check_root(group, "broadcast_bytes", root);
   std::string result(group.rank() == root ? bytes : std::string_view());
   auto size = static_cast<std::int64_t>(result.size());
-  group.broadcast(buffer(&size, 1), root);
+  group.broadcast(buffer(&size, 1), root, {.on_host = true});
   check_size(group, "broadcast_bytes", root, size);
   result.resize(static_cast<std::size_t>(size));
-  group.broadcast(bytes_of(result), root);
+  group.broadcast(bytes_of(result), root, {.on_host = true});
   return result;
 }
 
@@ -80,7 +80,7 @@ std::vector<std::string> all_gather_bytes(ProcessGroup& group, std::string_view 
   const auto sizes = gather_sizes(group, "all_gather_bytes", bytes);
   std::string mine = padded(bytes, sizes);
   std::string all(mine.size() * sizes.size(), '\0');
-  group.all_gather(bytes_of(mine), bytes_of(all));
+  group.all_gather(bytes_of(mine), bytes_of(all), {.on_host = true});
   return cut(all, sizes);
 }
 
@@ -89,7 +89,7 @@ std::vector<std::string> gather_bytes(ProcessGroup& group, std::string_view byte
   const auto sizes = gather_sizes(group, "gather_bytes", bytes);
   std::string mine = padded(bytes, sizes);
   std::string all(group.rank() == root ? mine.size() * sizes.size() : 0, '\0');
-  group.gather(bytes_of(mine), bytes_of(all), root);
+  group.gather(bytes_of(mine), bytes_of(all), root, {.on_host = true});
   if (group.rank() != root) return {};
   return cut(all, sizes);
 }

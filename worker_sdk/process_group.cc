@@ -114,6 +114,11 @@ const Identity& ProcessGroup::identity() const noexcept { return impl_->identity
 
 const std::string& ProcessGroup::backend() const noexcept { return impl_->backend_name; }
 
+int ProcessGroup::device() const noexcept {
+  const auto* device = impl_->backend->device();
+  return device ? device->index() : -1;
+}
+
 const std::string& ProcessGroup::host_of(int rank) const {
   if (rank < 0 || rank >= world_size()) {
     throw Error(ErrorKind::bad_argument, {.rank = impl_->roster->rank, .operation = "host_of"},

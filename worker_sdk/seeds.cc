@@ -10,7 +10,7 @@ std::uint64_t shared_seed(ProcessGroup& group) {
     std::random_device entropy;
     seed = static_cast<std::int64_t>(std::uint64_t{entropy()} << 32 | entropy());
   }
-  group.broadcast(buffer(&seed, 1), 0);
+  group.broadcast(buffer(&seed, 1), 0, {.on_host = true});
   return static_cast<std::uint64_t>(seed);
 }
 

@@ -72,7 +72,7 @@ void broadcast_shares(ProcessGroup& group, const std::vector<std::vector<std::si
       copy(at, values[i].data, values[i].bytes());
       at += values[i].bytes();
     }
-    group.broadcast(buffer(packed.data(), packed.size()), root);
+    group.broadcast(buffer(packed.data(), packed.size()), root, {.on_host = true});
     for (const std::size_t i : mine ? std::vector<std::size_t>() : share) {
       copy(values[i].data, at, values[i].bytes());
       at += values[i].bytes();

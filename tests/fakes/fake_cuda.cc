@@ -14,12 +14,14 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/fakes/fake_capture.h"
 
 using ddprun::test::FakeCapture;
 using ddprun::test::FakeCaptures;
 using ddprun::test::injected;
+using ddprun::test::is_devices;
 using ddprun::worker_sdk::CudaEvent;
 using ddprun::worker_sdk::CudaStream;
 using ddprun::worker_sdk::kCudaCaptureRelaxed;
@@ -109,6 +111,7 @@ struct Event {
 
 struct Process {
   std::mutex mutex;
+  std::map<Stream*, int> streams;                // All that there are, and their devices.
   std::map<int, Stream*> default_streams;        // By device.
   std::map<const char*, std::size_t> allocated;  // Of the devices' memory.
   FakeCaptures captures;
@@ -130,7 +133,10 @@ Stream& stream_of(CudaStream handle) {
   if (handle) return *reinterpret_cast<Stream*>(handle);
   const std::lock_guard lock(process().mutex);
   Stream*& stream = process().default_streams[current_device];
-  if (!stream) stream = new Stream;
+  if (!stream) {
+    stream = new Stream;
+    process().streams[stream] = current_device;
+  }
   return *stream;
 }
 
@@ -146,14 +152,6 @@ int join_capture(Stream& waiting, const EventState& event) {
   if (!waiting.capture()) waiting.set_capture(event.capture);
   event.capture->joined(&waiting, event.stream, event.last);
   return kCudaSuccess;
-}
-
-bool is_devices(const void* address) {
-  const std::lock_guard lock(process().mutex);
-  auto above = process().allocated.upper_bound(static_cast<const char*>(address));
-  if (above == process().allocated.begin()) return false;
-  --above;
-  return static_cast<const char*>(address) < above->first + above->second;
 }
 
 int number(const char* key, int otherwise) {
@@ -199,6 +197,14 @@ Graph end_capture(CudaStream stream) {
 
 bool is_captured(CudaStream stream) { return stream_of(stream).capture() != nullptr; }
 
+bool is_devices(const void* address) {
+  const std::lock_guard lock(process().mutex);
+  auto above = process().allocated.upper_bound(static_cast<const char*>(address));
+  if (above == process().allocated.begin()) return false;
+  --above;
+  return static_cast<const char*>(address) < above->first + above->second;
+}
+
 }  // namespace ddprun::test
 
 extern "C" {
@@ -221,6 +227,20 @@ int cudaGetDeviceCount(int* count) {
 int cudaSetDevice(int device) {
   if (device < 0 || device >= number("devices", 8)) return kInvalidDevice;
   current_device = device;
+  return kCudaSuccess;
+}
+
+int cudaDeviceSynchronize() {
+  std::vector<std::shared_ptr<EventState>> ends;
+  {
+    const std::lock_guard lock(process().mutex);
+    for (const auto& [stream, device] : process().streams) {
+      if (device != current_device) continue;
+      ends.push_back(std::make_shared<EventState>());
+      stream->put([end = ends.back()] { end->pass(1); });
+    }
+  }
+  for (const auto& end : ends) end->await(1);
   return kCudaSuccess;
 }
 
@@ -283,11 +303,18 @@ int cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 int cudaStreamCreateWithPriority(CudaStream* stream, unsigned, int) {
-  *stream = reinterpret_cast<CudaStream>(new Stream);
+  auto* made = new Stream;
+  *stream = reinterpret_cast<CudaStream>(made);
+  const std::lock_guard lock(process().mutex);
+  process().streams[made] = current_device;
   return kCudaSuccess;
 }
 
 int cudaStreamDestroy(CudaStream stream) {
+  {
+    const std::lock_guard lock(process().mutex);
+    process().streams.erase(reinterpret_cast<Stream*>(stream));
+  }
   stream_of(stream).stop();  // What is queued is still done.
   return kCudaSuccess;
 }

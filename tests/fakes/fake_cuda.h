@@ -27,6 +27,8 @@ bool is_captured(worker_sdk::CudaStream stream);
 
 int current_device();  // Of the calling thread.
 
+bool is_devices(const void* address);  // Memory of a device, not of the host.
+
 // "b" for key "a" of an environment variable such as "a=b,c=d"; empty: not there.
 inline std::string injected(const char* variable, const std::string& key) {
   const char* value = std::getenv(variable);

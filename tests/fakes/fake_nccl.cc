@@ -14,6 +14,7 @@
 //   shrink_late=R     so it does when the others have succeeded already
 //   shrink_exit=R     the process ends there. R: in the communicator that is shrunk
 //   log=/path         says there what becomes of memory; comms=/path: of communicators
+//   device_only=1     memory of the host is refused, as the real one has it
 //   abort_hang=R      ncclCommAbort never returns
 //   abort_syncs=1     it waits for the kernels on its device of communicators that are not aborted
 
@@ -193,6 +194,10 @@ int submit(NcclComm handle, CudaStream stream, const std::function<void(Comm&)>&
   return comm->polls > 0 ? kNcclInProgress : kNcclSuccess;
 }
 
+bool bad_memory(const void* address) {
+  return number("device_only", 0) && !ddprun::test::is_devices(address);
+}
+
 struct Group {
   bool open = false;
   NcclComm comm = nullptr;
@@ -202,6 +207,7 @@ struct Group {
 thread_local Group group;
 
 int add_message(NcclComm comm, CudaStream stream, const Message& message) {
+  if (bad_memory(message.data)) return kNcclInvalidArgument;
   if (group.open) {
     group.comm = comm;
     group.stream = stream;
@@ -362,6 +368,7 @@ const char* ncclGetLastError(NcclComm) { return "a fault of the fake"; }
 
 int ncclAllReduce(const void* in, void* out, std::size_t count, int type, int op, NcclComm comm,
                   CudaStream stream) {
+  if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{
       {kAllReduce, type, op, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
   return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
@@ -369,6 +376,7 @@ int ncclAllReduce(const void* in, void* out, std::size_t count, int type, int op
 
 int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int root, NcclComm comm,
                   CudaStream stream) {
+  if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{{kBroadcastKind, type, 0, root, count},
                      static_cast<const char*>(in),
                      static_cast<char*>(out)};
@@ -377,6 +385,7 @@ int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int ro
 
 int ncclReduceScatter(const void* in, void* out, std::size_t count, int type, int op, NcclComm comm,
                       CudaStream stream) {
+  if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{
       {kReduceScatter, type, op, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
   return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
@@ -384,6 +393,7 @@ int ncclReduceScatter(const void* in, void* out, std::size_t count, int type, in
 
 int ncclAllGather(const void* in, void* out, std::size_t count, int type, NcclComm comm,
                   CudaStream stream) {
+  if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{
       {kAllGather, type, 0, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
   return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });

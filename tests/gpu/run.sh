@@ -1,61 +1,110 @@
 #!/bin/bash
 # Builds, tests and measures the backend nccl on a machine with a GPU, nvcc (for its headers), cmake
-# and, where no NCCL is installed, pip's torch, whose copy is used. Downloads nothing. Several ranks
-# share one GPU where there is only one: then the times say nothing about bandwidth.
-#   tests/gpu/run.sh [build folder]
+# and pip's torch, whose NCCL is used where no other is installed. Downloads and installs nothing.
+#   tests/gpu/run.sh [--deps FOLDER] [build folder]
+#   tests/gpu/run.sh --build-only [--deps FOLDER] [build folder]
+#   tests/gpu/run.sh --fakes BUILD_FOLDER
+# --deps: what tests/gpu/pack.sh collected on a Debian 12; without it, the packages of deploy/packages.sh
+# must be here. --build-only needs no GPU. --fakes: the same steps on the fakes of CUDA and NCCL, as far as these can, with what
+# is built already. Several ranks share one GPU where there is only one: then their times say nothing
+# about bandwidth. What does not fit into 9 minutes is left out, and named.
 # Exit status 77: this machine cannot; the reason is said.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-build=${1:-build/gpu}
+
+deps='' fakes='' build_only=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --deps) deps=$(realpath "${2:?which folder?}") || exit 2; shift 2 ;;
+    --fakes) fakes=yes; shift ;;
+    --build-only) build_only=yes; shift ;;
+    -*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+    *) break ;;
+  esac
+done
+build=$(realpath -m "${1:-build/gpu}")
+limit=535  # Seconds that all of it may take.
 
 skip() { echo "skipped: $*"; exit 77; }
-command -v cmake > /dev/null || skip "there is no cmake"
-nvidia-smi -L 2> /dev/null | grep -q GPU || skip "nvidia-smi finds no GPU"
-[ -e /usr/include/gloo/context.h ] || skip "libgloo-dev is not installed"
-gpus=$(nvidia-smi -L | grep -c '^GPU')
-echo "== $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1), $gpus GPU(s)"
-
-generator=()
-command -v ninja > /dev/null && generator=(-G Ninja)
-cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release > "$build.log" 2>&1 ||
-  { tail -5 "$build.log"; skip "cmake finds not all that ddprun is built on (deploy/packages.sh)"; }
-cmake --build "$build" -j"$(nproc)" --target ddprun_program all_reduce gpu_runtime_test \
-  gpu_kernels_test nccl_failure_test nccl_group_test nccl_ddp_test nccl_death_test nccl_worker || exit 1
-
 failed=0
-check() { echo "== $*"; timeout 120 "$@" || { failed=1; echo "FAILED: $*"; }; }
+fail() { failed=1; echo "FAILED: $*"; }
+say() { echo "== ${SECONDS} s: $*"; }
 
-# On the fakes first: what fails there says nothing about the GPU.
-for test in gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test; do
-  check "$build/tests/$test"
-done
-if [ -x "$build/tests/gpu_abi_test" ]; then check "$build/tests/gpu_abi_test"; fi
+have_torch=''
+find_torch() {  # pip's, if it is one for CUDA
+  local found
+  found=$(python3 -c '
+import os, torch
+assert torch.version.cuda
+print(torch.utils.cmake_prefix_path, os.path.dirname(torch.__file__), torch.__version__)') 2> /dev/null ||
+    return 0
+  read -r torch_cmake torch_folder torch_version <<< "$found"
+  have_torch=yes
+  # There the SDK finds CUDA and NCCL if they are installed nowhere else.
+  export PYTHONPATH=${torch_folder%/torch}${PYTHONPATH:+:$PYTHONPATH}
+  PYTHON_EXEC=$(command -v python3)
+  export PYTHON_EXEC
+}
 
-check env DDPRUN_TEST_GPU=1 "$build/tests/gpu_kernels_test" \
-  "GPU kernels: halves*,GPU kernels: a step*,GPU kernels: the first*,GPU kernels: small*"
+configure() {
+  local options=(-DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_BENCH=ON)
+  command -v ninja > /dev/null && options+=(-G Ninja)
+  if [ -n "$have_torch" ]; then
+    # The library by name: another one may be installed. The architectures: so that nothing is tried out.
+    options+=(-DCMAKE_PREFIX_PATH="$torch_cmake" -DTORCH_CUDA_ARCH_LIST="8.0;9.0"
+      -Dc10_LIBRARY="$torch_folder/lib/libc10.so" -DTORCH_LIBRARY="$torch_folder/lib/libtorch.so")
+    local headers=${torch_folder%/torch}/nvidia/nccl/include
+    [ ! -e "$headers/nccl.h" ] || options+=(-DDDPRUN_NCCL_INCLUDE_DIR="$headers")
+  else
+    options+=(-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
+  fi
+  if [ -n "$deps" ]; then options=(-C "$deps/pack.cmake" "${options[@]}"); fi
+  cmake -S . -B "$build" "${options[@]}" > "$build.log" 2>&1 && return
+  tail -15 "$build.log"
+  skip "cmake finds not all that ddprun is built on (see --deps)"
+}
 
-# On one GPU ranks share it by NCCL's own means, whichever its version has.
-share=()
-if [ "$gpus" -lt 3 ]; then share=(--oversubscribe-gpu); fi
-check "$build/bin/ddprun" --nproc-per-node 1 "$build/bin/all_reduce" --backend nccl -e 64M
-check "$build/bin/ddprun" "${share[@]}" --nproc-per-node 2 "$build/bin/all_reduce" --backend nccl -e 16M
+fake_tests=(gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test)
+build_all() {
+  local targets=(ddprun_program all_reduce nccl_worker nccl_gradients bench_nccl_overhead
+    bench_gpu_sync_truth "${fake_tests[@]}")
+  [ -z "$have_torch" ] || targets+=(train bench_ddp_overhead)
+  cmake --build "$build" -j"$(nproc)" --target "${targets[@]}" > "$build.make.log" 2>&1 && return
+  grep -A5 -m3 -E 'error|FAILED' "$build.make.log"
+  exit 1
+}
+
+# check SECONDS COMMAND...: at most so long, and only if there is time for it.
+check() {
+  local most=$1 left=$((limit - SECONDS))
+  shift
+  if [ "$left" -lt $((most / 4)) ]; then
+    echo "left out, for want of time: $*"
+    return
+  fi
+  say "$*"
+  timeout $((most < left ? most : left)) "$@" || fail "$*"
+}
+
+# The made-up classes are easy: who learns nothing has wrong gradients.
+check_learns() {  # SECONDS COMMAND...
+  check "$@" | tee "$build.train.log"
+  ! grep -q ^FAILED "$build.train.log" || failed=1
+  grep -qE 'left out|test accuracy +(9[0-9]|100)\.' "$build.train.log" || fail "train learns nothing"
+}
 
 # Rank 1 of 3 falls out in mid-all-reduce: dies, dies but for its connections, is stopped. How long
 # until the others throw; and how long two groups take to join, the first time and after a restart.
-figures=$build/figures.txt
-: > "$figures"
 lose() {  # HOW EXIT_STATUS [flags of ddprun]
-  local how=$1 want=$2 got=0
+  local how=$1 want=$2 got=0 told
   shift 2
-  echo "== rank 1: $how"
-  timeout 120 "$build/bin/ddprun" "${share[@]}" --nproc-per-node 3 --shutdown-timeout 5 "$@" \
+  say "rank 1: $how"
+  timeout 60 "$build/bin/ddprun" "${share[@]}" --nproc-per-node 3 --shutdown-timeout 5 "$@" \
     "$build/tests/nccl_worker" 50 "$how" 5 > "$build.$how.log" 2>&1 || got=$?
   grep -hE '^\[default[0-9]\]:rank [0-9]+: (peer|joined)' "$build.$how.log"
-  local told
   told=$(grep -cE '^\[default[02]\]:rank [02]: peer 1, waited' "$build.$how.log")
   if [ "$got" != "$want" ] || [ "$told" != 2 ]; then
-    failed=1
-    echo "FAILED: exit status $got, not $want; $told of 2 ranks were told of rank 1"
+    fail "exit status $got, not $want; $told of 2 ranks were told of rank 1"
     tail -20 "$build.$how.log"
   fi
   grep -hoE '^\[default[0-9]\]:rank [02]: peer 1, waited [0-9]+ ms' "$build.$how.log" |
@@ -64,11 +113,93 @@ lose() {  # HOW EXIT_STATUS [flags of ddprun]
     sed -E "s/^[^:]*:(rank [0-9]+): joined twice in ([0-9]+ ms), (restart [0-9]+)/| $how, \\3 | \\1 joins two groups | \\2 |/" \
       >> "$figures"
 }
-lose die 0 --max-restarts 1
-lose orphan 137
-lose stop 5
 
-echo "== rows for bench/RESULTS.md: $(nvidia-smi --query-gpu=name --format=csv,noheader | head -1), ${share[*]:-a GPU for each rank}"
+if [ -n "$fakes" ]; then
+  [ -x "$build/bin/bench_nccl_overhead" ] || skip "$build is not built, or without benchmarks"
+  export DDPRUN_CUDART_LIB=$build/tests/libfake_cudart.so DDPRUN_NCCL_LIB=$build/tests/libfake_nccl.so
+  card='fakes of CUDA and NCCL' gpus=8 rounds=1
+  ours=$(mktemp -d)
+  trap 'rm -rf "$ours"' EXIT
+  figures=$ours/figures
+else
+  command -v cmake > /dev/null || skip "there is no cmake"
+  card='no GPU' gpus=0 rounds=20
+  if [ -z "$build_only" ]; then
+    nvidia-smi -L 2> /dev/null | grep -q GPU || skip "nvidia-smi finds no GPU"
+    card=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)
+    gpus=$(nvidia-smi -L | grep -c '^GPU')
+  fi
+  find_torch
+  [ -n "$deps" ] || [ -e /usr/include/gloo/context.h ] || skip "libgloo-dev is not installed (see --deps)"
+  mkdir -p "$(dirname "$build")"
+  figures=$build.figures
+  say "$card, $gpus GPU(s), torch ${torch_version:-none for CUDA}, $(cmake --version | head -1), $(nproc) cores"
+  configure
+  say "configured"
+  build_all
+  say "built"
+  [ -z "$build_only" ] || exit 0
+fi
+: > "$figures"
+
+# On one GPU ranks share it by NCCL's own means, whichever its version has.
+share=()
+[ "$gpus" -ge 3 ] || share=(--oversubscribe-gpu)
+run() { echo "$build/bin/ddprun" "${share[@]}" --nproc-per-node "$1"; }
+read -ra one <<< "$(run 1)"
+read -ra two <<< "$(run 2)"
+
+if [ -z "$fakes" ]; then
+  # On the fakes first: what fails there says nothing about the GPU.
+  for test in "${fake_tests[@]}"; do check 120 "$build/tests/$test"; done
+  if [ -x "$build/tests/gpu_abi_test" ]; then check 60 "$build/tests/gpu_abi_test"; fi
+fi
+
+if [ -z "$fakes" ]; then  # What nvcc made of our kernels.
+  check 60 env DDPRUN_TEST_GPU=1 "$build/tests/gpu_kernels_test" \
+    "GPU kernels: halves*,GPU kernels: a step*,GPU kernels: the first*,GPU kernels: small*"
+fi
+check 90 "${one[@]}" "$build/tests/nccl_gradients"
+check 90 "${two[@]}" "$build/tests/nccl_gradients"
+small=16M
+[ -z "$fakes" ] || small=64K
+check 90 "${one[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
+check 90 "${two[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
+
+lose die 0 --max-restarts 1
+if [ -z "$fakes" ]; then  # There system/nccl_test.py does it.
+  lose orphan 137
+  lose stop 5
+fi
+
+check 90 "${one[@]}" "$build/bin/bench_nccl_overhead" $((rounds * 2))
+if [ -z "$fakes" ]; then
+  check 90 "${two[@]}" "$build/bin/bench_nccl_overhead" "$rounds"
+  check 90 "${one[@]}" "$build/bin/bench_gpu_sync_truth" "$rounds"
+fi
+check 120 "${two[@]}" "$build/bin/bench_gpu_sync_truth" "$rounds" ${fakes:+8}
+
+if [ -n "$fakes" ]; then
+  echo "left out on the fakes: train, PyTorch, compute-sanitizer"
+elif [ -z "$have_torch" ]; then
+  echo "left out: train and PyTorch, for python3 has no torch for CUDA"
+else
+  python3 -B tests/gpu/make_data.py "$build.data"
+  check_learns 90 "${one[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --check-weights
+  check_learns 120 "${two[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50 \
+    --check-weights --sync-bn --checkpoint "$build.checkpoint"
+  check_learns 60 "${two[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 2 --max-steps 20 \
+    --check-weights --sync-bn --checkpoint "$build.checkpoint"
+  rm -f "$build.checkpoint"
+  check 150 python3 -B bench/ddp_step.py --build "$build" --rounds 3 --launcher "$build/bin/ddprun ${share[*]}"
+  check 100 python3 -B bench/train.py --build "$build" --rounds 2 --steps 50 --device cuda \
+    --data "$build.data" --launcher "$build/bin/ddprun ${share[*]}"
+fi
+if [ -z "$fakes" ] && command -v compute-sanitizer > /dev/null; then
+  check 120 compute-sanitizer --report-api-errors no --error-exitcode 9 "$build/tests/nccl_gradients" 1
+fi
+
+say "rows for bench/RESULTS.md: $card, ${share[*]:-a GPU for each rank}"
 echo "| rank 1 | | |"
 echo "|--|--|--|"
 cat "$figures"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddprun/torch.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/golden.h"
 #include "tests/support/ranks.h"
 
@@ -347,4 +348,35 @@ TEST_CASE("SyncBatchNorm: every step is PyTorch's BatchNorm over the joined batc
 TEST_CASE("Adapter: tensors that cannot be communicated are refused") {
   CHECK_THROWS_WITH(ddprun::torch::buffer(torch::zeros({2}, torch::kBool)), Contains("Bool"));
   CHECK_THROWS_WITH(ddprun::torch::buffer(torch::zeros({2, 3}).t()), Contains("not contiguous"));
+}
+
+// A tensor that says it is a GPU's, without one.
+torch::Tensor on_gpu(c10::DeviceIndex index) {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                  caffe2::TypeMeta::Make<float>(),
+                                                  at::Device(at::kCUDA, index));
+}
+
+TEST_CASE("Adapter: tensors of a GPU are refused where arrays are the host's, and the other way") {
+  CHECK_THROWS_WITH(ddprun::torch::buffer(on_gpu(1)), Contains("cuda:1") && Contains("nccl"));
+  const auto errors = Ranks{.world_size = 1}.run([](ProcessGroup& group) {
+    require(ddprun::torch::device_of(group).is_cpu() && group.device() == -1, "the device");
+    require(ddprun::torch::buffer(group, torch::zeros({3})).count == 3, "the host's are taken");
+    ddprun::torch::use_current_stream(group);  // There is none: nothing happens.
+    (void)ddprun::torch::buffer(group, on_gpu(1));
+  });
+  CHECK_THAT(outcome(errors), Contains("is on cuda:1, but the arrays of the backend"));
+  const ddprun::test::FakeGpu gpu;
+  const auto refused = Ranks{.world_size = 2, .backend = "nccl"}.run([](ProcessGroup& group) {
+    require(ddprun::torch::device_of(group) == torch::Device(torch::kCUDA, group.local_rank()),
+            "the device");
+    auto model = make_model(1);
+    Ddp ddp(group, model);
+  });
+  for (const auto& error : refused) {
+    REQUIRE(error);
+    INFO(error->what());
+    CHECK_THAT(error->what(), Contains("parameter 0.weight is on cpu, but") &&
+                                  Contains("nccl are on cuda:") && Contains("device_of(group)"));
+  }
 }

@@ -171,6 +171,43 @@ TEST_CASE("Adapter: clip_grad_norm is torch::nn::utils::clip_grad_norm_") {
   }
 }
 
+// What is used for gradients of a GPU, on the host's.
+TEST_CASE("Adapter: libtorch's kernels clip and unscale as the SDK does") {
+  for (const double norm_type : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    auto ours = draw(9, {3, 40, 1}), theirs = draw(9, {3, 40, 1});
+    auto parameters = parameters_of({3, 40, 1});
+    for (std::size_t i = 0; i < 3; ++i) parameters[i].mutable_grad() = theirs[i];
+    const ddprun::ClipOptions options{.norm_type = norm_type};
+    const double norm = ddprun::torch::detail::clip_by_kernels(ours, 0.5, options);
+    CHECK(norm == Approx(ddprun::torch::clip_grad_norm(parameters, 0.5, options)));
+    for (std::size_t i = 0; i < 3; ++i) CHECK(torch::allclose(ours[i], theirs[i], 1e-5, 1e-7));
+  }
+  Tensors bad{torch::full({2}, std::numeric_limits<float>::quiet_NaN())};
+  CHECK_THROWS_AS(ddprun::torch::detail::clip_by_kernels(bad, 1, {.error_if_nonfinite = true}),
+                  Error);
+  Tensors some{torch::full({2}, 8.0F), torch::full({3}, 4.0F)};
+  CHECK(ddprun::torch::detail::unscale_by_kernels(some, 0.25));
+  CHECK(torch::equal(some[1], torch::ones({3})));
+  some[0][1] = std::numeric_limits<float>::infinity();
+  CHECK_FALSE(ddprun::torch::detail::unscale_by_kernels(some, 0.25));
+  CHECK_THROWS_AS(ddprun::torch::detail::unscale_by_kernels({torch::ones({1}, torch::kHalf)}, 1),
+                  Error);
+  CHECK(ddprun::torch::detail::unscale_by_kernels({}, 1));
+}
+
+TEST_CASE("ZeRO: shares packed by libtorch's kernels reach all ranks") {
+  const auto errors = Ranks{.world_size = 3}.run([](ProcessGroup& group) {
+    const auto mine = [](int rank, std::int64_t n) { return torch::full({n, 2}, rank + 1.0); };
+    Tensors values{mine(group.rank(), 3), mine(group.rank(), 1).to(torch::kFloat),
+                   mine(group.rank(), 5)};
+    ddprun::torch::detail::broadcast_packed(group, {{1, 2}, {}, {0}}, values);
+    require(torch::equal(values[0], mine(2, 3)) && torch::equal(values[2], mine(0, 5)) &&
+                torch::equal(values[1], mine(0, 1).to(torch::kFloat)),
+            "wrong values");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
 TEST_CASE("GradScaler: a step whose gradients overflowed is left out, of its optimizer alone") {
   auto a = torch::ones({2}).requires_grad_(), b = torch::ones({2}).requires_grad_();
   torch::optim::SGD first(Tensors{a}, 1.0), second(Tensors{b}, 1.0);

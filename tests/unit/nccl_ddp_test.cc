@@ -1,6 +1,7 @@
 // DistributedDataParallel and single operations on nccl, on the fakes: with the host waiting, and
 // in a stream of the caller's. Ranks are threads.
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <random>
@@ -211,6 +212,59 @@ TEST_CASE("NCCL: a rank that leaves after its part does not fail one that still 
   other.join();
   CHECK_NOTHROW(work.synchronize());
   CHECK(value == 7);
+}
+
+TEST_CASE("NCCL: what the SDK sends of its own accord is the host's, and does not go to NCCL",
+          "[nccl]") {
+  const FakeGpu gpu("device_only=1");
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    complaints.unless(broadcast_bytes(group, "a", 0) == "a", "broadcast_bytes");
+    complaints.unless(all_gather_bytes(group, "b").size() == 2, "all_gather_bytes");
+    complaints.unless(gather_bytes(group, "c", 1).size() == (group.rank() == 1 ? 2U : 0U),
+                      "gather");
+    complaints.unless(average_over_ranks(group, group.rank()) == 0.5, "average_over_ranks");
+    Metrics metrics;
+    metrics.add("loss", 1);
+    complaints.unless(metrics.reduce(group).at("loss").average == 1, "Metrics");
+    (void)shared_seed(group);
+    std::vector<float> part{3};
+    const Buffer whole = buffer(part.data(), 1);
+    complaints.unless(clip_grad_norm(group, {&whole, 1}, 100) > 4, "clip_grad_norm");
+    complaints.unless(GradScaler().unscale(group, {&whole, 1}), "GradScaler");
+    broadcast_shares(group, {{0}, {}}, {&whole, 1});
+    Model model(kSizes, static_cast<float>(group.rank()));
+    DdpOptions options = kSmallBuckets;
+    options.uneven_inputs = true;
+    DistributedDataParallel ddp(group, model.parameters(), options);
+    ddp.join();
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+  const auto refused = Ranks{.backend = "nccl"}.run([](ProcessGroup& group) {
+    float value = 0;
+    group.all_reduce(buffer(&value, 1));
+  });
+  CHECK(outcome(refused) != "all well");
+}
+
+TEST_CASE("NCCL: memory is freed when what uses it in a stream is done", "[nccl]") {
+  const FakeGpu gpu;
+  Complaints complaints;
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    OwnStream stream(group.local_rank());
+    auto memory = group.allocate(4000);
+    std::promise<void> never;
+    std::atomic<bool> done = false;
+    test::enqueue(static_cast<worker_sdk::CudaStream>(stream.get()), [&] {
+      never.get_future().wait_for(std::chrono::milliseconds(200));  // A kernel.
+      done.store(true);
+    });
+    memory.reset();
+    complaints.unless(done.load(), "it was freed under the kernel's feet");
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
 }
 
 TEST_CASE("NCCL: a split group has a communicator of its own", "[nccl]") {

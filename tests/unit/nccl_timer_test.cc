@@ -10,6 +10,7 @@
 #include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
 #include "worker_sdk/device_phases.h"
+#include "worker_sdk/nccl_pending.h"
 
 namespace ddprun {
 namespace {
@@ -42,6 +43,34 @@ void step(DistributedDataParallel& ddp, const std::function<void()>& backward) {
 }
 
 void nothing() {}
+
+int made = 0, destroyed = 0;
+
+TEST_CASE("Events: one that nobody needs any more is used again, on its device and of its kind") {
+  worker_sdk::CudaApi cuda;
+  cuda.set_device = [](int) { return 0; };
+  cuda.event_create = [](worker_sdk::CudaEvent* event, unsigned) {
+    *event = reinterpret_cast<worker_sdk::CudaEvent>(static_cast<std::uintptr_t>(++made));
+    return 0;
+  };
+  cuda.event_destroy = [](worker_sdk::CudaEvent) { return ++destroyed, 0; };
+  made = destroyed = 0;
+  auto gpu = std::make_shared<worker_sdk::GpuRuntime>();
+  gpu->cuda = cuda;
+  gpu->events = std::make_shared<worker_sdk::GpuEventPool>(cuda);
+  const auto two_at_once = [&](int device, unsigned flags) {
+    const worker_sdk::GpuEvent one(gpu, device, flags), two(gpu, device, flags);
+  };
+  for (int i = 0; i < 100; ++i) two_at_once(0, worker_sdk::kCudaEventDefault);
+  CHECK(made == 2);
+  two_at_once(0, worker_sdk::kCudaEventDisableTiming);
+  CHECK(made == 4);
+  two_at_once(1, worker_sdk::kCudaEventDefault);
+  CHECK(made == 6);
+  CHECK(destroyed == 0);
+  gpu->events.reset();
+  CHECK(destroyed == 6);
+}
 
 TEST_CASE("NCCL timer: phases are those of the stream, not of the host", "[nccl]") {
   const FakeGpu gpu;

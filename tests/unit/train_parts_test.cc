@@ -138,6 +138,21 @@ TEST_CASE("Options: what is wrong is named") {
   expect({"--data="}, "--data wants a path");
 }
 
+TEST_CASE("Options: a GPU is taken where there is one, unless something else was asked for") {
+  const auto wants = [](const char* device, std::size_t gpus, const std::string& backend) {
+    return wants_gpu(parse_train_options({"--device", device}), gpus, backend);
+  };
+  CHECK(wants("auto", 1, ""));
+  CHECK(wants("auto", 1, "nccl"));
+  CHECK_FALSE(wants("auto", 0, "nccl"));  // That the backend cannot be is told by it.
+  CHECK_FALSE(wants("auto", 1, "gloo"));
+  CHECK_FALSE(wants("cpu", 8, ""));
+  CHECK(wants("cuda", 1, "auto"));
+  CHECK_THROWS_WITH(wants("cuda", 0, ""), Contains("sees no GPU"));
+  CHECK_THROWS_WITH(wants("cuda", 1, "gloo"), Contains("DDPRUN_BACKEND is gloo"));
+  CHECK_THROWS_WITH(wants("gpu", 1, ""), Contains("--device is auto, cuda or cpu, not 'gpu'"));
+}
+
 TEST_CASE("Progress: the bar fills up and never exceeds its line") {
   const ProgressState half{.label = "epoch 1/2", .done = 150, .total = 300, .tail = "loss 0.4"};
   CHECK(render_bar(half, 48) == "epoch 1/2 [=========>          ]  50%  loss 0.4");

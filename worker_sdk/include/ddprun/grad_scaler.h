@@ -49,6 +49,10 @@ class GradScaler {
   /// The same, and collective: an overflow on any rank counts on all. One all_reduce of 4 bytes.
   bool unscale(ProcessGroup& group, std::span<const Buffer> part);
 
+  /// The caller has divided gradients by scale() itself, such as those of a GPU; `finite`: all of
+  /// them were. Counts as unscale().
+  void unscaled(bool finite) noexcept;
+
   /// False if gradients seen since the last update() overflowed.
   bool may_step() const noexcept { return !found_inf_; }
 

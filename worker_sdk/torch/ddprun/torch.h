@@ -9,9 +9,10 @@
 //   torch::optim::SGD optimizer(model->parameters(), 0.01);
 //   ... loss = criterion(ddp.forward(x), y); ddp.zero_grad(); loss.backward(); optimizer.step();
 //
-// Models and inputs live in the memory of the host; a CUDA module is refused until there is a
-// backend that reduces device memory.
+// On the backend nccl models and inputs live on the GPU of the rank, device_of(group), else in the
+// memory of the host; what lives elsewhere is refused. Work goes into libtorch's current stream.
 
+#include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
 #include "ddprun/torch/gradients.h"
 #include "ddprun/torch/sync_batch_norm.h"

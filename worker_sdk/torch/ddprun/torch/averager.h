@@ -6,6 +6,11 @@
 // straight into the buckets, as `.grad` is a view of them; where somebody replaced `.grad`
 // (zero_grad() of an optimizer that sets gradients to none), the hook copies the gradient and puts
 // the view back.
+//
+// On a GPU a hook is called with the stream current in which autograd wrote the gradient, which is
+// that of the parameter's forward pass and may differ from hook to hook. All are joined into the
+// stream of the first hook of the pass, behind which buckets are reduced; and the stream in which
+// backward() was called goes on behind that one.
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -15,12 +20,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/torch/device.h"
 #include "ddprun/torch/graph.h"
 #include "ddprun/torch/module_buffers.h"
 #include "ddprun/torch/tensor.h"
@@ -40,7 +47,7 @@ namespace detail {
 class Averager : public std::enable_shared_from_this<Averager> {
  public:
   Averager(ProcessGroup& group, const ::torch::nn::Module& module, const DdpOptions& options)
-      : group_(&group),
+      : group_(&entered(group, module)),
         may_miss_(options.find_unused || options.static_graph),
         checks_values_(options.checksum_every > 0),
         ddp_(group, collect_parameters(module), options),
@@ -70,11 +77,17 @@ class Averager : public std::enable_shared_from_this<Averager> {
   }
 
   void zero_grad() {
+    use_current_stream(*group_);
     ddp_.zero_gradients();
     for (std::size_t i = 0; i < tensors_.size(); ++i) attach(i);
   }
 
   void broadcast_buffers() { buffers_.broadcast(*group_); }
+
+  void begin_forward() {
+    use_current_stream(*group_);
+    ddp_.begin_forward();
+  }
 
   // The parameters that the coming backward pass cannot reach from `result`.
   template <class Result>
@@ -99,6 +112,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   }
 
   void join() {
+    use_current_stream(*group_);
     refresh_values();
     ddp_.join();
     write_back();
@@ -106,6 +120,8 @@ class Averager : public std::enable_shared_from_this<Averager> {
   }
 
   void reconfigure(ProcessGroup& next) {
+    for (const at::Tensor& t : tensors_) require_device(next, "of the module", t);
+    use_current_stream(next);
     refresh_values();
     in_pass_ = false;
     ddp_.reconfigure(next);
@@ -119,6 +135,18 @@ class Averager : public std::enable_shared_from_this<Averager> {
   bool alone() const { return group_->world_size() == 1; }
 
  private:
+  // A shared_ptr<Node>, or in later releases an intrusive one.
+  using Accumulator =
+      decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+  static ProcessGroup& entered(ProcessGroup& group, const ::torch::nn::Module& module) {
+    for (const auto& item : module.named_parameters()) {
+      if (item.value().requires_grad()) require_device(group, item.key(), item.value());
+    }
+    use_current_stream(group);
+    return group;
+  }
+
   template <class F>
   static std::unique_ptr<::torch::autograd::FunctionPostHook> make_hook(F fired) {
     using Hook = ::torch::autograd::utils::LambdaPostHook;
@@ -135,7 +163,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
       if (!item.value().requires_grad()) continue;
       tensors_.push_back(item.value());
       values_.push_back(item.value().detach().contiguous());  // The same memory, as a rule.
-      parameters.push_back({item.key(), buffer(values_.back()), item.value().sizes().vec()});
+      parameters.push_back({item.key(), memory_of(values_.back()), item.value().sizes().vec()});
     }
     arrived_.assign(tensors_.size(), true);
     return parameters;
@@ -145,7 +173,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   void refresh_values() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       values_[i] = tensors_[i].detach().contiguous();
-      ddp_.set_value(i, buffer(values_[i]));
+      ddp_.set_value(i, memory_of(values_[i]));
     }
   }
 
@@ -164,8 +192,11 @@ class Averager : public std::enable_shared_from_this<Averager> {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const Buffer g = ddp_.gradient(i);
       auto memory = ddp_.gradient_memory(i);
-      views_.push_back(::torch::from_blob(
-          g.data, tensors_[i].sizes(), [memory](void*) {}, tensors_[i].options()));
+      views_.push_back(at::for_blob(g.data, tensors_[i].sizes())
+                           .deleter([memory](void*) {})
+                           .options(tensors_[i].options())
+                           .target_device(tensors_[i].device())
+                           .make_tensor());
       at::Tensor& grad = tensors_[i].mutable_grad();
       const bool was_view =
           !before.empty() && grad.defined() && grad.data_ptr() == before[i].data_ptr();
@@ -178,10 +209,13 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (!in_pass_) begin_pass();
     arrived_[i] = true;
     attach(i, /*keep=*/true);
+    if (stream_) put_behind(current_stream(stream_->device()), *stream_);
     ddp_.mark_ready(i);
   }
 
   void begin_pass() {
+    use_current_stream(*group_);
+    if (group_->device() >= 0) stream_ = current_stream(device_of(*group_));
     if (ddp_.synchronises()) {
       if (checks_values_) refresh_values();
       if (may_miss_) clear_expected_gaps();
@@ -203,7 +237,9 @@ class Averager : public std::enable_shared_from_this<Averager> {
       }
     }
     unused_.clear();
+    if (stream_) put_behind(current_stream(stream_->device()), *stream_);
     ddp_.finish_backward();
+    if (stream_) put_behind(*stream_, current_stream(stream_->device()));
     if (may_miss_ && synchronised) fill_gaps();
   }
 
@@ -250,10 +286,11 @@ class Averager : public std::enable_shared_from_this<Averager> {
   ddprun::DistributedDataParallel ddp_;
   ModuleBuffers buffers_;
   std::vector<at::Tensor> views_;
-  std::vector<std::shared_ptr<Node>> accumulators_;
+  std::vector<Accumulator> accumulators_;
   std::vector<std::size_t> unused_;
   std::vector<bool> gap_;  // Had no gradient in this pass, and contributed zeros.
   bool in_pass_ = false;
+  std::optional<c10::Stream> stream_;  // Of the pass, on a GPU.
 };
 
 }  // namespace detail

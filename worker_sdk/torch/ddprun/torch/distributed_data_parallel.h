@@ -46,7 +46,7 @@ class DistributedDataParallel {
       broadcast_buffers();
     }
     if (!training) return module_->forward(std::forward<Arguments>(arguments)...);
-    averager_->ddp().begin_forward();
+    averager_->begin_forward();
     auto result = module_->forward(std::forward<Arguments>(arguments)...);
     if (options_.find_unused && !options_.static_graph && synchronises()) {
       averager_->find_unused(result);

@@ -4,8 +4,11 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ddprun/clip_grad_norm.h"
@@ -13,6 +16,61 @@
 #include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
+
+namespace detail {
+
+inline std::vector<at::Tensor> gradients_in(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& p : parameters) {
+    if (p.grad().defined()) gradients.push_back(p.grad());
+  }
+  return gradients;
+}
+
+inline bool on_host(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.is_cpu(); });
+}
+
+// As ddprun::clip_grad_norm(), by libtorch's kernels. Waits for the device, as it returns the norm.
+inline double clip_by_kernels(const std::vector<at::Tensor>& gradients, double max_norm,
+                              const ClipOptions& options) {
+  const ::torch::NoGradGuard no_grad;
+  const auto refuse = [](const std::string& text) {
+    throw Error(ErrorKind::bad_argument, {.operation = "clip_grad_norm"}, text);
+  };
+  if (!(options.norm_type > 0)) refuse("norm_type must be above 0");
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& g : gradients) {
+    norms.push_back(at::norm(g.detach(), options.norm_type, at::kDouble).to(gradients[0].device()));
+  }
+  const double norm =
+      norms.empty() ? 0 : at::norm(at::stack(norms), options.norm_type).item<double>();
+  if (options.error_if_nonfinite && !std::isfinite(norm)) {
+    refuse("the norm of the gradients is " + std::to_string(norm) +
+           "; clear error_if_nonfinite to scale by it all the same");
+  }
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor >= 1) return norm;  // Not if it is a NaN.
+  for (at::Tensor g : gradients) g.mul_(factor);
+  return norm;
+}
+
+// Multiplies by `inverse` and says whether all were finite. Waits for the device.
+inline bool unscale_by_kernels(const std::vector<at::Tensor>& gradients, double inverse) {
+  const ::torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> finite;
+  for (at::Tensor g : gradients) {
+    if (g.scalar_type() == at::kHalf) {
+      throw Error(ErrorKind::bad_argument, {.operation = "GradScaler"},
+                  "gradients of type f16 cannot be unscaled");
+    }
+    finite.push_back(at::isfinite(g).all().to(gradients[0].device()));
+    g.mul_(static_cast<float>(inverse));
+  }
+  return finite.empty() || at::stack(finite).all().item<bool>();
+}
+
+}  // namespace detail
 
 /// The gradients that there are, as buffers; they must be contiguous and the host's.
 inline std::vector<Buffer> gradients_of(const std::vector<at::Tensor>& parameters) {
@@ -24,9 +82,12 @@ inline std::vector<Buffer> gradients_of(const std::vector<at::Tensor>& parameter
 }
 
 /// torch.nn.utils.clip_grad_norm_ with error_if_nonfinite; sums are taken in f64. After backward(),
-/// when gradients are averaged: so it communicates nothing. Returns the norm before.
+/// when gradients are averaged: so it communicates nothing. Returns the norm before, for which the
+/// host waits if gradients are a GPU's.
 inline double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
                              const ClipOptions& options = {}) {
+  const auto gradients = detail::gradients_in(parameters);
+  if (!detail::on_host(gradients)) return detail::clip_by_kernels(gradients, max_norm, options);
   return ddprun::clip_grad_norm(gradients_of(parameters), max_norm, options);
 }
 
@@ -54,12 +115,18 @@ class GradScaler {
       throw Error(ErrorKind::bad_argument, {.operation = "GradScaler"},
                   "unscale() or step() was called for this optimizer before, since update()");
     }
-    std::vector<Buffer> gradients;
+    std::vector<at::Tensor> parameters;
     for (const auto& group : optimizer.param_groups()) {
-      const auto more = gradients_of(group.params());
-      gradients.insert(gradients.end(), more.begin(), more.end());
+      parameters.insert(parameters.end(), group.params().begin(), group.params().end());
     }
-    finite_[&optimizer] = scaler_.unscale(gradients);
+    const auto gradients = detail::gradients_in(parameters);
+    if (detail::on_host(gradients)) {
+      finite_[&optimizer] = scaler_.unscale(gradients_of(parameters));
+    } else {
+      const bool finite = detail::unscale_by_kernels(gradients, 1 / scaler_.scale());
+      scaler_.unscaled(finite);
+      finite_[&optimizer] = finite;
+    }
   }
 
   /// optimizer.step(), unless its gradients overflowed: then false. Any object with a step() will

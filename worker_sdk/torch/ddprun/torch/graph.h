@@ -40,7 +40,7 @@ requires(!std::is_convertible_v<const T&, const at::Tensor&>) bool collect(
 inline std::unordered_set<const Node*> reachable(const std::vector<at::Tensor>& results) {
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> open;
-  const auto visit = [&](const std::shared_ptr<Node>& node) {
+  const auto visit = [&](const auto& node) {  // Some pointer to a Node.
     if (node && seen.insert(node.get()).second) open.push_back(node.get());
   };
   for (const at::Tensor& t : results) {

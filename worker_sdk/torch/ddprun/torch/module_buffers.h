@@ -1,28 +1,30 @@
 #pragma once
 // A module's buffers (such as the running averages of batch normalisation), packed so that one
-// broadcast for each type carries them. Used by distributed_data_parallel.h.
+// broadcast for each type and device carries them. Those of the host travel as such on nccl, too.
+// Used by distributed_data_parallel.h.
 
 #include <torch/torch.h>
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "ddprun/process_group.h"
-#include "ddprun/torch/tensor.h"
+#include "ddprun/torch/device.h"
 
 namespace ddprun::torch::detail {
 
 class ModuleBuffers {
  public:
   explicit ModuleBuffers(const ::torch::nn::Module& module) {
-    std::map<at::ScalarType, Pack> packs;
+    std::map<std::pair<at::ScalarType, bool>, Pack> packs;
     for (const at::Tensor& t : module.buffers()) {
-      if (t.numel() > 0) packs[t.scalar_type()].tensors.push_back(t);
+      if (t.numel() > 0) packs[{t.scalar_type(), t.is_cpu()}].tensors.push_back(t);
     }
-    for (auto& [type, pack] : packs) {
+    for (auto& [key, pack] : packs) {
       std::int64_t count = 0;
       for (const at::Tensor& t : pack.tensors) count += t.numel();
-      pack.flat = ::torch::empty({count}, type);
+      pack.flat = ::torch::empty({count}, pack.tensors.front().options());
       packs_.push_back(std::move(pack));
     }
   }
@@ -30,19 +32,22 @@ class ModuleBuffers {
   /// Takes rank 0's. Collective.
   void broadcast(ProcessGroup& group) {
     const ::torch::NoGradGuard no_grad;
+    use_current_stream(group);
     for (Pack& pack : packs_) {
       if (group.rank() == 0) {
         std::vector<at::Tensor> parts;
         for (const at::Tensor& t : pack.tensors) parts.push_back(t.detach().reshape({-1}));
         at::cat_out(pack.flat, parts);
       }
-      group.broadcast(buffer(pack.flat), 0);
+      const bool on_host = pack.flat.is_cpu();
+      group.broadcast(on_host ? buffer(pack.flat) : buffer(group, pack.flat), 0,
+                      {.on_host = on_host});
       if (group.rank() != 0) unpack(pack);
     }
   }
 
  private:
-  struct Pack {  // All buffers that share a type.
+  struct Pack {  // All buffers that share a type and a device.
     at::Tensor flat;
     std::vector<at::Tensor> tensors;
   };

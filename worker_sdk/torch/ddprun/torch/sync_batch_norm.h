@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ddprun/process_group.h"
-#include "ddprun/torch/tensor.h"
+#include "ddprun/torch/device.h"
 
 namespace ddprun::torch {
 
@@ -49,7 +49,8 @@ struct BatchStatistics {
 inline BatchStatistics gather_statistics(ProcessGroup& group, const at::Tensor& x) {
   const auto channels = x.size(1);
   const double count = channels > 0 ? static_cast<double>(x.numel() / channels) : 0;
-  const auto f64 = at::TensorOptions().dtype(at::kDouble);
+  const auto f64 = x.options().dtype(at::kDouble);
+  use_current_stream(group);
   at::Tensor mine = at::zeros({2 * channels + 1}, f64);
   if (count > 0) {
     const auto [variance, mean] = at::var_mean(x, all_but_channels(x), /*unbiased=*/false);
@@ -58,7 +59,7 @@ inline BatchStatistics gather_statistics(ProcessGroup& group, const at::Tensor& 
     mine[2 * channels] = count;
   }
   at::Tensor all = at::empty({group.world_size(), 2 * channels + 1}, f64);
-  group.all_gather(buffer(mine), buffer(all));
+  group.all_gather(buffer(group, mine), buffer(group, all));
 
   BatchStatistics result;
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
@@ -103,7 +104,8 @@ class SyncNormalise : public ::torch::autograd::Function<SyncNormalise> {
     const at::Tensor sum_dy = dy.sum(dims).to(at::kDouble);
     const at::Tensor sum_dy_centred = (dy * centred).sum(dims).to(at::kDouble);
     at::Tensor sums = at::cat({sum_dy, sum_dy_centred});
-    group.all_reduce(buffer(sums), ReduceOp::sum);
+    use_current_stream(group);
+    group.all_reduce(buffer(group, sums), ReduceOp::sum);
 
     const auto channels = x.size(1);
     const at::Tensor mean_dy = sums.narrow(0, 0, channels) / count;

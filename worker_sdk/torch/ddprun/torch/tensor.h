@@ -26,18 +26,29 @@ inline DataType data_type_of(at::ScalarType type) {
   }
 }
 
-/// The tensor's memory, which must be contiguous and the host's. Not owned.
-inline Buffer buffer(const at::Tensor& tensor) {
-  if (!tensor.device().is_cpu()) {
-    throw Error(ErrorKind::unsupported, {.operation = "ddprun::torch"},
-                "tensors on " + tensor.device().str() + " cannot be communicated, only on cpu");
-  }
+namespace detail {
+
+inline Buffer memory_of(const at::Tensor& tensor) {
   if (!tensor.is_contiguous()) {
     throw Error(ErrorKind::bad_argument, {.operation = "ddprun::torch"},
                 "the tensor is not contiguous");
   }
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()),
           data_type_of(tensor.scalar_type())};
+}
+
+}  // namespace detail
+
+/// The tensor's memory, which must be contiguous and the host's. Not owned. For those of a GPU
+/// there is buffer(group, tensor).
+inline Buffer buffer(const at::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) {
+    throw Error(ErrorKind::bad_argument, {.operation = "ddprun::torch"},
+                "a tensor is on " + tensor.device().str() +
+                    ", not on cpu; ddprun::torch::buffer(group, tensor) takes those of the "
+                    "backend nccl");
+  }
+  return detail::memory_of(tensor);
 }
 
 }  // namespace ddprun::torch

@@ -19,7 +19,7 @@
 
 #include "ddprun/objects.h"
 #include "ddprun/sharding.h"
-#include "ddprun/torch/tensor.h"
+#include "ddprun/torch/device.h"
 
 namespace ddprun::torch {
 namespace detail {
@@ -44,10 +44,12 @@ inline std::string serialised(const ::torch::optim::Optimizer& optimizer) {
   return out.str();
 }
 
-inline void deserialise(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {
+// To `device`: who saved it may have had another one.
+inline void deserialise(const std::string& bytes, ::torch::optim::Optimizer& optimizer,
+                        at::Device device) {
   std::istringstream in(bytes);
   ::torch::serialize::InputArchive archive;
-  archive.load_from(in);
+  archive.load_from(in, device);
   optimizer.load(archive);
 }
 
@@ -59,6 +61,30 @@ inline void move_states(::torch::optim::Optimizer& from, ::torch::optim::Optimiz
     const auto found = from.state().find(state_key<Key>(p));
     if (found != from.state().end() && found->second) {
       to.state()[state_key<Key>(p)] = std::move(found->second);
+    }
+  }
+}
+
+// What broadcast_shares() does for arrays of the host: one broadcast a rank, of contiguous tensors.
+inline void broadcast_packed(ProcessGroup& group,
+                             const std::vector<std::vector<std::size_t>>& shares,
+                             const std::vector<at::Tensor>& values) {
+  use_current_stream(group);
+  for (int root = 0; root < group.world_size(); ++root) {
+    std::vector<at::Tensor> bytes;
+    std::int64_t total = 0;
+    for (const std::size_t i : shares[static_cast<std::size_t>(root)]) {
+      bytes.push_back(values[i].view({-1}).view(at::kByte));
+      total += bytes.back().numel();
+    }
+    if (total == 0) continue;
+    const bool mine = root == group.rank();
+    const at::Tensor packed = mine ? at::cat(bytes) : at::empty({total}, bytes.front().options());
+    group.broadcast(buffer(group, packed), root);
+    std::int64_t at = 0;
+    for (const at::Tensor& part : mine ? std::vector<at::Tensor>() : bytes) {
+      part.copy_(packed.narrow(0, at, part.numel()));
+      at += part.numel();
     }
   }
 }
@@ -82,7 +108,7 @@ class ZeroRedundancyOptimizer {
         }) {
     std::vector<std::int64_t> sizes;
     for (const at::Tensor& p : parameters_) {
-      (void)buffer(p.detach().contiguous());
+      (void)buffer(group, p.detach().contiguous());
       sizes.push_back(p.numel());
     }
     shares_ = partition_greedily(sizes, group.world_size());
@@ -116,7 +142,7 @@ class ZeroRedundancyOptimizer {
     for (int r = 0; r < group_.world_size(); ++r) {
       const auto share = share_of(r);
       const auto part = make_(share);
-      detail::deserialise(parts[static_cast<std::size_t>(r)], *part);
+      detail::deserialise(parts[static_cast<std::size_t>(r)], *part, device_of(group_));
       detail::move_states(*part, *whole, share);
     }
     return detail::serialised(*whole);
@@ -127,7 +153,7 @@ class ZeroRedundancyOptimizer {
   /// is something else. Communicates nothing: every rank passes the same bytes.
   void load(const std::string& bytes) {
     const auto whole = make_(parameters_);
-    detail::deserialise(bytes, *whole);
+    detail::deserialise(bytes, *whole, device_of(group_));
     detail::move_states(*whole, *local_, share_of(group_.rank()));
   }
 
@@ -146,9 +172,13 @@ class ZeroRedundancyOptimizer {
     std::vector<Buffer> values;
     for (const at::Tensor& p : parameters_) {
       flat.push_back(p.detach().contiguous());
-      values.push_back(buffer(flat.back()));
+      values.push_back(detail::memory_of(flat.back()));
     }
-    broadcast_shares(group_, shares_, values);
+    if (group_.device() < 0) {
+      broadcast_shares(group_, shares_, values);
+    } else {
+      detail::broadcast_packed(group_, shares_, flat);
+    }
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (flat[i].data_ptr() != parameters_[i].data_ptr()) parameters_[i].copy_(flat[i]);
     }
