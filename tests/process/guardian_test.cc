@@ -52,7 +52,7 @@ TEST_CASE("Guardian: the exit code is the first failing agent's own", "[guardian
   CHECK(code(3, {"exit", "0"}) == 0);
   CHECK(code(2, {"exit", "7"}) == 7);
   CHECK(code(1, {"signal", "15"}) == 143);
-  CHECK(mark.carriers().empty());
+  CHECK(mark.all_gone());
 }
 
 TEST_CASE("Guardian: kill -9 of the guardian leaves nothing", "[guardian][kill]") {
@@ -65,7 +65,7 @@ TEST_CASE("Guardian: kill -9 of the guardian leaves nothing", "[guardian][kill]"
             1 + 2 + 1 + 4 * kFamily);  // Guardian, agents, service, families.
     ::kill(launcher.pid(), SIGKILL);
     REQUIRE(all.wait(kGone));
-    CHECK(mark.carriers().empty());
+    CHECK(mark.all_gone());
   }
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("Guardian: kill -9 of the only agent leaves nothing, and says which it
     Ends all(mark.carriers());
     ::kill(agents[0], SIGKILL);
     REQUIRE(all.wait(kGone));
-    CHECK(mark.carriers().empty());
+    CHECK(mark.all_gone());
     CHECK(launcher.wait() == 137);
     launcher.read_rest();
     CHECK(launcher.output().ends_with(
@@ -100,7 +100,7 @@ TEST_CASE("Guardian: kill -9 of one agent leaves the other node alone", "[guardi
   CHECK(mark.carriers().size() == 1 + 1 + 2 * kFamily);
   ::kill(launcher.pid(), SIGTERM);
   CHECK(launcher.wait() == 137);
-  CHECK(mark.carriers().empty());
+  CHECK(mark.all_gone());
 }
 
 TEST_CASE("Guardian: kill -9 of a worker ends its node and leaves nothing", "[guardian][kill]") {
@@ -112,7 +112,7 @@ TEST_CASE("Guardian: kill -9 of a worker ends its node and leaves nothing", "[gu
     Ends all(mark.carriers());
     ::kill(worker, SIGKILL);
     REQUIRE(all.wait(kGone));
-    CHECK(mark.carriers().empty());
+    CHECK(mark.all_gone());
     CHECK(launcher.wait() == 137);
   }
 }
@@ -125,7 +125,7 @@ TEST_CASE("Guardian: signals are passed on, to agents in groups of their own", "
     for (const int agent : agents_of(mark, launcher.pid())) CHECK(::getpgid(agent) == agent);
     ::kill(launcher.pid(), signal);
     CHECK(launcher.wait() == 137);  // The worker's end, here.
-    CHECK(mark.carriers().empty());
+    CHECK(mark.all_gone());
   }
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("Guardian: a second interrupt kills agents that do not listen", "[guar
   CHECK(launcher.wait(300ms) == -1);
   ::kill(launcher.pid(), SIGINT);
   CHECK(launcher.wait() == 130);
-  CHECK(mark.carriers().empty());
+  CHECK(mark.all_gone());
   launcher.read_rest();
   CHECK(launcher.output().ends_with("launcher: warning: interrupted again: killing everything\n"));
 }
@@ -176,7 +176,7 @@ TEST_CASE("Guardian: a service that dies is started again, but not for ever", "[
         std::string::npos);
   ::kill(launcher.pid(), SIGTERM);
   CHECK(launcher.wait() == 137);
-  CHECK(mark.carriers().empty());
+  CHECK(mark.all_gone());
 }
 
 TEST_CASE("Guardian: services end with the last agent, the deaf ones too", "[guardian]") {
@@ -184,7 +184,7 @@ TEST_CASE("Guardian: services end with the last agent, the deaf ones too", "[gua
     const Mark mark;
     TestProcess launcher(launch(2, 1, service, {"exit", "3"}), mark.variable());
     CHECK(launcher.wait() == 3);
-    CHECK(mark.carriers().empty());
+    CHECK(mark.all_gone());
   }
 }
 

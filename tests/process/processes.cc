@@ -61,6 +61,14 @@ std::vector<int> Mark::carriers() const {
   return pids;
 }
 
+bool Mark::all_gone() const {
+  const auto until = Clock::now() + std::chrono::seconds(10);
+  for (std::vector<int> pids = carriers(); !pids.empty(); pids = carriers()) {
+    if (!Ends(pids).wait(std::chrono::milliseconds(left_ms(until)))) return false;
+  }
+  return true;
+}
+
 std::vector<int> Mark::carriers_running(const std::string& word) const {
   std::vector<int> found;
   for (const int pid : carriers()) {

@@ -24,6 +24,9 @@ class Mark {
   std::vector<int> carriers() const;
   // Those that have `word` among their arguments.
   std::vector<int> carriers_running(const std::string& word) const;
+  // Within 10 s: on a loaded machine the kernel alone may need that to take a killed process's
+  // memory apart. Nobody else would end what tests start so soon.
+  bool all_gone() const;
 
  private:
   std::string variable_;
