@@ -19,7 +19,7 @@ struct Measurement {
   DaemonStatus status;
   Counters counters;
   std::map<std::string, SyncTotals> sync;  // By run id.
-  RefusalCounts refused;  // By everybody together.
+  RefusalCounts refused;                   // By everybody together.
   std::size_t connections = 0;
   std::size_t handshakes = 0;
   std::size_t http_connections = 0;

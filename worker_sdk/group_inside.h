@@ -17,7 +17,7 @@ struct GroupInside {
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
   static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
-  static std::shared_ptr<Pending> pending(const Work& work);       // Null: not a device's.
+  static std::shared_ptr<Pending> pending(const Work& work);               // Null: not a device's.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -36,9 +36,7 @@ struct World {
 inline const FakeGpu kFakeGpu;
 constexpr const char* kAnyBackend = "nccl";
 
-inline std::vector<World> worlds() {
-  return {{"nccl", {"a"}}, {"nccl", {"a", "b", "a"}}};
-}
+inline std::vector<World> worlds() { return {{"nccl", {"a"}}, {"nccl", {"a", "b", "a"}}}; }
 #else
 constexpr const char* kAnyBackend = "auto";
 

@@ -129,7 +129,7 @@ class ProcessGroup {
   int restart_count() const noexcept { return identity().restart_count; }
   const std::string& backend() const noexcept;  ///< "shm", "gloo", "cpu", "nccl" or "self".
   int device() const noexcept;  ///< On nccl: this rank's GPU, among those it sees. Elsewhere -1.
-  const std::string& host_of(int rank) const;   ///< The host name that the rank gave.
+  const std::string& host_of(int rank) const;  ///< The host name that the rank gave.
 
   /// Tells the agent what this worker is about to do between collectives ("evaluate", "save";
   /// empty: nothing special), so that it can tell a long phase from a worker that is stuck. Does
