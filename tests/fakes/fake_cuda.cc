@@ -81,27 +81,36 @@ class Stream {
   std::shared_ptr<FakeCapture> capture_;
 };
 
-// How often an event was recorded, and how often a stream has come to such a record.
-struct EventState {
+// One record of an event in a stream: who waits, waits for the latest of his time, whatever stream
+// the event is recorded in later.
+struct Record {
   std::mutex mutex;
   std::condition_variable changed;
-  unsigned long recorded = 0;
-  unsigned long passed = 0;
+  bool passed = false;
   Clock::time_point when{};
-  std::shared_ptr<FakeCapture> capture;  // It was last recorded in, with the stream and how much
-  const void* stream = nullptr;          // that had got.
-  std::size_t last = 0;
 
-  void pass(unsigned long number) {
+  void pass() {
     const std::lock_guard lock(mutex);
-    passed = std::max(passed, number);
+    passed = true;
     when = Clock::now();
     changed.notify_all();
   }
-  void await(unsigned long number) {
+  void await() {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return passed >= number; });
+    changed.wait(lock, [&] { return passed; });
   }
+  bool has_passed() {
+    const std::lock_guard lock(mutex);
+    return passed;
+  }
+};
+
+struct EventState {
+  std::mutex mutex;
+  std::shared_ptr<Record> latest;        // Null: it was never recorded.
+  std::shared_ptr<FakeCapture> capture;  // It was last recorded in, with the stream and how much
+  const void* stream = nullptr;          // that had got.
+  std::size_t last = 0;
 };
 
 struct Event {
@@ -160,12 +169,12 @@ int number(const char* key, int otherwise) {
 }
 
 void run_and_wait(CudaStream stream, const std::function<void()>& work) {
-  EventState done;
+  Record done;
   stream_of(stream).put([&] {
     work();
-    done.pass(1);
+    done.pass();
   });
-  done.await(1);
+  done.await();
   const std::lock_guard lock(done.mutex);  // The other thread has left pass().
 }
 
@@ -231,16 +240,16 @@ int cudaSetDevice(int device) {
 }
 
 int cudaDeviceSynchronize() {
-  std::vector<std::shared_ptr<EventState>> ends;
+  std::vector<std::shared_ptr<Record>> ends;
   {
     const std::lock_guard lock(process().mutex);
     for (const auto& [stream, device] : process().streams) {
       if (device != current_device) continue;
-      ends.push_back(std::make_shared<EventState>());
-      stream->put([end = ends.back()] { end->pass(1); });
+      ends.push_back(std::make_shared<Record>());
+      stream->put([end = ends.back()] { end->pass(); });
     }
   }
-  for (const auto& end : ends) end->await(1);
+  for (const auto& end : ends) end->await();
   return kCudaSuccess;
 }
 
@@ -338,7 +347,7 @@ int cudaStreamWaitEvent(CudaStream stream, CudaEvent event, unsigned) {
     capture->complain("a wait for what is not captured");
     return kCaptureIsolation;
   }
-  waiting.put([state, at = state->recorded] { state->await(at); });
+  if (state->latest) waiting.put([record = state->latest] { record->await(); });
   return kCudaSuccess;
 }
 
@@ -362,7 +371,8 @@ int cudaEventRecord(CudaEvent event, CudaStream stream) {
     state->last = state->capture->last_of(state->stream);
     return kCudaSuccess;
   }
-  stream_of(stream).put([state, number = ++state->recorded] { state->pass(number); });
+  state->latest = std::make_shared<Record>();
+  stream_of(stream).put([record = state->latest] { record->pass(); });
   return kCudaSuccess;
 }
 
@@ -374,7 +384,7 @@ int cudaEventQuery(CudaEvent event) {
     return kCapturedEvent;
   }
   if (forbidden("cudaEventQuery")) return kCaptureUnsupported;
-  return state->passed >= state->recorded ? kCudaSuccess : kCudaNotReady;
+  return !state->latest || state->latest->has_passed() ? kCudaSuccess : kCudaNotReady;
 }
 
 int cudaEventElapsedTime(float* milliseconds, CudaEvent start, CudaEvent end) {
@@ -384,7 +394,9 @@ int cudaEventElapsedTime(float* milliseconds, CudaEvent start, CudaEvent end) {
   const auto time = [](CudaEvent event) {
     const auto state = event_of(event)->state;
     const std::lock_guard lock(state->mutex);
-    return state->when;
+    if (!state->latest) return Clock::time_point{};
+    const std::lock_guard inner(state->latest->mutex);
+    return state->latest->when;
   };
   *milliseconds = std::chrono::duration<float, std::milli>(time(end) - time(start)).count();
   return kCudaSuccess;
