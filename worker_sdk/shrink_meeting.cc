@@ -11,8 +11,9 @@ constexpr milliseconds kGrace{2000};  // For who settles it to have written it d
 
 std::string key_of(int rank) { return "here/" + std::to_string(rank); }
 
-[[noreturn]] void refuse(const std::string& whose) {
-  throw Error(ErrorKind::mismatch, {}, whose + " is of another version of ddprun");
+[[noreturn]] void refuse(const SurvivorsWish& wish, const std::string& whose) {
+  throw Error(ErrorKind::mismatch, {.rank = wish.rank, .operation = "shrink"},
+              whose + " is of another version of ddprun");
 }
 
 // False: some have not come.
@@ -38,7 +39,7 @@ void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
     for (const int r : awaited) {
       if (!all && !keys.check({key_of(r)})) continue;
       const auto lost = decode_ranks(keys.get(key_of(r), kGrace), wish.size);
-      if (!lost) refuse("rank " + std::to_string(r));
+      if (!lost) refuse(wish, "rank " + std::to_string(r));
       survey.hear(r, *lost);
     }
     if (over || (!all && keys.check({"settled"}))) return;
@@ -56,7 +57,7 @@ Settlement agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
     keys.set("settled", encode(Settlement{wish.limit, survey.members()}));
   }
   const auto settlement = decode_settlement(keys.get("settled", kGrace), wish.size);
-  if (!settlement) refuse("whoever has settled who is left");
+  if (!settlement) refuse(wish, "whoever has settled who is left");
   return *settlement;
 }
 
