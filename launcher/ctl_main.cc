@@ -89,6 +89,21 @@ Result<std::string> ras_shown(const CtlOptions& options, const Endpoint& at) {
   return options.json ? repaired(answer->text) : ras_text(*report);
 }
 
+// What NCCL says of the run's workers on this machine; nothing where there are none, or none that
+// use NCCL.
+std::string ras_beside_status(const CtlOptions& options) {
+  if (options.verb != Verb::kStatus || options.run_id.empty() || options.json) return {};
+  std::string text;
+  for (const RasJob& job : ras_jobs(options.run_id)) {
+    const auto at = parse_endpoint(job.address);
+    if (!at || !at->port) continue;
+    const auto shown = ras_shown(options, *at);
+    if (!shown && shown.error().code == std::errc::connection_refused) continue;
+    text += "\nNCCL at " + job.address + ": " + (shown ? *shown : shown.error().context + "\n");
+  }
+  return text;
+}
+
 // Each job of this machine, or the one that was named.
 Result<std::string> all_ras_shown(const CtlOptions& options) {
   if (options.ras) return ras_shown(options, *options.ras);
@@ -148,6 +163,8 @@ int run(int argc, char** argv) {
   const auto text = shown(options, *answer);
   if (!text) return fail(text.error());
   std::fputs(text->c_str(), stdout);
+  std::fflush(stdout);  // NCCL may take a while.
+  std::fputs(ras_beside_status(options).c_str(), stdout);
   return kExitOk;
 }
 

@@ -23,6 +23,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/facts.h"
 #include "launcher/hosts_run.h"
+#include "launcher/nccl_profile.h"
 #include "launcher/node.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
@@ -102,6 +103,17 @@ void say_how_to_join(const NodeContext& context) {
             ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
 }
 
+void offer_nccl_profiler(const Environment& environment) {
+  std::string plugin;
+  for (const std::string& folder : agent::current_command_context().own_folders) {
+    const std::string path = folder + "/" + kNcclPluginFile;
+    if (plugin.empty() && ::access(path.c_str(), R_OK) == 0) plugin = path;
+  }
+  const NcclProfilePlan plan = plan_nccl_profile(environment, plugin);
+  if (!plan.warning.empty()) log::warning(plan.warning);
+  if (!plan.plugin.empty()) ::setenv(kNcclPluginVariable, plan.plugin.c_str(), 1);
+}
+
 // Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
 std::string job_cgroup() {
   const auto made =
@@ -177,6 +189,7 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
   if (!placement) return placement.error();
   context.placement = std::move(*placement);
   if (options.dry_run) return print_dry_run(context);
+  offer_nccl_profiler(environment);
   if (options.error_file) {
     const auto ready = agent::prepare_verdict_file(*options.error_file);
     if (!ready) return ready.error();

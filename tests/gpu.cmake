@@ -2,7 +2,8 @@
 
 add_library(fake_cudart SHARED fakes/fake_cuda.cc fakes/fake_driver.cc)
 target_link_libraries(fake_cudart PRIVATE ddprun::worker_sdk ddprun_flags)
-add_library(fake_nccl SHARED fakes/fake_nccl.cc fakes/fake_nccl_memory.cc fakes/fake_nccl_shrink.cc)
+add_library(fake_nccl SHARED fakes/fake_nccl.cc fakes/fake_nccl_memory.cc fakes/fake_nccl_shrink.cc
+            fakes/fake_profiler.cc)
 target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_flags)
 # ThreadSanitizer takes the loader's bookkeeping for what is thread_local in loaded libraries for races.
 target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
@@ -22,7 +23,10 @@ function(gpu_test name)
 endfunction()
 
 gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc
-         fuzz/gpu_facts_fuzz.cc)
+         unit/nccl_profile_test.cc fuzz/gpu_facts_fuzz.cc)
+if(TARGET gpu_runtime_test)
+  target_link_libraries(gpu_runtime_test PRIVATE nlohmann_json::nlohmann_json)
+endif()
 # With the agent's side of the progress page.
 gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
          ${PROJECT_SOURCE_DIR}/agent/progress_files.cc)
@@ -37,6 +41,12 @@ if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
 endif()
 gpu_test(nccl_memory_test unit/nccl_memory_test.cc)
 gpu_test(nccl_shrink_test unit/nccl_shrink_test.cc unit/shrink_test.cc)
+gpu_test(nccl_profiler_test unit/nccl_profiler_test.cc)
+if(TARGET nccl_profiler_test)
+  target_link_libraries(nccl_profiler_test PRIVATE nlohmann_json::nlohmann_json)
+  target_compile_definitions(nccl_profiler_test PRIVATE DDPRUN_PROFILER="$<TARGET_FILE:ddprun-nccl-profiler>")
+  add_dependencies(nccl_profiler_test ddprun-nccl-profiler)
+endif()
 gpu_test(nccl_death_test process/nccl_death_test.cc)
 foreach(worker nccl_worker nccl_gradients)  # For system/nccl_test.py and gpu/run.sh.
   add_executable(${worker} process/${worker}.cc)

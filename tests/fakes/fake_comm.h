@@ -57,6 +57,7 @@ struct Comm {
   std::atomic<bool> registering{false};     // A window, in the background.
   std::map<void*, std::size_t> registered;  // As the next ones.
   std::map<void*, std::size_t> windows;     // By address, under the mutex.
+  void* profile = nullptr;                  // A profiler's word for it.
   std::uint64_t history = 0;                // Of windows made and dropped: equal on all ranks.
 
   ~Comm() {
@@ -116,6 +117,14 @@ int join(Comm& comm);
 
 // Of fake_nccl_shrink.cc: of a communicator that is revoked.
 int progress_of_shrink(Comm& comm);
+
+inline bool is_window(Comm& comm, const void* address) {
+  const std::lock_guard lock(comm.mutex);
+  return std::any_of(comm.windows.begin(), comm.windows.end(), [&](const auto& window) {
+    const auto* begin = static_cast<const char*>(window.first);
+    return begin <= address && address < begin + window.second;
+  });
+}
 
 inline bool in_progress(const Comm& comm) { return comm.polls > 0 || comm.registering.load(); }
 

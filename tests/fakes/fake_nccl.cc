@@ -24,6 +24,7 @@
 #include <random>
 
 #include "tests/fakes/fake_comm.h"
+#include "tests/fakes/fake_profiler.h"
 #include "worker_sdk/reduce.h"
 
 using namespace ddprun::worker_sdk;  // The C names below are in its words.
@@ -133,6 +134,10 @@ struct Message {
   int peer = 0;
 };
 
+FakeOperation operation_of(const Message& m) {
+  return {m.sends ? "Send" : "Recv", kNcclUint8, m.left, true, false};
+}
+
 bool move_piece(Comm& comm, Message& m) {
   FakePipe& pipe =
       m.sends ? comm.wire->pipes[comm.rank][m.peer] : comm.wire->pipes[m.peer][comm.rank];
@@ -167,7 +172,8 @@ void exchange(Comm& comm, std::vector<Message> messages) {
 }
 
 // What goes wrong with this call, or puts it into the stream.
-int submit(NcclComm handle, CudaStream stream, const std::function<void(Comm&)>& work) {
+int submit(NcclComm handle, CudaStream stream, const std::vector<FakeOperation>& operations,
+           const std::function<void(Comm&)>& work) {
   const CommHandle comm = comm_of(handle);
   if (!comm->ready || in_progress(*comm))
     return kNcclInvalidUsage;  // The last call is in progress.
@@ -180,18 +186,29 @@ int submit(NcclComm handle, CudaStream stream, const std::function<void(Comm&)>&
     const std::lock_guard lock(comm->mutex);
     ++comm->running;
   }
-  ddprun::test::enqueue(stream, [comm, fails, hangs, work, captured] {
+  const auto kernel =
+      std::make_shared<ProfiledKernel>(captured ? nullptr : comm->profile, comm->rank, operations);
+  ddprun::test::enqueue(stream, [comm, fails, hangs, work, captured, kernel] {
     if (captured) {
       const std::lock_guard lock(comm->mutex);
       ++comm->running;
     }
+    kernel->begins();
     fails || hangs ? hang(*comm) : work(*comm);
+    if (!comm->aborted.load()) kernel->ends();
     const std::lock_guard lock(comm->mutex);
     --comm->running;
     comm->idle.notify_all();
   });
+  kernel->enqueued();
   comm->polls = number("in_progress", 0);
   return comm->polls > 0 ? kNcclInProgress : kNcclSuccess;
+}
+
+int submit(NcclComm comm, CudaStream stream, const char* function, const Collective& c) {
+  const bool on_window = is_window(*comm_of(comm), c.in) && is_window(*comm_of(comm), c.out);
+  return submit(comm, stream, {{function, c.what.type, c.what.count, false, on_window}},
+                [c](Comm& me) { carry_out(me, c); });
 }
 
 bool bad_memory(const void* address) {
@@ -214,7 +231,8 @@ int add_message(NcclComm comm, CudaStream stream, const Message& message) {
     group.messages.push_back(message);
     return kNcclSuccess;
   }
-  return submit(comm, stream, [message](Comm& c) { exchange(c, {message}); });
+  return submit(comm, stream, {operation_of(message)},
+                [message](Comm& c) { exchange(c, {message}); });
 }
 
 bool map_wire(Comm& comm) {
@@ -292,6 +310,7 @@ int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, Nccl
   comm->deaf = id[0].internal[0] == 'd';
   comm->file = "/dev/shm/ddprun-fake-nccl-" + std::string(id[0].internal);
   for (int i = 1; i < ids; ++i) comm->file += id[i].internal + 10;
+  comm->profile = profile_communicator(config->comm_name ? config->comm_name : "", size, rank);
   *result = reinterpret_cast<NcclComm>(new CommHandle(comm));
   comm->error.store(join(*comm));
   const int status = comm->error.load();
@@ -336,6 +355,7 @@ int ncclCommDestroy(NcclComm handle) {
     std::unique_lock lock(comm->mutex);
     comm->idle.wait(lock, [&] { return comm->running == 0; });
   }
+  end_profile(comm->profile);
   delete &comm_of(handle);
   return kNcclSuccess;
 }
@@ -371,7 +391,7 @@ int ncclAllReduce(const void* in, void* out, std::size_t count, int type, int op
   if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{
       {kAllReduce, type, op, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
-  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+  return submit(comm, stream, "AllReduce", c);
 }
 
 int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int root, NcclComm comm,
@@ -380,7 +400,7 @@ int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int ro
   const Collective c{{kBroadcastKind, type, 0, root, count},
                      static_cast<const char*>(in),
                      static_cast<char*>(out)};
-  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+  return submit(comm, stream, "Broadcast", c);
 }
 
 int ncclReduceScatter(const void* in, void* out, std::size_t count, int type, int op, NcclComm comm,
@@ -388,7 +408,7 @@ int ncclReduceScatter(const void* in, void* out, std::size_t count, int type, in
   if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{
       {kReduceScatter, type, op, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
-  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+  return submit(comm, stream, "ReduceScatter", c);
 }
 
 int ncclAllGather(const void* in, void* out, std::size_t count, int type, NcclComm comm,
@@ -396,7 +416,7 @@ int ncclAllGather(const void* in, void* out, std::size_t count, int type, NcclCo
   if (bad_memory(in) || bad_memory(out)) return kNcclInvalidArgument;
   const Collective c{
       {kAllGather, type, 0, 0, count}, static_cast<const char*>(in), static_cast<char*>(out)};
-  return submit(comm, stream, [c](Comm& me) { carry_out(me, c); });
+  return submit(comm, stream, "AllGather", c);
 }
 
 int ncclSend(const void* in, std::size_t count, int type, int peer, NcclComm comm,
@@ -418,7 +438,9 @@ int ncclGroupEnd() {
   const Group done = std::move(group);
   group = {};
   if (done.messages.empty()) return kNcclSuccess;
-  return submit(done.comm, done.stream,
+  std::vector<FakeOperation> operations;
+  for (const Message& message : done.messages) operations.push_back(operation_of(message));
+  return submit(done.comm, done.stream, operations,
                 [messages = done.messages](Comm& c) { exchange(c, messages); });
 }
 }

@@ -165,6 +165,8 @@ small=16M
 [ -z "$fakes" ] || small=64K
 check 90 "${one[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
 check 90 "${two[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
+# What NCCL's kernels took by the GPU's clock; beside the table above: what it costs to know.
+check 90 env DDPRUN_NCCL_PROFILE=1 DDPRUN_NCCL_WINDOWS=0 "${two[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
 
 lose die 0 --max-restarts 1
 if [ -z "$fakes" ]; then  # There system/nccl_test.py does it.

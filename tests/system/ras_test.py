@@ -10,7 +10,7 @@ import subprocess
 import threading
 import unittest
 
-from ddprun_case import BIN, DdprunCase, main
+from ddprun_case import BIN, DdprunCase, free_port, main
 
 # A worker that is NCCL's RAS of its job; rank 0's is asked, for it comes first.
 SERVER = r'''
@@ -55,19 +55,20 @@ def report(counts, comma):
 
 
 class Ras(DdprunCase):
-    def ctl(self, *argv, code=0):
+    def ctl(self, *argv, verb="ras", code=0):
         env = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_TOKEN")}
-        done = subprocess.run([os.path.join(BIN, "ddprunctl"), "ras", *argv], capture_output=True, text=True, env=env,
+        done = subprocess.run([os.path.join(BIN, "ddprunctl"), verb, *argv], capture_output=True, text=True, env=env,
                               timeout=60)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     @contextlib.contextmanager
-    def run_of(self, run_id, text, *more):
+    def run_of(self, run_id, text, *more, flags=()):
         for name, content in (("server.py", SERVER), ("report", text)):
             with open(self.path(name), "w") as f:
                 f.write(content)
-        job = self.start("--rdzv-id", run_id, "--nproc-per-node", "2", self.path("server.py"), self.path("report"), *more)
+        job = self.start("--rdzv-id", run_id, *flags, "--nproc-per-node", "2", self.path("server.py"), self.path("report"),
+                         *more)
         job.wait_for("ras serves")
         yield
         job.signal(signal.SIGTERM)
@@ -82,6 +83,23 @@ class Ras(DdprunCase):
             self.assertIn("AllReduce has been called 119 times by rank 2; 120 times by ranks 0-1\n", text)
             self.assertEqual(json.loads(self.ctl("--run", "ras-job", "--json"))["communicators_count"], 1)
         self.assertIn("of the run ras-job", self.ctl("--run", "ras-job", code=1))
+
+    def test_the_status_of_a_run_has_what_nccl_says_of_it_here(self):
+        at = f"127.0.0.1:{free_port()}"
+        flags = ("--nnodes", "1:2", "--rdzv-endpoint", at, "--rdzv-conf", "auth=none,last_call_timeout=0.1")
+        ask = ("-e", at, "--no-auth", "--run", "ras-status")
+        with self.run_of("ras-status", report([120, 120, 119], ""), flags=flags):
+            text = self.ctl(*ask, verb="status")
+            self.assertRegex(text, r"ras-status .*running(?s:.*)\n\nNCCL at localhost:2\d{4}: NCCL 2\.28\.9, 1 comm")
+            self.assertIn("rank 3 (pid 103 on 10.0.0.1, GPU 3) does not answer\n", text)
+            json.loads(self.ctl(*ask, "--json", verb="status"))  # One document.
+        sleep = ("--rdzv-id", "ras-status", *flags, "--no-python", "sh", "-c", "echo here; exec sleep 600")
+        job = self.start(*sleep)  # Without NCCL.
+        job.wait_for("here")
+        self.assertNotIn("NCCL", self.ctl(*ask, verb="status"))
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_nothing_left(job)
 
     def test_an_nccl_without_json_is_shown_as_it_is(self):
         with self.run_of("ras-text", "NCCL version 2.26.2\nAll is well.\n", "text only"):
