@@ -25,7 +25,7 @@ using namespace ddprun::worker_sdk;
 using ddprun::ProcessGroup;
 
 constexpr std::size_t kParameters = 8;
-constexpr std::size_t kScratch = std::size_t{8} << 20;
+constexpr std::size_t kScratch = std::size_t{64} << 20;  // More than a cache, and than a launch.
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();

@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
-#include "worker_sdk/nccl_comm.h"
+#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/operation.h"
 
 namespace {
 
@@ -55,36 +56,29 @@ class Bare {
     for (CudaEvent* event : {&before_, &after_}) {
       require(cuda.event_create(event, kCudaEventDisableTiming), "cudaEventCreate");
     }
-    NcclCommOptions options;
-    options.device = group.device();
-    options.rank = group.rank();
-    options.size = group.world_size();
-    options.ids.resize(1);
-    if (group.rank() == 0) require(gpu_->nccl.unique_id(options.ids.data()), "ncclGetUniqueId");
-    const auto id = ddprun::broadcast_bytes(
-        group, {options.ids[0].internal, sizeof options.ids[0].internal}, 0);
-    std::copy(id.begin(), id.end(), options.ids[0].internal);
-    comm_ = std::make_unique<NcclCommunicator>(gpu_, options);
-    const auto limit = Clock::now() + std::chrono::seconds(60);
-    require(comm_->settle([&] { return Clock::now() >= limit; }), "ncclCommInitRank");
+    NcclUniqueId id;
+    if (group.rank() == 0) require(gpu_->nccl.unique_id(&id), "ncclGetUniqueId");
+    const auto told = ddprun::broadcast_bytes(group, {id.internal, sizeof id.internal}, 0);
+    std::copy(told.begin(), told.end(), id.internal);
+    NcclConfig config;
+    config.blocking = 1;  // As most programs have it; ours are not.
+    require(gpu_->nccl.init(&comm_, group.world_size(), id, group.rank(), &config),
+            "ncclCommInitRank");
   }
   ~Bare() {
-    comm_->finish(Clock::now() + std::chrono::seconds(10));
+    gpu_->nccl.finalize(comm_);
+    gpu_->nccl.destroy(comm_);
     for (CudaEvent event : {before_, after_}) gpu_->cuda.event_destroy(event);
     for (CudaStream each : {side_, stream}) gpu_->cuda.stream_destroy(each);
   }
   Bare(const Bare&) = delete;
 
-  // A non-blocking communicator may want to be asked whether the call is done.
   void all_reduce(void* data, std::size_t count) {
     const CudaApi& cuda = gpu_->cuda;
     cuda.event_record(before_, stream);
     cuda.stream_wait(side_, before_, 0);
-    int status = comm_->call([&](const NcclApi& nccl, NcclComm comm) {
-      return nccl.all_reduce(data, data, count, kNcclFloat32, kNcclAvg, comm, side_);
-    });
-    if (status == kNcclInProgress) status = comm_->settle([] { return false; });
-    require(status, "ncclAllReduce");
+    require(gpu_->nccl.all_reduce(data, data, count, kNcclFloat32, kNcclAvg, comm_, side_),
+            "ncclAllReduce");
     cuda.event_record(after_, side_);
     cuda.stream_wait(stream, after_, 0);
   }
@@ -99,7 +93,7 @@ class Bare {
   const std::shared_ptr<const GpuRuntime> gpu_;
   CudaStream side_ = nullptr;
   CudaEvent before_ = nullptr, after_ = nullptr;
-  std::unique_ptr<NcclCommunicator> comm_;
+  NcclComm comm_ = nullptr;
 };
 
 template <class Step>

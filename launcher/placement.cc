@@ -51,7 +51,7 @@ void place_on_gpus(const Options& options, const std::vector<agent::Gpu>& gpus, 
 }
 
 Result<void> bind_to_processors(const Options& options, const std::vector<int>& numa_nodes,
-                  Placement& placement) {
+                                Placement& placement) {
   const auto machine = agent::read_machine();
   if (!machine) return machine.error();
   auto bound = agent::bind_workers(*machine, options.numa_binding, numa_nodes);

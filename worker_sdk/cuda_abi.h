@@ -14,6 +14,8 @@ constexpr int kCudaSuccess = 0;
 constexpr int kCudaInsufficientDriver = 35;
 constexpr int kCudaNoDevice = 100;
 constexpr int kCudaNotReady = 600;
+// Of calls that may not be made while a stream is captured.
+constexpr int kCudaCaptureErrors = 900, kCudaCaptureErrorsEnd = 908;
 
 constexpr unsigned kCudaStreamNonBlocking = 1;
 constexpr unsigned kCudaEventDefault = 0;
@@ -32,6 +34,7 @@ constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's 
   X(bus_id, cudaDeviceGetPCIBusId, int, (char*, int, int))                            \
   X(error_string, cudaGetErrorString, const char*, (int))                             \
   X(last_error, cudaGetLastError, int, ())                                            \
+  X(peek_error, cudaPeekAtLastError, int, ())                                         \
   X(malloc, cudaMalloc, int, (void**, std::size_t))                                   \
   X(free, cudaFree, int, (void*))                                                     \
   X(memcpy, cudaMemcpyAsync, int, (void*, const void*, std::size_t, int, CudaStream)) \

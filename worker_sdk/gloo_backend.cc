@@ -1,9 +1,11 @@
 #include "worker_sdk/gloo_backend.h"
 
+#include <dlfcn.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <numeric>
+#include <string_view>
 
 #include "worker_sdk/gloo_store.h"
 #include "worker_sdk/retry.h"
@@ -21,6 +23,18 @@ constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
 constexpr milliseconds kAskAgain{5};  // Little beside that patience.
 
+// pip's libtorch has a Gloo of its own, of another version. Where the program names it to the
+// linker before libgloo, both would be called in turns.
+void refuse_foreign_gloo(const Error::Where& where) {
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<void*>(&gloo::transport::tcp::CreateDevice), &found) == 0) return;
+  const std::string_view library = found.dli_fname ? found.dli_fname : "";
+  if (library.find("libtorch") == std::string_view::npos) return;
+  throw Error(ErrorKind::unsupported, where,
+              "Gloo's functions are those of " + std::string(library) +
+                  ", not of libgloo: let the program be linked with ddprun before libtorch");
+}
+
 std::string key_of(int rank) { return "failed/" + std::to_string(rank); }
 
 }  // namespace
@@ -36,6 +50,7 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
   const Error::Where where{.rank = roster_->rank,
                            .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
                            .operation = "connecting to the peers"};
+  refuse_foreign_gloo(where);
   const SigpipeGuard guard;  // For Gloo's thread, too.
   try {
     connect(options);

@@ -124,4 +124,11 @@ std::shared_ptr<const GpuRuntime> load_gpu_runtime() {
   return gpu;
 }
 
+void require(const GpuRuntime& gpu, int status, const char* what) {
+  if (status == kCudaSuccess) return;
+  gpu.cuda.last_error();
+  throw Error(ErrorKind::system, {.operation = what},
+              std::string("CUDA says: ") + gpu.cuda.error_string(status));
+}
+
 }  // namespace ddprun::worker_sdk

@@ -39,6 +39,24 @@ struct GpuRuntime {
   std::string describe() const;  // "NCCL 2.28.9 (/usr/lib/...), CUDA 13.0 (...), driver 13.0"
 };
 
+// Asks CUDA what it may refuse, without a trace: a capture of the program's in another thread goes
+// on, and cudaGetLastError has an error for the program if it had one before (CUDA keeps one only,
+// so it may be another).
+template <class Ask>
+int ask_quietly(const CudaApi& cuda, const Ask& ask) {
+  int mode = kCudaCaptureRelaxed;
+  cuda.exchange_capture_mode(&mode);
+  const bool clean = cuda.peek_error() == kCudaSuccess;
+  const int status = ask();
+  if (status != kCudaSuccess && clean) cuda.last_error();
+  cuda.exchange_capture_mode(&mode);
+  return status;
+}
+
+// Throws Error(system) in CUDA's words if there is an error, which is no longer cudaGetLastError's
+// then.
+void require(const GpuRuntime& gpu, int status, const char* what);
+
 // Throws Error(unsupported) that says what is missing and where it was looked for.
 std::shared_ptr<const GpuRuntime> load_gpu_runtime();
 

@@ -20,12 +20,6 @@ constexpr std::chrono::microseconds kLookAgain{200};
 constexpr milliseconds kAbortPatience{10000};
 constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
 
-void require(const GpuRuntime& gpu, int status, const char* what) {
-  if (status == kCudaSuccess) return;
-  throw Error(ErrorKind::system, {.operation = what},
-              std::string("CUDA says: ") + gpu.cuda.error_string(status));
-}
-
 }  // namespace
 
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
@@ -93,38 +87,49 @@ std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
                                              const std::function<void()>& enqueue) {
   const std::lock_guard lock(mutex_);
   require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
-  auto pending = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
   const auto after = static_cast<CudaStream>(stream);
-  if (is_captured(*gpu_, after)) {
-    if (put_behind(
-            call, after, [] {}, enqueue)) {
-      watch_->keep_looking(call);
-      return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
-    }
-  } else if (put_behind(
-                 call, after, [&] { pending->begin(stream_); }, enqueue)) {
-    pending->end(stream_);
+  ready_->record(after);
+  ready_->hold_up(stream_);
+  if (is_captured(*gpu_, after)) return capture(call, enqueue);
+  auto pending = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
+  pending->begin(stream_);
+  watch_->add(pending);  // NCCL may wait for peers already to put the operation into the stream.
+  bool well = false;
+  try {
+    well = put_into_stream(call, enqueue);
+  } catch (...) {
+    pending->end(stream_);  // There was none.
+    throw;
   }
-  watch_->add(pending);
+  if (well) pending->end(stream_);
   return pending;
 }
 
-// False: NCCL refused, so that the end will never be in the stream.
-bool NcclBackend::put_behind(const Call& call, CudaStream stream,
-                             const std::function<void()>& begin,
-                             const std::function<void()>& enqueue) {
-  ready_->record(stream);
-  ready_->hold_up(stream_);
-  begin();
+std::shared_ptr<Pending> NcclBackend::capture(const Call& call,
+                                              const std::function<void()>& enqueue) {
+  watch_->keep_looking(call);
+  if (put_into_stream(call, enqueue)) {
+    return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
+  }
+  auto refused = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
+  watch_->add(refused);
+  return refused;
+}
+
+// False: NCCL refused, so that the end will never be in the stream. Some of NCCL's functions return
+// success although they are in progress (ncclCommWindowRegister since 2.28, ncclAllReduce up to
+// 2.23), so all are settled.
+bool NcclBackend::put_into_stream(const Call& call, const std::function<void()>& enqueue) {
   status_ = kNcclSuccess;
   enqueue();
-  if (status_ == kNcclInProgress) {
+  if (status_ == kNcclSuccess || status_ == kNcclInProgress) {
     status_ = comm_->settle([&] {
       return watch_->fate()->failing.load() || aborted_.load() || Clock::now() >= call.deadline;
     });
   }
-  if (status_ != kNcclSuccess) watch_->fate()->failing.store(true);
-  return status_ == kNcclSuccess;
+  if (status_ == kNcclSuccess) return true;
+  status_ == kNcclInProgress ? watch_->overdue() : watch_->fate()->failing.store(true);
+  return false;
 }
 
 // CUDA itself would wait without end for what is in the stream, if the host's memory is part of a
@@ -177,7 +182,12 @@ void NcclBackend::await_default_stream(const std::string& what, Clock::time_poin
                  .waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start)},
                 text);
   };
-  for (int look = 0; !copied_->passed(); ++look) {
+  for (int look = 0;; ++look) {
+    const int status = copied_->look();
+    if (status == kCudaSuccess) return;
+    if (status != kCudaNotReady) {
+      fail(ErrorKind::system, std::string("CUDA says: ") + gpu_->cuda.error_string(status));
+    }
     if (aborted_.load()) fail(ErrorKind::aborted, "this rank called abort()");
     if (Clock::now() >= start + timeout) {
       fail(ErrorKind::timed_out, "a kernel in CUDA's default stream does not end");
@@ -221,7 +231,8 @@ bool NcclBackend::has_windows() const {
          gpu_->nccl.window_deregister;
 }
 
-// Drops the windows that no rank uses any more. True: all ranks can make another one.
+// Drops the windows that no rank uses any more. True: all ranks can make another one. Ranks that
+// ask for different sizes, which NCCL would not notice, do not get through here.
 bool NcclBackend::agree_on_windows(const Call& call, bool able) {
   std::vector<std::int64_t> said = memory_->released();
   said.push_back(able ? 1 : 0);
@@ -235,8 +246,8 @@ bool NcclBackend::agree_on_windows(const Call& call, bool able) {
   return all;
 }
 
-// Collective: it fails as any other operation does. NCCL gives no window where not every GPU
-// reaches each other's memory.
+// Collective: it fails as any other operation does. Where no window can be had NCCL registers the
+// memory as ncclCommRegister does, or does nothing, if NCCL_LOCAL_REGISTER is 0.
 void NcclBackend::make_window(const Call& call, NcclMemory::Block& block) {
   const auto pending = launch(call, nullptr, [&] {
     put([&](const NcclApi& nccl, NcclComm comm) {

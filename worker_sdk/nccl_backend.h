@@ -64,8 +64,8 @@ class NcclBackend final : public Backend, public DeviceSide {
   std::shared_ptr<NcclCommunicator> retire() override;
 
  private:
-  bool put_behind(const Call& call, CudaStream stream, const std::function<void()>& begin,
-                  const std::function<void()>& enqueue);
+  std::shared_ptr<Pending> capture(const Call& call, const std::function<void()>& enqueue);
+  bool put_into_stream(const Call& call, const std::function<void()>& enqueue);
   using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
   void put(const Enqueue& enqueue);
   void put_messages(const Enqueue& enqueue);

@@ -6,9 +6,8 @@ namespace ddprun::worker_sdk {
 bool is_captured(const GpuRuntime& gpu, CudaStream stream) {
   if (!stream) return false;
   int status = kCudaNotCaptured;
-  if (gpu.cuda.is_capturing(stream, &status) == kCudaSuccess) return status != kCudaNotCaptured;
-  gpu.cuda.last_error();
-  return false;
+  const int asked = ask_quietly(gpu.cuda, [&] { return gpu.cuda.is_capturing(stream, &status); });
+  return asked == kCudaSuccess && status != kCudaNotCaptured;
 }
 
 void leave_captures_alone(const GpuRuntime& gpu) {

@@ -17,6 +17,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kGatePatience{500};     // For a call of NCCL that should not block, but may.
 constexpr milliseconds kAbortPatience{10000};  // Where nobody says another one.
+constexpr milliseconds kGraphPatience{250};    // For streams to be free, where graphs hold NCCL.
+constexpr milliseconds kAlonePatience{10000};  // For another thread's call to come to its end.
+constexpr std::chrono::microseconds kQuickLooks{500}, kLookAgain{50};
 
 NcclConfig config_of(const NcclCommOptions& options) {
   NcclConfig config;
@@ -24,6 +27,19 @@ NcclConfig config_of(const NcclCommOptions& options) {
   config.comm_name = options.name.empty() ? nullptr : options.name.c_str();
   if (options.max_ctas > 0) config.max_ctas = options.max_ctas;
   return config;
+}
+
+// A call that may never return, in a thread of its own.
+template <class Function>
+std::future<void> apart(std::shared_ptr<const GpuRuntime> gpu, int device, Function function) {
+  std::promise<void> finished;
+  auto ended = finished.get_future();
+  std::thread([gpu = std::move(gpu), device, function, done = std::move(finished)]() mutable {
+    gpu->cuda.set_device(device);
+    function(gpu->nccl);
+    done.set_value_at_thread_exit();
+  }).detach();
+  return ended;
 }
 
 }  // namespace
@@ -44,6 +60,13 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCo
 
 NcclCommunicator::~NcclCommunicator() { abort(kAbortPatience); }
 
+// Under the gate: the first error stays.
+void NcclCommunicator::keep_error(int status) {
+  if (status == kNcclSuccess || status == kNcclInProgress || error_ != kNcclSuccess) return;
+  error_ = status;
+  text_ = gpu_->nccl.last_error(comm_);
+}
+
 int NcclCommunicator::status() {
   const std::unique_lock lock(gate_, std::try_to_lock);
   if (!lock) return kNcclInProgress;  // Another thread is in a call.
@@ -51,33 +74,43 @@ int NcclCommunicator::status() {
   int status = kNcclSuccess;
   const int asked = gpu_->nccl.async_error(comm_, &status);
   if (asked != kNcclSuccess) status = asked;
-  if (status == kNcclSuccess || status == kNcclInProgress) return status;
-  error_ = status;
-  text_ = gpu_->nccl.last_error(comm_);
+  keep_error(status);
   return status;
 }
 
 int NcclCommunicator::settle(const std::function<bool()>& give_up) {
-  int now = kNcclInProgress;
-  for (int look = 0;; ++look) {
-    now = status();
+  // NCCL puts each operation into the stream by a thread of its own, which takes some 100 us.
+  for (const auto quick = Clock::now() + kQuickLooks;;) {
+    const int now = status();
     if (now != kNcclInProgress || give_up()) return now;
-    if (look < 100) {
+    if (Clock::now() < quick) {
       std::this_thread::yield();
     } else {
-      retry_until(Clock::now() + std::chrono::microseconds(200), [] { return false; });
+      std::this_thread::sleep_for(kLookAgain);
     }
   }
 }
 
-int NcclCommunicator::call(const std::function<int(const NcclApi&, NcclComm)>& what) {
+int NcclCommunicator::call(const Use& what) {
   const std::lock_guard lock(gate_);
   if (!comm_ || revoked_) return kNcclInvalidUsage;
   const int status = what(gpu_->nccl, comm_);
-  if (status != kNcclSuccess && status != kNcclInProgress && error_ == kNcclSuccess) {
-    error_ = status;
-    text_ = gpu_->nccl.last_error(comm_);
-  }
+  keep_error(status);
+  return status;
+}
+
+int NcclCommunicator::call_alone(const Use& what) {
+  int status = kNcclInProgress;
+  retry_until(Clock::now() + kAlonePatience, [&] {
+    const std::lock_guard lock(gate_);
+    if (!comm_ || revoked_) return status = kNcclInvalidUsage, true;
+    int now = kNcclSuccess;
+    gpu_->nccl.async_error(comm_, &now);
+    if (now == kNcclInProgress) return false;
+    status = what(gpu_->nccl, comm_);
+    keep_error(status);
+    return true;
+  });
   return status;
 }
 
@@ -101,16 +134,21 @@ NcclComm NcclCommunicator::take() {
   return std::exchange(comm_, nullptr);
 }
 
-void NcclCommunicator::abort(milliseconds limit) {
+void NcclCommunicator::begin_abort() {
+  const std::lock_guard lock(ending_gate_);
   const NcclComm comm = take();
   if (!comm) return;
-  std::promise<void> finished;
-  std::thread freeing([&] {
-    gpu_->cuda.set_device(options_.device);
-    gpu_->nccl.abort(comm);
-    finished.set_value();
-  });
-  if (finished.get_future().wait_for(limit) == std::future_status::ready) return freeing.join();
+  ended_ = apart(gpu_, options_.device, [comm](const NcclApi& nccl) { nccl.abort(comm); });
+}
+
+bool NcclCommunicator::ended_within(milliseconds limit) {
+  const std::lock_guard lock(ending_gate_);
+  return !ended_.valid() || ended_.wait_for(limit) == std::future_status::ready;
+}
+
+void NcclCommunicator::abort(milliseconds limit) {
+  begin_abort();
+  if (ended_within(limit)) return;
   std::fprintf(stderr,
                "ddprun: rank %d: ncclCommAbort has not returned within %lld ms; ending this "
                "process, for nothing else frees the device\n",
@@ -124,14 +162,28 @@ bool NcclCommunicator::is_revoked() {
   return lock && comm_ && revoked_;
 }
 
-void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit) {
+// Null: it is to be aborted. NCCL must not revoke what is in progress: it would keep a pointer to
+// the job that it then frees (ncclCommEnsureReady in src/init.cc of 2.28.9).
+NcclComm NcclCommunicator::take_for_revocation() {
+  const bool able = gpu_->features.revoke && gpu_->nccl.revoke && gpu_->nccl.shrink;
+  if (!options_.may_shrink || !able) return nullptr;
+  const auto lock = lock_soon();
+  if (!lock || !comm_) return nullptr;
+  int now = kNcclSuccess;
+  gpu_->nccl.async_error(comm_, &now);
+  if (now == kNcclInProgress) return nullptr;
+  revoked_ = true;
+  error_ = kNcclSuccess;  // From now on it is about the revocation.
+  return comm_;
+}
+
+void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool in_graphs) {
   const Clock::time_point deadline = Clock::now() + limit;
-  NcclComm comm = nullptr;
-  if (options_.may_shrink && gpu_->features.revoke && gpu_->nccl.revoke && gpu_->nccl.shrink) {
-    const auto lock = lock_soon();
-    if (lock) comm = comm_;
-    revoked_ = comm != nullptr;
-    error_ = kNcclSuccess;  // From now on it is about the revocation.
+  const NcclComm comm = take_for_revocation();
+  if (!comm && in_graphs) {
+    begin_abort();
+    ended_within(kGraphPatience);
+    return;
   }
   if (!comm) return abort(abort_limit);
   std::promise<int> said;
@@ -167,11 +219,11 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
     returned.store(true);
   });
   while (!returned.load() && !give_up()) {
-    retry_until(Clock::now() + std::chrono::microseconds(200), [] { return false; });
+    std::this_thread::sleep_for(kLookAgain);
   }
   if (!returned.load()) abort(kAbortPatience);
   calling.join();
-  if (status == kNcclInProgress) status = settle(give_up);
+  if (status == kNcclSuccess || status == kNcclInProgress) status = settle(give_up);
   std::string text;  // A communicator that was aborted meanwhile has no error of its own.
   if (status == kNcclInProgress || !child) text = "ncclCommShrink does not come to an end";
   if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
@@ -186,7 +238,15 @@ void NcclCommunicator::finish(Clock::time_point deadline) {
   const int asked = call([](const NcclApi& nccl, NcclComm comm) { return nccl.finalize(comm); });
   const bool begun = asked == kNcclSuccess || asked == kNcclInProgress;
   if (!begun || settle(late) != kNcclSuccess) return abort(kAbortPatience);
-  if (const NcclComm comm = take()) gpu_->nccl.destroy(comm);
+  const NcclComm comm = take();
+  if (!comm) return;
+  const auto ended =
+      apart(gpu_, options_.device, [comm](const NcclApi& nccl) { nccl.destroy(comm); });
+  if (ended.wait_until(deadline) == std::future_status::ready) return;
+  std::fprintf(stderr,
+               "ddprun: warning: rank %d: ncclCommDestroy waits for a rank of this host that has "
+               "not ended its part; going on without it\n",
+               options_.rank);
 }
 
 }  // namespace ddprun::worker_sdk

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,8 +37,13 @@ class NcclCommunicator {
   int status();
   // Until the last call is no longer in progress, or `give_up`.
   int settle(const std::function<bool()>& give_up);
-  // Makes a call of NCCL; kNcclInvalidUsage after abort().
-  int call(const std::function<int(const NcclApi&, NcclComm)>& what);
+  using Use = std::function<int(const NcclApi&, NcclComm)>;
+  // Makes a call of NCCL; kNcclInvalidUsage after abort(). Whatever it returns, the call may be in
+  // progress: status() tells. Some functions of NCCL return success all the same.
+  int call(const Use& what);
+  // The same for functions that must not be called while another one is in progress, and do not
+  // look for that themselves. Waits for it, for some seconds.
+  int call_alone(const Use& what);
   std::string explain(int status);  // In NCCL's words.
 
   // Frees what is in streams and the peers' connections. Any thread; returns when it is done. If
@@ -45,13 +51,19 @@ class NcclCommunicator {
   void abort(std::chrono::milliseconds limit);
   // Frees what is in streams, as abort() does, but keeps the rest for shrink(); from then on call()
   // refuses. Aborts where NCCL cannot, or has not done it within `limit`, or nobody wants it.
-  void revoke(std::chrono::milliseconds limit, std::chrono::milliseconds abort_limit);
+  // `in_graphs`: there are captured operations; ncclCommAbort does not return before their graphs
+  // are gone, though what is in streams is free soon. So this does not wait for it to return; the
+  // next abort() does.
+  void revoke(std::chrono::milliseconds limit, std::chrono::milliseconds abort_limit,
+              bool in_graphs);
   bool is_revoked();
   // Of a communicator that was revoked: another one without `excluded`, made by all others; or why
   // there is none. Whatever comes of it, this one is to be aborted then, by all ranks.
   std::pair<std::unique_ptr<NcclCommunicator>, std::string> shrink(
       std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up);
-  // A friendly end, when nothing is under way; within the deadline, else as abort().
+  // A friendly end, when nothing is under way; within the deadline, else as abort(). NCCL itself
+  // may wait for the peers of this host to end, too: one that does not is left behind, with a
+  // warning.
   void finish(Clock::time_point deadline);
 
   const std::shared_ptr<const GpuRuntime>& runtime() const { return gpu_; }
@@ -62,6 +74,10 @@ class NcclCommunicator {
       : gpu_(std::move(gpu)), options_(std::move(options)), comm_(comm) {}
   NcclComm take();
   std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
+  void begin_abort();
+  bool ended_within(std::chrono::milliseconds limit);
+  NcclComm take_for_revocation();
+  void keep_error(int status);
 
   const std::shared_ptr<const GpuRuntime> gpu_;
   const NcclCommOptions options_;
@@ -70,6 +86,8 @@ class NcclCommunicator {
   bool revoked_ = false;
   int error_ = kNcclSuccess;
   std::string text_;  // What NCCL said when `error_` happened.
+  std::mutex ending_gate_;
+  std::future<void> ended_;  // Of begin_abort(): that NCCL has returned.
 };
 
 // The exit status of a process that could not abort its communicators.

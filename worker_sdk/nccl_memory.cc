@@ -1,18 +1,6 @@
 #include "worker_sdk/nccl_memory.h"
 
-#include <string>
-
 namespace ddprun::worker_sdk {
-namespace {
-
-void require(const GpuRuntime& gpu, int status, const char* what) {
-  if (status == kCudaSuccess) return;
-  throw Error(ErrorKind::system, {.operation = what},
-              std::string("CUDA says: ") + gpu.cuda.error_string(status));
-}
-
-}  // namespace
-
 std::shared_ptr<NcclMemory::Block> NcclMemory::take(std::size_t bytes) {
   auto block = std::make_shared<Block>();
   block->bytes = bytes;
@@ -26,7 +14,7 @@ std::shared_ptr<NcclMemory::Block> NcclMemory::take(std::size_t bytes) {
 void NcclMemory::enroll(Block& block) {
   const std::lock_guard lock(mutex_);
   if (!comm_ || !gpu_->nccl.comm_register) return;
-  const int status = comm_->call([&](const NcclApi& nccl, NcclComm c) {
+  const int status = comm_->call_alone([&](const NcclApi& nccl, NcclComm c) {
     return nccl.comm_register(c, block.address, block.bytes, &block.registration);
   });
   if (status != kNcclSuccess) block.registration = nullptr;
@@ -92,7 +80,7 @@ void NcclMemory::end() {
 // What the communicator knows of the block; nothing if it was aborted.
 void NcclMemory::close(Block& block) {
   if (comm_ && (block.window || block.registration)) {
-    comm_->call([&](const NcclApi& nccl, NcclComm c) {
+    comm_->call_alone([&](const NcclApi& nccl, NcclComm c) {
       return block.window ? nccl.window_deregister(c, block.window)
                           : nccl.comm_deregister(c, block.registration);
     });

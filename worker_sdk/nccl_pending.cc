@@ -8,12 +8,6 @@ namespace {
 constexpr int kQuickLooks = 200;
 constexpr std::chrono::microseconds kPause{100};
 
-void require(const GpuRuntime& gpu, int status, const char* what) {
-  if (status == kCudaSuccess) return;
-  throw Error(ErrorKind::system, {.operation = what},
-              std::string("CUDA says: ") + gpu.cuda.error_string(status));
-}
-
 }  // namespace
 
 GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags)
@@ -28,23 +22,29 @@ void GpuEvent::record(CudaStream stream) {
   require(*gpu_, gpu_->cuda.event_record(event_, stream), "cudaEventRecord");
 }
 
+// The default stream is that of the thread's device.
 void GpuEvent::hold_up(CudaStream stream) const {
+  gpu_->cuda.set_device(device_);
   require(*gpu_, gpu_->cuda.stream_wait(stream, event_, 0), "cudaStreamWaitEvent");
 }
 
-// An error of the device counts as passed: whoever waits shall not wait for ever, and the
-// communicator tells of it.
-bool GpuEvent::passed() const {
-  if (gpu_->cuda.event_query(event_) != kCudaNotReady) return true;
-  gpu_->cuda.last_error();  // Else the program would find it there, and take it for its own.
-  return false;
+// The device is set, or a thread that has none yet would make itself a context on the first one.
+int GpuEvent::look() const {
+  gpu_->cuda.set_device(device_);
+  const int status = ask_quietly(gpu_->cuda, [&] { return gpu_->cuda.event_query(event_); });
+  const bool captured = status >= kCudaCaptureErrors && status < kCudaCaptureErrorsEnd;
+  return captured ? kCudaNotReady : status;
 }
+
+// With an error of the device, too: whoever waits shall not wait for ever.
+bool GpuEvent::passed() const { return look() != kCudaNotReady; }
 
 std::chrono::nanoseconds GpuEvent::until(const DeviceMark& end) const {
   float milliseconds = 0;
-  if (gpu_->cuda.event_elapsed(&milliseconds, event_, static_cast<const GpuEvent&>(end).event_) !=
-      kCudaSuccess)
-    return {};
+  const CudaEvent last = static_cast<const GpuEvent&>(end).event_;
+  const int status = ask_quietly(
+      gpu_->cuda, [&] { return gpu_->cuda.event_elapsed(&milliseconds, event_, last); });
+  if (status != kCudaSuccess) return {};
   return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
 }
 
@@ -55,9 +55,17 @@ NcclPending::NcclPending(std::shared_ptr<const GpuRuntime> gpu, int device, cons
       begin_(gpu, device, kCudaEventDefault),
       end_(gpu, device, kCudaEventDefault) {}
 
+void NcclPending::end(CudaStream stream) {
+  end_.record(stream);
+  enqueued_.store(true);
+}
+
 bool NcclPending::passed() {
   if (state_.load() == State::kPassed) return true;
-  if (!end_.passed() || fate_->failing.load()) return false;
+  if (!enqueued_.load()) return false;
+  const int status = end_.look();
+  if (status != kCudaSuccess && status != kCudaNotReady) fault_.store(status);
+  if (status != kCudaSuccess || fate_->failing.load()) return false;
   seen_.store(Clock::now().time_since_epoch().count());
   state_.store(State::kPassed);
   return true;

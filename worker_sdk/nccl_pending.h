@@ -23,6 +23,9 @@ class GpuEvent final : public DeviceMark {
   void record(CudaStream stream);
   void hold_up(CudaStream stream) const;  // What comes later in the stream waits for the event.
   bool passed() const override;
+  // kCudaSuccess: passed; kCudaNotReady; or an error of the device, after which nothing is carried
+  // out any more.
+  int look() const;
   std::chrono::nanoseconds until(const DeviceMark& end) const override;
 
  private:
@@ -56,12 +59,14 @@ class NcclPending final : public Pending {
   const DeviceMark& begin_mark() const override { return begin_; }
   const DeviceMark& end_mark() const override { return end_; }
 
-  // For the backend, in the stream before and after the operation.
+  // For the backend, in the stream before and after the operation. Until its end is there, NCCL
+  // is about to put it there, for which it may need the peers.
   void begin(CudaStream stream) { begin_.record(stream); }
-  void end(CudaStream stream) { end_.record(stream); }
+  void end(CudaStream stream);
   const Call& call() const { return call_; }
   bool begun() const { return begin_.passed(); }  // What was before it in the stream is done.
   bool passed();  // The end has come to pass, and nothing had failed by then.
+  int fault() const { return fault_.load(); }  // Of the device, as passed() found it.
 
  private:
   enum class State { kRunning, kPassed };
@@ -70,6 +75,8 @@ class NcclPending final : public Pending {
   const Call call_;
   const std::shared_ptr<NcclFate> fate_;
   GpuEvent begin_, end_;
+  std::atomic<bool> enqueued_{false};  // The end is in the stream.
+  std::atomic<int> fault_{kCudaSuccess};
   std::atomic<State> state_{State::kRunning};
   std::atomic<Clock::rep> seen_{0};  // When it was found passed.
 };

@@ -57,6 +57,11 @@ void NcclWatch::request_abort() noexcept {
   changed_.notify_all();
 }
 
+void NcclWatch::overdue() noexcept {
+  overdue_.store(true);
+  fate_->failing.store(true);
+}
+
 // Failing from now on: whoever was told of the sibling's failure must not get through here.
 void NcclWatch::doom() noexcept {
   doomed_.store(true);
@@ -71,6 +76,7 @@ bool NcclWatch::wait_idle(Clock::time_point deadline) {
 }
 
 void NcclWatch::run() {
+  comm_.runtime()->cuda.set_device(comm_.device());
   leave_captures_alone(*comm_.runtime());
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -114,7 +120,10 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
   const int status = comm_.status();
   if (status != kNcclSuccess && status != kNcclInProgress) {
     const int suspect = gloo_ ? gloo_->first_lost() : -1;
-    return Trouble{.suspect = suspect, .text = comm_.explain(status)};
+    return Trouble{.suspect = suspect, .text = "NCCL: " + comm_.explain(status)};
+  }
+  if (const int fault = entries_.empty() ? kCudaSuccess : entries_.front().operation->fault()) {
+    return Trouble{.text = std::string("CUDA: ") + comm_.runtime()->cuda.error_string(fault)};
   }
   if (auto trouble = agents_word()) return trouble;
   if (entries_.empty()) {
@@ -124,7 +133,7 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
   const Entry& front = entries_.front();
   if (const auto peer = lost_peer(front.operation.get()))
     return Trouble{.suspect = *peer, .text = {}};
-  if (Clock::now() - front_since_ >= front.timeout) {
+  if (overdue_.load() || Clock::now() - front_since_ >= front.timeout) {
     return Trouble{.cause = Cause::kTimedOut, .text = {}};
   }
   return std::nullopt;
@@ -156,12 +165,14 @@ void NcclWatch::fail(const Trouble& trouble) {
   over_ = true;
   fate_->failing.store(true);
   Call call;
+  bool in_graphs = false;
   {
     const std::lock_guard lock(mutex_);
+    in_graphs = graphs_;
     call = entries_.empty() ? last_ : entries_.front().operation->call();
   }
   if (call.start == Clock::time_point{}) call.start = Clock::now();  // It never did anything.
-  std::thread freeing([this] { comm_.revoke(kRevokeLimit, kAbortLimit); });
+  std::thread freeing([this, in_graphs] { comm_.revoke(kRevokeLimit, kAbortLimit, in_graphs); });
   siblings_->fail(*this, {.fate = fate_,
                           .roster = roster_,
                           .cause = trouble.cause,
@@ -212,20 +223,19 @@ Error NcclWatch::follow_sibling(const Call& call) {
 Error NcclWatch::diagnose_with_peers(const Call& call, const Trouble& trouble) {
   const Statement mine{
       .what = call.what, .number = call.number, .cause = trouble.cause, .suspect = trouble.suspect};
-  const std::string nccl = trouble.text.empty() ? "" : " (NCCL: " + trouble.text + ")";
+  const std::string why = trouble.text.empty() ? "" : " (" + trouble.text + ")";
   try {
     if (gloo_) gloo_->fail(call, mine);
   } catch (const Error& error) {
-    return Error(error.kind(), error.where(), error.text() + nccl);
+    return Error(error.kind(), error.where(), error.text() + why);
   }
   switch (trouble.cause) {
     case Cause::kAborted:
       return failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
-    case Cause::kTimedOut:
-      return failure(*roster_, call, ErrorKind::timed_out, -1, "no end" + nccl);
+    case Cause::kTimedOut: return failure(*roster_, call, ErrorKind::timed_out, -1, "no end" + why);
     case Cause::kLost: break;
   }
-  return failure(*roster_, call, ErrorKind::system, -1, "it failed" + nccl);
+  return failure(*roster_, call, ErrorKind::system, -1, "it failed" + why);
 }
 
 }  // namespace ddprun::worker_sdk

@@ -1,8 +1,8 @@
 #pragma once
 // The thread that watches over a communicator, for NCCL itself would wait for a lost peer for ever:
 //
-//   NCCL reports an error, an operation is over its deadline, a peer's process is gone (Gloo's
-//   connection to it ended, or the agent says so), a sibling failed, or abort() was called
+//   NCCL or CUDA reports an error, an operation is over its deadline, a peer's process is gone
+//   (Gloo's connection to it ended, or the agent says so), a sibling failed, or abort() was called
 //     -> the communicator is aborted, which frees the streams, and its siblings at the same time
 //     -> Gloo's part of the group asks the peers what they know (diagnosis.h)
 //     -> every Work that was not done throws what came out of that
@@ -30,14 +30,16 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // Its time counts from when those before it are done. Whoever adds one that NCCL refused sets
-  // fate()->failing before.
+  // Before NCCL is asked to put it into the stream. Its time counts from when those before it are
+  // done. If NCCL refuses it, fate()->failing is set, and the communicator has an error, or it is
+  // over the deadline.
   void add(std::shared_ptr<NcclPending> operation);
-  // One was captured in a graph, which may be launched at any time: it has no deadline, but all
-  // else is looked for from now on.
+  // One is captured in a graph, which may be launched at any time: it has no deadline, but all else
+  // is looked for from now on.
   void keep_looking(const Call& captured);
   void request_abort() noexcept;
-  void doom() noexcept;  // A sibling has failed.
+  void overdue() noexcept;  // NCCL has not put an operation into the stream by its deadline.
+  void doom() noexcept;     // A sibling has failed.
   bool wait_idle(Clock::time_point deadline);
 
   const std::shared_ptr<NcclFate>& fate() const { return fate_; }
@@ -50,7 +52,7 @@ class NcclWatch {
   struct Trouble {
     Cause cause = Cause::kLost;
     int suspect = -1;
-    std::string text;  // NCCL's, or the agent's, if any.
+    std::string text;  // Of who noticed it, if there is one.
     enum class Source { kSeen, kAgent, kSibling } source = Source::kSeen;
   };
 
@@ -77,6 +79,7 @@ class NcclWatch {
   bool graphs_ = false;  // There is a graph with an operation in it. Under the mutex.
   std::atomic<bool> abort_requested_{false};
   std::atomic<bool> doomed_{false};
+  std::atomic<bool> overdue_{false};
   // Of the thread alone:
   bool over_ = false;  // It has failed.
   Clock::time_point front_since_{};

@@ -53,12 +53,16 @@ struct Comm {
   std::shared_ptr<Comm> child;       // That a shrink is to make of it, until all have come.
   NcclComm* child_handle = nullptr;  // Where it goes then.
   int shrinks = 0;
-  std::atomic<bool> ending{false};          // By ncclCommAbort.
-  std::atomic<bool> registering{false};     // A window, in the background.
-  std::map<void*, std::size_t> registered;  // As the next ones.
-  std::map<void*, std::size_t> windows;     // By address, under the mutex.
-  void* profile = nullptr;                  // A profiler's word for it.
-  std::uint64_t history = 0;                // Of windows made and dropped: equal on all ranks.
+  std::atomic<bool> ending{false};  // By ncclCommAbort.
+  // The first collective is in progress until all ranks have called theirs, as where NCCL connects
+  // at run time.
+  std::atomic<bool> connecting{false};
+  std::shared_ptr<int> graphs = std::make_shared<int>();  // Held by captured operations, too.
+  std::atomic<bool> registering{false};                   // A window, in the background.
+  std::map<void*, std::size_t> registered;                // As the next ones.
+  std::map<void*, std::size_t> windows;                   // By address, under the mutex.
+  void* profile = nullptr;                                // A profiler's word for it.
+  std::uint64_t history = 0;  // Of windows made and dropped: equal on all ranks.
 
   ~Comm() {
     if (wire) ::munmap(wire, sizeof(FakeWire));
@@ -126,7 +130,9 @@ inline bool is_window(Comm& comm, const void* address) {
   });
 }
 
-inline bool in_progress(const Comm& comm) { return comm.polls > 0 || comm.registering.load(); }
+inline bool in_progress(const Comm& comm) {
+  return comm.polls > 0 || comm.registering.load() || comm.connecting.load();
+}
 
 // What all ranks do must be the same. False: it is not, or the communicator was aborted.
 inline bool agree(Comm& comm, const FakeSignature& what) {

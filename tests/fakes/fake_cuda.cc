@@ -133,6 +133,8 @@ Process& process() {
 
 thread_local int current_device = 0;
 thread_local int capture_mode = 0;
+thread_local int last_error = 0;  // As cudaGetLastError has it.
+std::atomic<int> broken_device{0};
 
 bool forbidden(const char* call) {
   return process().captures.forbid(call, capture_mode == kCudaCaptureRelaxed);
@@ -187,6 +189,10 @@ void enqueue(CudaStream stream, std::function<void()> work) {
 }
 
 int current_device() { return ::current_device; }
+
+void break_devices(int status) { broken_device.store(status); }
+void leave_error(int status) { last_error = status; }
+int left_error() { return last_error; }
 
 void begin_capture(CudaStream stream) {
   auto capture = std::make_shared<FakeCapture>(&stream_of(stream));
@@ -259,10 +265,13 @@ int cudaDeviceGetPCIBusId(char* text, int size, int device) {
 }
 
 const char* cudaGetErrorString(int status) {
-  return status == kInvalidDevice ? "invalid device ordinal" : "an error of the fake runtime";
+  if (status == kInvalidDevice) return "invalid device ordinal";
+  return status == 700 ? "an illegal memory access was encountered"
+                       : "an error of the fake runtime";
 }
 
-int cudaGetLastError() { return kCudaSuccess; }
+int cudaGetLastError() { return std::exchange(last_error, kCudaSuccess); }
+int cudaPeekAtLastError() { return last_error; }
 
 int cudaMalloc(void** address, std::size_t bytes) {
   if (forbidden("cudaMalloc")) return kCaptureUnsupported;
@@ -384,7 +393,9 @@ int cudaEventQuery(CudaEvent event) {
     return kCapturedEvent;
   }
   if (forbidden("cudaEventQuery")) return kCaptureUnsupported;
-  return !state->latest || state->latest->has_passed() ? kCudaSuccess : kCudaNotReady;
+  if (const int broken = broken_device.load()) return last_error = broken;
+  if (!state->latest || state->latest->has_passed()) return kCudaSuccess;
+  return last_error = kCudaNotReady;
 }
 
 int cudaEventElapsedTime(float* milliseconds, CudaEvent start, CudaEvent end) {

@@ -27,6 +27,12 @@ bool is_captured(worker_sdk::CudaStream stream);
 
 int current_device();  // Of the calling thread.
 
+// From now on every device has this error, as after an illegal access: 700. 0: none has.
+void break_devices(int status);
+// What the program has not asked for yet.
+void leave_error(int status);
+int left_error();
+
 bool is_devices(const void* address);  // Memory of a device, not of the host.
 
 // "b" for key "a" of an environment variable such as "a=b,c=d"; empty: not there.

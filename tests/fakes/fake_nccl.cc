@@ -5,6 +5,8 @@
 // FAKE_NCCL says what goes wrong. "R:N" is the Nth operation of rank R, counted from 1:
 //   version=22809     what ncclGetVersion tells
 //   in_progress=3     each call stays in progress for so many polls
+//   connect=1         the first collective does so until all ranks have called theirs
+//   destroy_hang=R    ncclCommDestroy never returns
 //   deaf_ids=1        so many unique ids of this process lead nowhere
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
@@ -180,18 +182,24 @@ int submit(NcclComm handle, CudaStream stream, const std::vector<FakeOperation>&
   ++comm->operations;
   if (comm->is("refuse")) return kNcclSystemError;
   const bool fails = comm->is("async_error"), hangs = comm->is("hang");
-  if (fails) comm->error.store(kNcclRemoteError);
+  if (comm->operations == 1 && number("connect", 0)) {
+    comm->connecting.store(true);
+    comm->wire->connecting.fetch_add(1);
+  }
   const bool captured = ddprun::test::is_captured(stream);
+  const auto graph = captured ? comm->graphs : nullptr;
+  if (fails && !captured) comm->error.store(kNcclRemoteError);
   if (!captured) {
     const std::lock_guard lock(comm->mutex);
     ++comm->running;
   }
   const auto kernel =
       std::make_shared<ProfiledKernel>(captured ? nullptr : comm->profile, comm->rank, operations);
-  ddprun::test::enqueue(stream, [comm, fails, hangs, work, captured, kernel] {
+  ddprun::test::enqueue(stream, [comm, fails, hangs, work, captured, kernel, graph] {
     if (captured) {
       const std::lock_guard lock(comm->mutex);
       ++comm->running;
+      if (fails) comm->error.store(kNcclRemoteError);
     }
     kernel->begins();
     fails || hangs ? hang(*comm) : work(*comm);
@@ -233,6 +241,13 @@ int add_message(NcclComm comm, CudaStream stream, const Message& message) {
   }
   return submit(comm, stream, {operation_of(message)},
                 [message](Comm& c) { exchange(c, {message}); });
+}
+
+void wait_for_ever() {
+  std::mutex mutex;
+  std::condition_variable never;
+  std::unique_lock lock(mutex);
+  never.wait(lock, [] { return false; });
 }
 
 bool map_wire(Comm& comm) {
@@ -297,7 +312,7 @@ int ncclGetUniqueId(NcclUniqueId* id) {
 
 int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, NcclUniqueId* id,
                              NcclConfig* config) {
-  if (size > kFakeRanks || config->blocking != 0 || ids < 1) return kNcclInvalidArgument;
+  if (size > kFakeRanks || ids < 1) return kNcclInvalidArgument;
   auto comm = std::make_shared<Comm>();
   note(rank, "init of " + std::to_string(size), "comms");
   comm->rank = rank;
@@ -316,6 +331,10 @@ int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, Nccl
   const int status = comm->error.load();
   if (status != kNcclInProgress && status != kNcclSuccess) return status;
   comm->error.store(kNcclSuccess);
+  while (config->blocking != 0 && !comm->ready) {
+    comm->wire->listen(comm->wire->bell.load());
+    join(*comm);
+  }
   return comm->ready ? kNcclSuccess : kNcclInProgress;
 }
 
@@ -336,7 +355,10 @@ int ncclCommGetAsyncError(NcclComm handle, int* status) {
     *status = join(comm);
     return kNcclSuccess;
   }
-  if (comm.registering.load()) *status = kNcclInProgress;
+  if (comm.connecting.load()) {
+    comm.connecting.store(comm.wire->connecting.load() < static_cast<std::uint32_t>(comm.size));
+  }
+  if (comm.registering.load() || comm.connecting.load()) *status = kNcclInProgress;
   if (comm.polls > 0) *status = --comm.polls > 0 ? kNcclInProgress : kNcclSuccess;
   return kNcclSuccess;
 }
@@ -350,6 +372,7 @@ int ncclCommFinalize(NcclComm handle) {
 
 int ncclCommDestroy(NcclComm handle) {
   const CommHandle comm = comm_of(handle);
+  if (!comm->ending && number("destroy_hang", -1) == comm->rank) wait_for_ever();
   if (comm->revoked.load() && !comm->ending) rule_broken("a revoked communicator is destroyed");
   {
     std::unique_lock lock(comm->mutex);
@@ -362,12 +385,7 @@ int ncclCommDestroy(NcclComm handle) {
 
 int ncclCommAbort(NcclComm handle) {
   const CommHandle comm = comm_of(handle);
-  if (number("abort_hang", -1) == comm->rank) {
-    std::mutex mutex;
-    std::condition_variable never;
-    std::unique_lock lock(mutex);
-    never.wait(lock, [] { return false; });
-  }
+  if (number("abort_hang", -1) == comm->rank) wait_for_ever();
   note(comm->rank, "abort of " + std::to_string(comm->size), "comms");
   comm->ending = true;
   comm->child.reset();
@@ -376,6 +394,8 @@ int ncclCommAbort(NcclComm handle) {
   while (number("abort_syncs", 0) && comm->wire && all_comms().spins(*comm)) {
     comm->wire->listen(comm->wire->bell.load());
   }
+  // While there are graphs with its operations.
+  while (comm->graphs.use_count() > 1) comm->wire->listen(comm->wire->bell.load());
   return ncclCommDestroy(handle);
 }
 

@@ -44,6 +44,7 @@ extern "C" {
 int ncclCommRevoke(NcclComm handle, int flags) {
   const CommHandle comm = comm_of(handle);
   if (flags != 0 || comm->revoked.load()) return kNcclInvalidArgument;
+  if (in_progress(*comm)) rule_broken("a communicator is revoked while a call is in progress");
   note(comm->rank, "revocation of " + std::to_string(comm->size), "comms");
   comm->error.store(kNcclSuccess);
   comm->polls = 0;
@@ -83,6 +84,6 @@ int ncclCommShrink(NcclComm handle, int* excluded, int count, NcclComm* made, Nc
   *made = nullptr;
   comm->child = std::move(child);
   comm->child_handle = made;
-  return kNcclInProgress;
+  return kNcclSuccess;  // It is in progress all the same.
 }
 }

@@ -32,6 +32,7 @@ struct FakePipe {
 
 struct FakeWire {
   std::atomic<std::uint32_t> joined{0};
+  std::atomic<std::uint32_t> connecting{0};  // Ranks that have called their first collective.
   std::atomic<std::uint32_t> arrived{0};
   std::atomic<std::uint32_t> turn{0};
   std::atomic<std::uint32_t> bell{0};  // Rung whenever something has changed.

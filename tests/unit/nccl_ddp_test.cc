@@ -21,6 +21,7 @@ using test::Model;
 using test::outcome;
 using test::OwnStream;
 using test::Ranks;
+using worker_sdk::CudaStream;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
 const DdpOptions kSmallBuckets{.first_bucket_bytes = 64, .bucket_bytes = 2000};
@@ -147,6 +148,47 @@ TEST_CASE("NCCL: a failure that nobody waited for is thrown by the next call", "
     CHECK(error->kind() == ErrorKind::timed_out);
     CHECK(error->where().operation.find("all_reduce #1") != std::string::npos);
   }
+}
+
+TEST_CASE("NCCL: an error of the device is no end of an operation, and is told in CUDA's words",
+          "[nccl]") {
+  const FakeGpu gpu;
+  std::promise<void> kernels_fall;
+  const auto errors = Ranks{.world_size = 1, .backend = "nccl"}.run([&](ProcessGroup& group) {
+    OwnStream stream(group.local_rank());
+    test::enqueue(static_cast<CudaStream>(stream.get()),
+                  [fallen = kernels_fall.get_future().share()] { fallen.wait(); });
+    float value = 1;
+    Work work = group.all_reduce_async(buffer(&value, 1), ReduceOp::sum, {.stream = stream.get()});
+    test::break_devices(700);
+    kernels_fall.set_value();
+    work.synchronize();
+  });
+  test::break_devices(0);
+  REQUIRE(errors[0]);
+  INFO(errors[0]->what());
+  CHECK(errors[0]->text().find("CUDA: an illegal memory access") != std::string::npos);
+}
+
+TEST_CASE("NCCL: what CUDA has to tell the program is left to it", "[nccl]") {
+  const FakeGpu gpu;
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 1, .backend = "nccl"}.run([&](ProcessGroup& group) {
+    OwnStream stream(group.local_rank());
+    std::promise<void> end;
+    test::enqueue(static_cast<CudaStream>(stream.get()),
+                  [ended = end.get_future().share()] { ended.wait(); });
+    float value = 1;
+    Work work = group.all_reduce_async(buffer(&value, 1), ReduceOp::sum, {.stream = stream.get()});
+    complaints.unless(!work.done() && test::left_error() == 0, "an error of our own");
+    test::leave_error(9);
+    complaints.unless(!work.done() && test::left_error() != 0, "the program's is gone");
+    test::leave_error(0);
+    end.set_value();
+    work.synchronize();
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
 }
 
 TEST_CASE("NCCL: a copy behind a kernel that does not end is given up at the deadline", "[nccl]") {

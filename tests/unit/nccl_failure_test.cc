@@ -147,6 +147,49 @@ TEST_CASE("NCCL: a rank that does not come is named", "[nccl]") {
   }
 }
 
+// NCCL connects the ranks in their first operation: its call is not over before all have come.
+TEST_CASE("NCCL: a rank that leaves while the others connect is named soon", "[nccl]") {
+  const FakeGpu gpu("connect=1");
+  const Errors errors = nccl().run([&](auto& group) {
+    if (group.rank() != 2) reduce(group);
+  });
+  CHECK_FALSE(errors[2]);
+  for (const std::size_t r : {0, 1}) {
+    REQUIRE(errors[r]);
+    INFO(errors[r]->what());
+    CHECK(errors[r]->kind() == ErrorKind::peer_lost);
+    CHECK(errors[r]->where().peer == 2);
+    CHECK(errors[r]->where().waited < kFarDeadline / 2);
+  }
+}
+
+TEST_CASE("NCCL: ranks that cannot connect learn it at the deadline, not later", "[nccl]") {
+  const FakeGpu gpu("connect=1");
+  constexpr auto kTimeout = 4s;
+  std::promise<void> told;
+  auto after = told.get_future().share();
+  const Errors errors = nccl(2, kTimeout).run([&](auto& group) {
+    if (group.rank() == 1) return after.wait();
+    try {
+      reduce(group);
+    } catch (const Error&) {
+      told.set_value();
+      throw;
+    }
+  });
+  REQUIRE(errors[0]);
+  INFO(errors[0]->what());
+  CHECK(errors[0]->kind() == ErrorKind::timed_out);
+  CHECK(errors[0]->where().waited < 2 * kTimeout + 2s);  // 3 s of them for the peer's own word.
+}
+
+TEST_CASE("NCCL: who has ended its part does not wait for a neighbour for ever", "[nccl]") {
+  const FakeGpu gpu("destroy_hang=0");
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(test::outcome(nccl(2).run([](auto& group) { reduce(group); })) == "all well");
+  CHECK(std::chrono::steady_clock::now() - start < kFarDeadline / 2);
+}
+
 TEST_CASE("NCCL: abort() frees a waiting rank and tells the others", "[nccl]") {
   const FakeGpu gpu;
   std::promise<void> aborted;

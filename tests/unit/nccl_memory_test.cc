@@ -108,6 +108,7 @@ TEST_CASE("NCCL: ranks that allocate different sizes learn it at the deadline", 
   const Log log;
   const auto errors = Ranks{.backend = "nccl", .op_timeout = std::chrono::milliseconds(500)}.run(
       [](ProcessGroup& group) { group.allocate(group.rank() == 0 ? 64 : 65); });
+  CHECK(log.of(0).empty());  // NCCL would make windows of both, which do not fit together.
   for (const auto& error : errors) {
     REQUIRE(error);
     INFO(error->what());

@@ -34,8 +34,9 @@ TEST_CASE("Orders: what is cut, longer, empty or of another version is refused",
   none.argv.clear();
   CHECK_FALSE(decode_orders(encode(none)).has_value());
   CHECK_FALSE(decode_orders(std::string("orders 2\0n\0t\0/\0"
-                                "999999999\0",
-                                26)).has_value());
+                                        "999999999\0",
+                                        26))
+                  .has_value());
 }
 
 TEST_CASE("Orders: signals that may be forwarded, and no others", "[hosts]") {

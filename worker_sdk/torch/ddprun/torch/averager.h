@@ -7,10 +7,11 @@
 // (zero_grad() of an optimizer that sets gradients to none), the hook copies the gradient and puts
 // the view back.
 //
-// On a GPU a hook is called with the stream current in which autograd wrote the gradient, which is
-// that of the parameter's forward pass and may differ from hook to hook. All are joined into the
-// stream of the first hook of the pass, behind which buckets are reduced; and the stream in which
-// backward() was called goes on behind that one.
+// On a GPU a hook is called with the stream current in which autograd wrote the gradient. That is
+// the one in which the gradient accumulator was made, so, as we keep these, that in which the
+// wrapper was constructed. All hooks' streams are joined into that of the first one of the pass,
+// behind which buckets are reduced; and the stream in which backward() was called goes on behind
+// that one.
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -209,8 +210,15 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (!in_pass_) begin_pass();
     arrived_[i] = true;
     attach(i, /*keep=*/true);
-    if (stream_) put_behind(current_stream(stream_->device()), *stream_);
+    join_stream();
     ddp_.mark_ready(i);
+  }
+
+  // Others use the group in a stream of theirs meanwhile, such as SyncBatchNorm.
+  void join_stream() {
+    if (!stream_) return;
+    put_behind(current_stream(stream_->device()), *stream_);
+    group_->use_stream(native_stream(*stream_));
   }
 
   void begin_pass() {
@@ -237,7 +245,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
       }
     }
     unused_.clear();
-    if (stream_) put_behind(current_stream(stream_->device()), *stream_);
+    join_stream();
     ddp_.finish_backward();
     if (stream_) put_behind(*stream_, current_stream(stream_->device()));
     if (may_miss_ && synchronised) fill_gaps();
