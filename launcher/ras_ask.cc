@@ -7,6 +7,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -16,6 +17,7 @@ namespace {
 using boost::asio::ip::tcp;
 using Error = boost::system::error_code;
 
+constexpr Milliseconds kFirstWord{2000};
 constexpr std::size_t kLineMax = 1024;
 constexpr std::size_t kAnswerMax = std::size_t{64} << 20;
 
@@ -26,16 +28,23 @@ class Question {
  public:
   explicit Question(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
-  Result<RasAnswer> answer(Milliseconds limit) {
+  // To be called first. An error is a word, too.
+  bool has_word_within(Milliseconds limit) {
     resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port.value_or(0)),
                             [this](Error error, const tcp::resolver::results_type& found) {
                               if (error) return fail(error);
                               connect(found);
                             });
-    io_.run_for(limit);
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!heard_ && !result_ && io_.run_one_until(end) > 0) {
+    }
+    return heard_ || result_;
+  }
+
+  Result<RasAnswer> answer(Milliseconds limit) {
+    if (!result_) io_.run_for(limit);
     if (result_) return std::move(*result_);
-    return Failure{Errc::kPeerSilent,
-                   where() + " does not answer within " + std::to_string(limit.count()) + " ms"};
+    return Failure{Errc::kPeerSilent, {}};
   }
 
  private:
@@ -44,6 +53,7 @@ class Question {
       if (error) return fail(error);
       say("CLIENT PROTOCOL 2\n", [this](const std::string& line) {
         if (!line.starts_with("SERVER PROTOCOL ")) return refuse(line);
+        heard_ = true;
         set_format();
       });
     });
@@ -111,12 +121,28 @@ class Question {
   std::string question_, buffer_;
   RasAnswer answer_;
   std::optional<Result<RasAnswer>> result_;
+  bool heard_ = false;  // That it is NCCL's RAS.
 };
 
 }  // namespace
 
+// All ranks of a node listen at one port, and the kernel gives each connection to one of them. So
+// where nobody says a word it is tried again: it may be one that is stopped.
 Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit) {
-  return Question(endpoint).answer(limit);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    Question question(endpoint);
+    const bool heard = question.has_word_within(std::min(limit, kFirstWord));
+    const auto left = std::chrono::ceil<Milliseconds>(end - std::chrono::steady_clock::now());
+    if (heard || left.count() <= 0) {
+      auto answer = question.answer(std::max(left, Milliseconds(0)));
+      if (!answer && answer.error().code == Errc::kPeerSilent) {
+        return Failure{Errc::kPeerSilent, to_string(endpoint) + " does not answer within " +
+                                              std::to_string(limit.count()) + " ms"};
+      }
+      return answer;
+    }
+  }
 }
 
 }  // namespace ddprun::launcher

@@ -1,17 +1,17 @@
 #include "worker_sdk/checkpoint_folder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
+#include <cstring>
 
 #include "ddprun/atomic_file.h"
 #include "ddprun/error.h"
+#include "worker_sdk/folder.h"
 
 namespace ddprun::worker_sdk {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 
@@ -32,14 +32,15 @@ std::uint64_t number_in(const std::string& name) {
 }  // namespace
 
 std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder) {
-  std::error_code error;
   std::vector<FoundCheckpoint> found;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::uint64_t number = number_in(it->path().filename());
-    if (number > 0) found.push_back({number, it->path()});
+  const Listing listing = names_in(folder);
+  for (const std::string& name : listing.names) {
+    const std::uint64_t number = number_in(name);
+    if (number > 0) found.push_back({number, folder + "/" + name});
   }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    throw Error(ErrorKind::system, {}, "cannot read " + folder + ": " + error.message());
+  if (listing.error != 0 && listing.error != ENOENT) {
+    throw Error(ErrorKind::system, {},
+                "cannot read " + folder + ": " + std::strerror(listing.error));
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.number > b.number; });
@@ -61,11 +62,10 @@ Manifest read_manifest(const std::string& path) {
     refuse(path, "manifest.json is damaged: " + *reason);
   }
   for (const ManifestFile& file : std::get<Manifest>(manifest).files) {
-    std::error_code error;
-    const auto bytes = fs::file_size(path + "/" + file.name, error);
-    if (error) refuse(path, file.name + " is missing: it is torn");
-    if (bytes != file.bytes) {
-      refuse(path, file.name + " has " + std::to_string(bytes) + " bytes instead of " +
+    const auto bytes = file_bytes(path + "/" + file.name);
+    if (!bytes) refuse(path, file.name + " is missing: it is torn");
+    if (*bytes != file.bytes) {
+      refuse(path, file.name + " has " + std::to_string(*bytes) + " bytes instead of " +
                        std::to_string(file.bytes));
     }
   }
@@ -88,8 +88,7 @@ void remove_old_checkpoints(const std::string& folder, int keep, const std::stri
     if (complete < keep && is_complete(found.path)) {
       ++complete;
     } else if (complete > 0) {
-      std::error_code ignored;  // Somebody else may remove it, too.
-      fs::remove_all(found.path, ignored);
+      remove_tree(found.path);  // Somebody else may do so, too.
     }
   }
 }

@@ -2,7 +2,7 @@
 // another one.
 
 #include <algorithm>
-#include <filesystem>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include "ddprun/objects.h"
 #include "worker_sdk/checkpoint_folder.h"
 #include "worker_sdk/checksum.h"
+#include "worker_sdk/folder.h"
 
 namespace ddprun {
 namespace {
@@ -126,10 +127,8 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
 // The manifest may be there before the files of other ranks; it counts with these only.
 void CheckpointWriter::Impl::write(const std::string& path, const std::string& bytes,
                                    const Manifest& manifest) const {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) {
-    throw Error(ErrorKind::system, {}, "cannot create " + path + ": " + error.message());
+  if (const int error = worker_sdk::make_folders(path); error != 0) {
+    throw Error(ErrorKind::system, {}, "cannot create " + path + ": " + std::strerror(error));
   }
   const int rank = group.rank();
   if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(rank), bytes);

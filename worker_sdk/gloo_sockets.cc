@@ -10,8 +10,9 @@
 #include <sys/socket.h>
 
 #include <charconv>
-#include <filesystem>
 #include <map>
+
+#include "worker_sdk/folder.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -29,8 +30,7 @@ std::string address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
 // Duplicates those descriptors of this process that are connected and have one of the local
 // addresses.
 void duplicate_sockets(std::map<std::string, UniqueFd>& by_local_address) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : names_in("/proc/self/fd").names) {
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
     const auto wanted = by_local_address.find(address_of(fd, ::getsockname));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <ctime>
 #include <future>
 #include <thread>
 #include <utility>
@@ -27,6 +28,11 @@ NcclConfig config_of(const NcclCommOptions& options) {
   config.comm_name = options.name.empty() ? nullptr : options.name.c_str();
   if (options.max_ctas > 0) config.max_ctas = options.max_ctas;
   return config;
+}
+
+void pause() {
+  const timespec length{0, std::chrono::nanoseconds(kLookAgain).count()};
+  ::nanosleep(&length, nullptr);
 }
 
 // A call that may never return, in a thread of its own.
@@ -86,7 +92,7 @@ int NcclCommunicator::settle(const std::function<bool()>& give_up) {
     if (Clock::now() < quick) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kLookAgain);
+      pause();
     }
   }
 }
@@ -219,7 +225,7 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
     returned.store(true);
   });
   while (!returned.load() && !give_up()) {
-    std::this_thread::sleep_for(kLookAgain);
+    pause();
   }
   if (!returned.load()) abort(kAbortPatience);
   calling.join();

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "common/unique_fd.h"
+#include "worker_sdk/folder.h"
 #include "worker_sdk/spawn_child.h"
 #include "worker_sdk/store_host.h"
 
@@ -41,9 +41,9 @@ constexpr milliseconds kStoreTimeout{10000};
 bool has_threads() { return false; }  // But for ThreadSanitizer's own.
 #else
 // A thread that has been joined may still be on its way out; the kernel has marked it, then.
-bool is_leaving(const std::filesystem::path& task) {
+bool is_leaving(const std::string& task) {
   constexpr unsigned kExiting = 4;  // PF_EXITING.
-  std::ifstream file(task / "stat");
+  std::ifstream file("/proc/self/task/" + task + "/stat");
   std::string text;
   std::getline(file, text);
   std::istringstream after_name(text.substr(std::min(text.size(), text.rfind(')') + 1)));
@@ -56,8 +56,7 @@ bool is_leaving(const std::filesystem::path& task) {
 
 bool has_threads() {
   int alive = 0;
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+  for (const std::string& task : names_in("/proc/self/task").names) {
     if (!is_leaving(task)) ++alive;
   }
   return alive > 1;

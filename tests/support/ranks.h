@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
+#include "worker_sdk/folder.h"
 
 namespace ddprun::test {
 
@@ -20,16 +20,16 @@ namespace ddprun::test {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string name = std::filesystem::temp_directory_path() / "ddprun_test_XXXXXX";
-    if (!::mkdtemp(name.data())) std::abort();
-    path_ = name;
+    const char* place = std::getenv("TMPDIR");
+    path_ = std::string(place ? place : "/tmp") + "/ddprun_test_XXXXXX";
+    if (!::mkdtemp(path_.data())) std::abort();
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ / name; }
+  ~TemporaryDirectory() { worker_sdk::remove_tree(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
 };
 
 struct Ranks {

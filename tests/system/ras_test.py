@@ -93,7 +93,7 @@ class Ras(DdprunCase):
             self.assertRegex(text, r"ras-status .*running(?s:.*)\n\nNCCL at localhost:2\d{4}: NCCL 2\.28\.9, 1 comm")
             self.assertIn("rank 3 (pid 103 on 10.0.0.1, GPU 3) does not answer\n", text)
             json.loads(self.ctl(*ask, "--json", verb="status"))  # One document.
-        sleep = ("--rdzv-id", "ras-status", *flags, "--no-python", "sh", "-c", "echo here; exec sleep 600")
+        sleep = ("--rdzv-id", "ras-status", *flags, "--no-python", "sh", "-c", "echo he''re >&2; exec sleep 600")
         job = self.start(*sleep)  # Without NCCL.
         job.wait_for("here")
         self.assertNotIn("NCCL", self.ctl(*ask, verb="status"))
@@ -121,6 +121,23 @@ class Ras(DdprunCase):
                 stream.flush()
         threading.Thread(target=serve, daemon=True).start()
         return "127.0.0.1:%d" % server.getsockname()[1]
+
+    def test_a_rank_that_is_stopped_is_not_the_only_one_that_is_asked(self):
+        """All ranks of a node listen at one port."""
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+
+        def serve():
+            silent, _ = server.accept()
+            self.addCleanup(silent.close)
+            peer, _ = server.accept()
+            with peer, peer.makefile("rw", newline="\n") as stream:
+                for answer in ("SERVER PROTOCOL 2\n", "OK\n", report([5, 5, 5], "")):
+                    stream.readline()
+                    stream.write(answer)
+                    stream.flush()
+        threading.Thread(target=serve, daemon=True).start()
+        self.assertIn("rank 3 (pid 103", self.ctl("--address", "127.0.0.1:%d" % server.getsockname()[1]))
 
     def test_what_is_no_ras_and_what_does_not_answer_is_said(self):
         self.assertIn('is not NCCL\'s RAS: it says "HTTP/1.1 400"',

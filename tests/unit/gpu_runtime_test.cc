@@ -3,6 +3,7 @@
 #include "worker_sdk/gpu_runtime.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "ddprun/error.h"
 #include "tests/support/fake_gpu.h"

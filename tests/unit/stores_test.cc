@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 #include <future>
 

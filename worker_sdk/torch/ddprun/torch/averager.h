@@ -2,16 +2,13 @@
 // The machinery of ddprun::torch::DistributedDataParallel (distributed_data_parallel.h, which alone
 // includes this): autograd hooks that drive the framework-neutral class.
 //
-// A hook on each parameter's gradient accumulator marks the parameter ready. Gradients accumulate
-// straight into the buckets, as `.grad` is a view of them; where somebody replaced `.grad`
-// (zero_grad() of an optimizer that sets gradients to none), the hook copies the gradient and puts
-// the view back.
+// A hook on each parameter's gradient accumulator marks it ready. Gradients accumulate straight
+// into the buckets, as `.grad` is a view of them; where somebody replaced `.grad` (zero_grad() that
+// sets gradients to none), the hook copies the gradient and puts the view back.
 //
-// On a GPU a hook is called with the stream current in which autograd wrote the gradient. That is
-// the one in which the gradient accumulator was made, so, as we keep these, that in which the
-// wrapper was constructed. All hooks' streams are joined into that of the first one of the pass,
-// behind which buckets are reduced; and the stream in which backward() was called goes on behind
-// that one.
+// On a GPU a hook is called with the stream current in which the gradient accumulator was made and
+// writes: as we keep these, that in which the wrapper was constructed. All are joined into that of
+// the pass's first hook, behind which buckets are reduced, and that one into backward()'s caller's.
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -60,8 +57,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   }
 
   // Puts a hook where none is: everywhere at first (not in the constructor: a hook needs
-  // weak_from_this()), later where loading a state or set_data() gave a parameter a new
-  // accumulator.
+  // weak_from_this()), later where a loaded state or set_data() brought a new accumulator.
   void install_hooks() {
     accumulators_.resize(tensors_.size());
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -214,11 +210,10 @@ class Averager : public std::enable_shared_from_this<Averager> {
     ddp_.mark_ready(i);
   }
 
-  // Others use the group in a stream of theirs meanwhile, such as SyncBatchNorm.
   void join_stream() {
     if (!stream_) return;
     put_behind(current_stream(stream_->device()), *stream_);
-    group_->use_stream(native_stream(*stream_));
+    group_->use_stream(native_stream(*stream_));  // SyncBatchNorm uses it in another one meanwhile.
   }
 
   void begin_pass() {
@@ -251,8 +246,8 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (may_miss_ && synchronised) fill_gaps();
   }
 
-  // A parameter without a gradient contributes zeros. Those known before the pass may travel with
-  // the first buckets, so they are cleared before it; the others at its end.
+  // One without a gradient contributes zeros. Those known before the pass may travel with the first
+  // buckets, so they are cleared before it; the others at its end.
   void clear_expected_gaps() {
     gap_.assign(tensors_.size(), false);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
