@@ -8,6 +8,9 @@ target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_fl
 # ThreadSanitizer takes the loader's bookkeeping for what is thread_local in loaded libraries for races.
 target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
 target_compile_options(fake_nccl PRIVATE -ftls-model=initial-exec)
+# Where the real ones are loaded, too, by a libtorch for CUDA: theirs are not to be called among ours.
+target_link_options(fake_cudart PRIVATE -Wl,-Bsymbolic-functions)
+target_link_options(fake_nccl PRIVATE -Wl,-Bsymbolic-functions)
 set_target_properties(fake_cudart fake_nccl PROPERTIES
                       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 

@@ -2,7 +2,7 @@
 // What NCCL and a profiler plugin of its say to each other, declared here so that neither is needed
 // to build ours: versions 4 (NCCL 2.27) and 5 (2.28 and later) of the interface, as in
 // ext-profiler/README.md and src/include/plugin/profiler/ of NCCL 2.28.9. Of the events only those
-// that nccl_profiler.cc asks for are written out; the others are never sent then.
+// that nccl_profiler.cc asks for are written out; version 5 also sends those above them, unasked.
 //
 // NCCL calls init for each communicator, from the thread that makes it; a collective's start and
 // stop from the thread that enqueues it (stop: it is enqueued, not done), a channel's from its
