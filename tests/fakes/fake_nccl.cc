@@ -6,6 +6,7 @@
 //   version=22809     what ncclGetVersion tells
 //   in_progress=3     each call stays in progress for so many polls
 //   connect=1         the first collective does so until all ranks have called theirs
+//   stuck=N           the Nth call of each rank stays in progress for ever
 //   destroy_hang=R    ncclCommDestroy never returns
 //   deaf_ids=1        so many unique ids of this process lead nowhere
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
@@ -186,6 +187,7 @@ int submit(NcclComm handle, CudaStream stream, const std::vector<FakeOperation>&
     comm->connecting.store(true);
     comm->wire->connecting.fetch_add(1);
   }
+  if (comm->operations == number("stuck", -1)) comm->connecting.store(true);
   const bool captured = ddprun::test::is_captured(stream);
   const auto graph = captured ? comm->graphs : nullptr;
   if (fails && !captured) comm->error.store(kNcclRemoteError);

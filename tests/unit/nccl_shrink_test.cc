@@ -102,6 +102,11 @@ TEST_CASE("NCCL: where it cannot revoke, or nobody wants it, survivors join anew
   CHECK(Lost().wants(false).run() == kAnew);
 }
 
+// NCCL would free what it still uses.
+TEST_CASE("NCCL: what is in progress is aborted, not revoked", "[nccl]") {
+  CHECK(Lost("stuck=3").run() == kAnew);
+}
+
 TEST_CASE("NCCL: a shrink that fails or hangs on one rank is given up by all", "[nccl]") {
   CHECK(Lost("shrink_error=2").run() == kShrunkAndAnew);
   CHECK(Lost("shrink_hang=2").run() == kShrunkAndAnew);
