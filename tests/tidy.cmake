@@ -4,6 +4,10 @@ ddprun_test(NAME tidy_test
             LIBRARIES ddprun_flags
             LABELS tidy)
 
+# Planted defects that no longer meet the source prove nothing.
+add_test(NAME mutants_test COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/mutation/mutate.py --check)
+set_tests_properties(mutants_test PROPERTIES LABELS tidy)
+
 # The scripts of deploy/, on a machine made of stand-ins.
 add_test(NAME deploy_test
          COMMAND bash ${PROJECT_SOURCE_DIR}/tests/deploy/deploy_test.sh ${PROJECT_SOURCE_DIR})

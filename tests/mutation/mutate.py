@@ -2,6 +2,7 @@
 """Plants the defects of mutants.txt one at a time and says which test turns red.
 
     tests/mutation/mutate.py [--only WORDS] [--list] [--file sim_defects.txt]
+    tests/mutation/mutate.py --check       plants none; fails if a text of one of the lists is not in the source once
 
 Works on a copy of the tree in build/mutants, so that yours is never touched; needs what deploy/test.sh installs. A
 defect that no test notices, or whose text is no longer in the source, fails the whole run. Takes about 20 s a defect.
@@ -93,12 +94,26 @@ def try_mutant(mutant):
     return results, any(r != "green" for r in results.values())
 
 
+def strays():
+    for name in ("mutants.txt", "sim_defects.txt"):
+        for mutant in read_mutants(os.path.join(HERE, name)):
+            with open(os.path.join(ROOT, mutant.file)) as f:
+                times = f.read().count(mutant.old)
+            if times != 1:
+                yield f"{name}: {mutant.file} has the text of '{mutant.what}' {times} times"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="defects whose description contains these words")
     parser.add_argument("--file", default="mutants.txt", help="another list of defects, in the same folder")
     parser.add_argument("--list", action="store_true", help="show them, plant none")
+    parser.add_argument("--check", action="store_true", help="see that all texts are in the source, plant none")
     options = parser.parse_args()
+    if options.check:
+        found = list(strays())
+        print("\n".join(found) or "every planted defect meets the source")
+        return 1 if found else 0
     mutants = [m for m in read_mutants(os.path.join(HERE, options.file)) if (options.only or "") in m.what]
     if options.list:
         print("\n".join(f"{m.file}: {m.what}" for m in mutants))
