@@ -37,15 +37,18 @@ void pause() {
 
 // A call that may never return, in a thread of its own.
 template <class Function>
-std::future<void> apart(std::shared_ptr<const GpuRuntime> gpu, int device, Function function) {
-  std::promise<void> finished;
-  auto ended = finished.get_future();
-  std::thread([gpu = std::move(gpu), device, function, done = std::move(finished)]() mutable {
+std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int device,
+                                     Function function) {
+  auto call = std::make_shared<NcclCallApart>();
+  std::thread([gpu = std::move(gpu), device, function, call]() mutable {
     gpu->cuda.set_device(device);
     function(gpu->nccl);
-    done.set_value_at_thread_exit();
+    gpu.reset();
+    const std::lock_guard lock(call->mutex);
+    call->returned = true;
+    call->changed.notify_all();
   }).detach();
-  return ended;
+  return call;
 }
 
 }  // namespace
@@ -149,7 +152,7 @@ void NcclCommunicator::begin_abort() {
 
 bool NcclCommunicator::ended_within(milliseconds limit) {
   const std::lock_guard lock(ending_gate_);
-  return !ended_.valid() || ended_.wait_for(limit) == std::future_status::ready;
+  return !ended_ || ended_->returns_before(Clock::now() + limit);
 }
 
 void NcclCommunicator::abort(milliseconds limit) {
@@ -248,7 +251,7 @@ void NcclCommunicator::finish(Clock::time_point deadline) {
   if (!comm) return;
   const auto ended =
       apart(gpu_, options_.device, [comm](const NcclApi& nccl) { nccl.destroy(comm); });
-  if (ended.wait_until(deadline) == std::future_status::ready) return;
+  if (ended->returns_before(deadline)) return;
   std::fprintf(stderr,
                "ddprun: warning: rank %d: ncclCommDestroy waits for a rank of this host that has "
                "not ended its part; going on without it\n",

@@ -3,8 +3,8 @@
 // from outside if need be. nccl_join.cc makes it, nccl_backend.cc calls it, nccl_watch.cc ends it.
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +23,17 @@ struct NcclCommOptions {
   std::string name;
   int max_ctas = 0;         // 0: as NCCL likes.
   bool may_shrink = false;  // revoke() shall leave what shrink() needs.
+};
+
+// A call of NCCL in a thread of its own, which may outlive who waits for it.
+struct NcclCallApart {
+  bool returns_before(Clock::time_point deadline) {
+    std::unique_lock lock(mutex);
+    return changed.wait_until(lock, deadline, [&] { return returned; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool returned = false;
 };
 
 class NcclCommunicator {
@@ -87,7 +98,7 @@ class NcclCommunicator {
   int error_ = kNcclSuccess;
   std::string text_;  // What NCCL said when `error_` happened.
   std::mutex ending_gate_;
-  std::future<void> ended_;  // Of begin_abort(): that NCCL has returned.
+  std::shared_ptr<NcclCallApart> ended_;  // Of begin_abort().
 };
 
 // The exit status of a process that could not abort its communicators.
