@@ -51,11 +51,6 @@ class Variables {
   std::optional<Failure> failure_;
 };
 
-bool is_set(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found != environment.end() && !found->second.empty();
-}
-
 void want_one_a_node(Variables& variables, int here, const std::string& starter,
                      const std::string& cure) {
   if (here == 1) return;
@@ -143,7 +138,7 @@ bool is_said(const Options& options) {
 }
 
 bool is_indexed_job(const Options& options, const Environment& environment) {
-  return is_set(environment, "JOB_COMPLETION_INDEX") && !options.standalone &&
+  return !value_of(environment, "JOB_COMPLETION_INDEX").empty() && !options.standalone &&
          !options.local_nodes && options.nnodes && options.nnodes->max > 1 && !options.node_rank &&
          !options.rdzv_conf.is_host;
 }
@@ -157,9 +152,10 @@ Result<std::optional<Allocation>> read_allocation(const Options& options,
   if (is_indexed_job(options, environment)) return some(read_kubernetes(options, environment));
   if (is_said(options)) return std::optional<Allocation>();
   // mpirun inside a Slurm job may have been started by srun: whoever is nearer to us counts.
-  if (is_set(environment, "OMPI_COMM_WORLD_SIZE")) return some(read_open_mpi(environment));
-  if (is_set(environment, "MPI_LOCALNRANKS")) return some(read_hydra(environment));
-  if (is_set(environment, "SLURM_STEP_ID")) return some(read_slurm(environment));
+  if (!value_of(environment, "OMPI_COMM_WORLD_SIZE").empty())
+    return some(read_open_mpi(environment));
+  if (!value_of(environment, "MPI_LOCALNRANKS").empty()) return some(read_hydra(environment));
+  if (!value_of(environment, "SLURM_STEP_ID").empty()) return some(read_slurm(environment));
   return std::optional<Allocation>();
 }
 
@@ -172,8 +168,8 @@ std::optional<Failure> what_is_missing(const Allocation& found, const Options& o
                  " and does not say where they can meet: give --rdzv-endpoint HOST with "
                  "the name of one of them");
   }
-  const bool has_token = options.token_file || is_set(environment, "DDPRUN_TOKEN") ||
-                         is_set(environment, "DDPRUN_TOKEN_FILE");
+  const bool has_token = options.token_file || !value_of(environment, "DDPRUN_TOKEN").empty() ||
+                         !value_of(environment, "DDPRUN_TOKEN_FILE").empty();
   if (has_token || !options.rdzv_conf.authenticated) return std::nullopt;
   return usage(started +
                ", which need one token. Before it starts them, say: export DDPRUN_TOKEN=$(openssl "
@@ -184,7 +180,7 @@ std::optional<Failure> what_is_missing(const Allocation& found, const Options& o
 // The batch script itself, on the first node: whoever forgets srun gets one node of the many.
 std::string forgotten_srun(const Options& options, const Environment& environment) {
   const auto nodes = environment.find("SLURM_JOB_NUM_NODES");
-  if (nodes == environment.end() || is_set(environment, "SLURM_STEP_ID")) return "";
+  if (nodes == environment.end() || !value_of(environment, "SLURM_STEP_ID").empty()) return "";
   const Result<int> number = parse_integer(nodes->second, 2, kNodesMax);
   if (!number || is_said(options) || options.nnodes) return "";
   return "this Slurm job has " + nodes->second +

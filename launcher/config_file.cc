@@ -36,21 +36,11 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-bool is_set(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found != environment.end() && !found->second.empty();
-}
-
 bool is_said_elsewhere(const Environment& environment, const std::string& flag) {
-  if (is_set(environment, pet_variable(flag))) return true;
+  if (!value_of(environment, pet_variable(flag)).empty()) return true;
   return std::any_of(std::begin(kSameAs), std::end(kSameAs), [&](const SameAs& same) {
-    return same.flag == flag && is_set(environment, same.variable);
+    return same.flag == flag && !value_of(environment, same.variable).empty();
   });
-}
-
-std::string value_of(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
 }
 
 Failure wrong(const std::string& file, int line, const std::string& what) {
@@ -119,7 +109,7 @@ Result<Config> read_config_file(const std::string& path, const Environment& envi
   if (path.empty()) return Config();
   std::ifstream in(path, std::ios::binary);
   if (!in) {
-    if (!is_set(environment, "DDPRUN_CONFIG")) return Config();
+    if (value_of(environment, "DDPRUN_CONFIG").empty()) return Config();
     return Failure{Errc::kBadOption,
                    "DDPRUN_CONFIG '" + path + "' cannot be read: " + std::strerror(errno)};
   }

@@ -77,11 +77,6 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   }
 }
 
-std::string variable(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
-
 std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
   constexpr double kSecondsMax = 3600;
   if (!(texts.ras_seconds > 0 && texts.ras_seconds <= kSecondsMax)) {
@@ -99,8 +94,8 @@ std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
 std::optional<Failure> resolve(const Texts& texts, const Environment& environment,
                                CtlOptions& options) {
   std::string endpoint = texts.endpoint;
-  if (endpoint.empty()) endpoint = variable(environment, "PET_RDZV_ENDPOINT");
-  if (endpoint.empty()) endpoint = variable(environment, "DDPRUN_ENDPOINT");
+  if (endpoint.empty()) endpoint = value_of(environment, "PET_RDZV_ENDPOINT");
+  if (endpoint.empty()) endpoint = value_of(environment, "DDPRUN_ENDPOINT");
   if (endpoint.empty()) endpoint = "127.0.0.1";
   const auto parsed = parse_endpoint(endpoint);
   if (!parsed) return usage("--rdzv-endpoint '" + endpoint + "': " + parsed.error().context);
@@ -111,8 +106,8 @@ std::optional<Failure> resolve(const Texts& texts, const Environment& environmen
   if (texts.no_auth) return std::nullopt;
   if (!texts.token_file.empty()) {
     options.token_file = texts.token_file;
-  } else if (variable(environment, "DDPRUN_TOKEN").empty()) {
-    options.token_file = variable(environment, "DDPRUN_TOKEN_FILE");
+  } else if (value_of(environment, "DDPRUN_TOKEN").empty()) {
+    options.token_file = value_of(environment, "DDPRUN_TOKEN_FILE");
     if (options.token_file->empty()) {
       return usage("the daemon's token is needed: --token-file FILE or DDPRUN_TOKEN, or --no-auth");
     }

@@ -59,11 +59,6 @@ std::vector<std::string> own_addresses() {
   return texts;
 }
 
-std::string value_of(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
-
 }  // namespace
 
 Facts gather_facts(const Environment& environment) {

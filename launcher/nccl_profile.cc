@@ -6,11 +6,6 @@ namespace {
 // NCCL copies the name into an array of 255 bytes, and takes what fits.
 constexpr std::size_t kLongestName = 254;
 
-std::string value_of(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
-
 }  // namespace
 
 NcclProfilePlan plan_nccl_profile(const Environment& environment, const std::string& plugin) {

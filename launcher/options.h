@@ -30,6 +30,12 @@ inline constexpr int kRestartsMax = 1'000'000;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
+// Empty where it is not set.
+inline std::string value_of(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
 // The run starts with `max` nodes, or with `min` once the last call is over. One number means both.
 struct NodeRange {
   int min = 1;

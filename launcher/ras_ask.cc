@@ -41,10 +41,10 @@ class Question {
     return heard_ || result_;
   }
 
-  Result<RasAnswer> answer(Milliseconds limit) {
+  // Nothing: it does not come.
+  std::optional<Result<RasAnswer>> answer_within(Milliseconds limit) {
     if (!result_) io_.run_for(limit);
-    if (result_) return std::move(*result_);
-    return Failure{Errc::kPeerSilent, {}};
+    return std::move(result_);
   }
 
  private:
@@ -129,20 +129,18 @@ class Question {
 // All ranks of a node listen at one port, and the kernel gives each connection to one of them. So
 // where nobody says a word it is tried again: it may be one that is stopped.
 Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  for (;;) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + limit;
+  const auto left = [&] {
+    return std::max(std::chrono::ceil<Milliseconds>(end - Clock::now()), Milliseconds(0));
+  };
+  while (left().count() > 0) {
     Question question(endpoint);
-    const bool heard = question.has_word_within(std::min(limit, kFirstWord));
-    const auto left = std::chrono::ceil<Milliseconds>(end - std::chrono::steady_clock::now());
-    if (heard || left.count() <= 0) {
-      auto answer = question.answer(std::max(left, Milliseconds(0)));
-      if (!answer && answer.error().code == Errc::kPeerSilent) {
-        return Failure{Errc::kPeerSilent, to_string(endpoint) + " does not answer within " +
-                                              std::to_string(limit.count()) + " ms"};
-      }
-      return answer;
-    }
+    if (!question.has_word_within(std::min(left(), kFirstWord))) continue;
+    if (auto answer = question.answer_within(left())) return std::move(*answer);
   }
+  return Failure{Errc::kPeerSilent, to_string(endpoint) + " does not answer within " +
+                                        std::to_string(limit.count()) + " ms"};
 }
 
 }  // namespace ddprun::launcher

@@ -26,10 +26,11 @@ function(gpu_test name)
 endfunction()
 
 gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc
-         unit/nccl_profile_test.cc fuzz/gpu_facts_fuzz.cc)
-if(TARGET gpu_runtime_test)
-  target_link_libraries(gpu_runtime_test PRIVATE nlohmann_json::nlohmann_json)
-endif()
+         fuzz/gpu_facts_fuzz.cc)
+ddprun_test(NAME nccl_profile_test
+            SOURCES unit/nccl_profile_test.cc ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profile.cc
+                    ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profile_text.cc
+            LIBRARIES ddprun_flags nlohmann_json::nlohmann_json LABELS unit)
 # With the agent's side of the progress page.
 gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
          ${PROJECT_SOURCE_DIR}/agent/progress_files.cc)

@@ -1,9 +1,9 @@
 #include "worker_sdk/nccl_profile_text.h"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "worker_sdk/format.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -12,15 +12,6 @@ constexpr std::size_t kRowsShown = 20;  // Of a communicator, to people.
 constexpr int kFirstLane = 100;         // In a trace, beyond those of the sync timer's.
 
 using Json = nlohmann::ordered_json;
-
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, pattern);
-  std::vsnprintf(text, sizeof text, pattern, arguments);
-  va_end(arguments);
-  return text;
-}
 
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return std::to_string(bytes) + " B";

@@ -1,24 +1,15 @@
 // The words and the JSON of ddprun/sync_report.h. Pure.
 
-#include <cstdarg>
-#include <cstdio>
-
 #include "ddprun/sync_report.h"
+#include "worker_sdk/format.h"
 
 namespace ddprun {
 namespace {
 
+using worker_sdk::format;
+
 double us(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e3; }
 double ms(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e6; }
-
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, pattern);
-  std::vsnprintf(text, sizeof text, pattern, arguments);
-  va_end(arguments);
-  return text;
-}
 
 std::string rank_json(const SyncWindow::Rank& r) {
   return format(R"({"outside_us": %.1f, "forward_us": %.1f, "backward_us": %.1f, )"

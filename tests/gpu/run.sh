@@ -70,7 +70,7 @@ drop_torch() {  # WHY LOG
   fail "libtorch: $1"
   tail -15 "$2"
   have_torch=''
-  rm -rf "$build"
+  rm -f "$build/CMakeCache.txt"
   configure
 }
 
