@@ -10,13 +10,12 @@ of the rounds' medians in microseconds, and the ratios of direct to each peer. P
 """
 import argparse
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 
-from side_by_side import HERE, PYTHON, free_port, median_ratio, take_turns
+from side_by_side import HERE, PYTHON, add_build_option, free_port, median_ratio, mpi_program, take_turns
 from store_contestants import in_a_network_of_its_own
 
 
@@ -52,11 +51,10 @@ def torch(args):
 
 def mpi(kind, folder, args):
     """A function that runs MPI's program, or None where that MPI is not installed."""
-    compiler, launcher = shutil.which("mpicxx." + kind), shutil.which("mpirun." + kind)
-    if not compiler or not launcher:
+    found = mpi_program(kind, os.path.join(HERE, "all_reduce_mpi.cc"), folder)
+    if not found:
         return None
-    program = os.path.join(folder, kind)
-    subprocess.run([compiler, "-O2", "-o", program, os.path.join(HERE, "all_reduce_mpi.cc")], check=True)
+    launcher, program = found
     more = ["--allow-run-as-root", *["--oversubscribe"] * (not args.bind)] if kind == "openmpi" else []
     if args.bind:
         more += ["--bind-to", "core"] if kind == "openmpi" else ["-bind-to", "core"]
@@ -65,7 +63,7 @@ def mpi(kind, folder, args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default="build/dev")
+    add_build_option(parser, "bin/bench_all_reduce")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)

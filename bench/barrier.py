@@ -19,7 +19,7 @@ import shutil
 import statistics
 import subprocess
 
-from side_by_side import ROOT, median_ratio, take_turns
+from side_by_side import add_build_option, median_ratio, take_turns
 from store_contestants import etcd, in_a_network_of_its_own, stores
 
 SERVER_CPU, CLIENT_CPU = 0, 1
@@ -57,7 +57,7 @@ def print_table(clients, values, servers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/bench_store_barrier", "tests/store_serve")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--before", help="another build of store_serve, as one more contestant")

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from side_by_side import ROOT
+from side_by_side import ROOT, add_build_option
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
 from ddprun_case import Network
@@ -32,7 +32,7 @@ def prepare(network, args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default="build/dev")
+    add_build_option(parser, "bin/bench_all_reduce")
     parser.add_argument("--ranks-per-host", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rate", default="")

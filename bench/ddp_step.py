@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from side_by_side import PYTHON, ROOT, median_ratio, take_turns
+from side_by_side import PYTHON, add_build_option, median_ratio, take_turns
 
 MODELS = ("ConvNet", "perceptron")
 
@@ -81,7 +81,7 @@ def times_of(launcher, workers, program):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/bench_ddp_overhead")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=50)

@@ -15,7 +15,7 @@ import subprocess
 import time
 import uuid
 
-from side_by_side import ROOT, spread
+from side_by_side import add_build_option, spread
 
 MARK = "DDPRUN_BENCH_JOB"
 WORKER = ["/bin/sh", "-c", "echo here; exec sleep 600"]
@@ -106,7 +106,7 @@ class Namespaces:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--namespaces", type=int, default=8)

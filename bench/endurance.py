@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from side_by_side import ROOT, free_port
+from side_by_side import add_build_option, free_port
 
 
 class Cluster:
@@ -187,14 +187,13 @@ def endure(cluster, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun", "bin/bench_step_worker")
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--per-node", type=int, default=8)
     parser.add_argument("--kill-every", type=float, default=2)
     parser.add_argument("--change-every", type=float, default=8)
     options = parser.parse_args()
-    options.build = os.path.abspath(options.build)
     cluster = Cluster(options)
     try:
         statuses = endure(cluster, options)

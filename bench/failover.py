@@ -18,14 +18,14 @@ import sys
 import tempfile
 import time
 
-from side_by_side import ROOT, free_port
+from side_by_side import add_build_option, free_port
 
 
 class Daemon:
     def __init__(self, build, folder, etcd, lease):
         self.log = tempfile.NamedTemporaryFile(dir=folder, prefix="daemon-", delete=False)
         self.process = subprocess.Popen(
-            [os.path.join(ROOT, build, "bin/ddprun-rendezvous"), "--no-auth", "--port", str(free_port()), "--etcd",
+            [os.path.join(build, "bin/ddprun-rendezvous"), "--no-auth", "--port", str(free_port()), "--etcd",
              etcd, "--etcd-lease", str(lease)], stderr=self.log, stdin=subprocess.DEVNULL)
 
     def wait_for(self, pattern, limit=60):
@@ -69,7 +69,7 @@ def measure(options, folder, etcd):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build/dev")
+    add_build_option(parser, "bin/ddprun-rendezvous")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--lease", type=int, default=2)
     options = parser.parse_args()

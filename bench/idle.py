@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 
-from side_by_side import ROOT
+from side_by_side import add_build_option
 
 WORKER = ["/bin/sh", "-c", "echo here; exec sleep 600"]
 
@@ -54,7 +54,7 @@ def measure(name, argv, workers, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=20)
     options = parser.parse_args()

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 
-from side_by_side import PYTHON, ROOT, median_ratio, spread, take_turns
+from side_by_side import PYTHON, add_build_option, median_ratio, spread, take_turns
 
 
 def timed(argv):
@@ -65,7 +65,7 @@ def contestants(options, n):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun", "bin/bench_spawn_loop")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--workers", type=int, nargs="+", default=[8, 64, 256])
     parser.add_argument("--torchrun", action="store_true")

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from side_by_side import ROOT
+from side_by_side import add_build_option
 
 PATIENCE = 60
 
@@ -49,7 +49,7 @@ def descriptors_after(program, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun")
     parser.add_argument("--launches", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from side_by_side import ROOT
+from side_by_side import add_build_option
 
 WORKER = ("trap 'date +%s.%N > $STAMPS/$RANK.stopped; exit 0' TERM; echo > $STAMPS/$TORCHELASTIC_RESTART_COUNT.$MASTER_PORT.$RANK; "
           "while :; do sleep 1000 & wait; done")
@@ -70,7 +70,7 @@ class Run:
         self.nodes = options.nodes
         env = dict(os.environ, DDPRUN_TOKEN="liveness", STAMPS=self.folder)
         self.log = open(os.path.join(self.folder, "log"), "w")
-        bin_folder = os.path.join(os.path.abspath(options.build), "bin")
+        bin_folder = os.path.join(options.build, "bin")
         self.processes = []
 
         def start(i, *argv):
@@ -159,7 +159,7 @@ def soak(options, network):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--soak", type=int, default=0)

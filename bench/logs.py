@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from side_by_side import PYTHON, ROOT, median_ratio, spread, take_turns
+from side_by_side import PYTHON, add_build_option, median_ratio, spread, take_turns
 
 MEMORY = "/dev/shm"
 
@@ -127,7 +127,7 @@ def last_words(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun", "tests/agent_test_worker")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--lines", type=int, default=500_000)

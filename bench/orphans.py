@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 
-from side_by_side import ROOT, spread
+from side_by_side import ROOT, add_build_option, spread
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+add_build_option(parser, "bin/ddprun")
 parser.add_argument("--rounds", type=int, default=10)
 options = parser.parse_args()
 os.environ["DDPRUN_BIN"] = os.path.join(options.build, "bin")

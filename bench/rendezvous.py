@@ -21,7 +21,7 @@ import tempfile
 import time
 
 from rogues import Rogues
-from side_by_side import ROOT, free_port, median_ratio, take_turns
+from side_by_side import add_build_option, free_port, median_ratio, take_turns
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -132,7 +132,7 @@ def with_rogues(options, nodes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun-rendezvous", "bin/bench_synthetic_agents")
     parser.add_argument("--nodes", default="16,256,2048,16384")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)

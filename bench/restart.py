@@ -11,7 +11,7 @@ import os
 import subprocess
 import tempfile
 
-from side_by_side import PYTHON, ROOT, free_port, median_ratio, spread, take_turns
+from side_by_side import PYTHON, add_build_option, free_port, median_ratio, spread, take_turns
 
 
 def restart_time(commands, workers):
@@ -57,12 +57,12 @@ def torchrun(options, worker, interval):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun", "bin/bench_stamp_worker")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--per-node", type=int, default=2)
     parser.add_argument("--no-torchrun", action="store_true")
     options = parser.parse_args()
-    worker = os.path.abspath(os.path.join(options.build, "bin", "bench_stamp_worker"))
+    worker = os.path.join(options.build, "bin", "bench_stamp_worker")
 
     contestants = {"ddprun": ddprun(options, worker)}
     if not options.no_torchrun:

@@ -1,11 +1,42 @@
 """What the benchmarks share: contestants that take turns, so that a noisy machine is noisy for all."""
+import argparse
 import os
+import shutil
 import socket
 import statistics
+import subprocess
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 PYTHON = os.environ.get("PYTHON_EXEC", "/usr/bin/python3")
+
+
+def add_build_option(parser, *programs):
+    """--build FOLDER: absolute whatever was typed, for contestants start in folders of their own, and with `programs` in it."""
+    def folder(text):
+        path = os.path.abspath(text)
+        for program in programs:
+            if not os.access(os.path.join(path, program), os.X_OK):
+                raise argparse.ArgumentTypeError(f"there is no {os.path.join(path, program)}; `cmake --preset dev && "
+                                                 "cmake --build --preset dev` builds it in build/dev")
+        return path
+    parser.add_argument("--build", type=folder, default=os.path.join(ROOT, "build", "dev"))
+
+
+def mpi_program(kind, source, folder):
+    """(mpirun, the program compiled from `source`) of "openmpi" or "mpich"; None where that MPI or its headers are not installed."""
+    compiler, launcher = shutil.which("mpicxx." + kind), shutil.which("mpirun." + kind)
+    if not compiler or not launcher:
+        return None
+    program = os.path.join(folder, kind)
+    done = subprocess.run([compiler, "-O2", "-o", program, source], stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        reason = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        print(f"without {kind}: its {os.path.basename(compiler)} cannot compile {os.path.basename(source)} ({reason}); "
+              f"Debian has its headers in lib{kind}-dev", file=sys.stderr)
+        return None
+    return launcher, program
 
 
 def free_port():

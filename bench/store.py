@@ -22,7 +22,7 @@ import os
 import statistics
 import subprocess
 
-from side_by_side import ROOT, median_ratio, take_turns
+from side_by_side import add_build_option, median_ratio, take_turns
 from store_contestants import Server, in_a_network_of_its_own, stores
 
 SERVER_CPU, CLIENT_CPU = 0, 1
@@ -73,7 +73,7 @@ def print_table(operation, clients, values, servers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/bench_store_load", "bin/bench_store_floor", "tests/store_serve")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 1000])

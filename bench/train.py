@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 
-from side_by_side import PYTHON, ROOT, free_port, median_ratio
+from side_by_side import PYTHON, ROOT, add_build_option, free_port, median_ratio
 
 
 def spawn(command, workers):
@@ -48,7 +48,7 @@ def samples_per_s(output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/train")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100)

@@ -17,6 +17,7 @@ endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults system/fault_campaign.py system)
 ddprun_system_test(manual deploy/manual_test.py system)
+ddprun_system_test(bench_scripts deploy/bench_test.py system)
 ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
