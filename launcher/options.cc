@@ -71,22 +71,31 @@ Failure incomplete(const CLI::ParseError& error, std::string_view last_argument)
   return usage(error.what());
 }
 
-// "--stand" -> "--standalone", where torchrun does so too: the only flag that begins so, and one
-// that has one spelling. Of two spellings torchrun takes neither, and a script that relies on more
-// would break with the next flag. Empty: none.
-std::string expanded(const std::string& argument) {
-  const std::string typed = argument.substr(0, argument.find('='));
-  if (typed.size() < 3 || !typed.starts_with("--")) return "";
-  const Flag* only = nullptr;
+// The flags that a word such as "--nproc-per=2" may abbreviate, in either spelling.
+std::vector<const Flag*> abbreviated(std::string_view typed) {
+  std::vector<const Flag*> found;
+  if (typed.size() < 3 || !typed.starts_with("--")) return found;
+  typed.remove_prefix(2);
   for (const Flag& flag : all_flags()) {
-    if (!flag.name.starts_with(typed.substr(2))) continue;
-    if (only != nullptr) return "";
-    only = &flag;
+    const bool begins = flag.name.starts_with(typed) || underscored(flag.name).starts_with(typed);
+    if (begins) found.push_back(&flag);
   }
-  if (only == nullptr || underscored(only->name) != only->name || only->name == typed.substr(2)) {
-    return "";
+  return found;
+}
+
+// "--nproc-per=2" -> "--nproc-per-node=2", as argparse takes it. Whole names do not come here:
+// CLI11 has taken them. Empty: not the beginning of any flag.
+Result<std::string> expanded(const std::string& argument) {
+  const std::string typed = argument.substr(0, argument.find('='));
+  const std::vector<const Flag*> flags = abbreviated(typed);
+  if (flags.empty()) return std::string();
+  if (flags.size() == 1) return "--" + std::string(flags[0]->name) + argument.substr(typed.size());
+  std::string names;
+  for (const Flag* flag : flags) {
+    names += (names.empty() ? "--" : flag == flags.back() ? " or --" : ", --");
+    names += flag->name;
   }
-  return "--" + std::string(only->name) + argument.substr(typed.size());
+  return usage("option " + typed + " is ambiguous: " + names + "?");
 }
 
 // What CLI11 did not take: the program, and all after it.
@@ -107,9 +116,10 @@ Result<RawOptions> tokenize(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) words.push_back(guarded(argv[i]));
   Result<std::vector<std::string>> rest = take(app, words);
   while (rest && !rest->empty()) {
-    const std::string whole = expanded(rest->front());
-    if (whole.empty()) break;
-    words[words.size() - rest->size()] = whole;
+    const Result<std::string> whole = expanded(rest->front());
+    if (!whole) return whole.error();
+    if (whole->empty()) break;
+    words[words.size() - rest->size()] = *whole;
     rest = take(app, words);
   }
   if (!rest) return rest.error();

@@ -4,6 +4,7 @@ PyTorch is Debian's and whatever DDPRUN_TEST_TORCH_PYTHONS names; skipped where 
 -r and -t; naming a local rank that does not exist gets around it without changing anything.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -31,6 +32,20 @@ dist.all_gather_object(everybody, "rank %d" % rank)
 assert everybody == ["rank %d" % r for r in range(world)]
 dist.barrier()
 print("gloo of", world, "agrees", flush=True)
+"""
+
+# {beginning: flag} of all that argparse takes for torchrun's flags with a value.
+ABBREVIATIONS = """
+import json
+from torch.distributed.run import get_args_parser
+parser = get_args_parser()
+flags = {s: a for a in parser._actions for s in a.option_strings if s.startswith("--") and a.nargs is None}
+found = {}
+for flag, action in flags.items():
+    for length in range(3, len(flag)):
+        if len({s for s in parser._option_string_actions if s.startswith(flag[:length])}) == 1:
+            found[flag[:length]] = flag
+print(json.dumps(found))
 """
 
 RESTARTED = GLOO + """
@@ -204,6 +219,23 @@ class EnvironmentBesideTorchrun:
             job.wait()
             self.assertNotIn("unknown option", job.err())
         self.report(f"{len(theirs)} flags")
+
+    def test_each_of_its_abbreviations_is_the_same_flag_or_refused_with_it(self):
+        """A flag that only ddprun has may make a beginning ambiguous, but never another flag's."""
+        said = subprocess.run([self.torchrun[0], "-c", ABBREVIATIONS], capture_output=True, text=True, timeout=120, check=True,
+                              env=ddprun_case.clean_environment())
+        theirs = json.loads(said.stdout.splitlines()[-1])
+        self.assertGreater(len(theirs), 40)
+        same = 0
+        for typed, flag in sorted(theirs.items()):
+            job = self.start(typed)
+            self.assertEqual(job.wait(), 2, job.text())
+            dashed = flag.replace("_", "-")
+            with self.subTest(typed=typed):
+                self.assertRegex(job.err(), rf"{dashed} needs a value|{typed} is ambiguous: .*{dashed}\b")
+            same += "needs a value" in job.err()
+        self.assertGreater(same, len(theirs) / 2)
+        self.report(f"{len(theirs)} beginnings of torchrun's flags, {same} stand for the same flag")
 
     @staticmethod
     def meeting_at_an_endpoint(nodes):

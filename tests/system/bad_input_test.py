@@ -23,8 +23,11 @@ class OfTheCommandLine(DdprunCase):
 
     def test_unknown_flags_name_the_nearest(self):
         self.refused("--nporc-per-node", "2", "true", says=r"--nporc-per-node.*--nproc-per-node")
-        self.refused("--max_restart", "2", "true", says=r"--max_restart.*--max[-_]restarts")
+        self.refused("--max_restarst", "2", "true", says=r"--max_restarst.*--max[-_]restarts")
         self.refused("--rdzv-conf", "join_timout=3", "true", says="join_timout.*join_timeout")
+
+    def test_a_beginning_of_several_flags_names_them(self):
+        self.refused("--master", "h", "true", says="--master is ambiguous: --master-addr or --master-port")
 
     def test_values_that_cannot_be(self):
         for flag, value in (("--nnodes", "3:1"), ("--nnodes", "0"), ("--nnodes", "two"), ("--nnodes", "1:2:3"),

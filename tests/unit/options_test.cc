@@ -1,8 +1,10 @@
 #include "launcher/options.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 
+#include "launcher/flags.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {
@@ -242,9 +244,8 @@ TEST_CASE("Options: a worker count reads as it was typed", "[options]") {
 }
 
 TEST_CASE("Options: an unknown flag is named with the nearest one", "[options]") {
-  CHECK(error_of("--nproc-per-nod 2 train") ==
-        "unknown option --nproc-per-nod; did you mean --nproc-per-node?");
-  CHECK(error_of("--nproc=2 train") == "unknown option --nproc; did you mean --nproc-per-node?");
+  CHECK(error_of("--nproc-pre-node 2 train") ==
+        "unknown option --nproc-pre-node; did you mean --nproc-per-node?");
   CHECK(error_of("--nnodes 2 --stand-alone train") ==
         "unknown option --stand-alone; did you mean --standalone?");
   CHECK(error_of("-np 4 train") == "unknown option -np; did you mean --nproc-per-node?");
@@ -259,18 +260,49 @@ TEST_CASE("Options: what only torchrun's own inside understands is refused with 
   CHECK(error_of("--event-log-handler null --logs-specs default t") == "(no error)");
 }
 
-TEST_CASE("Options: abbreviations are those that torchrun takes", "[options]") {
+TEST_CASE("Options: any beginning of a flag that only one flag has stands for it", "[options]") {
   CHECK(options_of("--nn 2 --nproc-per-node=3 train").nnodes == NodeRange{2, 2});
+  CHECK(options_of("--nproc-per 2 train").nproc_per_node.number == 2);
+  CHECK(options_of("--nproc_per=2 train").nproc_per_node.number == 2);
+  CHECK(options_of("--nproc_per=2 --nproc-p 3 train").nproc_per_node.number == 3);
+  CHECK(options_of("--max-r 2 train").max_restarts == 2);
+  CHECK(options_of("--max_r=2 train").max_restarts == 2);
+  CHECK(options_of("--rdzv-end H:1 train").rdzv_endpoint == Endpoint{"H", 1});
+  CHECK(options_of("--virt train").virtual_local_rank);
   CHECK(options_of("--stand --nn=1 --mod train").standalone);
   CHECK(options_of("--nn=1 --stand --te 3 --mod --ro=x train -x --nn 3").program == "train");
   CHECK(options_of("--nn=1 --ro=a=b train --nn 3").role == "a=b");
   CHECK(options_of("train --stand").program_arguments == Words{"--stand"});
   CHECK_FALSE(options_of("-- train --stand").standalone);
-  // Two spellings, several flags, none.
-  for (const char* wrong : {"--nproc=2", "--max 3", "--r 3", "--n 2", "--standing"}) {
-    CHECK(error_of(std::string(wrong) + " train").starts_with("unknown option --"));
-  }
   CHECK(error_of("--nn") == "--nnodes needs a value: N|MIN:MAX");
+  CHECK(error_of("--nproc-per") == "--nproc-per-node needs a value: N|auto|gpu|cpu");
+}
+
+TEST_CASE("Options: a beginning that several flags have is refused with all of them", "[options]") {
+  CHECK(error_of("--master=h train") ==
+        "option --master is ambiguous: --master-addr or --master-port?");
+  CHECK(error_of("--log_ x train").starts_with("option --log_ is ambiguous: --log-dir, --log-l"));
+  CHECK(error_of("--standing train") == "unknown option --standing");
+}
+
+TEST_CASE("Options: of every flag, each beginning is that flag, ambiguous, or another's name",
+          "[options]") {
+  for (const Flag& flag : all_flags()) {
+    if (flag.value.empty()) continue;
+    const std::string whole(flag.name);
+    for (std::size_t length = 1; length < whole.size(); ++length) {
+      const std::string typed = whole.substr(0, length);
+      const auto begins = [&](const Flag& f) { return f.name.starts_with(typed); };
+      const auto flags = std::count_if(all_flags().begin(), all_flags().end(), begins);
+      INFO(typed);
+      if (find_flag(typed) != nullptr) continue;
+      for (const std::string& spelled : {typed, underscored(typed)}) {
+        const std::string expected = flags == 1 ? "--" + whole + " needs a value"
+                                                : "option --" + spelled + " is ambiguous: --";
+        CHECK(error_of("--" + spelled).starts_with(expected));
+      }
+    }
+  }
 }
 
 TEST_CASE("Options: a value or the program that is missing is said", "[options]") {
