@@ -103,12 +103,11 @@ std::string near_name(const std::string& name, const Search& search, const FileP
 
 Failure cannot_run(const std::string& name, const Search& search, const CommandContext& context,
                    const FileProbe& files) {
-  using boost::system::errc::make_error_code;
   if (search.unusable_kind == FileKind::kFolder) {
-    return {make_error_code(boost::system::errc::is_a_directory), "cannot run " + search.unusable};
+    return {Errc::kNotFound, "cannot run " + search.unusable + ": it is a folder"};
   }
   if (search.unusable_kind == FileKind::kFile) {
-    return {make_error_code(boost::system::errc::permission_denied),
+    return {Errc::kNotFound,
             "cannot run " + search.unusable + ": it is not executable (chmod +x " +
                 search.unusable + ", or name it .py if it is a Python script)"};
   }

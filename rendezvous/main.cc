@@ -14,6 +14,10 @@
 #include "common/unique_fd.h"
 #include "rendezvous/service.h"
 
+#ifndef DDPRUN_VERSION
+#define DDPRUN_VERSION "0.0.0"
+#endif
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -132,10 +136,15 @@ int run(int argc, char** argv) {
   CLI::App app;
   add_options(app, options);
   add_operators_options(app, options);
+  app.set_version_flag("--version", "ddprun-rendezvous " DDPRUN_VERSION);
+  log::start("ddprun-rendezvous", log::Level::kInfo);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    log::error(std::string(error.what()) + "; see ddprun-rendezvous --help");
+    return 2;
   }
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
@@ -164,7 +173,7 @@ int main(int argc, char** argv) {
   try {
     return ddprun::rendezvous::run(argc, argv);
   } catch (const std::exception& bug) {
-    std::cerr << "ddprun-rendezvous: " << bug.what() << "\n";
+    std::cerr << "ddprun-rendezvous: error: " << bug.what() << "\n";
     return 1;
   }
 }

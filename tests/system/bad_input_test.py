@@ -58,13 +58,11 @@ class OfTheCommandLine(DdprunCase):
     def test_a_program_that_is_not_executable(self):
         with open(self.path("worker"), "w", encoding="ascii") as f:
             f.write("#!/bin/sh\n")
-        job = self.run_ddprun("./worker", code=1)
-        self.assertRegex(job.err(), "worker.*not executable")
+        self.refused("./worker", says="worker.*not executable")
 
     def test_a_folder_is_no_program(self):
         os.mkdir(self.path("folder"))
-        job = self.run_ddprun("./folder", code=1)
-        self.assertRegex(job.err(), "(?i)folder.*is a directory")
+        self.refused("./folder", says="cannot run .*/folder: it is a folder")
 
     def test_a_program_without_interpreter_fails_its_rank(self):
         """Only exec can tell: the file is executable, what its first line names is missing."""
@@ -73,6 +71,21 @@ class OfTheCommandLine(DdprunCase):
         os.chmod(self.path("worker"), 0o755)
         job = self.run_ddprun("--nproc-per-node", "2", "--max-restarts", "0", "./worker", code=127)
         self.assertRegex(job.err(), "./worker|/worker")
+
+    def test_all_programs_tell_one_version_and_begin_errors_with_their_name(self):
+        versions = set()
+        for name in ("ddprun", "ddprunctl", "ddprun-rendezvous"):
+            program = os.path.join(ddprun_case.BIN, name)
+            with self.subTest(program=name):
+                said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60)
+                own_name, version = said.stdout.split()
+                self.assertEqual(own_name, name)
+                versions.add(version)
+                wrong = subprocess.run([program, "--no-such-flag"], capture_output=True, text=True, check=False,
+                                       timeout=60)
+                self.assertEqual((wrong.returncode, wrong.stdout), (USAGE, ""))
+                self.assertRegex(wrong.stderr, rf"\A{name}: error: .*--no-such-flag.*\n\Z")
+        self.assertEqual(len(versions), 1, versions)
 
     def test_a_log_folder_that_cannot_be_made(self):
         with open(self.path("file"), "w", encoding="ascii"):

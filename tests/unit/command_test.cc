@@ -100,7 +100,7 @@ TEST_CASE("Command: --no-python wants even a .py to be executable", "[command]")
   CHECK(error_of({.program = "train.py", .no_python = true}) ==
         "cannot run /job/train.py: it is not executable (chmod +x /job/train.py, or name it .py if "
         "it is a "
-        "Python script): Permission denied");
+        "Python script): not found");
 }
 
 TEST_CASE("Command: errors say where was looked, and which name comes near", "[command]") {
@@ -112,7 +112,7 @@ TEST_CASE("Command: errors say where was looked, and which name comes near", "[c
         "not found");
   CHECK(error_of({.program = "nothing_like_it"}) ==
         "cannot run nothing_like_it (looked in /job, in PATH, in /opt/ddprun/bin): not found");
-  CHECK(error_of({.program = "./data"}) == "cannot run /job/data: Is a directory");
+  CHECK(error_of({.program = "./data"}) == "cannot run /job/data: it is a folder: not found");
   CHECK(error_of({.program = "notes"})
             .starts_with("cannot run /job/notes: it is not executable (chmod +x"));
 }
