@@ -70,6 +70,11 @@ class Reader {
     }
   }
 
+  bool is_typed_empty(std::string_view flag) const {
+    const auto typed = raw_.values.find(flag);
+    return typed != raw_.values.end() && typed->second.empty();
+  }
+
   void read_switch(std::string_view flag, bool& target) {
     read(flag, target, [](const std::string& given) { return parse_switch(given); });
   }
@@ -143,6 +148,9 @@ void read_nodes(Reader& reader, Options& options) {
   reader.read("local-nodes", options.local_nodes, integer_between(1, 1024));
   reader.read("node-rank", options.node_rank, integer_between(0, kNodesMax - 1));
   reader.read("hosts", options.hosts, parse_hosts);
+  if (reader.is_typed_empty("hosts")) {  // From a variable that is not set: never run it all here.
+    reader.fail("--hosts is empty: name the hosts, or leave the flag out to run on this machine");
+  }
   reader.read("ssh", options.ssh, parse_words);
   reader.read("env", options.env, parse_variable_names);
 }

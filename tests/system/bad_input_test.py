@@ -39,6 +39,11 @@ class OfTheCommandLine(DdprunCase):
                 self.refused(f"{flag}={value}" if flag.startswith("--") else flag + value, "true",
                              says=re.escape(flag if flag != "-r" else "-r"))
 
+    def test_an_unset_variable_of_hosts_does_not_run_it_here(self):
+        for line in (["--hosts", ""], ["--hosts="]):
+            self.refused(*line, "touch", self.path("ran"), says="--hosts is empty")
+        self.assertFalse(os.path.exists(self.path("ran")))
+
     def test_values_of_variables_name_the_variable(self):
         self.refused("true", says="PET_NNODES", env={"PET_NNODES": "many"})
 
