@@ -251,6 +251,10 @@ void Agent::tell_verdict(const Exit& exit) const {
   if (!options_.speaks_for_run) return;
   const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
   if (failed) log::error(exit.verdict->text);
+  if (failed && exit.verdict->first_cause && options_.hint) {
+    const std::string hint = options_.hint(exit.verdict->first_cause->detail);
+    if (!hint.empty()) log::info(hint);
+  }
   if (exit.status == 0 || options_.verdict_files.empty()) return;
   write_verdict_files(options_.verdict_files, verdict_or(exit.verdict, exit.status, complaint_),
                       options_.run_id);

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +49,8 @@ struct AgentOptions {
   int launcher_pid = 0;          // When it dies, so does everything here.
   bool speaks_for_run = true;    // Prints what concerns all nodes: waiting and the verdict.
   std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
+  // From the last words of the worker that failed first: a line more to say, or none.
+  std::function<std::string(const std::string&)> hint;
 };
 
 class Agent {

@@ -28,6 +28,14 @@ class Verdicts(DdprunCase):
                 job = self.run_ddprun("--nproc-per-node", "2", *failing(1, f"kill -{name} $$"), code=code)
                 self.assertRegex(job.err(), f"rank 1 .*killed by signal .*SIG{name}")
 
+    def test_a_flag_of_ddprun_behind_the_program_is_explained_once(self):
+        refusing = shell('echo "train: unknown option $1" >&2; exit 2')
+        job = self.run_ddprun("--local-nodes", "2", "--nproc-per-node", "2", *refusing, "train", "--report", code=2)
+        self.assertEqual(job.err().count("hint: --report stands after"), 1, job.err())
+        failing_otherwise = shell('echo "ValueError: no loss" >&2; exit 2')
+        job = self.run_ddprun(*failing_otherwise, "train", "--report", code=2)
+        self.assertNotIn("hint:", job.err())
+
     def test_the_verdict_names_rank_host_and_last_words(self):
         host = os.uname().nodename
         job = self.run_ddprun(
