@@ -40,12 +40,26 @@ std::string meeting_text(const Plan& plan) {
   return plan.mode == Plan::Mode::kStandalone ? text : text + to_string(plan.endpoint);
 }
 
+std::string workers_text(const std::string& count) {
+  return count + (count == "1" ? " worker" : " workers");
+}
+
+// "1, here", "2, 1 of them here", "2 to 4, 1 of them here".
+std::string count_text(const Plan& plan) {
+  const NodeRange& nodes = plan.nnodes;
+  std::string text = std::to_string(nodes.min);
+  if (nodes.min != nodes.max) text += " to " + std::to_string(nodes.max);
+  const bool all_here = nodes.max == plan.local_nodes && nodes.min == nodes.max;
+  return text + (all_here ? ", here" : ", " + std::to_string(plan.local_nodes) + " of them here");
+}
+
 std::string node_line(const std::optional<int>& node_rank, const std::string& where, int workers) {
-  const std::string name = node_rank ? std::to_string(*node_rank) : "?";
-  const std::string ranks = node_rank ? "ranks " + range_text(*node_rank * workers, workers)
-                                      : "its ranks " + std::string(kLater);
-  return "  node " + padded(name, 4) + padded(where, 24) +
-         padded(std::to_string(workers) + " workers", 14) + ranks + "\n";
+  const std::string name = node_rank ? "node " + std::to_string(*node_rank) : "one node";
+  const std::string ranks =
+      node_rank ? (workers == 1 ? "rank " : "ranks ") + range_text(*node_rank * workers, workers)
+                : "its ranks " + std::string(kLater);
+  return "  " + padded(name, 9) + padded(where, 24) +
+         padded(workers_text(std::to_string(workers)), 14) + ranks + "\n";
 }
 
 // Of all nodes if the scheduler named them, else of those of this machine.
@@ -144,14 +158,12 @@ std::string environment_text(const DryRun& run, const std::optional<int>& node) 
 
 std::string dry_run_text(const DryRun& run) {
   const Plan& plan = run.plan;
-  const std::string workers = std::to_string(run.local_world_size);
   std::string text = "rendezvous:  " + meeting_text(plan) + "\n";
   if (!run.options.scheduler.empty()) text += "started by:  " + run.options.scheduler + "\n";
-  text += "nodes:       " + std::to_string(plan.nnodes.min) + " to " +
-          std::to_string(plan.nnodes.max) + ", " + std::to_string(plan.local_nodes) +
-          " of them here\n" + nodes_text(run);
-  text += "workers:     " + workers + " a node, local ranks 0 to " +
-          std::to_string(run.local_world_size - 1) + "\n";
+  text += "nodes:       " + count_text(plan) + "\n" + nodes_text(run);
+  text += "workers:     " + std::to_string(run.local_world_size) + " a node, local " +
+          (run.local_world_size == 1 ? "rank 0" : "ranks 0 to ") +
+          (run.local_world_size == 1 ? "" : std::to_string(run.local_world_size - 1)) + "\n";
   text += "command:     " + in_words(run.command) + "\n";
   for (int i = 0; i < plan.local_nodes; ++i) {
     const auto node = node_rank_of(plan, i);
@@ -174,8 +186,9 @@ std::string dry_run_of_hosts(const Options& options, const Environment& environm
     const HostEntry& host = options.hosts[i];
     const auto argv = node_argv(options, meeting, host, static_cast<int>(i));
     text += "node " + std::to_string(i) + ":      " + ssh_target(host) + ", " +
-            (host.workers ? std::to_string(*host.workers) : to_string(options.nproc_per_node)) +
-            " workers\n  by:        " +
+            workers_text(host.workers ? std::to_string(*host.workers)
+                                      : to_string(options.nproc_per_node)) +
+            "\n  by:        " +
             (commands[i].empty() ? "this machine, without ssh" : in_words(commands[i])) +
             "\n  runs:      " + in_words(argv) + "\n";
   }

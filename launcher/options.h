@@ -55,6 +55,8 @@ struct WorkerCount {
   bool operator==(const WorkerCount&) const = default;
 };
 
+std::string to_string(const NodeRange& range);  // "2", "2:4"
+
 // "8", "auto", "gpu", "cpu": as the user types it and agent/placement reads it.
 std::string to_string(const WorkerCount& count);
 

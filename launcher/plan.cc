@@ -62,13 +62,8 @@ std::string meeting_host(const Options& options) {
   return options.master_addr.value_or("");
 }
 
-std::string text_of(const NodeRange& range) {
-  const std::string max = std::to_string(range.max);
-  return range.min == range.max ? max : std::to_string(range.min) + ":" + max;
-}
-
 std::optional<Failure> contradiction(const Options& options, const Plan& plan) {
-  const std::string nnodes = "--nnodes " + text_of(plan.nnodes);
+  const std::string nnodes = "--nnodes " + to_string(plan.nnodes);
   const std::string local_nodes = "--local-nodes " + std::to_string(plan.local_nodes);
   if (options.standalone && plan.local_nodes > 1) {
     return usage("--standalone and " + local_nodes +

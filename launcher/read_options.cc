@@ -263,6 +263,11 @@ std::string to_string(const WorkerCount& count) {
   return std::to_string(count.number);
 }
 
+std::string to_string(const NodeRange& range) {
+  const std::string max = std::to_string(range.max);
+  return range.min == range.max ? max : std::to_string(range.min) + ":" + max;
+}
+
 std::string to_string(const Endpoint& endpoint) {
   const bool brackets = endpoint.host.find(':') != std::string::npos;
   std::string text = brackets ? "[" + endpoint.host + "]" : endpoint.host;

@@ -59,6 +59,18 @@ class DryRun(DdprunCase):
                                   env={"DDPRUN_TOKEN": "secret"}))["node 1"]
         self.assertEqual((worker["RANK"], worker["WORLD_SIZE"]), ("1", "2"))
 
+    def test_numbers_read_as_people_say_them(self):
+        text = self.dry("true")
+        self.assertRegex(text, r"(?m)^nodes:       1, here\n  node 0   \S+ \(here\) +1 worker +rank 0$")
+        self.assertIn("workers:     1 a node, local rank 0\n", text)
+        text = self.dry("--local-nodes", "2", "--nproc-per-node", "2", "true")
+        self.assertRegex(text, r"(?m)^nodes:       2, here\n  node 0 .* 2 workers +ranks 0-1\n  node 1 .* ranks 2-3$")
+        self.assertIn("workers:     2 a node, local ranks 0 to 1\n", text)
+        text = self.dry("--nnodes", "2:4", "true")
+        self.assertRegex(text, r"(?m)^nodes:       2 to 4, 1 of them here\n  one node \S+ \(here\) +1 worker +its ranks \(given")
+        self.assertIn("nodes:       2, 1 of them here\n", self.dry("--nnodes", "2", "true"))
+        self.assertIn("a, 1 worker\n", self.dry("--hosts", "a,b:2", "true"))
+
     def test_of_slurm(self):
         slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3", "SLURM_NODEID": "1",
                  "SLURM_STEP_NODELIST": "n[08-10]", "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "DDPRUN_TOKEN": "secret"}

@@ -48,10 +48,10 @@ TEST_CASE("Hosts: each node gets the user's line with its own place in it", "[ho
   const std::string line =
       "--hosts a,b:4 --nproc-per-node 2 --max-restarts 1 --use-env=0 --ssh s train -x";
   CHECK(argv_of(line, 0) ==
-        "ddprun --max-restarts 1 --use-env=0 --nnodes 2:2 --nproc-per-node 2 --rdzv-endpoint "
+        "ddprun --max-restarts 1 --use-env=0 --nnodes 2 --nproc-per-node 2 --rdzv-endpoint "
         "a:30000 --rdzv-id run --rdzv-conf is_host=1 --node-rank 0 -- train -x");
   CHECK(argv_of(line, 1) ==
-        "ddprun --max-restarts 1 --use-env=0 --nnodes 2:2 --nproc-per-node 4 --rdzv-endpoint "
+        "ddprun --max-restarts 1 --use-env=0 --nnodes 2 --nproc-per-node 4 --rdzv-endpoint "
         "a:30000 --rdzv-id run --rdzv-conf is_host=0 --node-rank 1 -- train -x");
   CHECK(argv_of("--hosts a,b,c --nnodes 1:2 train", 2, {{"PET_RDZV_CONF", "join_timeout=5"}}) ==
         "ddprun --nnodes 1:2 --nproc-per-node 1 --rdzv-endpoint a:30000 --rdzv-id run --rdzv-conf "
