@@ -10,6 +10,14 @@ namespace {
 
 constexpr std::size_t kHelpColumn = 39;
 
+// What most command lines are made of; the others are in `--help all` and the manual page.
+constexpr std::string_view kUsedMost[] = {
+    "standalone", "nnodes",        "nproc-per-node", "local-nodes",      "hosts",
+    "node-rank",  "rdzv-endpoint", "rdzv-id",        "token-file",       "max-restarts",
+    "error-file", "module",        "log-dir",        "shutdown-timeout", "redirects",
+    "tee",        "report",        "verbose",        "quiet",            "dry-run",
+    "version",    "help"};
+
 constexpr std::string_view kHead =
     R"(usage: ddprun [options] PROGRAM [its arguments]
 
@@ -26,9 +34,10 @@ Examples
 )";
 
 constexpr std::string_view kTail = R"(
-Each flag may be spelled with - or _, and has its default in PET_<FLAG>: PET_NNODES=2 is --nnodes 2.
-What stands after PROGRAM is PROGRAM's. The run's token is read from DDPRUN_TOKEN, the file named in
-DDPRUN_TOKEN_FILE or --token-file, and the endpoint from DDPRUN_ENDPOINT where no flag gives it.
+Each flag may be spelled with - or _, and cut short as far as no other begins so (--nproc-per 2); it
+has its default in PET_<FLAG>: PET_NNODES=2 is --nnodes 2. What stands after PROGRAM is PROGRAM's.
+The run's token is read from DDPRUN_TOKEN, the file named in DDPRUN_TOKEN_FILE or --token-file, and
+the endpoint from DDPRUN_ENDPOINT where no flag gives it.
 Exit codes: 0 all workers ended well; 2 usage; 3 the nodes did not come together in time; otherwise
 that of the first worker that failed, 128+n if signal n ended it; 1 ddprun itself failed.
 )";
@@ -38,6 +47,10 @@ std::string left_side(const Flag& flag) {
   text += "--" + std::string(flag.name);
   if (!flag.value.empty()) text += " " + std::string(flag.value);
   return text;
+}
+
+bool is_used_most(const Flag& flag) {
+  return std::find(std::begin(kUsedMost), std::end(kUsedMost), flag.name) != std::end(kUsedMost);
 }
 
 std::string quoted_for_zsh(std::string_view text) {
@@ -136,15 +149,20 @@ std::string tcsh_script() {
 
 }  // namespace
 
-std::string help_text() {
+std::string help_text(Flags which) {
   std::string text(kHead);
   std::string_view group;
   for (const Flag& flag : all_flags()) {
+    if (which == Flags::kUsedMost && !is_used_most(flag)) continue;
     if (flag.group != group) text += "\n" + std::string(flag.group) + "\n";
     group = flag.group;
     std::string line = left_side(flag);
     line.resize(std::max(line.size() + 2, kHelpColumn), ' ');
     text += line + std::string(flag.help) + "\n";
+  }
+  if (which == Flags::kUsedMost) {
+    const auto others = all_flags().size() - std::size(kUsedMost);
+    text += "\nand " + std::to_string(others) + " more, also torchrun's others: ddprun --help all\n";
   }
   return text + std::string(kTail);
 }

@@ -6,7 +6,11 @@
 
 namespace ddprun::launcher {
 
-std::string help_text();                                // At most 100 columns wide.
+enum class Flags {
+  kUsedMost,  // --help: those that most command lines are made of.
+  kAll,       // --help all.
+};
+std::string help_text(Flags which);                     // At most 100 columns wide.
 std::string completion_script(std::string_view shell);  // "bash", "zsh", "tcsh".
 
 }  // namespace ddprun::launcher

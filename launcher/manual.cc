@@ -22,7 +22,7 @@ Starts
 .I PROGRAM
 as the workers of one distributed training run, on this machine and on others, watches them, and
 says why if they fail. Takes torchrun's command lines. Each flag may be spelled with \- or _, and
-has its default in PET_<FLAG>. What stands after
+cut short as far as no other begins so; it has its default in PET_<FLAG>. What stands after
 .I PROGRAM
 is its own.
 )";

@@ -139,7 +139,10 @@ Result<RawOptions> tokenize(int argc, const char* const* argv) {
 }
 
 Result<std::optional<PrintAndExit>> printed(const RawOptions& raw) {
-  if (raw.values.contains("help")) return PrintAndExit{help_text()};
+  if (const auto help = raw.values.find("help"); help != raw.values.end()) {
+    const bool all = help->second == "all" || (!raw.rest.empty() && raw.rest.front() == "all");
+    return PrintAndExit{help_text(all ? Flags::kAll : Flags::kUsedMost)};
+  }
   if (raw.values.contains("version")) return PrintAndExit{"ddprun " DDPRUN_VERSION "\n"};
   const auto shell = raw.values.find("print-completion");
   if (shell == raw.values.end()) return std::optional<PrintAndExit>();

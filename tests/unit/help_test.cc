@@ -10,7 +10,7 @@ namespace ddprun::launcher {
 namespace {
 
 TEST_CASE("Help: fits 100 columns and has one line for each flag", "[help]") {
-  std::istringstream help(help_text());
+  std::istringstream help(help_text(Flags::kAll));
   std::vector<std::string> lines;
   for (std::string line; std::getline(help, line);) {
     INFO(line);
@@ -27,8 +27,24 @@ TEST_CASE("Help: fits 100 columns and has one line for each flag", "[help]") {
   }
 }
 
+TEST_CASE("Help: the short one is the flags used most, and says where the others are", "[help]") {
+  const std::string all = help_text(Flags::kAll), most = help_text(Flags::kUsedMost);
+  std::size_t shown = 0;
+  std::istringstream lines(most);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("      --") && !line.starts_with("  -")) continue;
+    ++shown;
+    INFO(line);
+    CHECK(all.find(line + "\n") != std::string::npos);
+  }
+  CHECK(shown <= 25);
+  CHECK(most.find("\nand " + std::to_string(all_flags().size() - shown) + " more, ") !=
+        std::string::npos);
+  CHECK(all.find("ddprun --help all") == std::string::npos);
+}
+
 TEST_CASE("Help: every example is a command line that ddprun takes", "[help]") {
-  std::istringstream help(help_text());
+  std::istringstream help(help_text(Flags::kUsedMost));
   int examples = 0;
   for (std::string line; std::getline(help, line);) {
     if (!line.starts_with("  ddprun ")) continue;

@@ -327,6 +327,10 @@ TEST_CASE("Options: help and version win over everything else that is wrong", "[
   };
   CHECK(text("--help").starts_with("usage: ddprun "));
   CHECK(text("--nnodes x -h").starts_with("usage: ddprun "));
+  CHECK(text("--help").find("--numa-binding") == std::string::npos);
+  for (const char* all : {"--help all", "--help=all", "-h all"}) {
+    CHECK(text(all).find("--numa-binding") != std::string::npos);
+  }
   CHECK(text("--version").starts_with("ddprun "));
   CHECK(text("--print-completion bash").find("complete -o filenames -F _ddprun ddprun") !=
         std::string::npos);
