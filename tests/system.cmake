@@ -16,6 +16,7 @@ foreach(subject launch pipeline namespaces failure kill kill_combinations superv
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults system/fault_campaign.py system)
+ddprun_system_test(docs system/docs_test.py system)
 ddprun_system_test(manual deploy/manual_test.py system)
 ddprun_system_test(bench_scripts deploy/bench_test.py system)
 ddprun_system_test(kubernetes deploy/kubernetes_test.py system)

@@ -1,0 +1,273 @@
+"""What README.md, docs/from-pytorch.md and docs/operations.md show in code blocks is true: every block is run, or checked as
+far as one machine can. BLOCKS lists each by its first line; one that is new or changed there turns the first test red."""
+
+import glob
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+import ddprun_case
+import ras_test
+from ddprun_case import ALL_HERE, BIN, DDPRUN, PATIENCE, DdprunCase, env_to, free_port, shell, wait_until
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
+from torch_pythons import torch_pythons  # noqa: E402
+
+README, FROM_PYTORCH, OPERATIONS = "README.md", "docs/from-pytorch.md", "docs/operations.md"
+EVERY = None  # All blocks of that language on that page.
+
+# (page, language, first line): which test runs it.
+BLOCKS = {
+    (README, "sh", "deploy/quickstart.sh          # installs what is missing, builds, trains on Fashion-MNIST with two workers"):
+        "test_the_scripts_of_readme",
+    (README, "sh", "deploy/test.sh                # what CI runs: unit, simulation, process and system tests; ASan, UBSan and TSan"):
+        "test_the_scripts_of_readme",
+    (README, "sh", "ddprun --nproc-per-node 2 train.py --epochs 3       # your PyTorch script, unchanged"):
+        "test_the_command_lines_of_readme",
+    (README, "", "$ ddprun --nproc-per-node 4 ./trainer"): "test_the_failure_of_readme",
+    (README, "cpp", EVERY): "a program of the SDK's tests",
+    (README, "cmake", EVERY): "installed_sdk_test.cmake",
+    (FROM_PYTORCH, "python", EVERY): "test_the_tutorial_is_one_program",
+    (FROM_PYTORCH, "cpp", EVERY): "from_pytorch_1 and the like in tests/ddp.cmake",
+    (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
+    (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):
+        "test_the_synopsis_of_ddprunctl",
+    (OPERATIONS, "", "$ ddprunctl ras"): "test_what_ddprunctl_ras_prints",
+    (OPERATIONS, "", "$ ddprunctl status"): "test_what_ddprunctl_status_prints",
+}
+
+# What Debian's PyTorch 1.13 or a machine without GPUs has not, for the tutorial's lines to run all the same.
+STAND_INS = """
+import sys, types
+import torch, torch.distributed
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+if not torch.cuda.is_available():
+    torch.nn.SyncBatchNorm.convert_sync_batchnorm = staticmethod(lambda module: module)
+    default_hooks.bf16_compress_hook = default_hooks.fp16_compress_hook
+if not hasattr(torch.amp, "GradScaler"):
+    torch.amp.GradScaler = lambda device: torch.cuda.amp.GradScaler(enabled=False)
+try:
+    import torch.distributed.checkpoint as dcp
+    assert dcp.async_save
+except (ImportError, AttributeError):
+    dcp = types.ModuleType("torch.distributed.checkpoint")
+    dcp.async_save = lambda state, checkpoint_id: types.SimpleNamespace(result=lambda: None)
+    sys.modules[dcp.__name__] = torch.distributed.checkpoint = dcp
+"""
+
+# README's ./trainer: its third rank dies as a C++ program does.
+TRAINER = """#!/bin/sh
+if [ "$RANK" = 2 ]; then
+  echo "terminate called after throwing an instance of 'std::runtime_error'" >&2
+  kill -ABRT $$
+fi
+exec sleep 600
+"""
+
+
+def text_of(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as f:
+        return f.read()
+
+
+def blocks(page):
+    """(language, text) of each fenced block."""
+    return re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", text_of(page))
+
+
+def block(page, first_line):
+    """The one that begins so."""
+    (found,) = [text for _, text in blocks(page) if text.startswith(first_line)]
+    return found
+
+
+def plain(text, *replaced):
+    """On one line, with what is another's on each machine made equal."""
+    for pattern, by in replaced:
+        text = re.sub(pattern, by, text)
+    return re.sub(r"\s+", " ", text).strip()
+
+
+class Pages(unittest.TestCase):
+    def test_every_block_is_listed_with_its_test(self):
+        shown = set()
+        for page in (README, FROM_PYTORCH, OPERATIONS):
+            self.assertEqual(len(re.findall("(?m)^```", text_of(page))), 2 * len(blocks(page)))
+            for language, text in blocks(page):
+                key = (page, language, text.splitlines()[0])
+                shown.add((page, language, EVERY) if (page, language, EVERY) in BLOCKS else key)
+        self.assertEqual(shown, set(BLOCKS))
+        for test in BLOCKS.values():
+            if test.startswith("test_"):
+                self.assertTrue(hasattr(Blocks, test), test)
+
+    def test_no_table_is_cut_in_two(self):
+        for page in [README, "CHANGELOG.md", *glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)]:
+            lines = ["", *text_of(page).splitlines(), ""]
+            for number, line in enumerate(lines):
+                if line.startswith("|") and not lines[number - 1].startswith("|"):
+                    self.assertRegex(lines[number + 1], r"^\|[ :|-]+\|$", f"{page}:{number}: {line}")
+
+
+class Blocks(DdprunCase):
+    def setUp(self):
+        super().setUp()
+        for name in ("train", "trainer", "train.py"):
+            self.program(name, "#!/bin/sh\nexit 0\n" if name != "train.py" else "import sys; print(sys.argv[1:])\n")
+
+    def program(self, name, text):
+        with open(self.path(name), "w", encoding="ascii") as f:
+            f.write(text)
+        os.chmod(self.path(name), 0o755)
+
+    def ctl(self, *argv, env=None):
+        return subprocess.run([os.path.join(BIN, "ddprunctl"), *argv], capture_output=True, text=True, timeout=PATIENCE,
+                              env={**ddprun_case.clean_environment(), **(env or {})}, check=False)
+
+    # README.md
+
+    def test_the_scripts_of_readme(self):
+        """deploy_test runs them on a machine of stand-ins."""
+        for first in ("deploy/quickstart.sh ", "deploy/test.sh "):
+            for line in block(README, first).splitlines():
+                (script,) = shlex.split(line, comments=True)
+                done = subprocess.run([os.path.join(ROOT, script), "--help"], capture_output=True, text=True, timeout=PATIENCE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(script, done.stdout)
+
+    def test_the_command_lines_of_readme(self):
+        lines = [shlex.split(line, comments=True) for line in block(README, "ddprun --nproc-per-node 2").splitlines()]
+        self.assertGreaterEqual(len(lines), 7)
+        env = {"DDPRUN_TOKEN": "t"}
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_NODEID": "1",
+                 "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+        for line in lines:
+            with self.subTest(line=shlex.join(line)):
+                at = line.index("ddprun")
+                self.assertIn(line[:at], ([], ["srun", "--ntasks-per-node=1"]))
+                job = self.start("--dry-run", *line[at + 1:], env={**env, **(slurm if at else {})})
+                if job.wait() != 0:
+                    self.assertIn("gpu", line)
+                    self.assertIn("no NVIDIA GPU on this node", job.err())
+                    continue
+                self.assertRegex(job.out(), r"(?m)^rendezvous: ")
+                if not at and not {"--nnodes", "--hosts", "gpu"} & set(line):
+                    self.run_ddprun(*line[at + 1:])
+        (pasted,) = [line for line in lines if line[1:3] == ["--nnodes", "2"]]
+        first = self.start(*pasted[1:])
+        words = first.wait_for(r"run:\n\n  (.*\S)\n").group(1)
+        second = self.start_program(["/bin/sh", "-c", f"cd {shlex.quote(self.dir)} && exec env {words}"])
+        self.finish(first)
+        self.finish(second)
+
+    def test_the_failure_of_readme(self):
+        self.program("trainer", TRAINER)
+        _, command, *expected = re.split(r"(?m)^\$ (.*)\n", block(README, "$ ddprun --nproc-per-node 4"))
+        shown, asked, code = expected[0], expected[1], expected[2]
+        self.assertEqual(asked, "echo $?")
+        job = self.run_ddprun(*shlex.split(command)[1:], code=int(code))
+        own = ((r"pid \d+", "pid N"), (r"\) on \S+ failed", ") on HOST failed"))
+        self.assertEqual(plain(job.err(), *own), plain(shown, *own))
+
+    # docs/from-pytorch.md
+
+    def test_the_tutorial_is_one_program(self):
+        pythons = torch_pythons()
+        if not pythons:
+            raise unittest.SkipTest("there is no PyTorch")
+        self.program("tutorial.py", STAND_INS + "".join(text for language, text in blocks(FROM_PYTORCH)
+                                                        if language == "python"))
+        for torch in pythons:
+            with self.subTest(torch=torch.version):
+                job = self.run_ddprun("--nproc-per-node", "2", "tutorial.py",
+                                      env={"PYTHON_EXEC": torch.python, "GLOO_SOCKET_IFNAME": "lo"})
+                self.assertEqual(len(re.findall(r"epoch [01] loss \d", job.out())), 2, job.text())
+
+    # docs/operations.md
+
+    def test_the_service(self):
+        install, token, cmake, systemctl = [shlex.split(line, comments=True) and line.split("#")[0].strip()
+                                            for line in block(OPERATIONS, "install -d").splitlines()]
+        done = subprocess.run(["/bin/sh", "-ec", "\n".join((install, token)).replace("/etc/ddprun", self.path("etc"))],
+                              capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.stat(self.path("etc")).st_mode & 0o777, 0o700)
+        self.assertEqual(os.stat(self.path("etc/token")).st_mode & 0o777, 0o600)
+        with open(self.path("etc/token"), encoding="ascii") as f:
+            self.assertRegex(f.read(), r"\A[0-9a-f]{64}\n\Z")
+        self.assertEqual(shlex.split(cmake), ["cmake", "--install", "build/release", "--prefix", "/usr"])
+        *verbs, unit = shlex.split(systemctl)
+        self.assertEqual(verbs, ["systemctl", "enable", "--now"])
+        done = subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--prefix", self.path("usr")],
+                              capture_output=True, text=True, timeout=4 * PATIENCE)
+        if done.returncode != 0 and "cannot find" in done.stderr:
+            raise unittest.SkipTest("not all of this build folder is built: " + done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(os.access(self.path("usr/bin/ddprun-rendezvous"), os.X_OK))
+        found = glob.glob(f"**/{unit}.service", root_dir=self.path("usr"), recursive=True)
+        self.assertEqual(len(found), 1, found)  # operations_test has systemd-analyze read it.
+
+    def test_the_synopsis_of_ddprunctl(self):
+        """With all that is optional in it, each line is understood: nobody answers at that port, code 1."""
+        lines = block(OPERATIONS, "ddprunctl [-e").splitlines()
+        common = lines[0][lines[0].index("["):lines[0].index("] status") + 1]
+        seen = []
+        for line in lines:
+            words = line.replace("ddprunctl ...", "ddprunctl " + common).replace("--token-file FILE |", "")
+            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1")):
+                words = words.replace(name, value)
+            argv = re.sub(r"[][]", "", words).split()[1:]
+            done = self.ctl(*argv)
+            self.assertEqual(done.returncode, 1, f"{argv}: {done.stderr}")
+            seen += [word for word in argv if word in ("status", "nodes", "drain", "cancel", "ras")]
+        self.assertEqual(sorted(seen), ["cancel", "drain", "nodes", "ras", "status"])
+
+    def test_what_ddprunctl_ras_prints(self):
+        shown = block(OPERATIONS, "$ ddprunctl ras").split("\n", 1)[1]
+        run_id = f"docs-{os.getpid()}"
+        report = ras_test.report([120, 120, 119], "")
+        for old, new in (('"0xab"', '"0xae94423cfbb2ef4a"'), ('"host": "10.0.0.1",\n "pid": 103', '"host": "10.0.0.4",\n "pid": 4713'),
+                         ('"nvml_dev": 3', '"nvml_dev": 1')):
+            self.assertIn(old, report)
+            report = report.replace(old, new)
+        self.program("server.py", ras_test.SERVER)
+        self.program("report", report)
+        job = self.start("--rdzv-id", run_id, "--nproc-per-node", "2", self.path("server.py"), self.path("report"))
+        job.wait_for("ras serves")
+        said = self.ctl("ras", "--run", run_id).stdout.replace(run_id, "job7")
+        port = (r"localhost:\d+", "localhost:PORT")
+        self.assertEqual(plain(said, port), plain(shown, port))
+        job.signal(15)
+        job.wait()
+
+    def test_what_ddprunctl_status_prints(self):
+        shown = block(OPERATIONS, "$ ddprunctl status").split("\n", 1)[1]
+        env = {"DDPRUN_ENDPOINT": f"127.0.0.1:{free_port()}", "DDPRUN_TOKEN": "t"}
+        daemon = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--port",
+                                     env["DDPRUN_ENDPOINT"].split(":")[1]], env=env)
+        wait_until(lambda: self.ctl("status", env=env).returncode == 0, daemon.text)
+        fails_once = shell(env_to() + f'if [ "$RANK.$TORCHELASTIC_RESTART_COUNT" = 0.0 ]; then {ALL_HERE} exit 1; fi; '
+                           "exec sleep 600")
+        conf = ["--rdzv-conf", "is_host=0,join_timeout=600"]
+        for _ in range(4):
+            self.start("--rdzv-id", "job7", "--nnodes", "2:4", "--max-restarts", "3", "--nproc-per-node", "8", *conf, *fails_once,
+                       env=env)
+        self.start("--rdzv-id", "job8", "--nnodes", "2", *conf, "true", env=env)
+        own = ((rf"\((node5|{re.escape(socket.gethostname())})\)", "(HOST)"), (r"in [\d.]+ s", "in N s"))
+
+        def said():
+            return self.ctl("status", env=env).stdout
+
+        wait_until(lambda: "1 of 3" in said() and " running " in said() and "HOST" in plain(said(), *own),
+                   lambda: said() + "".join(job.text() for job in self.jobs))
+        self.assertEqual(plain(said(), *own), plain(shown, *own))
+
+
+if __name__ == "__main__":
+    ddprun_case.main()
