@@ -3,7 +3,7 @@ ddprun_test(NAME store_test
             SOURCES unit/store_test.cc unit/store_wire_test.cc unit/store_differential_test.cc
                     unit/store_fuzz_test.cc fuzz/store_fuzz.cc
             LIBRARIES ddprun_rendezvous)
-ddprun_test(NAME frames_test SOURCES unit/frames_test.cc fuzz/frames_fuzz.cc
+ddprun_test(NAME frames_test SOURCES unit/frames_test.cc unit/secrets_test.cc fuzz/frames_fuzz.cc
             LIBRARIES ddprun_common)
 
 if(DDPRUN_FUZZ)
