@@ -185,6 +185,7 @@ Result<void> Agent::open_store() {
   if (!not_numeric) store_options.address = options_.offer.address;
   store_options.port = static_cast<std::uint16_t>(options_.master_port);
   store_options.await_admission = true;
+  store_options.own_user_only = !options_.store_for_all_users;
   auto store = rendezvous::StoreServer::listen(loop_, std::move(store_options));
   if (!store) return store.error();
   store_ = std::move(*store);

@@ -30,6 +30,7 @@ struct AgentOptions {
   rendezvous::NodeOffer offer;  // Without address and store_port.
   std::string address;          // Where other nodes reach this one; empty: the link's own address.
   int master_port = 0;          // Of the store, should this node become group rank 0; 0: any.
+  bool store_for_all_users = false;  // Of this machine; else for this process's own and root.
   std::optional<RemoteLinkOptions>
       daemon;                        // Absent: nobody else can come, rendezvous is in this process.
   std::vector<std::string> command;  // argv[0] resolved; "${local_rank}" still in it.

@@ -139,7 +139,7 @@ void Guardian::start(Child& child) {
   }
   Result<GuardedProcess> process = start_guarded(*child.plan, setup);
   if (process) {
-    if (child.is_agent()) keeper_.agent_started(process->pid);
+    keeper_.agent_started(process->pid);
     child.process = std::move(*process);
     return;
   }

@@ -24,7 +24,11 @@ namespace ddprun::agent {
 constexpr int kAgentsMax = 1024;
 
 struct SharedPids {
-  std::array<std::atomic<int>, kAgentsMax> pid;
+  struct Process {
+    std::atomic<int> pid;
+    std::atomic<std::uint64_t> start;  // Tells it from a later process of the same number.
+  };
+  std::array<Process, kAgentsMax> processes;
 };
 
 namespace {
@@ -62,22 +66,14 @@ int kill_marked_once(const std::string& mark) {
   return killed;
 }
 
-std::string program_of(const std::string& pid) {
-  std::array<char, 4096> path{};
-  const ssize_t length = ::readlink(("/proc/" + pid + "/exe").c_str(), path.data(), path.size());
-  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
-}
-
 // Agents find out themselves that the guardian is gone; those that stand still are killed.
 void end_agents(const SharedPids& agents) {
   std::vector<UniqueFd> held;
-  for (const auto& agent : agents.pid) {
-    const int pid = agent.load();
+  for (const auto& agent : agents.processes) {
+    const int pid = agent.pid.load();
     if (pid == 0) continue;
     UniqueFd pidfd = open_pidfd(pid);
-    if (pidfd && program_of(std::to_string(pid)) == program_of("self")) {
-      held.push_back(std::move(pidfd));
-    }
+    if (pidfd && read_proc_stat(pid).start == agent.start.load()) held.push_back(std::move(pidfd));
   }
   const auto until = Clock::now() + kAgentMoment;
   for (const UniqueFd& pidfd : held) {
@@ -134,15 +130,17 @@ Result<Keeper> Keeper::start(const KeeperTask& task) {
 
 void Keeper::agent_started(int pid) {
   if (!agents_) return;
-  for (auto& agent : agents_->pid) {
-    if (agent.load() == 0) return agent.store(pid);
+  for (auto& agent : agents_->processes) {
+    if (agent.pid.load() != 0) continue;
+    agent.start.store(read_proc_stat(pid).start);
+    return agent.pid.store(pid);
   }
 }
 
 void Keeper::agent_ended(int pid) {
   if (!agents_) return;
-  for (auto& agent : agents_->pid) {
-    if (agent.load() == pid) agent.store(0);
+  for (auto& agent : agents_->processes) {
+    if (agent.pid.load() == pid) agent.pid.store(0);
   }
 }
 

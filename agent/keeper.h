@@ -31,6 +31,7 @@ class Keeper {
   static Result<Keeper> start(const KeeperTask& task);
 
   int pid() const { return pid_; }
+  // The daemon too: neither shows its environment to the keeper where it knows a token.
   void agent_started(int pid);
   void agent_ended(int pid);
   // Our end is orderly: the keeper goes too.

@@ -38,8 +38,14 @@ ProcStat parse_proc_stat(const std::string& text) {
   if (open == std::string::npos || close == std::string::npos || close < open ||
       close + 4 > text.size())
     return {};
+  constexpr int kStartColumn = 22;  // Of which three come up to the state.
+  std::size_t start = close + 2;
+  for (int column = 3; column < kStartColumn && start != std::string::npos; ++column) {
+    start = text.find(' ', start + 1);
+  }
   return {text.substr(open + 1, close - open - 1), text[close + 2],
-          std::atoi(text.c_str() + close + 4)};
+          std::atoi(text.c_str() + close + 4),
+          start == std::string::npos ? 0 : std::strtoull(text.c_str() + start, nullptr, 10)};
 }
 
 ProcStat read_proc_stat(int pid, const std::string& proc) {

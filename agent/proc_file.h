@@ -2,6 +2,7 @@
 // What /proc says of processes. Used by strays, keeper, cgroup and whoever describes a process that
 // does not end.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct ProcStat {
   std::string name;
   char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...
   int parent = 0;
+  std::uint64_t start = 0;  // In clock ticks since the machine was started.
 };
 
 // Of /proc/<pid>/stat, "pid (name) state ppid ..."; the name may hold blanks and parentheses.

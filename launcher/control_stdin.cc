@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/secrets.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {
@@ -86,7 +87,7 @@ Result<void> ControlStdin::obey(const Orders& orders) {
     if (equals == std::string::npos || equals == 0) continue;
     ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
   }
-  if (!orders.token.empty()) ::setenv("DDPRUN_TOKEN", orders.token.c_str(), 1);
+  if (!orders.token.empty()) ::setenv(kTokenVariable, orders.token.c_str(), 1);
   if (::chdir(orders.working_folder.c_str()) == 0) return {};
   return Failure{Errc::kNotFound, "there is no folder " + orders.working_folder + " here (" +
                                       std::strerror(errno) + "), where ddprun was started"};

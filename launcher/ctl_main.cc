@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 
 #include "common/log.h"
+#include "common/secrets.h"
 #include "launcher/ctl_ask.h"
 #include "launcher/ctl_options.h"
 #include "launcher/ctl_text.h"
@@ -28,8 +28,8 @@ using Verb = CtlOptions::Verb;
 
 Environment own_environment() {
   Environment environment;
-  for (const char* name :
-       {"PET_RDZV_ENDPOINT", "DDPRUN_ENDPOINT", "DDPRUN_TOKEN", "DDPRUN_TOKEN_FILE"}) {
+  if (auto token = take_variable(kTokenVariable)) environment.emplace(kTokenVariable, *token);
+  for (const char* name : {"PET_RDZV_ENDPOINT", "DDPRUN_ENDPOINT", "DDPRUN_TOKEN_FILE"}) {
     if (const char* value = std::getenv(name)) environment.emplace(name, value);
   }
   return environment;
@@ -37,12 +37,9 @@ Environment own_environment() {
 
 Result<std::string> read_token(const CtlOptions& options, const Environment& environment) {
   if (!options.authenticated) return std::string();
-  if (!options.token_file) return environment.find("DDPRUN_TOKEN")->second;
-  std::ifstream in(*options.token_file);
-  std::string token;
-  if (std::getline(in, token) && !token.empty()) return token;
-  return Failure{Errc::kBadOption,
-                 "no token can be read from the first line of " + *options.token_file};
+  hide_memory();
+  if (!options.token_file) return environment.find(kTokenVariable)->second;
+  return secret_in_file(*options.token_file, "token");
 }
 
 // "alice@head", so that those whose run ends know whom to ask.

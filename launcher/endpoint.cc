@@ -6,17 +6,16 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "agent/spawn.h"
 #include "common/random_id.h"
+#include "common/secrets.h"
 #include "rendezvous/listen_socket.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::size_t kTokenBytes = 16;
-constexpr std::size_t kTokenTextMax = 4096;
 
 Result<UniqueFd> memory_file(const std::string& text) {
   UniqueFd fd(::memfd_create("ddprun-token", MFD_CLOEXEC));
@@ -55,23 +54,15 @@ ScratchFolder::~ScratchFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-Result<std::string> obtain_token(const Plan& plan) {
+Result<std::string> obtain_token(const Plan& plan, const std::string& given) {
+  if (plan.token != Plan::Token::kNone) hide_memory();
   switch (plan.token) {
     case Plan::Token::kNone: return std::string();
     case Plan::Token::kMint: return random_hex(kTokenBytes);
-    case Plan::Token::kEnvironment: {
-      const char* token = std::getenv("DDPRUN_TOKEN");
-      return std::string(token ? token : "");
-    }
+    case Plan::Token::kEnvironment: return trimmed(given);
     case Plan::Token::kFile: break;
   }
-  std::ifstream in(plan.token_file);
-  std::string token;
-  if (!std::getline(in, token) || token.empty() || token.size() > kTokenTextMax) {
-    return Failure{Errc::kBadOption,
-                   "no token can be read from the first line of " + plan.token_file};
-  }
-  return token;
+  return secret_in_file(plan.token_file, "token");
 }
 
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::string& token) {

@@ -38,8 +38,9 @@ struct HostedEndpoint {
 // joining whoever is there, in which case nothing is returned.
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::string& token);
 
-// The token the plan names: minted, or read from where it is; empty for none.
-Result<std::string> obtain_token(const Plan& plan);
+// The token the plan names: minted, read from its file, or `given` by the environment; empty for
+// none. With a token this process's memory is hidden from now on.
+Result<std::string> obtain_token(const Plan& plan, const std::string& given);
 
 agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, bool verbose);
 

@@ -13,6 +13,7 @@
 #include "common/descriptor_limit.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "common/secrets.h"
 #include "launcher/dry_run.h"
 #include "launcher/endpoint.h"
 #include "launcher/exit_status.h"
@@ -291,7 +292,7 @@ Result<int> run_hosts(const Options& options, const Facts& facts, const Environm
   plan.mode = options.rdzv_endpoint ? Plan::Mode::kJoin : Plan::Mode::kHost;
   if (options.rdzv_endpoint) plan.endpoint = *options.rdzv_endpoint;
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
-  auto token = obtain_token(plan);
+  auto token = obtain_token(plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();
   return HostsRun(options, facts, environment, std::move(*token)).run();
 }

@@ -15,6 +15,7 @@
 #include "agent/verdict_file.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "common/secrets.h"
 #include "launcher/allocation.h"
 #include "launcher/config_file.h"
 #include "launcher/control_stdin.h"
@@ -39,8 +40,10 @@ using namespace std::chrono_literals;
 constexpr Milliseconds kResolveLimit = 5s;
 constexpr const char* kJobVariable = "DDPRUN_JOB";
 
+// The token is in it, and from now on nowhere else: neither in what is forked nor in /proc.
 Environment own_environment() {
   Environment environment;
+  if (auto token = take_variable(kTokenVariable)) environment.emplace(kTokenVariable, *token);
   for (char** entry = ::environ; *entry; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
@@ -194,7 +197,7 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
     const auto ready = agent::prepare_verdict_file(*options.error_file);
     if (!ready) return ready.error();
   }
-  auto token = obtain_token(*plan);
+  auto token = obtain_token(*plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();
   context.token = *token;
   std::unique_ptr<HostedEndpoint> endpoint;
@@ -240,6 +243,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
 
 // One of --hosts: the launching ddprun sends the command line.
 int run_controlled() {
+  take_variable(kTokenVariable);  // It comes with the orders.
   ControlStdin control;
   const auto orders = ControlStdin::receive(control);
   if (!orders) return fail(orders.error());

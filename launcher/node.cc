@@ -86,6 +86,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.offer.hosts_endpoint = plan.mode == Plan::Mode::kHost && index == 0;
   node.offer.config = run_config(options, plan);
   node.address = plan.node_address;
+  node.store_for_all_users = options.rdzv_conf.store_for_all_users;
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
   if (plan.mode != Plan::Mode::kStandalone) {
     agent::RemoteLinkOptions daemon;

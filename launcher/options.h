@@ -95,6 +95,7 @@ struct RdzvConf {
   std::optional<bool> is_host;                     // This node hosts the endpoint, or never does.
   bool authenticated = true;                       // auth=none: no token, no TLS.
   bool join_at_restart = false;                    // join=restart: newcomers end no round.
+  bool store_for_all_users = false;                // store_users=any: of this machine.
   bool operator==(const RdzvConf&) const = default;
 };
 

@@ -40,6 +40,7 @@ const std::vector<std::string> kKeys = {"join_timeout",
                                         "is_host",
                                         "auth",
                                         "join",
+                                        "store_users",
                                         "store_type",
                                         "use_libuv"};
 
@@ -75,6 +76,9 @@ Result<void> read_word(std::string_view key, std::string_view value, RdzvConf& c
   } else if (key == "join") {
     if (value != "now" && value != "restart") return bad_value(key, value, "give now or restart");
     conf.join_at_restart = value == "restart";
+  } else if (key == "store_users") {
+    if (value != "own" && value != "any") return bad_value(key, value, "give own or any");
+    conf.store_for_all_users = value == "any";
   } else if (key == "store_type") {
     if (value != "tcp") return bad_value(key, value, "the store is always tcp");
   } else if (key == "use_libuv") {

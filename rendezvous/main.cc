@@ -5,12 +5,12 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 
 #include "common/descriptor_limit.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/secrets.h"
 #include "common/unique_fd.h"
 #include "rendezvous/service.h"
 
@@ -25,14 +25,11 @@ constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kDescriptorsWanted =
     100'000;  // For 65,536 links and as much again in handshakes.
 
-std::string trimmed(std::string text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
-  return text;
-}
-
 // The token never comes by argv, which everybody on the machine can read.
-Result<std::string> read_token(const DaemonOptions& options) {
+Result<std::string> read_token(DaemonOptions& options) {
+  const std::optional<std::string> given = take_variable(kTokenVariable);
   if (options.no_auth) return std::string();
+  hide_memory();
   if (options.token_fd >= 0) {
     UniqueFd fd(options.token_fd);
     std::string token(kTokenBytesMax, '\0');
@@ -43,17 +40,17 @@ Result<std::string> read_token(const DaemonOptions& options) {
     token.resize(static_cast<std::size_t>(n));
     return trimmed(std::move(token));
   }
-  if (!options.token_file.empty()) {
-    std::ifstream in(options.token_file);
-    std::string token;
-    if (!std::getline(in, token)) {
-      return Failure{Errc::kNotFound, "reading a token from " + options.token_file};
-    }
-    return trimmed(std::move(token));
+  if (!options.token_file.empty()) return secret_in_file(options.token_file, "token");
+  if (given && !given->empty()) {
+    options.token_from_environment = true;
+    return *given;
   }
-  if (const char* token = std::getenv("DDPRUN_TOKEN"); token && *token) return std::string(token);
+  if (const char* file = std::getenv(kTokenFileVariable); file && *file) {
+    return secret_in_file(file, "token");
+  }
   return Failure{Errc::kBadOption,
-                 "no token: give --token-file FILE or DDPRUN_TOKEN, or say --no-auth"};
+                 "no token: give --token-file FILE, DDPRUN_TOKEN or DDPRUN_TOKEN_FILE, or say "
+                 "--no-auth"};
 }
 
 // How the daemon remembers its runs.
@@ -98,7 +95,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
   app.add_option("--token-file", o.token_file,
-                 "File whose first line is the token (else DDPRUN_TOKEN)");
+                 "File whose first line is the token (else DDPRUN_TOKEN, else DDPRUN_TOKEN_FILE)");
   app.add_flag("--no-auth", o.no_auth, "Neither encryption nor authentication: anybody may join");
   add_memory_options(app, o);
   app.add_option("--listen-fd", o.listen_fd,

@@ -190,6 +190,9 @@ class Run {
   void tell(const NodeId& node, DaemonMessage message) {
     actions_.push_back({node, std::move(message)});
   }
+  bool is_overruled_by(const NodeOffer& offer) const;
+  void overrule(const NodeOffer& host);
+  void refuse(const NodeId& node, const std::string& host, const std::string& why);
   void tell_waiting(const NodeId& node, Member& member);
   TimePoint wait_ends() const;
   std::string waiting_text() const;

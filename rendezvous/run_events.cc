@@ -33,7 +33,8 @@ void Run::on(const NodeId& node, const Join& join) {
   if (dismissed_.contains(node)) {
     return it == members_.end() ? answer_stranger(node, -1) : dismiss(it);
   }
-  if (const auto why = objection(node, join.offer)) return tell(node, Refuse{*why});
+  if (is_overruled_by(join.offer)) overrule(join.offer);
+  if (const auto why = objection(node, join.offer)) return refuse(node, join.offer.host, *why);
   admit(node, join);
 }
 
@@ -63,36 +64,6 @@ void Run::admit(const NodeId& node, const Join& join) {
   ++roster_;
   // It has no workers any more, whatever we believed: the others cannot go on without them.
   if (left_its_seat) regather(member.offer.host + " joined again");
-}
-
-// What is wrong with an offer, as a sentence for its node; nothing if it may join.
-std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& offer) const {
-  if (offer.local_world_size < 1) return "it offers no worker";
-  const RunConfig& theirs = offer.config;
-  if (theirs.nnodes_min < 1 || theirs.nnodes_max < theirs.nnodes_min || theirs.max_restarts < 0) {
-    return "its --nnodes or --max-restarts makes no sense";
-  }
-  if (!config_) return std::nullopt;
-  const auto differs = [&](const std::string& flag, const auto& our_value,
-                           const auto& their_value) {
-    return flag + " is " + their_value + " on " + offer.host + " but " + our_value + " on " +
-           config_from_ + "; it must be the same on every node";
-  };
-  const auto nnodes = [](const RunConfig& c) {
-    return std::to_string(c.nnodes_min) + ":" + std::to_string(c.nnodes_max);
-  };
-  if (nnodes(theirs) != nnodes(*config_))
-    return differs("--nnodes", nnodes(*config_), nnodes(theirs));
-  if (theirs.max_restarts != config_->max_restarts) {
-    return differs("--max-restarts", std::to_string(config_->max_restarts),
-                   std::to_string(theirs.max_restarts));
-  }
-  const auto taken = node_ranks_.find(offer.node_rank);
-  if (taken != node_ranks_.end() && taken->second != node) {
-    return "--node-rank " + std::to_string(offer.node_rank) + " is already taken by " +
-           members_.at(taken->second).offer.host;
-  }
-  return std::nullopt;
 }
 
 // A heartbeat says which seat its node holds, so that a lost message is made good by the next one.

@@ -55,6 +55,7 @@ std::string Run::waiting_text() const {
   text += std::to_string(ready) + " of " + wanted + " here";
   if (ready > 0) text += " (" + roster_text() + ")";
   if (count(Phase::kStopping) > 0) text += "; " + stopping_text() + " still to stop";
+  if (!lost_.empty() && round_ == 0) text += "; " + lost_.back();
   return text;
 }
 

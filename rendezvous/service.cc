@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/secrets.h"
 #include "rendezvous/etcd_log.h"
 #include "rendezvous/file_log.h"
 #include "rendezvous/operations.h"
@@ -105,8 +106,15 @@ class Service {
   void begin_anew(const std::string& why) {
     if (!server_) return fail(why);
     log::warning("leads no more: " + why + "; standing by");
+    if (const auto left = leave_secrets(); !left) return fail(to_string(left.error()));
     ::execv("/proc/self/exe", options_.argv);
     fail(to_string(errno_failure("starting again")));
+  }
+
+  // What came by the environment is not there any more.
+  Result<void> leave_secrets() const {
+    if (!options_.token_from_environment) return {};
+    return leave_to_next_program(kTokenFileVariable, server_options_.listen.token);
   }
 
   std::string who_we_are() const {

@@ -13,6 +13,7 @@ struct DaemonOptions {
   std::string address = "127.0.0.1";
   int port = 29400;
   std::string token_file;
+  bool token_from_environment = false;  // It has been taken from there.
   bool no_auth = false;
   std::string state_dir;
   bool journal_sync = false;

@@ -5,10 +5,13 @@
 #include <array>
 #include <boost/asio/ip/address.hpp>
 #include <cerrno>
+#include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "rendezvous/accept_loop.h"
 #include "rendezvous/ready_sockets.h"
 #include "rendezvous/store.h"
@@ -65,7 +68,8 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
 
  private:
   void accept();
-  bool admitted(const AcceptedSocket& socket) const;
+  std::optional<std::string> objection_to(const AcceptedSocket& socket);
+  std::optional<std::string> objection_to_user(const AcceptedSocket& socket);
   void take(AcceptedSocket socket);
   void serve(int fd, std::uint32_t events);
   void read(int fd);
@@ -83,6 +87,8 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   boost::asio::io_context& io_;
   const StoreServerOptions options_;
   StoreMachine machine_;
+  PeerUsers users_;
+  bool warned_ = false;
   UniqueFd listening_;  // Until the accept loop has it.
   std::shared_ptr<AcceptLoop> accept_loop_;
   std::set<boost::asio::ip::address> admitted_;
@@ -128,15 +134,42 @@ void StoreServer::Core::close() {
   replies_.clear();
 }
 
-// Whoever is on this machine is admitted, whichever of its addresses was used.
-bool StoreServer::Core::admitted(const AcceptedSocket& socket) const {
-  return options_.admit_everyone || of_this_machine(socket) || admitted_.contains(socket.peer);
+// Whoever is on this machine is admitted, whichever of its addresses was used. An empty objection
+// is none that anybody needs to hear.
+std::optional<std::string> StoreServer::Core::objection_to(const AcceptedSocket& socket) {
+  if (options_.admit_everyone) return std::nullopt;
+  if (!of_this_machine(socket) && !admitted_.contains(socket.peer)) {
+    return "which is no node of this round";
+  }
+  return options_.own_user_only ? objection_to_user(socket) : std::nullopt;
+}
+
+// An address of this machine may be another node's too, so those are looked at where it is cheap.
+std::optional<std::string> StoreServer::Core::objection_to_user(const AcceptedSocket& socket) {
+  const bool local = of_this_machine(socket);
+  if (!local && !users_.is_quick()) return std::nullopt;
+  switch (users_.look_up(socket.fd.get())) {
+    case PeerUser::kOurs: return std::nullopt;
+    case PeerUser::kOthers: return "which is another user's process on this machine";
+    case PeerUser::kGone: return "";
+    case PeerUser::kElsewhere:
+      if (!local) return std::nullopt;
+      return "which no process here has (a proxy? see store_users in docs/environment.md)";
+    case PeerUser::kUnknown: break;
+  }
+  if (!std::exchange(warned_, true)) {
+    log::warning(
+        "the kernel does not tell whose a connection is: other users of this machine can reach "
+        "the workers' store");
+  }
+  return std::nullopt;
 }
 
 void StoreServer::Core::take(AcceptedSocket socket) {
-  if (!admitted(socket)) {
+  if (const auto objection = objection_to(socket)) {
     ++refused;
-    return complain("refused " + socket.peer.to_string() + ", which is no node of this round");
+    if (objection->empty()) return;
+    return complain("refused " + socket.peer.to_string() + ", " + *objection);
   }
   if (sessions_.size() >= options_.connections_max) {
     ++refused;

@@ -18,6 +18,7 @@ struct StoreServerOptions {
   std::string address = {};      // Numeric; empty: every address of this machine.
   std::uint16_t port = 0;        // 0: any.
   bool admit_everyone = false;   // Else this machine and whom admit() names.
+  bool own_user_only = false;    // Of this machine's users only this process's own, and root.
   bool await_admission = false;  // Until admit() whoever connects waits, and nobody is refused.
   std::size_t connections_max = 65'536;
   std::size_t unsent_bytes_max = 128

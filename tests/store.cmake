@@ -3,7 +3,7 @@ ddprun_test(NAME store_test
             SOURCES unit/store_test.cc unit/store_wire_test.cc unit/store_differential_test.cc
                     unit/store_fuzz_test.cc fuzz/store_fuzz.cc
             LIBRARIES ddprun_rendezvous)
-ddprun_test(NAME frames_test SOURCES unit/frames_test.cc fuzz/frames_fuzz.cc
+ddprun_test(NAME frames_test SOURCES unit/frames_test.cc unit/secrets_test.cc fuzz/frames_fuzz.cc
             LIBRARIES ddprun_common)
 
 if(DDPRUN_FUZZ)
@@ -11,6 +11,7 @@ if(DDPRUN_FUZZ)
 endif()
 
 ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc unit/ready_sockets_test.cc
+                                              unit/peer_user_test.cc
             LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME link_test SOURCES unit/link_test.cc unit/listener_test.cc unit/tls_psk_test.cc
                                        unit/turnstile_test.cc unit/server_test.cc

@@ -105,11 +105,17 @@ void StoreHost::run() {
   }
 }
 
+// Other hosts cannot be told apart here; of this one's users only our own and root may.
+bool StoreHost::may_use(int connection) {
+  const PeerUser user = users_.look_up(connection);
+  return user != PeerUser::kOthers && user != PeerUser::kGone;
+}
+
 void StoreHost::accept_all() {
   for (;;) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
-    if (clients_.size() >= kClientsMax) continue;
+    if (clients_.size() >= kClientsMax || !may_use(socket.get())) continue;
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     clients_.push_back(std::make_unique<Client>());

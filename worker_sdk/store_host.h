@@ -1,7 +1,7 @@
 #pragma once
 // A small TCPStore server inside rank 0, for jobs whose launcher does not host a store (torchrun
 // before 2.5, no launcher at all). Enough for this SDK's clients and for PyTorch's; the full one is
-// the agent's.
+// the agent's. Other users of this host are refused.
 
 #include <atomic>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/peer_user.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/operation.h"
 #include "worker_sdk/store_session.h"
@@ -36,12 +37,14 @@ class StoreHost {
 
   void run();
   void accept_all();
+  bool may_use(int connection);
   bool serve(Client& client, short events);
   static bool flush(Client& client);
 
   UniqueFd listener_;
   UniqueFd stop_;  // An eventfd.
   std::uint16_t port_ = 0;
+  PeerUsers users_;
   StoreTable table_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::thread thread_;

@@ -2,7 +2,7 @@
 //
 //   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 join_at_restart=1
 //                        before the first join; times in seconds
-//   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N]
+//   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N] [restarts=N]
 //                        `host`: it hosts the endpoint
 //   beat NODE ROUND
 //   finished NODE ROUND
@@ -85,6 +85,7 @@ class Script {
     offer.hosts_endpoint = words.back() == "host";
     offer.config = config_;
     offer.config.nnodes_max = option(words, "max", config_.nnodes_max);
+    offer.config.max_restarts = option(words, "restarts", config_.max_restarts);
     return offer;
   }
 

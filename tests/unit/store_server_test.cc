@@ -5,12 +5,14 @@
 #include <catch2/catch.hpp>
 #include <deque>
 #include <filesystem>
+#include <optional>
 
 #include "common/port_owner.h"
 #include "rendezvous/listen_socket.h"
 #include "tests/support/bytes.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
+#include "tests/support/scratch_user.h"
 #include "tests/support/store_requests.h"
 
 namespace ddprun::rendezvous {
@@ -162,6 +164,38 @@ TEST_CASE("Store server: admits this machine and whom it was told to", "[store]"
   CHECK(bad.error().context == "'node7' is not a numeric address");
   RawClient client(f.server->port(), "127.0.0.1", "127.0.0.2");
   f.expect(client, f.to.validate() + f.to.key_count(), i64(0));
+}
+
+TEST_CASE("Store server: another user of this machine is refused, root and ourselves are not",
+          "[store]") {
+  if (::geteuid() != 0) return test::skip("needs root");
+  StoreServerOptions options;
+  options.own_user_only = true;
+  Fixture f(options);
+  std::optional<RawClient> stranger;
+  {
+    const test::AsUser other(test::kSomeUser);
+    stranger.emplace(f.server->port());
+  }
+  CHECK(f.closed(*stranger));
+  CHECK(f.server->refused_count() == 1);
+  RawClient own(f.server->port());
+  f.expect(own, f.to.validate() + f.to.key_count(), i64(0));
+}
+
+TEST_CASE("Store server: what another user sent before it hung up is not read", "[store]") {
+  if (::geteuid() != 0) return test::skip("needs root");
+  StoreServerOptions options;
+  options.own_user_only = true;
+  Fixture f(options);
+  {
+    const test::AsUser other(test::kSomeUser);
+    RawClient hasty(f.server->port());
+    REQUIRE(hasty.send(f.to.validate() + f.to.set("/nccl", "mine")));
+  }
+  RawClient own(f.server->port());
+  f.expect(own, f.to.validate() + f.to.key_count(), i64(0));
+  CHECK(f.server->refused_count() == 1);
 }
 
 TEST_CASE("Store server: whoever comes before it is known who may waits", "[store]") {

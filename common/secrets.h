@@ -1,0 +1,36 @@
+#pragma once
+// Keeps secrets, the run's token above all, from those who look at a process from outside: other
+// processes of the same user, such as a run's own workers, and who reads its core files.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+
+namespace ddprun {
+
+constexpr const char* kTokenVariable = "DDPRUN_TOKEN";
+constexpr const char* kTokenFileVariable = "DDPRUN_TOKEN_FILE";
+
+// Without blanks at its end, which editors and `echo` put there.
+std::string trimmed(std::string secret);
+
+// The value of an environment variable, trimmed, which is overwritten where it stands, so that it
+// is gone from /proc/PID/environ of this process and of those that it forks, and unset. To be
+// called before the first fork; setenv() of the same name before it would leave the first value
+// where it was.
+std::optional<std::string> take_variable(const char* name);
+
+// No core files of this process from now on, and nobody of its user but root may trace it or read
+// its memory. It goes over to what is forked; a program that is executed begins anew.
+void hide_memory();
+
+// Leaves a secret that was taken to the program that this process is about to execute in its own
+// place: in a memory file without a name, which the variable `file_variable` names.
+Result<void> leave_to_next_program(const char* file_variable, std::string_view secret);
+
+// The first line of a file, trimmed. The failure says that `what` is missing.
+Result<std::string> secret_in_file(const std::string& path, std::string_view what);
+
+}  // namespace ddprun
