@@ -101,11 +101,12 @@ void Agent::connect() {
 
 void Agent::heard(rendezvous::DaemonMessage message) {
   if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
-  if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
-    if (options_.speaks_for_run) waiting_.show(waiting->text, waiting->left);
-  } else if (!std::holds_alternative<rendezvous::Alive>(message)) {
-    waiting_.done();
+  const auto* waiting = std::get_if<rendezvous::Waiting>(&message);
+  const bool news = !waiting && !std::holds_alternative<rendezvous::Alive>(message);
+  if (waiting && options_.speaks_for_run && !shows_stopping_) {
+    waiting_.show(waiting->text, waiting->left);
   }
+  if (news && !shows_stopping_) waiting_.done();
   dispatch(Heard{std::move(message)});
 }
 
@@ -113,6 +114,7 @@ void Agent::dispatch(const Event& event) {
   if (ending_) return;
   for (const Action& action : supervisor_.step(event, Clock::now())) carry_out(action);
   arm_deadline();
+  show_stopping();
 }
 
 void Agent::carry_out(const Action& action) {

@@ -90,6 +90,7 @@ class Agent {
   void say_alive(bool with_sync);
   void beat_every(Milliseconds interval);
   void arm_deadline();
+  void show_stopping();
   void watch_signals();
   void forward_signals();
   void watch_launcher();
@@ -103,6 +104,7 @@ class Agent {
   Output output_;
   std::unique_ptr<DaemonLink> link_;
   WaitingLine waiting_;
+  bool shows_stopping_ = false;  // It tells which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;

@@ -9,6 +9,7 @@
 #include "agent/command.h"
 #include "agent/fault.h"
 #include "agent/last_words.h"
+#include "common/duration_text.h"
 #include "rendezvous/verdict.h"
 
 namespace ddprun::agent {
@@ -164,6 +165,23 @@ void Agent::note_failing() {
       failing_[local_rank] = words_of(local_rank);
     }
   }
+}
+
+// While workers are being stopped: which are waited for, and how long.
+void Agent::show_stopping() {
+  const std::vector<int> local_ranks = processes_.living_ranks();
+  const auto ends = supervisor_.grace_ends();
+  if (!ends || !seat_ || local_ranks.empty() || ending_ || !options_.speaks_for_run) {
+    if (std::exchange(shows_stopping_, false)) waiting_.done();
+    return;
+  }
+  std::vector<int> ranks;
+  for (const int local_rank : local_ranks) ranks.push_back(seat_->base_rank + local_rank);
+  const bool asked = waiting_.on_terminal() && supervisor_.signalled() == SIGINT;
+  waiting_.show((ranks.size() == 1 ? "waiting for rank " : "waiting for ranks ") +
+                    ranges_text(ranks) + " to end" + (asked ? " (Ctrl-C again kills them)" : ""),
+                *ends - std::chrono::steady_clock::now());
+  shows_stopping_ = true;
 }
 
 }  // namespace ddprun::agent

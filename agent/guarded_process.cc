@@ -11,6 +11,8 @@
 #include <cstring>
 #include <exception>
 
+#include "agent/guardian_signals.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -49,12 +51,12 @@ int run_body(const GuardedChild& child) {
   }
 }
 
-// Handlers of the program we were forked from have no business in the child; what it ignores, we
-// ignore.
+// Handlers of the program we were forked from have no business in the child; what it goes on
+// ignoring, we ignore.
 void drop_handlers() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
-    if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    if (::sigaction(number, nullptr, &action) != 0 || stays_ignored(number)) continue;
     ::signal(number, SIG_DFL);
   }
 }

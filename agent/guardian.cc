@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 
 #include "agent/cgroup.h"
@@ -35,8 +36,7 @@ struct Child {
 
 class Guardian {
  public:
-  explicit Guardian(const GuardianPlan& plan)
-      : plan_(plan), signals_(plan.also_forwarded), interrupts_(plan.interrupt_moment) {
+  explicit Guardian(const GuardianPlan& plan) : plan_(plan), signals_(plan.also_forwarded) {
     become_sub_reaper();
     start_keeper();
     for (const GuardedChild& child : plan.children) {
@@ -68,7 +68,7 @@ class Guardian {
 
   const GuardianPlan& plan_;
   GuardianSignals signals_;
-  InterruptCount interrupts_;
+  Impatience impatience_;
   Keeper keeper_;
   std::vector<Child> children_;
   int exit_code_ = 0;
@@ -173,11 +173,13 @@ void Guardian::wait() {
 }
 
 void Guardian::handle_signals() {
-  while (const int signal = signals_.next()) {
+  for (;;) {
+    const auto [signal, origin] = signals_.next();
+    if (signal == 0) return;
     if (signal == SIGCHLD) {
       const int known = reap_unknown_children([this](int pid) { return knows(pid); });
       if (known != 0 && known == keeper_.pid()) keeper_ended();
-    } else if (signal == SIGINT && interrupts_.interrupt(Clock::now())) {
+    } else if (impatience_.signalled(signal, origin)) {
       log::warning("interrupted again: killing everything");
       exit_code_ = 128 + SIGINT;
       kill_all();
@@ -199,11 +201,11 @@ void Guardian::reap(Child& child) {
   if (!child.process) return;
   const int pid = child.process->pid;
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
-    return;
+  const bool lost = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0;
+  if (lost ? errno != ECHILD : info.si_pid == 0) return;
   child.process.reset();
   keeper_.agent_ended(pid);
-  ChildEnd end;
+  ChildEnd end{.unseen = lost};
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
   // First the processes, then the words.
   kill_agent_cgroup(pid);
@@ -221,7 +223,7 @@ void Guardian::kill_agent_cgroup(int pid) {
 
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
   if (exit_code_ == 0) exit_code_ = exit_code_of(end);
-  if (end.signal == 0) return;
+  if (end.signal == 0 && !end.unseen) return;
   log::error(child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end) +
              "; its workers were killed with it");
 }

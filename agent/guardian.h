@@ -50,17 +50,16 @@ struct GuardianPlan {
   int respawns_max = 5;                // Of one service within `respawn_window`.
   std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
   std::chrono::milliseconds service_grace{
-      2000};  // From SIGTERM to SIGKILL once the agents are gone.
-  std::chrono::milliseconds interrupt_moment{5000};  // A second SIGINT within it kills everything.
+      2000};                         // From SIGTERM to SIGKILL once the agents are gone.
   std::vector<int> also_forwarded;   // Signals beside the usual ones that the agents handle.
   std::optional<KeeperTask> keeper;  // Absent: nobody cleans up if we die together with an agent.
 };
 
 // Starts the children and returns when all agents are gone and nothing else is left. The result is
 // the exit code of the first agent that ended with another code than 0 (128 + n for signal n), 130
-// after an impatient second or third SIGINT. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1,
-// SIGUSR2, SIGTSTP and SIGCONT to the agents, but for those that were ignored when we were started
-// (nohup).
+// after a second Ctrl-C at a terminal. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+// SIGTSTP and SIGCONT to the agents; see stays_ignored() for those that were ignored when we were
+// started.
 int guard(const GuardianPlan& plan);
 
 }  // namespace ddprun::agent

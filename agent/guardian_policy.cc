@@ -1,6 +1,7 @@
 #include "agent/guardian_policy.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 
 namespace ddprun::agent {
@@ -10,9 +11,13 @@ constexpr Milliseconds kFirstPause{200};
 
 }  // namespace
 
-int exit_code_of(const ChildEnd& end) { return end.signal != 0 ? 128 + end.signal : end.exit_code; }
+int exit_code_of(const ChildEnd& end) {
+  if (end.unseen) return 1;
+  return end.signal != 0 ? 128 + end.signal : end.exit_code;
+}
 
 std::string describe(const ChildEnd& end) {
+  if (end.unseen) return "ended, and something else took its exit code";
   if (end.signal == 0) return "exited with code " + std::to_string(end.exit_code);
   const char* name = ::sigabbrev_np(end.signal);
   return "was killed by " +
@@ -27,10 +32,10 @@ std::optional<TimePoint> RespawnBudget::died(TimePoint now) {
   return next;
 }
 
-bool InterruptCount::interrupt(TimePoint now) {
-  const bool again = count_ > 0 && now - last_ <= moment_;
-  last_ = now;
-  return ++count_ >= 3 || again;
+bool Impatience::signalled(int signal, Origin origin) {
+  if (origin == Origin::kNow) return true;
+  const bool ends = signal == SIGINT || signal == SIGQUIT;
+  return ends && origin == Origin::kTerminal && ++typed_ >= 2;
 }
 
 }  // namespace ddprun::agent

@@ -1,6 +1,6 @@
 #pragma once
-// What the guardian decides, without the processes: how often a service is started again, when an
-// interrupt means "now", and which exit code the whole of ddprun ends with. Pure.
+// What the guardian decides, without the processes: how often a service is started again, when a
+// signal means "now", and which exit code the whole of ddprun ends with. Pure.
 
 #include <chrono>
 #include <deque>
@@ -15,6 +15,7 @@ namespace ddprun::agent {
 struct ChildEnd {
   int exit_code = 0;  // Meaningful when signal == 0.
   int signal = 0;
+  bool unseen = false;  // Somebody else has reaped it: a failure, for all that we know.
 };
 
 // 128 + n for signal n, as a shell has it.
@@ -40,16 +41,22 @@ class RespawnBudget {
   std::deque<TimePoint> starts_;
 };
 
-// The second SIGINT within a moment, or the third ever, means: kill everything now.
-class InterruptCount {
+// Who a signal is from.
+enum class Origin {
+  kProcess,   // Some process called kill().
+  kTerminal,  // Somebody pressed Ctrl-C, Ctrl-\ or Ctrl-Z.
+  kNow,       // Our own kind, for somebody who pressed Ctrl-C twice at another terminal.
+};
+
+// Which signal means "kill everything now": the second Ctrl-C or Ctrl-\ at a terminal. Signals that
+// processes send come twice for other reasons (timeout(1) sends one to its child and one to the
+// child's group), so the agents judge those by the time between them (SupervisorOptions::patience).
+class Impatience {
  public:
-  explicit InterruptCount(Duration moment) : moment_(moment) {}
-  bool interrupt(TimePoint now);
+  bool signalled(int signal, Origin origin);
 
  private:
-  Duration moment_;
-  int count_ = 0;
-  TimePoint last_{};
+  int typed_ = 0;
 };
 
 }  // namespace ddprun::agent

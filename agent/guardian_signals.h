@@ -1,6 +1,6 @@
 #pragma once
 // The guardian's signals: blocked for as long as it lives, and read from a descriptor instead. Used
-// by guardian.cc only.
+// by guardian.cc; hosts_run.cc reads its own as they are read here.
 
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -9,6 +9,7 @@
 #include <array>
 #include <vector>
 
+#include "agent/guardian_policy.h"
 #include "common/assert.h"
 #include "common/unique_fd.h"
 
@@ -17,9 +18,30 @@ namespace ddprun::agent {
 inline constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                           SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-inline bool is_ignored(int signal) {
+// Whether a signal that is ignored when we start stays so: a hang-up under nohup, and what means
+// something to nobody. SIGINT and SIGQUIT are ignored for each background job of a script, which
+// must be possible to end all the same.
+inline bool stays_ignored(int signal) {
+  if (signal == SIGINT || signal == SIGQUIT || signal == SIGTERM) return false;
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Goes with a SIGINT that was queued and means Origin::kNow.
+inline constexpr int kNowValue = 0x6e6f77;
+
+struct ReceivedSignal {
+  int signal = 0;  // 0: none is waiting.
+  Origin origin = Origin::kProcess;
+};
+
+inline ReceivedSignal read_signal(int signalfd) {
+  signalfd_siginfo info{};
+  if (::read(signalfd, &info, sizeof info) != sizeof info) return {};
+  ReceivedSignal received{.signal = static_cast<int>(info.ssi_signo)};
+  if (info.ssi_code == SI_KERNEL) received.origin = Origin::kTerminal;
+  if (info.ssi_code == SI_QUEUE && info.ssi_int == kNowValue) received.origin = Origin::kNow;
+  return received;
 }
 
 // Blocks what the guardian handles, for as long as it lives, and reads it from a descriptor
@@ -33,8 +55,9 @@ class GuardianSignals {
     ::sigemptyset(&handled);
     ::sigaddset(&handled, SIGCHLD);
     for (const int signal : forwarded) {
-      if (!is_ignored(signal)) ::sigaddset(&handled, signal);
+      if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
     }
+    chld_before_ = ::signal(SIGCHLD, SIG_DFL);  // Ignored: nobody would learn how children end.
     ::sigprocmask(SIG_BLOCK, &handled, &before_);
     pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
     fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -42,22 +65,19 @@ class GuardianSignals {
   }
   ~GuardianSignals() {
     ::signal(SIGPIPE, pipe_before_);
+    ::signal(SIGCHLD, chld_before_);
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
 
   int fd() const { return fd_.get(); }
   const sigset_t& mask_before() const { return before_; }
 
-  // 0 if none is waiting.
-  int next() const {
-    signalfd_siginfo info{};
-    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                                : 0;
-  }
+  ReceivedSignal next() const { return read_signal(fd_.get()); }
 
  private:
   sigset_t before_{};
   sighandler_t pipe_before_ = SIG_DFL;
+  sighandler_t chld_before_ = SIG_DFL;
   UniqueFd fd_;
 };
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/cgroup.h"
@@ -157,6 +158,13 @@ void PosixProcessHost::signal_worker(int local_rank, int signal) {
   for (const auto& [pid, worker] : workers_) {
     if (worker.local_rank == local_rank) ::kill(-pid, signal);
   }
+}
+
+std::vector<int> PosixProcessHost::living_ranks() const {
+  std::vector<int> ranks;
+  for (const auto& [pid, worker] : workers_) ranks.push_back(worker.local_rank);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 std::vector<std::string> PosixProcessHost::abandon() {

@@ -155,12 +155,17 @@ void Supervisor::on(const StartFailed& failed) {
 }
 
 void Supervisor::on(const Signalled& signalled) {
-  if (++signals_ > 1) {
-    actions_.push_back(Say{Say::Level::kWarning, "a second signal: killing the workers"});
+  if (signal_ != 0) {
+    if (now_ - signal_at_ < options_.patience) return;
+    const auto since_ms = std::chrono::duration_cast<Milliseconds>(now_ - signal_at_);
+    actions_.push_back(Say{Say::Level::kWarning, "a second signal, " + seconds_text(since_ms) +
+                                                     " after the first: killing the workers"});
     kill_workers();
     unsaid_.reset();
     return living_ == 0 ? depart() : void();
   }
+  signal_ = signalled.signal;
+  signal_at_ = now_;
   const char* name = ::sigabbrev_np(signalled.signal);
   const std::string text = std::string("interrupted by SIG") + (name ? name : "?");
   actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});

@@ -87,6 +87,10 @@ struct SupervisorOptions {
   Duration report_limit =
       std::chrono::seconds(30);  // Without a link after the workers ended: give up.
   Duration leave_limit = std::chrono::seconds(2);  // The same for a node that was told to end.
+  // A signal so long after the first one ends the grace: whoever sends it does not want to wait.
+  // Sooner it changes nothing: timeout(1), batch systems and service managers send theirs to every
+  // process they know, so that one order arrives twice.
+  Duration patience = std::chrono::seconds(15);
 };
 
 class Supervisor {
@@ -99,6 +103,9 @@ class Supervisor {
   int round() const { return seat_ ? seat_->round : -1; }  // What heartbeats say.
   bool running() const { return state_ == State::kRunning; }
   int living() const { return living_; }
+  // While workers are being stopped: when those that are left are killed.
+  std::optional<TimePoint> grace_ends() const { return kill_at_; }
+  int signalled() const { return signal_; }  // The first signal that told us to end; 0: none.
   std::string describe() const;
 
   void check_invariants() const;
@@ -151,7 +158,8 @@ class Supervisor {
   std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.
   std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
   std::string why_down_;                 // Of the last link that broke or did not come about.
-  int signals_ = 0;
+  int signal_ = 0;                       // The first that told us to end.
+  TimePoint signal_at_{};                // When that was.
   std::vector<Action> actions_;
 };
 

@@ -14,7 +14,8 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kSilentAtFirst = 1s;
-constexpr auto kRemindEvery = 30s;
+constexpr std::chrono::seconds kChangeEvery = 1s;
+constexpr std::chrono::seconds kRemindEvery = 30s;
 
 }  // namespace
 
@@ -56,7 +57,7 @@ void WaitingLine::print() {
     std::fprintf(stderr, "\r\x1b[Kddprun: %s", text.c_str());
     std::fflush(stderr);
     printed_ = true;
-  } else if (what_ != what_printed_ || now - printed_at_ >= kRemindEvery) {
+  } else if (now - printed_at_ >= (what_ == what_printed_ ? kRemindEvery : kChangeEvery)) {
     log::info(text);
     what_printed_ = what_;
     printed_at_ = now;

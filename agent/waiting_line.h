@@ -1,7 +1,7 @@
 #pragma once
 // Tells the user what is being waited for, and for how long yet: one line that is rewritten each
-// second on a terminal; elsewhere a line whenever something changed, and now and then. Says nothing
-// in the first second, so that a run that starts at once starts silently.
+// second on a terminal; elsewhere a line when something changed, once a second at most, and now and
+// then. Says nothing in the first second, so that a run that starts at once starts silently.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -20,6 +20,7 @@ class WaitingLine {
   // up.
   void show(std::string what, Duration left);
   void done();
+  bool on_terminal() const { return terminal_; }
 
  private:
   void refresh();
@@ -31,7 +32,7 @@ class WaitingLine {
   bool printed_ = false;  // The terminal's line holds our text.
   std::string what_;
   std::string what_printed_;
-  TimePoint began_{}, ends_{}, printed_at_{};
+  TimePoint began_{}, ends_{}, printed_at_{};  // printed_at_ of what_printed_.
 };
 
 }  // namespace ddprun::agent

@@ -13,4 +13,15 @@ std::string seconds_text(Milliseconds duration) {
   return text + " s";
 }
 
+std::string ranges_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::size_t first = i;
+    while (i + 1 < numbers.size() && numbers[i + 1] == numbers[i] + 1) ++i;
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[first]);
+    if (i > first) text += "-" + std::to_string(numbers[i]);
+  }
+  return text;
+}
+
 }  // namespace ddprun

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/guardian_signals.h"
 #include "common/secrets.h"
 #include "common/time.h"
 
@@ -54,6 +55,7 @@ int watch(FrameReader& reader, pid_t guardian) {
     auto body = reader.next();
     while (body && *body) {
       if (const auto signal = decode_signal(**body)) ::kill(guardian, *signal);
+      if (**body == kKillNow) ::sigqueue(guardian, SIGINT, {.sival_int = agent::kNowValue});
       body = reader.next();
     }
     if (!body || !read_more(reader, std::nullopt)) break;

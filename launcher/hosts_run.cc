@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "agent/guardian_signals.h"
 #include "common/descriptor_limit.h"
 #include "common/log.h"
 #include "common/random_id.h"
@@ -31,7 +32,7 @@ using State = RemoteNode::State;
 constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For those that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
-constexpr int kInterruptsMax = 3;
+constexpr int kImpatientMax = 2;     // So often in vain: the nodes are left to end by themselves.
 constexpr int kPortsFirst = 29'400;  // As under Slurm: below the ephemeral ones.
 constexpr int kPorts = 3'200;
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -58,7 +59,7 @@ class HostsRun {
   void listen_to_signals();
   void wait();
   void handle_signals();
-  void forward(int signal);
+  void forward(agent::ReceivedSignal received);
   void serve(SshNode& node);
   void decide();
   void give_up();
@@ -79,7 +80,8 @@ class HostsRun {
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
-  int interrupts_ = 0;
+  agent::Impatience impatience_;
+  int impatient_ = 0;            // Signals that meant "now".
   std::optional<int> own_code_;  // Ended by us, not by the run.
   int first_code_ = 0;           // Of the first node that ended with another than 0.
 };
@@ -110,9 +112,7 @@ void HostsRun::listen_to_signals() {
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int signal : kForwarded) {
-    struct sigaction action {};
-    const bool ignored = ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-    if (!ignored) ::sigaddset(&handled, signal);
+    if (!agent::stays_ignored(signal)) ::sigaddset(&handled, signal);
   }
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
@@ -210,21 +210,22 @@ void HostsRun::order_all(const std::vector<SshNode*>& ready) {
 }
 
 void HostsRun::handle_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    forward(static_cast<int>(info.ssi_signo));
-  }
+  const auto next = [this] { return agent::read_signal(signals_.get()); };
+  for (auto received = next(); received.signal != 0; received = next()) forward(received);
 }
 
-void HostsRun::forward(int signal) {
+void HostsRun::forward(agent::ReceivedSignal received) {
+  const int signal = received.signal;
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
-  const bool impatient = signal == SIGINT && ++interrupts_ >= kInterruptsMax;
-  if (ends && (impatient || !decided_)) {
+  const bool now = impatience_.signalled(signal, received.origin);
+  if (now) ++impatient_;
+  if (ends && (impatient_ >= kImpatientMax || !decided_)) {
     own_code_ = exit_code_of_signal(signal);
     return kill_all();
   }
   for (const auto& node : nodes_) {
-    if (node->remote.state() == State::kRunning) node->queue(encode_signal(signal));
+    if (node->remote.state() != State::kRunning) continue;
+    node->queue(now ? std::string(kKillNow) : encode_signal(signal));
   }
   if (ends && !kill_at_) kill_at_ = Clock::now() + options_.shutdown_timeout + kStopSlack;
 }

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/random_id.h"
 #include "common/secrets.h"
+#include "common/start_signals.h"
 #include "launcher/allocation.h"
 #include "launcher/config_file.h"
 #include "launcher/control_stdin.h"
@@ -270,6 +271,7 @@ int start(int argc, char** argv) {
 }  // namespace ddprun::launcher
 
 int main(int argc, char** argv) {
+  ddprun::start_signals();
   try {
     return ddprun::launcher::start(argc, argv);
   } catch (const std::exception& bug) {

@@ -105,10 +105,13 @@ Result<SshProcess> start_ssh(const std::vector<std::string>& argv) {
 
 int reap(SshProcess& process) {
   siginfo_t info{};
-  while (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED) != 0 && errno == EINTR) {
+  bool seen = false;
+  while (!(seen = ::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED) == 0) &&
+         errno == EINTR) {
   }
   process.pidfd.reset();
   process.pid = 0;
+  if (!seen) return kExitFailed;
   return info.si_code == CLD_EXITED ? info.si_status : exit_code_of_signal(info.si_status);
 }
 

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/secrets.h"
+#include "common/start_signals.h"
 #include "common/unique_fd.h"
 #include "rendezvous/service.h"
 
@@ -146,7 +147,6 @@ int run(int argc, char** argv) {
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is a failure like a full disk.
   raise_descriptor_limit(kDescriptorsWanted);
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -167,6 +167,7 @@ int run(int argc, char** argv) {
 }  // namespace ddprun::rendezvous
 
 int main(int argc, char** argv) {
+  ddprun::start_signals();
   try {
     return ddprun::rendezvous::run(argc, argv);
   } catch (const std::exception& bug) {

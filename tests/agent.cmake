@@ -1,6 +1,6 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
-            SOURCES unit/binding_test.cc unit/cgroup_test.cc unit/command_test.cc unit/console_queue_test.cc
+            SOURCES unit/binding_test.cc unit/cgroup_test.cc unit/command_test.cc unit/console_queue_test.cc unit/duration_text_test.cc
                     unit/fault_test.cc unit/gpus_test.cc unit/guardian_policy_test.cc
                     unit/line_fold_test.cc unit/line_splitter_test.cc unit/log_file_test.cc
                     unit/log_files_test.cc unit/oom_watch_test.cc unit/placement_test.cc

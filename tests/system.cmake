@@ -10,7 +10,7 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch pipeline namespaces failure kill kill_combinations supervision stall placement bad_input signals
+foreach(subject launch pipeline namespaces failure kill kill_combinations supervision surroundings stall placement bad_input signals
                 elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run logs collectives nccl ras security)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()

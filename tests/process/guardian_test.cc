@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "agent/guardian_signals.h"
 #include "tests/process/processes.h"
 
 namespace ddprun::agent {
@@ -142,18 +143,42 @@ TEST_CASE("Guardian: under nohup a hang-up stays ignored", "[guardian]") {
   CHECK(launcher.output().find("was killed by SIGUSR1") != std::string::npos);
 }
 
-TEST_CASE("Guardian: a second interrupt kills agents that do not listen", "[guardian]") {
+TEST_CASE("Guardian: signals that are sent twice kill nobody, but impatience does", "[guardian]") {
   const Mark mark;
   TestProcess launcher(launch(2, 2, "deaf", {"family"}), mark.variable());
   REQUIRE(launcher.wait_for_output("ready\n", 4));
-  ::kill(launcher.pid(), SIGTERM);
-  ::kill(launcher.pid(), SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGTERM, SIGINT}) ::kill(launcher.pid(), signal);
   CHECK(launcher.wait(300ms) == -1);
-  ::kill(launcher.pid(), SIGINT);
+  ::sigqueue(launcher.pid(), SIGINT, {.sival_int = kNowValue});
   CHECK(launcher.wait() == 130);
   CHECK(mark.all_gone());
   launcher.read_rest();
   CHECK(launcher.output().ends_with("launcher: warning: interrupted again: killing everything\n"));
+}
+
+TEST_CASE("Guardian: it sees its children end though its parent ignored SIGCHLD", "[guardian]") {
+  for (const char* code : {"0", "7"}) {
+    const Mark mark;
+    ::signal(SIGCHLD, SIG_IGN);
+    TestProcess launcher(launch(2, 1, "sleep", {"exit", code}), mark.variable());
+    ::signal(SIGCHLD, SIG_DFL);
+    CHECK(launcher.wait() == std::stoi(code));
+    CHECK(mark.all_gone());
+  }
+}
+
+TEST_CASE("Guardian: a background job of a script, which ignores SIGINT, is ended by it",
+          "[guardian]") {
+  for (const int signal : {SIGINT, SIGQUIT, SIGTERM}) {
+    const Mark mark;
+    ::signal(signal, SIG_IGN);
+    TestProcess launcher(launch(1, 1, "-", {"family"}), mark.variable());
+    ::signal(signal, SIG_DFL);
+    REQUIRE(launcher.wait_for_output("ready\n", 1));
+    ::kill(launcher.pid(), signal);
+    CHECK(launcher.wait() != -1);
+    CHECK(mark.all_gone());
+  }
 }
 
 TEST_CASE("Guardian: a service that dies is started again, but not for ever", "[guardian]") {

@@ -1,10 +1,12 @@
 """Signals to the launcher: every node ends, with the code that a shell would give, and nothing stays."""
 
+import os
+import re
 import signal
 import time
 
 import ddprun_case
-from ddprun_case import DdprunCase, PASS_GATE, env_to, shell
+from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, env_to, shell, wait_until
 
 WAIT = "exec sleep 600"
 DEAF = "trap '' TERM INT; " + env_to() + "while :; do sleep 600; done"
@@ -70,17 +72,38 @@ class Signals(DdprunCase):
         self.finish(job, 130)
         self.assertIn("got INT", job.out())
 
-    def test_a_second_sigint_kills_deaf_workers(self):
-        job = self.start("--local-nodes", "2", "--nproc-per-node", "2", *shell(DEAF))
-        self.wait_for_workers(4, jobs=[job])
-        job.signal(signal.SIGINT)
-        job.wait_for("SIGINT")
-        self.assertFalse(job.ended())
-        again = time.monotonic()
-        job.signal(signal.SIGINT)
-        self.finish(job, 130)
-        self.report(f"{time.monotonic() - again:.2f} s after the second SIGINT")
-        self.assertLess(time.monotonic() - again, 5)
+    def twice(self, *argv):
+        """timeout(1) sends SIGTERM to ddprun and to ddprun's group; batch systems send theirs to every process."""
+        gate = self.gate()
+        script = (f"trap 'touch $D/asked.$RANK; {PASS_GATE} echo saved by $RANK; exit 0' TERM INT; " + env_to() +
+                  "while :; do sleep 600 & wait; done")
+        job = self.start(*argv, "--shutdown-timeout", "600", *shell(script))
+        self.wait_for_workers(2, jobs=[job])
+        job.signal(signal.SIGTERM)
+        wait_until(lambda: all(os.path.exists(self.path(f"asked.{r}")) for r in (0, 1)), job.text)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            for process in [job, *job.agents()]:
+                os.kill(process.pid, number)
+        sent = time.monotonic()
+        wait_until(lambda: time.monotonic() > sent + 0.5, "the signals to be heard")
+        self.assertFalse(job.ended(), job.text())
+        gate.open()
+        self.finish(job, 143)
+        self.assertEqual(job.out().count("saved by"), 2, job.text())
+
+    def test_a_signal_that_comes_twice_leaves_workers_their_grace(self):
+        self.twice("--nproc-per-node", "2")
+
+    def test_a_signal_that_comes_twice_to_two_nodes_leaves_workers_their_grace(self):
+        self.twice("--local-nodes", "2")
+
+    def test_timeout_leaves_workers_their_grace(self):
+        script = ("trap 'sleep 1; echo saved by $RANK; exit 0' TERM; " + env_to() + "while :; do sleep 600 & wait; done")
+        job = self.start_program(["timeout", "8", DDPRUN, "--nproc-per-node", "2", "--shutdown-timeout", "600",
+                                  *shell(script)])
+        self.wait_for_workers(2, jobs=[job])
+        self.finish(job, 124)
+        self.assertEqual(job.out().count("saved by"), 2, job.text())
 
     def test_deaf_workers_are_killed_after_the_shutdown_timeout(self):
         job = self.start("--local-nodes", "2", "--shutdown-timeout", "1", *shell(DEAF))
@@ -117,6 +140,66 @@ class Signals(DdprunCase):
         self.wait_for_workers(1, jobs=[job])
         job.signal(signal.SIGTERM)
         self.finish(job, 143)
+
+
+# A terminal: what comes through the fifo is typed, what is printed goes to standard output.
+TERMINAL = """
+import os, pty, select, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+keys = os.open(sys.argv[1], os.O_RDWR)
+while True:
+    try:
+        for fd in select.select([terminal, keys], [], [])[0]:
+            os.write(1 if fd == terminal else terminal, os.read(fd, 65536))
+    except OSError:
+        break
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+class AtATerminal(DdprunCase):
+    def start_typing(self, *argv):
+        os.mkfifo(self.path("keys"))
+        job = self.start_program(["python3", "-c", TERMINAL, self.path("keys"), DDPRUN, *argv])
+        self.keys = os.open(self.path("keys"), os.O_RDWR)
+        self.addCleanup(os.close, self.keys)
+        return job
+
+    def type(self, keys):
+        os.write(self.keys, keys)
+
+    def second_ctrl_c(self, *argv, workers):
+        job = self.start_typing(*argv, "--shutdown-timeout", "600", *shell(DEAF))
+        self.wait_for_workers(workers, jobs=[job])
+        self.type(b"\x03")
+        wait_until(lambda: "SIGINT" in job.out(), job.text)
+        self.assertFalse(job.ended())
+        return job
+
+    def test_a_second_ctrl_c_kills_deaf_workers(self):
+        job = self.second_ctrl_c("--local-nodes", "2", "--nproc-per-node", "2", workers=4)
+        self.type(b"\x03")
+        self.finish(job, 130)
+
+    def test_a_second_ctrl_c_is_passed_on_to_other_hosts(self):
+        job = self.second_ctrl_c("--hosts", "localhost", "--nproc-per-node", "2", workers=2)
+        self.type(b"\x03")
+        self.finish(job, 130)
+
+    def test_after_the_first_it_says_who_is_waited_for_and_how_long(self):
+        """Ranks that have ended are not named any more."""
+        script = ("[ $RANK = 1 ] && trap 'exit 0' INT || trap '' INT; " + env_to() +
+                  "while :; do sleep 600 & wait; done")
+        job = self.start_typing("--nproc-per-node", "4", "--shutdown-timeout", "600", *shell(script))
+        self.wait_for_workers(4, jobs=[job])
+        self.type(b"\x03")
+        wait_until(lambda: re.search(r"waiting for ranks 0, 2-3 to end \(Ctrl-C again kills them\); 5\d\d s left",
+                                     job.out()), job.text)
+        self.type(b"\x03")
+        self.finish(job, 130)
 
 
 if __name__ == "__main__":

@@ -39,14 +39,32 @@ TEST_CASE("Guardian policy: a service that dies too often stays dead until the w
   CHECK(!budget.died(kStart + 61s));
 }
 
-TEST_CASE("Guardian policy: a second interrupt soon, or a third at all, means now", "[guardian]") {
-  InterruptCount soon(5s);
-  CHECK(!soon.interrupt(kStart));
-  CHECK(soon.interrupt(kStart + 5s));
-  InterruptCount late(5s);
-  CHECK(!late.interrupt(kStart));
-  CHECK(!late.interrupt(kStart + 6s));
-  CHECK(late.interrupt(kStart + 60s));
+TEST_CASE("Guardian policy: a second Ctrl-C at a terminal means now", "[guardian]") {
+  Impatience typed;
+  CHECK(!typed.signalled(SIGINT, Origin::kTerminal));
+  CHECK(!typed.signalled(SIGTSTP, Origin::kTerminal));  // Ctrl-Z and fg in between.
+  CHECK(typed.signalled(SIGINT, Origin::kTerminal));
+  Impatience mixed;
+  CHECK(!mixed.signalled(SIGINT, Origin::kTerminal));
+  CHECK(mixed.signalled(SIGQUIT, Origin::kTerminal));
+}
+
+TEST_CASE("Guardian policy: what processes send means now never, however often", "[guardian]") {
+  Impatience sent;
+  for (int i = 0; i < 5; ++i) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+      CHECK(!sent.signalled(signal, Origin::kProcess));
+    }
+  }
+  // A wrapper at the same terminal passes on what it gets.
+  CHECK(!sent.signalled(SIGINT, Origin::kTerminal));
+  CHECK(!sent.signalled(SIGINT, Origin::kProcess));
+  CHECK(sent.signalled(SIGINT, Origin::kNow));
+}
+
+TEST_CASE("Guardian policy: an end that somebody else has seen is a failure", "[guardian]") {
+  CHECK(exit_code_of({.unseen = true}) == 1);
+  CHECK(describe({.unseen = true}) == "ended, and something else took its exit code");
 }
 
 }  // namespace

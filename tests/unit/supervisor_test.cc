@@ -198,16 +198,31 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: without a daemon it ends in bounded t
 }
 
 TEST_CASE_METHOD(NodeFixture,
-                 "Supervisor: a signal stops workers with the same signal, a second kills",
+                 "Supervisor: a signal stops workers with the same signal, one much later kills",
                  "[supervisor]") {
   does(LinkUp{});
   does(assign(0));
   CHECK(does(Signalled{SIGINT}) ==
         Lines{"say interrupted by SIGINT; stopping the workers", "send leave", "signal SIGINT"});
   does(ended(0, 0, SIGINT));
-  CHECK(does(Signalled{SIGINT}) ==
-        Lines{"say a second signal: killing the workers", "signal SIGKILL"});
+  CHECK(does(Signalled{SIGINT}, 15s) ==
+        Lines{"say a second signal, 15 s after the first: killing the workers", "signal SIGKILL"});
   CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "exit 130"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a signal that comes twice leaves workers their grace",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(Signalled{SIGTERM}).size() == 3);
+  const auto ends = supervisor.grace_ends();
+  REQUIRE(ends);
+  CHECK(does(Signalled{SIGTERM}).empty());
+  CHECK(does(Signalled{SIGINT}, 14s).empty());
+  CHECK(supervisor.grace_ends() == ends);
+  CHECK(supervisor.signalled() == SIGTERM);
+  does(ended(0, 0, SIGTERM));
+  CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "exit 143"});
 }
 
 TEST_CASE_METHOD(NodeFixture,
@@ -258,9 +273,9 @@ TEST_CASE_METHOD(NodeFixture,
     REQUIRE(supervisor.deadline() == now + 2s);
     CHECK(does(Tick{}, 2s) == Lines{"exit 143"});
   }
-  SECTION("and not after a second signal") {
+  SECTION("and a second signal so soon changes nothing") {
     CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
-    CHECK(does(Signalled{SIGINT}) == Lines{"say a second signal: killing the workers", "exit 143"});
+    CHECK(does(Signalled{SIGINT}).empty());
   }
 }
 

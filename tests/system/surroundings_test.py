@@ -1,0 +1,194 @@
+"""Odd surroundings: what a parent ignored or blocked, limits that are too low, folders that are full, read-only or missing."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import ddprun_case
+from ddprun_case import DDPRUN, DdprunCase, env_to, shell, wait_until
+
+WAIT = "exec sleep 600"
+
+# Runs its arguments with the signals of the first two ignored and blocked, as a careless parent would.
+CARELESS = """
+import os, signal, sys
+for number in eval(sys.argv[1]):
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_SETMASK, eval(sys.argv[2]))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def careless(ignored=(), blocked=()):
+    return ["python3", "-c", CARELESS, str(list(map(int, ignored))), str(list(map(int, blocked)))]
+
+
+def limited(*limits):
+    """sh's words for limits, soft and hard at once: limited("-n 64")."""
+    return ["sh", "-c", "".join(f"ulimit {limit} && " for limit in limits) + 'exec "$@"', "sh"]
+
+
+class CarelessParents(DdprunCase):
+    def start_under(self, prefix, *argv, **options):
+        return self.start_program([*prefix, DDPRUN, *argv], **options)
+
+    def test_sigchld_may_be_ignored(self):
+        """The kernel would reap our children, and nobody would ever learn how they ended."""
+        prefix = careless(ignored=[signal.SIGCHLD])
+        for argv in (["--standalone"], ["--local-nodes", "2"]):
+            for code in (0, 7):
+                with self.subTest(argv=argv, code=code):
+                    self.finish(self.start_under(prefix, *argv, *shell(f"exit {code}")), code)
+
+    def test_sigchld_may_be_ignored_and_sigterm_is_heard(self):
+        job = self.start_under(careless(ignored=[signal.SIGCHLD]), *shell(env_to() + WAIT))
+        self.wait_for_workers(1, jobs=[job])
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+
+    def test_signals_may_be_blocked(self):
+        job = self.start_under(careless(blocked=set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}),
+                               "--local-nodes", "2", *shell(env_to() + WAIT))
+        self.wait_for_workers(2, jobs=[job])
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+
+    def test_a_background_job_of_a_script_is_interrupted(self):
+        """A shell without job control ignores SIGINT and SIGQUIT for what it starts with &."""
+        for number, code in ((signal.SIGINT, 130), (signal.SIGQUIT, 131)):
+            with self.subTest(signal=number.name):
+                prefix = f"env{code}"
+                job = self.start_under(careless(ignored=[signal.SIGINT, signal.SIGQUIT]),
+                                       *shell(env_to(prefix) + WAIT))
+                self.wait_for_workers(1, prefix, [job])
+                job.signal(number)
+                self.finish(job, code)
+
+    def test_under_nohup_a_hang_up_is_ignored_and_workers_begin_with_defaults(self):
+        job = self.start_under(careless(ignored=[signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD]),
+                               *shell("grep -E '^Sig(Ign|Blk)' /proc/self/status; " + env_to() + WAIT))
+        self.wait_for_workers(1, jobs=[job])
+        job.signal(signal.SIGHUP)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+        self.assertNotIn("SIGHUP", job.err())
+        self.assertEqual(re.findall(r"Sig(\w+):\s*(\w+)", job.out()), [("Blk", "0" * 16), ("Ign", "0" * 16)])
+
+
+class Limits(DdprunCase):
+    def verdict(self, job):
+        with open(self.path("verdict.json"), encoding="utf-8") as f:
+            return json.load(f)
+
+    def test_too_few_descriptors_are_named_with_the_limit_and_what_is_needed(self):
+        job = self.start_program([*limited("-n 64"), DDPRUN, "--nproc-per-node", "64",
+                                  "--error-file", self.path("verdict.json"), "true"])
+        self.finish(job, 1)
+        self.assertRegex(job.err(), r"ulimit -n is 64")
+        self.assertRegex(job.err(), r"about 4 a worker")
+        self.assertNotIn("pid 0", job.err())
+        self.assertNotIn("its path", job.err())
+        self.assertEqual(self.verdict(job)["first_cause"]["fault"], "no_descriptors")
+
+    def test_the_soft_limit_is_raised_for_ddprun_and_not_for_workers(self):
+        job = self.start_program([*limited("-Sn 40"), DDPRUN, "--nproc-per-node", "16",
+                                  *shell("echo limit $(ulimit -Sn)")])
+        self.finish(job)
+        self.assertEqual(job.out().count("limit 40"), 16, job.text())
+
+    def as_somebody(self):
+        """A user of our own, who has no other process."""
+        if os.geteuid() != 0:
+            self.skipTest("another user's limit on processes needs root")
+        uid = 600_000_000 + os.getpid()
+        os.chmod(self.dir, 0o777)
+        return ["setpriv", f"--reuid={uid}", "--regid=65534", "--clear-groups"]
+
+    def test_too_few_processes_are_named_with_the_limit(self):
+        """Wherever it is that they are missing: for a worker, the agent or a thread."""
+        seen = set()
+        for processes in range(1, 9):
+            with self.subTest(processes=processes):
+                job = self.start_program([*self.as_somebody(), *limited(f"-p {processes}"), DDPRUN, "-r", "3",
+                                          "--log-dir", self.path(f"logs{processes}"), "--nproc-per-node", "8",
+                                          "--error-file", self.path("verdict.json"), *shell(WAIT)])
+                self.finish(job, 1)
+                self.assertRegex(job.err(), rf"ulimit -u is {processes}\b")
+                self.assertNotIn("pid 0", job.err())
+                if "failed first" in job.err() or "could not be started" in job.err():
+                    seen.add(self.verdict(job)["first_cause"]["fault"])
+        self.assertEqual(seen, {"no_processes"})
+
+    def test_files_may_not_grow(self):
+        for blocks in (0, 1, 8):
+            with self.subTest(blocks=blocks):
+                job = self.start_program([*limited(f"-f {blocks}"), DDPRUN, "--local-nodes", "2", "true"])
+                self.finish(job)
+
+    def test_workers_have_the_default_of_sigxfsz(self):
+        job = self.run_ddprun(*shell("grep SigIgn /proc/self/status"))
+        self.assertIn("SigIgn:\t" + "0" * 16, job.out())
+
+
+class Folders(DdprunCase):
+    def mounted(self, options):
+        folder = self.path("mounted")
+        os.mkdir(folder)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder],
+                              capture_output=True, text=True, timeout=20, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"mount: {done.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], timeout=20, check=False)
+        return folder
+
+    def test_a_missing_temporary_folder_is_no_reason_not_to_start(self):
+        job = self.run_ddprun("--local-nodes", "2", *shell("echo $TORCHELASTIC_ERROR_FILE"),
+                              env={"TMPDIR": "/nonexistent", "XDG_RUNTIME_DIR": ""})
+        self.assertEqual(job.out().count("/tmp/ddprun"), 2, job.text())
+
+    def test_a_read_only_temporary_folder_is_no_reason_not_to_start(self):
+        folder = self.mounted("ro")
+        for argv in ([], ["-r", "3"], ["--report"], ["--local-nodes", "2"]):
+            with self.subTest(argv=argv):
+                self.run_ddprun(*argv, "true", env={"TMPDIR": folder, "XDG_RUNTIME_DIR": folder})
+
+    def test_without_any_temporary_folder_there_are_no_error_files(self):
+        if os.geteuid() != 0:
+            self.skipTest("a mount namespace needs root")
+        hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o ro none /tmp && exec "$@"', "sh"]
+        job = self.start_program([*hidden, DDPRUN, *shell("echo file=$TORCHELASTIC_ERROR_FILE.")],
+                                 cwd="/", env={"TMPDIR": "/tmp"})
+        self.finish(job)
+        self.assertIn("file=.", job.out())
+        self.assertEqual(len(re.findall("warning: .*error files", job.err())), 1, job.text())
+
+    def test_a_full_disk_stops_no_worker_from_starting(self):
+        """Neither without inodes, where no file can be made, nor without room."""
+        folder = self.mounted("size=64k,nr_inodes=6")
+        for i in range(8):
+            try:
+                with open(f"{folder}/{i}", "wb") as f:
+                    f.write(b"x" * 65536)
+            except OSError:
+                pass
+        for argv in (["-r", "3"], ["-t", "3"], ["-r", "3", "--log-dir", folder + "/logs"], []):
+            with self.subTest(argv=argv):
+                job = self.run_ddprun("--nproc-per-node", "4", *argv, *shell("echo it runs"),
+                                      env={"TMPDIR": folder, "XDG_RUNTIME_DIR": folder})
+                self.assertEqual(job.out().count("it runs"), 4, job.text())
+                self.assertLessEqual(job.err().count("warning"), 2, job.text())
+
+    def test_a_disk_that_fills_up_between_two_rounds_stops_no_restart(self):
+        folder = self.mounted("nr_inodes=40")
+        script = ('if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then '
+                  'i=0; while : > "$FULL/$i"; do i=$((i+1)); done 2> /dev/null; exit 3; fi; echo it runs')
+        job = self.run_ddprun("--max-restarts", "1", "--nproc-per-node", "2", "-r", "3", "--log-dir",
+                              folder + "/logs", *shell(script), env={"FULL": folder})
+        self.assertEqual(job.out().count("it runs"), 2, job.text())
+        self.assertEqual(len(re.findall(r"warning: .*No space left", job.err())), 1, job.text())
+
+
+if __name__ == "__main__":
+    ddprun_case.main()
