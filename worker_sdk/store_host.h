@@ -36,6 +36,9 @@ class StoreHost {
 
   void run();
   void accept_all();
+  void pause_unless_idle();
+  bool outlast(const char* call);
+  void complain(const char* call);
   bool serve(Client& client, short events);
   static bool flush(Client& client);
 
@@ -44,6 +47,8 @@ class StoreHost {
   std::uint16_t port_ = 0;
   StoreTable table_;
   std::vector<std::unique_ptr<Client>> clients_;
+  Clock::time_point paused_until_{};  // Nobody is accepted before.
+  bool said_ = false;                 // That something is short.
   std::thread thread_;
 };
 
