@@ -31,6 +31,10 @@ foreach(workers 1 3)
   set_tests_properties(c_api_${workers} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                        ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endforeach()
+ddprun_test(NAME store_host_test SOURCES process/store_host_test.cc LIBRARIES ddprun::worker_sdk
+            LABELS process)
+ddprun_test(NAME group_life_test SOURCES process/group_life_test.cc LIBRARIES ddprun::worker_sdk
+            LABELS process)
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test

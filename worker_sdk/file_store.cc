@@ -112,7 +112,7 @@ class FileStore : public Store {
   }
 
   void wait_locked(const std::vector<std::string>& keys, milliseconds timeout) {
-    if (retry_until(Clock::now() + timeout, [&] { return look(keys); })) return;
+    if (retry_until(deadline_after(timeout), [&] { return look(keys); })) return;
     std::string missing;
     for (const std::string& key : keys) {
       if (!table_.find(key)) missing += (missing.empty() ? "\"" : ", \"") + key + "\"";

@@ -5,17 +5,27 @@
 namespace ddprun::worker_sdk {
 
 DeviceSide* GroupInside::device(const ProcessGroup& group) {
-  return group.impl_->backend->device();
+  return group.inside().backend->device();
 }
 
-std::optional<Stream> GroupInside::stream(const ProcessGroup& group) { return group.impl_->stream; }
+std::optional<Stream> GroupInside::stream(const ProcessGroup& group) {
+  return group.inside().stream;
+}
 
 std::shared_ptr<Progress> GroupInside::progress(const ProcessGroup& group) {
-  return group.impl_->progress;
+  return group.inside().progress;
 }
 
 void GroupInside::settle(const ProcessGroup& group, const std::string& what) {
-  device(group)->settle(what, group.impl_->stream, group.impl_->op_timeout);
+  device(group)->settle(what, group.inside().stream, group.inside().op_timeout);
+}
+
+bool GroupInside::is_forked_child(const ProcessGroup& group) {
+  return group.inside().is_forked_child();
+}
+
+bool GroupInside::is_dead(const ProcessGroup& group) {
+  return group.inside().dead.load(std::memory_order_acquire);
 }
 
 std::shared_ptr<Pending> GroupInside::pending(const Work& work) {

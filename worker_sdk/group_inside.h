@@ -17,7 +17,9 @@ struct GroupInside {
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
   static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
-  static std::shared_ptr<Pending> pending(const Work& work);               // Null: not a device's.
+  static bool is_forked_child(const ProcessGroup& group);
+  static bool is_dead(const ProcessGroup& group);             // An operation has failed.
+  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -31,7 +31,7 @@ class Joiner {
       : plan_(plan),
         kin_(std::move(kin)),
         host_(plan.host.empty() ? host_name() : plan.host),
-        deadline_(Clock::now() + timeout),
+        deadline_(deadline_after(timeout)),
         rank_(plan.identity.rank),
         size_(plan.identity.world_size),
         // A restarted worker must not read what its predecessor wrote.
@@ -55,7 +55,7 @@ class Joiner {
                     milliseconds(1));
   }
   [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
-    throw Error(kind, {.operation = "joining the job", .peer = peer}, text);
+    throw Error(kind, {.operation = kJoining, .peer = peer}, text);
   }
 
   const Plan& plan_;
@@ -136,7 +136,8 @@ Table Joiner::meet() {
   if (keys_->add("seat/" + std::to_string(rank_), 1) != 1) {
     fail(ErrorKind::mismatch, rank_,
          "another worker has joined as rank " + std::to_string(rank_) +
-             " before; are two started with the same RANK, or is the store of an earlier run?");
+             " before; was init() called twice, while the first group still exists or after it "
+             "failed? Are two started with the same RANK, or is the store of an earlier run?");
   }
   const std::string answer = meeting_->hold(
       "hello", encode(hello()), [this](const auto& said) { return encode(decide_for(said)); });

@@ -12,6 +12,9 @@
 
 namespace ddprun::worker_sdk {
 
+// The operation of errors that are not the store's.
+constexpr const char* kJoining = "joining the job";
+
 struct Joined {
   Identity identity;
   std::shared_ptr<const Roster> roster;

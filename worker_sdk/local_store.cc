@@ -22,7 +22,8 @@ void LocalStore::set(std::string_view key, std::string_view value) {
 std::string LocalStore::get(std::string_view key, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const std::string* value = nullptr;
-  changed_.wait_for(lock, timeout, [&] { return (value = table_.find(key)) != nullptr; });
+  changed_.wait_until(lock, deadline_after(timeout),
+                      [&] { return (value = table_.find(key)) != nullptr; });
   if (!value) {
     throw_error(ErrorKind::timed_out, "get", "waiting for \"" + std::string(key) + "\"");
   }
@@ -46,7 +47,9 @@ bool LocalStore::check(const std::vector<std::string>& keys) {
 
 void LocalStore::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, timeout, [&] { return table_.has_all(keys); })) return;
+  if (changed_.wait_until(lock, deadline_after(timeout), [&] { return table_.has_all(keys); })) {
+    return;
+  }
   std::string missing;
   for (const std::string& key : keys) {
     if (!table_.find(key)) missing += (missing.empty() ? "\"" : ", \"") + key + "\"";

@@ -173,6 +173,7 @@ void NcclBackend::settle(const std::string& what, std::optional<Stream> stream,
 void NcclBackend::await_default_stream(const std::string& what, Clock::time_point start,
                                        milliseconds timeout) {
   constexpr int kQuickLooks = 1000;
+  const auto deadline = deadline_after(start, timeout);
   copied_->record(nullptr);
   const auto fail = [&](ErrorKind kind, const std::string& text) {
     throw Error(kind,
@@ -189,7 +190,7 @@ void NcclBackend::await_default_stream(const std::string& what, Clock::time_poin
       fail(ErrorKind::system, std::string("CUDA says: ") + gpu_->cuda.error_string(status));
     }
     if (aborted_.load()) fail(ErrorKind::aborted, "this rank called abort()");
-    if (Clock::now() >= start + timeout) {
+    if (Clock::now() >= deadline) {
       fail(ErrorKind::timed_out, "a kernel in CUDA's default stream does not end");
     }
     if (look < kQuickLooks) {

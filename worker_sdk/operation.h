@@ -15,6 +15,19 @@ namespace ddprun::worker_sdk {
 
 using Clock = std::chrono::steady_clock;
 
+// No wait lasts longer: stands for "for ever", and leaves room for sums with it.
+constexpr std::chrono::hours kForever{24 * 365 * 100};
+
+// `timeout` may be as long as its type allows, or negative: then it is over at once.
+inline Clock::time_point deadline_after(Clock::time_point start,
+                                        std::chrono::milliseconds timeout) {
+  return start +
+         std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(0), kForever);
+}
+inline Clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+  return deadline_after(Clock::now(), timeout);
+}
+
 // For waits that want a duration: never less than a millisecond.
 inline std::chrono::milliseconds left_until(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "ddprun/crash_report.h"
 #include "worker_sdk/process_group_impl.h"
@@ -50,6 +51,27 @@ bool wants_crash_report() {
   return error_file && *error_file && !(wish && std::string_view(wish) == "0");
 }
 
+constexpr std::chrono::milliseconds kJoinAgain{20};
+
+bool may_be_the_store_before(const worker_sdk::Plan& plan, const Error& error) {
+  return !plan.prefix.empty() && plan.rendezvous.hosted_by_rank_0 && plan.identity.rank != 0 &&
+         error.kind() == ErrorKind::unreachable && error.where().operation != worker_sdk::kJoining;
+}
+
+// A store that rank 0 hosts ends with rank 0's group, and the others may find the one of the group
+// before, at the same port.
+worker_sdk::Joined join_anew(const worker_sdk::Plan& plan, std::chrono::milliseconds timeout,
+                             const worker_sdk::Kin& kin) {
+  const auto deadline = worker_sdk::deadline_after(timeout);
+  for (;; std::this_thread::sleep_for(kJoinAgain)) {
+    try {
+      return worker_sdk::join(plan, worker_sdk::left_until(deadline), kin);
+    } catch (const Error& error) {
+      if (worker_sdk::Clock::now() >= deadline || !may_be_the_store_before(plan, error)) throw;
+    }
+  }
+}
+
 }  // namespace
 
 ProcessGroup ProcessGroup::init(const InitOptions& options) {
@@ -59,12 +81,13 @@ ProcessGroup ProcessGroup::init(const InitOptions& options) {
                 "init_timeout and op_timeout must be positive");
   }
   const auto variables = process_variables();
-  const auto plan = worker_sdk::read_environment(variables, options);
+  auto plan = worker_sdk::read_environment(variables, options);
+  plan.prefix = worker_sdk::life_prefix(plan);
   const auto page = variables.find("DDPRUN_PROGRESS");
   auto progress =
       std::make_shared<worker_sdk::Progress>(page == variables.end() ? "" : page->second);
   auto siblings = std::make_shared<worker_sdk::NcclSiblings>(progress);
-  auto joined = worker_sdk::join(plan, options.init_timeout, {.siblings = siblings});
+  auto joined = join_anew(plan, options.init_timeout, {.siblings = siblings});
   return ProcessGroup(std::make_unique<Impl>(plan, std::move(joined), options, std::move(progress),
                                              std::move(siblings)));
 }
@@ -105,37 +128,60 @@ worker_sdk::Plan ProcessGroup::Impl::plan_among(const std::vector<int>& members,
   return next;
 }
 
-ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+// In a forked child nothing ends: threads are not there, and what would be told is not true.
+ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl)
+    : impl_(impl.release(), [](Impl* inside) {
+        if (!inside->is_forked_child()) delete inside;
+      }) {}
+ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
 ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
 ProcessGroup::~ProcessGroup() = default;
 
-const Identity& ProcessGroup::identity() const noexcept { return impl_->identity; }
+ProcessGroup ProcessGroup::share() const {
+  inside();
+  return ProcessGroup(impl_);
+}
 
-const std::string& ProcessGroup::backend() const noexcept { return impl_->backend_name; }
+ProcessGroup::Impl& ProcessGroup::inside() const {
+  if (impl_) return *impl_;
+  throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup"},
+              "this ProcessGroup was moved from; use the one that it was moved into");
+}
 
-int ProcessGroup::device() const noexcept {
-  const auto* device = impl_->backend->device();
+ProcessGroup::Impl& ProcessGroup::inside(const char* operation) const {
+  inside().require_joined(operation);
+  return *impl_;
+}
+
+const Identity& ProcessGroup::identity() const { return inside().identity; }
+
+const std::string& ProcessGroup::backend() const { return inside().backend_name; }
+
+int ProcessGroup::device() const {
+  const auto* device = inside().backend->device();
   return device ? device->index() : -1;
 }
 
 const std::string& ProcessGroup::host_of(int rank) const {
-  if (rank < 0 || rank >= world_size()) {
+  if (rank < 0 || rank >= world_size()) {  // Which also throws if it was moved from.
     throw Error(ErrorKind::bad_argument, {.rank = impl_->roster->rank, .operation = "host_of"},
                 "there is no rank " + std::to_string(rank));
   }
   return impl_->roster->hosts[static_cast<std::size_t>(rank)];
 }
 
-void ProcessGroup::set_phase(std::string_view name) { impl_->progress->set_phase(name); }
+void ProcessGroup::set_phase(std::string_view name) {
+  inside("set_phase").progress->set_phase(name);
+}
 
-Store& ProcessGroup::store() { return *impl_->store; }
+Store& ProcessGroup::store() { return *inside("store").store; }
 
-void ProcessGroup::use_stream(std::optional<Stream> stream) noexcept { impl_->stream = stream; }
+void ProcessGroup::use_stream(std::optional<Stream> stream) { inside().stream = stream; }
 
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0 || to == from) return;
-  if (auto* device = impl_->backend->device()) {
+  if (auto* device = inside("copy").backend->device()) {
     return device->copy(to, from, bytes, impl_->stream, impl_->op_timeout);
   }
   std::memmove(to, from, bytes);
@@ -149,6 +195,8 @@ void ProcessGroup::zero(void* to, std::size_t bytes) {
   std::memset(to, 0, bytes);
 }
 
-void ProcessGroup::abort() noexcept { impl_->abort(); }
+void ProcessGroup::abort() noexcept {
+  if (impl_ && !impl_->is_forked_child()) impl_->abort();
+}
 
 }  // namespace ddprun

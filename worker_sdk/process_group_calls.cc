@@ -24,88 +24,89 @@ auto on(OnTwo operation, Buffer in, Buffer out) {
 }  // namespace
 
 void ProcessGroup::all_reduce(Buffer inout, ReduceOp op, const CallOptions& options) {
-  impl_->run(impl_->arguments.all_reduce(inout, op), options, on(&Backend::all_reduce, inout));
+  inside().run(inside().arguments.all_reduce(inout, op), options, on(&Backend::all_reduce, inout));
 }
 Work ProcessGroup::all_reduce_async(Buffer inout, ReduceOp op, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.all_reduce(inout, op), options,
-                          on(&Backend::all_reduce, inout));
+  return inside().run_async(inside().arguments.all_reduce(inout, op), options,
+                            on(&Backend::all_reduce, inout));
 }
 
 void ProcessGroup::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const CallOptions& options) {
-  impl_->run(impl_->arguments.reduce_scatter(in, out, op), options,
-             on(&Backend::reduce_scatter, in, out));
+  inside().run(inside().arguments.reduce_scatter(in, out, op), options,
+               on(&Backend::reduce_scatter, in, out));
 }
 Work ProcessGroup::reduce_scatter_async(Buffer in, Buffer out, ReduceOp op,
                                         const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.reduce_scatter(in, out, op), options,
-                          on(&Backend::reduce_scatter, in, out));
+  return inside().run_async(inside().arguments.reduce_scatter(in, out, op), options,
+                            on(&Backend::reduce_scatter, in, out));
 }
 
 void ProcessGroup::broadcast(Buffer inout, int root, const CallOptions& options) {
-  impl_->run(impl_->arguments.broadcast(inout, root), options, on(&Backend::broadcast, inout));
+  inside().run(inside().arguments.broadcast(inout, root), options, on(&Backend::broadcast, inout));
 }
 Work ProcessGroup::broadcast_async(Buffer inout, int root, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.broadcast(inout, root), options,
-                          on(&Backend::broadcast, inout));
+  return inside().run_async(inside().arguments.broadcast(inout, root), options,
+                            on(&Backend::broadcast, inout));
 }
 
 void ProcessGroup::all_gather(Buffer in, Buffer out, const CallOptions& options) {
-  impl_->run(impl_->arguments.all_gather(in, out), options, on(&Backend::all_gather, in, out));
+  inside().run(inside().arguments.all_gather(in, out), options, on(&Backend::all_gather, in, out));
 }
 Work ProcessGroup::all_gather_async(Buffer in, Buffer out, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.all_gather(in, out), options,
-                          on(&Backend::all_gather, in, out));
+  return inside().run_async(inside().arguments.all_gather(in, out), options,
+                            on(&Backend::all_gather, in, out));
 }
 
 void ProcessGroup::all_to_all(Buffer in, Buffer out, const CallOptions& options) {
-  impl_->run(impl_->arguments.all_to_all(in, out), options, on(&Backend::all_to_all, in, out));
+  inside().run(inside().arguments.all_to_all(in, out), options, on(&Backend::all_to_all, in, out));
 }
 Work ProcessGroup::all_to_all_async(Buffer in, Buffer out, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.all_to_all(in, out), options,
-                          on(&Backend::all_to_all, in, out));
+  return inside().run_async(inside().arguments.all_to_all(in, out), options,
+                            on(&Backend::all_to_all, in, out));
 }
 
 void ProcessGroup::gather(Buffer in, Buffer out, int root, const CallOptions& options) {
-  impl_->run(impl_->arguments.gather(in, out, root), options, on(&Backend::gather, in, out));
+  inside().run(inside().arguments.gather(in, out, root), options, on(&Backend::gather, in, out));
 }
 Work ProcessGroup::gather_async(Buffer in, Buffer out, int root, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.gather(in, out, root), options,
-                          on(&Backend::gather, in, out));
+  return inside().run_async(inside().arguments.gather(in, out, root), options,
+                            on(&Backend::gather, in, out));
 }
 
 void ProcessGroup::scatter(Buffer in, Buffer out, int root, const CallOptions& options) {
-  impl_->run(impl_->arguments.scatter(in, out, root), options, on(&Backend::scatter, in, out));
+  inside().run(inside().arguments.scatter(in, out, root), options, on(&Backend::scatter, in, out));
 }
 Work ProcessGroup::scatter_async(Buffer in, Buffer out, int root, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.scatter(in, out, root), options,
-                          on(&Backend::scatter, in, out));
+  return inside().run_async(inside().arguments.scatter(in, out, root), options,
+                            on(&Backend::scatter, in, out));
 }
 
 void ProcessGroup::send(Buffer in, int destination, const CallOptions& options) {
-  impl_->run(impl_->arguments.send(in, destination), options, on(&Backend::send, in));
+  inside().run(inside().arguments.send(in, destination), options, on(&Backend::send, in));
 }
 Work ProcessGroup::send_async(Buffer in, int destination, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.send(in, destination), options, on(&Backend::send, in));
+  return inside().run_async(inside().arguments.send(in, destination), options,
+                            on(&Backend::send, in));
 }
 
 void ProcessGroup::recv(Buffer out, int source, const CallOptions& options) {
-  impl_->run(impl_->arguments.recv(out, source), options, on(&Backend::recv, out));
+  inside().run(inside().arguments.recv(out, source), options, on(&Backend::recv, out));
 }
 Work ProcessGroup::recv_async(Buffer out, int source, const CallOptions& options) {
-  return impl_->run_async(impl_->arguments.recv(out, source), options, on(&Backend::recv, out));
+  return inside().run_async(inside().arguments.recv(out, source), options, on(&Backend::recv, out));
 }
 
 void ProcessGroup::barrier(const CallOptions& options) {
-  impl_->run({.kind = OpKind::kBarrier}, options,
-             [](Backend& backend, const Call& call) { backend.barrier(call); });
+  inside().run({.kind = OpKind::kBarrier}, options,
+               [](Backend& backend, const Call& call) { backend.barrier(call); });
 }
 
 std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) {
   std::shared_ptr<void> memory;
-  impl_->run({.kind = OpKind::kAllocate, .count = bytes}, {},
-             [&memory, bytes](Backend& backend, const Call& call) {
-               memory = backend.allocate(call, bytes);
-             });
+  inside().run({.kind = OpKind::kAllocate, .count = bytes}, {},
+               [&memory, bytes](Backend& backend, const Call& call) {
+                 memory = backend.allocate(call, bytes);
+               });
   return memory;
 }
 

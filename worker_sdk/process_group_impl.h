@@ -6,19 +6,36 @@
 #include <mutex>
 
 #include "worker_sdk/arguments.h"
+#include "worker_sdk/fork_count.h"
 #include "worker_sdk/join.h"
+#include "worker_sdk/lives.h"
 #include "worker_sdk/progress.h"
 #include "worker_sdk/work_queue.h"
 
 namespace ddprun {
 
 struct ProcessGroup::Impl {
+  // Of the threads that call this group, one at a time; others, and forked children, are refused.
+  class Caller {
+   public:
+    Caller(Impl& group, const worker_sdk::Signature& what) : busy_(group.busy) {
+      group.require_joined(what);
+      if (busy_.exchange(true, std::memory_order_acquire)) group.refuse_second_thread(what);
+    }
+    ~Caller() { busy_.store(false, std::memory_order_release); }
+    Caller(const Caller&) = delete;
+
+   private:
+    std::atomic<bool>& busy_;
+  };
+
   Impl(worker_sdk::Plan how, worker_sdk::Joined joined, const InitOptions& options,
        std::shared_ptr<worker_sdk::Progress> reports,
        std::shared_ptr<worker_sdk::NcclSiblings> others)
       : plan(std::move(how)),
         progress(std::move(reports)),
         siblings(std::move(others)),
+        life(plan.job_ranks.empty() ? worker_sdk::begin_life(plan) : nullptr),
         identity(joined.identity),
         roster(std::move(joined.roster)),
         arguments(roster),
@@ -43,6 +60,20 @@ struct ProcessGroup::Impl {
     throw Error(ErrorKind::bad_argument,
                 {.rank = roster->rank, .host = host(), .operation = operation}, text);
   }
+  [[noreturn]] void refuse_second_thread(const worker_sdk::Signature& what) const {
+    refuse(worker_sdk::to_string(what),
+           "another thread is in a call of this group; one thread at a time may call it");
+  }
+  // What a child shares with the ranks is theirs.
+  bool is_forked_child() const { return forks != worker_sdk::fork_count(); }
+  void require_joined(const std::string& operation) const {
+    if (!is_forked_child()) return;
+    refuse(operation,
+           "this process was forked off the one that joined, and is no rank; join after the fork");
+  }
+  void require_joined(const worker_sdk::Signature& what) const {
+    if (is_forked_child()) require_joined(worker_sdk::to_string(what));
+  }
   const std::string& host() const { return roster->hosts[static_cast<std::size_t>(roster->rank)]; }
 
   std::chrono::milliseconds timeout_of(const worker_sdk::Signature& what,
@@ -57,7 +88,7 @@ struct ProcessGroup::Impl {
   void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, bool on_host,
                const Body& body) {
     call.start = worker_sdk::Clock::now();
-    call.deadline = call.start + timeout;
+    call.deadline = worker_sdk::deadline_after(call.start, timeout);
     if (dead.load(std::memory_order_acquire)) refuse_dead(call);
     const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
     try {
@@ -76,6 +107,7 @@ struct ProcessGroup::Impl {
 
   template <class Body>
   void run(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
+    const Caller here(*this, what);
     const auto timeout = timeout_of(what, options);
     const worker_sdk::Call call = number(what);
     if (is_devices(what, options)) return await_launched(call, timeout, options, body);
@@ -86,7 +118,10 @@ struct ProcessGroup::Impl {
 
   template <class Body>
   Work run_async(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
+    const Caller here(*this, what);
     const auto timeout = timeout_of(what, options);
+    const bool queued = roster->size() > 1 && !is_devices(what, options);
+    if (queued) start_queue(what);  // Before this rank counts a call that its peers do not.
     const worker_sdk::Call call = number(what);
     if (is_devices(what, options)) {
       auto state = std::make_shared<WorkState>();
@@ -96,10 +131,20 @@ struct ProcessGroup::Impl {
     }
     const bool on_host = options.on_host;
     std::function<void()> operation = [=, this] { perform(call, timeout, on_host, body); };
-    if (roster->size() > 1) return Work(queue.post(std::move(operation)));
+    if (queued) return Work(queue.post(std::move(operation)));
     auto state = std::make_shared<WorkState>();
     worker_sdk::WorkQueue::carry_out(operation, *state);
     return Work(std::move(state));
+  }
+
+  void start_queue(const worker_sdk::Signature& what) {
+    try {
+      queue.start();
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::system,
+                  {.rank = roster->rank, .host = host(), .operation = worker_sdk::to_string(what)},
+                  std::string("no thread for asynchronous operations: ") + error.what());
+    }
   }
 
   // Carried out by a device, behind the host's back?
@@ -118,7 +163,7 @@ struct ProcessGroup::Impl {
                                               std::chrono::milliseconds timeout,
                                               const CallOptions& options, const Body& body) {
     call.start = worker_sdk::Clock::now();
-    call.deadline = call.start + timeout;
+    call.deadline = worker_sdk::deadline_after(call.start, timeout);
     if (dead.load(std::memory_order_acquire)) refuse_dead(call);
     const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
     try {
@@ -177,6 +222,9 @@ struct ProcessGroup::Impl {
   const worker_sdk::Plan plan;
   const std::shared_ptr<worker_sdk::Progress> progress;  // Sub-groups share their parent's.
   const std::shared_ptr<worker_sdk::NcclSiblings> siblings;
+  const std::shared_ptr<void> life;  // Of a group that init() made.
+  const std::uint64_t forks = worker_sdk::fork_count();
+  std::atomic<bool> busy{false};  // A Caller is there.
   Identity identity;
   std::shared_ptr<const worker_sdk::Roster> roster;
   worker_sdk::Arguments arguments;

@@ -38,6 +38,7 @@ bool is_worth_another(ErrorKind kind) {
 }  // namespace
 
 ProcessGroup ProcessGroup::shrink(const ShrinkOptions& options) {
+  inside("shrink");
   for (const int r : options.lost) {
     if (r >= 0 && r < world_size() && r != rank()) continue;
     impl_->refuse("shrink", "rank " + std::to_string(r) + " cannot be lost");
@@ -67,7 +68,7 @@ std::unique_ptr<ProcessGroup::Impl> ProcessGroup::Impl::shrunk(
       worker_sdk::agree_on_survivors(*keys, {.rank = roster->rank,
                                              .size = size,
                                              .lost = rising(options.lost),
-                                             .give_up = Clock::now() + options.patience,
+                                             .give_up = worker_sdk::deadline_after(options.patience),
                                              .limit = half});
   const auto me = std::find(left.members.begin(), left.members.end(), roster->rank);
   if (me == left.members.end()) {

@@ -32,6 +32,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kStoreTimeout{10000};
+constexpr std::int64_t kLongestPollMs = 1 << 30;
 
 [[noreturn]] void refuse(ErrorKind kind, const std::string& text) {
   throw Error(kind, {.operation = "spawn"}, text);
@@ -82,8 +83,9 @@ struct Child {
   std::string said = {};
   bool ended = false;
   int status = 0;
+  bool status_known = true;  // False: somebody else in this process has waited for it.
 
-  bool failed() const { return ended && status != 0; }
+  bool failed() const { return ended && (status != 0 || !status_known); }
   // It only suffered from another one's failure.
   bool is_victim() const { return !said.empty() && said[0] == kVictim; }
 };
@@ -133,14 +135,14 @@ class Children {
       const Child* first = first_failure();
       if (first && (!first->is_victim() || all_ended())) return first;
       if (all_ended()) return nullptr;
-      if (first && !verdict) verdict = Clock::now() + grace;
+      if (first && !verdict) verdict = deadline_after(grace);
       if (verdict && Clock::now() >= *verdict) return first;
       wait_for_ends(verdict);
     }
   }
 
   void end_all(milliseconds grace) {
-    const auto deadline = Clock::now() + grace;
+    const auto deadline = deadline_after(grace);
     for (Child& child : children_) {
       if (!child.ended) ::kill(child.pid, SIGTERM);
     }
@@ -170,7 +172,7 @@ class Children {
     int limit = -1;
     if (deadline) {
       const auto left = std::chrono::ceil<milliseconds>(*deadline - Clock::now());
-      limit = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+      limit = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kLongestPollMs));
     }
     if (::poll(entries.data(), entries.size(), limit) < 0 && errno != EINTR) {
       refuse(ErrorKind::system, std::string("poll: ") + std::strerror(errno));
@@ -182,8 +184,10 @@ class Children {
 
   void reap(Child& child) {
     if (child.ended) return;
-    while (::waitpid(child.pid, &child.status, 0) < 0 && errno == EINTR) {
+    pid_t waited = 0;
+    while ((waited = ::waitpid(child.pid, &child.status, 0)) < 0 && errno == EINTR) {
     }
+    child.status_known = waited == child.pid;
     child.ended = true;
     order_.push_back(child.rank);
     child.process.reset();  // poll() passes over it from now on.
@@ -196,12 +200,39 @@ class Children {
   std::vector<int> order_;  // Ranks as they ended.
 };
 
+// Where SIGCHLD is ignored, the kernel forgets how children ended. So it is not while this lives.
+class ChildrenAreReaped {
+ public:
+  ChildrenAreReaped() {
+    if (::sigaction(SIGCHLD, nullptr, &before_) != 0) refuse(ErrorKind::system, "sigaction");
+    const bool handled = before_.sa_handler != SIG_IGN && before_.sa_handler != SIG_DFL;
+    if (before_.sa_handler != SIG_IGN && (before_.sa_flags & SA_NOCLDWAIT) == 0) return;
+    struct sigaction now = before_;
+    now.sa_flags &= ~SA_NOCLDWAIT;
+    if (!handled) now.sa_handler = SIG_DFL;
+    changed_ = ::sigaction(SIGCHLD, &now, nullptr) == 0;
+  }
+  ~ChildrenAreReaped() {
+    if (changed_) ::sigaction(SIGCHLD, &before_, nullptr);
+  }
+  ChildrenAreReaped(const ChildrenAreReaped&) = delete;
+
+ private:
+  struct sigaction before_ {};
+  bool changed_ = false;
+};
+
 [[noreturn]] void throw_failure(const Child& child) {
   const bool killed = WIFSIGNALED(child.status);
   const int signal = killed ? WTERMSIG(child.status) : 0;
-  const int code = killed ? 128 + signal : WEXITSTATUS(child.status);
+  const int ended = killed ? 128 + signal : WEXITSTATUS(child.status);
+  const int code = child.status_known ? ended : 1;
   std::string text = child.said.empty() ? "" : child.said.substr(1);
-  if (text.empty() && killed) {
+  if (text.empty() && !child.status_known) {
+    text =
+        "how it ended is not known, as something else in this process waits for its children, "
+        "such as a handler of SIGCHLD";
+  } else if (text.empty() && killed) {
     text = "it was killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
   } else if (text.empty()) {
     text = "it exited with code " + std::to_string(code);
@@ -231,6 +262,7 @@ void spawn(int n, const std::function<void(int rank)>& body, const SpawnOptions&
   // A child must not lock what a thread of ours held when it was forked: so the store, which has
   // one, comes last; and goes last, as whoever ends well may still leave words in it.
   std::optional<StoreHost> store;
+  const ChildrenAreReaped reaped;
   Children children;
   for (int rank = 0; rank < n; ++rank) children.fork_one(rank, n, body);
   store.emplace("127.0.0.1", 0, Clock::now() + kStoreTimeout);

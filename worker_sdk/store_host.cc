@@ -5,7 +5,9 @@
 #include <sys/eventfd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "worker_sdk/socket_io.h"
 
@@ -14,6 +16,8 @@ namespace {
 
 constexpr std::size_t kClientsMax = 8192;
 constexpr int kBacklog = 1024;
+constexpr int kPauseMs = 50;  // After a failure such as "too many open files".
+constexpr std::chrono::milliseconds kPause(kPauseMs);
 
 SocketAddress any_address(std::uint16_t port) {
   SocketAddress address;
@@ -88,13 +92,19 @@ StoreHost::~StoreHost() {
 
 void StoreHost::run() {
   for (;;) {
-    std::vector<pollfd> entries{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    // A connection that cannot be accepted stays readable, so a paused listener is left out.
+    const bool paused = Clock::now() < paused_until_;
+    std::vector<pollfd> entries{{stop_.get(), POLLIN, 0},
+                                {paused ? -1 : listener_.get(), POLLIN, 0}};
     for (const auto& client : clients_) {
       const short wanted = client->session.output().empty() ? POLLIN : POLLIN | POLLOUT;
       entries.push_back({client->socket.get(), wanted, 0});
     }
     // Nothing to do until a client or the destructor says something: no deadline needed.
-    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;
+    if (::poll(entries.data(), entries.size(), paused ? kPauseMs : -1) < 0) {
+      if (errno != EINTR && !outlast("poll")) return;
+      continue;
+    }
     if (entries[0].revents) return;
     for (std::size_t i = 2; i < entries.size(); ++i) {
       auto& client = clients_[i - 2];
@@ -114,13 +124,37 @@ bool StoreHost::may_use(int connection) {
 void StoreHost::accept_all() {
   for (;;) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;
+    if (!socket) return pause_unless_idle();
+    said_ = false;
     if (clients_.size() >= kClientsMax || !may_use(socket.get())) continue;
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     clients_.push_back(std::make_unique<Client>());
     clients_.back()->socket = std::move(socket);
   }
+}
+
+// After a failed accept: EAGAIN, where nobody waits, and what a client did need no pause.
+void StoreHost::pause_unless_idle() {
+  if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+  complain("accept");
+  paused_until_ = Clock::now() + kPause;
+}
+
+// Waits a moment, for memory is short or descriptors are more than the limit. False: it shall end.
+bool StoreHost::outlast(const char* call) {
+  complain(call);
+  pollfd stop{stop_.get(), POLLIN, 0};
+  if (::poll(&stop, 1, 0) > 0) return false;
+  std::this_thread::sleep_for(kPause);
+  return true;
+}
+
+// Once for each time that something is short.
+void StoreHost::complain(const char* call) {
+  if (std::exchange(said_, true)) return;
+  std::fprintf(stderr, "ddprun: the store of rank 0: %s: %s; going on as soon as that is over\n",
+               call, std::strerror(errno));
 }
 
 // False: the client is gone or must go.

@@ -38,6 +38,9 @@ class StoreHost {
   void run();
   void accept_all();
   bool may_use(int connection);
+  void pause_unless_idle();
+  bool outlast(const char* call);
+  void complain(const char* call);
   bool serve(Client& client, short events);
   static bool flush(Client& client);
 
@@ -47,6 +50,8 @@ class StoreHost {
   PeerUsers users_;
   StoreTable table_;
   std::vector<std::unique_ptr<Client>> clients_;
+  Clock::time_point paused_until_{};  // Nobody is accepted before.
+  bool said_ = false;                 // That something is short.
   std::thread thread_;
 };
 

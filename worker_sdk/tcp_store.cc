@@ -30,7 +30,8 @@ class TcpStore : public Store {
         reply_timeout_(options.reply_timeout) {
     const auto start = Clock::now();
     try {
-      socket_ = connect_to(options.host, options.port, start + options.connect_timeout);
+      socket_ =
+          connect_to(options.host, options.port, deadline_after(start, options.connect_timeout));
     } catch (const Error& error) {
       throw_error(error.kind(), "connecting to the store", error.text(), start);
     }
@@ -84,7 +85,8 @@ class TcpStore : public Store {
     wire::put_op(request, wire::Op::kValidate);
     wire::put(request, wire::kMagic);
     request += start_request(wire::Op::kCheck, std::vector<std::string>{"init"});
-    const auto deadline = Clock::now() + timeout;
+    const auto start = Clock::now();
+    const auto deadline = deadline_after(start, timeout);
     char answer = 0;
     if (write_all(socket_.get(), request, deadline) == IoResult::kDone &&
         read_exactly(socket_.get(), &answer, 1, deadline) == IoResult::kDone &&
@@ -92,8 +94,7 @@ class TcpStore : public Store {
       return;
     }
     throw_error(ErrorKind::unreachable, "connecting to the store",
-                name_ + " does not speak the TCPStore protocol of PyTorch 2.2 or later",
-                deadline - timeout);
+                name_ + " does not speak the TCPStore protocol of PyTorch 2.2 or later", start);
   }
 
   // As PyTorch does, so that its clients find our keys.
@@ -121,7 +122,7 @@ class TcpStore : public Store {
     const auto start = Clock::now();
     send(start_request(wire::Op::kWait, keys), operation);
     char answer = 0;
-    const IoResult result = read_exactly(socket_.get(), &answer, 1, start + timeout);
+    const IoResult result = read_exactly(socket_.get(), &answer, 1, deadline_after(start, timeout));
     if (result == IoResult::kClosed) lost(operation);
     if (result == IoResult::kDone && answer == wire::kStopWaiting) return;
     if (result == IoResult::kDone) lost(operation, "answered out of turn");
@@ -141,7 +142,7 @@ class TcpStore : public Store {
     return !came;
   }
 
-  Clock::time_point reply_deadline() const { return Clock::now() + reply_timeout_; }
+  Clock::time_point reply_deadline() const { return deadline_after(reply_timeout_); }
 
   void send(const std::string& request, const char* operation) {
     if (!socket_) lost(operation);

@@ -52,11 +52,12 @@ void Work::synchronize() {
 
 bool Work::wait_for(std::chrono::milliseconds limit) {
   if (state_ && state_->pending) {
-    return state_->pending->wait_until(worker_sdk::Clock::now() + limit);
+    return state_->pending->wait_until(worker_sdk::deadline_after(limit));
   }
   if (state_) {
     std::unique_lock lock(state_->mutex);
-    if (!state_->finished.wait_for(lock, limit, [&] { return state_->done.load(); })) return false;
+    const auto end = worker_sdk::deadline_after(limit);
+    if (!state_->finished.wait_until(lock, end, [&] { return state_->done.load(); })) return false;
   }
   wait();
   return true;
@@ -98,20 +99,24 @@ WorkQueue::~WorkQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
+void WorkQueue::start() {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+}
+
 std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation) {
   auto state = std::make_shared<WorkState>();
   const std::lock_guard lock(mutex_);
-  DDPRUN_ASSERT(!stopping_);
-  pending_.fetch_add(1, std::memory_order_relaxed);
+  DDPRUN_ASSERT(!stopping_ && thread_.joinable());
   items_.push_back({std::move(operation), state});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  pending_.fetch_add(1, std::memory_order_relaxed);
   changed_.notify_all();
   return state;
 }
 
 bool WorkQueue::wait_idle(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, limit, [&] { return idle(); });
+  return changed_.wait_until(lock, deadline_after(limit), [&] { return idle(); });
 }
 
 void WorkQueue::carry_out(const std::function<void()>& operation, WorkState& state) {

@@ -37,6 +37,8 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
+  // post() needs it. Throws std::system_error where no thread can be had.
+  void start();
   std::shared_ptr<WorkState> post(std::function<void()> operation);
 
   // True if nothing is queued or under way: then the caller may use the backend itself.

@@ -2,6 +2,7 @@
 // no threads, as spawn() asks for.
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -119,6 +120,47 @@ TEST_CASE("Spawn: who is deaf to SIGTERM is killed when the grace is over") {
   std::ifstream(directory / "pid") >> pid;
   REQUIRE(pid > 0);
   CHECK(::kill(pid, 0) != 0);
+}
+
+TEST_CASE("Spawn: a rank that failed is noticed where SIGCHLD is ignored") {
+  struct sigaction before {};
+  for (const int flags : {0, SA_NOCLDWAIT}) {
+    struct sigaction ignored {};
+    ignored.sa_handler = flags == 0 ? SIG_IGN : SIG_DFL;
+    ignored.sa_flags = flags;
+    REQUIRE(::sigaction(SIGCHLD, &ignored, &before) == 0);
+    const auto error = failure(2, [](int rank) {
+      if (rank == 1) throw std::runtime_error("x");
+    });
+    const auto killed = failure(1, [](int) { ::raise(SIGKILL); });
+    const auto none = failure(2, [](int) {});
+    struct sigaction after {};
+    REQUIRE(::sigaction(SIGCHLD, &before, &after) == 0);
+    CHECK(after.sa_handler == ignored.sa_handler);
+    CHECK((after.sa_flags & SA_NOCLDWAIT) == flags);
+    REQUIRE(error);
+    CHECK(error->where().peer == 1);
+    CHECK_THAT(error->what(), Contains("std::runtime_error: x"));
+    REQUIRE(killed);
+    CHECK(killed->signal() == SIGKILL);
+    CHECK_FALSE(none);
+  }
+}
+
+void wait_for_any_child(int) {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
+TEST_CASE("Spawn: a rank that a handler of SIGCHLD has waited for is not taken for a good one") {
+  struct sigaction handler {
+  }, before{};
+  handler.sa_handler = wait_for_any_child;
+  REQUIRE(::sigaction(SIGCHLD, &handler, &before) == 0);
+  const auto error = failure(1, [](int) { ::_exit(3); });
+  REQUIRE(::sigaction(SIGCHLD, &before, nullptr) == 0);
+  REQUIRE(error);
+  CHECK(error->where().peer == 0);
 }
 
 TEST_CASE("Spawn: no ranks are none, threads are refused") {

@@ -108,6 +108,23 @@ TEST_CASE_METHOD(Stores,
   }
 }
 
+TEST_CASE_METHOD(Stores, "Stores: the longest time-out there is never ends", "[store]") {
+  for (const Kind& kind : kinds()) {
+    if (kind.name == "prefix") continue;  // Its clients share one connection, which the wait holds.
+    INFO(kind.name);
+    const auto a = kind.open(), b = kind.open();
+    auto waiting = std::async(std::launch::async, [&] {
+      b->wait({"first"}, std::chrono::milliseconds::max());
+      return b->get("second", std::chrono::milliseconds::max());
+    });
+    a->set("first", "1");
+    // A server that is far too busy would also pass; one that gave up at once has thrown by now.
+    CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+    a->set("second", "2");
+    CHECK(waiting.get() == "2");
+  }
+}
+
 TEST_CASE_METHOD(Stores, "Stores: counters lose no count to concurrency", "[store]") {
   for (const Kind& kind : kinds()) {
     INFO(kind.name);

@@ -41,8 +41,8 @@ struct InitOptions {
   /// another method, the job is a world of one.
   std::string init_method = "env://";
   /// "auto": "shm" if all ranks share one host, "cpu" (shm inside the hosts, Gloo between them) if
-  /// some do, else "gloo". "nccl": arrays are those of a GPU; see docs/nccl.md. The environment's
-  /// DDPRUN_BACKEND overrides.
+  /// some do, else "gloo". "cpu" where all ranks share one host is "shm". "nccl": arrays are those
+  /// of a GPU; see docs/nccl.md. The environment's DDPRUN_BACKEND overrides.
   std::string backend = "auto";
   /// The name of this host; empty: that of the machine. Ranks that give different names share no
   /// memory, so that one machine can play several. The environment's DDPRUN_HOST overrides.
@@ -109,26 +109,34 @@ class [[nodiscard]] Work {
   std::shared_ptr<struct WorkState> state_;
 };
 
-/// All ranks of a job. Movable. Collectives must be issued in the same order with the same
-/// arguments on every rank; mismatched ones are reported as `mismatch` where the backend can see
-/// it, else they time out. One thread at a time may call a group; asynchronous operations are
+/// All ranks of a job. Movable; what was moved from throws Error(bad_argument). Collectives must be
+/// issued in the same order with the same arguments on every rank; mismatched ones are reported as
+/// `mismatch` where the backend can see it, else they time out. One thread at a time may call a
+/// group; a second one, and a forked child, get Error(bad_argument). Asynchronous operations are
 /// carried out in the order of their calls by a thread of the group.
 class ProcessGroup {
  public:
-  /// Joins the job: connects to the store, agrees on the backend, connects to the peers.
+  /// Joins the job: connects to the store, agrees on the backend, connects to the peers. May be
+  /// called again when the group of the call before has ended, on all ranks equally often.
   static ProcessGroup init(const InitOptions& options = {});
 
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
-  ~ProcessGroup();  ///< Finishes what is queued, within op_timeout.
+  /// The last handle of a group finishes what is queued, within op_timeout, and leaves the job. In
+  /// a forked child it does nothing.
+  ~ProcessGroup();
 
-  const Identity& identity() const noexcept;
-  int rank() const noexcept { return identity().rank; }
-  int world_size() const noexcept { return identity().world_size; }
-  int local_rank() const noexcept { return identity().local_rank; }
-  int restart_count() const noexcept { return identity().restart_count; }
-  const std::string& backend() const noexcept;  ///< "shm", "gloo", "cpu", "nccl" or "self".
-  int device() const noexcept;  ///< On nccl: this rank's GPU, among those it sees. Elsewhere -1.
+  /// Another handle of this group, as DistributedDataParallel and others keep one: they may outlive
+  /// the caller's, which may be moved. Handles share one order of calls, and one thread at a time.
+  ProcessGroup share() const;
+
+  const Identity& identity() const;
+  int rank() const { return identity().rank; }
+  int world_size() const { return identity().world_size; }
+  int local_rank() const { return identity().local_rank; }
+  int restart_count() const { return identity().restart_count; }
+  const std::string& backend() const;  ///< "shm", "gloo", "cpu", "nccl" or "self".
+  int device() const;  ///< On nccl: this rank's GPU, among those it sees. Elsewhere -1.
   const std::string& host_of(int rank) const;  ///< The host name that the rank gave.
 
   /// Tells the agent what this worker is about to do between collectives ("evaluate", "save";
@@ -205,7 +213,7 @@ class ProcessGroup {
 
   /// On nccl: the stream of all calls that name none, such as those of DistributedDataParallel;
   /// nothing: the host waits for each. Elsewhere without a meaning.
-  void use_stream(std::optional<Stream> stream) noexcept;
+  void use_stream(std::optional<Stream> stream);
 
   /// Copies `bytes` between arrays of this backend and of the host, in any direction. On nccl in
   /// the order of the stream of use_stream(); without one, or from or to the host, it is done on
@@ -228,7 +236,10 @@ class ProcessGroup {
   friend struct worker_sdk::GroupInside;
   struct Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit ProcessGroup(std::shared_ptr<Impl> impl);
+  Impl& inside() const;                       // Throws if this was moved from.
+  Impl& inside(const char* operation) const;  // Throws in a forked child, too.
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace ddprun

@@ -44,7 +44,8 @@ class SpawnError : public Error {
 /// Must be called before this process has other threads, as these would not be in the children:
 /// Error(bad_argument). When a rank fails (throws, exits with another code than 0, is killed), the
 /// others are ended and SpawnError is thrown. If this process is killed, so are they. A child ends
-/// without running the destructors of static objects.
+/// without running the destructors of static objects. SIGCHLD is not ignored meanwhile, nor by the
+/// children, even if it is before.
 void spawn(int n, const std::function<void(int rank)>& body, const SpawnOptions& options = {});
 
 }  // namespace ddprun
