@@ -115,6 +115,8 @@ Result<std::string> Coordinator::cancel(const Command& command) {
   if (run == runs_.end()) return refused("say which run to cancel");
   const Run::State state = run->second.state();
   if (state == Run::State::kClosing || state == Run::State::kEnded) {
+    // It might still open again, were its failure excused; nobody wants that any more.
+    if (state == Run::State::kClosing) step(command.run_id, {"", Cancel{SIGTERM, command.reason}});
     return refused("run '" + command.run_id + "' is over already: " + run->second.verdict()->text);
   }
   step(command.run_id, {"", Cancel{SIGTERM, command.reason}});

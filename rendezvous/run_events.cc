@@ -188,6 +188,7 @@ void Run::on(const NodeId& node, const Returned&) {
 }
 
 void Run::on(const NodeId&, const Cancel& cancel) {
+  workers_blamed_ = false;  // A run that closes already is not to open again.
   if (state_ == State::kClosing || state_ == State::kEnded) return;
   close(Verdict::Kind::kInterrupted, 128 + cancel.signal, cancel.reason);
 }

@@ -90,6 +90,7 @@ void Run::excuse_workers(const std::string& reason) {
     return;
   }
   DDPRUN_ASSERT(state_ == State::kClosing);
+  DDPRUN_ASSERT(verdict_->kind == Verdict::Kind::kWorkerFailed);
   verdict_.reset();
   state_ = State::kGathering;
   ++round_;
@@ -140,6 +141,8 @@ void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
 // victims.
 void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank) {
   verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason};
+  // Whatever a worker was blamed for before, only the failure that ends the run may be excused.
+  if (kind != Verdict::Kind::kWorkerFailed) workers_blamed_ = false;
   if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true, lost_rank);
   state_ = State::kClosing;
   if (kind == Verdict::Kind::kSuccess) end();
@@ -220,6 +223,9 @@ void Run::check_invariants() const {
   for (const auto& [rank, node] : node_ranks_)
     DDPRUN_ASSERT(members_.at(node).offer.node_rank == rank);
   DDPRUN_ASSERT(deaths_.size() == dead_ranks_.size());
+  if (workers_blamed_ && verdict_) {
+    DDPRUN_ASSERT(verdict_->kind == Verdict::Kind::kWorkerFailed);
+  }
 }
 
 }  // namespace ddprun::rendezvous

@@ -10,6 +10,7 @@
 //   lost NODE
 //   leave NODE [SIGNAL]
 //   drain NODE REASON
+//   cancel [SIGNAL]      by an operator, or as the daemon ends
 //   failed NODE ROUND rank=N (code=N | signal=N)
 //   recovered            the daemon is back from the dead
 //   returned NODE
@@ -39,6 +40,9 @@ class Script {
     if (verb == "wait") return wait(std::chrono::duration<double>(std::stod(words.at(1))));
     if (verb == "show") return {stamp() + run_.describe(), stamp() + run_.waiting_for(now_)};
     if (verb == "recovered") return step({"", Recovered{}});
+    if (verb == "cancel") {
+      return step({"", Cancel{words.size() > 1 ? std::stoi(words[1]) : 15, "it was cancelled"}});
+    }
     const NodeId& node = words.at(1);
     if (verb == "returned") return step({node, Returned{}});
     if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});

@@ -55,6 +55,8 @@ class Cluster {
   void kill_daemon(bool torn_record);
   void stop_daemon(Milliseconds how_long);  // As SIGSTOP does, or a machine that was suspended.
   void drain(const std::string& host);
+  void cancel();
+  void shut_down_daemon();  // It ends its runs, and waits for the agents to go.
   void start_daemon();
   void flap_on_next_order(const std::string& host);  // The link breaks as a seat or an end arrives.
   void kill_daemon_on_next_record();  // It dies with the record half written and nothing sent.
@@ -130,6 +132,7 @@ class Cluster {
   void daemon_does(rendezvous::Gate::Work work);
   void daemon_sends(rendezvous::LinkAction& action);
   void write_backlog();
+  void check_verdict();
   void compact();
   TimePoint daemon_now() const { return now_ + clock_offset_; }
   void arm_daemon_tick();
@@ -177,6 +180,8 @@ class Cluster {
   std::set<NodeId> dismissed_;
   std::map<NodeId, int> drained_;  // And the last round that they may have been in.
   TimePoint daemon_stands_until_{};
+  // What the daemon has decided for good: nothing may bring the run back.
+  std::optional<rendezvous::Verdict::Kind> final_;
   int failures_ = 0;                // Of workers, of their own doing.
   std::map<NodeId, int> messages_;  // Up and down since messages_since_.
   TimePoint messages_since_{};

@@ -1,6 +1,7 @@
 // The simulated daemon's shell: disk, clock, death and return.
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "rendezvous/wire_command.h"
@@ -121,7 +122,11 @@ void Cluster::daemon_does(Gate::Work work) {
   }
   for (const auto& [run_id, run] : daemon_->coordinator().runs()) run.check_invariants();
   // Whoever joined while the disk was full may turn out to have come after the end: another run.
-  if (work.records.find("\"begin\":true") != std::string::npos) rounds_.clear();
+  if (work.records.find("\"begin\":true") != std::string::npos) {
+    rounds_.clear();
+    final_.reset();
+  }
+  for (const auto& news : daemon_->take_news()) trace("news: " + news.text + " " + news.node);
   for (rendezvous::LinkAction& action : work.actions) daemon_sends(action);
   if (!work.records.empty()) backlog_.push_back(std::move(work.records));
   write_backlog();
@@ -137,9 +142,22 @@ void Cluster::write_backlog() {
     daemon_does(daemon_->on_durable(daemon_now()));
   }
   // What is not on the disk may never have happened.
-  if (run() && backlog_.empty()) {
-    run_ended_ = run_ended_ || run()->state() == rendezvous::Run::State::kEnded;
+  if (!run() || !backlog_.empty()) return;
+  run_ended_ = run_ended_ || run()->state() == rendezvous::Run::State::kEnded;
+  check_verdict();
+}
+
+// A failure may be excused while the run closes; any other verdict is final, and so is an end.
+void Cluster::check_verdict() {
+  const auto& verdict = run()->verdict();
+  if (final_) {
+    check(verdict && verdict->kind == *final_,
+          "the run has come back to life: " + run()->describe());
   }
+  using Kind = rendezvous::Verdict::Kind;
+  if (!verdict) return;
+  const bool ended = run()->state() == rendezvous::Run::State::kEnded;
+  if (ended || verdict->kind != Kind::kWorkerFailed) final_ = verdict->kind;
 }
 
 void Cluster::compact() {
@@ -184,7 +202,7 @@ void Cluster::arm_daemon_tick() {
 void Cluster::stop_daemon(Milliseconds how_long) {
   if (!daemon_) return;
   trace("the daemon stands still for " + std::to_string(how_long.count()) + " ms");
-  daemon_stands_until_ = now_ + how_long;
+  daemon_stands_until_ = std::max(daemon_stands_until_, now_ + how_long);
 }
 
 void Cluster::drain(const std::string& name) {
@@ -201,6 +219,23 @@ void Cluster::drain(const std::string& name) {
   if (!done || !run()) return;
   const bool runs = run()->state() == rendezvous::Run::State::kRunning;
   drained_.try_emplace(command.node, run()->round() - (runs ? 0 : 1));
+}
+
+void Cluster::cancel() {
+  if (!daemon_ || now_ < daemon_stands_until_) return;
+  trace("an operator cancels the run");
+  rendezvous::Command command;
+  command.verb = rendezvous::Command::Verb::kCancel;
+  command.run_id = "job";
+  command.reason = "it has run for too long";
+  daemon_takes(link_next_++, rendezvous::encode(command));
+}
+
+void Cluster::shut_down_daemon() {
+  if (!daemon_ || now_ < daemon_stands_until_ || daemon_->stalled() || disk_full_) return;
+  trace("the daemon is told to end");
+  twin_.reset();
+  daemon_does(daemon_->on_shutdown(SIGTERM, daemon_now()));
 }
 
 }  // namespace ddprun::sim

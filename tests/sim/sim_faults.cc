@@ -68,7 +68,7 @@ void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Sign
 void Cluster::fault_at_random() {
   const auto victim =
       std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;
-  switch (random_() % 20) {
+  switch (random_() % 21) {
     case 0: return crash_agent(victim);
     case 1: return power_off(victim);
     case 2:
@@ -92,6 +92,10 @@ void Cluster::fault_at_random() {
     case 18: return stop_daemon(Milliseconds(50 + random_() % 3000));
     case 19:
       if (chance(30)) drain(victim);
+      return;
+    case 20:
+      if (chance(80)) return;
+      return chance(50) ? cancel() : shut_down_daemon();
   }
 }
 
