@@ -18,6 +18,7 @@ struct GroupInside {
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
   static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
   static std::shared_ptr<Pending> pending(const Work& work);               // Null: not a device's.
+  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);     // WorkQueue's.
 };
 
 }  // namespace ddprun::worker_sdk
