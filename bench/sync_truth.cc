@@ -1,25 +1,34 @@
 // Does the sync timer tell the truth?
 //
-//   bench_sync_truth [rounds] [MiB of gradients] [ms of one of the 8 layers]
+//   bench_sync_truth [rounds] [MiB of gradients] [ms of one of the 8 layers] [ranks] [load]
 //
-// Part 1, two ranks. Each round runs three things in turn: a step with synchronisation, one without
-// (no_sync), and a bare all_reduce of the same buckets. The truth is what synchronisation makes the
-// step longer: the median of the rounds' own differences. Beside it stands `exposed` as the timer
-// reports it. Backward computes either elsewhere (it waits, as the host of a GPU does), or on the
-// host's cores, which the all_reduce then shares.
+// Part 1, two ranks unless `ranks` says more. Backward computes either elsewhere (it waits, as the
+// host of a GPU does), or on the host's cores, which the all_reduce then shares. Each round
+// measures the same thing with synchronisation and without (no_sync), in turn:
+//   step   one step that all ranks begin together,
+//   run    8 steps in a row, whose ranks drift apart where nothing holds them together,
+// and a bare all_reduce of the same buckets. The truth is what synchronisation makes the step
+// longer: the median of the rounds' own differences, each the mean of all ranks. Beside it stands
+// `exposed` as the timers report it, the mean of all ranks likewise. `load` processes compute
+// beside.
 //
 // Part 2, three ranks: rank 2 stands still for 300 ms in one step; what the timer says of it.
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ddprun/ddprun.h"
@@ -31,6 +40,7 @@ using ddprun::ProcessGroup;
 
 constexpr int kParameters = 8;
 constexpr int kStallMs = 300;
+constexpr int kRun = 8;
 double layer_ms = 0.5;  // Of one layer's backward.
 
 ProcessGroup join(const std::string& directory, const std::string& name, int rank, int ranks) {
@@ -74,28 +84,50 @@ void compute(bool on_host, double ms) {
            ms_since(start) < 1000 * ms);
 }
 
-double step(ddprun::DistributedDataParallel& ddp, bool on_host) {
-  const auto start = Clock::now();
+void step(ddprun::DistributedDataParallel& ddp, bool on_host) {
   ddp.begin_backward();
   for (std::size_t i = kParameters; i-- > 0;) {
     compute(on_host, layer_ms);
     ddp.mark_ready(i);
   }
   ddp.finish_backward();
-  return ms_since(start);
 }
 
-struct Truth {
-  std::vector<double> local, synchronised, differences, bare, exposed, contended, overlapped;
-};
-
-// All ranks begin together.
-double run(ProcessGroup& group, const std::function<double()>& body) {
+// All ranks begin together; ms of each of `steps` steps.
+double run(ProcessGroup& group, int steps, const std::function<void()>& body) {
   group.barrier();
-  return body();
+  const auto start = Clock::now();
+  for (int s = 0; s < steps; ++s) body();
+  return ms_since(start) / steps;
 }
 
-Truth measure(ProcessGroup& group, std::size_t floats, bool on_host, int rounds) {
+// Of one step, in ms.
+enum Value { kLocal, kSync, kDifference, kBare, kExposed, kContended, kOverlapped, kValues };
+using Round = std::array<double, kValues>;
+
+Round measure_round(ProcessGroup& group, ddprun::DistributedDataParallel& ddp, ddprun::Buffer whole,
+                    bool on_host, int steps, bool sync_first) {
+  Round r{};
+  const auto run_local = [&] {
+    const auto guard = ddp.no_sync();
+    r[kLocal] = run(group, steps, [&] { step(ddp, on_host); });
+  };
+  if (!sync_first) run_local();
+  const ddprun::SyncReport before = ddp.total();
+  r[kSync] = run(group, steps, [&] { step(ddp, on_host); });
+  const ddprun::SyncReport after = ddp.total();
+  if (sync_first) run_local();
+  r[kDifference] = r[kSync] - r[kLocal];
+  r[kBare] = run(group, 1, [&] { group.all_reduce(whole, ddprun::ReduceOp::avg); });
+  r[kExposed] = ms(after.exposed - before.exposed) / steps;
+  r[kContended] = ms(after.contended - before.contended) / steps;
+  r[kOverlapped] = ms(after.overlapped() - before.overlapped()) / steps;
+  return r;
+}
+
+// The means of all ranks, round by round.
+std::vector<Round> measure(ProcessGroup& group, std::size_t floats, bool on_host, int steps,
+                           int rounds) {
   std::vector<std::vector<float>> values(kParameters, std::vector<float>(floats / kParameters));
   std::vector<ddprun::Parameter> parameters;
   for (auto& v : values) {
@@ -105,53 +137,40 @@ Truth measure(ProcessGroup& group, std::size_t floats, bool on_host, int rounds)
                                       {.first_bucket_bytes = 1 << 20, .bucket_bytes = 6 << 20});
   auto flat = group.allocate(floats * sizeof(float));
   const auto whole = ddprun::buffer(static_cast<float*>(flat.get()), floats);
-  Truth t;
+  std::vector<Round> result;
   for (int round = -3; round < rounds; ++round) {
-    double local = 0, sync = 0;
-    ddprun::SyncReport said;
-    const auto run_local = [&] {
-      const auto guard = ddp.no_sync();
-      local = run(group, [&] { return step(ddp, on_host); });
-    };
-    const auto run_sync = [&] {
-      sync = run(group, [&] { return step(ddp, on_host); });
-      said = ddp.last_step();
-    };
-    if (round % 2 == 0) run_local();
-    run_sync();
-    if (round % 2 != 0) run_local();
-    const auto bare = run(group, [&] {
-      const auto start = Clock::now();
-      group.all_reduce(whole, ddprun::ReduceOp::avg);
-      return ms_since(start);
-    });
-    if (round < 0) continue;
-    t.local.push_back(local);
-    t.synchronised.push_back(sync);
-    t.differences.push_back(sync - local);
-    t.bare.push_back(bare);
-    t.exposed.push_back(ms(said.exposed));
-    t.contended.push_back(ms(said.contended));
-    t.overlapped.push_back(ms(said.overlapped()));
+    const Round r = measure_round(group, ddp, whole, on_host, steps, round % 2 != 0);
+    if (round >= 0) result.push_back(r);
   }
-  return t;
+  for (Round& r : result)
+    group.all_reduce(ddprun::buffer(r.data(), r.size()), ddprun::ReduceOp::avg);
+  return result;
 }
 
-void part_one(const std::string& directory, int rank, int rounds, std::size_t floats) {
-  auto group = join(directory, "truth", rank, 2);
+double median_of(const std::vector<Round>& rounds, Value value) {
+  std::vector<double> values;
+  for (const Round& r : rounds) values.push_back(r[value]);
+  return median(std::move(values));
+}
+
+void part_one(const std::string& directory, int rank, int ranks, int rounds, std::size_t floats) {
+  auto group = join(directory, "truth", rank, ranks);
   if (rank == 0) {
-    std::printf("%-10s %9s %9s %11s %9s %10s %8s %11s %10s   ms, medians of %d rounds, %s\n",
-                "compute", "no_sync", "sync", "difference", "exposed", "contended", "ratio",
-                "overlapped", "bare", rounds, group.backend().c_str());
+    std::printf(
+        "%-15s %9s %9s %11s %9s %10s %8s %11s %10s   ms, medians of %d rounds, %d ranks, %s\n",
+        "compute", "no_sync", "sync", "difference", "exposed", "contended", "ratio", "overlapped",
+        "bare", rounds, ranks, group.backend().c_str());
   }
-  for (const bool on_host : {false, true}) {
-    const Truth t = measure(group, floats, on_host, rounds);
+  for (const auto& [name, on_host, steps] :
+       {std::tuple("elsewhere step", false, 1), std::tuple("host step", true, 1),
+        std::tuple("elsewhere run", false, kRun), std::tuple("host run", true, kRun)}) {
+    const auto t = measure(group, floats, on_host, steps, steps == 1 ? rounds : rounds / 2);
     if (rank != 0) continue;
-    const double difference = median(t.differences);
-    std::printf("%-10s %9.3f %9.3f %11.3f %9.3f %10.3f %8.3f %11.3f %10.3f\n",
-                on_host ? "host" : "elsewhere", median(t.local), median(t.synchronised), difference,
-                median(t.exposed), median(t.contended), median(t.exposed) / difference,
-                median(t.overlapped), median(t.bare));
+    const double difference = median_of(t, kDifference);
+    std::printf("%-15s %9.3f %9.3f %11.3f %9.3f %10.3f %8.3f %11.3f %10.3f\n", name,
+                median_of(t, kLocal), median_of(t, kSync), difference, median_of(t, kExposed),
+                median_of(t, kContended), median_of(t, kExposed) / difference,
+                median_of(t, kOverlapped), median_of(t, kBare));
     std::fflush(stdout);
   }
 }
@@ -187,8 +206,10 @@ void part_two(const std::string& directory, int rank, int rounds) {
 }
 
 int run_ranks(int ranks, const std::function<void(int)>& body) {
+  std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
-    if (::fork() != 0) continue;
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
     try {
       body(rank);
       std::fflush(stdout);
@@ -199,20 +220,51 @@ int run_ranks(int ranks, const std::function<void(int)>& body) {
     }
   }
   int failed = 0, status = 0;
-  while (::wait(&status) > 0) failed |= status;
+  for (const pid_t child : children) {
+    if (::waitpid(child, &status, 0) == child) failed |= status;
+  }
   return failed;
 }
+
+// Processes that compute for as long as it lives.
+class Load {
+ public:
+  explicit Load(int processes) {
+    for (int i = 0; i < processes; ++i) {
+      const pid_t child = ::fork();
+      if (child > 0) children_.push_back(child);
+      if (child != 0) continue;
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (std::atomic<unsigned> n = 0;;) ++n;
+    }
+  }
+  ~Load() {
+    for (const pid_t child : children_) ::kill(child, SIGKILL), ::waitpid(child, nullptr, 0);
+  }
+
+ private:
+  std::vector<pid_t> children_;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 60;
-  const std::size_t mib = argc > 2 ? static_cast<std::size_t>(std::atoi(argv[2])) : 24;
-  if (argc > 3) layer_ms = std::atof(argv[3]);
+  const auto argument = [&](int at, double usual) {
+    return argc > at ? std::atof(argv[at]) : usual;
+  };
+  const int rounds = static_cast<int>(argument(1, 60));
+  const auto mib = static_cast<std::size_t>(argument(2, 24));
+  layer_ms = argument(3, layer_ms);
+  const int ranks = static_cast<int>(argument(4, 2));
   std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
   if (!::mkdtemp(directory.data())) return 1;
-  int failed = run_ranks(
-      2, [&](int rank) { part_one(directory, rank, rounds, (mib << 20) / sizeof(float)); });
+  int failed = 0;
+  {
+    const Load load(static_cast<int>(argument(5, 0)));
+    failed |= run_ranks(ranks, [&](int rank) {
+      part_one(directory, rank, ranks, rounds, (mib << 20) / sizeof(float));
+    });
+  }
   failed |= run_ranks(3, [&](int rank) { part_two(directory, rank, 10); });
   std::filesystem::remove_all(directory);
   return failed == 0 ? 0 : 1;

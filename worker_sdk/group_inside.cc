@@ -32,4 +32,8 @@ std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
   return work.state_ ? work.state_->pending : nullptr;
 }
 
+std::chrono::nanoseconds GroupInside::cpu_time(const ProcessGroup& group) {
+  return group.impl_->queue.cpu_time();
+}
+
 }  // namespace ddprun::worker_sdk

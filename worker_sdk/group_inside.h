@@ -20,6 +20,7 @@ struct GroupInside {
   static bool is_forked_child(const ProcessGroup& group);
   static bool is_dead(const ProcessGroup& group);             // An operation has failed.
   static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
+  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // WorkQueue's.
 };
 
 }  // namespace ddprun::worker_sdk

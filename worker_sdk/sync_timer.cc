@@ -36,14 +36,16 @@ SyncReport difference(const SyncReport& sum, const SyncReport& before) {
           .dropped = sum.dropped - before.dropped};
 }
 
-void charge_contention(StepTimes& step, std::chrono::nanoseconds delay) {
-  std::chrono::nanoseconds busy{0};
+void charge_contention(StepTimes& step, const Contention& during) {
+  constexpr std::chrono::nanoseconds kNothing{0};
+  auto busy = kNothing;
   for (const BucketTimes& b : step.buckets) {
     const auto begin = std::max(b.started, step.pass_begin);
     const auto end = std::min(b.started + b.comm, step.pass_end);
     if (begin < end) busy += end - begin;
   }
-  step.contended = std::clamp(delay, std::chrono::nanoseconds{0}, std::min(busy, step.backward));
+  const auto most = std::min({during.collectives, busy, step.backward});
+  step.contended = std::clamp(during.delayed, kNothing, std::max(kNothing, most));
   step.backward -= step.contended;
   step.exposed += step.contended;
 }

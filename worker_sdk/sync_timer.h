@@ -11,9 +11,16 @@
 
 namespace ddprun::worker_sdk {
 
-// `delay`: how long the thread of the last backward pass was ready to run and had no CPU. As far as
-// collectives were under way meanwhile, they had it: that is moved from backward to exposed.
-void charge_contention(StepTimes& step, std::chrono::nanoseconds delay);
+// What others took from a backward pass.
+struct Contention {
+  std::chrono::nanoseconds delayed{0};      // Its thread was ready to run, and had no CPU.
+  std::chrono::nanoseconds collectives{0};  // CPU time of this rank's collectives meanwhile.
+};
+
+// Moves from backward to exposed what the last pass was delayed by collectives: no longer than they
+// were under way, and no longer than they used a CPU. The rest of the delay is due to the backward
+// passes of other ranks and to other programs, which would have been there without collectives.
+void charge_contention(StepTimes& step, const Contention& during);
 
 // What was added to `before` to make `sum`.
 SyncReport difference(const SyncReport& sum, const SyncReport& before);

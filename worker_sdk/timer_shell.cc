@@ -62,6 +62,12 @@ void TimerShell::enter(std::chrono::nanoseconds StepTimes::*phase) {
   if (device_) device_->enter(phase, GroupInside::stream(group_));
 }
 
+std::optional<Contention> TimerShell::counters() {
+  const auto delayed = device_ ? std::nullopt : run_delay_.of_this_thread();
+  if (!delayed) return std::nullopt;
+  return Contention{.delayed = *delayed, .collectives = GroupInside::cpu_time(group_)};
+}
+
 void TimerShell::begin_forward() {
   phases_.begin_forward(StepClock::now());
   enter(&StepTimes::forward);
@@ -70,7 +76,7 @@ void TimerShell::begin_forward() {
 void TimerShell::begin_backward() {
   phases_.begin_backward(StepClock::now());
   enter(&StepTimes::backward);
-  if (!device_) delay_at_begin_ = run_delay_.of_this_thread();
+  at_begin_ = counters();
 }
 
 void TimerShell::end_local() {
@@ -81,9 +87,12 @@ void TimerShell::end_local() {
 void TimerShell::begin_wait() {
   phases_.begin_wait(StepClock::now());
   enter(&StepTimes::exposed);
-  const auto now = device_ ? std::nullopt : run_delay_.of_this_thread();
+  const auto now = counters();
+  contention_ = {};
+  if (!now || !at_begin_) return;
   // Another thread's may be less: then nothing is known.
-  delay_ = now && delay_at_begin_ ? *now - *delay_at_begin_ : std::chrono::nanoseconds{0};
+  contention_ = {.delayed = now->delayed - at_begin_->delayed,
+                 .collectives = now->collectives - at_begin_->collectives};
 }
 
 TimerShell::~TimerShell() {
@@ -111,7 +120,7 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
     if (!earlier) return;
     step = std::move(*earlier);
   } else {
-    charge_contention(step, delay_);
+    charge_contention(step, contention_);
   }
   timer_.record(std::move(step));
   report();

@@ -42,6 +42,7 @@ class TimerShell {
 
  private:
   void enter(std::chrono::nanoseconds StepTimes::*phase);
+  std::optional<Contention> counters();  // Nothing where the kernel does not count.
   void hear();
   void tell(const SyncWindow& window);
   void report();  // To the agent.
@@ -56,8 +57,8 @@ class TimerShell {
   ProcessGroup& group_;
   const std::shared_ptr<Progress> progress_;  // It may outlive the group.
   RunDelay run_delay_;  // Not asked on a GPU, where collectives take no CPU from anyone.
-  std::optional<std::chrono::nanoseconds> delay_at_begin_;
-  std::chrono::nanoseconds delay_{0};  // Of the backward pass.
+  std::optional<Contention> at_begin_;  // Of the backward pass: the counters then, ...
+  Contention contention_;               // ... and what it added to them.
   Phases phases_;
   std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
   SyncTimer timer_;

@@ -1,5 +1,9 @@
 #include "worker_sdk/work_queue.h"
 
+#include <pthread.h>
+
+#include <ctime>
+
 #include "common/assert.h"
 
 namespace ddprun {
@@ -112,6 +116,17 @@ std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation) {
   pending_.fetch_add(1, std::memory_order_relaxed);
   changed_.notify_all();
   return state;
+}
+
+std::chrono::nanoseconds WorkQueue::cpu_time() {
+  const std::lock_guard lock(mutex_);
+  clockid_t clock{};
+  timespec used{};
+  if (!thread_.joinable() || ::pthread_getcpuclockid(thread_.native_handle(), &clock) != 0 ||
+      ::clock_gettime(clock, &used) != 0) {
+    return {};
+  }
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 bool WorkQueue::wait_idle(std::chrono::milliseconds limit) {

@@ -43,6 +43,8 @@ class WorkQueue {
 
   // True if nothing is queued or under way: then the caller may use the backend itself.
   bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
+  // That its thread has used; 0 before the first operation.
+  std::chrono::nanoseconds cpu_time();
   // False: still busy after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);
 

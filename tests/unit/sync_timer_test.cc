@@ -74,30 +74,49 @@ TEST_CASE("Sync timer: what collectives took from the backward pass is exposed, 
   step.buckets = {{.started = zero + 8ms, .comm = 2ms}, {.started = zero + 11ms, .comm = 4ms}};
   const StepTimes before = step;
 
-  charge_contention(step, 1ms);
+  charge_contention(step, {.delayed = 1ms, .collectives = 5ms});
   CHECK(step.contended == 1ms);
   CHECK(step.backward == 9ms);
   CHECK(step.exposed == 4ms);
   CHECK(step.whole() == before.whole());
 
   step = before;  // Collectives were under way for 3 ms of the pass: the rest had other causes.
-  charge_contention(step, 5ms);
+  charge_contention(step, {.delayed = 5ms, .collectives = 5ms});
   CHECK(step.contended == 3ms);
   CHECK(step.exposed == 6ms);
 
   step = before;  // Read by another thread, or a clock that went back.
-  charge_contention(step, -1ms);
+  charge_contention(step, {.delayed = -1ms, .collectives = 5ms});
   CHECK(step.contended == 0ms);
   CHECK(step.exposed == before.exposed);
 
+  step = before;
+  charge_contention(step, {.delayed = 1ms, .collectives = -5ms});
+  CHECK(step.contended == 0ms);
+
   SyncTimer timer(0, 1, 0);
   step = before;
-  charge_contention(step, 1ms);
+  charge_contention(step, {.delayed = 1ms, .collectives = 5ms});
   timer.record(step);
   timer.record(step);
   CHECK(timer.last().contended == 1ms);
   CHECK(timer.total().contended == 2ms);
   CHECK(timer.total().exposed == 8ms);
+}
+
+TEST_CASE("Sync timer: what other programs took from the backward pass is not exposed",
+          "[sync_timer]") {
+  const StepClock::time_point zero{};
+  Phases phases(zero);
+  phases.begin_backward(zero);
+  phases.begin_wait(zero + 60ms);
+  StepTimes step = phases.end_step(zero + 65ms);
+  // Three ranks on two CPUs: from the first bucket on, its collective sleeps for the last rank.
+  step.buckets = {{.started = zero + 5ms, .comm = 57ms}};
+  charge_contention(step, {.delayed = 40ms, .collectives = 2ms});
+  CHECK(step.contended == 2ms);
+  CHECK(step.backward == 58ms);
+  CHECK(step.exposed == 7ms);
 }
 
 TEST_CASE("Sync timer: the kernel's count of a thread's waits for a CPU is read", "[sync_timer]") {

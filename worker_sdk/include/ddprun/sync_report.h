@@ -28,8 +28,8 @@ struct SyncReport {
   int steps = 0;
   std::chrono::nanoseconds comm{0};     ///< Sum of the durations of the buckets' collectives.
   std::chrono::nanoseconds exposed{0};  ///< What the step was longer by because of them.
-  /// Of `exposed`: the thread of the backward pass was ready to run, had no CPU, and collectives
-  /// were under way. 0 on nccl, and where the kernel does not count it.
+  /// Of `exposed`: the thread of the backward pass was ready to run, had no CPU, and collectives of
+  /// this rank used one. 0 on nccl, and where the kernel does not count it.
   std::chrono::nanoseconds contended{0};
   std::size_t bytes = 0;  ///< Gradient bytes reduced.
   int buckets = 0;
