@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launcher/completion.h"
 #include "launcher/values.h"
 
 #ifndef DDPRUN_VERSION
@@ -20,6 +21,7 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl drain node12 --reason "bad fan"   the run goes on without node12
   ddprunctl ras                               what NCCL says of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
+  source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
@@ -29,6 +31,7 @@ file that DDPRUN_TOKEN_FILE names. Exit codes: 0 done; 1 the daemon refused or c
 Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
 
 struct Texts {
+  std::string completion;  // The shell that a script was asked for.
   std::string endpoint;
   std::string token_file;
   std::string ras;
@@ -45,6 +48,8 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                  "HOST[:PORT] of the daemon [127.0.0.1:29400]");
   app.add_option("--token-file,--token_file", texts.token_file,
                  "File whose first line is the daemon's token");
+  app.add_option("--print-completion,--print_completion", texts.completion,
+                 "Prints a completion script for bash, zsh or tcsh");
   app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth");
 
   auto* status = app.add_subcommand("status", "What runs there are, or one with all its nodes");
@@ -75,6 +80,27 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                                           {ras, kRas}}) {
     app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
   }
+}
+
+std::vector<std::string> dashed_flags(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      if (name.find('_') == std::string::npos) flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+Result<CtlOutcome> completion(const CLI::App& app, const std::string& shell) {
+  if (shell != "bash" && shell != "zsh" && shell != "tcsh") {
+    return usage("--print-completion '" + shell + "': give bash, zsh or tcsh");
+  }
+  std::vector<CtlVerb> verbs = {{"", dashed_flags(app)}};
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    verbs.push_back({verb->get_name(), dashed_flags(*verb)});
+  }
+  return CtlOutcome(PrintAndExit{ctl_completion_script(shell, verbs)});
 }
 
 std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
@@ -132,6 +158,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   } catch (const CLI::ParseError& error) {
     return usage(std::string(error.what()) + "; see ddprunctl --help");
   }
+  if (!texts.completion.empty()) return completion(app, texts.completion);
   if (app.get_subcommands().empty()) {
     return usage("say what to do: status, nodes, drain, cancel or ras; see ddprunctl --help");
   }

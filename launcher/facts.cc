@@ -43,10 +43,9 @@ std::optional<OwnAddress> address_of(const ifaddrs& interface) {
   return OwnAddress{guests + 1, text.data()};
 }
 
-std::vector<std::string> own_addresses() {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+}  // namespace
+
+std::vector<std::string> addresses_of(const ifaddrs* list) {
   std::vector<OwnAddress> found;
   for (const ifaddrs* interface = list; interface != nullptr; interface = interface->ifa_next) {
     if (auto address = address_of(*interface)) found.push_back(std::move(*address));
@@ -57,6 +56,15 @@ std::vector<std::string> own_addresses() {
   texts.reserve(found.size());
   for (OwnAddress& address : found) texts.push_back(std::move(address.text));
   return texts;
+}
+
+namespace {
+
+std::vector<std::string> own_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  return addresses_of(list);
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 
 #include "launcher/plan.h"
 
+struct ifaddrs;
+
 namespace ddprun::launcher {
 
 // Addresses of interfaces that are up, IPv4 before IPv6, without loopback and link-local ones;
 // those of bridges that containers and virtual machines use come last.
+std::vector<std::string> addresses_of(const ifaddrs* list);
 Facts gather_facts(const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -19,9 +19,9 @@ struct Flag {
   std::string_view name;   // Dashed, without the leading "--".
   char letter;             // '\0': none.
   Kind kind;
-  std::string_view value;  // What the value is called in the help; empty for switches.
-  std::string_view
-      choices;  // Words for shell completion, separated by spaces; "@file", "@dir", or none.
+  std::string_view value;    // What the value is called in the help; empty for switches.
+  std::string_view choices;  // For shell completion: words with spaces between them, behind a comma
+                             // if several may be given; "@file", "@dir", "@hosts"; or none.
   std::string_view help;  // One line, with the default in brackets.
 };
 

@@ -2,7 +2,6 @@
 // What ddprun prints about itself, made from the table of flags. Pure; called by parse().
 
 #include <string>
-#include <string_view>
 
 namespace ddprun::launcher {
 
@@ -10,7 +9,6 @@ enum class Flags {
   kUsedMost,  // --help: those that most command lines are made of.
   kAll,       // --help all.
 };
-std::string help_text(Flags which);                     // At most 100 columns wide.
-std::string completion_script(std::string_view shell);  // "bash", "zsh", "tcsh".
+std::string help_text(Flags which);  // At most 100 columns wide.
 
 }  // namespace ddprun::launcher

@@ -122,8 +122,9 @@ std::vector<std::string> node_argv(const Options& options, const HostsMeeting& m
   const NodeRange nodes = options.nnodes.value_or(NodeRange{meeting.nodes, meeting.nodes});
   const std::string workers =
       host.workers ? std::to_string(*host.workers) : to_string(options.nproc_per_node);
-  argv.insert(argv.end(), {"--nnodes", to_string(nodes), "--nproc-per-node", workers, "--rdzv-endpoint",
-                           to_string(meeting.endpoint), "--rdzv-id", meeting.run_id});
+  argv.insert(argv.end(), {"--nnodes", to_string(nodes), "--nproc-per-node", workers});
+  argv.insert(argv.end(),
+              {"--rdzv-endpoint", to_string(meeting.endpoint), "--rdzv-id", meeting.run_id});
   if (const std::string conf = conf_of_node(options, node_rank); !conf.empty()) {
     argv.insert(argv.end(), {"--rdzv-conf", conf});
   }

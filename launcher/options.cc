@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launcher/completion.h"
 #include "launcher/flags.h"
 #include "launcher/help.h"
 #include "launcher/read_options.h"

@@ -34,7 +34,8 @@ class OfTheCommandLine(DdprunCase):
                             ("--nproc-per-node", "0"), ("--nproc-per-node", "-1"), ("--nproc-per-node", "foo"),
                             ("--max-restarts", "-1"), ("--local-nodes", "0"), ("--rdzv-conf", "join_timeout"),
                             ("--rdzv-endpoint", "127.0.0.1:99999"), ("-r", "7"), ("--shutdown-timeout", "-1"),
-                            ("--master-port", "0x50"), ("--signals-to-handle", "SIGNOTHING")):
+                            ("--master-port", "0x50"), ("--signals-to-handle", "SIGNOTHING"),
+                            ("--nproc-per-node", "xpu"), ("--node-rank", "3")):
             with self.subTest(flag=flag, value=value):
                 self.refused(f"{flag}={value}" if flag.startswith("--") else flag + value, "true",
                              says=re.escape(flag if flag != "-r" else "-r"))

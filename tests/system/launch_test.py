@@ -277,6 +277,16 @@ class Output(DdprunCase):
         files = {k: v for k, v in self.files(self.path("logs")).items() if k.endswith(".log")}
         self.assertEqual(files, {"attempt_0/1/stdout.log": "out1\n"})
 
+    def test_a_prefix_is_role_and_global_rank_and_torchruns_by_the_template(self):
+        """As docs/environment.md's table of differences has it, with the file that stands beside it there."""
+        line = ["--local-nodes", "2", "--nproc-per-node", "2", *shell("echo at $MASTER_ADDR $TORCHELASTIC_ERROR_FILE")]
+        said = self.run_ddprun(*line).out()
+        self.assertEqual(sorted(re.findall(r"(?m)^(\[.*?\]:)at 127\.0\.0\.1 \S*/(error_0_\d)\.json$", said)),
+                         [("[default0]:", "error_0_0"), ("[default1]:", "error_0_1"), ("[default2]:", "error_0_0"),
+                          ("[default3]:", "error_0_1")])
+        said = self.run_ddprun("--log-line-prefix-template", "[${role_name}${local_rank}]:", *line).out()
+        self.assertEqual(sorted(re.findall(r"(?m)^(\[.*?\]:)at", said)), 2 * ["[default0]:"] + 2 * ["[default1]:"])
+
     def test_filter_and_template(self):
         job = self.run_ddprun("--nproc-per-node", "3", "--local-ranks-filter", "0,2",
                               "--log-line-prefix-template", "<${role_name} ${rank}> ",

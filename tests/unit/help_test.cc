@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
+#include "launcher/completion.h"
 #include "launcher/flags.h"
 #include "tests/support/command_line.h"
 
