@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 
 #include "common/unique_fd.h"
@@ -38,12 +39,25 @@ ProcStat parse_proc_stat(const std::string& text) {
   if (open == std::string::npos || close == std::string::npos || close < open ||
       close + 4 > text.size())
     return {};
-  return {text.substr(open + 1, close - open - 1), text[close + 2],
-          std::atoi(text.c_str() + close + 4)};
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel.
+  ProcStat stat{text.substr(open + 1, close - open - 1), text[close + 2], 0, false};
+  // "ppid pgrp session tty_nr tpgid flags"
+  int skipped = 0;
+  unsigned flags = 0;
+  (void)std::sscanf(text.c_str() + close + 4, "%d %d %d %d %d %u", &stat.parent, &skipped, &skipped,
+                    &skipped, &skipped, &flags);
+  stat.exiting = (flags & kExiting) != 0 || stat.state == 'Z' || stat.state == 'X';
+  return stat;
 }
 
 ProcStat read_proc_stat(int pid, const std::string& proc) {
   return parse_proc_stat(read_proc_file(proc + "/" + std::to_string(pid) + "/stat"));
+}
+
+bool is_halted(char state) { return state == 'T' || state == 't'; }
+
+std::string halted_text(char state) {
+  return state == 't' ? "a debugger holds it" : "it is stopped (SIGSTOP, or a debugger)";
 }
 
 std::string describe_process(int pid, const std::string& proc) {

@@ -14,6 +14,11 @@ std::shared_ptr<Progress> GroupInside::progress(const ProcessGroup& group) {
   return group.impl_->progress;
 }
 
+void GroupInside::note_failure(const ProcessGroup& group, const Error& error) {
+  group.impl_->progress->note_failure(error.kind(),
+                                      group.impl_->roster->of_job(error.where().peer));
+}
+
 void GroupInside::settle(const ProcessGroup& group, const std::string& what) {
   device(group)->settle(what, group.impl_->stream, group.impl_->op_timeout);
 }

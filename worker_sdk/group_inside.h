@@ -16,8 +16,9 @@ struct GroupInside {
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
-  static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
-  static std::shared_ptr<Pending> pending(const Work& work);               // Null: not a device's.
+  static void note_failure(const ProcessGroup& group, const Error& error);  // For the agent.
+  static void settle(const ProcessGroup& group, const std::string& what);   // DeviceSide's.
+  static std::shared_ptr<Pending> pending(const Work& work);                // Null: not a device's.
 };
 
 }  // namespace ddprun::worker_sdk
