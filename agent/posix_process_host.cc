@@ -159,6 +159,12 @@ void PosixProcessHost::signal_worker(int local_rank, int signal) {
   }
 }
 
+std::map<int, int> PosixProcessHost::pids() const {
+  std::map<int, int> pids;
+  for (const auto& [pid, worker] : workers_) pids[worker.local_rank] = pid;
+  return pids;
+}
+
 std::vector<std::string> PosixProcessHost::abandon() {
   std::vector<std::string> left;
   for (const auto& [pid, worker] : workers_) {

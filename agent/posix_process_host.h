@@ -46,6 +46,8 @@ class PosixProcessHost final : public ProcessHost {
   // From now on workers are born in a cgroup of ours below `job`; all of it is killed at once.
   Result<void> use_cgroup(const std::string& job);
 
+  std::map<int, int> pids() const;  // Of the workers that live, by local rank.
+
   // Forgets the workers that are left, without a call of on_exit; what each is and does, for
   // whoever is told that SIGKILL does not end them.
   std::vector<std::string> abandon();
