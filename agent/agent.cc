@@ -35,7 +35,9 @@ Agent::Agent(AgentOptions options)
                    .local_world_size = options_.offer.local_world_size,
                    .grace = options_.shutdown_timeout,
                    .connect_limit = options_.offer.config.join_timeout,
-                   .report_limit = options_.report_limit},
+                   .report_limit = options_.report_limit,
+                   .fence = options_.fence,
+                   .fence_always = options_.fence_always},
                   Clock::now()),
       processes_(loop_),
       progress_(loop_, options_.stalls),
@@ -55,7 +57,7 @@ int Agent::run() {
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };
-  output_.on_drained = [this](int local_rank) { report(local_rank); };
+  output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
   if (!options_.cgroup.empty()) {
     const auto placed = processes_.use_cgroup(options_.cgroup);
     if (!placed) log::debug(to_string(placed.error()));
@@ -86,8 +88,8 @@ void Agent::connect() {
   link_->start({
       .on_up = [this] { dispatch(LinkUp{}); },
       .on_down =
-          [this](const std::string& why) {
-            dispatch(LinkDown{why});
+          [this](const std::string& why, bool answers) {
+            dispatch(LinkDown{why, answers});
             if (supervisor_.round() >= 0 || ending_) return;
             const auto due = supervisor_.deadline();
             waiting_.show("connecting to " + options_.daemon->host + ":" +
@@ -210,9 +212,10 @@ void Agent::act(const StartWorkers& start) {
 }
 
 void Agent::act(const SignalWorkers& signal) {
-  if (signal.signal != SIGKILL) note_failing();
+  look_at_workers();
   if (signal.lost_rank >= 0) progress_.tell(signal.lost_rank, signal.why);
   processes_.signal_workers(signal.signal);
+  if (signal.signal != SIGKILL) wake_halted();
 }
 
 void Agent::act(const CleanUp&) {

@@ -45,10 +45,12 @@ struct AgentOptions {
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =
       std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
-  StallPolicy stalls;            // What to do with workers that are alive but stuck.
-  std::string cgroup;            // The job's, see agent/cgroup.h; empty: none.
-  int launcher_pid = 0;          // When it dies, so does everything here.
-  bool speaks_for_run = true;    // Prints what concerns all nodes: waiting and the verdict.
+  Duration fence{0};             // See SupervisorOptions.
+  bool fence_always = false;
+  StallPolicy stalls;          // What to do with workers that are alive but stuck.
+  std::string cgroup;          // The job's, see agent/cgroup.h; empty: none.
+  int launcher_pid = 0;        // When it dies, so does everything here.
+  bool speaks_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
   std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
@@ -80,10 +82,14 @@ class Agent {
   WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
   void worker_exited(const WorkerExit& exit);
-  void report(int local_rank);
-  rendezvous::WorkerDeath death_of(const WorkerExit& exit) const;
+  void words_are_there(int local_rank);
+  bool ended_by_itself(int local_rank) const;
+  rendezvous::WorkerDeath death_of(const WorkerExit& exit, bool before_stop) const;
+  rendezvous::WorkerDeath account_of(const WorkerExit& exit, bool before_stop) const;
+  void explain(rendezvous::WorkerDeath& death, const std::string& words) const;
   std::string words_of(int local_rank) const;
-  void note_failing();
+  void look_at_workers();
+  void wake_halted();
   void tell_verdict(const Exit& exit) const;
   Result<void> open_store();
   void beat();
@@ -109,15 +115,22 @@ class Agent {
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
   Environment environment_;
-  struct Pending {
+  struct Wordless {
     WorkerExit exit;
     boost::asio::steady_timer patience;
   };
-  std::map<int, Pending> pending_;  // Failed workers whose last words are still in the pipe.
+  std::map<int, Wordless> wordless_;  // Failed workers whose last words are still in the pipe.
   OomWatch oom_watch_;
-  // By local rank: what workers that live when a stop begins have said about why they will end.
-  std::map<int, std::string> failing_;
-  std::string complaint_;  // The last error that was said here.
+  // How a worker was that still lived when a stop of its round began.
+  struct AtStop {
+    bool exiting = false;
+    bool failing = false;  // It had said why it was about to end, in these words.
+    std::string words;
+    std::string halted;  // By a signal or a debugger, as text; empty if not.
+  };
+  std::map<int, AtStop> at_stop_;  // By local rank.
+  bool stop_began_ = false;        // Of this round's workers.
+  std::string complaint_;          // The last error that was said here.
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
   boost::asio::steady_timer deadline_timer_;

@@ -20,7 +20,8 @@ class DaemonLink {
   // Called from the loop.
   struct Handlers {
     std::function<void()> on_up;  // Connected, and it is the daemon that we are connected to.
-    std::function<void(const std::string& why)> on_down;  // Was up, or one attempt failed.
+    // Was up, or one attempt failed. `answers`: the daemon's machine does, though no daemon does.
+    std::function<void(const std::string& why, bool answers)> on_down;
     std::function<void(rendezvous::DaemonMessage)> on_message;
     std::function<void(const std::string& why)>
         on_hopeless;  // Trying again cannot help: a wrong token.

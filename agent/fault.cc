@@ -56,6 +56,8 @@ Fault fault_of_words(std::string_view line) {
   }
   if (has_any(line, {"No space left on device"})) return Fault::kNoSpace;
   if (has_any(line, {"Too many open files"})) return Fault::kNoDescriptors;
+  if (has_any(line, {"this rank called abort()"})) return Fault::kAborted;
+  if (has_any(line, {": ranks disagree"})) return Fault::kMismatch;
   if (has_any(line, {"no sign of rank", "had given up on", "timed out", "Timed out"})) {
     return Fault::kTimedOut;
   }
@@ -66,6 +68,30 @@ Fault fault_of_words(std::string_view line) {
     return Fault::kPeerLost;
   }
   return Fault::kUnknown;
+}
+
+Fault fault_of_page(ProgressPage::Failure failure) {
+  switch (failure) {
+    case ProgressPage::kPeerLost: return Fault::kPeerLost;
+    case ProgressPage::kTimedOut: return Fault::kTimedOut;
+    case ProgressPage::kMismatch: return Fault::kMismatch;
+    case ProgressPage::kAborted: return Fault::kAborted;
+    default: return Fault::kUnknown;
+  }
+}
+
+// The program may have ended like this because a collective failed.
+bool may_follow(Fault fault) {
+  switch (fault) {
+    case Fault::kUnknown:
+    case Fault::kExit:
+    case Fault::kException:
+    case Fault::kPeerLost:
+    case Fault::kTimedOut:
+    case Fault::kMismatch:
+    case Fault::kAborted: return true;
+    default: return false;
+  }
 }
 
 // The rank whose number follows at `text`; -1 if none does.
@@ -100,6 +126,7 @@ Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed
 }
 
 int rank_blamed(std::string_view words) {
+  if (has_any(words, {"this rank called abort()"})) return -1;
   for (const std::string_view phrase :
        {"no sign of rank ", "no sign of ranks ", "lost rank ", "lost ranks ",
         "lost the connection to rank ", " because of rank "}) {
@@ -115,6 +142,19 @@ int rank_blamed(std::string_view words) {
     return number_at(words.substr(rank + kRank.size()));
   }
   return -1;
+}
+
+void add_fate(const WorkerFate& fate, WorkerDeath& death) {
+  death.collective = fate.collective;
+  death.steps = fate.steps;
+  const Fault said = fault_of_page(fate.failure);
+  if (said == Fault::kUnknown || !may_follow(death.fault)) return;
+  const bool success = death.exit_code == 0 && death.signal == 0;
+  if (success && said != Fault::kAborted) return;
+  // Who calls abort() because of an exception of its own has said what it was.
+  if (said == Fault::kAborted && death.fault == Fault::kException) return;
+  death.fault = said;
+  if (fate.peer >= 0) death.blames = fate.peer;
 }
 
 bool ends_in_exception(const std::vector<std::string>& lines) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/progress_page.h"
 #include "rendezvous/wire.h"
 
 namespace ddprun::agent {
@@ -17,6 +18,18 @@ rendezvous::Fault classify(const rendezvous::WorkerDeath& death, std::string_vie
 
 // The rank that `words` say was lost or did not come; -1 if they name none.
 int rank_blamed(std::string_view words);
+
+// What is left of a worker on its page (common/progress_page.h) when it has ended.
+struct WorkerFate {
+  std::int64_t collective = 0;  // The last of the whole job that it entered; 0: none.
+  std::int64_t steps = 0;       // That it had synchronised.
+  ProgressPage::Failure failure = ProgressPage::kNone;
+  int peer = -1;  // Whom its SDK blames.
+};
+
+// Adds to `death` what the page knows better than words: why its last collective failed, whatever
+// the program said of it, and how far it had come.
+void add_fate(const WorkerFate& fate, rendezvous::WorkerDeath& death);
 
 // Whether the last of these lines end a report of an exception that nobody caught: what a program
 // says just before it ends, although its end may take a while.

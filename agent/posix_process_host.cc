@@ -160,11 +160,10 @@ void PosixProcessHost::signal_worker(int local_rank, int signal) {
   }
 }
 
-std::vector<int> PosixProcessHost::living_ranks() const {
-  std::vector<int> ranks;
-  for (const auto& [pid, worker] : workers_) ranks.push_back(worker.local_rank);
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
+std::map<int, int> PosixProcessHost::pids() const {
+  std::map<int, int> pids;
+  for (const auto& [pid, worker] : workers_) pids[worker.local_rank] = pid;
+  return pids;
 }
 
 std::vector<std::string> PosixProcessHost::abandon() {

@@ -40,13 +40,14 @@ class PosixProcessHost final : public ProcessHost {
   // A child that the agent started by other means: never killed nor reaped as a stray.
   void spare(int pid) { spared_.insert(pid); }
 
-  std::vector<int> living_ranks() const;  // Local ranks, in order.
 
   // To the process group of one worker, if it lives.
   void signal_worker(int local_rank, int signal);
 
   // From now on workers are born in a cgroup of ours below `job`; all of it is killed at once.
   Result<void> use_cgroup(const std::string& job);
+
+  std::map<int, int> pids() const;  // Of the workers that live, by local rank.
 
   // Forgets the workers that are left, without a call of on_exit; what each is and does, for
   // whoever is told that SIGKILL does not end them.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 
 #include "common/unique_fd.h"
@@ -38,18 +39,27 @@ ProcStat parse_proc_stat(const std::string& text) {
   if (open == std::string::npos || close == std::string::npos || close < open ||
       close + 4 > text.size())
     return {};
-  constexpr int kStartColumn = 22;  // Of which three come up to the state.
-  std::size_t start = close + 2;
-  for (int column = 3; column < kStartColumn && start != std::string::npos; ++column) {
-    start = text.find(' ', start + 1);
-  }
-  return {text.substr(open + 1, close - open - 1), text[close + 2],
-          std::atoi(text.c_str() + close + 4),
-          start == std::string::npos ? 0 : std::strtoull(text.c_str() + start, nullptr, 10)};
+  // "ppid pgrp session tty_nr tpgid flags", and 12 others before the start.
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel.
+  ProcStat stat{.name = text.substr(open + 1, close - open - 1), .state = text[close + 2]};
+  unsigned flags = 0;
+  unsigned long long start = 0;
+  (void)std::sscanf(text.c_str() + close + 4,
+                    "%d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                    &stat.parent, &flags, &start);
+  stat.start = start;
+  stat.exiting = (flags & kExiting) != 0 || stat.state == 'Z' || stat.state == 'X';
+  return stat;
 }
 
 ProcStat read_proc_stat(int pid, const std::string& proc) {
   return parse_proc_stat(read_proc_file(proc + "/" + std::to_string(pid) + "/stat"));
+}
+
+bool is_halted(char state) { return state == 'T' || state == 't'; }
+
+std::string halted_text(char state) {
+  return state == 't' ? "a debugger holds it" : "it is stopped (SIGSTOP, or a debugger)";
 }
 
 std::string describe_process(int pid, const std::string& proc) {

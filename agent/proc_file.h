@@ -19,11 +19,16 @@ struct ProcStat {
   char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...
   int parent = 0;
   std::uint64_t start = 0;  // In clock ticks since the machine was started.
+  bool exiting = false;  // On its way out, or gone: no signal changes how it ends.
 };
 
 // Of /proc/<pid>/stat, "pid (name) state ppid ..."; the name may hold blanks and parentheses.
 ProcStat parse_proc_stat(const std::string& text);
 ProcStat read_proc_stat(int pid, const std::string& proc = "/proc");
+
+// Stopped by a signal or held by a debugger: it acts on no signal but SIGKILL and SIGCONT.
+bool is_halted(char state);
+std::string halted_text(char state);  // "it is stopped (SIGSTOP, or a debugger)"
 
 // "pid 4711 (python3), state D (uninterruptible sleep in nfs_wait_bit_killable)": what a person
 // needs to know of a process that ignores SIGKILL.

@@ -65,6 +65,22 @@ SyncSample read_sync(const ProgressPage& page) {
   return sample;
 }
 
+WorkerFate read_fate(const ProgressPage& page) {
+  const auto value = [](const auto& number, std::uint64_t most) {
+    return std::min(number.load(std::memory_order_relaxed), most);
+  };
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
+  WorkerFate fate;
+  const std::uint64_t failure = page.failure.load(std::memory_order_relaxed);
+  const std::uint64_t kind = failure & ((1U << ProgressPage::kPeerShift) - 1);
+  if (kind <= ProgressPage::kOther) fate.failure = static_cast<ProgressPage::Failure>(kind);
+  const std::uint64_t peer = failure >> ProgressPage::kPeerShift;
+  if (peer > 0 && peer <= std::numeric_limits<int>::max()) fate.peer = static_cast<int>(peer) - 1;
+  fate.collective = static_cast<std::int64_t>(value(page.number, kMost));
+  fate.steps = static_cast<std::int64_t>(value(page.sync.steps, kMost));
+  return fate;
+}
+
 Result<ProgressFile> ProgressFile::make(int local_rank) {
   const std::string name = "ddprun progress of local rank " + std::to_string(local_rank);
   UniqueFd file(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -114,6 +130,8 @@ bool ProgressFile::is_page() {
 }
 
 SyncSample ProgressFile::sync() { return is_page() ? read_sync(*page_) : SyncSample(); }
+
+WorkerFate ProgressFile::fate() { return is_page() ? read_fate(*page_) : WorkerFate(); }
 
 ProgressSample ProgressFile::read() {
   if (!is_page()) return read_touches();

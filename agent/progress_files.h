@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "agent/fault.h"
 #include "agent/stall_watch.h"
 #include "agent/sync_ledger.h"
 #include "common/error.h"
@@ -19,6 +20,8 @@ namespace ddprun::agent {
 ProgressSample read_page(const ProgressPage& page);
 SyncSample read_sync(const ProgressPage& page);
 
+WorkerFate read_fate(const ProgressPage& page);
+
 class ProgressFile {
  public:
   static Result<ProgressFile> make(int local_rank);
@@ -29,6 +32,7 @@ class ProgressFile {
   std::string path() const;
   void tell(int lost_rank, const std::string& why);  // Once.
   SyncSample sync();                                 // Zeros, if it is no page.
+  WorkerFate fate();                                 // The same.
   ProgressSample read();  // A plain look at memory, unless only touching can have changed it.
 
  private:

@@ -33,6 +33,7 @@ std::string ProgressMonitor::prepare(int local_rank) {
   if (workers_.empty()) watch_.start_over();
   workers_.erase(local_rank);
   reasons_.erase(local_rank);
+  fates_.erase(local_rank);
   auto file = ProgressFile::make(local_rank);
   if (!file) {
     log::debug(to_string(file.error()));
@@ -57,6 +58,7 @@ void ProgressMonitor::exited(int local_rank) {
   if (it == workers_.end()) return;
   if (!it->second.reason.empty()) reasons_[local_rank] = it->second.reason;
   sync_.see(local_rank, it->second.rank, it->second.file.sync());
+  fates_[local_rank] = it->second.file.fate();
   workers_.erase(it);
   if (!workers_.empty()) return;
   timer_.cancel();
@@ -78,6 +80,11 @@ void ProgressMonitor::pause(bool paused) { paused_ = paused; }
 std::string ProgressMonitor::reason(int local_rank) const {
   const auto it = reasons_.find(local_rank);
   return it == reasons_.end() ? "" : it->second;
+}
+
+WorkerFate ProgressMonitor::fate(int local_rank) const {
+  const auto it = fates_.find(local_rank);
+  return it == fates_.end() ? WorkerFate() : it->second;
 }
 
 void ProgressMonitor::look_later() {
@@ -108,9 +115,9 @@ void ProgressMonitor::look() {
 
 // A worker that is stopped, or sleeps in the kernel, needs other remedies than one that runs.
 std::string ProgressMonitor::state_of(const Worker& worker) const {
-  switch (read_proc_stat(worker.pid).state) {
-    case 'T': return "it is stopped (SIGSTOP, or a debugger)";
-    case 't': return "a debugger holds it";
+  const char state = read_proc_stat(worker.pid).state;
+  if (is_halted(state)) return halted_text(state);
+  switch (state) {
     case 'D': return "it is in uninterruptible sleep: " + describe_process(worker.pid);
     case 'R': return "it is computing";
     case 'S': return "it sleeps";
@@ -136,7 +143,7 @@ void ProgressMonitor::kill_again() {
   for (auto& [local_rank, worker] : workers_) {
     if (worker.reason.empty()) continue;
     const TimePoint now = Clock::now();
-    const bool runs = read_proc_stat(worker.pid).state != 'T';
+    const bool runs = !is_halted(read_proc_stat(worker.pid).state);
     if (!worker.kill_at) worker.kill_at = runs ? now + kTraceTime : now;
     if (now >= *worker.kill_at) {
       on_kill(local_rank, SIGKILL);

@@ -34,6 +34,8 @@ class ProgressMonitor {
   // To end a stuck worker; what is said of it when it has ended.
   std::function<void(int local_rank, int signal)> on_kill;
   std::string reason(int local_rank) const;
+  WorkerFate fate(int local_rank) const;  // Of one that has ended.
+  bool paused() const { return paused_; }
 
  private:
   struct Worker {
@@ -57,6 +59,7 @@ class ProgressMonitor {
   std::map<int, Worker> workers_;  // By local rank.
   SyncLedger sync_;
   std::map<int, std::string> reasons_;  // Of those that have ended.
+  std::map<int, WorkerFate> fates_;     // The same.
   boost::asio::steady_timer timer_;
   bool looking_ = false;
   bool paused_ = false;

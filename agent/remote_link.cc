@@ -72,7 +72,9 @@ class RemoteLink : public DaemonLink {
               silence_.cancel();
               if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
               const bool was_silent = std::exchange(silent_, false);
-              handlers_.on_down(was_silent ? silence_text() : to_string(why));
+              // It took our connection and then said nothing.
+              const bool answers = was_silent && !greeted_ && addresses_.size() == 1;
+              handlers_.on_down(was_silent ? silence_text() : to_string(why), answers);
               if (!greeted_ || was_silent) use_next_address();
               try_again();
             },
@@ -96,7 +98,9 @@ class RemoteLink : public DaemonLink {
     const bool unknown_name =
         why.code == Errc::kNotFound && !ever_connected_ && addresses_.size() == 1;
     if (why.code == Errc::kBadToken || unknown_name) return handlers_.on_hopeless(to_string(why));
-    handlers_.on_down(to_string(why));
+    const bool answers = why.code == Errc::kPeerSilent || why.code == std::errc::connection_refused;
+    // Of several daemons another one may lead.
+    handlers_.on_down(to_string(why), answers && addresses_.size() == 1);
     use_next_address();
     try_again();
   }

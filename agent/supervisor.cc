@@ -19,6 +19,12 @@ constexpr int kExitRendezvousFailed = 3;
 
 bool succeeded(const WorkerDeath& death) { return death.exit_code == 0 && death.signal == 0; }
 
+std::string how_it_goes_on(const rendezvous::StopRound& stop) {
+  if (stop.restart == 0) return "starting again";
+  return "starting all again (restart " + std::to_string(stop.restart) + " of " +
+         std::to_string(stop.max_restarts) + ")";
+}
+
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options, TimePoint now)
@@ -37,6 +43,7 @@ std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
 void Supervisor::on(const LinkUp&) {
   linked_ = ever_linked_ = true;
   give_up_at_.reset();
+  fence_at_.reset();
   if (unsaid_) {
     send(*std::exchange(unsaid_, std::nullopt));
     return living_ == 0 ? depart() : void();
@@ -46,17 +53,24 @@ void Supervisor::on(const LinkUp&) {
   send(rendezvous::Heartbeat{round()});
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
   if (failure_) send(rendezvous::Failed{round(), *failure_});
-  if (state_ == State::kStopped && order_) send(rendezvous::Stopped{round(), deaths_});
+  if (state_ == State::kStopped && order_) say_stopped();
 }
 
 void Supervisor::on(const LinkDown& down) {
   const bool was_linked = std::exchange(linked_, false);
   why_down_ = down.why;
   if (was_linked) {
+    arm_fence();
+    const std::string until =
+        fence_at_ ? "workers go on; they are stopped in " +
+                        seconds_text(std::chrono::duration_cast<Milliseconds>(options_.fence)) +
+                        " unless it answers; "
+                  : "workers go on, ";
     actions_.push_back(Say{Say::Level::kWarning, "lost the rendezvous daemon (" + down.why + "); " +
-                                                     (living_ > 0 ? "workers go on, " : "") +
+                                                     (living_ > 0 ? until : "") +
                                                      "connecting again"});
   }
+  if (fence_at_ && down.answers) fence_at_ = now_ + options_.fence;
   if (living_ > 0 || give_up_at_) return;
   const bool computed = state_ == State::kFinished || state_ == State::kStopped;
   give_up_at_ = now_ + (computed ? options_.report_limit : options_.connect_limit);
@@ -72,8 +86,10 @@ void Supervisor::hear(const rendezvous::Assign& assign) {
   seat_ = assign.seat;
   last_round_ = assign.seat.round;
   deaths_.clear();
+  successes_.clear();
   failure_.reset();
   order_.reset();
+  fenced_ = false;
   state_ = State::kRunning;
   living_ = options_.local_world_size;
   actions_.push_back(StartWorkers{*seat_});
@@ -93,10 +109,13 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
       order_ = stop;
       actions_.push_back(
           Say{Say::Level::kInfo,
-              stop.reason + (stop.final ? "; stopping" : "; stopping, then starting again")});
+              stop.reason + "; stopping" + (stop.final ? "" : ", then " + how_it_goes_on(stop))});
       return begin_stop(SIGTERM);
     case State::kStopping:
     case State::kStopped:
+      if (!order_ && stop.restart > 0) {
+        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
+      }
       order_ = stop;  // A run that was about to end may go on after all.
       if (state_ == State::kStopped) after_stop();
       return;
@@ -123,13 +142,11 @@ void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
 void Supervisor::on(const WorkerEnded& ended) {
   DDPRUN_ASSERT(living_ > 0);
   --living_;
+  wordless_ += ended.words_follow ? 1 : 0;
   WorkerDeath death = ended.death;
-  death.stopped_by_us = state_ == State::kStopping;
-  if (!succeeded(death)) deaths_.push_back(death);
-  if (state_ == State::kStopping) {
-    if (living_ == 0) workers_gone();
-    return;
-  }
+  death.stopped_by_us = state_ == State::kStopping && !ended.before_stop;
+  (succeeded(death) ? successes_ : deaths_).push_back(death);
+  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   if (!succeeded(death)) {
     failure_ = death;
     actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
@@ -142,6 +159,18 @@ void Supervisor::on(const WorkerEnded& ended) {
   state_ = State::kFinished;
   if (!linked_) give_up_at_ = now_ + options_.report_limit;
   send(rendezvous::Finished{round()});
+}
+
+void Supervisor::on(const WordsCame& words) {
+  if (wordless_ == 0) return;  // We did not wait for them.
+  --wordless_;
+  for (WorkerDeath& death : deaths_) {
+    if (death.rank != words.death.rank) continue;
+    const bool by_us = std::exchange(death, words.death).stopped_by_us;
+    death.stopped_by_us = by_us;
+    if (failure_ && failure_->rank == death.rank) failure_ = death;
+  }
+  if (state_ == State::kStopping && all_accounted_for()) workers_gone();
 }
 
 void Supervisor::on(const StartFailed& failed) {
@@ -199,6 +228,7 @@ void Supervisor::on(const Tick&) {
     kill_workers();
   }
   if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();
+  if (fence_at_ && now_ >= *fence_at_) return cut_off();
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
   if (leaving_) return exit(leaving_->status, leaving_->verdict);
@@ -232,10 +262,11 @@ void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
 
 void Supervisor::exit(int status, std::optional<Verdict> verdict) {
   state_ = State::kDone;
-  living_ = 0;
+  living_ = wordless_ = 0;
   kill_at_.reset();
   abandon_at_.reset();
   give_up_at_.reset();
+  fence_at_.reset();
   actions_.push_back(Exit{status, std::move(verdict)});
 }
 
@@ -245,7 +276,7 @@ void Supervisor::send(AgentMessage message) {
 
 std::optional<TimePoint> Supervisor::deadline() const {
   std::optional<TimePoint> next;
-  for (const auto& at : {kill_at_, abandon_at_, give_up_at_}) {
+  for (const auto& at : {kill_at_, abandon_at_, give_up_at_, fence_at_}) {
     if (at && (!next || *at < *next)) next = at;
   }
   return next;
@@ -253,12 +284,12 @@ std::optional<TimePoint> Supervisor::deadline() const {
 
 void Supervisor::check_invariants() const {
   DDPRUN_ASSERT(living_ >= 0 && living_ <= options_.local_world_size);
-  if (state_ == State::kRunning || state_ == State::kStopping)
-    DDPRUN_ASSERT(living_ > 0);
-  else
-    DDPRUN_ASSERT(living_ == 0);
+  const bool active = state_ == State::kRunning || state_ == State::kStopping;
+  DDPRUN_ASSERT(active != all_accounted_for());
+  if (state_ == State::kRunning) DDPRUN_ASSERT(wordless_ == 0);
   DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
   if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping);
+  if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
 }
 
 }  // namespace ddprun::agent

@@ -14,7 +14,9 @@
 //   any state ── the launcher died: kill everything ──▶ kDone ◀─────────┘
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
-// happens to running workers. On every new link the agent says again where it stands.
+// happens to running workers, unless the others may go on without this node. Then, after
+// `fence`, its workers are killed, so that no two halves of a run write the same checkpoint, and
+// it joins anew. On every new link the agent says again where it stands.
 
 #include <optional>
 #include <string>
@@ -29,13 +31,19 @@ namespace ddprun::agent {
 struct LinkUp {};
 struct LinkDown {
   std::string why;
+  bool answers = false;  // The daemon's machine does, though no daemon does: nobody decides.
 };
 struct Heard {
   rendezvous::DaemonMessage message;
 };
 struct WorkerEnded {
   rendezvous::WorkerDeath death;
-};  // exit_code 0 and signal 0: success.
+  bool before_stop = false;   // It had ended before a stop began, though we hear of it later.
+  bool words_follow = false;  // WordsCame will say more; it comes soon.
+};                            // exit_code 0 and signal 0: success.
+struct WordsCame {
+  rendezvous::WorkerDeath death;
+};  // The full account of an end that was reported.
 struct StartFailed {
   rendezvous::WorkerDeath death;
 };  // This one never ran, nor those after it.
@@ -44,8 +52,8 @@ struct Signalled {
 };
 struct LauncherDied {};
 struct Tick {};  // The time that deadline() named has come.
-using Event =
-    std::variant<LinkUp, LinkDown, Heard, WorkerEnded, StartFailed, Signalled, LauncherDied, Tick>;
+using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed, Signalled,
+                           LauncherDied, Tick>;
 
 // What to do, in order.
 struct SendJoin {
@@ -91,6 +99,9 @@ struct SupervisorOptions {
   // Sooner it changes nothing: timeout(1), batch systems and service managers send theirs to every
   // process they know, so that one order arrives twice.
   Duration patience = std::chrono::seconds(15);
+  Duration fence{0};          // Computing, and no answer from where the daemon was: kill the
+                              // workers. 0: never.
+  bool fence_always = false;  // Else only while the daemon has a spare for this node.
 };
 
 class Supervisor {
@@ -117,6 +128,7 @@ class Supervisor {
   void on(const LinkDown& down);
   void on(const Heard& heard);
   void on(const WorkerEnded& ended);
+  void on(const WordsCame& words);
   void on(const StartFailed& failed);
   void on(const Signalled& signalled);
   void on(const LauncherDied&);
@@ -128,13 +140,17 @@ class Supervisor {
   void hear(const rendezvous::EndRun& end);
   void hear(const rendezvous::Refuse& refuse);
   void hear(const rendezvous::Dismiss& dismiss);
-  void hear(const rendezvous::Alive&) {}
+  void hear(const rendezvous::Alive& alive) { replaceable_ = alive.replaceable; }
 
+  void arm_fence();
+  void cut_off();
+  bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
   void begin_stop(int signal);
   void kill_workers();
   void abandon_workers();
   void workers_gone();
   void after_stop();
+  void say_stopped();
   void depart();
   void join();
   void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
@@ -148,7 +164,9 @@ class Supervisor {
   std::optional<rendezvous::Seat> seat_;
   int last_round_ = -1;  // The last round we were told of; there is no way back into it.
   int living_ = 0;
+  int wordless_ = 0;  // Have ended, but what they said last is still to come.
   std::vector<rendezvous::WorkerDeath> deaths_;     // Of this round: all but the successes.
+  std::vector<rendezvous::WorkerDeath> successes_;  // Of this round.
   std::optional<rendezvous::WorkerDeath> failure_;  // The first that was not our doing.
   std::optional<rendezvous::StopRound> order_;      // The daemon's word on how to go on.
   std::optional<Exit> leaving_;                     // End with this once the workers are gone.
@@ -157,6 +175,9 @@ class Supervisor {
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
   std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.
   std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
+  std::optional<TimePoint> fence_at_;    // No link, and the others may go on without us.
+  bool replaceable_ = false;             // As the daemon last said.
+  bool fenced_ = false;                  // The workers are killed for that.
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int signal_ = 0;                       // The first that told us to end.
   TimePoint signal_at_{};                // When that was.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/supervisor.h"
+#include "common/assert.h"
 #include "common/duration_text.h"
 #include "rendezvous/verdict.h"
 
@@ -11,12 +12,39 @@ namespace ddprun::agent {
 namespace {
 
 constexpr int kExitWorkersStuck = 128 + SIGKILL;  // As if it had ended them.
+// A tick that comes later than that: this machine stood still, and the link may be mended at once.
+constexpr std::chrono::seconds kStoodStill{1};
+constexpr std::chrono::seconds kReturnTime{2};
 
 }  // namespace
 
+void Supervisor::arm_fence() {
+  const bool may_go_on = options_.fence_always || replaceable_;
+  if (options_.fence == Duration::zero() || !may_go_on || state_ != State::kRunning) return;
+  fence_at_ = now_ + options_.fence;
+}
+
+// Killed, not asked: what they saved now, they would write beside those that go on without them.
+void Supervisor::cut_off() {
+  DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
+  if (now_ - *fence_at_ > kStoodStill) {
+    fence_at_ = now_ + kReturnTime;  // We did not look for the daemon in that time.
+    return;
+  }
+  const std::string text = options_.host + " is cut off from the rendezvous daemon (" + why_down_ +
+                           "), and the run may go on without it";
+  actions_.push_back(Say{Say::Level::kError, text + ": killing its workers, then joining again"});
+  fenced_ = true;
+  fence_at_.reset();
+  state_ = State::kStopping;
+  kill_workers();
+}
+
 void Supervisor::begin_stop(int signal) {
   state_ = State::kStopping;
-  if (living_ == 0) return workers_gone();
+  fence_at_.reset();
+  if (all_accounted_for()) return workers_gone();
+  if (living_ == 0) return;
   kill_at_ = now_ + options_.grace;
   SignalWorkers order{signal};
   if (failure_) {
@@ -48,7 +76,7 @@ void Supervisor::abandon_workers() {
                                                        : kExitWorkersStuck;
   if (order_ && order_->final && linked_ && !leaving_) {
     abandon_at_.reset();
-    living_ = 0;
+    living_ = wordless_ = 0;
     state_ = State::kStopped;
     leaving_ = Exit{status, std::nullopt};
     give_up_at_ = now_ + options_.leave_limit;
@@ -64,13 +92,22 @@ void Supervisor::workers_gone() {
   state_ = State::kStopped;
   actions_.push_back(CleanUp{});
   if (leaving_) return depart();
+  if (fenced_ && !order_) return join();
   if (!linked_) give_up_at_ = now_ + options_.report_limit;
   if (order_) after_stop();
 }
 
+// The daemon may name a rank that left early; of many that ended well together, some are enough.
+void Supervisor::say_stopped() {
+  constexpr std::size_t kSuccessesMax = 64;
+  rendezvous::Stopped stopped{round(), deaths_, successes_};
+  if (stopped.successes.size() > kSuccessesMax) stopped.successes.resize(kSuccessesMax);
+  send(std::move(stopped));
+}
+
 // Every worker is gone and the daemon has said how to go on.
 void Supervisor::after_stop() {
-  send(rendezvous::Stopped{round(), deaths_});
+  say_stopped();
   if (order_->final) return;
   if (!leaving_) return join();
   send(rendezvous::Leave{0, options_.host + " cannot start workers again"});

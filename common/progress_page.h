@@ -52,6 +52,11 @@ struct ProgressPage {
     std::atomic<std::uint64_t> busbw;  // Of the last window, in bytes/s; by rank 0 only.
   };
   Sync sync;
+
+  // Why the last operation of this process failed; taken back when the next one begins.
+  enum Failure : std::uint64_t { kNone, kPeerLost, kTimedOut, kMismatch, kAborted, kOther };
+  static constexpr int kPeerShift = 8;  // Above a Failure: the rank of the job to blame, + 1.
+  std::atomic<std::uint64_t> failure;
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

@@ -73,8 +73,9 @@ class Question {
       return {why.code, "the daemon at " + where() +
                             " hung up without an answer; is it of an older version?"};
     }
-    const bool says_all =
-        why.code == Errc::kBadToken || why.code == Errc::kNotFound || why.code == Errc::kPeerSilent;
+    const bool says_all = why.code == Errc::kBadToken || why.code == Errc::kNotFound ||
+                          why.code == Errc::kPeerSilent ||
+                          why.code == boost::asio::error::timed_out;
     return {why.code, says_all ? why.context : to_string(why)};
   }
 

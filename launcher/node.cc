@@ -36,6 +36,12 @@ rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   return config;
 }
 
+// Long enough for a daemon that starts again, or a standby that takes over, to be found.
+Milliseconds fence_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
+  constexpr Milliseconds kLeast = 20s;
+  return conf.fence_timeout.value_or(std::max<Milliseconds>(kLeast, 3 * config.heartbeat_timeout));
+}
+
 std::string signal_names(const std::vector<int>& signals) {
   std::string text;
   for (const int signal : signals) {
@@ -101,6 +107,14 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     if (options.rdzv_conf.read_timeout) daemon.attempt_limit = *options.rdzv_conf.read_timeout;
     daemon.silence_max = std::max<Milliseconds>(2s, 2 * node.offer.config.heartbeat_timeout);
     node.daemon = daemon;
+    const rendezvous::RunConfig& config = node.offer.config;
+    node.fence = fence_timeout(options.rdzv_conf, config);
+    // A daemon that stands still is to be told from a cable that is cut before that time is over.
+    if (options.rdzv_conf.fence_timeout && node.fence > Duration::zero()) {
+      const auto half = std::chrono::duration_cast<Milliseconds>(node.fence / 2);
+      node.daemon->attempt_limit = std::min(node.daemon->attempt_limit, half);
+    }
+    node.fence_always = options.rdzv_conf.fence_timeout || config.nnodes_min < config.nnodes_max;
   }
   node.command = context.command;
   node.output = output_options(options, node.offer.host);

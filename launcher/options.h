@@ -92,6 +92,7 @@ struct RdzvConf {
   std::optional<Milliseconds> heartbeat_timeout;   // A node silent for so long is lost.
   std::optional<Milliseconds> heartbeat_interval;  // Sets heartbeat_timeout if that is absent.
   std::optional<Milliseconds> read_timeout;        // How long one answer of the daemon may take.
+  std::optional<Milliseconds> fence_timeout;       // A node without the daemon stops its workers.
   std::optional<bool> is_host;                     // This node hosts the endpoint, or never does.
   bool authenticated = true;                       // auth=none: no token, no TLS.
   bool join_at_restart = false;                    // join=restart: newcomers end no round.

@@ -26,6 +26,7 @@ constexpr TimeKey kTimeKeys[] = {
     {"heartbeat_timeout", &RdzvConf::heartbeat_timeout},
     {"heartbeat_interval", &RdzvConf::heartbeat_interval},
     {"read_timeout", &RdzvConf::read_timeout},
+    {"fence_timeout", &RdzvConf::fence_timeout, true},
 };
 
 const std::vector<std::string> kKeys = {"join_timeout",
@@ -36,6 +37,7 @@ const std::vector<std::string> kKeys = {"join_timeout",
                                         "keep_alive_interval",
                                         "keep_alive_max_attempt",
                                         "read_timeout",
+                                        "fence_timeout",
                                         "timeout",
                                         "is_host",
                                         "auth",

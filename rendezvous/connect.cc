@@ -122,8 +122,9 @@ void Attempt::try_next() {
   }
   if (errno != EINPROGRESS) return fail_address(errno_failure("connecting to " + where()));
   const Milliseconds limit = time_for_this_address();
-  wait_at_most(limit, {Errc::kPeerSilent, "connecting to " + where() + ": no answer within " +
-                                              std::to_string(limit.count()) + " ms"});
+  wait_at_most(limit,
+               {boost::asio::error::timed_out, "connecting to " + where() + ": no answer within " +
+                                                   std::to_string(limit.count()) + " ms"});
   socket_.async_wait(tcp::socket::wait_write,
                      [self = shared_from_this(), mine = next_](boost::system::error_code error) {
                        if (!error && !self->over_ && mine == self->next_) self->check_connected();

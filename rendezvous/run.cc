@@ -105,8 +105,10 @@ void Run::seal() {
   }
   state_ = State::kRunning;
   ++roster_;
+  remember_failure();
   deaths_.clear();
   dead_ranks_.clear();
+  successes_.clear();
   lost_.clear();
   grow_at_.reset();
   workers_blamed_ = false;

@@ -175,6 +175,8 @@ class Run {
   void stop_seated(const std::string& reason, bool final, int lost_rank);
   void end();
   void report(const WorkerDeath& death);
+  void report_success(const WorkerDeath& success);
+  void remember_failure();
   void answer_stranger(const NodeId& node, int round);
   std::optional<std::string> objection(const NodeId& node, const NodeOffer& offer) const;
 
@@ -226,6 +228,8 @@ class Run {
   bool workers_blamed_ = false;      // For the end of the last round, until the next is sealed.
   std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
   std::set<int> dead_ranks_;         // Theirs.
+  std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
+  std::vector<WorkerDeath> past_;  // The first causes of the rounds that ended with a failure.
   std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.
   std::optional<Verdict> verdict_;   // From kClosing on.
   std::vector<RunAction> actions_;

@@ -78,7 +78,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   // Where beats are rare because there are many, an answer to some of them says enough.
   if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
-    tell(node, Alive{member.beat_told});
+    tell(node, Alive{member.beat_told, state_ == State::kRunning && !ready_.empty()});
   }
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
   if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
@@ -130,6 +130,7 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
   Member& member = it->second;
   if (!member.seat || member.seat->round != stopped.round) return;
   for (const WorkerDeath& death : stopped.deaths) report(death);
+  for (const WorkerDeath& success : stopped.successes) report_success(success);
   // Between rounds the node's Join says the same; only the end of the run waits for this word.
   if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
 }

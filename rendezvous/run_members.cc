@@ -133,7 +133,12 @@ void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
     const Phase phase = it->second.phase;
     if (phase != Phase::kSeated && phase != Phase::kFinished) continue;
     set_phase(it, Phase::kStopping);
-    tell(it->first, StopRound{it->second.seat->round, reason, final, lost_rank});
+    StopRound stop{it->second.seat->round, reason, final, lost_rank};
+    if (workers_blamed_ && !final) {
+      stop.restart = restart_count_;
+      stop.max_restarts = config_->max_restarts;
+    }
+    tell(it->first, stop);
   }
 }
 
@@ -150,7 +155,8 @@ void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, in
 
 void Run::end() {
   if (verdict_->kind == Verdict::Kind::kWorkerFailed) {
-    verdict_ = worker_verdict(deaths_, restart_count_, config_->max_restarts);
+    verdict_ = worker_verdict(deaths_, restart_count_, config_->max_restarts,
+                              {.successes = successes_, .past = past_});
   }
   state_ = State::kEnded;
   for (const auto& [node, member] : members_) tell(node, EndRun{*verdict_});
@@ -158,9 +164,30 @@ void Run::end() {
 
 void Run::report(const WorkerDeath& death) {
   constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
-  if (!dead_ranks_.insert(death.rank).second) return;
+  if (!dead_ranks_.insert(death.rank).second) {
+    // The first report may come before its agent knows why.
+    for (WorkerDeath& known : deaths_) {
+      if (known.rank == death.rank && known.fault == Fault::kUnknown) known = death;
+    }
+    return;
+  }
   deaths_.push_back(death);
   if (deaths_.size() > kDetailsMax) std::string().swap(deaths_.back().detail);
+}
+
+void Run::report_success(const WorkerDeath& success) {
+  constexpr std::size_t kMost = 1000;
+  const bool known = std::any_of(successes_.begin(), successes_.end(),
+                                 [&](const auto& other) { return other.rank == success.rank; });
+  if (!known && successes_.size() < kMost) successes_.push_back(success);
+}
+
+// The next round is sealed. If a worker's failure was why, it may be one of several alike.
+void Run::remember_failure() {
+  constexpr std::size_t kMost = 16;
+  if (!workers_blamed_ || deaths_.empty()) return;
+  past_.push_back(remembered(first_cause(deaths_, successes_)));
+  if (past_.size() > kMost) past_.erase(past_.begin());
 }
 
 // To a node that is no member: it was lost, or the run is over.

@@ -1,6 +1,7 @@
 #include "rendezvous/verdict.h"
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstring>
 
@@ -49,14 +50,79 @@ std::string victims_text(const std::vector<WorkerDeath>& victims) {
   return text;
 }
 
-std::string cause_text(const FirstCause& cause) {
-  const WorkerDeath& death = cause.death;
-  if (death.fault == Fault::kStuck) {
-    return name_of(death) + " came no further: " + cause.witness + ".";
+// The cause was told by others: it did not fail, or not of itself.
+std::string accusation(const FirstCause& cause) {
+  const std::string name = name_of(cause.death);
+  switch (cause.death.fault) {
+    case Fault::kLeftEarly:
+      return name + " ended with 0 while others still needed it: " + cause.witness + ".";
+    case Fault::kAborted: return name + " called abort(): " + cause.witness + ".";
+    case Fault::kMismatch: return name + " disagreed with the other ranks: " + cause.witness + ".";
+    default: {
+      const std::string& evidence = cause.death.evidence;
+      return name + " came no further: " + cause.witness +
+             (evidence.empty() ? "." : "; " + evidence + ".");
+    }
   }
+}
+
+std::string cause_text(const FirstCause& cause) {
+  if (!cause.witness.empty()) return accusation(cause);
+  const WorkerDeath& death = cause.death;
   std::string text = name_of(death) + " failed first: it ";
+  if (death.fault == Fault::kAborted) text += "called abort() and ";
   text += cut_short(death) ? "was about to end with an error" : how_it_ended(death);
   return text + (death.evidence.empty() ? "." : ": " + death.evidence + ".");
+}
+
+// A host's name ends with "/2" where several nodes share a machine.
+std::string machine_of(const WorkerDeath& death) {
+  return death.host.substr(0, death.host.find('/'));
+}
+
+bool on_machine(const std::vector<WorkerDeath>& deaths, const std::string& machine) {
+  return std::all_of(deaths.begin(), deaths.end(),
+                     [&](const WorkerDeath& death) { return machine_of(death) == machine; });
+}
+
+// Of its own making, wherever it runs.
+bool is_programs(Fault fault) {
+  switch (fault) {
+    case Fault::kExit:
+    case Fault::kCrash:
+    case Fault::kStackOverflow:
+    case Fault::kException:
+    case Fault::kSyntaxError:
+    case Fault::kMismatch:
+    case Fault::kAborted:
+    case Fault::kLeftEarly: return true;
+    default: return false;
+  }
+}
+
+// The last line without its numbers: addresses, times and steps differ each time.
+std::string essence(const std::string& words) {
+  constexpr std::size_t kLongest = 300;
+  const std::size_t end = words.find_last_not_of('\n');
+  const std::size_t newline = words.rfind('\n', end);
+  std::string line = words.substr(newline == std::string::npos ? 0 : newline + 1, kLongest);
+  std::erase_if(line, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return line;
+}
+
+std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& now,
+                       bool one_machine) {
+  if (past.empty()) return "";
+  const bool same = std::all_of(past.begin(), past.end(), [&](const WorkerDeath& death) {
+    return death.rank == now.rank && death.fault == now.fault && death.signal == now.signal &&
+           death.exit_code == now.exit_code && death.detail == essence(now.detail);
+  });
+  if (same && is_programs(now.fault)) {
+    return " It was the same rank with the same error each time: look at the program or its data, "
+           "not at the machine.";
+  }
+  if (one_machine || !on_machine(past, machine_of(now))) return "";
+  return " It was on " + machine_of(now) + " each time: look at that host.";
 }
 
 }  // namespace
@@ -77,41 +143,16 @@ bool is_crash(int signal) {
 
 bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }
 
-std::string advice(const WorkerDeath& death) {
-  switch (death.fault) {
-    case Fault::kOutOfMemory:
-      return "Give the job more memory, or let it use less: fewer data loader processes, a smaller "
-             "batch.";
-    case Fault::kNoMemory: return "See ulimit -v, and how much memory that host has.";
-    case Fault::kNoSpace: return "Make room on that host's disk; see df -h and df -i.";
-    case Fault::kNoDescriptors: return "See ulimit -n, and who does not close what it opens.";
-    case Fault::kStackOverflow: return "See ulimit -s, and look for endless recursion.";
-    case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
-    case Fault::kImportError: return "See which python3 runs there, and its sys.path.";
-    case Fault::kPeerLost:
-      return "It lost a peer, but no other rank has failed: look at the network between them.";
-    case Fault::kTimedOut: return "It gave up waiting for the other ranks.";
-    case Fault::kStuck:
-      return "A debugger or py-spy shows where such a rank stands while it lasts.";
-    default: break;
-  }
-  if (death.signal == SIGKILL) {
-    return "SIGKILL comes from outside the program: a batch system's limit, a person, or the "
-           "kernel's out-of-memory killer, of which there is no sign here (see dmesg).";
-  }
-  if (death.signal == SIGSEGV || death.signal == SIGBUS || death.signal == SIGABRT ||
-      death.signal == SIGFPE || death.signal == SIGILL) {
-    return "The program crashed; a core file or a debugger shows where.";
-  }
-  if (death.fault == Fault::kCannotStart || death.exit_code == 127 || death.exit_code == 126) {
-    return "The program could not be started; check its path and its permissions on that host.";
-  }
-  return "";
+WorkerDeath remembered(const FirstCause& cause) {
+  WorkerDeath death = cause.death;
+  death.detail = essence(death.detail);
+  death.evidence.clear();
+  return death;
 }
 
-Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count,
-                       int max_restarts) {
-  const FirstCause cause = first_cause(deaths);
+Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts,
+                       const RunHistory& history) {
+  const FirstCause cause = first_cause(deaths, history.successes);
   Verdict verdict;
   verdict.kind = Verdict::Kind::kWorkerFailed;
   verdict.exit_code = cause.exit_code;
@@ -120,12 +161,16 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
   for (const WorkerDeath& death : deaths) {
     if (death.rank != cause.death.rank) victims.push_back(death);
   }
+  const bool one_machine = on_machine(deaths, machine_of(cause.death)) &&
+                           on_machine(history.successes, machine_of(cause.death));
   std::string text = cause_text(cause) + victims_text(victims);
   if (max_restarts > 0) {
     text += " No restart was left: " + std::to_string(restart_count) + " of " +
             std::to_string(max_restarts) + " were used.";
   }
-  if (const std::string hint = advice(cause.death); !hint.empty()) text += " " + hint;
+  text += repetition(history.past, cause.death, one_machine);
+  verdict.advice = advice(cause.death, one_machine);
+  if (!verdict.advice.empty()) text += " " + verdict.advice;
   if (!cause.death.detail.empty()) text += "\nIts last words:\n" + cause.death.detail;
   verdict.text = std::move(text);
   if (victims.size() > kVictimsMax) victims.resize(kVictimsMax);

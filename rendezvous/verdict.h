@@ -33,13 +33,27 @@ struct FirstCause {
   int exit_code = 1;    // What the run ends with.
   std::string witness;  // Where the death was our doing: who accused it, and with which words.
 };
-FirstCause first_cause(const std::vector<WorkerDeath>& deaths);
+//
+// `successes`: the ranks of the same round that had exited with 0. One that others still waited for
+// in a collective is the cause of their end.
+FirstCause first_cause(const std::vector<WorkerDeath>& deaths,
+                       const std::vector<WorkerDeath>& successes = {});
 
-// What to try; empty where there is nothing to say.
-std::string advice(const WorkerDeath& death);
+// What to try; empty where there is nothing to say. `one_machine`: all ranks were on the same.
+std::string advice(const WorkerDeath& death, bool one_machine = false);
+
+// What else is known of a run whose workers failed.
+struct RunHistory {
+  std::vector<WorkerDeath> successes{};  // Of its last round.
+  std::vector<WorkerDeath> past{};       // The first causes of the rounds before that failed.
+};
+
+// What is kept of a first cause while the run goes on: enough to recognise it.
+WorkerDeath remembered(const FirstCause& cause);
 
 // The verdict on a run whose workers failed. `deaths` is in the order of the reports and not empty.
-Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts);
+Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts,
+                       const RunHistory& history = {});
 
 // The verdict as a file for programs (docs/verdict.md). Its "message" is what PyTorch's own agent
 // writes and reads. `timestamp` is for people: seconds since 1970 on the writing host.

@@ -28,6 +28,8 @@ ordered_json to_json(const WorkerDeath& death) {
   object["fault"] = fault_name(death.fault);
   object["evidence"] = death.evidence;
   object["last_words"] = death.detail;
+  if (death.collective > 0) object["collective"] = death.collective;
+  if (death.steps > 0) object["steps"] = death.steps;
   return object;
 }
 
@@ -40,7 +42,7 @@ std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::i
                          {"exit_code", verdict.exit_code},
                          {"text", verdict.text}};
   if (verdict.first_cause) {
-    object["advice"] = advice(*verdict.first_cause);
+    object["advice"] = verdict.advice;
     object["first_cause"] = to_json(*verdict.first_cause);
   }
   object["victims"] = ordered_json::array();

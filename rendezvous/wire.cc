@@ -21,18 +21,24 @@ void fields(auto&& a, Is<SyncCounts> auto& m) {
 void fields(auto&& a, Is<Heartbeat> auto& m) { a("round", m.round), a("sync", m.sync); }
 void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
 void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }
-void fields(auto&& a, Is<Stopped> auto& m) { a("round", m.round), a("deaths", m.deaths); }
+void fields(auto&& a, Is<Stopped> auto& m) {
+  a("round", m.round), a("deaths", m.deaths);
+  a.added("successes", m.successes);
+}
 void fields(auto&& a, Is<Leave> auto& m) { a("signal", m.signal), a("reason", m.reason); }
 void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
 void fields(auto&& a, Is<StopRound> auto& m) {
   a("round", m.round), a("reason", m.reason), a("final", m.final);
   a.added("lost_rank", m.lost_rank);
+  a.added("restart", m.restart), a.added("max_restarts", m.max_restarts);
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
 void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
-void fields(auto&& a, Is<Alive> auto& m) { a.added("beat_ms", m.beat); }
+void fields(auto&& a, Is<Alive> auto& m) {
+  a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
+}
 
 }  // namespace archive
 

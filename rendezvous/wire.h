@@ -95,7 +95,11 @@ enum class Fault {
   kPeerLost,        // It lost the connection to another rank: a victim, if another rank failed too.
   kTimedOut,        // It waited for another rank for too long.
   kStuck,           // Others waited for it in vain.
+  kMismatch,        // The ranks disagree about a collective, or about the model.
+  kAborted,         // It called abort() on the process group.
+  kLeftEarly,       // It ended with 0 while others still waited for it in a collective.
 };
+constexpr Fault kLastFault = Fault::kLeftEarly;
 const char* fault_name(Fault fault);         // "out_of_memory"
 Fault fault_of_name(std::string_view name);  // kUnknown if there is none of that name.
 
@@ -111,8 +115,10 @@ struct WorkerDeath {
   std::string detail{};  // Error file's message, last lines of stderr, or why it never started.
   Fault fault = Fault::kUnknown;
   std::string evidence{};    // What besides its status shows that, as a half sentence.
-  int blames = -1;           // The rank that it lost or waited for, by its own words.
+  int blames = -1;           // The rank that it lost, waited for or disagreed with, as it said.
   bool was_failing = false;  // stopped_by_us, but it had already said why it was about to end.
+  std::int64_t collective = 0;  // The last collective of the whole job that it entered; 0: unknown.
+  std::int64_t steps = 0;       // That it had synchronised; 0: unknown.
   bool operator==(const WorkerDeath&) const = default;
 };
 
@@ -130,6 +136,7 @@ struct Verdict {
   std::string text{};  // One paragraph for people.
   std::optional<WorkerDeath> first_cause{};
   std::vector<WorkerDeath> victims{};
+  std::string advice{};  // What to try; a part of the text.
   bool operator==(const Verdict&) const = default;
 };
 
@@ -177,6 +184,7 @@ struct Failed {
 struct Stopped {
   int round = 0;
   std::vector<WorkerDeath> deaths;
+  std::vector<WorkerDeath> successes{};  // Those that had exited with 0 before the others ended.
 };  // All local workers are gone.
 struct Leave {
   int signal = 0;
@@ -198,6 +206,8 @@ struct StopRound {
   std::string reason;
   bool final = false;
   int lost_rank = -1;  // Whose end is the reason; of a lost node the first. -1: nobody's.
+  int restart = 0;     // The number of the restart that follows; 0: none that is counted.
+  int max_restarts = 0;
   bool operator==(const StopRound&) const = default;
 };  // Then join again, unless final.
 struct EndRun {
@@ -212,6 +222,7 @@ struct Dismiss {
 };  // This node's part has ended, and well: the run goes on without it.
 struct Alive {
   Milliseconds beat{250};
+  bool replaceable = false;  // A spare waits that would take this node's place.
 };  // Answers a hello and a heartbeat; the next one is due after `beat`.
 using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive>;
 

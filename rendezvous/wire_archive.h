@@ -232,11 +232,13 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a("detail", m.detail);
   a.added("fault", m.fault), a.added("evidence", m.evidence), a.added("blames", m.blames);
   a.added("was_failing", m.was_failing);
+  a.added("collective", m.collective), a.added("steps", m.steps);
 }
 void fields(auto&& a, Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),
       a("text", m.text);
   a("first_cause", m.first_cause), a("victims", m.victims);
+  a.added("advice", m.advice);
 }
 
 }  // namespace ddprun::rendezvous::archive

@@ -2,7 +2,8 @@
 ddprun_test(NAME run_test
             SOURCES unit/coordinator_test.cc unit/file_log_test.cc unit/gate_test.cc unit/journal_test.cc
                     unit/json_text_test.cc
-                    unit/operators_test.cc unit/seats_test.cc unit/status_test.cc unit/verdict_test.cc unit/wire_test.cc
+                    unit/operators_test.cc unit/run_verdict_test.cc
+                    unit/seats_test.cc unit/status_test.cc unit/verdict_test.cc unit/wire_test.cc
                     scenario/run_scenario_test.cc support/scenario.cc
             LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME etcd_test

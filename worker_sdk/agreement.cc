@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "common/assert.h"
+#include "worker_sdk/group_inside.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -142,13 +143,15 @@ void require_agreement(ProcessGroup& group, const std::vector<std::string>& sign
   if (culprits > kCulpritsInMessage) {
     text += std::to_string(culprits - kCulpritsInMessage) + " more ranks differ; ";
   }
-  throw Error(
+  const Error error(
       ErrorKind::mismatch,
       {.rank = group.rank(),
        .host = group.host_of(group.rank()),
        .operation = "DistributedDataParallel",
        .peer = culprit},
       "the model is not the same on all ranks: " + text + "compared with " + at(group, reference));
+  GroupInside::note_failure(group, error);
+  throw error;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -16,6 +16,11 @@ std::shared_ptr<Progress> GroupInside::progress(const ProcessGroup& group) {
   return group.inside().progress;
 }
 
+void GroupInside::note_failure(const ProcessGroup& group, const Error& error) {
+  group.impl_->progress->note_failure(error.kind(),
+                                      group.impl_->roster->of_job(error.where().peer));
+}
+
 void GroupInside::settle(const ProcessGroup& group, const std::string& what) {
   device(group)->settle(what, group.inside().stream, group.inside().op_timeout);
 }

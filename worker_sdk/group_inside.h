@@ -16,6 +16,7 @@ struct GroupInside {
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
+  static void note_failure(const ProcessGroup& group, const Error& error);  // For the agent.
   static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
   static bool is_forked_child(const ProcessGroup& group);
   static bool is_dead(const ProcessGroup& group);             // An operation has failed.

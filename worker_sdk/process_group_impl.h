@@ -97,7 +97,7 @@ struct ProcessGroup::Impl {
       // The peers may have done their part before they, or this thread, could notice the abort.
       if (aborted.load()) refuse_aborted(call);
     } catch (const Error& error) {
-      die(error.what());
+      die(error);
       throw;
     } catch (const std::exception& error) {
       die(error.what());
@@ -171,7 +171,7 @@ struct ProcessGroup::Impl {
       return backend->device()->launch(call, stream_of(options).value_or(nullptr),
                                        [&] { body(*backend, call); });
     } catch (const Error& error) {
-      die(error.what());
+      die(error);
       throw;
     }
   }
@@ -186,13 +186,13 @@ struct ProcessGroup::Impl {
       if (after) return pending->follow(*after);
       pending->wait_until(worker_sdk::Clock::time_point::max());
     } catch (const Error& error) {
-      die(error.what());
+      die(error);
       throw;
     }
   }
 
   void abort() noexcept {
-    aborted.store(true);
+    if (!aborted.exchange(true)) progress->note_failure(ErrorKind::aborted, -1);
     backend->abort();
   }
 
@@ -205,6 +205,11 @@ struct ProcessGroup::Impl {
 
   [[noreturn]] void refuse_aborted(const worker_sdk::Call& call) const {
     throw worker_sdk::failure(*roster, call, ErrorKind::aborted, -1, "this rank called abort()");
+  }
+
+  void die(const Error& error) {
+    progress->note_failure(error.kind(), roster->of_job(error.where().peer));
+    die(std::string(error.what()));
   }
 
   void die(const std::string& why) {

@@ -34,6 +34,16 @@ bool has_name(const ProgressPage::Slot& slot, std::string_view name) {
   return slot.name[length].load(kRelaxed) == '\0';
 }
 
+ProgressPage::Failure page_kind(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::peer_lost: return ProgressPage::kPeerLost;
+    case ErrorKind::timed_out: return ProgressPage::kTimedOut;
+    case ErrorKind::mismatch: return ProgressPage::kMismatch;
+    case ErrorKind::aborted: return ProgressPage::kAborted;
+    default: return ProgressPage::kOther;
+  }
+}
+
 ProgressPage* map_page(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat facts {};
@@ -115,7 +125,23 @@ void Progress::go_to(std::size_t slot, std::uint64_t number) {
   page_->beats.store(++beats_, std::memory_order_release);
 }
 
+void Progress::note_failure(ErrorKind kind, int peer) {
+  if (!mapped_) return;
+  const std::uint64_t culprit = peer < 0 ? 0 : static_cast<std::uint64_t>(peer) + 1;
+  std::uint64_t none = ProgressPage::kNone;
+  mapped_->failure.compare_exchange_strong(none,
+                                           page_kind(kind) | culprit << ProgressPage::kPeerShift);
+}
+
+// The program goes on with another group: it has survived.
+void Progress::forget_failure() {
+  if (mapped_ && mapped_->failure.load(kRelaxed) != ProgressPage::kNone) {
+    mapped_->failure.store(ProgressPage::kNone, kRelaxed);
+  }
+}
+
 void Progress::enter(const Call& call, bool of_whole_job) {
+  forget_failure();
   if (!page_) return;
   const std::lock_guard lock(mutex_);
   const auto slot = static_cast<std::size_t>(call.what.kind);

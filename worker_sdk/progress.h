@@ -35,6 +35,10 @@ class Progress {
   void leave();  // Back to the program's phase.
   void set_phase(std::string_view name);
 
+  // Why an operation has failed, and the rank of the job that is to blame, or -1. The first failure
+  // counts: what follows from it says less. Never blocks.
+  void note_failure(ErrorKind kind, int peer);
+
   std::optional<AgentsWord> agents_word() const;
 
   // For the daemon's metrics, from any of this process's groups: steps that were synchronised since
@@ -47,6 +51,7 @@ class Progress {
   bool reports() const { return page_ != nullptr; }
 
  private:
+  void forget_failure();
   void go_to(std::size_t slot, std::uint64_t number);
   std::size_t slot_of(std::string_view phase);
 

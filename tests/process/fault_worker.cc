@@ -1,6 +1,7 @@
 // The worker of tests/system/fault_campaign.py: fails in the way that $FAULT names if its rank is
 // one of $CULPRITS ("2" or "1,3"), after three steps. The other ranks either go on stepping in
-// lockstep with it by the SDK ($PEERS=lockstep), and become its victims, or wait to be stopped.
+// lockstep with it by the SDK ($PEERS=lockstep), and become its victims, or watch it ($PEERS=watch)
+// and end as soon as it has, or wait to be stopped.
 
 #include <ddprun/ddprun.h>
 #include <fcntl.h>
@@ -36,6 +37,18 @@ void limit(int resource, rlim_t value) {
   ::getrlimit(static_cast<__rlimit_resource_t>(resource), &both);
   both.rlim_cur = value;
   ::setrlimit(static_cast<__rlimit_resource_t>(resource), &both);
+}
+
+ddprun::ProcessGroup* joined = nullptr;  // In lockstep.
+std::size_t elements = 1000;             // Of what the ranks reduce.
+
+void fail_while_a_child_holds_the_pipe() {
+  if (::fork() == 0) {
+    ::sleep(60);
+    std::_Exit(0);
+  }
+  std::fprintf(stderr, "the loss is NaN\n");
+  std::_Exit(9);
 }
 
 [[noreturn]] void hang() {
@@ -130,6 +143,10 @@ const std::map<std::string, std::function<void()>> kFaults = {
      [] {
        for (volatile unsigned i = 0;;) i = i + 1;
      }},
+    {"held_pipe", fail_while_a_child_holds_the_pipe},
+    {"leave", [] { std::exit(0); }},
+    {"group_abort", [] { joined->abort(); }},
+    {"other_size", [] { elements = 999; }},
     {"hang_in_exit", [] { std::atexit(hang), std::exit(0); }},
 };
 
@@ -139,11 +156,35 @@ void fail() noexcept { kFaults.at(variable("FAULT"))(); }
 [[noreturn]] void step_in_lockstep() {
   auto group = ddprun::ProcessGroup::init(
       {.op_timeout = std::chrono::seconds(std::stoi(variable("OP_SECONDS")))});
-  std::vector<float> gradient(1000, 1.0F);
+  joined = &group;
+  std::vector<float> gradient(elements, 1.0F);
   for (int step = 0;; ++step) {
-    group.all_reduce(ddprun::buffer(gradient.data(), gradient.size()));
+    group.all_reduce(ddprun::buffer(gradient.data(), elements));
     if (step == 3 && is_culprit()) fail();
   }
+}
+
+// Dies of the culprit's death, as soon as that can be seen, and says nothing.
+[[noreturn]] void watch() {
+  const std::string path = variable("D") + "/culprit";
+  int pid = 0;
+  while (pid == 0) {
+    if (std::FILE* file = std::fopen(path.c_str(), "r")) {
+      if (std::fscanf(file, "%d", &pid) != 1) pid = 0;
+      std::fclose(file);
+    }
+  }
+  while (::kill(pid, 0) == 0) {
+  }
+  std::_Exit(96);
+}
+
+void be_watched() {
+  const std::string path = variable("D") + "/culprit";
+  std::FILE* file = std::fopen((path + ".new").c_str(), "w");
+  std::fprintf(file, "%d\n", ::getpid());
+  std::fclose(file);
+  (void)std::rename((path + ".new").c_str(), path.c_str());
 }
 
 }  // namespace
@@ -151,6 +192,11 @@ void fail() noexcept { kFaults.at(variable("FAULT"))(); }
 int main() {
   limit(RLIMIT_CORE, 0);
   ddprun::install_crash_report();
+  if (variable("PEERS") == "watch") {
+    if (!is_culprit()) watch();
+    be_watched();
+    fail();
+  }
   if (variable("PEERS") != "lockstep") {
     if (is_culprit()) fail();
     hang();

@@ -9,7 +9,9 @@
 namespace ddprun::sim {
 namespace {
 
-constexpr Milliseconds kGrace{3000};  // From SIGTERM to SIGKILL.
+constexpr Milliseconds kGrace{3000};       // From SIGTERM to SIGKILL.
+constexpr Milliseconds kFence{20'000};     // From the link's end to SIGKILL, in elastic runs.
+constexpr Milliseconds kFenceSlack{1000};  // For that to happen.
 
 }  // namespace
 
@@ -92,9 +94,12 @@ void Cluster::boot(const std::string& name) {
   options.host = name;
   options.local_world_size = options_.local_world_size;
   options.grace = kGrace;
+  options.fence = kFence;
+  options.fence_always = options_.config.nnodes_min < options_.config.nnodes_max;
   host.agent = std::make_unique<Supervisor>(options, now_);
   host.workers.assign(static_cast<std::size_t>(options_.local_world_size), Worker{});
   host.workers_round = -1;
+  host.down_since.reset();
   host.connecting = false;
   connect(name);
   beat(name, host.life);
@@ -105,6 +110,8 @@ void Cluster::dispatch(const std::string& name, const agent::Event& event) {
   Host& host = hosts_.at(name);
   if (!host.agent) return;
   const int life = host.life;
+  if (std::holds_alternative<agent::LinkUp>(event)) host.down_since.reset();
+  if (std::holds_alternative<agent::LinkDown>(event) && !host.down_since) host.down_since = now_;
   for (const agent::Action& action : host.agent->step(event, now_)) {
     trace(host.node + " does " + to_string(action));
     carry_out(name, action);
@@ -173,6 +180,9 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
     const bool busy = std::any_of(host.workers.begin(), host.workers.end(),
                                   [](const Worker& w) { return w.alive; });
     if (!busy || host.workers_round >= seat.round || !run()) continue;
+    const bool elastic = options_.config.nnodes_min < options_.config.nnodes_max;
+    check(!elastic || !host.down_since || now_ - *host.down_since < kFence + kFenceSlack,
+          other + " has lost the daemon and goes on beyond its fence");
     check(!run()->knows(host.node), other + " still has workers of round " +
                                         std::to_string(host.workers_round) + " as round " +
                                         std::to_string(seat.round) + " starts");

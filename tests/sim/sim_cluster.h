@@ -94,6 +94,7 @@ class Cluster {
     bool greeted = false;  // By the daemon, on this link.
     std::vector<Worker> workers;
     int workers_round = -1;
+    std::optional<TimePoint> down_since;  // As its agent knows it.
   };
   struct Link {
     std::string host;

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import tempfile
 import time
 
 import ddprun_case
@@ -53,10 +54,54 @@ class Verdicts(DdprunCase):
         self.assertIn("ValueError: from the error file", job.err())
 
     def test_a_failure_at_once_is_no_race(self):
-        """All ranks fail together: one verdict, one code, on every node."""
+        """All ranks fail together, each in its own way: one verdict, and the code is that of the rank it names."""
         for _ in range(5):
-            job = self.run_ddprun("--local-nodes", "3", "--nproc-per-node", "3", *shell("exit 5"), code=5)
+            job = self.start("--local-nodes", "3", "--nproc-per-node", "3", *shell("exit $((40 + RANK))"))
+            code = job.wait()
+            self.assertRegex(job.err(), rf"rank {code - 40} \(.*failed first: it exited with {code}", job.text())
             self.assertEqual(job.err().count("failed first"), 1, job.text())
+
+    def test_of_ranks_that_fall_like_dominoes_the_first_is_named(self):
+        """Each rank sees the one before die, and dies: the order is known, and each has its own code."""
+        for nodes in (1, 3):
+            with self.subTest(nodes=nodes):
+                job = self.start("--local-nodes", str(nodes), "--nproc-per-node", str(6 // nodes),
+                                 *self.domino("", 4), env={"D": self.subfolder()})
+                self.assertEqual(job.wait(), 44, job.text())
+                self.assertRegex(job.err(), "rank 4 .*failed first: it exited with 44")
+
+    def test_the_first_to_die_is_named_whoever_still_holds_its_pipe(self):
+        """Its last words may come later than the death of others that it caused."""
+        for nodes in (1, 3):
+            with self.subTest(nodes=nodes):
+                job = self.start("--local-nodes", str(nodes), "--nproc-per-node", str(6 // nodes),
+                                 *self.domino("echo 'the loss is NaN' >&2; sleep 60 &", 1),
+                                 env={"D": self.subfolder()})
+                self.assertEqual(job.wait(), 41, job.text())
+                self.assertRegex(job.err(), "rank 1 .*failed first: it exited with 41")
+                self.assertIn("Its last words:\nthe loss is NaN", job.err())
+
+    def subfolder(self):
+        return tempfile.mkdtemp(dir=self.dir)
+
+    @staticmethod
+    def domino(does, first):
+        """Rank `first` ends with 40 + its rank, then the next above, and so on, around."""
+        return shell(f"""echo $$ > "$D/new$RANK"; mv "$D/new$RANK" "$D/pid$RANK"
+            while [ $(ls "$D" | grep -c ^pid) -lt 6 ]; do sleep 0.01; done
+            if [ $RANK = {first} ]; then {does} exit $((40 + RANK)); fi
+            before=$(cat "$D/pid$(((RANK + 5) % 6))")
+            while kill -0 $before 2>/dev/null; do :; done
+            exit $((40 + RANK))""")
+
+    def test_a_stopped_worker_is_ended_at_once(self):
+        """SIGTERM never reaches a process that is stopped."""
+        job = self.run_ddprun("--nproc-per-node", "2", *shell(
+            env_to() + 'if [ $RANK = 1 ]; then echo $$ > "$D/new"; mv "$D/new" "$D/pid"; kill -STOP $$; fi; '
+            'while [ ! -e "$D/pid" ] || ! grep -q "^State:.T" /proc/$(cat "$D/pid")/status; do sleep 0.01; done; '
+            'exit 7'), code=7)
+        self.assertRegex(job.err(), "rank 0 .*failed first")
+        self.assertNotIn("did not end in time", job.err())
 
     def test_failure_of_some_after_success_of_others(self):
         job = self.run_ddprun("--nproc-per-node", "3", *failing(1, "exit 6", "exit 0"), code=6)
@@ -100,6 +145,12 @@ class Restarts(DdprunCase):
     def wait_for_workers_of(self, restart_count, count):
         prefix = f"env.{restart_count}"
         return self.wait_for_workers(count, prefix, self.jobs)
+
+    def test_a_restart_is_announced_with_its_count_and_its_cause(self):
+        job = self.run_ddprun("--max-restarts", "2", "--nproc-per-node", "2", *failing(1, ALL_HERE + "exit 9"), code=9)
+        for n in (1, 2):
+            self.assertRegex(job.err(), rf"rank 1 on \S+ exited with 9; starting all again \(restart {n} of 2\)")
+        self.assertIn("the same rank with the same error each time", job.err())
 
     def test_a_used_up_budget_ends_with_a_verdict(self):
         job = self.run_ddprun("--local-nodes", "2", "--max-restarts", "2",

@@ -205,7 +205,8 @@ class Outcome:
         else:
             self.right_rank = self.rank is not None and (kind.any_rank or self.rank in culprits)
         self.accused_innocent = not self.right_rank and (self.rank is not None or lost)
-        self.right_class = self.said == kind.fault
+        says = re.search(kind.says, verdict.get("text", ""), re.DOTALL) and "network" not in verdict.get("advice", "")
+        self.right_class = self.said == kind.fault and bool(says)
         self.right_code = code == kind.code if kind.code is not None else code != 0
 
     def right(self):

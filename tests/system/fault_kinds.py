@@ -24,6 +24,7 @@ class Kind:
     disturb: str = ""       # What the campaign itself does: "kill agent", "cut cable", "skew clock".
     env: dict = field(default_factory=dict)
     missing: str = ""       # Why this machine cannot make it.
+    says: str = ""          # A pattern that the verdict's text should match.
 
 
 def sdk_kinds():
@@ -41,8 +42,14 @@ def sdk_kinds():
         for lockstep in (False, True) if name != "cpu_limit" else (False,):
             yield Kind(name + (", peers in lockstep" if lockstep else ""), fault, code, [WORKER], lockstep,
                        env={"FAULT": name})
-    for name in ("sigstop", "endless_loop", "hang_in_exit"):
-        yield Kind(f"{name}, until a deadline", "stuck", 97, [WORKER], True, env={"FAULT": name, "OP_SECONDS": "8"})
+    for name, says in (("sigstop", "it is stopped"), ("endless_loop", ""), ("hang_in_exit", "")):
+        yield Kind(f"{name}, until a deadline", "stuck", 97, [WORKER], True, env={"FAULT": name, "OP_SECONDS": "8"},
+                   says=says)
+    for name, fault, code in (("held_pipe", "exit", 9), ("exit_3", "exit", 3), ("sigkill", "signal", 137)):
+        yield Kind(f"{name}, peers die of it at once", fault, code, [WORKER], env={"FAULT": name, "PEERS": "watch"})
+    for name, fault, says in (("leave", "left_early", "collective #4, and rank . waited for it in collective #5.*batches"),
+                              ("group_abort", "aborted", r"called abort\(\)"), ("other_size", "mismatch", "")):
+        yield Kind(f"{name}, peers in lockstep", fault, 97, [WORKER], True, env={"FAULT": name}, says=says)
     yield Kind("two ranks at once", "exit", 3, [WORKER], culprits=2, env={"FAULT": "exit_3"})
     yield Kind("two ranks at once, peers in lockstep", "crash", 134, [WORKER], True, 2, env={"FAULT": "abort"})
 

@@ -93,6 +93,27 @@ class TwoMachines(DdprunCase):
         second.signal(15)
         self.finish(second, 143)
 
+    def test_a_node_that_is_cut_off_stops_its_workers_in_time_and_comes_back(self):
+        """The others go on without it: no two halves of a run write the same checkpoint."""
+        a, b = self.net.names
+        common = ["--nnodes", "1:2", "--max-restarts", "0", "--rdzv-endpoint", f"{self.net.addresses[0]}:29400",
+                  *shell(env_to() + "exec sleep 600")]
+        env = {"DDPRUN_TOKEN": "a token of the tests"}
+        conf = "last_call_timeout=2,fence_timeout=3"
+        first = self.start("--rdzv-conf", f"is_host=1,{conf}", *common, netns=a, env=env)
+        second = self.start("--rdzv-conf", f"is_host=0,{conf}", *common, netns=b, env=env)
+        self.wait_for_workers(2, jobs=[first, second])
+        self.net.cut()
+        second.wait_for("workers go on; they are stopped in 3 s unless it answers")
+        second.wait_for("is cut off from the rendezvous daemon .*killing its workers, then joining again")
+        ddprun_case.wait_until(lambda: not [p for p in second.processes() if p.argv[0] == "sleep"], second.text)
+        self.assertFalse(second.ended())
+        self.net.mend()
+        # Together again, in a round of both.
+        ddprun_case.wait_until(lambda: len(self.arrivals()) >= 5, first.text)
+        first.signal(15)
+        self.finish(first, 143)
+
     def test_a_short_cut_loses_nothing(self):
         """Shorter than the heartbeat timeout: no round ends, no worker is touched."""
         gate = self.gate()

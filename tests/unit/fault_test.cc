@@ -84,6 +84,8 @@ TEST_CASE("Fault: victims of others name them where they can", "[fault]") {
       {sdk + "rank 1 on b has given up because of rank 2 on c", "peer_lost", 2},
       {sdk + "rank 1 on b had given up on barrier #3", "timed_out", 1},
       {sdk + "rank 1 on b called abort()", "peer_lost", 1},
+      {sdk + "this rank called abort(): aborted", "aborted", -1},
+      {sdk + "rank 1 on b called barrier #3 where ...: ranks disagree", "mismatch", -1},
       {"write: Broken pipe", "peer_lost", -1},
       {"rank 1 has lost interest", "exit", -1},
       {"no sign of rank ", "timed_out", -1},
@@ -93,6 +95,34 @@ TEST_CASE("Fault: victims of others name them where they can", "[fault]") {
     CHECK(fault(1, 0, c.words) == c.fault);
     CHECK(rank_blamed(c.words) == c.blames);
   }
+}
+
+TEST_CASE("Fault: the page says why a collective failed, whatever the program made of it",
+          "[fault]") {
+  const auto with = [](Fault fault, ProgressPage::Failure failure, int code = 5) {
+    rendezvous::WorkerDeath death;
+    death.exit_code = code;
+    death.fault = fault;
+    add_fate({.collective = 41, .steps = 12, .failure = failure, .peer = 3}, death);
+    CHECK(death.collective == 41);
+    CHECK(death.steps == 12);
+    CHECK((death.blames == 3) == (death.fault != fault || fault == Fault::kPeerLost));
+    return std::string(fault_name(death.fault));
+  };
+  CHECK(with(Fault::kExit, ProgressPage::kPeerLost) == "peer_lost");
+  CHECK(with(Fault::kException, ProgressPage::kMismatch) == "mismatch");
+  CHECK(with(Fault::kUnknown, ProgressPage::kTimedOut) == "timed_out");  // We stopped it.
+  CHECK(with(Fault::kPeerLost, ProgressPage::kPeerLost) == "peer_lost");
+  CHECK(with(Fault::kExit, ProgressPage::kNone) == "exit");
+  CHECK(with(Fault::kExit, ProgressPage::kOther) == "exit");
+  // Its own end says more.
+  CHECK(with(Fault::kOutOfMemory, ProgressPage::kPeerLost) == "out_of_memory");
+  CHECK(with(Fault::kCrash, ProgressPage::kPeerLost) == "crash");
+  CHECK(with(Fault::kException, ProgressPage::kAborted) == "exception");
+  CHECK(with(Fault::kExit, ProgressPage::kAborted) == "aborted");
+  // What ended well has lost nobody, but may have aborted the others.
+  CHECK(with(Fault::kUnknown, ProgressPage::kPeerLost, 0) == "unknown");
+  CHECK(with(Fault::kUnknown, ProgressPage::kAborted, 0) == "aborted");
 }
 
 TEST_CASE("Fault: who ends with a report of an exception is about to end", "[fault]") {

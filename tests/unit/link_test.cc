@@ -122,7 +122,8 @@ TEST_CASE("Link: whoever accepts and says nothing is reported as silent", "[link
   CHECK(link.error().code == Errc::kPeerSilent);
 }
 
-TEST_CASE("Link: a host that swallows packets is reported as silent within the timeout", "[link]") {
+TEST_CASE("Link: a host that swallows packets is reported as unanswering within the timeout",
+          "[link]") {
   // A listener whose queue is full drops what comes: the nearest thing to a dead host on loopback.
   const UniqueFd full = listen_socket("127.0.0.1", 0).value();
   REQUIRE(::listen(full.get(), 0) == 0);
@@ -138,7 +139,7 @@ TEST_CASE("Link: a host that swallows packets is reported as silent within the t
   f.connect_options.timeout = 150ms;
   const auto link = f.try_connect(f.connect_options);
   REQUIRE(link.has_error());
-  CHECK(link.error().code == Errc::kPeerSilent);
+  CHECK(link.error().code == boost::asio::error::timed_out);
 }
 
 TEST_CASE("Link: whoever speaks something else is not taken for a daemon", "[link]") {

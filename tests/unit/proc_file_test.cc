@@ -49,7 +49,19 @@ TEST_CASE("Proc: a name may hold anything", "[proc]") {
   }
 }
 
+TEST_CASE("Proc: whether a process is on its way out, or halted", "[proc]") {
+  const auto exiting = [](const char* text) { return parse_proc_stat(text).exiting; };
+  CHECK_FALSE(exiting("5 (a) S 77 5 5 0 -1 4194304 10"));
+  CHECK(exiting("5 (a) R 77 5 5 0 -1 4194308 10"));  // PF_EXITING.
+  CHECK(exiting("5 (a) Z 77 5 5 0 -1"));
+  CHECK_FALSE(exiting("5 (a) S 77"));
+  CHECK(is_halted('T'));
+  CHECK(is_halted('t'));
+  CHECK_FALSE(is_halted('S'));
+}
+
 TEST_CASE("Proc: our own entries are read", "[proc]") {
+  CHECK_FALSE(read_proc_stat(::getpid()).exiting);
   CHECK(read_proc_stat(::getpid()).parent == ::getppid());
   CHECK(read_proc_file("/proc/self/no-such").empty());
   CHECK(numbered_entries("/no/such").empty());

@@ -77,6 +77,26 @@ TEST_CASE("Progress: the agent tells which rank is gone, once, and every group h
   CHECK_FALSE(Progress().agents_word());
 }
 
+TEST_CASE("Progress: the agent learns why the last collective failed, and how far it had come",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  CHECK(file.fate().failure == ProgressPage::kNone);
+  Progress progress(file.path());
+  { const InCollective here(progress, call(OpKind::kAllReduce, 17)); }
+  progress.note_failure(ErrorKind::mismatch, 2);
+  progress.note_failure(ErrorKind::aborted, -1);  // What follows from it.
+  CHECK(file.fate().failure == ProgressPage::kMismatch);
+  CHECK(file.fate().peer == 2);
+  CHECK(file.fate().collective == 17);
+  // A program that goes on has survived it.
+  { const InCollective here(progress, call(OpKind::kAllReduce, 18)); }
+  CHECK(file.fate().failure == ProgressPage::kNone);
+  Progress another_group(file.path());
+  another_group.note_failure(ErrorKind::timed_out, -1);
+  CHECK(file.fate().failure == ProgressPage::kTimedOut);
+  CHECK(file.fate().peer == -1);
+}
+
 TEST_CASE("Progress: how long a phase took is remembered, but for the first few", "[progress]") {
   ProgressFile file = ProgressFile::make(0).value();
   Progress progress(file.path());

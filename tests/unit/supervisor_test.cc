@@ -70,6 +70,182 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the sibling
   CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
 }
 
+TEST_CASE_METHOD(NodeFixture, "Supervisor: who died before the stop was not stopped by us",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(0, 97));
+  Event earlier = ended(1, 7);
+  std::get<WorkerEnded>(earlier).before_stop = true;
+  does(earlier);
+  now += 1ms;
+  for (const Action& action : supervisor.step(Heard{StopRound{0, "", true}}, now)) {
+    const auto& stopped =
+        std::get<rendezvous::Stopped>(std::get<SendMessage>(action).message).deaths;
+    REQUIRE(stopped.size() == 2);
+    CHECK_FALSE(stopped[0].stopped_by_us);
+    CHECK_FALSE(stopped[1].stopped_by_us);
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported at once, its words follow",
+                 "[supervisor]") {
+  const auto wordless = [](int local_rank, int code) {
+    Event event = ended(local_rank, code);
+    std::get<WorkerEnded>(event).words_follow = true;
+    return event;
+  };
+  WorkerDeath account = std::get<WorkerEnded>(ended(1, 7)).death;
+  account.detail = "loss is NaN";
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(wordless(1, 7)) == Lines{"say rank 1 (pid 11) exited with 7", "send failed",
+                                      "signal SIGTERM, rank 1 is lost"});
+  does(Heard{StopRound{0, "rank 1 exited with 7", true}});
+  CHECK(does(ended(0, 0, SIGTERM)).empty());  // What rank 1 said is still to come.
+  const auto actions = supervisor.step(WordsCame{account}, now);
+  supervisor.check_invariants();
+  REQUIRE(actions.size() == 2);
+  CHECK(to_string(actions[0]) == "clean up");
+  const auto& stopped = std::get<rendezvous::Stopped>(std::get<SendMessage>(actions[1]).message);
+  CHECK(stopped.deaths.at(0).detail == "loss is NaN");
+  CHECK_FALSE(stopped.deaths.at(0).stopped_by_us);
+}
+
+TEST_CASE("Supervisor: the only worker's words are waited for", "[supervisor]") {
+  Supervisor supervisor({.host = "h"}, TimePoint{});
+  (void)supervisor.step(LinkUp{}, TimePoint{});
+  (void)supervisor.step(NodeFixture::assign(0), TimePoint{});
+  Event event = NodeFixture::ended(0, 7);
+  std::get<WorkerEnded>(event).words_follow = true;
+  (void)supervisor.step(event, TimePoint{});
+  supervisor.check_invariants();
+  CHECK_FALSE(supervisor.deadline());
+  const auto actions = supervisor.step(WordsCame{std::get<WorkerEnded>(event).death}, TimePoint{});
+  REQUIRE(actions.size() == 1);
+  CHECK(to_string(actions[0]) == "clean up");
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: who ended well is told of, too", "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 0));
+  does(ended(0, 97));
+  const auto actions = supervisor.step(Heard{StopRound{0, "", true}}, now);
+  REQUIRE(actions.size() == 1);
+  const auto& stopped = std::get<rendezvous::Stopped>(std::get<SendMessage>(actions[0]).message);
+  REQUIRE(stopped.successes.size() == 1);
+  CHECK(stopped.successes[0].rank == 1);
+  CHECK(stopped.deaths.size() == 1);
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a restart is announced with its count and its cause",
+                 "[supervisor]") {
+  const Event stop = Heard{StopRound{0, "rank 1 on h exited with 7", false, 1, 1, 2}};
+  does(LinkUp{});
+  does(assign(0));
+  SECTION("where the worker failed") {
+    does(ended(1, 7));
+    CHECK(does(stop) ==
+          Lines{"say rank 1 on h exited with 7; starting all again (restart 1 of 2)"});
+    CHECK(does(stop).empty());
+  }
+  SECTION("elsewhere") {
+    CHECK(does(stop).front() ==
+          "say rank 1 on h exited with 7; stopping, then starting all again (restart 1 of 2)");
+  }
+}
+
+// Others may go on without it.
+struct FencedFixture : NodeFixture {
+  FencedFixture() {
+    supervisor =
+        Supervisor({.host = "h", .local_world_size = 2, .fence = 20s, .fence_always = true}, now);
+    does(LinkUp{});
+    does(assign(0));
+  }
+};
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that is cut off kills its workers in time",
+                 "[supervisor]") {
+  CHECK(does(LinkDown{"gone"}) ==
+        Lines{"say lost the rendezvous daemon (gone); workers go on; they are stopped in 20 s "
+              "unless it answers; connecting again"});
+  REQUIRE(supervisor.deadline() == now + 20s);
+  CHECK(does(LinkDown{"refused"}, 19s).empty());
+  CHECK(does(Tick{}, 1s) ==
+        Lines{"say h is cut off from the rendezvous daemon (refused), and the run may go on "
+              "without it: killing its workers, then joining again",
+              "signal SIGKILL"});
+  CHECK(does(ended(0, 0, SIGKILL)).empty());
+  CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up"});
+  SECTION("and joins when it finds the daemon") {
+    CHECK(does(LinkUp{}) == Lines{"send join"});
+    CHECK(does(assign(0)).empty());
+    CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
+  }
+  SECTION("or gives up, as if it had never begun") {
+    CHECK(does(Tick{}, 10min) == Lines{"say no rendezvous daemon (refused); giving up", "exit 3"});
+  }
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: who comes back in time loses nothing",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  CHECK(does(LinkUp{}, 19s) == Lines{"send heartbeat"});
+  CHECK_FALSE(supervisor.deadline());
+  does(LinkDown{"gone"});
+  CHECK(supervisor.deadline() == now + 20s);  // Each time anew.
+}
+
+TEST_CASE_METHOD(FencedFixture,
+                 "Supervisor: where the daemon's machine answers, nobody goes on without us",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  for (int i = 0; i < 5; ++i) CHECK(does(LinkDown{"refused", true}, 15s).empty());
+  CHECK(supervisor.deadline() == now + 20s);
+  CHECK(does(LinkDown{"no answer", false}, 15s).empty());
+  CHECK(does(Tick{}, 5s).back() == "signal SIGKILL");
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that stood still itself looks first",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  CHECK(does(Tick{}, 60s).empty());
+  CHECK(supervisor.deadline() == now + 2s);
+  CHECK(does(Tick{}, 2s).back() == "signal SIGKILL");
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: the daemon may be back while the workers are killed",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  does(Tick{}, 20s);
+  does(LinkUp{});
+  does(ended(0, 0, SIGKILL));
+  SECTION("and not have missed us") {
+    CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send join"});
+  }
+  SECTION("and have stopped the round") {
+    does(Heard{StopRound{0, "this node was counted as lost", false}});
+    CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send stopped", "send join"});
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: only who can be replaced is fenced", "[supervisor]") {
+  supervisor = Supervisor({.host = "h", .local_world_size = 2, .fence = 20s}, now);
+  does(LinkUp{});
+  does(assign(0));
+  SECTION("not in a run that cannot go on without it") {
+    does(LinkDown{"gone"});
+    CHECK_FALSE(supervisor.deadline());
+  }
+  SECTION("but while a spare waits") {
+    does(Heard{rendezvous::Alive{.replaceable = true}});
+    does(LinkDown{"gone"});
+    CHECK(supervisor.deadline() == now + 20s);
+  }
+}
+
 TEST_CASE_METHOD(NodeFixture,
                  "Supervisor: workers that survive SIGKILL are not waited for for ever",
                  "[supervisor]") {

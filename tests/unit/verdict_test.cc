@@ -96,6 +96,96 @@ TEST_CASE("First cause: who was waited for in vain is stuck, and did not fail", 
   CHECK(first_cause({death(0, Fault::kPeerLost, 2), stopped(2)}).death.rank == 0);
 }
 
+TEST_CASE("First cause: a rank that left early while others waited for it", "[verdict]") {
+  WorkerDeath gone = death(2, Fault::kUnknown), waits = death(0, Fault::kPeerLost, 2);
+  gone.exit_code = 0;
+  gone.collective = 40, gone.steps = 12;
+  waits.collective = 41, waits.steps = 12;
+  const auto cause = first_cause({waits, stopped(1)}, {gone});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.death.fault == Fault::kLeftEarly);
+  CHECK(cause.exit_code == 10);  // Of who could not go on.
+  const Verdict verdict = worker_verdict({waits, stopped(1)}, 0, 0, {.successes = {gone}});
+  CHECK(has(verdict.text,
+            "rank 2 (local rank 0, pid 102) on b ended with 0 while others still needed it: its "
+            "last was step 12 (collective #40), and rank 0 waited for it in step 13 (collective "
+            "#41)."));
+  CHECK(has(verdict.text, "unequal numbers of batches? See uneven_inputs and join()"));
+  CHECK_FALSE(has(verdict.text, "network"));
+  // Through a deadline, too; and where no step is known.
+  gone.steps = 0, gone.collective = 0, waits.fault = Fault::kTimedOut, waits.steps = 0;
+  CHECK(has(worker_verdict({waits}, 0, 0, {.successes = {gone}}).text,
+            "needed it: rank 0 waited for it in collective #41."));
+  // Who ended well after somebody had failed of itself is no cause.
+  CHECK(first_cause({death(1, Fault::kExit), waits}, {gone}).death.rank == 1);
+}
+
+TEST_CASE("First cause: who called abort() is named, however it ended", "[verdict]") {
+  WorkerDeath aborts = stopped(2);
+  aborts.fault = Fault::kAborted;
+  const Verdict verdict = worker_verdict({death(0, Fault::kPeerLost, 2), aborts}, 0, 0);
+  CHECK(verdict.first_cause->rank == 2);
+  CHECK(verdict.exit_code == 10);
+  CHECK(has(verdict.text, "rank 2 (local rank 0, pid 102) on b called abort(): rank 0 saw it"));
+  CHECK_FALSE(has(verdict.text, "network"));
+  aborts.signal = 0;
+  CHECK(first_cause({death(0, Fault::kPeerLost, 2)}, {aborts}).death.fault == Fault::kAborted);
+  const Verdict first = worker_verdict({death(1, Fault::kAborted), stopped(0)}, 0, 0);
+  CHECK(has(first.text, "on a failed first: it called abort() and exited with 11."));
+}
+
+TEST_CASE("First cause: of ranks that disagree the odd one, not the first to die", "[verdict]") {
+  const auto mismatch = [](int rank, int odd) { return death(rank, Fault::kMismatch, odd); };
+  WorkerDeath odd = stopped(2);
+  const Verdict verdict = worker_verdict({mismatch(0, 2), mismatch(1, 2), odd}, 0, 0);
+  CHECK(verdict.first_cause->rank == 2);
+  CHECK(verdict.exit_code == 10);
+  CHECK(has(verdict.text, "on b disagreed with the other ranks: rank 0 saw it (words of 0)."));
+  // It died too, and blames somebody else: it is outvoted, and its own code counts.
+  const auto cause = first_cause({mismatch(2, 0), mismatch(0, 2), mismatch(1, 2)});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.exit_code == 12);
+  CHECK(first_cause({mismatch(0, 2), mismatch(2, 2)}).exit_code == 12);
+  // One word against another.
+  CHECK(first_cause({mismatch(1, 0), mismatch(0, 1)}).death.rank == 1);
+}
+
+TEST_CASE("Verdict: a rank that stood still is said to be stopped", "[verdict]") {
+  WorkerDeath halted = stopped(2);
+  halted.evidence = "it is stopped (SIGSTOP, or a debugger)";
+  CHECK(has(worker_verdict({death(0, Fault::kTimedOut, 2), halted}, 0, 0).text,
+            "(words of 0); it is stopped (SIGSTOP, or a debugger)."));
+}
+
+TEST_CASE("Verdict: the network is no suspect on one machine", "[verdict]") {
+  const auto text = [](const std::string& host) {
+    WorkerDeath other = stopped(1);
+    other.host = host;
+    return worker_verdict({death(0, Fault::kPeerLost), other}, 0, 0).text;
+  };
+  CHECK(has(text("b"), "look at the network"));
+  CHECK_FALSE(has(text("a"), "network"));
+  CHECK_FALSE(has(text("a/1"), "network"));  // Of --local-nodes.
+}
+
+TEST_CASE("Verdict: a failure that comes again is recognised", "[verdict]") {
+  const auto text = [](const WorkerDeath& before, const WorkerDeath& now) {
+    const RunHistory history{.past = {remembered({.death = before})}};
+    WorkerDeath other = stopped(3);
+    return worker_verdict({now, other}, 1, 1, history).text;
+  };
+  WorkerDeath before = death(1, Fault::kException), now = before;
+  before.detail = "loss is NaN at step 17", now.detail = "Traceback\nloss is NaN at step 12";
+  CHECK(has(text(before, now), "the same rank with the same error each time"));
+  now.detail = "another";
+  CHECK(has(text(before, now), "It was on a each time: look at that host."));
+  now.host = "b";
+  CHECK_FALSE(has(text(before, now), "each time"));
+  // A machine does this, whatever the program.
+  before = now = death(1, Fault::kOutOfMemory);
+  CHECK(has(text(before, now), "look at that host"));
+}
+
 TEST_CASE("Verdict: one paragraph", "[verdict]") {
   WorkerDeath first = death(1, Fault::kOutOfMemory);
   first.signal = SIGKILL;
@@ -145,7 +235,7 @@ TEST_CASE("Verdict: as JSON, with what PyTorch's agent reads", "[verdict]") {
 }
 
 TEST_CASE("Fault: each has a word, and other words are unknown", "[verdict]") {
-  for (int i = 0; i <= static_cast<int>(Fault::kStuck); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastFault); ++i) {
     CHECK(fault_of_name(fault_name(static_cast<Fault>(i))) == static_cast<Fault>(i));
   }
   CHECK(fault_of_name("of_a_later_release") == Fault::kUnknown);
