@@ -40,7 +40,6 @@ class PosixProcessHost final : public ProcessHost {
   // A child that the agent started by other means: never killed nor reaped as a stray.
   void spare(int pid) { spared_.insert(pid); }
 
-
   // To the process group of one worker, if it lives.
   void signal_worker(int local_rank, int signal);
 
