@@ -25,6 +25,7 @@ constexpr TimeKey kTimeKeys[] = {
     {"close_timeout", &RdzvConf::close_timeout, true},
     {"heartbeat_timeout", &RdzvConf::heartbeat_timeout},
     {"heartbeat_interval", &RdzvConf::heartbeat_interval},
+    {"standstill_timeout", &RdzvConf::standstill_timeout, true},
     {"read_timeout", &RdzvConf::read_timeout},
 };
 
@@ -33,6 +34,7 @@ const std::vector<std::string> kKeys = {"join_timeout",
                                         "close_timeout",
                                         "heartbeat_timeout",
                                         "heartbeat_interval",
+                                        "standstill_timeout",
                                         "keep_alive_interval",
                                         "keep_alive_max_attempt",
                                         "read_timeout",

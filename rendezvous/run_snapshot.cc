@@ -29,11 +29,12 @@ struct Run::Snapshot {
 
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing] = whole;
+           unanswered, missing, reach] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kStopped), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
     a("missing", missing), a("unanswered", unanswered);
+    a.added("answered", reach.answered), a.added("round_trip_ms", reach.round_trip);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
