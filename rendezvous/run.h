@@ -74,6 +74,12 @@ struct RunAction {
   DaemonMessage message;
 };
 
+// What happened to a node, and how often: one that comes and goes is one line.
+struct Loss {
+  std::string what;
+  int times = 1;
+};
+
 // What a node's kernel shows of itself, whether or not its agent says anything.
 struct Reach {
   TimePoint answered{};        // When its last packet came.
@@ -193,6 +199,8 @@ class Run {
   void admit(const NodeId& node, const Join& join);
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
+  void note_loss(const std::string& what);
+  std::string losses_text() const;
   void excuse_workers(const std::string& reason);
   void regather(const std::string& reason, int lost_rank = -1);
   void close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank = -1);
@@ -249,7 +257,7 @@ class Run {
   bool workers_blamed_ = false;      // For the end of the last round, until the next is sealed.
   std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
   std::set<int> dead_ranks_;         // Theirs.
-  std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.
+  std::vector<Loss> lost_;           // Of nodes, since the last sealed round.
   std::optional<Verdict> verdict_;   // From kClosing on.
   std::vector<RunAction> actions_;
 };

@@ -41,11 +41,18 @@ void Run::lose(Members::iterator it, const std::string& how) {
   const std::string what = it->second.offer.host + " " + how;
   const int first_rank = it->second.seat ? it->second.seat->base_rank : -1;
   erase(it);
-  if (phase != Phase::kFinished) lost_.push_back(what);
+  if (phase != Phase::kFinished) note_loss(what);
   if (state_ == State::kRunning && phase == Phase::kSeated) regather(what, first_rank);
   if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
   // A run that never began and lost its last node is as good as new.
   if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
+}
+
+void Run::note_loss(const std::string& what) {
+  const auto known =
+      std::find_if(lost_.begin(), lost_.end(), [&](const Loss& loss) { return loss.what == what; });
+  if (known == lost_.end()) return lost_.push_back({what});
+  ++known->times;
 }
 
 // The round has ended because a node is gone, not because a worker failed. See the top of run.h.

@@ -19,6 +19,17 @@ bool add_name(std::string& list, int& named, const std::string& name) {
 }  // namespace
 
 // The hosts of the nodes that wait.
+std::string Run::losses_text() const {
+  constexpr std::size_t kToldMax = 10;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lost_.size(), kToldMax); ++i) {
+    const auto& [what, times] = lost_[i];
+    text += " " + what + (times > 1 ? ", " + std::to_string(times) + " times" : "") + ".";
+  }
+  if (lost_.size() <= kToldMax) return text;
+  return text + " And so on: " + std::to_string(lost_.size()) + " of these in all.";
+}
+
 std::string Run::roster_text() const {
   std::string text;
   int named = 0;

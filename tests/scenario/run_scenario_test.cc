@@ -14,6 +14,7 @@
 //   failed NODE ROUND rank=N (code=N | signal=N)
 //   recovered            the daemon is back from the dead
 //   returned NODE
+//   flap NODE TIMES      it joins and is lost, so often; says nothing of it
 //   away NODE            its link ends, and it is not lost
 //   answers NODE [MS]    its kernel does, though it says nothing; MS: how long a round trip takes
 //   stood SECONDS        the daemon stood still for so long
@@ -53,6 +54,7 @@ class Script {
     }
     const NodeId& node = words.at(1);
     if (verb == "away") return step({node, Away{}});
+    if (verb == "flap") return flap(node, words);
     if (verb == "answers") return answers(node, words);
     if (verb == "returned") return step({node, Returned{}});
     if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});
@@ -132,6 +134,14 @@ class Script {
     }
     now_ = end;
     return lines;
+  }
+
+  Lines flap(const NodeId& node, const Words& words) {
+    for (int i = 0; i < std::stoi(words.at(2)); ++i) {
+      (void)step({node, Join{offer(node, words), 0}});
+      (void)step({node, Lost{"closed its connection"}});
+    }
+    return {};
   }
 
   Lines answers(const NodeId& node, const Words& words) {
