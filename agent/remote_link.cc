@@ -16,6 +16,11 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kRetryFirst{20};
 constexpr Milliseconds kRetryMax{500};
 constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon gives up before.
+// A timer that is so late tells of our own standstill, not of the daemon's silence.
+constexpr Milliseconds kTickLateMax{100};
+// How long we stay with a daemon that says nothing though its host answers.
+constexpr Milliseconds kStandstillMax{60'000};
+constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run_silence.cc.
 
 class RemoteLink : public DaemonLink {
  public:
@@ -61,7 +66,7 @@ class RemoteLink : public DaemonLink {
 
   void connected(std::shared_ptr<Link> link) {
     link_ = std::move(link);
-    greeted_ = false;
+    greeted_ = patient_ = false;
     heard_ = Clock::now();
     link_->start({
         .on_message = [this](const std::string& body) { heard(body); },
@@ -120,6 +125,7 @@ class RemoteLink : public DaemonLink {
 
   void heard(const std::string& body) {
     heard_ = Clock::now();
+    patient_ = false;
     log::debug("heard " + body);
     auto message = rendezvous::decode_daemon_message(body);
     if (message) {
@@ -135,15 +141,35 @@ class RemoteLink : public DaemonLink {
   }
 
   // The agent beats, the daemon answers; where it does not, the connection may be dead without a
-  // word.
-  void watch_silence() {
-    silence_.expires_at(heard_ + silence_max_);
-    silence_.async_wait([this](const boost::system::error_code& ec) {
+  // word, or the daemon stands still.
+  void watch_silence() { look_at(heard_ + silence_max_); }
+
+  void look_at(Clock::time_point when) {
+    silence_.expires_at(when);
+    silence_.async_wait([this, when](const boost::system::error_code& ec) {
       if (ec || !link_) return;
-      if (Clock::now() - heard_ < silence_max_) return watch_silence();
+      const auto now = Clock::now();
+      if (now - when > kTickLateMax) heard_ = now;  // It was we who stood still.
+      if (now - heard_ < silence_max_) return watch_silence();
+      if (stays_with_the_daemon(now)) return look_at(now + silence_max_ / kBeatsInSilence);
       silent_ = true;
+      link_->send(encode(rendezvous::AgentMessage(rendezvous::Away{})));
       link_->close();
     });
+  }
+
+  // Its kernel acknowledges our beats: it stands still, and will read them all. Where another one
+  // may have taken over that is no reason to wait.
+  bool stays_with_the_daemon(Clock::time_point now) {
+    const auto kernel = link_->peer_kernel();
+    if (!kernel || addresses_.size() > 1 || now - heard_ >= kStandstillMax) return false;
+    const Milliseconds patience =
+        std::max(silence_max_ / 2, kRoundTripsInSilence * kernel->round_trip);
+    if (kernel->silent_for >= patience) return false;
+    if (!std::exchange(patient_, true)) {
+      log::warning(silence_text() + ", but its host does; waiting for it");
+    }
+    return true;
   }
 
   std::string silence_text() const {
@@ -167,6 +193,7 @@ class RemoteLink : public DaemonLink {
   Clock::time_point heard_{};
   bool greeted_ = false;  // The daemon has answered on this link.
   bool silent_ = false;   // That is why we closed it.
+  bool patient_ = false;  // We have said that we wait for a daemon that stands still.
   bool ever_connected_ = false;
   std::function<void()> on_closed_;
 };

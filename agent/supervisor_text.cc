@@ -14,6 +14,7 @@ const char* is(const rendezvous::Finished&) { return "finished"; }
 const char* is(const rendezvous::Failed&) { return "failed"; }
 const char* is(const rendezvous::Stopped&) { return "stopped"; }
 const char* is(const rendezvous::Leave&) { return "leave"; }
+const char* is(const rendezvous::Away&) { return "away"; }
 
 std::string line(const SendJoin&) { return "send join"; }
 std::string line(const SendMessage& send) {

@@ -30,6 +30,7 @@ rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
   config.last_call = conf.last_call_timeout.value_or(config.last_call);
   config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);
+  config.standstill_timeout = conf.standstill_timeout.value_or(config.standstill_timeout);
   config.join_at_restart = conf.join_at_restart;
   if (plan.mode == Plan::Mode::kStandalone) config.heartbeat_timeout = kNeverSilent;
   config.stop_timeout = options.shutdown_timeout + kStopSlack;

@@ -90,6 +90,7 @@ struct RdzvConf {
   std::optional<Milliseconds> last_call_timeout;   // How long MIN nodes wait for more of them.
   std::optional<Milliseconds> close_timeout;       // How long the end of the run may take.
   std::optional<Milliseconds> heartbeat_timeout;   // A node silent for so long is lost.
+  std::optional<Milliseconds> standstill_timeout;  // One that stands still for so long is lost too.
   std::optional<Milliseconds> heartbeat_interval;  // Sets heartbeat_timeout if that is absent.
   std::optional<Milliseconds> read_timeout;        // How long one answer of the daemon may take.
   std::optional<Milliseconds> fence_timeout;       // A node without the daemon stops its workers.

@@ -9,6 +9,8 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 256;
+// How long after a standstill a link that closes may have been closed while it lasted.
+constexpr Milliseconds kWakeTime{2000};
 
 bool same_for_all(const DaemonMessage& a, const DaemonMessage& b) {
   const auto* stop = std::get_if<StopRound>(&a);
@@ -92,21 +94,79 @@ void Coordinator::hear(const Peer& peer, AgentMessage message) {
       message);
 }
 
-std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now) {
+std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool unseen) {
   now_ = now;
+  if (awake_since_ != TimePoint::min() && now - awake_since_ < kWakeTime) unseen = true;
   const auto it = peers_.find(link);
   if (it != peers_.end()) {
-    const Peer peer = std::move(it->second);
-    peers_.erase(it);
-    const auto links = links_.find(peer.run_id);
-    links->second.erase(peer.node);
-    if (links->second.empty()) links_.erase(links);
-    if (runs_.contains(peer.run_id)) {
-      step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
+    const Peer peer = it->second;
+    forget_link(it);
+    if (const auto run = runs_.find(peer.run_id); run != runs_.end()) {
+      if (unseen && run->second.knows(peer.node)) step(peer.run_id, {peer.node, Away{}});
+      if (!run->second.misses(peer.node)) {
+        step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
+      }
     }
     forget_blank(peer.run_id);
   }
   return std::exchange(actions_, {});
+}
+
+void Coordinator::forget_link(Peers::iterator it) {
+  const auto links = links_.find(it->second.run_id);
+  links->second.erase(it->second.node);
+  if (links->second.empty()) links_.erase(links);
+  peers_.erase(it);
+}
+
+std::vector<LinkAction> Coordinator::on_standstill(Milliseconds how_long, TimePoint now) {
+  now_ = awake_since_ = now;
+  for (const auto& [run_id, run] : runs_) {
+    const bool goes_on = run.state() != Run::State::kEnded && !run.blank();
+    if (goes_on) step(run_id, {"", StoodStill{how_long}});
+  }
+  return std::exchange(actions_, {});
+}
+
+std::vector<LinkId> Coordinator::quiet(TimePoint now) const {
+  std::vector<LinkId> quiet;
+  for (auto it = due_.begin(); it != due_.end() && it->first <= now; ++it) {
+    const auto links = links_.find(it->second);
+    if (links == links_.end()) continue;
+    for (const NodeId& node : runs_.at(it->second).quiet(now)) {
+      const auto link = links->second.find(node);
+      if (link != links->second.end()) quiet.push_back(link->second);
+    }
+  }
+  return quiet;
+}
+
+std::vector<LinkAction> Coordinator::on_reach(LinkId link, const Reach& reach, TimePoint now) {
+  now_ = now;
+  const auto peer = peers_.find(link);
+  const auto run = peer == peers_.end() ? runs_.end() : runs_.find(peer->second.run_id);
+  if (run == runs_.end()) return {};
+  const NodeId& node = peer->second.node;
+  if (const auto limit = run->second.reached(node, reach)) {
+    news_.push_back({run->first, node,
+                     "packets take " + std::to_string(reach.round_trip.count()) +
+                         " ms to a node and back: it is lost after " +
+                         std::to_string(limit->count()) + " ms of silence"});
+  }
+  return {Send{link, encode(DaemonMessage(Alive{run->second.beat()}))}};
+}
+
+// A node that is lost while its link is open says again where it stands, on another: what it said
+// before it heard of its loss is about a seat that it does not hold any more.
+void Coordinator::hang_up(const std::string& run_id, const NodeId& node,
+                          const std::string& reason) {
+  const auto links = links_.find(run_id);
+  if (links == links_.end()) return;
+  const auto link = links->second.find(node);
+  if (link == links->second.end()) return;
+  const LinkId id = link->second;
+  forget_link(peers_.find(id));
+  actions_.push_back(Hangup{id, reason});
 }
 
 std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
@@ -118,6 +178,7 @@ std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
   for (const std::string& run_id : due_runs) {
     Run& run = runs_.at(run_id);
     for (Run::Silent& silent : run.silent(now)) {
+      hang_up(run_id, silent.node, "its node " + silent.how);
       step(run_id, {silent.node, Lost{std::move(silent.how)}});
     }
     if (const auto due = run.deadline(); due && *due <= now) step(run_id, {"", Tick{}});

@@ -39,8 +39,16 @@ class Coordinator {
   // Each returns what to do, in order. What take_records() then holds must be on disk before that.
   [[nodiscard]] std::vector<LinkAction> on_message(LinkId link, std::string_view body,
                                                    TimePoint now);
-  [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now);
+  // `unseen`: it may have closed while the daemon did not look. Then its node may come back.
+  [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now, bool unseen = false);
   [[nodiscard]] std::vector<LinkAction> on_tick(TimePoint now);
+  // The daemon itself stood still and has just noticed: nobody's time has passed, and what closes
+  // soon after may have closed meanwhile.
+  [[nodiscard]] std::vector<LinkAction> on_standstill(Milliseconds how_long, TimePoint now);
+  // The links of nodes that are silent, and might be lost at the next tick. For each the caller
+  // reports by on_reach() what is known of the kernel on the other side.
+  std::vector<LinkId> quiet(TimePoint now) const;
+  [[nodiscard]] std::vector<LinkAction> on_reach(LinkId link, const Reach& reach, TimePoint now);
   // The daemon itself is asked to end: every run is told so.
   [[nodiscard]] std::vector<LinkAction> on_shutdown(int signal, TimePoint now);
 
@@ -75,9 +83,12 @@ class Coordinator {
     NodeId node;
   };
 
+  using Peers = std::unordered_map<LinkId, Peer>;
   using Links = std::unordered_map<NodeId, LinkId>;  // Of one run.
 
   void hello(LinkId link, const Hello& hello);
+  void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
+  void forget_link(Peers::iterator it);
   void hear(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
   void schedule(const std::string& run_id, const Run& run);
@@ -96,11 +107,12 @@ class Coordinator {
   Result<std::string> cancel(const Command& command);
 
   TimePoint now_{};
-  std::string clock_;  // Whose time now_ is; empty: nobody said.
+  TimePoint awake_since_ = TimePoint::min();  // When the daemon last noticed a standstill.
+  std::string clock_;                         // Whose time now_ is; empty: nobody said.
   std::map<std::string, Run> runs_;
   std::unordered_map<std::string, TimePoint> idle_since_;  // Runs that have ended, nobody left.
   std::set<std::pair<TimePoint, std::string>> idle_;       // The same, the oldest first.
-  std::unordered_map<LinkId, Peer> peers_;
+  Peers peers_;
   std::unordered_map<std::string, Links> links_;     // By run id.
   std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.
   std::unordered_map<std::string, TimePoint> due_of_;

@@ -25,7 +25,7 @@ constexpr std::size_t kVerdictKinds = static_cast<std::size_t>(Verdict::Kind::kI
 
 // In the order of AgentMessage.
 inline constexpr std::array kMessageKinds = {"hello",  "join",    "heartbeat", "finished",
-                                             "failed", "stopped", "leave"};
+                                             "failed", "stopped", "leave",     "away"};
 static_assert(kMessageKinds.size() == std::variant_size_v<AgentMessage>);
 
 struct Counters {

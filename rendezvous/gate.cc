@@ -75,6 +75,23 @@ Gate::Work Gate::on_tick(TimePoint now) {
   return work;
 }
 
+// While it is stalled nobody's time passes anyway.
+Gate::Work Gate::on_standstill(Milliseconds how_long, TimePoint now) {
+  Work work;
+  if (!stalls(now)) pass(coordinator_.on_standstill(how_long, now), now, work);
+  return work;
+}
+
+std::vector<LinkId> Gate::quiet(TimePoint now) const {
+  return stalled_ ? std::vector<LinkId>() : coordinator_.quiet(now);
+}
+
+Gate::Work Gate::on_reach(LinkId link, const Reach& reach, TimePoint now) {
+  Work work;
+  if (!stalls(now)) pass(coordinator_.on_reach(link, reach, now), now, work);
+  return work;
+}
+
 Gate::Work Gate::on_shutdown(int signal, TimePoint now) {
   DDPRUN_ASSERT(!stalled_);  // The caller ends at once: what cannot be recorded is not decided.
   Work work;
@@ -114,7 +131,7 @@ void Gate::resume(TimePoint now, Work& work) {
 
 void Gate::hear(const Held& held, TimePoint now, Work& work) {
   pass(held.body ? coordinator_.on_message(held.link, *held.body, now)
-                 : coordinator_.on_closed(held.link, now),
+                 : coordinator_.on_closed(held.link, now, /*unseen=*/true),
        now, work);
 }
 

@@ -10,7 +10,7 @@
 //
 // When it opens again the nodes get time to find us, as after a restart of the daemon, and what was
 // held is heard in its order; only greetings come first, for an agent that closed its connection
-// and came back on a new one was never lost.
+// and came back on a new one was never lost. One that has not come back yet has time to do so.
 
 #include <deque>
 #include <optional>
@@ -37,6 +37,9 @@ class Gate {
   [[nodiscard]] Work on_message(LinkId link, std::string_view body, TimePoint now);
   [[nodiscard]] Work on_closed(LinkId link, TimePoint now);
   [[nodiscard]] Work on_tick(TimePoint now);
+  [[nodiscard]] Work on_standstill(Milliseconds how_long, TimePoint now);
+  std::vector<LinkId> quiet(TimePoint now) const;
+  [[nodiscard]] Work on_reach(LinkId link, const Reach& reach, TimePoint now);
   [[nodiscard]] Work on_shutdown(int signal, TimePoint now);
   [[nodiscard]] Work on_durable(TimePoint now);
 

@@ -56,6 +56,9 @@ struct ToJson {
   void operator()(const Begin&) const { out.name("begin"), out.truth(true); }
   void operator()(const Recovered&) const { out.name("recovered"), out.truth(true); }
   void operator()(const Returned&) const { out.name("returned"), out.truth(true); }
+  void operator()(const StoodStill& still) const {
+    out.name("stood_still_ms"), out.whole(still.how_long.count());
+  }
   void operator()(const Cancel& cancel) const {
     write_text(out, "cancel", cancel.reason);
     out.name("signal"), out.whole(cancel.signal);
@@ -98,6 +101,11 @@ bool read_event(const json& object, RunEvent& event) {
   if (object.contains("begin")) return event.what = Begin{}, true;
   if (object.contains("recovered")) return event.what = Recovered{}, true;
   if (object.contains("returned")) return event.what = Returned{}, true;
+  if (const auto ms = field<std::int64_t>(object, "stood_still_ms")) {
+    // A year; what is beyond is nonsense.
+    if (*ms < 0 || *ms > 31'536'000'000) return false;
+    return event.what = StoodStill{Milliseconds(*ms)}, true;
+  }
   if (const auto why = field<std::string>(object, "drain")) return event.what = Drain{*why}, true;
   const auto reason = field<std::string>(object, "cancel");
   const auto signal = field<int>(object, "signal");

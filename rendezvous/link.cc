@@ -69,6 +69,11 @@ void Link::close() {
   post(&Link::read);
 }
 
+std::optional<PeerKernel> Link::peer_kernel() {
+  if (state_ == State::kClosed) return std::nullopt;
+  return rendezvous::peer_kernel(connection_.socket.native_handle());
+}
+
 void Link::flush_soon() {
   if (flush_posted_) return;
   flush_posted_ = true;

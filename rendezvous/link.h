@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,7 @@
 #include "common/frames.h"
 #include "common/time.h"
 #include "rendezvous/handshake.h"
+#include "rendezvous/peer_kernel.h"
 
 namespace ddprun::rendezvous {
 
@@ -49,6 +51,8 @@ class Link : public std::enable_shared_from_this<Link> {
   // Sends what is queued, then hangs up and waits for the peer to do so, all within close_timeout.
   // What arrives meanwhile is dropped. A link that nobody closes lives until its peer closes it.
   void close();
+
+  std::optional<PeerKernel> peer_kernel();
 
   const std::string& peer_address() const { return peer_address_; }    // Numeric, without port.
   const std::string& local_address() const { return local_address_; }  // The same of this side.

@@ -54,7 +54,7 @@ void Run::advance_gathering() {
     const std::string had = number_of(ready, "node") + (ready ? " (" + roster_text() + ")" : "");
     std::string text = "gave up after " + seconds_text(config_->join_timeout) + ": " + had +
                        " of at least " + std::to_string(config_->nnodes_min) + " came.";
-    for (const std::string& what : lost_) text += " " + what + ".";
+    text += losses_text();
     close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvousFailed,
           text);
   }

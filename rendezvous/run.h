@@ -20,6 +20,11 @@
 // After the first round nobody waits for a last call: a round is sealed as soon as every node of
 // the round before has come back or is lost. Membership changes use up no restart.
 //
+// Silence is no loss by itself. A node whose agent is silent for heartbeat_timeout is lost if its
+// kernel is silent too; one whose kernel still answers stands still, and is kept for
+// standstill_timeout. Where a round trip is long the first limit is kRoundTripsInSilence of them.
+// A node that has lost its connection without being lost (Away) is `missing` and has kReturnTime.
+//
 // Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions
 // out: rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal
 // times give equal actions, which is how rendezvous/journal brings a run back after the daemon's
@@ -50,20 +55,35 @@ struct Cancel {
   int signal = 0;
   std::string reason;
 };  // An operator, or the daemon's own end.
+struct StoodStill {
+  Milliseconds how_long{0};
+};  // The daemon did, and heard nobody: nobody's time has passed.
 struct Drain {
   std::string reason;
 };  // An operator wants the run to go on without this node.
 
 struct RunEvent {
   NodeId node;  // Empty for what concerns no single node.
-  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Lost, Tick, Begin, Recovered,
-               Returned, Cancel, Drain>
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Lost, Tick, Begin,
+               Recovered, Returned, StoodStill, Cancel, Drain>
       what;
 };
 
 struct RunAction {
   NodeId node;  // To whom.
   DaemonMessage message;
+};
+
+// What happened to a node, and how often: one that comes and goes is one line.
+struct Loss {
+  std::string what;
+  int times = 1;
+};
+
+// What a node's kernel shows of itself, whether or not its agent says anything.
+struct Reach {
+  TimePoint answered{};        // When its last packet came.
+  Milliseconds round_trip{0};  // The shortest of late.
 };
 
 // "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests
@@ -82,6 +102,13 @@ class Run {
   };
 
   [[nodiscard]] std::vector<RunAction> step(const RunEvent& event, TimePoint now);
+
+  // The nodes that have been silent for half the time that they have. The caller sends each of them
+  // something, which its kernel acknowledges, and reports that by reached() at later calls.
+  [[nodiscard]] std::vector<NodeId> quiet(TimePoint now) const;
+  // Returns the node's limit of silence if that is higher now than what the configuration wants,
+  // and was not before. Like a heartbeat it is no step, and is not recorded.
+  std::optional<Milliseconds> reached(const NodeId& node, const Reach& reach);
 
   // The nodes that have been silent for too long at `now`, each with what to say of it. The caller
   // reports them as Lost. It is not part of step() so that a replay without heartbeats loses
@@ -143,7 +170,8 @@ class Run {
     Milliseconds beat_told{0};
     int roster_told = -1;  // The roster_ that this node has heard of.
     int unanswered = 0;    // Beats since the last answer.
-    bool missing = false;  // Not heard of since the daemon came back from the dead.
+    bool missing = false;  // It has no connection, and time to come back on another.
+    Reach reach;
   };
   using Members = std::map<NodeId, Member>;
   struct Snapshot;
@@ -154,11 +182,13 @@ class Run {
   void on(const NodeId& node, const Failed& failed);
   void on(const NodeId& node, const Stopped& stopped);
   void on(const NodeId& node, const Leave& leave);
+  void on(const NodeId& node, const Away&);
   void on(const NodeId& node, const Lost& lost);
   void on(const NodeId& node, const Tick&);
   void on(const NodeId& node, const Begin&);
   void on(const NodeId& node, const Recovered&);
   void on(const NodeId& node, const Returned&);
+  void on(const NodeId& node, const StoodStill& still);
   void on(const NodeId& node, const Cancel& cancel);
   void on(const NodeId& node, const Drain& drain);
 
@@ -169,6 +199,8 @@ class Run {
   void admit(const NodeId& node, const Join& join);
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
+  void note_loss(const std::string& what);
+  std::string losses_text() const;
   void excuse_workers(const std::string& reason);
   void regather(const std::string& reason, int lost_rank = -1);
   void close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank = -1);
@@ -185,6 +217,8 @@ class Run {
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
   Milliseconds patience(const Member& member) const;
+  TimePoint look_again(const Member& member, TimePoint now) const;
+  void expect_back(Member& member);
   // So many nodes that their beats were made rarer than the configuration wants.
   bool many() const { return beat() > beat_interval(config_->heartbeat_timeout); }
   void erase(Members::iterator it);
@@ -230,7 +264,7 @@ class Run {
   std::set<int> dead_ranks_;         // Theirs.
   std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
   std::vector<WorkerDeath> past_;  // The first causes of the rounds that ended with a failure.
-  std::vector<std::string> lost_;    // What happened to nodes since the last sealed round.
+  std::vector<Loss> lost_;           // Of nodes, since the last sealed round.
   std::optional<Verdict> verdict_;   // From kClosing on.
   std::vector<RunAction> actions_;
 };

@@ -10,8 +10,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::chrono::seconds kReturnTime{10};  // For agents to find a daemon that is back.
-constexpr int kBeatsToAnAnswer = 3;              // An agent gives up after twice kBeatsInTimeout.
+constexpr int kBeatsToAnAnswer = 3;  // An agent gives up after twice kBeatsInTimeout.
 
 }  // namespace
 
@@ -50,7 +49,7 @@ void Run::admit(const NodeId& node, const Join& join) {
     member.arrival = arrivals_++;
     ++in_phase_[static_cast<std::size_t>(member.phase)];
     member.beat = member.beat_told = beat();
-    if (!silence_check_) silence_check_ = now_ + config_->heartbeat_timeout;
+    if (!silence_check_) silence_check_ = now_ + config_->heartbeat_timeout / 2;
   }
   // A daemon that forgot everything must not number a round as one its nodes remember.
   if (gathering()) round_ = std::max(round_, join.after_round + 1);
@@ -166,26 +165,6 @@ void Run::on(const NodeId&, const Begin&) {
   const TimePoint now = now_;
   *this = Run();
   now_ = now;
-}
-
-void Run::on(const NodeId&, const Recovered&) {
-  // Nodes need time to find us again; what they have to say they will say when they have.
-  const Milliseconds time = std::max<Milliseconds>(kReturnTime, 3 * kBeatsInTimeout * beat());
-  for (auto& [node, member] : members_) {
-    // One that did not come back to our predecessor gets no more time from us.
-    if (std::exchange(member.missing, true)) continue;
-    member.last_seen = now_ + time;
-    // One that has stopped its workers meanwhile could not say so.
-    if (member.phase == Phase::kStopping) stop_ends_ = std::max(stop_ends_, now_ + time);
-  }
-  if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
-}
-
-void Run::on(const NodeId& node, const Returned&) {
-  const auto it = members_.find(node);
-  if (it == members_.end()) return;
-  it->second.missing = false;
-  it->second.last_seen = now_;
 }
 
 void Run::on(const NodeId&, const Cancel& cancel) {

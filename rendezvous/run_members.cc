@@ -1,4 +1,4 @@
-// The part of Run that takes members in and out of rounds, and watches over their heartbeats.
+// The part of Run that takes members in and out of rounds.
 
 #include <algorithm>
 
@@ -41,45 +41,18 @@ void Run::lose(Members::iterator it, const std::string& how) {
   const std::string what = it->second.offer.host + " " + how;
   const int first_rank = it->second.seat ? it->second.seat->base_rank : -1;
   erase(it);
-  if (phase != Phase::kFinished) lost_.push_back(what);
+  if (phase != Phase::kFinished) note_loss(what);
   if (state_ == State::kRunning && phase == Phase::kSeated) regather(what, first_rank);
   if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
   // A run that never began and lost its last node is as good as new.
   if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
 }
 
-std::vector<Run::Silent> Run::silent(TimePoint now) {
-  if (!silence_check_ || now < *silence_check_) return {};
-  if (members_.empty() || state_ == State::kEnded) {
-    silence_check_.reset();
-    return {};
-  }
-  std::vector<Silent> silent;
-  TimePoint next = now + config_->heartbeat_timeout;
-  for (const auto& [node, member] : members_) {
-    const Milliseconds limit = patience(member);
-    if (now - member.last_seen < limit) {
-      next = std::min<TimePoint>(next, member.last_seen + limit);
-    } else {
-      silent.push_back({node, member.missing
-                                  ? "did not come back"
-                                  : "was silent for " + std::to_string(limit.count()) + " ms"});
-    }
-  }
-  silence_check_ = next;
-  return silent;
-}
-
-Milliseconds Run::beat() const {
-  const RunConfig config = config_.value_or(RunConfig());
-  // Those that will come count too, else the first ones beat too often while the others join.
-  const std::size_t nodes = std::max(members_.size(), static_cast<std::size_t>(config.nnodes_min));
-  return std::max({beat_interval(config.heartbeat_timeout), beat_floor_, beat_interval_of(nodes)});
-}
-
-// A node that was told to beat less often must be given more time.
-Milliseconds Run::patience(const Member& member) const {
-  return std::max(config_->heartbeat_timeout, kBeatsInTimeout * member.beat);
+void Run::note_loss(const std::string& what) {
+  const auto known =
+      std::find_if(lost_.begin(), lost_.end(), [&](const Loss& loss) { return loss.what == what; });
+  if (known == lost_.end()) return lost_.push_back({what});
+  ++known->times;
 }
 
 // The round has ended because a node is gone, not because a worker failed. See the top of run.h.
@@ -111,11 +84,6 @@ void Run::lose_stuck() {
   for (const NodeId& node : missing) lose(members_.find(node), "did not come back");
   workers_blamed_ = false;  // The others are not lost to us, we let them go.
   for (const NodeId& node : stuck) lose(members_.find(node), "could not stop its workers in time");
-}
-
-bool Run::misses(const NodeId& node) const {
-  const auto it = members_.find(node);
-  return it != members_.end() && it->second.missing;
 }
 
 // Ends the present round and begins to gather the next one.

@@ -84,9 +84,9 @@ void Run::refuse(const NodeId& node, const std::string& host, const std::string&
   tell(node, Refuse{why});
   const std::string what = host + " was refused: " + why;
   if (!gathering() || lost_.size() >= kRefusalsMax) return;
-  if (std::find(lost_.begin(), lost_.end(), what) != lost_.end()) return;
-  lost_.push_back(what);
-  ++roster_;
+  const std::size_t known = lost_.size();
+  note_loss(what);
+  if (lost_.size() > known) ++roster_;
 }
 
 }  // namespace ddprun::rendezvous

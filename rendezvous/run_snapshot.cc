@@ -7,6 +7,8 @@
 
 namespace ddprun::rendezvous {
 
+void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
+
 // Both functions take their object apart as a whole: a field that is added to it and forgotten here
 // does not compile.
 struct Run::Snapshot {
@@ -19,7 +21,8 @@ struct Run::Snapshot {
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
     a("last_call_ends", last_call_ends), a("stop_ends", stop_ends), a("grow_at", grow_at);
-    a("silence_check", silence_check), a("deaths", deaths), a("lost", lost), a("verdict", verdict);
+    a("silence_check", silence_check), a("deaths", deaths), a.added("losses", lost),
+        a("verdict", verdict);
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past);
@@ -30,11 +33,12 @@ struct Run::Snapshot {
 
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing] = whole;
+           unanswered, missing, reach] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kStopped), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
     a("missing", missing), a("unanswered", unanswered);
+    a.added("answered", reach.answered), a.added("round_trip_ms", reach.round_trip);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);

@@ -18,6 +18,17 @@ bool add_name(std::string& list, int& named, const std::string& name) {
 
 }  // namespace
 
+std::string Run::losses_text() const {
+  constexpr std::size_t kToldMax = 10;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lost_.size(), kToldMax); ++i) {
+    const auto& [what, times] = lost_[i];
+    text += " " + what + (times > 1 ? ", " + std::to_string(times) + " times" : "") + ".";
+  }
+  if (lost_.size() <= kToldMax) return text;
+  return text + " And so on: " + std::to_string(lost_.size()) + " of these in all.";
+}
+
 // The hosts of the nodes that wait.
 std::string Run::roster_text() const {
   std::string text;
@@ -55,7 +66,7 @@ std::string Run::waiting_text() const {
   text += std::to_string(ready) + " of " + wanted + " here";
   if (ready > 0) text += " (" + roster_text() + ")";
   if (count(Phase::kStopping) > 0) text += "; " + stopping_text() + " still to stop";
-  if (!lost_.empty() && round_ == 0) text += "; " + lost_.back();
+  if (!lost_.empty() && round_ == 0) text += "; " + lost_.back().what;
   return text;
 }
 

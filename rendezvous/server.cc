@@ -15,6 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 // A tick that comes this late tells of our own standstill, not of the nodes' silence.
 constexpr Milliseconds kTickLateMax{100};
+// From here on the standstill is taken out of everybody's time.
+constexpr Milliseconds kStandstillMin{250};
 
 // Of which clock our times are: each boot has its own, and a container may.
 std::string clock_name() {
@@ -70,6 +72,7 @@ void Server::accept(const std::shared_ptr<Link>& link) {
           [this, id](const std::string& body) {
             if (log::debugs()) log::debug("from " + std::to_string(id) + " " + body);
             links_.at(id).heard = true;
+            watch_own_time();
             if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now()));
           },
       .on_closed =
@@ -77,6 +80,7 @@ void Server::accept(const std::shared_ptr<Link>& link) {
             log::debug("connection " + std::to_string(id) + " ended: " + to_string(why));
             if (why.code == Errc::kFrameTooLarge) refused_.add(Refusal::kBadMessage);
             links_.erase(id);
+            watch_own_time();
             if (ending_ == Ending::kLeave) return carry_out(Gate::Work{});
             if (may_decide()) carry_out(gate_.on_closed(id, Clock::now()));
           },
@@ -146,23 +150,32 @@ void Server::arm() {
   if (!unheard_.empty()) due = std::min(due.value_or(TimePoint::max()), unheard_.front().first);
   if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
   armed_ = true;
-  timer_.expires_at(*due);
+  wait_until(*due);
+}
+
+void Server::wait_until(TimePoint when) {
+  timer_.expires_at(when);
   timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) tick();
   });
 }
 
+// Called before anything is heard: when a timer is late we stood still, not the nodes, and what has
+// come meanwhile is read before anybody's silence is judged.
+void Server::watch_own_time() {
+  if (!armed_ || ending_ == Ending::kLeave) return;
+  const auto late = std::chrono::duration_cast<Milliseconds>(Clock::now() - timer_.expiry());
+  if (late <= kTickLateMax) return;
+  const bool again = std::exchange(catching_up_, true);
+  wait_until(Clock::now() + (again ? Milliseconds(0) : kTickLateMax));  // Not for ever.
+  if (late < kStandstillMin || !may_decide()) return;
+  log::debug("stood still for " + std::to_string(late.count()) + " ms");
+  carry_out(gate_.on_standstill(late, Clock::now()));
+}
+
 void Server::tick() {
-  const auto late = Clock::now() - timer_.expiry();
-  if (late > kTickLateMax) {
-    // We stood still, not the nodes. Read first what they have said meanwhile.
-    catching_up_ = true;
-    timer_.expires_after(kTickLateMax);
-    timer_.async_wait([this](const boost::system::error_code& ec) {
-      if (!ec) look();
-    });
-    return;
-  }
+  watch_own_time();
+  if (Clock::now() < timer_.expiry()) return;  // It was set anew while this was on its way.
   // Heartbeats that are already here count before anybody is declared silent.
   boost::asio::post(io_, [this] { look(); });
 }
@@ -172,7 +185,15 @@ void Server::look() {
   // Nobody is declared silent by a daemon that does not listen any more.
   if (ending_ == Ending::kLeave) return;
   hang_up_on_the_silent();
-  if (may_decide()) carry_out(gate_.on_tick(Clock::now()));
+  if (!may_decide()) return;
+  for (const LinkId id : gate_.quiet(Clock::now())) {
+    const auto it = links_.find(id);
+    const auto kernel = it == links_.end() ? std::nullopt : it->second.link->peer_kernel();
+    if (!kernel) continue;
+    const TimePoint now = Clock::now();
+    carry_out(gate_.on_reach(id, {now - kernel->silent_for, kernel->round_trip}, now));
+  }
+  carry_out(gate_.on_tick(Clock::now()));
 }
 
 void Server::hang_up_on_the_silent() {

@@ -77,6 +77,8 @@ class Server {
   void carry_out(LinkAction& action);
   void hang_up(const Hangup& hangup);
   void log_news();
+  void watch_own_time();
+  void wait_until(TimePoint when);
   void tick();
   void look();
   void arm();

@@ -26,6 +26,7 @@ void fields(auto&& a, Is<Stopped> auto& m) {
   a.added("successes", m.successes);
 }
 void fields(auto&& a, Is<Leave> auto& m) { a("signal", m.signal), a("reason", m.reason); }
+void fields(auto&&, Is<Away> auto&) {}
 void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
 void fields(auto&& a, Is<StopRound> auto& m) {
@@ -53,6 +54,7 @@ const char* name_of(const Finished*) { return "finished"; }
 const char* name_of(const Failed*) { return "failed"; }
 const char* name_of(const Stopped*) { return "stopped"; }
 const char* name_of(const Leave*) { return "leave"; }
+const char* name_of(const Away*) { return "away"; }
 const char* name_of(const Waiting*) { return "waiting"; }
 const char* name_of(const Assign*) { return "assign"; }
 const char* name_of(const StopRound*) { return "stop_round"; }

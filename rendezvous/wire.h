@@ -29,6 +29,8 @@ struct RunConfig {
   Milliseconds join_timeout{600'000};     // How long a round may gather before the run is given up.
   Milliseconds last_call{30'000};         // How long nnodes_min nodes wait for more.
   Milliseconds heartbeat_timeout{1'000};  // A node silent for longer is lost.
+  // A node whose agent is silent for longer is lost although its kernel answers.
+  Milliseconds standstill_timeout{60'000};
   Milliseconds stop_timeout{40'000};  // A node that has not stopped its workers by then is lost.
   bool join_at_restart = false;  // New nodes wait until the round ends anyway; else they end it.
   bool operator==(const RunConfig&) const = default;
@@ -190,7 +192,10 @@ struct Leave {
   int signal = 0;
   std::string reason;
 };
-using AgentMessage = std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave>;
+// The last word on a link that the agent closes because nobody answers on it: not a lost node, but
+// one that comes back on another link.
+struct Away {};
+using AgentMessage = std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave, Away>;
 
 // From the daemon.
 struct Waiting {  // Nothing to do yet.

@@ -213,6 +213,7 @@ void fields(auto&& a, Is<RunConfig> auto& m) {
   a("join_timeout_ms", m.join_timeout), a("last_call_ms", m.last_call);
   a("heartbeat_timeout_ms", m.heartbeat_timeout), a("stop_timeout_ms", m.stop_timeout);
   a.added("join_at_restart", m.join_at_restart);
+  a.added("standstill_timeout_ms", m.standstill_timeout);
 }
 void fields(auto&& a, Is<NodeOffer> auto& m) {
   a("host", m.host), a("address", m.address), a("store_port", m.store_port);

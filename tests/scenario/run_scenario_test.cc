@@ -14,6 +14,10 @@
 //   failed NODE ROUND rank=N (code=N | signal=N)
 //   recovered            the daemon is back from the dead
 //   returned NODE
+//   flap NODE TIMES      it joins and is lost, so often; says nothing of it
+//   away NODE            its link ends, and it is not lost
+//   answers NODE [MS]    its kernel does, though it says nothing; MS: how long a round trip takes
+//   stood SECONDS        the daemon stood still for so long
 //   wait SECONDS         with a tick at each deadline on the way; says who has been silent too long
 //   show                 the state, and what it waits for
 
@@ -43,7 +47,15 @@ class Script {
     if (verb == "cancel") {
       return step({"", Cancel{words.size() > 1 ? std::stoi(words[1]) : 15, "it was cancelled"}});
     }
+    if (verb == "stood") {
+      const std::chrono::seconds how_long(std::stoi(words.at(1)));
+      now_ += how_long;
+      return step({"", StoodStill{how_long}});
+    }
     const NodeId& node = words.at(1);
+    if (verb == "away") return step({node, Away{}});
+    if (verb == "flap") return flap(node, words);
+    if (verb == "answers") return answers(node, words);
     if (verb == "returned") return step({node, Returned{}});
     if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
@@ -123,6 +135,21 @@ class Script {
     }
     now_ = end;
     return lines;
+  }
+
+  Lines flap(const NodeId& node, const Words& words) {
+    for (int i = 0; i < std::stoi(words.at(2)); ++i) {
+      (void)step({node, Join{offer(node, words), 0}});
+      (void)step({node, Lost{"closed its connection"}});
+    }
+    return {};
+  }
+
+  Lines answers(const NodeId& node, const Words& words) {
+    const Milliseconds round_trip(words.size() > 2 ? std::stoi(words[2]) : 1);
+    const auto limit = run_.reached(node, {now_, round_trip});
+    if (!limit) return {};
+    return {stamp() + node + " has " + std::to_string(limit->count()) + " ms from now on"};
   }
 
   std::string stamp() const {

@@ -20,6 +20,7 @@ ClusterOptions options_of(std::uint64_t seed) {
   options.config.max_restarts = static_cast<int>(seed / 7 % 4) * 3;
   options.config.last_call = 5s;
   options.config.join_timeout = 120s;
+  options.several_daemons = seed % 5 < 2;
   return options;
 }
 
@@ -82,18 +83,64 @@ TEST_CASE("Run: a daemon that dies while workers compute costs no round", "[sim]
   }
 }
 
-TEST_CASE("Run: a daemon that stands still for a while costs no round", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= std::min<std::uint64_t>(200, seeds(200)); ++seed) {
-    ClusterOptions options = options_of(seed);
-    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
-    Cluster cluster(options);
+// Nothing happens but that processes stand still, for up to a minute, and packets are lost.
+void stand_still(Cluster& cluster, std::uint64_t seed) {
+  const std::string host = "h" + std::to_string(seed % 2);
+  const Milliseconds a_while(seed % 5 == 0 ? 40'000 : 500 + seed * 37 % 9'500);
+  if (seed % 7 == 0) cluster.spoil_cable(host);
+  switch (seed % 4) {
+    case 0: return cluster.stop_daemon(a_while);
+    case 1: return cluster.stop_agent(host, a_while);
+    case 2: return cluster.stop_all(a_while);
+    case 3: return cluster.stop_all(a_while / 2), cluster.stop_daemon(a_while);
+  }
+}
+
+ClusterOptions still_options_of(std::uint64_t seed) {
+  ClusterOptions options = options_of(seed);
+  options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+  options.several_daemons = seed % 3 == 0;
+  return options;
+}
+
+TEST_CASE("Run: no standstill of any process and no lost packet costs a round", "[sim]") {
+  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
+    Cluster cluster(still_options_of(seed));
     cluster.run_for(5s);
-    for (int stop = 0; stop < 10; ++stop) {
-      cluster.stop_daemon(1500ms);
-      cluster.run_for(4s);
+    for (std::uint64_t stop = 0; stop < 6; ++stop) {
+      stand_still(cluster, seed * 13 + stop * 5);
+      cluster.run_for(Milliseconds(500 + seed * 91 % 20'000));
     }
     INFO("seed " << seed << "\n" << cluster.describe());
     CHECK(cluster.rounds_started() == 1);
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
+    REQUIRE(cluster.broken().empty());
+  }
+}
+
+TEST_CASE("Run: a worker's death in a standstill is neither forgotten nor counted twice", "[sim]") {
+  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
+    ClusterOptions options = still_options_of(seed);
+    options.config.max_restarts = static_cast<int>(seed % 3);
+    Cluster cluster(options);
+    cluster.run_for(5s);
+    int deaths = 0;
+    for (std::uint64_t stop = 0; stop < 3 && !cluster.over(); ++stop) {
+      stand_still(cluster, seed * 13 + stop * 5);
+      cluster.run_for(Milliseconds(seed * 53 % 9'000));
+      cluster.fail_worker("h1");
+      ++deaths;
+      cluster.run_for(150s);
+    }
+    INFO("seed " << seed << "\n" << cluster.describe());
+    const int restarts = std::min(deaths, options.config.max_restarts);
+    CHECK(cluster.rounds_started() == 1 + restarts);
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    const bool in_vain = deaths > options.config.max_restarts;
+    CHECK((cluster.exit_statuses() == std::set<int>{0}) == !in_vain);
     REQUIRE(cluster.broken().empty());
   }
 }

@@ -127,8 +127,10 @@ void Cluster::arm_agent_tick(const std::string& name) {
   if (!due) return;
   const auto delay = std::chrono::duration_cast<Milliseconds>(std::max(*due, now_) - now_) + 1ms;
   after(delay, [this, name, life = host.life, due = *due] {
-    Host& h = hosts_.at(name);
-    if (h.agent && h.life == life && h.agent->deadline() == due) dispatch(name, agent::Tick{});
+    when_awake(name, [this, name, life, due] {
+      Host& h = hosts_.at(name);
+      if (h.agent && h.life == life && h.agent->deadline() == due) dispatch(name, agent::Tick{});
+    });
   });
 }
 
@@ -231,7 +233,9 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   death.host = name;
   death.exit_code = exit_code;
   death.signal = signal;
-  dispatch(name, agent::WorkerEnded{death});
+  when_awake(name, [this, name, death, life = host.life] {
+    if (hosts_.at(name).life == life) dispatch(name, agent::WorkerEnded{death});
+  });
 }
 
 void Cluster::signal_workers(const std::string& name, int signal) {
@@ -247,6 +251,7 @@ void Cluster::signal_workers(const std::string& name, int signal) {
   after(kGrace + 200ms, [this, name, life = host.life, round = host.workers_round] {
     const Host& h = hosts_.at(name);
     if (h.life != life || h.workers_round != round || !h.agent) return;
+    if (now_ < h.stands_until + 200ms) return;  // It could not do it in time.
     for (const Worker& worker : h.workers) check(!worker.alive, name + " lets deaf workers live");
   });
 }
@@ -257,35 +262,54 @@ void Cluster::connect(const std::string& name) {
   Host& host = hosts_.at(name);
   if (host.connecting || !host.agent) return;
   host.connecting = true;
-  after(latency() + 10ms, [this, name, life = host.life] {
-    Host& h = hosts_.at(name);
-    if (!h.agent || h.life != life) return;
-    h.connecting = false;
-    if (run_ended_ && h.agent->round() == -1)
-      return crash_agent(name);  // It would begin another run.
-    if (h.cut() || !daemon_) {
-      after(100ms, [this, name, life] {
-        if (hosts_.at(name).life == life) connect(name);
-      });
-      return;
-    }
-    h.link = link_next_++;
-    h.heard = now_;
-    Link& link = links_[h.link];
-    link.host = name;
-    link.life = life;
-    h.greeted = false;
-    send_up(name, rendezvous::Hello{rendezvous::kProtocolVersion, "job", h.node});
+  after(latency(host) + 10ms, [this, name, life = host.life] {
+    when_awake(name, [this, name, life] { connected(name, life); });
   });
+}
+
+void Cluster::connected(const std::string& name, int life) {
+  Host& host = hosts_.at(name);
+  if (!host.agent || host.life != life) return;
+  host.connecting = false;
+  if (run_ended_ && host.agent->round() == -1)
+    return crash_agent(name);  // It would begin another run.
+  if (host.cut() || !daemon_) {
+    after(100ms, [this, name, life] {
+      if (hosts_.at(name).life == life) connect(name);
+    });
+    return;
+  }
+  host.link = link_next_++;
+  host.heard = now_;
+  Link& link = links_[host.link];
+  link.host = name;
+  link.life = life;
+  link.answered = daemon_now();
+  host.greeted = false;
+  send_up(name, rendezvous::Hello{rendezvous::kProtocolVersion, "job", host.node});
 }
 
 void Cluster::send_up(const std::string& name, const rendezvous::AgentMessage& message) {
   const LinkId link = hosts_.at(name).link;
-  const auto it = links_.find(link);
-  if (it == links_.end()) return;
+  if (!links_.contains(link)) return;
   count_message(name);
-  it->second.up.push_back(rendezvous::encode(message));
-  after(latency(), [this, link] { pump_up(link); });
+  put_up(link, rendezvous::encode(message));
+}
+
+void Cluster::put_up(LinkId id, std::optional<std::string> what) {
+  Link& link = links_.at(id);
+  link.up.push_back(std::move(what));
+  link.up_ready = std::max(link.up_ready, now_ + latency(hosts_.at(link.host)));
+  after(std::chrono::duration_cast<Milliseconds>(link.up_ready - now_),
+        [this, id] { pump_up(id); });
+}
+
+void Cluster::put_down(LinkId id, std::optional<std::string> what) {
+  Link& link = links_.at(id);
+  link.down.push_back(std::move(what));
+  link.down_ready = std::max(link.down_ready, now_ + latency(hosts_.at(link.host)));
+  after(std::chrono::duration_cast<Milliseconds>(link.down_ready - now_),
+        [this, id] { pump_down(id); });
 }
 
 // Two machines that answer each other's answers would go on for ever, and as fast as they can.
@@ -294,7 +318,12 @@ void Cluster::count_message(const std::string& name) {
     messages_.clear();
     messages_since_ = now_;
   }
-  check(++messages_[name] < 60, name + " and the daemon talk without end");
+  // Each beat that was sent to a daemon that stood still has its answer, and that may have another.
+  const TimePoint woke = std::max(daemon_woke_, hosts_.at(name).stands_until);
+  if (now_ < std::max(woke, daemon_stands_until_) + 5s) return;
+  // Behind a lost packet many wait, and arrive together.
+  const int limit = hosts_.at(name).lossy ? 400 : 60;
+  check(++messages_[name] < limit, name + " and the daemon talk without end");
 }
 
 // One message of the queue has had its time; the first in line is the one that arrives.
@@ -302,26 +331,26 @@ void Cluster::pump_up(LinkId id) {
   const auto it = links_.find(id);
   if (it == links_.end() || it->second.up.empty()) return;
   if (hosts_.at(it->second.host).cut_up) return after(50ms, [this, id] { pump_up(id); });
-  if (now_ < daemon_stands_until_) {
+  if (now_ < daemon_stands_until_) {  // It reads one link after the other when it goes on.
     const auto left = std::chrono::duration_cast<Milliseconds>(daemon_stands_until_ - now_);
-    return after(left + 1ms, [this, id] { pump_up(id); });
+    return after(left + Milliseconds(1 + random_() % 50), [this, id] { pump_up(id); });
   }
-  const std::string body = std::move(it->second.up.front());
+  const std::optional<std::string> body = std::move(it->second.up.front());
   it->second.up.pop_front();
-  if (daemon_ && it->second.daemon_side) {
-    if (body.find("heartbeat\"") == std::string::npos)
-      trace("daemon hears " + it->second.host + " " + body.substr(0, 60));
-    daemon_takes(id, body);
-    if (chance(1)) repeat_up(id, body);
-  }
+  if (!daemon_ || !it->second.daemon_side) return;
+  if (!body) it->second.daemon_side = false;
+  if (!body || body->find("heartbeat\"") == std::string::npos)
+    trace("daemon hears " + it->second.host + " " + body.value_or("end").substr(0, 60));
+  daemon_takes(id, body);
+  if (body && chance(1)) repeat_up(id, *body);
 }
 
 // No network repeats what it has delivered, but an agent does, on a link that may be another one.
 void Cluster::repeat_up(LinkId id, const std::string& body) {
-  const auto it = links_.find(id);
-  if (it == links_.end() || body.find("\"hello\"") != std::string::npos) return;
-  it->second.up.push_back(body);
-  after(latency(), [this, id] { pump_up(id); });
+  const bool last = body.find("\"away\"") != std::string::npos;
+  if (!links_.contains(id) || last || body.find("\"hello\"") != std::string::npos) return;
+  auto& up = links_.at(id).up;
+  if (std::find(up.begin(), up.end(), std::nullopt) == up.end()) put_up(id, body);
 }
 
 void Cluster::pump_down(LinkId id) {
@@ -330,11 +359,13 @@ void Cluster::pump_down(LinkId id) {
   const std::string name = it->second.host;
   Host& host = hosts_.at(name);
   if (host.cut_down) return after(50ms, [this, id] { pump_down(id); });
-  const std::string body = std::move(it->second.down.front());
+  if (stands(host)) return when_awake(name, [this, id] { pump_down(id); });
+  const std::optional<std::string> body = std::move(it->second.down.front());
   it->second.down.pop_front();
   if (!it->second.agent_side || !host.agent || host.life != it->second.life) return;
-  auto message = rendezvous::decode_daemon_message(body);
-  check(message.has_value(), "the daemon sent what its agents cannot read: " + body);
+  if (!body) return drop_by_agent(name, "the daemon closed the connection");
+  auto message = rendezvous::decode_daemon_message(*body);
+  check(message.has_value(), "the daemon sent what its agents cannot read: " + *body);
   if (!message) return;
   if (std::holds_alternative<rendezvous::Dismiss>(*message)) dismissed_.insert(host.node);
   const bool order = std::holds_alternative<rendezvous::Assign>(*message) ||
@@ -349,14 +380,26 @@ void Cluster::pump_down(LinkId id) {
 void Cluster::beat(const std::string& name, int life) {
   Host& host = hosts_.at(name);
   if (!host.agent || host.life != life) return;
+  if (stands(host)) return when_awake(name, [this, name, life] { beat(name, life); });
   if (host.link != 0) {
-    if (now_ - host.heard > 2 * options_.config.heartbeat_timeout)
+    if (!patient(host)) {
+      send_up(name, rendezvous::Away{});
       drop_by_agent(name, "silent");
-    else
+    } else {
       send_up(name, rendezvous::Heartbeat{host.agent->round()});
+    }
   }
   after(rendezvous::beat_interval(options_.config.heartbeat_timeout),
         [this, name, life] { beat(name, life); });
+}
+
+// As agent/remote_link is: with a daemon that stands still for up to a minute, unless another one
+// may have taken over; with a lossy cable for twenty round trips; never without its own time.
+bool Cluster::patient(const Host& host) const {
+  const Duration silence = now_ - std::max(host.heard, host.stands_until);
+  if (silence <= 2 * options_.config.heartbeat_timeout) return true;
+  const bool answers = daemon_ && links_.at(host.link).daemon_side && !host.cut();
+  return answers && !options_.several_daemons && silence < 60s;
 }
 
 // The agent closes its end; the daemon learns of it unless the cable is cut.
@@ -366,21 +409,10 @@ void Cluster::drop_by_agent(const std::string& name, const std::string& why, boo
   const auto it = links_.find(id);
   if (it == links_.end()) return;
   it->second.agent_side = false;
-  if (!host.cut_up && daemon_sees) {
-    // What was sent before the close still arrives before it.
-    const auto last_words = Milliseconds(201);
-    after(last_words, [this, id] { drop_by_daemon(id); });
-  }
+  if (!host.cut_up && daemon_sees) put_up(id, std::nullopt);
   if (why.empty()) return;
   dispatch(name, agent::LinkDown{why});
   if (host.agent) connect(name);
-}
-
-void Cluster::drop_by_daemon(LinkId id) {
-  const auto it = links_.find(id);
-  if (it == links_.end() || !it->second.daemon_side) return;
-  it->second.daemon_side = false;
-  if (daemon_) daemon_takes(id, std::nullopt);
 }
 
 void Cluster::break_link(const std::string& name, bool daemon_sees) {
@@ -388,8 +420,11 @@ void Cluster::break_link(const std::string& name, bool daemon_sees) {
   if (id == 0) return;
   links_.at(id).up.clear();
   links_.at(id).down.clear();
-  if (daemon_sees) after(latency(), [this, id] { drop_by_daemon(id); });
-  drop_by_agent(name, "broken", daemon_sees);
+  links_.at(id).agent_side = false;
+  if (daemon_sees) put_up(id, std::nullopt);
+  when_awake(name, [this, name, id] {
+    if (hosts_.at(name).link == id) drop_by_agent(name, "broken", /*daemon_sees=*/false);
+  });
 }
 
 }  // namespace ddprun::sim

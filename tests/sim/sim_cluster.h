@@ -4,7 +4,7 @@
 //
 // The network promises what TCP does: bytes of one connection arrive in order, or the connection
 // breaks and what was under way is lost. A cut cable delays; it breaks nothing until somebody loses
-// patience.
+// patience. A process that stands still is deaf, but its kernel takes and acknowledges what comes.
 
 #include <cstdint>
 #include <deque>
@@ -30,6 +30,8 @@ struct ClusterOptions {
   std::uint64_t seed = 1;
   int hosts = 4;
   int local_world_size = 2;
+  // Agents know of other daemons, and so leave one that is silent though its kernel answers.
+  bool several_daemons = false;
   rendezvous::RunConfig config;
 };
 
@@ -54,6 +56,9 @@ class Cluster {
   void signal_agent(const std::string& host);
   void kill_daemon(bool torn_record);
   void stop_daemon(Milliseconds how_long);  // As SIGSTOP does, or a machine that was suspended.
+  void stop_agent(const std::string& host, Milliseconds how_long);
+  void stop_all(Milliseconds how_long);       // Daemon and agents together.
+  void spoil_cable(const std::string& host);  // 200 ms each way, and each fifth packet is lost.
   void drain(const std::string& host);
   void cancel();
   void shut_down_daemon();  // It ends its runs, and waits for the agents to go.
@@ -74,6 +79,7 @@ class Cluster {
   }  // Invariants that did not hold.
   std::string describe() const;
   const rendezvous::Run* run() const;
+  int failures() const { return failures_; }
   int rounds_started() const { return static_cast<int>(rounds_.size()); }
 
  private:
@@ -89,6 +95,8 @@ class Cluster {
     bool connecting = false;
     bool cut_up = false, cut_down = false;  // Nothing gets to, or from, the daemon.
     bool cut() const { return cut_up || cut_down; }
+    bool lossy = false;
+    TimePoint stands_until{};
     bool flap_on_order = false;
     TimePoint heard{};
     bool greeted = false;  // By the daemon, on this link.
@@ -102,7 +110,10 @@ class Cluster {
     bool daemon_side = true, agent_side = true;  // Who still believes in it.
     std::string hello;                           // As the daemon has heard it ...
     std::uint64_t hello_sequence = 0;            // ... and when.
-    std::deque<std::string> up, down;            // Under way, in order.
+    // Under way, in order. Nothing: the end, after all that was said before.
+    std::deque<std::optional<std::string>> up, down;
+    TimePoint up_ready{}, down_ready{};  // No packet overtakes the one before.
+    TimePoint answered{};                // When the agent's kernel was last there.
   };
   struct RoundRecord {
     int restart_count = 0, world_size = 0;
@@ -111,6 +122,18 @@ class Cluster {
 
   void after(Milliseconds delay, std::function<void()> what);
   Milliseconds latency();
+  Milliseconds latency(const Host& host);
+  Milliseconds resending();
+  bool stands(const Host& host) const { return now_ < host.stands_until; }
+  // At once, or when the host's agent goes on, somewhere among all that it then finds.
+  void when_awake(const std::string& host, std::function<void()> what);
+  void put_up(LinkId link, std::optional<std::string> what);
+  void put_down(LinkId link, std::optional<std::string> what);
+  bool patient(const Host& host) const;
+  void daemon_wakes(TimePoint stood_since);
+  void daemon_looks();
+  void daemon_looks_at(LinkId link);
+  void notice_failure(const std::string& host);
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
   void dispatch(const std::string& host, const agent::Event& event);
@@ -121,9 +144,9 @@ class Cluster {
   void signal_workers(const std::string& host, int signal);
   void send_up(const std::string& host, const rendezvous::AgentMessage& message);
   void connect(const std::string& host);
+  void connected(const std::string& host, int life);
   void beat(const std::string& host, int life);
   void drop_by_agent(const std::string& host, const std::string& why, bool daemon_sees = true);
-  void drop_by_daemon(LinkId link);
   void pump_up(LinkId link);
   void repeat_up(LinkId link, const std::string& body);
   void pump_down(LinkId link);
@@ -180,7 +203,8 @@ class Cluster {
   std::map<int, RoundRecord> rounds_;
   std::set<NodeId> dismissed_;
   std::map<NodeId, int> drained_;  // And the last round that they may have been in.
-  TimePoint daemon_stands_until_{};
+  TimePoint daemon_stands_until_{}, daemon_woke_{};
+  std::set<int> failed_in_;  // Rounds in which a worker failed of its own doing.
   // What the daemon has decided for good: nothing may bring the run back.
   std::optional<rendezvous::Verdict::Kind> final_;
   int failures_ = 0;                // Of workers, of their own doing.

@@ -52,7 +52,7 @@ void Cluster::kill_daemon(bool torn_record) {
   daemon_.reset();
   twin_.reset();
   backlog_.clear();
-  daemon_stands_until_ = {};
+  daemon_stands_until_ = daemon_woke_ = {};
   trace("the daemon dies");
   for (auto& [id, link] : links_) {
     link.up.clear();
@@ -60,9 +60,7 @@ void Cluster::kill_daemon(bool torn_record) {
     link.daemon_side = false;
     const Host& host = hosts_.at(link.host);
     if (host.cut_down || host.link != id) continue;
-    after(latency(), [this, id = id, name = link.host] {
-      if (hosts_.at(name).link == id) drop_by_agent(name, "the daemon closed the connection");
-    });
+    put_down(id, std::nullopt);
   }
   after(Milliseconds(10 + random_() % 3000), [this] { start_daemon(); });
 }
@@ -77,7 +75,9 @@ void Cluster::free_disk() {
 // A daemon brought back from its snapshot decides, says and records what the other one does.
 void Cluster::daemon_takes(LinkId link, const std::optional<std::string>& body) {
   if (!daemon_->idle() || daemon_->stalled() || chance(1)) twin_.reset();
-  if (!twin_ && daemon_->idle() && !daemon_->stalled() && chance(2)) make_twin(link);
+  // No snapshot says that the daemon has just stood still.
+  const bool awake = now_ - daemon_woke_ > 3s;
+  if (!twin_ && daemon_->idle() && !daemon_->stalled() && awake && chance(2)) make_twin(link);
   if (body && body->find("\"hello\"") != std::string::npos) {
     links_.at(link).hello = *body;
     links_.at(link).hello_sequence = ++sequence_;
@@ -113,6 +113,8 @@ void Cluster::make_twin(LinkId speaking) {
   for (const auto& [sequence, id] : hellos) {
     (void)twin_->on_message(id, links_.at(id).hello, daemon_now());
   }
+  // A hello says nothing new, unless its node has said on the same link that it is about to go.
+  if (!twin_->take_records().empty()) twin_.reset();
 }
 
 void Cluster::daemon_does(Gate::Work work) {
@@ -125,6 +127,7 @@ void Cluster::daemon_does(Gate::Work work) {
   if (work.records.find("\"begin\":true") != std::string::npos) {
     rounds_.clear();
     final_.reset();
+    failed_in_.clear();
   }
   for (const auto& news : daemon_->take_news()) trace("news: " + news.text + " " + news.node);
   for (rendezvous::LinkAction& action : work.actions) daemon_sends(action);
@@ -158,6 +161,8 @@ void Cluster::check_verdict() {
   if (!verdict) return;
   const bool ended = run()->state() == rendezvous::Run::State::kEnded;
   if (ended || verdict->kind != Kind::kWorkerFailed) final_ = verdict->kind;
+  check(verdict->kind != Kind::kSuccess || !failed_in_.contains(run()->round()),
+        "a worker of round " + std::to_string(run()->round()) + " failed, and was forgotten");
 }
 
 void Cluster::compact() {
@@ -170,17 +175,14 @@ void Cluster::daemon_sends(rendezvous::LinkAction& action) {
   if (auto* send = std::get_if<rendezvous::Send>(&action)) {
     const auto it = links_.find(send->link);
     if (it == links_.end() || !it->second.daemon_side) return;
-    it->second.down.push_back(std::move(send->body));
-    after(latency(), [this, id = send->link] { pump_down(id); });
+    put_down(send->link, std::move(send->body));
     return;
   }
   const LinkId id = std::get<rendezvous::Hangup>(action).link;
   const auto it = links_.find(id);
   if (it == links_.end()) return;
   it->second.daemon_side = false;
-  after(201ms, [this, id, name = it->second.host] {
-    if (hosts_.at(name).link == id && !hosts_.at(name).cut_down) drop_by_agent(name, "hung up");
-  });
+  put_down(id, std::nullopt);
 }
 
 void Cluster::arm_daemon_tick() {
@@ -190,19 +192,13 @@ void Cluster::arm_daemon_tick() {
   const auto delay = std::chrono::duration_cast<Milliseconds>(std::max(*due, now) - now) + 1ms;
   after(delay, [this, life = daemon_life_, due = *due] {
     if (!daemon_ || daemon_life_ != life || daemon_->deadline() != due) return;
-    if (now_ >= daemon_stands_until_) return daemon_takes(0, std::nullopt);
     // A daemon that stood still reads what has come meanwhile before it looks at its clock.
-    const auto left = std::chrono::duration_cast<Milliseconds>(daemon_stands_until_ - now_);
-    after(left + 101ms, [this, life] {
-      if (daemon_ && daemon_life_ == life) daemon_takes(0, std::nullopt);
+    if (now_ >= std::max(daemon_stands_until_, daemon_woke_ + 100ms)) return daemon_looks();
+    const auto left = std::max(daemon_stands_until_, daemon_woke_) + 101ms - now_;
+    after(std::chrono::duration_cast<Milliseconds>(left), [this, life] {
+      if (daemon_ && daemon_life_ == life && now_ >= daemon_stands_until_) daemon_looks();
     });
   });
-}
-
-void Cluster::stop_daemon(Milliseconds how_long) {
-  if (!daemon_) return;
-  trace("the daemon stands still for " + std::to_string(how_long.count()) + " ms");
-  daemon_stands_until_ = std::max(daemon_stands_until_, now_ + how_long);
 }
 
 void Cluster::drain(const std::string& name) {

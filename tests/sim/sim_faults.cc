@@ -16,8 +16,10 @@ void Cluster::crash_agent(const std::string& name) {
   for (Worker& worker : host.workers)
     worker.alive = false;  // PDEATHSIG and the launcher see to it.
   const LinkId id = std::exchange(host.link, 0);
-  if (id != 0 && !host.cut_up) after(latency(), [this, id] { drop_by_daemon(id); });
+  if (id != 0) links_.at(id).agent_side = false;
+  if (id != 0 && !host.cut_up) put_up(id, std::nullopt);
   host.agent.reset();
+  host.stands_until = {};
   fail_victims(name);
 }
 
@@ -38,8 +40,10 @@ void Cluster::power_off(const std::string& name) {
   if (!host.agent) return;
   for (Worker& worker : host.workers) worker.alive = false;
   if (host.link != 0) links_.at(host.link).up.clear();
+  if (host.link != 0) links_.at(host.link).agent_side = false;
   host.link = 0;
   host.agent.reset();
+  host.stands_until = {};
   fail_victims(name);
 }
 
@@ -50,12 +54,12 @@ void Cluster::cut_one_way(const std::string& name, bool up) {
   (up ? hosts_.at(name).cut_up : hosts_.at(name).cut_down) = true;
 }
 void Cluster::mend_cable(const std::string& name) {
-  hosts_.at(name).cut_up = hosts_.at(name).cut_down = false;
+  hosts_.at(name).cut_up = hosts_.at(name).cut_down = hosts_.at(name).lossy = false;
 }
 void Cluster::flap_on_next_order(const std::string& name) { hosts_.at(name).flap_on_order = true; }
 
 void Cluster::fail_worker(const std::string& name) {
-  ++failures_;
+  notice_failure(name);
   const std::size_t i = random_() % hosts_.at(name).workers.size();
   if (chance(50))
     end_worker(name, i, 7, 0);
@@ -68,7 +72,8 @@ void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Sign
 void Cluster::fault_at_random() {
   const auto victim =
       std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;
-  switch (random_() % 21) {
+  const Milliseconds a_while(50 + random_() % (chance(20) ? 60'000 : 5'000));
+  switch (random_() % 25) {
     case 0: return crash_agent(victim);
     case 1: return power_off(victim);
     case 2:
@@ -89,13 +94,17 @@ void Cluster::fault_at_random() {
     case 15:
     case 16: return free_disk();
     case 17: return cut_one_way(victim, chance(50));
-    case 18: return stop_daemon(Milliseconds(50 + random_() % 3000));
+    case 18: return stop_daemon(a_while);
     case 19:
       if (chance(30)) drain(victim);
       return;
     case 20:
       if (chance(80)) return;
       return chance(50) ? cancel() : shut_down_daemon();
+    case 21:
+    case 22: return stop_agent(victim, a_while);
+    case 23: return stop_all(a_while);
+    case 24: return spoil_cable(victim);
   }
 }
 

@@ -152,7 +152,113 @@ TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the 
   desk.now += std::chrono::milliseconds(700);
   desk.say(1, Heartbeat{0});
   desk.now += std::chrono::milliseconds(300);
-  CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)) ==
+        Lines{"2 hang up (its node was silent for 1000 ms)", "1 <- stop"});
+}
+
+TEST_CASE("Coordinator: a node whose kernel answers stands still, and is kept for a minute",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  for (int beat = 1; beat < 240; ++beat) {
+    desk.now += Milliseconds(250);
+    desk.say(1, Heartbeat{0});
+    for (const LinkId link : desk.coordinator.quiet(desk.now)) {
+      CHECK(link == 2);
+      CHECK(desk.show(desk.coordinator.on_reach(2, {desk.now - Milliseconds(50), {}}, desk.now)) ==
+            Lines{"2 <- alive"});  // What its kernel acknowledges.
+    }
+    CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  }
+  desk.now += Milliseconds(250);
+  desk.say(1, Heartbeat{0});
+  (void)desk.show(desk.coordinator.on_reach(2, {desk.now, {}}, desk.now));
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).at(0) ==
+        "2 hang up (its node was silent for 60000 ms, though its host answers)");
+}
+
+TEST_CASE("Coordinator: where packets take long a node has more time, and the log says so once",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  (void)desk.coordinator.take_news();
+  desk.now += Milliseconds(600);
+  const Reach far{desk.now - Milliseconds(550), Milliseconds(400)};
+  (void)desk.show(desk.coordinator.on_reach(1, far, desk.now));
+  (void)desk.show(desk.coordinator.on_reach(1, far, desk.now));
+  const std::vector<News> news = desk.coordinator.take_news();
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].text ==
+        "packets take 400 ms to a node and back: it is lost after 8000 ms of silence");
+  desk.now += Milliseconds(7300);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  desk.now += Milliseconds(200);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).size() == 1);
+}
+
+TEST_CASE("Coordinator: a link that closed while the daemon stood still is no lost node",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += Milliseconds(5000);
+  CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
+  CHECK(desk.close(2).empty());
+  CHECK(desk.say(1, Failed{0, {.rank = 0, .signal = 9}}) == Lines{"1 <- stop"});  // It is heard.
+  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
+  CHECK(desk.say(3, Stopped{0, {}}).empty());
+  CHECK(desk.say(1, Stopped{0, {}}) == Lines{"1 <- end", "3 <- end"});
+  CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 137);
+}
+
+TEST_CASE("Coordinator: a link that closes long after a standstill is a lost node",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += Milliseconds(5000);
+  (void)desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now));
+  desk.now += Milliseconds(2500);
+  desk.say(1, Heartbeat{0});
+  CHECK(desk.close(2) == Lines{"1 <- stop"});
+}
+
+TEST_CASE("Coordinator: an agent that says so before it closes its link may come back",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  CHECK(desk.say(2, Away{}).empty());
+  CHECK(desk.close(2).empty());
+  SECTION("which it does") {
+    desk.now += Milliseconds(9000);
+    CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
+    CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
+  }
+  SECTION("or not: then it is lost after ten seconds and its usual time") {
+    desk.now += Milliseconds(10'900);
+    desk.say(1, Heartbeat{0});
+    CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+    desk.now += Milliseconds(100);
+    CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
+  }
+}
+
+TEST_CASE("Coordinator: a standstill of the daemon takes nobody's time, also after its return",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.now += std::chrono::minutes(9);
+  desk.say(1, Heartbeat{-1});
+  desk.now += std::chrono::minutes(2);  // Ten minutes after the first node's coming it is given up.
+  const Milliseconds two_minutes(std::chrono::minutes(2));
+  CHECK(desk.show(desk.coordinator.on_standstill(two_minutes, desk.now)).empty());
+  Desk next;
+  next.coordinator.load(decode_journal(desk.disk));
+  CHECK(next.coordinator.runs().at("x").waiting_for(desk.now) ==
+        desk.coordinator.runs().at("x").waiting_for(desk.now));
+  CHECK(desk.coordinator.runs().at("x").waiting_for(desk.now).find("60 s") != std::string::npos);
 }
 
 TEST_CASE("Coordinator: on another clock a deadline is as far away as it was", "[coordinator]") {
@@ -273,10 +379,13 @@ TEST_CASE("Coordinator: of many runs only those whose time has come are looked a
     desk.now += Milliseconds(10);
   }
   const TimePoint first = *desk.coordinator.deadline();
-  CHECK(first == TimePoint(std::chrono::hours(1)) + Milliseconds(1000));
-  for (LinkId link = 1; link <= 50; ++link) (void)desk.close(link);  // Runs that never began.
+  CHECK(first == TimePoint(std::chrono::hours(1)) + Milliseconds(500));  // Half of its time.
+  for (LinkId link = 1; link <= 50; ++link) (void)desk.close(link);      // Runs that never began.
   CHECK(*desk.coordinator.deadline() == first + Milliseconds(500));
   desk.now = first + Milliseconds(500);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK(*desk.coordinator.deadline() == first + Milliseconds(510));
+  desk.now = first + Milliseconds(1000);
   (void)desk.show(desk.coordinator.on_tick(desk.now));
   CHECK_FALSE(desk.coordinator.runs().at("run51").knows("a"));
   CHECK(desk.coordinator.runs().at("run52").knows("a"));
