@@ -53,6 +53,7 @@ TEST_CASE("Last words: no letter is cut in two, and bytes that are no text stay"
   const std::string shifted = error_file_message(R"({"message": "x)" + euros + R"("})");
   CHECK(shifted == "x" + euros.substr(0, 4093));
   CHECK(last_words({euros + "."}, "") == euros.substr(euros.size() - 4095) + ".");
+  CHECK(last_words({euros + ".."}, "") == euros.substr(euros.size() - 4092) + "..");
   CHECK(last_words({std::string(5000, '\x80')}, "").size() >= 4093);
 }
 
