@@ -16,10 +16,28 @@ constexpr std::size_t kBytesMax = 4096;
 constexpr std::size_t kErrorFileBytesMax = std::size_t{256} * 1024;
 constexpr std::size_t kStackBytesMax = 3072;
 
+bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+// The beginning or end of `text`, at most so long, without a part of a letter of UTF-8, which is
+// four bytes at most: more that look so are no text and stay.
+constexpr int kRestOfLetterMax = 3;
+
+std::string head_of(const std::string& text, std::size_t max) {
+  if (text.size() <= max) return text;
+  for (int i = 0; i < kRestOfLetterMax && continues_letter(text[max]); ++i) --max;
+  return text.substr(0, max);
+}
+
+std::string tail_of(const std::string& text, std::size_t max) {
+  if (text.size() <= max) return text;
+  std::size_t begin = text.size() - max;
+  for (int i = 0; i < kRestOfLetterMax && continues_letter(text[begin]); ++i) ++begin;
+  return text.substr(begin);
+}
+
 // The end of Python's stack is where it happened, of ours the beginning.
 std::string part_of_stack(const std::string& stack, bool python) {
-  if (stack.size() <= kStackBytesMax) return stack;
-  return python ? stack.substr(stack.size() - kStackBytesMax) : stack.substr(0, kStackBytesMax);
+  return python ? tail_of(stack, kStackBytesMax) : head_of(stack, kStackBytesMax);
 }
 
 std::string without_last_newlines(std::string text) {
@@ -54,7 +72,7 @@ std::string error_file_message(const std::string& text) {
   const json* message = &file["message"];
   if (message->is_object() && message->contains("message")) message = &(*message)["message"];
   if (!message->is_string()) return "";
-  return message->get<std::string>().substr(0, kBytesMax);
+  return head_of(message->get<std::string>(), kBytesMax);
 }
 
 std::string error_file_words(const std::string& text) {
@@ -74,7 +92,7 @@ std::string error_file_words(const std::string& text) {
         part_of_stack(without_last_newlines(extra[name].get<std::string>()), python);
     // Python's ends in the message.
     if (python) return stack.ends_with(message) ? stack : stack + "\n" + message;
-    return message.substr(0, kBytesMax - kStackBytesMax) + "\n" + demangled(stack);
+    return head_of(message, kBytesMax - kStackBytesMax) + "\n" + demangled(stack);
   }
   return message;
 }
@@ -101,8 +119,7 @@ std::string last_words(const std::vector<std::string>& last_lines, const std::st
   for (std::size_t i = begin; i < last_lines.size(); ++i) {
     text += (text.empty() ? "" : "\n") + last_lines[i];
   }
-  if (text.size() > kBytesMax) text.erase(0, text.size() - kBytesMax);
-  return demangled(text);
+  return demangled(tail_of(text, kBytesMax));
 }
 
 }  // namespace ddprun::agent

@@ -2,7 +2,8 @@
 // The page of memory through which a worker tells its agent where it is, without a system call on
 // either side: written by worker_sdk/progress, read by agent/progress_files. The file named by
 // DDPRUN_PROGRESS; whoever only touches that file reports progress too, without saying where.
-// The other way the agent tells, once, which rank is gone, for transports that do not notice.
+// In the other direction, the agent writes once which rank was lost, because some transports cannot
+// detect it.
 // What the sync timers of the worker count is there, too, for the daemon's metrics.
 //
 // One writer of each part. A reader that sees half of a change sees a worker that makes progress,

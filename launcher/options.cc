@@ -119,7 +119,7 @@ Result<RawOptions> tokenize(int argc, const char* const* argv) {
   while (rest && !rest->empty()) {
     const Result<std::string> whole = expanded(rest->front());
     if (!whole) return whole.error();
-    if (whole->empty()) break;
+    if (whole->empty() || *whole == rest->front()) break;
     words[words.size() - rest->size()] = *whole;
     rest = take(app, words);
   }

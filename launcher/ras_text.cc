@@ -11,11 +11,19 @@ constexpr std::size_t kLinesMax = 32;  // Of one communicator.
 constexpr int kSuccess = 0, kInProgress = 7;
 
 // Names come from other machines: nothing in them may be obeyed by a terminal or break a line.
-std::string plain(std::string text) {
-  for (char& letter : text) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
+std::string plain(const std::string& text) {
+  std::string safe;
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte < ' ' || byte == 0x7f) {
+      safe += '?';
+    } else if (byte < 0xa0 && safe.ends_with('\xc2')) {
+      safe.back() = '?';  // U+0080 to U+009F: C1, among them a second way to begin an escape.
+    } else {
+      safe += letter;
+    }
   }
-  return text;
+  return safe;
 }
 
 std::string who(const RasProcess& process) {

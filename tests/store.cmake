@@ -14,7 +14,7 @@ ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc unit/ready_
                                               unit/peer_user_test.cc
             LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME link_test SOURCES unit/link_test.cc unit/listener_test.cc unit/tls_psk_test.cc
-                                       unit/turnstile_test.cc unit/server_test.cc
+                                       unit/turnstile_test.cc unit/server_test.cc unit/server_shell_test.cc
             LIBRARIES ddprun_rendezvous)
 
 ddprun_test(NAME operations_unit_test

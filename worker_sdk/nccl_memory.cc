@@ -30,8 +30,8 @@ std::shared_ptr<void> NcclMemory::share(std::shared_ptr<Block> block) {
   return {address, [self = shared_from_this(), block](void*) { self->release(block); }};
 }
 
-// Kernels may still use it, ours or, through a window, a peer's: all say that they have released it
-// before it goes. ncclMemFree does not wait for them as cudaFree does.
+// Our kernels, or a peer's through a window, may still use the memory, so it is freed only after
+// every rank has released it. ncclMemFree does not wait for them as cudaFree does.
 void NcclMemory::release(const std::shared_ptr<Block>& block) {
   gpu_->cuda.set_device(device_);
   gpu_->cuda.device_synchronize();

@@ -13,30 +13,74 @@
 #include "common/assert.h"
 
 namespace ddprun::fuzz {
+namespace {
+
+constexpr std::size_t kMessageMax = 4096, kStackMax = 3072;  // Of last_words.cc.
+
+bool is_utf8(const std::string& text) {
+  using nlohmann::json;
+  const std::string kept = json(text).dump(-1, ' ', false, json::error_handler_t::ignore);
+  return json::parse(kept) == text;
+}
+
+// What is cut stays text, says what the file said, and is no longer than a verdict can bear.
+void check_error_file(const std::string& text) {
+  const std::string message = agent::error_file_message(text);
+  const std::string words = agent::error_file_words(text);
+  DDPRUN_ASSERT(words.empty() == message.empty());
+  DDPRUN_ASSERT(words.find(message.substr(0, kMessageMax - kStackMax - 4)) != std::string::npos);
+  DDPRUN_ASSERT(is_utf8(message));
+  if (words.find("(_Z") != std::string::npos || text.find("_Z") != std::string::npos) return;
+  DDPRUN_ASSERT(is_utf8(words));
+  DDPRUN_ASSERT(words.size() <= kMessageMax + kStackMax + 1);
+}
+
+// A rank is only blamed by its number.
+void check_blame(const std::string& text) {
+  const rendezvous::WorkerDeath death{.exit_code = 1};
+  DDPRUN_ASSERT(agent::classify(death, text, false) == agent::classify(death, text, false));
+  const int blamed = agent::rank_blamed(text);
+  DDPRUN_ASSERT(blamed >= -1);
+  DDPRUN_ASSERT(blamed == -1 || text.find(std::to_string(blamed)) != std::string::npos);
+  (void)agent::ends_in_exception({text});
+}
+
+// What is no C++ name stays as it was.
+void check_demangled(const std::string& text) {
+  const std::string plain = agent::demangled(text);
+  const std::size_t name = text.find("(_Z");
+  DDPRUN_ASSERT(plain.starts_with(text.substr(0, name)));
+  DDPRUN_ASSERT(name != std::string::npos || plain == text);
+}
+
+// Numbers and paths are read, not invented.
+void check_counters(const std::string& text) {
+  DDPRUN_ASSERT(agent::oom_kills_in(text) == 0 || text.find("oom_kill ") != std::string::npos);
+  const agent::MemoryCgroup cgroup = agent::memory_cgroup_in(text);
+  DDPRUN_ASSERT(text.find(":" + cgroup.path) != std::string::npos || cgroup.path.empty());
+  DDPRUN_ASSERT(cgroup.path.find('\n') == std::string::npos);
+}
+
+// A line comes out of its JSON as it went in; bytes that are no text are replaced.
+void check_json_line(const std::string& text) {
+  std::string scratch;
+  const std::string line = "{\"line\":\"" + std::string(agent::json_text(text, scratch)) + "\"}";
+  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  DDPRUN_ASSERT(object.is_object());
+  DDPRUN_ASSERT(!is_utf8(text) || object["line"] == text);
+}
+
+}  // namespace
 
 void fuzz_words(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  std::string scratch;
   switch (data[0] % 5) {
-    case 0: DDPRUN_ASSERT(agent::error_file_words(text).size() <= text.size() * 8 + 8192); break;
-    case 1: {
-      const rendezvous::WorkerDeath death{.exit_code = 1};
-      (void)agent::classify(death, text, false);
-      DDPRUN_ASSERT(agent::rank_blamed(text) >= -1);
-      (void)agent::ends_in_exception({text});
-      break;
-    }
-    case 2: (void)agent::demangled(text); break;
-    case 3:
-      (void)agent::oom_kills_in(text);
-      DDPRUN_ASSERT(agent::memory_cgroup_in(text).path.size() <= text.size());
-      break;
-    default: {
-      const std::string line =
-          "{\"line\":\"" + std::string(agent::json_text(text, scratch)) + "\"}";
-      DDPRUN_ASSERT(nlohmann::json::accept(line));
-    }
+    case 0: return check_error_file(text);
+    case 1: return check_blame(text);
+    case 2: return check_demangled(text);
+    case 3: return check_counters(text);
+    default: return check_json_line(text);
   }
 }
 

@@ -45,6 +45,18 @@ TEST_CASE("Last words: an error file's call stack comes with its message", "[las
   CHECK(error_file_words(deep).size() < 4096);
 }
 
+TEST_CASE("Last words: no letter is cut in two, and bytes that are no text stay", "[last_words]") {
+  std::string euros = "x";
+  for (int i = 0; i < 2000; ++i) euros += "\xe2\x82\xac";
+  const std::string message = error_file_message(R"({"message": ")" + euros + R"("})");
+  CHECK(message == euros.substr(0, 4096));  // 1 + 1365 * 3.
+  const std::string shifted = error_file_message(R"({"message": "x)" + euros + R"("})");
+  CHECK(shifted == "x" + euros.substr(0, 4093));
+  CHECK(last_words({euros + "."}, "") == euros.substr(euros.size() - 4095) + ".");
+  CHECK(last_words({euros + ".."}, "") == euros.substr(euros.size() - 4092) + "..");
+  CHECK(last_words({std::string(5000, '\x80')}, "").size() >= 4093);
+}
+
 TEST_CASE("Last words: C++ names are made readable, other text is left alone", "[last_words]") {
   CHECK(demangled("a(_Z3foov+0x1) b(_Z3bari) c(_Zxx+1) (_Z") ==
         "a(foo()+0x1) b(bar(int)) c(_Zxx+1) (_Z");

@@ -33,10 +33,10 @@ struct GradientBucket {
   Buffer tail;                ///< What `flat` ends with if parameters may be unused, else empty.
 };
 
-/// One step goes: start() of each bucket in order, as backward fills them; then, while backward is
-/// over and in rounds over all buckets, proceed(); end() of each bucket. So the ranks' collectives
-/// meet in the same order. Each is called under a lock, by the thread that calls mark_ready() or
-/// finish_backward(), and may throw Error.
+/// Per step: start() runs for each bucket, in order, as backward fills it. After backward,
+/// proceed() runs once per phase for every bucket, then end() for every bucket. So the ranks'
+/// collectives meet in the same order. Each is called under a lock, by the thread that calls
+/// mark_ready() or finish_backward(), and may throw Error.
 class CommHook {
  public:
   virtual ~CommHook() = default;

@@ -53,8 +53,8 @@ struct DdpOptions {
   /// Ranks may have different numbers of passes: see join(). Costs one all_reduce of 8 bytes a
   /// pass. Not with checksum_every.
   bool uneven_inputs = false;
-  /// Every so many steps the ranks compare checksums of their parameters (0: never), so that models
-  /// that drift apart are noticed, and named: Error(mismatch).
+  /// Compares checksums of the parameters every so many steps (0: never). If they differ, every
+  /// rank throws Error(mismatch), which names the parameter and the rank that has diverged.
   int checksum_every = 0;
   /// How a bucket is averaged; nothing: by all_reduce. One hook for each DistributedDataParallel.
   std::shared_ptr<CommHook> hook = {};

@@ -202,13 +202,13 @@ class ProcessGroup {
   std::optional<ProcessGroup> split(int color, int key = 0);
 
   /// After a failure, or instead of one: a group of the ranks that call it, in their order, but
-  /// those that any of them names as lost. This group is aborted. Whoever is not there within the
-  /// patience is left behind, and gets `aborted` if it calls later; a rank that dies meanwhile is
-  /// left behind by another attempt, of three. Each attempt joins within half of the init_timeout.
-  /// Needs the store of the job, so not where a lost rank hosted it, and a launcher that lets the
-  /// survivors live: ddprun and torchrun end all workers when one fails. Errors of the new group
-  /// name ranks by both groups. Groups that were split off this one are not touched; of nccl, they
-  /// fail with this one.
+  /// those that any of them names as lost. This group is aborted. Ranks that do not call within the
+  /// patience are excluded; if they call later they get `aborted`. If a rank dies during the call,
+  /// the rest retry without it, three attempts in all. Each attempt joins within half of the
+  /// init_timeout. Needs the store of the job, so not where a lost rank hosted it, and a launcher
+  /// that lets the survivors live: ddprun and torchrun end all workers when one fails. Errors of
+  /// the new group name ranks by both groups. Groups that were split off this one are not touched;
+  /// of nccl, they fail with this one.
   ProcessGroup shrink(const ShrinkOptions& options = {});
 
   /// On nccl: the stream of all calls that name none, such as those of DistributedDataParallel;
