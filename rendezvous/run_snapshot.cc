@@ -14,7 +14,7 @@ struct Run::Snapshot {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, workers_blamed, deaths, dead_ranks, lost, verdict,
-           actions] = whole;
+           neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -23,8 +23,9 @@ struct Run::Snapshot {
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
-    // dead_ranks_ from deaths_; actions_ is empty between steps.
-    (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)actions;
+    // dead_ranks_ from deaths_; actions_ is empty between steps, and neighbour_ is the
+    // coordinator's.
+    (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)neighbour, (void)actions;
   }
 
   static void member(auto&& a, auto& whole) {
