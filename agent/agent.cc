@@ -9,6 +9,7 @@
 #include "agent/spawn.h"
 #include "agent/verdict_file.h"
 #include "common/log.h"
+#include "common/terminal_text.h"
 #include "common/random_id.h"
 
 namespace ddprun::agent {
@@ -251,7 +252,7 @@ void Agent::act(const Exit& exit) {
 void Agent::tell_verdict(const Exit& exit) const {
   if (!options_.speaks_for_run) return;
   const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
-  if (failed) log::error(exit.verdict->text);
+  if (failed) log::error(without_escapes(exit.verdict->text));
   if (exit.status == 0 || options_.verdict_files.empty()) return;
   write_verdict_files(options_.verdict_files, verdict_or(exit.verdict, exit.status, complaint_),
                       options_.run_id);
