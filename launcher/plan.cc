@@ -207,11 +207,10 @@ bool runs_alone(const Options& options, const Plan& plan) {
   return !options.rdzv_endpoint || asks_for_any_port_here(options);
 }
 
-// A number can be told from our own before anything listens; a name may lead here in many ways.
 std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
   const std::string host = meeting_host(options);
-  if (host.empty() || !is_numeric(host) || options.local_addr) return std::nullopt;
-  if (names_this_machine(host, facts)) return std::nullopt;
+  const bool is_number = !host.empty() && is_numeric(host) && !options.local_addr;
+  if (!is_number || names_this_machine(host, facts)) return std::nullopt;  // Names may lead here.
   std::string own;
   for (const std::string& address : facts.own_addresses) own += (own.empty() ? "" : ", ") + address;
   const bool by_rank = options.rdzv_conf.is_host != true;
