@@ -9,6 +9,7 @@
 #include "agent/spawn.h"
 #include "agent/verdict_file.h"
 #include "common/log.h"
+#include "common/terminal_text.h"
 #include "common/random_id.h"
 
 namespace ddprun::agent {
@@ -256,7 +257,7 @@ void Agent::act(const Exit& exit) {
 void Agent::tell_verdict(const Exit& exit) const {
   if (!options_.speaks_for_run) return;
   const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
-  if (failed) log::error(exit.verdict->text);
+  if (failed) log::error(without_escapes(exit.verdict->text));
   if (failed && exit.verdict->first_cause && options_.hint) {
     const std::string hint = options_.hint(exit.verdict->first_cause->detail);
     if (!hint.empty()) log::info(hint);

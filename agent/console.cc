@@ -12,6 +12,7 @@
 #include <cerrno>
 
 #include "common/log.h"
+#include "common/terminal_text.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
@@ -62,7 +63,10 @@ Console::Kind Console::open(int fd) {
 }
 
 void Console::line(std::string_view prefix, std::string_view text, std::string_view suffix) {
-  if (!broken_) queue_.add_line(prefix, text, suffix);
+  if (broken_) return;
+  // On a terminal the next line, which may be another worker's, is not to be of this one's colour.
+  if (columns_ == 0 || !leaves_colours_on(text)) return queue_.add_line(prefix, text, suffix);
+  queue_.add_line(prefix, text, std::string(kColoursOff).append(suffix));
 }
 
 void Console::progress(std::string_view prefix, std::string_view text) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -24,7 +25,8 @@ WaitingLine::WaitingLine(boost::asio::io_context& loop)
 
 void WaitingLine::show(std::string what, Duration left) {
   what_ = std::move(what);
-  ends_ = Clock::now() + left;
+  ends_.reset();
+  if (left > Duration(0)) ends_ = Clock::now() + left;
   if (active_) return print();
   active_ = true;
   began_ = Clock::now();
@@ -51,8 +53,11 @@ void WaitingLine::refresh() {
 void WaitingLine::print() {
   const auto now = Clock::now();
   if (now - began_ < kSilentAtFirst) return;
-  const auto left = std::chrono::duration_cast<std::chrono::seconds>(ends_ - now).count();
-  const std::string text = what_ + "; " + std::to_string(left > 0 ? left : 0) + " s left";
+  std::string text = what_;
+  if (ends_) {
+    const auto left = std::chrono::duration_cast<std::chrono::seconds>(*ends_ - now).count();
+    text += "; " + std::to_string(std::max<long>(left, 0)) + " s left";
+  }
   if (terminal_) {
     std::fprintf(stderr, "\r\x1b[Kddprun: %s", text.c_str());
     std::fflush(stderr);

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "common/time.h"
@@ -17,7 +18,7 @@ class WaitingLine {
   explicit WaitingLine(boost::asio::io_context& loop);
 
   // `what` without a full stop: "waiting for nodes: 1 of 2 here (hostA)". `left`: until it is given
-  // up.
+  // up; 0: it is not, as for a spare.
   void show(std::string what, Duration left);
   void done();
   bool on_terminal() const { return terminal_; }
@@ -32,7 +33,8 @@ class WaitingLine {
   bool printed_ = false;  // The terminal's line holds our text.
   std::string what_;
   std::string what_printed_;
-  TimePoint began_{}, ends_{}, printed_at_{};  // printed_at_ of what_printed_.
+  TimePoint began_{}, printed_at_{};  // printed_at_ of what_printed_.
+  std::optional<TimePoint> ends_;
 };
 
 }  // namespace ddprun::agent

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/terminal_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -93,7 +95,7 @@ std::string run_text(const RunStatus& run) {
     text += "verdict: " + run.verdict->kind + ", exit code " +
             std::to_string(run.verdict->exit_code) + "\n";
     // Several lines of last words, each on its own.
-    std::string words = run.verdict->text + "\n";
+    std::string words = without_escapes(run.verdict->text) + "\n";
     for (std::size_t end; (end = words.find('\n')) != std::string::npos;) {
       text += "  " + plain(words.substr(0, end)) + "\n";
       words.erase(0, end + 1);

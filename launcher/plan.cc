@@ -202,6 +202,21 @@ bool runs_alone(const Options& options, const Plan& plan) {
   return !options.rdzv_endpoint || asks_for_any_port_here(options);
 }
 
+std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
+  const std::string host = meeting_host(options);
+  const bool is_number = !host.empty() && is_numeric(host) && !options.local_addr;
+  if (!is_number || names_this_machine(host, facts)) return std::nullopt;  // Names may lead here.
+  std::string own;
+  for (const std::string& address : facts.own_addresses) own += (own.empty() ? "" : ", ") + address;
+  const bool by_rank = options.rdzv_conf.is_host != true;
+  return usage(std::string(by_rank ? "node rank 0" : "with --rdzv-conf is_host=1 this node") +
+               " hosts at " + (options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr") +
+               ", but " + host + " is not an address of this machine" +
+               (own.empty() ? "" : " (it has " + own + ")") + "; give this node " +
+               (by_rank ? "another --node-rank" : "is_host=0") + ", or --local-addr if " + host +
+               " leads here from outside");
+}
+
 std::optional<Failure> place_among_others(const Options& options, const Facts& facts, Plan& plan) {
   const std::string host = meeting_host(options);
   if (plan.local_nodes > 1 && !host.empty() && !names_this_machine(host, facts)) {
@@ -216,6 +231,7 @@ std::optional<Failure> place_among_others(const Options& options, const Facts& f
   if (!plan.run_id && (plan.others_may_come || !host.empty())) plan.run_id = "none";
   choose_ports(options, plan);
   if (plan.mode == Mode::kHost) {
+    if (auto failure = cannot_host(options, facts)) return failure;
     place_host(options, facts, plan);
   } else {
     place_join(options, plan);

@@ -210,6 +210,7 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   const std::vector<RunAction> actions = run.step(event, now_);
   if (watch) watch->take(run_id, run, now_, counters_, news_);
   schedule(run_id, run);
+  if (!std::holds_alternative<Heartbeat>(event.what)) compare_waiting(run_id);
   note_idle(run_id, run);
   const auto links = links_.find(run_id);
   if (links == links_.end()) return;

@@ -91,6 +91,7 @@ class Coordinator {
   void forget_link(Peers::iterator it);
   void hear(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
+  void compare_waiting(const std::string& run_id);
   void schedule(const std::string& run_id, const Run& run);
   void rebase(TimePoint to);
   bool has_links(const std::string& run_id) const;
@@ -116,6 +117,7 @@ class Coordinator {
   std::unordered_map<std::string, Links> links_;     // By run id.
   std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.
   std::unordered_map<std::string, TimePoint> due_of_;
+  std::set<std::string> waiting_;  // Runs that lack nodes for their first round.
   std::vector<LinkAction> actions_;
   std::string records_;
   Counters counters_;

@@ -1,6 +1,7 @@
 #include "rendezvous/etcd_client.h"
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
@@ -15,22 +16,22 @@ namespace ddprun::rendezvous {
 namespace {
 
 namespace http = boost::beast::http;
+namespace ssl = boost::asio::ssl;
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 using Handler = std::function<void(Result<std::string>)>;
 
 Result<EtcdEndpoint> parse_endpoint(std::string_view url) {
-  const Failure failure{Errc::kBadOption, "--etcd '" + std::string(url) +
-                                              "': give http://HOST:PORT, several with commas"};
-  if (url.starts_with("https://")) {
-    return Failure{Errc::kBadOption,
-                   "--etcd '" + std::string(url) +
-                       "': https is not supported; use http:// to a local etcd proxy or tunnel"};
-  }
-  if (!url.starts_with("http://")) return failure;
-  url.remove_prefix(7);
-  if (url.ends_with('/')) url.remove_suffix(1);
+  const Failure failure{Errc::kBadOption,
+                        "--etcd '" + std::string(url) +
+                            "': give http://HOST:PORT or https://HOST:PORT, several with commas"};
+  const std::size_t scheme = url.find("://");
+  if (scheme == url.npos) return failure;
   EtcdEndpoint endpoint;
+  endpoint.tls = url.substr(0, scheme) == "https";
+  if (!endpoint.tls && url.substr(0, scheme) != "http") return failure;
+  url.remove_prefix(scheme + 3);
+  if (url.ends_with('/')) url.remove_suffix(1);
   std::string_view port;
   const bool brackets = url.starts_with('[');
   const std::size_t close = brackets ? url.find(']') : url.find(':');
@@ -66,28 +67,36 @@ Result<std::vector<EtcdEndpoint>> parse_etcd_endpoints(std::string_view text) {
 // One connection, and the request that is under way on it.
 class EtcdClient::Call : public std::enable_shared_from_this<Call> {
  public:
-  Call(boost::asio::io_context& io, EtcdEndpoint endpoint)
-      : endpoint_(std::move(endpoint)), socket_(io), timer_(io) {}
+  Call(boost::asio::io_context& io, EtcdEndpoint endpoint, EtcdTrust trust)
+      : endpoint_(std::move(endpoint)),
+        trust_(std::move(trust)),
+        stream_(io, *trust_),
+        socket_(stream_.next_layer()),
+        timer_(io) {}
 
-  void post(const etcd::Request& request, Milliseconds limit, Handler handler);
+  void post(const etcd::Request& request, const std::string& login, Milliseconds limit,
+            Handler handler);
   void forget();
   bool usable() const { return socket_.is_open(); }
   bool busy() const { return handler_ != nullptr; }
 
  private:
   void connect(Result<Addresses> addresses);
+  void shake_hands();
   void write();
   void read();
   void take_answer();
   void fail(const ErrorCode& code, const std::string& what);
   void finish(Result<std::string> result);
   std::string where() const {
-    return "http://" + endpoint_.host + ":" + std::to_string(endpoint_.port) +
-           std::string(request_.target());
+    return std::string(endpoint_.tls ? "https://" : "http://") + endpoint_.host + ":" +
+           std::to_string(endpoint_.port) + std::string(request_.target());
   }
 
   const EtcdEndpoint endpoint_;
-  tcp::socket socket_;
+  const EtcdTrust trust_;
+  ssl::stream<tcp::socket> stream_;
+  tcp::socket& socket_;  // What stream_ is over; without TLS all there is.
   boost::asio::steady_timer timer_;
   std::shared_ptr<void> lookup_;
   http::request<http::string_body> request_;
@@ -96,11 +105,13 @@ class EtcdClient::Call : public std::enable_shared_from_this<Call> {
   Handler handler_;
 };
 
-void EtcdClient::Call::post(const etcd::Request& request, Milliseconds limit, Handler handler) {
+void EtcdClient::Call::post(const etcd::Request& request, const std::string& login,
+                            Milliseconds limit, Handler handler) {
   handler_ = std::move(handler);
   request_ = {http::verb::post, request.path, 11, request.body};
   request_.set(http::field::host, endpoint_.host);
   request_.set(http::field::content_type, "application/json");
+  if (!login.empty()) request_.set(http::field::authorization, login);
   request_.prepare_payload();
   timer_.expires_after(limit);
   timer_.async_wait([self = shared_from_this(), limit](const ErrorCode& error) {
@@ -126,26 +137,42 @@ void EtcdClient::Call::connect(Result<Addresses> addresses) {
                           if (error) return self->fail(error, "connecting");
                           ErrorCode ignored;
                           self->socket_.set_option(tcp::no_delay(true), ignored);
+                          if (self->endpoint_.tls) return self->shake_hands();
                           self->write();
                         });
 }
 
+void EtcdClient::Call::shake_hands() {
+  stream_.set_verify_mode(ssl::verify_peer);
+  stream_.set_verify_callback(ssl::host_name_verification(endpoint_.host));
+  ErrorCode is_name;
+  boost::asio::ip::make_address(endpoint_.host, is_name);
+  if (is_name) SSL_set_tlsext_host_name(stream_.native_handle(), endpoint_.host.c_str());
+  stream_.async_handshake(ssl::stream_base::client,
+                          [self = shared_from_this()](const ErrorCode& error) {
+                            if (error) return self->fail(error, "checking its certificate");
+                            self->write();
+                          });
+}
+
 void EtcdClient::Call::write() {
-  http::async_write(socket_, request_,
-                    [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-                      if (error) return self->fail(error, "sending");
-                      self->read();
-                    });
+  const auto written = [self = shared_from_this()](const ErrorCode& error, std::size_t) {
+    if (error) return self->fail(error, "sending");
+    self->read();
+  };
+  if (endpoint_.tls) return http::async_write(stream_, request_, written);
+  http::async_write(socket_, request_, written);
 }
 
 void EtcdClient::Call::read() {
   parser_.emplace();
   parser_->body_limit(kAnswerBytesMax);
-  http::async_read(socket_, buffer_, *parser_,
-                   [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-                     if (error) return self->fail(error, "reading the answer");
-                     self->take_answer();
-                   });
+  const auto done = [self = shared_from_this()](const ErrorCode& error, std::size_t) {
+    if (error) return self->fail(error, "reading the answer");
+    self->take_answer();
+  };
+  if (endpoint_.tls) return http::async_read(stream_, buffer_, *parser_, done);
+  http::async_read(socket_, buffer_, *parser_, done);
 }
 
 void EtcdClient::Call::take_answer() {
@@ -178,20 +205,60 @@ void EtcdClient::Call::forget() {
   socket_.close(ignored);
 }
 
-EtcdClient::EtcdClient(boost::asio::io_context& io, std::vector<EtcdEndpoint> endpoints)
-    : io_(io), endpoints_(std::move(endpoints)) {}
+Result<EtcdTrust> make_etcd_trust(const std::string& ca_file) {
+  auto trust = std::make_shared<ssl::context>(ssl::context::tls_client);
+  trust->set_options(ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1);
+  ErrorCode error;
+  if (ca_file.empty()) {
+    trust->set_default_verify_paths(error);
+  } else {
+    trust->load_verify_file(ca_file, error);
+  }
+  if (!error) return trust;
+  return Failure{Errc::kBadOption, "--etcd-ca " + ca_file + ": no certificate can be read there (" +
+                                       error.message() + ")"};
+}
+
+EtcdClient::EtcdClient(boost::asio::io_context& io, std::vector<EtcdEndpoint> endpoints,
+                       EtcdAccess access)
+    : io_(io), endpoints_(std::move(endpoints)), access_(std::move(access)) {
+  if (!access_.trust) access_.trust = std::make_shared<ssl::context>(ssl::context::tls_client);
+}
 
 EtcdClient::~EtcdClient() {
   if (call_) call_->forget();
 }
 
 void EtcdClient::post(const etcd::Request& request, Milliseconds limit, Handler handler) {
-  DDPRUN_ASSERT(!call_ || !call_->busy());
-  if (!call_ || !call_->usable()) call_ = std::make_shared<Call>(io_, endpoints_[which_]);
-  call_->post(request, limit, [this, handler = std::move(handler)](Result<std::string> result) {
-    if (!result) which_ = (which_ + 1) % endpoints_.size();
-    handler(std::move(result));
+  if (access_.user.empty() || !login_.empty()) return send(request, limit, std::move(handler));
+  log_in([this, request, limit, handler = std::move(handler)](const Result<void>& in) {
+    if (!in) return handler(in.error());
+    send(request, limit, handler);
   });
+}
+
+void EtcdClient::log_in(std::function<void(Result<void>)> then) {
+  send(etcd::log_in(access_.user, access_.password), kLoginLimit,
+       [this, then = std::move(then)](const Result<std::string>& body) {
+         auto login = body ? etcd::read_login(*body) : Result<std::string>(body.error());
+         if (!login) return then(login.error());
+         login_ = std::move(*login);
+         then({});
+       });
+}
+
+void EtcdClient::send(const etcd::Request& request, Milliseconds limit, Handler handler) {
+  DDPRUN_ASSERT(!call_ || !call_->busy());
+  if (!call_ || !call_->usable()) {
+    call_ = std::make_shared<Call>(io_, endpoints_[which_], access_.trust);
+  }
+  call_->post(request, login_, limit,
+              [this, handler = std::move(handler)](Result<std::string> result) {
+                if (!result) which_ = (which_ + 1) % endpoints_.size();
+                // It may not know the login any more: the next request logs in again.
+                if (!result && result.error().code == Errc::kBadMessage) login_.clear();
+                handler(std::move(result));
+              });
 }
 
 }  // namespace ddprun::rendezvous

@@ -19,7 +19,7 @@ EtcdElection::EtcdElection(boost::asio::io_context& io, const EtcdOptions& optio
     : options_(options),
       key_(options.prefix + "/leader"),
       handlers_(std::move(handlers)),
-      client_(io, options.endpoints),
+      client_(io, options.endpoints, options.access),
       timer_(io) {}
 
 // `read` makes the event of the answer and of when the request was sent.

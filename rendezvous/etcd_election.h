@@ -15,6 +15,7 @@ namespace ddprun::rendezvous {
 
 struct EtcdOptions {
   std::vector<EtcdEndpoint> endpoints;
+  EtcdAccess access = {};
   std::string prefix = "/ddprun";
   std::chrono::seconds lease{2};  // etcd may grant more, never less.
   std::string name;               // For people: who leads.

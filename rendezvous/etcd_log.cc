@@ -31,7 +31,7 @@ EtcdLog::EtcdLog(boost::asio::io_context& io, const EtcdOptions& options)
       election_(io, options,
                 {.on_lead = [this](Term term) { load(term); },
                  .on_deposed = [this](const std::string& why) { handlers_.on_over(why); }}),
-      client_(io, options.endpoints),
+      client_(io, options.endpoints, options.access),
       retry_(io) {}
 
 void EtcdLog::start(Handlers handlers) {

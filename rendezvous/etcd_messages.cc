@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kManifestFormat = 1;
+constexpr std::size_t kLoginBytesMax = 8192;  // A JWT has some hundred.
 constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 Failure bad(const std::string& what) {
@@ -101,6 +102,12 @@ Result<std::string> from_base64(std::string_view text) {
   return output;
 }
 
+Request log_in(const std::string& user, const std::string& password) {
+  // What is no UTF-8 cannot be said in JSON; etcd will refuse what comes instead.
+  return {"/v3/auth/authenticate", json{{"name", user}, {"password", password}}.dump(
+                                       -1, ' ', false, json::error_handler_t::replace)};
+}
+
 Request grant_lease(std::int64_t seconds) {
   return {"/v3/lease/grant", json{{"TTL", std::to_string(seconds)}}.dump()};
 }
@@ -143,6 +150,18 @@ Request write_if(const std::string& guard, std::int64_t term, const std::vector<
   const json body = {{"compare", json::array({created_by(guard, term)})},
                      {"success", std::move(operations)}};
   return {"/v3/kv/txn", body.dump()};
+}
+
+Result<std::string> read_login(std::string_view body) {
+  const Result<json> object = parse(body);
+  if (!object) return object.error();
+  const auto token = object->find("token");
+  if (token == object->end() || !token->is_string()) return bad("there is no token in it");
+  const auto& text = token->get_ref<const std::string&>();
+  const bool printable =
+      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (text.empty() || text.size() > kLoginBytesMax || !printable) return bad("its token is none");
+  return text;
 }
 
 Result<Lease> read_lease(std::string_view body) {

@@ -20,6 +20,7 @@ struct Request {
   std::string body;
 };
 
+Request log_in(const std::string& user, const std::string& password);
 Request grant_lease(std::int64_t seconds);
 Request renew_lease(std::int64_t lease);
 Request revoke_lease(std::int64_t lease);  // With the keys under it.
@@ -56,6 +57,7 @@ struct Outcome {
 };
 
 // A failure says what etcd complained of, or which field is not what it should be.
+Result<std::string> read_login(std::string_view body);  // Fit for a header.
 Result<Lease> read_lease(std::string_view body);
 Result<Range> read_range(std::string_view body);
 Result<Outcome> read_outcome(std::string_view body);

@@ -5,6 +5,7 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/accept_loop.h"
 
@@ -33,6 +34,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void read();
 
+  // Since when it has not asked for anything; nothing while it is answered.
+  std::optional<TimePoint> idle_since() const { return idle_since_; }
+  void give_way() { stream_.close(); }
+
  private:
   void take(beast::error_code error);
   void refuse(beast::error_code error);
@@ -49,9 +54,11 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<const Shared> shared_;
   const std::shared_ptr<void> slot_;
   int requests_ = 0;
+  std::optional<TimePoint> idle_since_;
 };
 
 void Session::read() {
+  idle_since_ = std::chrono::steady_clock::now();
   parser_.emplace();
   parser_->header_limit(shared_->options.header_bytes_max);
   parser_->body_limit(shared_->options.body_bytes_max);
@@ -93,6 +100,7 @@ void Session::send(const HttpReply& reply, bool keep_alive, bool with_body) {
   response_.keep_alive(keep_alive);
   response_.prepare_payload();
   serializer_.emplace(response_);
+  idle_since_.reset();
   stream_.expires_after(shared_->options.write_timeout);
   const auto done = [self = shared_from_this(), keep_alive](beast::error_code error, std::size_t) {
     self->sent(error, keep_alive);
@@ -110,6 +118,7 @@ void Session::sent(beast::error_code error, bool keep_alive) {
   beast::error_code ignored;
   stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
   stream_.expires_after(kLinger);
+  idle_since_ = std::chrono::steady_clock::now();
   linger();
 }
 
@@ -144,15 +153,35 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
 
  private:
   void take(AcceptedSocket accepted) {
-    if (connection_count() >= shared_->options.connections_max) return;
+    std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
+    if (sessions_.size() >= shared_->options.connections_max && !make_room()) return;
     const auto protocol = accepted.local.is_v6() ? tcp::v6() : tcp::v4();
     tcp::socket socket(io_, protocol, accepted.fd.release());
-    std::make_shared<Session>(std::move(socket), shared_, slot_)->read();
+    const auto session = std::make_shared<Session>(std::move(socket), shared_, slot_);
+    sessions_.push_back(session);
+    session->read();
+  }
+
+  // Whoever has been silent for longest goes: a crowd of idle connections keeps no probe out.
+  bool make_room() {
+    auto oldest = sessions_.end();
+    TimePoint since = TimePoint::max();
+    for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
+      const auto idle = it->lock()->idle_since();
+      if (!idle || *idle >= since) continue;
+      oldest = it;
+      since = *idle;
+    }
+    if (oldest == sessions_.end()) return false;
+    oldest->lock()->give_way();
+    sessions_.erase(oldest);
+    return true;
   }
 
   boost::asio::io_context& io_;
   const std::shared_ptr<const Shared> shared_;
   std::shared_ptr<AcceptLoop> accept_loop_;
+  std::vector<std::weak_ptr<Session>> sessions_;
   std::shared_ptr<int> slot_ = std::make_shared<int>();  // Each connection holds it too.
 };
 

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 struct HttpOptions {
   std::string address = "127.0.0.1";  // Numeric.
   std::uint16_t port = 0;             // 0: any.
-  std::size_t connections_max = 64;   // More are closed at once.
+  std::size_t connections_max = 64;   // For more, the one that has been idle for longest goes.
   std::uint32_t header_bytes_max = 8 << 10;
   std::uint64_t body_bytes_max = 4 << 10;  // No page wants one.
   int requests_max = 1'000;                // On one connection.

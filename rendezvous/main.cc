@@ -54,6 +54,45 @@ Result<std::string> read_token(DaemonOptions& options) {
                  "--no-auth"};
 }
 
+// It never comes by argv either.
+Result<std::string> read_etcd_password(DaemonOptions& options) {
+  const std::optional<std::string> given = take_variable(kEtcdPasswordVariable);
+  if (options.etcd_user.empty()) return std::string();
+  hide_memory();
+  if (!options.etcd_password_file.empty()) {
+    return secret_in_file(options.etcd_password_file, "password");
+  }
+  if (given && !given->empty()) {
+    options.etcd_password_from_environment = true;
+    return *given;
+  }
+  if (const char* file = std::getenv(kEtcdPasswordFileVariable); file && *file) {
+    return secret_in_file(file, "password");
+  }
+  return Failure{Errc::kBadOption,
+                 "no password for --etcd-user: give --etcd-password-file FILE, "
+                 "DDPRUN_ETCD_PASSWORD or DDPRUN_ETCD_PASSWORD_FILE"};
+}
+
+void add_etcd_options(CLI::App& app, CLI::Option* etcd, DaemonOptions& o) {
+  app.add_option("--etcd-prefix", o.etcd_prefix, "Keys in etcd begin with this")
+      ->capture_default_str()
+      ->needs(etcd);
+  app.add_option("--etcd-lease", o.etcd_lease, "Seconds after which a silent leader is replaced")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 600))
+      ->needs(etcd);
+  app.add_option("--etcd-ca", o.etcd_ca,
+                 "File with the authorities that etcd's certificates are signed by [the system's]")
+      ->needs(etcd);
+  auto* user = app.add_option("--etcd-user", o.etcd_user, "Log in to etcd as this user");
+  user->needs(etcd);
+  app.add_option("--etcd-password-file", o.etcd_password_file,
+                 "File whose first line is the user's password (else DDPRUN_ETCD_PASSWORD, else "
+                 "DDPRUN_ETCD_PASSWORD_FILE)")
+      ->needs(user);
+}
+
 // How the daemon remembers its runs.
 void add_memory_options(CLI::App& app, DaemonOptions& o) {
   auto* dir = app.add_option("--state-dir", o.state_dir,
@@ -62,16 +101,10 @@ void add_memory_options(CLI::App& app, DaemonOptions& o) {
                "Survive a power cut too: wait for the disk with each decision")
       ->needs(dir);
   auto* etcd = app.add_option("--etcd", o.etcd,
-                              "Remember runs in etcd: http://HOST:PORT, several with commas. Start "
-                              "a daemon on each of two hosts; one leads, the other stands by")
+                              "Remember runs in etcd: http[s]://HOST:PORT, several with commas. "
+                              "Start a daemon on each of two hosts; one leads, the other stands by")
                    ->excludes(dir);
-  app.add_option("--etcd-prefix", o.etcd_prefix, "Keys in etcd begin with this")
-      ->capture_default_str()
-      ->needs(etcd);
-  app.add_option("--etcd-lease", o.etcd_lease, "Seconds after which a silent leader is replaced")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 600))
-      ->needs(etcd);
+  add_etcd_options(app, etcd, o);
 }
 
 void add_c10d_options(CLI::App& app, C10dOptions& o) {
@@ -160,6 +193,12 @@ int run(int argc, char** argv) {
     log::error("the token is empty; say --no-auth if that is meant");
     return 2;
   }
+  auto password = read_etcd_password(options);
+  if (!password) {
+    log::error(password.error().context);
+    return 2;
+  }
+  options.etcd_password = std::move(*password);
   return serve(options, std::move(*token));
 }
 

@@ -55,6 +55,7 @@ void Run::advance_gathering() {
     std::string text = "gave up after " + seconds_text(config_->join_timeout) + ": " + had +
                        " of at least " + std::to_string(config_->nnodes_min) + " came.";
     text += losses_text();
+    if (!neighbour_.empty()) text += " Meanwhile " + neighbour_;
     close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvousFailed,
           text);
   }

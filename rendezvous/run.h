@@ -101,6 +101,15 @@ class Run {
     kEnded,      // Final. Whoever speaks is told the verdict.
   };
 
+  // Whether nodes wait here for others, and no round has begun.
+  bool lacks_nodes() const;
+  // Whether the nodes of two such runs may want to meet: their run would have the same size.
+  bool could_be(const Run& other) const;
+  // "waits at the same daemon for 1 of 2 nodes"; and what those who wait here are told of another
+  // such run, which is no decision and not remembered.
+  std::string neighbour_text() const;
+  void set_neighbour(std::string text);
+
   [[nodiscard]] std::vector<RunAction> step(const RunEvent& event, TimePoint now);
 
   // The nodes that have been silent for half the time that they have. The caller sends each of them
@@ -266,6 +275,7 @@ class Run {
   std::vector<WorkerDeath> past_;  // The first causes of the rounds that ended with a failure.
   std::vector<Loss> lost_;           // Of nodes, since the last sealed round.
   std::optional<Verdict> verdict_;   // From kClosing on.
+  std::string neighbour_;            // What is said of another run that waits.
   std::vector<RunAction> actions_;
 };
 

@@ -16,7 +16,7 @@ struct Run::Snapshot {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, workers_blamed, deaths, dead_ranks, successes, past,
-           lost, verdict, actions] = whole;
+           lost, verdict, neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -27,8 +27,9 @@ struct Run::Snapshot {
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
-    // dead_ranks_ from deaths_; actions_ is empty between steps.
-    (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)actions;
+    // dead_ranks_ from deaths_; actions_ is empty between steps, and neighbour_ is the
+    // coordinator's.
+    (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)neighbour, (void)actions;
   }
 
   static void member(auto&& a, auto& whole) {

@@ -67,7 +67,30 @@ std::string Run::waiting_text() const {
   if (ready > 0) text += " (" + roster_text() + ")";
   if (count(Phase::kStopping) > 0) text += "; " + stopping_text() + " still to stop";
   if (!lost_.empty() && round_ == 0) text += "; " + lost_.back().what;
+  if (!neighbour_.empty() && lacks_nodes()) text += "; " + neighbour_;
   return text;
+}
+
+bool Run::lacks_nodes() const {
+  return state_ == State::kGathering && config_ && round_ == 0 && count(Phase::kReady) > 0;
+}
+
+bool Run::could_be(const Run& other) const {
+  return config_->nnodes_min == other.config_->nnodes_min &&
+         config_->nnodes_max == other.config_->nnodes_max &&
+         count(Phase::kReady) + other.count(Phase::kReady) <= config_->nnodes_max;
+}
+
+std::string Run::neighbour_text() const {
+  return "waits at the same daemon for " +
+         std::to_string(config_->nnodes_min - count(Phase::kReady)) + " of " +
+         number_of(config_->nnodes_min, "node") + ": is --rdzv-id equal everywhere?";
+}
+
+void Run::set_neighbour(std::string text) {
+  if (text == neighbour_) return;
+  neighbour_ = std::move(text);
+  ++roster_;
 }
 
 std::string Run::waiting_for(TimePoint now) const {

@@ -87,7 +87,11 @@ class Service {
   Result<void> campaign() {
     auto endpoints = parse_etcd_endpoints(options_.etcd);
     if (!endpoints) return endpoints.error();
-    EtcdOptions etcd{std::move(*endpoints), options_.etcd_prefix,
+    auto trust = make_etcd_trust(options_.etcd_ca);
+    if (!trust) return trust.error();
+    EtcdAccess access{std::move(*trust), options_.etcd_user, options_.etcd_password};
+    warn_of_open_password(*endpoints);
+    EtcdOptions etcd{std::move(*endpoints), std::move(access), options_.etcd_prefix,
                      std::chrono::seconds(options_.etcd_lease), who_we_are()};
     auto log = std::make_unique<EtcdLog>(io_, etcd);
     EtcdLog& campaigner = *log;
@@ -113,8 +117,22 @@ class Service {
 
   // What came by the environment is not there any more.
   Result<void> leave_secrets() const {
+    if (options_.etcd_password_from_environment) {
+      const auto left = leave_to_next_program(kEtcdPasswordFileVariable, options_.etcd_password);
+      if (!left) return left.error();
+    }
     if (!options_.token_from_environment) return {};
     return leave_to_next_program(kTokenFileVariable, server_options_.listen.token);
+  }
+
+  void warn_of_open_password(const std::vector<EtcdEndpoint>& endpoints) const {
+    if (options_.etcd_user.empty()) return;
+    for (const EtcdEndpoint& one : endpoints) {
+      const bool stays_here =
+          one.host == "localhost" || one.host == "127.0.0.1" || one.host == "::1";
+      if (one.tls || stays_here) continue;
+      return log::warning("etcd's password goes to " + one.host + " unencrypted: give https://");
+    }
   }
 
   std::string who_we_are() const {

@@ -20,6 +20,11 @@ struct DaemonOptions {
   std::string etcd;
   std::string etcd_prefix = "/ddprun";
   int etcd_lease = 2;
+  std::string etcd_ca;
+  std::string etcd_user;
+  std::string etcd_password_file;
+  std::string etcd_password;
+  bool etcd_password_from_environment = false;  // It has been taken from there.
   int listen_fd = -1;
   int token_fd = -1;
   bool end_when_over = false;
@@ -31,6 +36,9 @@ struct DaemonOptions {
   C10dOptions c10d;
   char** argv = nullptr;
 };
+
+constexpr const char* kEtcdPasswordVariable = "DDPRUN_ETCD_PASSWORD";
+constexpr const char* kEtcdPasswordFileVariable = "DDPRUN_ETCD_PASSWORD_FILE";
 
 int serve(const DaemonOptions& options, std::string token);
 

@@ -44,7 +44,9 @@ bool of_this_machine(const AcceptedSocket& socket) {
 class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core> {
  public:
   Core(boost::asio::io_context& io, StoreServerOptions options)
-      : io_(io), options_(std::move(options)), machine_(options_.limits) {}
+      : io_(io), options_(std::move(options)), machine_(options_.limits) {
+    if (options_.own_user_only) users_.emplace();
+  }
 
   Result<void> start(UniqueFd listening) {
     auto ready = ReadySockets::start(io_, [weak = weak_from_this()](int fd, std::uint32_t events) {
@@ -87,7 +89,7 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   boost::asio::io_context& io_;
   const StoreServerOptions options_;
   StoreMachine machine_;
-  PeerUsers users_;
+  std::optional<PeerUsers> users_;  // With own_user_only.
   bool warned_ = false;
   UniqueFd listening_;  // Until the accept loop has it.
   std::shared_ptr<AcceptLoop> accept_loop_;
@@ -147,8 +149,8 @@ std::optional<std::string> StoreServer::Core::objection_to(const AcceptedSocket&
 // An address of this machine may be another node's too, so those are looked at where it is cheap.
 std::optional<std::string> StoreServer::Core::objection_to_user(const AcceptedSocket& socket) {
   const bool local = of_this_machine(socket);
-  if (!local && !users_.is_quick()) return std::nullopt;
-  switch (users_.look_up(socket.fd.get())) {
+  if (!local && !users_->is_quick()) return std::nullopt;
+  switch (users_->look_up(socket.fd.get())) {
     case PeerUser::kOurs: return std::nullopt;
     case PeerUser::kOthers: return "which is another user's process on this machine";
     case PeerUser::kGone: return "";

@@ -6,7 +6,7 @@ ddprun_test(NAME agent_unit_test
                     unit/log_files_test.cc unit/oom_watch_test.cc unit/placement_test.cc
                     unit/proc_file_test.cc unit/progress_test.cc unit/stall_watch_test.cc
                     unit/sync_ledger_test.cc
-                    unit/tail_ring_test.cc unit/worker_environment_test.cc
+                    unit/tail_ring_test.cc unit/terminal_text_test.cc unit/worker_environment_test.cc
                     unit/words_fuzz_test.cc fuzz/words_fuzz.cc
             LIBRARIES ddprun_agent ddprun::worker_sdk
             LABELS unit)

@@ -44,9 +44,28 @@ class Manifest(unittest.TestCase):
         self.assertIs(self.service["spec"]["publishNotReadyAddresses"], True)
         self.assertEqual(self.service["spec"]["selector"], {"job-name": name})
 
-    def test_the_token_comes_from_a_secret(self):
-        self.assertIn("secretKeyRef", self.variables["DDPRUN_TOKEN"]["valueFrom"])
-        self.assertNotIn("value", self.variables["DDPRUN_TOKEN"])
+    def test_the_token_is_a_file_of_a_secret_and_in_no_variable(self):
+        self.assertNotIn("DDPRUN_TOKEN", self.variables)
+        volume = next(v for v in self.pod["volumes"] if "secret" in v)
+        mount = next(m for m in self.container["volumeMounts"] if m["name"] == volume["name"])
+        self.assertEqual(self.value("DDPRUN_TOKEN_FILE"), mount["mountPath"] + "/token")
+        self.assertIs(mount["readOnly"], True)
+        self.assertEqual(volume["secret"]["defaultMode"] & 0o007, 0)
+        self.assertIn("fsGroup", self.pod["securityContext"])  # Who else could read it?
+
+    def test_pods_have_no_more_rights_than_training_needs(self):
+        self.assertIs(self.pod["automountServiceAccountToken"], False)
+        self.assertIs(self.pod["securityContext"]["runAsNonRoot"], True)
+        self.assertIs(self.container["securityContext"]["allowPrivilegeEscalation"], False)
+        self.assertEqual(self.container["securityContext"]["capabilities"], {"drop": ["ALL"]})
+
+    def test_pods_are_apart_and_a_hopeless_command_is_not_tried_again(self):
+        apart = self.pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(apart[0]["labelSelector"]["matchLabels"], {"job-name": self.job["metadata"]["name"]})
+        rules = {rule["action"]: rule for rule in self.job["spec"]["podFailurePolicy"]["rules"]}
+        self.assertEqual(rules["FailJob"]["onExitCodes"]["containerName"], self.container["name"])
+        self.assertEqual(rules["FailJob"]["onExitCodes"]["values"], [2, 126, 127])
+        self.assertEqual(self.pod["restartPolicy"], "Never")  # The policy needs it.
 
     def test_the_pod_outlives_its_workers_grace(self):
         self.assertGreater(self.pod["terminationGracePeriodSeconds"], 30)
@@ -55,7 +74,7 @@ class Manifest(unittest.TestCase):
     def test_ddprun_takes_it(self):
         """As pod 0, which hosts, and as pod 1, which joins; GPUs are left out, this machine may have none."""
         env = {v: self.variables[v]["value"] for v in self.variables if "value" in self.variables[v]}
-        env = {**ddprun_case.clean_environment(), **env, "PET_NPROC_PER_NODE": "2", "DDPRUN_TOKEN": "t"}
+        env = {**ddprun_case.clean_environment(), **env, "PET_NPROC_PER_NODE": "2"}
         command = [DDPRUN, "--dry-run", "--max-restarts", "3", "true"]
         for index, says in (("0", "hosted by this node at train-0.train:29400"), ("1", "joined at train-0.train:29400")):
             done = subprocess.run(command, env={**env, "JOB_COMPLETION_INDEX": index}, capture_output=True, text=True,

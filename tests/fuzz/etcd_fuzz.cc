@@ -14,6 +14,9 @@ using namespace rendezvous;
 void fuzz_etcd(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   if (const auto lease = etcd::read_lease(bytes)) DDPRUN_ASSERT(lease->ttl_seconds >= 0);
+  if (const auto login = etcd::read_login(bytes)) {
+    DDPRUN_ASSERT(login->find_first_of("\r\n ") == std::string::npos);
+  }
   if (const auto outcome = etcd::read_outcome(bytes)) DDPRUN_ASSERT(outcome->revision > 0);
   if (const auto manifest = etcd::read_manifest(bytes)) {
     const auto again = etcd::read_manifest(etcd::manifest_text(*manifest));

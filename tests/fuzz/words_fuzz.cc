@@ -1,5 +1,6 @@
 // What workers and the kernel leave behind, under any bytes: error files, last lines, C++ names,
-// the counters of cgroups; and what is made of lines for JSON. The first byte says which.
+// the counters of cgroups; and what is made of lines for JSON and for terminals. The first byte
+// says which.
 
 #include "tests/fuzz/words_fuzz.h"
 
@@ -11,6 +12,7 @@
 #include "agent/line_format.h"
 #include "agent/oom_watch.h"
 #include "common/assert.h"
+#include "common/terminal_text.h"
 
 namespace ddprun::fuzz {
 namespace {
@@ -70,16 +72,24 @@ void check_json_line(const std::string& text) {
   DDPRUN_ASSERT(!is_utf8(text) || object["line"] == text);
 }
 
+// What is shown is the same when it is shown again, and leaves no colour on.
+void check_terminal_text(const std::string& text) {
+  const std::string shown = without_escapes(text);
+  DDPRUN_ASSERT(without_escapes(shown) == shown && !leaves_colours_on(shown));
+  DDPRUN_ASSERT(shown.size() <= text.size() + kColoursOff.size());
+}
+
 }  // namespace
 
 void fuzz_words(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0: return check_error_file(text);
     case 1: return check_blame(text);
     case 2: return check_demangled(text);
     case 3: return check_counters(text);
+    case 4: return check_terminal_text(text);
     default: return check_json_line(text);
   }
 }

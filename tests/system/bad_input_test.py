@@ -159,9 +159,20 @@ class OfTheEndpoint(DdprunCase):
         job = self.run_ddprun(*common, *joining_argv, "true", env=env, code=RENDEZVOUS)
         self.assertRegex(job.err(), says)
         self.assertIn(os.uname().nodename, job.err())
-        self.assertFalse(host.ended())
+        host.wait_for("; .* was refused: " + says)  # Who waits is told why nobody came.
         host.signal(15)
         self.finish(host, 143)
+
+    def test_run_ids_that_differ(self):
+        port = free_port()
+        common = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+        jobs = [self.start(*common, "--rdzv-id", name, "--rdzv-conf", f"is_host={host}", "true",
+                           env={"DDPRUN_TOKEN": "t"}) for name, host in (("job1", 1), ("job2", 0))]
+        for job, other in zip(jobs, ("job2", "job1")):
+            job.wait_for(f"; run {other} waits at the same daemon for 1 of 2 nodes: is --rdzv-id equal")
+        for job in reversed(jobs):
+            job.signal(15)
+            job.wait()
 
     def test_nnodes_that_differ(self):
         self.differing(["--nnodes", "2"], ["--nnodes", "3"], "--nnodes is 3.* on .* but 2.* on ")

@@ -95,7 +95,8 @@ class Elastic(DdprunCase):
         second = self.node("2")
         before, seen = self.workers_of_world(4)
         spare = self.node("2")
-        spare.wait_for("held in reserve")
+        said = spare.wait_for("held in reserve.*\n").group()
+        self.assertNotIn(" left", said)  # Nothing runs out.
         self.assertEqual(len(self.arrivals("env.0.4")), 4)  # Nobody was disturbed by it.
         os.kill(second.agents()[0].pid, signal.SIGKILL)
         after, _ = self.workers_of_world(4, besides=seen)

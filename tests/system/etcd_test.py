@@ -1,9 +1,11 @@
 """Two daemons and a real etcd on loopback: the leader dies, stands still or is cut off from etcd, and
 workers never notice; what happens to them afterwards is decided by the other one, once."""
 
+import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -19,15 +21,16 @@ FAIL_LATER = (env_to() + '[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; ' + PAS
 
 
 class Etcd:
-    """A server of its own on loopback, with its data in `folder`."""
+    """A server of its own on loopback, with its data in `folder`; with https if it gets options for that."""
 
-    def __init__(self, folder):
-        self.url = f"http://127.0.0.1:{free_port()}"
+    def __init__(self, folder, tls=None, options=()):
+        self._tls = tls
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{free_port()}"
         peer = f"http://127.0.0.1:{free_port()}"
         self._argv = ["etcd", "--name", "t", "--data-dir", os.path.join(folder, "etcd"),
                       "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
                       "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                      "--initial-cluster", f"t={peer}"]
+                      "--initial-cluster", f"t={peer}", *options]
         self._log = open(os.path.join(folder, "etcd.log"), "ab")
         self.start()
 
@@ -38,10 +41,15 @@ class Etcd:
 
     def _healthy(self):
         try:
-            with urllib.request.urlopen(self.url + "/health", timeout=1) as answer:
+            with urllib.request.urlopen(self.url + "/health", timeout=1, context=self._tls) as answer:
                 return b"true" in answer.read()
         except OSError:
             return False
+
+    def ask(self, path, **body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30, context=self._tls) as answer:
+            return json.load(answer)
 
     def kill(self):
         self._popen.kill()
@@ -55,9 +63,14 @@ class Etcd:
 class TwoDaemonsCase(DdprunCase):
     lease = 2
 
+    access, access_env = (), {}
+
+    def make_etcd(self):
+        return Etcd(self.dir)
+
     def setUp(self):
         super().setUp()
-        self.etcd = Etcd(self.dir)
+        self.etcd = self.make_etcd()
         self.addCleanup(self.etcd.end)
         self.ports = [free_port(), free_port()]
         first = self.daemon(0)
@@ -68,7 +81,7 @@ class TwoDaemonsCase(DdprunCase):
     def daemon(self, index):
         return self.start_program(
             [os.path.join(BIN, "ddprun-rendezvous"), "--port", str(self.ports[index]), "--etcd",
-             self.etcd.url, "--etcd-lease", str(self.lease)], env=TOKEN)
+             self.etcd.url, "--etcd-lease", str(self.lease), *self.access], env={**TOKEN, **self.access_env})
 
     def nodes(self, *argv, worker):
         endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
@@ -152,6 +165,83 @@ class ALongLease(TwoDaemonsCase):
         self.assertEqual(len(self.arrivals()), 2)
 
 
+class Guarded(TwoDaemonsCase):
+    """etcd with a certificate of an authority that nobody knows, which lets in who has a password."""
+    PASSWORD = 'of "etcd" alone'
+    access_env = {"DDPRUN_ETCD_PASSWORD": PASSWORD}
+
+    def make_etcd(self):
+        self.certificate("ca")
+        self.certificate("etcd", "-addext", "subjectAltName=IP:127.0.0.1", "-CA", self.path("ca.pem"), "-CAkey",
+                         self.path("ca.key"))
+        etcd = Etcd(self.dir, ssl.create_default_context(cafile=self.path("ca.pem")),
+                    ["--cert-file", self.path("etcd.pem"), "--key-file", self.path("etcd.key"), "--bcrypt-cost", "4"])
+        etcd.ask("/v3/auth/user/add", name="root", password=self.PASSWORD)
+        etcd.ask("/v3/auth/role/add", name="root")
+        etcd.ask("/v3/auth/user/grant", user="root", role="root")
+        etcd.ask("/v3/auth/enable")
+        self.access = ["--etcd-ca", self.path("ca.pem"), "--etcd-user", "root"]
+        return etcd
+
+    def certificate(self, name, *options):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-subj", f"/CN={name}", "-days", "2", "-keyout", self.path(name + ".key"), "-out",
+                        self.path(name + ".pem"), *options], check=True, capture_output=True, timeout=60)
+
+    def assert_hidden(self, daemon):
+        with open(f"/proc/{daemon.pid}/environ", "rb") as f:
+            seen = f.read()
+        self.assertNotIn(self.PASSWORD.encode(), seen)
+        self.assertNotIn(TOKEN["DDPRUN_TOKEN"].encode(), seen)
+
+    def test_the_run_goes_from_one_daemon_to_the_other_and_back(self):
+        gate = self.gate()
+        nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
+        self.wait_for_workers(2, jobs=nodes)
+        self.daemons[0].signal(signal.SIGSTOP)
+        self.take_over(time.monotonic())
+        self.daemons[0].signal(signal.SIGCONT)
+        # It is executed anew, and still knows the password and the token that were taken out of its environment.
+        wait_until(lambda: self.daemons[0].err().count("standing by") == 2, self.daemons[0].text)
+        for daemon in self.daemons:
+            self.assert_hidden(daemon)
+        self.daemons[1].signal(signal.SIGKILL)
+        wait_until(lambda: self.daemons[0].err().count("leads now") == 2, self.daemons[0].text)
+        gate.open()
+        self.finish_all(nodes)
+        self.assertEqual(column(self.wait_for_workers(2, "env.1"), "RANK"), ["0", "1"])
+
+    def test_etcd_forgets_all_logins_and_the_run_goes_on(self):
+        gate = self.gate()
+        nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
+        self.wait_for_workers(2, jobs=nodes)
+        self.etcd.kill()
+        self.daemons[0].wait_for("leads no more")
+        self.daemons[0].signal(signal.SIGKILL)  # The other one has a login of before.
+        self.etcd.start()
+        self.daemons[1].wait_for("leads now")
+        gate.open()
+        self.finish_all(nodes)
+
+    def test_who_has_not_what_it_takes_says_what(self):
+        daemon = [os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", "--port", "0", "--etcd", self.etcd.url]
+        ca = ["--etcd-ca", self.path("ca.pem")]
+        user = [*ca, "--etcd-user", "root"]
+        secret = self.path("password")
+        with open(secret, "w", encoding="utf-8") as f:
+            f.write(self.PASSWORD + "\n")
+        for argv, env, says in (
+                ([], {}, "etcd cannot be used: checking its certificate.*certificate verify failed"),
+                (ca, {}, "etcd cannot be used: .*user name is empty"),
+                (user, {"DDPRUN_ETCD_PASSWORD": "wrong"}, "etcd cannot be used: .*authentication failed"),
+                ([*user, "--etcd-password-file", secret], {}, "standing by; the leader is")):
+            job = self.start_program([*daemon, *argv], env=env)
+            job.wait_for(says)
+            self.assertNotIn(self.PASSWORD, job.err())
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.wait(), 0)
+
+
 class Options(DdprunCase):
     def refused(self, *argv):
         job = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", *argv])
@@ -159,8 +249,10 @@ class Options(DdprunCase):
         return job.err() + job.out()
 
     def test_what_cannot_be_is_said_in_a_sentence(self):
-        self.assertIn("https is not supported", self.refused("--etcd", "https://a:2379"))
-        self.assertIn("give http://HOST:PORT", self.refused("--etcd", "http://a:x"))
+        self.assertIn("give http://HOST:PORT or https://HOST:PORT", self.refused("--etcd", "http://a:x"))
+        self.assertIn("no password for --etcd-user", self.refused("--etcd", "http://a", "--etcd-user", "me"))
+        self.assertIn("--etcd-ca /none: no certificate", self.refused("--etcd", "https://a", "--etcd-ca", "/none"))
+        self.assertIn("requires --etcd", self.refused("--etcd-user", "me"))
         self.assertIn("excludes", self.refused("--etcd", "http://a", "--state-dir", self.dir))
 
     def test_without_etcd_it_stands_by_and_says_so(self):

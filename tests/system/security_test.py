@@ -3,6 +3,7 @@ for the run's own user and root, and no process of the run shows the token. User
 that needs root."""
 
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -158,6 +159,39 @@ class Token(SecurityCase):
         asked = subprocess.run([DDPRUN + "ctl", "-e", f"127.0.0.1:{port}", "status"], env={**clean_environment(), **env},
                                capture_output=True, text=True, timeout=60)
         self.assertEqual(asked.returncode, 0, asked.stderr)
+
+
+class Terminal(DdprunCase):
+    SAYS = r"printf '\033[31mred\nmore\n'; printf '\033]0;owned\007words\r\n' >&2; exit 3"
+
+    def test_a_verdict_gives_no_orders_and_its_file_is_faithful(self):
+        verdict = self.path("verdict.json")
+        job = self.run_ddprun("--standalone", "--error-file", verdict, *shell(self.SAYS), code=3)
+        self.assertIn("\x1b]0;owned\x07words", job.err())  # The worker's own line is its business.
+        quoted = job.err().split("Its last words:")[1]
+        self.assertIn("words", quoted)
+        self.assertNotIn("\x1b", quoted)
+        self.assertNotIn("owned", quoted)
+        with open(verdict, encoding="utf-8") as f:
+            self.assertIn("\\u001b]0;owned\\u0007words", f.read())
+
+    def test_a_line_leaves_a_terminal_without_its_colour_and_a_file_as_it_is(self):
+        master, slave = pty.openpty()
+        with os.fdopen(master, "rb", buffering=0) as terminal:
+            ddprun = subprocess.Popen([DDPRUN, "--standalone", *shell(self.SAYS)], stdin=subprocess.DEVNULL,
+                                      stdout=slave, stderr=subprocess.DEVNULL, env=clean_environment())
+            os.close(slave)
+            shown = b""
+            try:
+                while part := terminal.read(4096):
+                    shown += part
+            except OSError:
+                pass  # How a terminal says that nobody writes to it any more.
+            self.assertEqual(ddprun.wait(60), 3)
+        self.assertIn(b"\x1b[31mred\x1b[0m\r\n", shown)
+        self.assertIn(b"]:more\r\n", shown)
+        job = self.run_ddprun("--standalone", *shell(self.SAYS), code=3)
+        self.assertIn("\x1b[31mred\n", job.out())
 
 
 if __name__ == "__main__":

@@ -52,6 +52,33 @@ TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
   CHECK(desk.say(2, Heartbeat{0}) == Lines{"2 <- alive"});
 }
 
+TEST_CASE("Coordinator: nodes that wait under different run ids hear of each other",
+          "[coordinator]") {
+  Desk desk;
+  const auto waits_for = [&](const char* run) {
+    return desk.coordinator.runs().at(run).waiting_for(desk.now);
+  };
+  const std::string of_two = "waits at the same daemon for 1 of 2 nodes: is --rdzv-id equal";
+  (void)desk.join(1, "job1", "a", 2);
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive"});
+  (void)desk.join(2, "job2", "b", 2);
+  CHECK_THAT(waits_for("job1"), Catch::Contains("; run job2 " + of_two));
+  CHECK_THAT(waits_for("job2"), Catch::Contains("; run job1 " + of_two));
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- waiting"});
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive"});
+  (void)desk.join(3, "other", "c", 3);  // Wants another number of nodes: is not meant.
+  CHECK_THAT(waits_for("other"), !Catch::Contains("same daemon"));
+  (void)desk.join(4, "job1", "d", 2);
+  CHECK_THAT(waits_for("job2"), !Catch::Contains("same daemon"));
+}
+
+TEST_CASE("Coordinator: where many runs wait, none is thought to be mistaken", "[coordinator]") {
+  Desk desk;
+  for (const char* run : {"1", "2", "3", "4", "5"}) (void)desk.join(*run, run, "a", 2);
+  CHECK_THAT(desk.coordinator.runs().at("1").waiting_for(desk.now),
+             !Catch::Contains("same daemon"));
+}
+
 TEST_CASE("Coordinator: what sync timers count is added up beside the run, and goes with it",
           "[coordinator]") {
   Desk desk;

@@ -147,18 +147,34 @@ TEST_CASE("HTTP: who asks and does not read is cut off", "[http]") {
   CHECK(run_until(f.io, [&] { return f.server->connection_count() == 0; }));
 }
 
-TEST_CASE("HTTP: connections beyond the limit are closed, and room is made again", "[http]") {
+TEST_CASE("HTTP: beyond the limit the connection that was idle for longest gives way", "[http]") {
   HttpOptions options;
   options.connections_max = 2;
   Fixture f(options);
   std::deque<RawClient> clients;
-  for (int i = 0; i < 2; ++i) clients.emplace_back(f.server->port());
-  REQUIRE(run_until(f.io, [&] { return f.server->connection_count() == 2; }));
-  RawClient third(f.server->port());
-  CHECK(f.until_closed(third).empty());
-  clients.pop_back();
-  REQUIRE(run_until(f.io, [&] { return f.server->connection_count() == 1; }));
+  for (std::size_t i = 0; i < 2; ++i) {
+    clients.emplace_back(f.server->port());
+    REQUIRE(run_until(f.io, [&] { return f.server->connection_count() == i + 1; }));
+  }
+  clients[0].send(kGet);  // So that the second one is idle for longer.
+  REQUIRE(f.received(clients[0], "a page\n"));
   CHECK(f.exchange(kGetLast).ends_with("a page\n"));
+  CHECK(f.until_closed(clients[1]).empty());
+  clients[0].send(kGetLast);
+  CHECK(f.until_closed(clients[0]).ends_with("a page\n"));
+}
+
+TEST_CASE("HTTP: who is being answered gives way to nobody", "[http]") {
+  HttpOptions options;
+  options.connections_max = 1;
+  Fixture f(options);
+  f.reply.body = std::string(32 << 20, 'x');  // More than the kernel takes at once.
+  RawClient slow(f.server->port());
+  slow.send(kGetLast);
+  REQUIRE(run_until(f.io, [&] { return f.asked.size() == 1; }));
+  RawClient second(f.server->port());
+  CHECK(f.until_closed(second).empty());
+  CHECK(f.until_closed(slow).ends_with("xxx"));
 }
 
 TEST_CASE("HTTP: the server's end frees the port and lets answers out", "[http]") {

@@ -182,6 +182,22 @@ TEST_CASE("Plan: torchrun's static command lines work as they are", "[plan]") {
   CHECK(blind.warnings[0].find("looking on this machine") != std::string::npos);
 }
 
+TEST_CASE("Plan: a number that is another machine's cannot be hosted at", "[plan]") {
+  const std::string has =
+      ", but 192.0.2.77 is not an address of this machine (it has 10.0.0.1, 192.168.7.1, fd00::1)";
+  const std::string outside = ", or --local-addr if 192.0.2.77 leads here from outside";
+  CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 192.0.2.77") ==
+        "error: node rank 0 hosts at --master-addr" + has + "; give this node another --node-rank" +
+            outside);
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 192.0.2.77:5 --rdzv-conf is_host=1") ==
+        "error: with --rdzv-conf is_host=1 this node hosts at --rdzv-endpoint" + has +
+            "; give this node is_host=0" + outside);
+  CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 192.0.2.77 --local-addr 10.0.0.1") ==
+        "host 192.0.2.77:29500 on all, if taken fail");
+  CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 0.0.0.0").starts_with("host "));
+  CHECK(planned("--nnodes 2 --node-rank 1 --master-addr 192.0.2.77") == "join 192.0.2.77:29500");
+}
+
 TEST_CASE("Plan: the static backend with an endpoint goes by node rank", "[plan]") {
   const std::string both = "--nnodes 2 --rdzv-backend static --rdzv-endpoint vip:5 --node-rank ";
   CHECK(planned(both + "0") == "host vip:5 on all, if taken fail");

@@ -34,7 +34,8 @@ TEST_CASE("Words: damaged error files, tracebacks, names and counters are taken 
       "\1rank 0 on a: all_reduce #1: rank 1 on b has given up because of rank 2 on c",
       "\2./t(_ZN5model4lossEv+0x1f) [0x4] (_Z",
       "\0034:cpu,memory:/a\n0::/b\noom_kill 12\n",
-      "\4caf\xc3\xa9 \"x\" \\ \x01"};
+      "\4caf\xc3\xa9 \"x\" \\ \x01",
+      "\5\x1b[1;31mred\x1b[0m \x1b]0;title\x1b\\ \xc2\x9b[2J\x1bPq\x1b[?25l\a\r"};
   std::mt19937 random(11);
   for (int i = 0; i < 20'000; ++i) {
     std::string bytes = real[random() % real.size()];
