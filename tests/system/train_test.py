@@ -68,7 +68,7 @@ class Trains(DdprunCase):
         for rank, line in enumerate(table[1:3]):
             cells = line.split()
             self.assertEqual(int(cells[0]), rank, line)
-            shares = [float(cell) for cell in cells[3:10]]
+            shares = [float(cell) for cell in cells[3:11]]
             self.assertAlmostEqual(sum(shares), 100, places=6)
             self.assertGreater(float(cells[1]), 0)
             self.assertGreater(shares[3], 1, "no time in backward: " + line)
