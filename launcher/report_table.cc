@@ -26,7 +26,9 @@ std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
                         .steps = item.at("steps").get<long long>(),
                         .seconds = item.at("late_s").get<double>(),
                         .phase = item.at("phase").get<std::string>()};
-    if (late.steps > 0 && late.seconds >= 0 && late.seconds <= kSecondsMax) {
+    const bool named =
+        late.phase == "outside" || late.phase == "forward" || late.phase == "backward";
+    if (named && late.steps > 0 && late.seconds >= 0 && late.seconds <= kSecondsMax) {
       result.push_back(std::move(late));
     }
   }
@@ -43,7 +45,7 @@ std::string late_lines(const std::vector<RankTime>& ranks) {
     std::snprintf(line, sizeof line, "rank %d was last in %lld of %lld steps, %.1f ms each, in ",
                   late.rank, late.steps, knows->window_steps,
                   1e3 * late.seconds / static_cast<double>(late.steps));
-    text += line + late.phase.substr(0, 16) + "\n";
+    text += line + late.phase + "\n";
   }
   return text;
 }

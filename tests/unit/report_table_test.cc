@@ -40,6 +40,17 @@ TEST_CASE("Report: a summary of an older SDK knows all that is waiting and trans
   CHECK_THAT(report_table({*rank}), !Contains("unknown:") && !Contains("was last"));
 }
 
+TEST_CASE("Report: a late rank with a phase or a time that cannot be is left out") {
+  for (const auto& [what, by] : {std::pair("backward", "\\u001b[2J"), std::pair("0.4", "-0.4"),
+                                 std::pair("\"steps\": 8", "\"steps\": 0")}) {
+    std::string wrong = kSummary;
+    wrong.replace(wrong.rfind(what), std::string(what).size(), by);
+    const auto rank = read_summary(wrong);
+    REQUIRE(rank);
+    CHECK(rank->late.empty());
+  }
+}
+
 TEST_CASE("Report: what is no summary is left out") {
   for (const std::string& text : {std::string("{}"), std::string(""), std::string("[1]"),
                                   kSummary.substr(0, 100), std::string(100'000, ' ') + kSummary}) {

@@ -89,7 +89,7 @@ nlohmann::json summary_after(int steps) {
     if (group.rank() == 0) ddp.on_window([&](const SyncWindow&) { heard_late = ++heard > 1; });
     for (int step = 0; step < steps; ++step) {
       ddp.begin_forward();
-      if (group.rank() == 1) ::poll(nullptr, 0, 20);
+      if (group.rank() == 1) ::poll(nullptr, 0, 100);
       pass(ddp, 2, 1);
     }
   });

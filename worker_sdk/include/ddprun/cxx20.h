@@ -1,6 +1,6 @@
 #pragma once
-// What a program must be compiled with to use this SDK. The other headers include this one first, so
-// that a compiler says what is missing in one sentence, instead of dozens that follow from it.
+// What a program must be compiled with to use this SDK. Headers that need it include this first:
+// so a compiler says in one sentence what is missing, and does not get to the errors that follow.
 
 #include <cstddef>
 
