@@ -189,7 +189,7 @@ void part_two(const std::string& directory, int rank, int rounds) {
   int right = 0;
   ddp.on_window([&](const ddprun::SyncWindow& w) {
     if (!w.straggler) return;
-    late.push_back(static_cast<double>(w.straggler->late.count()) / 1e6);
+    late.push_back(static_cast<double>(w.straggler->worst.count()) / 1e6);
     right += w.straggler->rank == 2 && w.straggler->phase == ddprun::StepPhase::forward;
   });
   for (int s = 0; s <= rounds * 8; ++s) {

@@ -15,8 +15,40 @@ constexpr double kSecondsMax = 1e9;
 constexpr const char* kLegend =
     "startup: until the first step; outside: optimizer, data, anything between steps; waiting: for "
     "gradients,\nuntil the last rank had come; transfer: for gradients, the rest of it; rest: "
-    "after "
-    "the last step.\n";
+    "after the last step.\n";
+constexpr const char* kUnknown =
+    "unknown: for gradients, in steps after the last complete window: waiting or transfer.\n";
+
+std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
+  std::vector<RankTime::Late> result;
+  for (const auto& item : list) {
+    RankTime::Late late{.rank = item.at("rank").get<int>(),
+                        .steps = item.at("steps").get<long long>(),
+                        .seconds = item.at("late_s").get<double>(),
+                        .phase = item.at("phase").get<std::string>()};
+    const bool named =
+        late.phase == "outside" || late.phase == "forward" || late.phase == "backward";
+    if (named && late.steps > 0 && late.seconds >= 0 && late.seconds <= kSecondsMax) {
+      result.push_back(std::move(late));
+    }
+  }
+  return result;
+}
+
+// All ranks have heard the same windows; one that ended early has heard fewer.
+std::string late_lines(const std::vector<RankTime>& ranks) {
+  const auto knows = std::max_element(
+      ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.window_steps < b.window_steps; });
+  std::string text;
+  for (const RankTime::Late& late : knows->late) {
+    char line[160];
+    std::snprintf(line, sizeof line, "rank %d was last in %lld of %lld steps, %.1f ms each, in ",
+                  late.rank, late.steps, knows->window_steps,
+                  1e3 * late.seconds / static_cast<double>(late.steps));
+    text += line + late.phase + "\n";
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -33,10 +65,14 @@ std::optional<RankTime> read_summary(const std::string& text) {
     result.restart_count = json.at("restart_count").get<int>();
     result.steps = json.at("steps").get<long long>();
     for (std::size_t p = 0; p < result.seconds.size(); ++p) {
-      const double value = json.at(std::string(RankTime::kParts[p]) + "_s").get<double>();
+      const std::string name = std::string(RankTime::kParts[p]) + "_s";
+      const bool old = p == RankTime::kUnknown && !json.contains(name);  // A worker's older SDK.
+      const double value = old ? 0 : json.at(name).get<double>();
       if (!(value >= -kSecondsMax && value <= kSecondsMax)) return std::nullopt;
       result.seconds[p] = std::max(0.0, value);
     }
+    result.window_steps = json.value("window_steps", 0LL);
+    result.late = read_late(json.value("late", nlohmann::json::array()));
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
@@ -83,7 +119,10 @@ std::string report_table(std::vector<RankTime> ranks) {
     }
     text += "   " + rank.host + "\n";
   }
-  return text + kLegend;
+  const bool unknown = std::any_of(ranks.begin(), ranks.end(), [](const RankTime& rank) {
+    return rank.seconds[RankTime::kUnknown] > 0;
+  });
+  return text + kLegend + (unknown ? kUnknown : "") + late_lines(ranks);
 }
 
 }  // namespace ddprun::launcher

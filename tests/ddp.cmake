@@ -21,15 +21,22 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
-  # The C++ lines of docs/from-pytorch.md, as the program that they are.
-  set(snippets ${CMAKE_CURRENT_BINARY_DIR}/from_pytorch.cc)
-  add_custom_command(OUTPUT ${snippets}
-    COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/extract_snippets.py
-            ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md ${snippets}
-    DEPENDS ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md process/extract_snippets.py)
-  add_executable(from_pytorch ${snippets})
-  target_link_libraries(from_pytorch PRIVATE ddprun::torch ddprun_flags)
-  target_compile_options(from_pytorch PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  # The C++ lines of docs/from-pytorch.md and of README.md, as the programs that they are.
+  function(ddprun_program_of_page name page)
+    set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+    add_custom_command(OUTPUT ${snippets}
+      COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/extract_snippets.py ${page} ${snippets}
+      DEPENDS ${page} process/extract_snippets.py)
+    add_executable(${name} ${snippets})
+    target_link_libraries(${name} PRIVATE ddprun::torch ddprun_flags)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  endfunction()
+  ddprun_program_of_page(from_pytorch ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md)
+  ddprun_program_of_page(readme_program ${PROJECT_SOURCE_DIR}/README.md)
+  add_test(NAME readme_program COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node 2
+                                       $<TARGET_FILE:readme_program>)
+  set_tests_properties(readme_program PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1")
   foreach(workers 1 2)
     add_test(NAME from_pytorch_${workers}
              COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node ${workers}

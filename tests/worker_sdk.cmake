@@ -59,6 +59,11 @@ add_test(NAME installed_sdk_test
                  -DFLAGS=${DDPRUN_USER_FLAGS} -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
 set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
 
+add_test(NAME system_linking
+         COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/system/linking_test.py)
+set_tests_properties(system_linking PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system
+                     ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};DDPRUN_USER_FLAGS=${DDPRUN_USER_FLAGS}")
+
 # What tests/system/fault_campaign.py starts: workers that fail in every way there is.
 add_executable(fault_worker process/fault_worker.cc)
 target_link_libraries(fault_worker PRIVATE ddprun::worker_sdk ddprun_flags)

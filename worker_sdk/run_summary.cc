@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -24,6 +25,17 @@ std::string quoted(const std::string& value) {
     text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
   return text + '"';
+}
+
+std::string late_json(const std::vector<LateRank>& late) {
+  std::string text;
+  for (const LateRank& rank : late) {
+    const auto phase = std::max_element(rank.late.begin(), rank.late.end()) - rank.late.begin();
+    text += std::string(text.empty() ? "" : ", ") + "{\"rank\": " + std::to_string(rank.rank) +
+            ", \"steps\": " + std::to_string(rank.steps) + seconds("late", rank.whole()) +
+            ", \"phase\": \"" + name_of(static_cast<StepPhase>(phase)) + "\"}";
+  }
+  return ", \"late\": [" + text + "]";
 }
 
 }  // namespace
@@ -54,8 +66,11 @@ std::string to_json(const RunSummary& summary, const Identity& who, const std::s
          ", \"host\": " + quoted(host) + ", \"steps\": " + std::to_string(steps.steps) +
          seconds("startup", summary.startup) + seconds("outside", steps.outside) +
          seconds("forward", steps.forward) + seconds("backward", steps.backward) +
-         seconds("waiting", steps.waited) + seconds("transfer", steps.exposed - steps.waited) +
-         seconds("rest", summary.rest) + "}\n";
+         seconds("waiting", steps.waited) +
+         seconds("transfer", steps.exposed - steps.waited - steps.unknown) +
+         seconds("unknown", steps.unknown) + seconds("rest", summary.rest) +
+         ", \"window_steps\": " + std::to_string(summary.window_steps) + late_json(summary.late) +
+         "}\n";
 }
 
 bool write_whole(const std::string& path, const std::string& text) {

@@ -3,9 +3,11 @@
 // launcher/report.cc reads it. Used by timer_shell.cc.
 
 #include <string>
+#include <vector>
 
 #include "ddprun/process_group.h"
 #include "ddprun/sync_report.h"
+#include "worker_sdk/sync_timer.h"
 
 namespace ddprun::worker_sdk {
 
@@ -13,6 +15,8 @@ struct RunSummary {
   std::chrono::nanoseconds startup{0};  // From the start of the process to that of the first step.
   std::chrono::nanoseconds rest{0};     // From the end of the last step.
   SyncReport steps;
+  int window_steps = 0;        // Of these, in windows: of them it is known who came last.
+  std::vector<LateRank> late;  // Of the whole job, not only this rank.
 };
 
 // How long ago this process was started; 0 if the system does not say.

@@ -24,8 +24,10 @@ std::string bucket_json(const SyncWindow::Bucket& b) {
 }
 
 std::string straggler_json(const Straggler& s) {
-  return format(R"({"rank": %d, "step": %lld, "late_us": %.1f, "phase": "%s"})", s.rank,
-                static_cast<long long>(s.step), us(s.late), name_of(s.phase));
+  return format(R"({"rank": %d, "steps": %d, "late_us": %.1f, "phase": "%s", )"
+                R"("step": %lld, "worst_us": %.1f})",
+                s.rank, s.steps, us(s.late), name_of(s.phase), static_cast<long long>(s.step),
+                us(s.worst));
 }
 
 }  // namespace
@@ -42,10 +44,13 @@ const char* name_of(StepPhase phase) noexcept {
 std::string to_string(const SyncWindow& w) {
   const auto last = w.first_step + w.steps - 1;
   std::string text = format(
-      "steps %lld to %lld: %.2f ms a step; gradients took %.2f ms, %.2f ms exposed "
-      "(p95 %.2f ms), %.2f ms waiting for peers",
+      "steps %lld to %lld: %.2f ms a step; gradients took %.2f ms and made it %.2f ms longer: "
+      "%.2f ms waiting for the last rank, %.2f ms transfer",
       static_cast<long long>(w.first_step), static_cast<long long>(last), ms(w.step), ms(w.comm),
-      ms(w.exposed), ms(w.exposed_p95), ms(w.waited));
+      ms(w.lost), ms(w.lost_waiting), ms(w.lost - w.lost_waiting));
+  if (w.hidden >= std::chrono::microseconds(10)) {
+    text += format("; %.2f ms more of waiting hidden by backward", ms(w.hidden));
+  }
   double bytes = 0;
   double took = 0;
   for (const auto& b : w.buckets) {
@@ -54,9 +59,12 @@ std::string to_string(const SyncWindow& w) {
   }
   if (took > 0) text += format("; %.2f GB/s", bytes / took / 1e3);
   if (w.straggler) {
-    text += format("; latest: rank %d by %.1f ms in step %lld (%s)", w.straggler->rank,
-                   ms(w.straggler->late), static_cast<long long>(w.straggler->step),
-                   name_of(w.straggler->phase));
+    const Straggler& s = *w.straggler;
+    text += format("; rank %d was last in %d of %d steps, %.1f ms each, in %s", s.rank, s.steps,
+                   w.steps, ms(s.late), name_of(s.phase));
+    if (s.steps > 1) {
+      text += format(" (%.1f ms in step %lld)", ms(s.worst), static_cast<long long>(s.step));
+    }
   }
   return text;
 }
@@ -64,10 +72,12 @@ std::string to_string(const SyncWindow& w) {
 std::string to_json(const SyncWindow& w) {
   std::string text = format(
       R"({"first_step": %lld, "steps": %d, "step_us": %.1f, "comm_us": %.1f, "exposed_us": %.1f, )"
-      R"("overlapped_us": %.1f, "waited_us": %.1f, "exposed_p50_us": %.1f, )"
+      R"("overlapped_us": %.1f, "waited_us": %.1f, "lost_us": %.1f, "lost_waiting_us": %.1f, )"
+      R"("hidden_us": %.1f, "exposed_p50_us": %.1f, )"
       R"("exposed_p95_us": %.1f, "exposed_max_us": %.1f, "ranks": [)",
       static_cast<long long>(w.first_step), w.steps, us(w.step), us(w.comm), us(w.exposed),
-      us(w.overlapped), us(w.waited), us(w.exposed_p50), us(w.exposed_p95), us(w.exposed_max));
+      us(w.overlapped), us(w.waited), us(w.lost), us(w.lost_waiting), us(w.hidden),
+      us(w.exposed_p50), us(w.exposed_p95), us(w.exposed_max));
   for (std::size_t r = 0; r < w.ranks.size(); ++r) text += (r ? ", " : "") + rank_json(w.ranks[r]);
   text += "], \"buckets\": [";
   for (std::size_t b = 0; b < w.buckets.size(); ++b) {

@@ -18,6 +18,7 @@ void add(SyncReport& sum, const SyncReport& step) {
   sum.outside += step.outside;
   sum.forward += step.forward;
   sum.backward += step.backward;
+  sum.unknown += step.unknown;
 }
 
 }  // namespace
@@ -33,6 +34,7 @@ SyncReport difference(const SyncReport& sum, const SyncReport& before) {
           .forward = sum.forward - before.forward,
           .backward = sum.backward - before.backward,
           .waited = sum.waited - before.waited,
+          .unknown = sum.unknown - before.unknown,
           .dropped = sum.dropped - before.dropped};
 }
 
@@ -77,7 +79,8 @@ void SyncTimer::sum_up(const StepTimes& step) {
            .buckets = static_cast<int>(step.buckets.size()),
            .outside = step.outside,
            .forward = step.forward,
-           .backward = step.backward};
+           .backward = step.backward,
+           .unknown = world_size_ > 1 ? step.exposed : std::chrono::nanoseconds{0}};
   for (const BucketTimes& b : step.buckets) last_.bytes += b.bytes;
   add(total_, last_);
 }
@@ -105,8 +108,33 @@ SyncWindow SyncTimer::analyse(std::span<const float> sum) {
     const RankPhases& me = ranks[static_cast<std::size_t>(rank_)];
     total_.waited += std::chrono::nanoseconds(
         static_cast<std::int64_t>(1e3 * std::min(me.exposed, me.comm - least)));
+    if (world_size_ > 1) total_.unknown -= given_[s].exposed;
   }
-  return summarise(table, world_size_, given_);
+  SyncWindow window = summarise(table, world_size_, given_);
+  sum_up(window);
+  return window;
+}
+
+void SyncTimer::sum_up(const SyncWindow& window) {
+  window_steps_ += window.steps;
+  for (std::size_t r = 0; r < window.ranks.size(); ++r) {
+    const SyncWindow::Rank& rank = window.ranks[r];
+    if (rank.blamed == 0) continue;
+    LateRank& sum = late_[static_cast<int>(r)];
+    sum.rank = static_cast<int>(r);
+    sum.steps += rank.blamed;
+    for (std::size_t p = 0; p < sum.late.size(); ++p) sum.late[p] += rank.late[p];
+  }
+}
+
+std::vector<LateRank> SyncTimer::late_ranks() const {
+  constexpr std::size_t kMost = 3;
+  std::vector<LateRank> ranks;
+  for (const auto& [rank, sum] : late_) ranks.push_back(sum);
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [](auto& a, auto& b) { return a.whole() > b.whole(); });
+  if (ranks.size() > kMost) ranks.resize(kMost);
+  return ranks;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -3,6 +3,7 @@
 // is timer_shell.cc, which carries contribution() to the other ranks.
 
 #include <deque>
+#include <map>
 #include <span>
 
 #include "ddprun/sync_report.h"
@@ -25,6 +26,15 @@ void charge_contention(StepTimes& step, const Contention& during);
 // What was added to `before` to make `sum`.
 SyncReport difference(const SyncReport& sum, const SyncReport& before);
 
+// A rank that the others waited for, all its late steps of a run added up.
+struct LateRank {
+  int rank = -1;
+  int steps = 0;
+  std::array<std::chrono::nanoseconds, 3> late{};  // By the StepPhase in which it lost the most.
+
+  std::chrono::nanoseconds whole() const { return late[0] + late[1] + late[2]; }
+};
+
 class SyncTimer {
  public:
   static constexpr std::size_t kRecent = 64;  // Steps kept for a trace.
@@ -45,8 +55,13 @@ class SyncTimer {
   std::vector<float> contribution();
   SyncWindow analyse(std::span<const float> sum);
 
+  // Of all windows so far, the ranks that the others waited for, worst first; three at most.
+  std::vector<LateRank> late_ranks() const;
+  int window_steps() const { return window_steps_; }  // In all windows so far.
+
  private:
   void sum_up(const StepTimes& step);
+  void sum_up(const SyncWindow& window);
 
   const int rank_;
   const int world_size_;
@@ -56,6 +71,8 @@ class SyncTimer {
   std::deque<StepTimes> recent_;
   std::vector<StepTimes> filling_;
   std::vector<StepTimes> given_;  // What contribution() told.
+  std::map<int, LateRank> late_;
+  int window_steps_ = 0;
 };
 
 }  // namespace ddprun::worker_sdk

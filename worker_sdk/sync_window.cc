@@ -1,6 +1,7 @@
 #include "worker_sdk/sync_window.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "common/assert.h"
@@ -33,6 +34,13 @@ double median(std::vector<double> values) {
 
 double whole(const RankPhases& r) { return r.outside + r.forward + r.backward + r.exposed; }
 
+// Whose collectives were shortest.
+std::size_t last_of(std::span<const RankPhases> ranks) {
+  const auto last = std::min_element(ranks.begin(), ranks.end(),
+                                     [](auto& a, auto& b) { return a.comm < b.comm; });
+  return static_cast<std::size_t>(last - ranks.begin());
+}
+
 // Of everybody but `rank`.
 double median_of_others(std::span<const RankPhases> ranks, int rank, double RankPhases::*value) {
   std::vector<double> others;
@@ -48,24 +56,45 @@ std::optional<Straggler> find_straggler(std::span<const RankPhases> ranks) {
   if (ranks.size() < 2) return std::nullopt;
   double step = 0;
   for (const RankPhases& r : ranks) step = std::max(step, whole(r));
-  const auto last = std::min_element(ranks.begin(), ranks.end(),
-                                     [](auto& a, auto& b) { return a.comm < b.comm; });
-  const int rank = static_cast<int>(last - ranks.begin());
-  const double late = median_of_others(ranks, rank, &RankPhases::comm) - last->comm;
+  const std::size_t last = last_of(ranks);
+  const int rank = static_cast<int>(last);
+  const double late = median_of_others(ranks, rank, &RankPhases::comm) - ranks[last].comm;
   if (late < kLateAtLeastUs && late < kLateShare * step) return std::nullopt;
 
-  Straggler result{.rank = rank, .late = from_us(late)};
+  Straggler result{.rank = rank, .steps = 1, .late = from_us(late), .worst = from_us(late)};
   double most = 0;
   const std::pair<StepPhase, double RankPhases::*> phases[] = {
       {StepPhase::outside, &RankPhases::outside},
       {StepPhase::forward, &RankPhases::forward},
       {StepPhase::backward, &RankPhases::backward}};
   for (const auto& [phase, value] : phases) {
-    const double lost = (*last).*value - median_of_others(ranks, rank, value);
+    const double lost = ranks[last].*value - median_of_others(ranks, rank, value);
     if (lost <= most) continue;
     most = lost;
     result.phase = phase;
   }
+  return result;
+}
+
+std::optional<Straggler> worst_straggler(std::span<const Straggler> late) {
+  std::map<int, std::vector<Straggler>> by_rank;
+  std::map<int, Duration> lost;
+  for (const Straggler& s : late) {
+    by_rank[s.rank].push_back(s);
+    lost[s.rank] += s.late;
+  }
+  if (lost.empty()) return std::nullopt;
+  const int rank = std::max_element(lost.begin(), lost.end(), [](auto& a, auto& b) {
+                     return a.second < b.second;
+                   })->first;
+  Straggler result{.rank = rank, .steps = static_cast<int>(by_rank[rank].size())};
+  std::map<StepPhase, Duration> phases;
+  for (const Straggler& s : by_rank[rank]) {
+    phases[s.phase] += s.late;
+    if (phases[s.phase] > phases[result.phase]) result.phase = s.phase;
+    if (s.late > result.worst) result.worst = s.late, result.step = s.step;
+  }
+  result.late = lost[rank] / result.steps;
   return result;
 }
 
@@ -132,10 +161,24 @@ double WindowTable::least_bucket(std::size_t b) const {
 
 namespace {
 
-void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t number) {
-  double least = ranks[0].comm;
-  for (const RankPhases& r : ranks) least = std::min(least, r.comm);
+// Of one step, what those lost that did not come last. A rank that is alone came first, too.
+void add_lost(SyncWindow& w, const std::vector<RankPhases>& ranks) {
+  const std::size_t last = last_of(ranks);
+  std::vector<double> exposed, waiting;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (r == last && ranks.size() > 1) continue;
+    exposed.push_back(ranks[r].exposed);
+    waiting.push_back(std::min(ranks[r].exposed, ranks[r].comm - ranks[last].comm));
+  }
+  w.lost += from_us(median(std::move(exposed)) / w.steps);
+  w.lost_waiting += from_us(median(std::move(waiting)) / w.steps);
+}
+
+void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t number,
+              std::vector<Straggler>& stragglers) {
+  const double least = ranks[last_of(ranks)].comm;
   const double parts = w.steps;
+  add_lost(w, ranks);
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     w.ranks[r].outside += from_us(ranks[r].outside / parts);
     w.ranks[r].forward += from_us(ranks[r].forward / parts);
@@ -143,6 +186,8 @@ void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t 
     w.ranks[r].exposed += from_us(ranks[r].exposed / parts);
     w.ranks[r].comm += from_us(ranks[r].comm / parts);
     w.ranks[r].waited += from_us((ranks[r].comm - least) / parts);
+    const double hidden = std::max(0.0, ranks[r].comm - least - ranks[r].exposed);
+    w.hidden += from_us(hidden / parts / static_cast<double>(ranks.size()));
   }
   auto late = find_straggler(ranks);
   if (!late) return;
@@ -150,7 +195,7 @@ void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t 
   SyncWindow::Rank& last = w.ranks[static_cast<std::size_t>(late->rank)];
   last.blamed += 1;
   last.late[static_cast<std::size_t>(late->phase)] += late->late;
-  if (!w.straggler || late->late > w.straggler->late) w.straggler = late;
+  stragglers.push_back(*late);
 }
 
 void take_means(SyncWindow& w) {
@@ -174,13 +219,15 @@ SyncWindow summarise(const WindowTable& table, int world_size, const std::vector
   const auto world = static_cast<std::size_t>(world_size);
   w.ranks.resize(world);
   std::vector<double> exposed;
+  std::vector<Straggler> stragglers;
   if (w.steps == 0) return w;
   for (std::size_t s = 0; s < mine.size(); ++s) {
     if (!table.known(s)) continue;
     const auto ranks = table.step(s);
     for (const RankPhases& r : ranks) exposed.push_back(r.exposed);
-    add_step(w, ranks, mine[s].step);
+    add_step(w, ranks, mine[s].step, stragglers);
   }
+  w.straggler = worst_straggler(stragglers);
   take_means(w);
   w.exposed_p50 = from_us(quantile(exposed, 0.5));
   w.exposed_p95 = from_us(quantile(exposed, 0.95));

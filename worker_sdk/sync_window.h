@@ -16,8 +16,13 @@ struct RankPhases {
   double outside = 0, forward = 0, backward = 0, exposed = 0, comm = 0;
 };
 
-// Nobody where the others waited for less than a millisecond and less than a twentieth of the step.
+// Of one step. Nobody where the others waited for less than a millisecond and less than a twentieth
+// of the step.
 std::optional<Straggler> find_straggler(std::span<const RankPhases> ranks);
+
+// The worst of a window by all its late steps together; `late` of those that find_straggler()
+// found.
+std::optional<Straggler> worst_straggler(std::span<const Straggler> late);
 
 // The exchanged array: for each rank its steps' phases, step by step, then the median time of each
 // bucket. All in microseconds.

@@ -96,6 +96,7 @@ void TimerShell::begin_wait() {
 }
 
 TimerShell::~TimerShell() {
+  hear_last();
   if (device_) {
     for (StepTimes& step : device_->rest()) timer_.record(std::move(step));
   }
@@ -103,8 +104,11 @@ TimerShell::~TimerShell() {
   failed();
   const std::string folder = variable("DDPRUN_REPORT_DIR");
   if (folder.empty()) return;
-  const RunSummary summary{
-      .startup = startup_, .rest = StepClock::now() - end_, .steps = timer_.total()};
+  const RunSummary summary{.startup = startup_,
+                           .rest = StepClock::now() - end_,
+                           .steps = timer_.total(),
+                           .window_steps = timer_.window_steps(),
+                           .late = timer_.late_ranks()};
   const std::string path = rank_file(folder, "rank", identity_.rank);
   if (!write_whole(path, to_json(summary, identity_, host_))) complain(path);
 }
@@ -139,6 +143,17 @@ void TimerShell::hear() {
   progress_->count_window(mine, speaks ? busbw_of(*window_) : 0);
   if (speaks) tell(*window_);
   if (heard_) heard_(*window_);
+}
+
+// A window that was complete with the last step of all. The program's function is not called any
+// more: what it refers to may be gone.
+void TimerShell::hear_last() {
+  heard_ = nullptr;
+  if (!exchange_) return;
+  try {
+    hear();
+  } catch (const std::exception&) {  // Its steps stay unknown.
+  }
 }
 
 void TimerShell::tell(const SyncWindow& window) {

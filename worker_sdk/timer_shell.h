@@ -44,6 +44,7 @@ class TimerShell {
   void enter(std::chrono::nanoseconds StepTimes::*phase);
   std::optional<Contention> counters();  // Nothing where the kernel does not count.
   void hear();
+  void hear_last();
   void tell(const SyncWindow& window);
   void report();  // To the agent.
   void complain(const std::string& path);

@@ -20,7 +20,7 @@ run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_folder}
     ${CMAKE_COMMAND} -S ${SOURCE}/external -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix
     -DCMAKE_CXX_FLAGS=${FLAGS})
 run(${CMAKE_COMMAND} --build ${work}/build)
-foreach(program hello hello_by_pkg_config)
+foreach(program hello hello_by_pkg_config hello_in_c)
   run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/build/${program})
   if(NOT output STREQUAL "rank 0 of 1, backend self, loss 1.5\n")
     message(FATAL_ERROR "${program} said: ${output}")

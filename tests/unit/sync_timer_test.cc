@@ -196,7 +196,73 @@ TEST_CASE("Sync timer: a stalled rank is blamed with its phase and its delay") {
   check_near(w.step, 117ms);
   check_near(w.exposed_max, 301ms);
   check_near(w.exposed_p50, 1ms);
-  CHECK_THAT(to_string(w), Contains("rank 2 by 300.0 ms in step 1 (forward)"));
+  CHECK_THAT(to_string(w), Contains("rank 2 was last in 1 of 3 steps, 300.0 ms each, in forward"));
+}
+
+TEST_CASE("Sync timer: who is late is told by all steps together, not by the single worst one") {
+  auto ranks = timers(3, 8);
+  for (int s = 0; s < 8; ++s) {
+    const std::size_t late = s == 5 ? 1 : 2;  // Rank 2 always, but once a hiccup of rank 1.
+    const Duration by = s == 5 ? 90ms : 25ms;
+    for (std::size_t r = 0; r < 3; ++r) {
+      const Duration more = r == late ? by : 0ms, wait = r == late ? 0ms : by;
+      const auto phase = r == 1 ? 1 : 0;
+      ranks[r].record(step_of(s, 1ms, 5ms + (phase == 0 ? more : 0ms),
+                              10ms + (phase == 1 ? more : 0ms), 1ms + wait, {2ms + wait}));
+    }
+  }
+  const SyncWindow w = exchange(ranks);
+  REQUIRE(w.straggler);
+  CHECK(w.straggler->rank == 2);
+  CHECK(w.straggler->steps == 7);
+  CHECK(w.straggler->phase == StepPhase::forward);
+  check_near(w.straggler->late, 25ms);
+  check_near(w.straggler->worst, 25ms);
+  CHECK_THAT(to_string(w), Contains("rank 2 was last in 7 of 8 steps, 25.0 ms each, in forward"));
+
+  const auto late = ranks[0].late_ranks();  // What --report tells of the whole run.
+  REQUIRE(late.size() == 2);
+  CHECK(late[0].rank == 2);
+  CHECK(late[0].steps == 7);
+  check_near(late[0].late[1], 7 * 25ms);
+  CHECK(late[1].rank == 1);
+  check_near(late[1].late[2], 90ms);
+  CHECK(ranks[0].window_steps() == 8);
+}
+
+TEST_CASE("Sync timer: a step lost what those lost that did not come last") {
+  auto ranks = timers(3, 2);
+  for (int s = 0; s < 2; ++s) {
+    ranks[0].record(step_of(s, 1ms, 2ms, 10ms, 52ms, {60ms}));
+    ranks[1].record(step_of(s, 1ms, 2ms, 10ms, 52ms, {60ms}));
+    ranks[2].record(step_of(s, 1ms, 2ms, 60ms, 2ms, {2ms}));
+  }
+  const SyncWindow w = exchange(ranks);
+  check_near(w.lost, 52ms);
+  check_near(w.lost_waiting, 52ms);  // They waited for 58 ms, 6 of them behind backward.
+  check_near(w.hidden, 4ms);         // The mean of 6, 6 and 0.
+  CHECK(w.lost >= w.lost_waiting);
+  CHECK_THAT(to_string(w), Contains("made it 52.00 ms longer: 52.00 ms waiting for the last rank, "
+                                    "0.00 ms transfer; 4.00 ms more of waiting hidden"));
+}
+
+TEST_CASE("Sync timer: what was waited in steps without a complete window is unknown") {
+  auto ranks = timers(2, 2);
+  for (int s = 0; s < 3; ++s) {
+    ranks[0].record(step_of(s, 1ms, 2ms, 3ms, 6ms, {10ms}));
+    ranks[1].record(step_of(s, 1ms, 2ms, 8ms, 1ms, {3ms}));
+    if (s == 1) {
+      CHECK(ranks[0].total().unknown == 12ms);
+      exchange(ranks);
+      CHECK(ranks[0].total().unknown == 0ms);
+    }
+  }
+  CHECK(ranks[0].total().exposed == 18ms);
+  CHECK(ranks[0].total().unknown == 6ms);
+  check_near(ranks[0].total().waited, 12ms);
+  SyncTimer alone(0, 1, 2);  // It waits for nobody.
+  alone.record(step_of(0, 1ms, 2ms, 3ms, 6ms, {10ms}));
+  CHECK(alone.total().unknown == 0ms);
 }
 
 TEST_CASE("Sync timer: nobody is blamed for what is lost in the noise") {
@@ -237,6 +303,7 @@ TEST_CASE("Sync timer: totals add up, and what was waited for peers is part of w
   CHECK(total.exposed == 12ms);
   CHECK(total.overlapped() == 8ms);
   CHECK(total.bytes == 2'000'000);
+  CHECK(total.unknown == 0ms);
   check_near(total.waited, 12ms);  // Waited for 7 ms a step, of which 6 were exposed.
   check_near(ranks[1].total().waited, 0ms);
 }
@@ -284,6 +351,8 @@ TEST_CASE("Sync timer: a window's JSON says what its text says") {
   CHECK(json.at("ranks").size() == 2);
   CHECK(json.at("ranks")[0].at("waited_us") == 4000);
   CHECK(json.at("straggler").at("rank") == 1);
+  CHECK(json.at("straggler").at("steps") == 1);
+  CHECK(json.at("lost_us") == 4000);
   CHECK(json.at("straggler").at("phase") == "outside");
   CHECK(json.at("buckets")[0].at("bytes") == 1'000'000);
   CHECK(json.at("exposed_us") == 2000);

@@ -13,7 +13,8 @@
      the fields of programs that are older than itself, and refuses what it does not know.
    - This interface is stable: functions and fields are added, at the end, and numbers are kept.
 
-   The library is C++: link with a C++ compiler, or add -lstdc++. */
+   libddprun.so has these functions and nothing else: `pkg-config --libs ddprun-c`, or dlopen(). In
+   libddprun_cxx.a (`pkg-config --libs ddprun`) they are, too: it is C++, and wants -lstdc++. */
 
 #include <stddef.h>
 #include <stdint.h>

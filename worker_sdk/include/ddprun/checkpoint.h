@@ -17,6 +17,8 @@
 // there: so it is whole or it is none, whenever its writers die. The folder must be one that all
 // ranks see; the bytes are those of the machine, which is little-endian.
 
+#include "ddprun/cxx20.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -4,6 +4,8 @@
 //   std::vector<ddprun::Buffer> gradients = ...;          // ddp.gradient(i) of every parameter.
 //   const double norm = ddprun::clip_grad_norm(gradients, 1.0);
 
+#include "ddprun/cxx20.h"
+
 #include <span>
 
 #include "ddprun/process_group.h"

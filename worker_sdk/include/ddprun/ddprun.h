@@ -1,6 +1,7 @@
 #pragma once
 // The whole framework-neutral SDK.
 
+#include "ddprun/cxx20.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/clip_grad_norm.h"

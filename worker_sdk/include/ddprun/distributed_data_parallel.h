@@ -13,6 +13,8 @@
 // there; then they are rebuilt in rank 0's order of arrival. libtorch users include ddprun/torch.h,
 // which drives this class by autograd hooks.
 
+#include "ddprun/cxx20.h"
+
 #include <chrono>
 #include <cstdint>
 #include <functional>

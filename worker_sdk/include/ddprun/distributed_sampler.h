@@ -11,6 +11,8 @@
 //     }
 //   }
 
+#include "ddprun/cxx20.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -13,6 +13,8 @@
 // rank holds a part of the gradients, call unscale(group, part). libtorch users have
 // ddprun::torch::GradScaler.
 
+#include "ddprun/cxx20.h"
+
 #include <span>
 
 #include "ddprun/process_group.h"

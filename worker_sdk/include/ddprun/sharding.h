@@ -7,6 +7,8 @@
 //   ... after finish_backward(): step parameters shares[group.rank()] ...
 //   ddprun::broadcast_shares(group, shares, values);
 
+#include "ddprun/cxx20.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>

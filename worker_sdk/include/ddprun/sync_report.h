@@ -39,6 +39,8 @@ struct SyncReport {
   std::chrono::nanoseconds backward{0};
   /// Of `exposed`, spent until the last rank had come; known once the step's window is complete.
   std::chrono::nanoseconds waited{0};
+  /// Of `exposed`, in steps whose window is not complete: how much of it was waited is not known.
+  std::chrono::nanoseconds unknown{0};
   /// On nccl in a stream: steps whose times were not there yet when they were read, 8 steps later.
   /// They are in none of the sums.
   int dropped = 0;
@@ -50,12 +52,15 @@ struct SyncReport {
 enum class StepPhase : std::uint8_t { outside, forward, backward };
 const char* name_of(StepPhase phase) noexcept;
 
-/// The rank that the others waited for in one step.
+/// The rank that the others waited for longest, all steps of a window added up.
 struct Straggler {
   int rank = -1;
-  std::int64_t step = 0;
-  std::chrono::nanoseconds late{0};      ///< The median of what the others waited.
+  int steps = 0;  ///< In so many of the window's steps it came last, and the others waited.
+  /// In each of these: the median of what the others waited, and of these steps the mean.
+  std::chrono::nanoseconds late{0};
   StepPhase phase = StepPhase::outside;  ///< In which it lost the most against the others' median.
+  std::int64_t step = 0;                 ///< The worst of them, ...
+  std::chrono::nanoseconds worst{0};     ///< ... and what the others waited then.
 };
 
 /// Some consecutive synchronised steps of all ranks. Equal on all ranks.
@@ -76,10 +81,14 @@ struct SyncWindow {
   std::int64_t first_step = 0;
   int steps = 0;
   std::chrono::nanoseconds step{0}, comm{0}, exposed{0}, overlapped{0}, waited{0};  ///< Means.
+  /// What gradients made a step longer: of each step the median `exposed` of the ranks that did not
+  /// come last in it, of these the mean; and what of it was waiting until the last rank had come.
+  std::chrono::nanoseconds lost{0}, lost_waiting{0};
+  std::chrono::nanoseconds hidden{0};  ///< Of `waited`: behind the backward pass. It cost nothing.
   std::chrono::nanoseconds exposed_p50{0}, exposed_p95{0}, exposed_max{0};
   std::vector<Rank> ranks;
   std::vector<Bucket> buckets;
-  std::optional<Straggler> straggler;  ///< The latest of all; none where nobody was late.
+  std::optional<Straggler> straggler;  ///< None where nobody was late.
   int dropped = 0;                     ///< Steps that some rank knows no times of: not in `steps`.
 };
 

@@ -12,6 +12,7 @@
 // On the backend nccl models and inputs live on the GPU of the rank, device_of(group), else in the
 // memory of the host; what lives elsewhere is refused. Work goes into libtorch's current stream.
 
+#include "ddprun/cxx20.h"
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
 #include "ddprun/torch/gradients.h"

@@ -2,6 +2,8 @@
 // clip_grad_norm and GradScaler for libtorch's tensors and optimizers. Included through
 // ddprun/torch.h; the arithmetic is the framework-neutral SDK's.
 
+#include "ddprun/cxx20.h"
+
 #include <torch/torch.h>
 
 #include <algorithm>
