@@ -40,13 +40,10 @@ DistributedDataParallel::~DistributedDataParallel() {
   impl_->complain_if_unfinished();
 }
 
-Buffer DistributedDataParallel::gradient(std::size_t i) {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->buckets->gradient(i);
-}
+// Without the lock: those who write gradients may be waited for under it, such as a stream's work.
+Buffer DistributedDataParallel::gradient(std::size_t i) { return impl_->buckets->gradient(i); }
 
 std::shared_ptr<void> DistributedDataParallel::gradient_memory(std::size_t i) const {
-  const std::lock_guard lock(impl_->mutex);
   return impl_->buckets->memory(i);
 }
 
