@@ -6,7 +6,7 @@ ddprun_test(NAME reducer_test SOURCES unit/reducer_test.cc unit/reducer_fuzz_tes
                                       fuzz/reducer_fuzz.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME ddp_test SOURCES unit/ddp_test.cc unit/ddp_modes_test.cc unit/ddp_hooks_test.cc
-                                  unit/power_sgd_test.cc
+                                  unit/ddp_recovery_test.cc unit/power_sgd_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME sync_timer_test SOURCES unit/sync_timer_test.cc unit/sync_report_test.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
@@ -17,6 +17,7 @@ endif()
 # libtorch as packaged is not instrumented: ThreadSanitizer does not see how its threads agree.
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_test(NAME torch_adapter_test SOURCES process/torch_adapter_test.cc process/torch_modes_test.cc
+                                           process/torch_changes_test.cc
                                            process/torch_training_test.cc
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)

@@ -90,7 +90,7 @@ std::vector<std::string> signature(const std::vector<Parameter>& parameters,
 std::uint64_t hash_of(const std::vector<std::string>& signature) {
   std::uint64_t h = 0xcbf29ce484222325U;  // FNV-1a.
   for (const std::string& line : signature) {
-    for (const char c : without_name(line) + '\n') {
+    for (const char c : line + '\n') {
       h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
     }
   }
@@ -109,9 +109,9 @@ int reference_rank(const std::vector<std::uint64_t>& hashes) {
 std::optional<std::string> difference(const std::vector<std::string>& mine,
                                       const std::vector<std::string>& reference) {
   for (std::size_t i = 0; i < std::min(mine.size(), reference.size()); ++i) {
+    if (mine[i] == reference[i]) continue;
     const std::string here = without_name(mine[i]);
     const std::string there = without_name(reference[i]);
-    if (here == there) continue;
     if (i < kOptions) return "has option " + here + " instead of " + there;
     return "has parameter " + std::to_string(i - kOptions) + " '" + name_in(mine[i]) + "' " + here +
            " instead of '" + name_in(reference[i]) + "' " + there;

@@ -17,7 +17,7 @@ namespace ddprun::worker_sdk {
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,
                                    const DdpOptions& options);
 
-// Over everything but the names.
+// Over everything.
 std::uint64_t hash_of(const std::vector<std::string>& signature);
 
 // The rank to compare with: the lowest of those that most ranks agree with.

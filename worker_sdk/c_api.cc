@@ -187,6 +187,10 @@ ddprun_status ddprun_ddp_finish_backward(ddprun_ddp* ddp) {
   return guarded([&] { live(ddp).ddp.finish_backward(); });
 }
 
+ddprun_status ddprun_ddp_cancel_backward(ddprun_ddp* ddp) {
+  return guarded([&] { live(ddp).ddp.cancel_backward(); });
+}
+
 ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns) {
   return guarded([&] {
     require_argument(ddp && comm_ns && exposed_ns, "a pointer is null");

@@ -47,7 +47,7 @@ worker_sdk::ManifestArray copy(const CheckpointPiece& piece, std::string& bytes)
 }  // namespace
 
 struct CheckpointWriter::Impl {
-  ProcessGroup& group;
+  ProcessGroup group;
   const std::string folder;
   const CheckpointOptions options;
   std::uint64_t number = 0;  // Rank 0's: of the last checkpoint.
@@ -140,7 +140,7 @@ void CheckpointWriter::Impl::write(const std::string& path, const std::string& b
 
 CheckpointWriter::CheckpointWriter(ProcessGroup& group, std::string folder,
                                    const CheckpointOptions& options)
-    : impl_(new Impl{.group = group,
+    : impl_(new Impl{.group = group.share(),
                      .folder = std::move(folder),
                      .options = options,
                      .writer = {},

@@ -29,6 +29,7 @@ constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's 
   X(driver_version, cudaDriverGetVersion, int, (int*))                                \
   X(runtime_version, cudaRuntimeGetVersion, int, (int*))                              \
   X(device_count, cudaGetDeviceCount, int, (int*))                                    \
+  X(get_device, cudaGetDevice, int, (int*))                                           \
   X(set_device, cudaSetDevice, int, (int))                                            \
   X(device_synchronize, cudaDeviceSynchronize, int, ())                               \
   X(bus_id, cudaDeviceGetPCIBusId, int, (char*, int, int))                            \

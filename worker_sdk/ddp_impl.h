@@ -21,6 +21,7 @@ struct DistributedDataParallel::Impl {
   void connect(ProcessGroup& g);  // The constructor's second half, and reconfigure().
   void use_buckets(worker_sdk::BucketOrder order);
   bool rebuild();
+  void complain_if_unfinished() const noexcept;  // As it ends.
   [[noreturn]] void refuse(const std::string& text) const;
   template <class T>
   void require(const Result<T>& result) const {
@@ -33,6 +34,7 @@ struct DistributedDataParallel::Impl {
   void check_capture() const;
   void mark(std::size_t i);
   void finish();
+  void cancel();
   void join();
   int live_ranks(bool has_input);
   void shadow_pass();
@@ -41,10 +43,11 @@ struct DistributedDataParallel::Impl {
   void launch(worker_sdk::Reducer::Released released);
 
   const DdpOptions options;
-  ProcessGroup* group;
+  ProcessGroup group;  // A handle of our own: the caller's may move and end.
   std::vector<Parameter> parameters;
 
-  std::mutex mutex;  // Guards what follows: gradients may be marked from any thread.
+  // Guards what follows: gradients may be marked from any thread. Who is called back may ask.
+  std::recursive_mutex mutex;
   worker_sdk::Reducer reducer;
   std::unique_ptr<worker_sdk::BucketSet> buckets;
   worker_sdk::BucketFlow flow;

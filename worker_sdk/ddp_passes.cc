@@ -29,8 +29,8 @@ void DistributedDataParallel::Impl::begin(std::span<const std::size_t> unused) {
 
 // What the host does in a pass is done when a graph is captured, not when it is launched.
 void DistributedDataParallel::Impl::check_capture() const {
-  auto* device = worker_sdk::GroupInside::device(*group);
-  const auto stream = worker_sdk::GroupInside::stream(*group);
+  auto* device = worker_sdk::GroupInside::device(group);
+  const auto stream = worker_sdk::GroupInside::stream(group);
   if (!device || !stream || !device->captured(*stream)) return;
   const std::string graph = "a CUDA graph cannot hold a pass ";
   if (options.find_unused || options.static_graph) {
@@ -57,7 +57,7 @@ void DistributedDataParallel::Impl::begin_synchronised(std::span<const std::size
 
 void DistributedDataParallel::Impl::check_values() {
   const bool due = options.checksum_every > 0 && passes > 0 && passes % options.checksum_every == 0;
-  if (due && group->world_size() > 1) worker_sdk::require_equal_values(*group, parameters);
+  if (due && group.world_size() > 1) worker_sdk::require_equal_values(group, parameters);
 }
 
 void DistributedDataParallel::Impl::mark(std::size_t i) {
@@ -78,7 +78,7 @@ void DistributedDataParallel::Impl::launch(Reducer::Released released) {
       for (std::size_t p = 0; p < touched.size(); ++p) {
         touched[p] = touched[p] || reducer.marked(p);
       }
-      buckets->write_tail(*group, touched);
+      buckets->write_tail(group, touched);
     }
     flow.start(b);
   }
@@ -102,9 +102,24 @@ void DistributedDataParallel::Impl::finish() {
   timer->end_step(flow.take_times(), flow.take_marks());
 }
 
+// The peers wait for this rank's part of each bucket, wherever it gave up: so it gives what it has.
+void DistributedDataParallel::Impl::cancel() {
+  if (std::exchange(pass, Pass::none) != Pass::synchronised) return timer->end_local();
+  std::exception_ptr error;
+  try {
+    launch(reducer.cancel());
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (const auto later = flow.complete(); !error) error = later;
+  touched.assign(touched.size(), false);
+  timer->end_local();
+  if (error) std::rethrow_exception(error);
+}
+
 int DistributedDataParallel::Impl::live_ranks(bool has_input) {
   std::int64_t live = has_input ? 1 : 0;
-  group->all_reduce(buffer(&live, 1), ReduceOp::sum, {.on_host = true});
+  group.all_reduce(buffer(&live, 1), ReduceOp::sum, {.on_host = true});
   return static_cast<int>(live);
 }
 
@@ -113,13 +128,13 @@ void DistributedDataParallel::Impl::join() {
   if (pass != Pass::none) refuse("join() was called inside a backward pass");
   while (live_ranks(false) > 0) shadow_pass();
   take_values_of_last();
-  buckets->zero(*group);
+  buckets->zero(group);
   passes = 0;
 }
 
 // The collectives of a pass, in its order, with nothing to contribute.
 void DistributedDataParallel::Impl::shadow_pass() {
-  buckets->zero(*group);
+  buckets->zero(group);
   begin_synchronised({});
   const bool may_miss = options.find_unused && !options.static_graph;
   for (std::size_t p = parameters.size(); !may_miss && p-- > 0;) {
@@ -130,9 +145,9 @@ void DistributedDataParallel::Impl::shadow_pass() {
 
 // Ranks that joined early have not stepped since.
 void DistributedDataParallel::Impl::take_values_of_last() {
-  std::int64_t best = passes * group->world_size() + group->rank();
-  group->all_reduce(buffer(&best, 1), ReduceOp::max, {.on_host = true});
-  buckets->broadcast_values(*group, parameters, static_cast<int>(best % group->world_size()));
+  std::int64_t best = passes * group.world_size() + group.rank();
+  group.all_reduce(buffer(&best, 1), ReduceOp::max, {.on_host = true});
+  buckets->broadcast_values(group, parameters, static_cast<int>(best % group.world_size()));
 }
 
 }  // namespace ddprun

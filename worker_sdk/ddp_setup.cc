@@ -1,6 +1,8 @@
 // DistributedDataParallel before its first pass: arguments, agreement with the other ranks, memory;
 // and the rebuilding of the buckets after it.
 
+#include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "worker_sdk/agreement.h"
@@ -71,7 +73,7 @@ worker_sdk::ReducerRules rules_of(const DdpOptions& options) {
 DistributedDataParallel::Impl::Impl(ProcessGroup& g, std::vector<Parameter> given,
                                     const DdpOptions& wanted)
     : options(wanted),
-      group(&g),
+      group(g.share()),
       parameters(checked(g, std::move(given), wanted)),
       reducer(worker_sdk::expected_order(parameters, options), names_of(parameters),
               rules_of(options)),
@@ -81,24 +83,24 @@ DistributedDataParallel::Impl::Impl(ProcessGroup& g, std::vector<Parameter> give
 }
 
 void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
-  group = &g;
+  group = g.share();
   const bool on_device = g.backend() == "nccl";
   if (on_device && options.hook && options.hook->computes_on_host()) {
     refuse_for(g, "the hook " + options.hook->name() +
                       " computes on the host, which the arrays of nccl are not on");
   }
   if (options.hook) options.hook->prepare(g);
-  if (group->world_size() > 1) {
-    worker_sdk::require_agreement(*group, worker_sdk::signature(parameters, options));
+  if (group.world_size() > 1) {
+    worker_sdk::require_agreement(group, worker_sdk::signature(parameters, options));
   }
   const auto order = worker_sdk::expected_order(parameters, options);
   reducer.reset(order);
   use_buckets(order);
-  if (options.broadcast_at_start && group->world_size() > 1) {
-    buckets->broadcast_values(*group, parameters, 0);
+  if (options.broadcast_at_start && group.world_size() > 1) {
+    buckets->broadcast_values(group, parameters, 0);
   }
-  buckets->zero(*group);
-  timer = std::make_unique<worker_sdk::TimerShell>(*group, options.timer);
+  buckets->zero(group);
+  timer = std::make_unique<worker_sdk::TimerShell>(group, options.timer);
   touched.assign(parameters.size(), false);
   rebuilt = options.find_unused && !options.static_graph;  // Then there is nothing to rebuild from.
   pass = Pass::none;
@@ -107,8 +109,8 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
 
 void DistributedDataParallel::Impl::use_buckets(worker_sdk::BucketOrder order) {
   const bool tail = options.find_unused || options.static_graph;
-  auto next = std::make_unique<worker_sdk::BucketSet>(*group, parameters, std::move(order), tail);
-  flow.use(*group, *next);
+  auto next = std::make_unique<worker_sdk::BucketSet>(group, parameters, std::move(order), tail);
+  flow.use(group, *next);
   buckets = std::move(next);
 }
 
@@ -118,23 +120,34 @@ bool DistributedDataParallel::Impl::rebuild() {
   rebuilt = true;
   std::vector<std::int64_t> arrival;
   for (const std::size_t p : reducer.arrival()) arrival.push_back(static_cast<std::int64_t>(p));
-  if (group->world_size() > 1) {
-    group->broadcast(buffer(arrival.data(), arrival.size()), 0, {.on_host = true});
+  if (group.world_size() > 1) {
+    group.broadcast(buffer(arrival.data(), arrival.size()), 0, {.on_host = true});
   }
   auto order = worker_sdk::order_of_arrival(parameters, options, {arrival.begin(), arrival.end()});
   if (order == buckets->order()) return false;
   auto before = std::move(buckets);
   reducer.regroup(order);
   use_buckets(std::move(order));
-  buckets->copy_gradients(*group, *before);
+  buckets->copy_gradients(group, *before);
   before.reset();
   // There the memory goes only when all ranks have let go of it (nccl_memory.h).
-  if (worker_sdk::GroupInside::device(*group)) group->barrier();
+  if (worker_sdk::GroupInside::device(group)) group.barrier();
   return true;
 }
 
+// Not where an exception ends the program's scopes, or a failure the group: these speak themselves.
+void DistributedDataParallel::Impl::complain_if_unfinished() const noexcept {
+  if (pass == Pass::none || std::uncaught_exceptions() > 0) return;
+  if (worker_sdk::GroupInside::is_dead(group)) return;
+  std::fprintf(
+      stderr,
+      "ddprun: rank %d: a DistributedDataParallel has ended inside a backward pass: without "
+      "finish_backward() its gradients are not averaged\n",
+      group.rank());
+}
+
 void DistributedDataParallel::Impl::refuse(const std::string& text) const {
-  refuse_for(*group, text);
+  refuse_for(group, text);
 }
 
 }  // namespace ddprun

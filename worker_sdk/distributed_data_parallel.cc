@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker_sdk/ddp_impl.h"
+#include "worker_sdk/group_inside.h"
 
 namespace ddprun {
 namespace {
@@ -29,8 +30,17 @@ DistributedDataParallel::DistributedDataParallel(ProcessGroup& group,
                                                  const DdpOptions& options)
     : impl_(std::make_unique<Impl>(group, std::move(parameters), options)) {}
 DistributedDataParallel::DistributedDataParallel(DistributedDataParallel&&) noexcept = default;
-DistributedDataParallel::~DistributedDataParallel() = default;
 
+DistributedDataParallel::~DistributedDataParallel() {
+  if (!impl_) return;
+  if (worker_sdk::GroupInside::is_forked_child(impl_->group)) {
+    static_cast<void>(impl_.release());  // As of a group: what is under way is the parent's.
+    return;
+  }
+  impl_->complain_if_unfinished();
+}
+
+// Without the lock: those who write gradients may be waited for under it, such as a stream's work.
 Buffer DistributedDataParallel::gradient(std::size_t i) { return impl_->buckets->gradient(i); }
 
 std::shared_ptr<void> DistributedDataParallel::gradient_memory(std::size_t i) const {
@@ -39,7 +49,7 @@ std::shared_ptr<void> DistributedDataParallel::gradient_memory(std::size_t i) co
 
 void DistributedDataParallel::zero_gradients() {
   const std::lock_guard lock(impl_->mutex);
-  impl_->buckets->zero(*impl_->group);
+  impl_->buckets->zero(impl_->group);
 }
 
 void DistributedDataParallel::begin_forward() {
@@ -67,8 +77,14 @@ void DistributedDataParallel::finish_backward() {
   traced(*impl_->timer, [&] { impl_->finish(); });
 }
 
+void DistributedDataParallel::cancel_backward() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->pass != Impl::Pass::none) traced(*impl_->timer, [&] { impl_->cancel(); });
+}
+
 bool DistributedDataParallel::used(std::size_t i) const {
-  return impl_->buckets->used(*impl_->group, i);
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->buckets->used(impl_->group, i);
 }
 
 bool DistributedDataParallel::rebuild() {
@@ -86,7 +102,10 @@ DistributedDataParallel::NoSync::~NoSync() {
   --ddp_.impl_->no_sync_depth;
 }
 
-bool DistributedDataParallel::synchronises() const noexcept { return impl_->no_sync_depth == 0; }
+bool DistributedDataParallel::synchronises() const noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->no_sync_depth == 0;
+}
 
 void DistributedDataParallel::join() {
   const std::lock_guard lock(impl_->mutex);
@@ -114,19 +133,33 @@ void DistributedDataParallel::set_value(std::size_t i, Buffer value) {
   mine = value;
 }
 
-const SyncReport& DistributedDataParallel::last_step() const noexcept {
+SyncReport DistributedDataParallel::last_step() const noexcept {
+  const std::lock_guard lock(impl_->mutex);
   return impl_->timer->last();
 }
-SyncReport DistributedDataParallel::total() const noexcept { return impl_->timer->total(); }
-const std::optional<SyncWindow>& DistributedDataParallel::last_window() const noexcept {
+
+SyncReport DistributedDataParallel::total() const noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->timer->total();
+}
+
+std::optional<SyncWindow> DistributedDataParallel::last_window() const {
+  const std::lock_guard lock(impl_->mutex);
   return impl_->timer->window();
 }
+
 void DistributedDataParallel::on_window(std::function<void(const SyncWindow&)> heard) {
+  const std::lock_guard lock(impl_->mutex);
   impl_->timer->set_heard(std::move(heard));
 }
-std::string DistributedDataParallel::trace() const { return impl_->timer->trace(); }
+
+std::string DistributedDataParallel::trace() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->timer->trace();
+}
 
 std::vector<std::vector<std::size_t>> DistributedDataParallel::buckets() const {
+  const std::lock_guard lock(impl_->mutex);
   return impl_->buckets->order();
 }
 

@@ -128,13 +128,16 @@ GpuKernels::Grid GpuKernels::grid_for(std::size_t threads, std::size_t rows) {
           static_cast<unsigned>(std::clamp<std::size_t>(rows, 1, kMostRows))};
 }
 
-// The calling thread may have used another device since.
+// The calling thread may have used another device since, and goes on with that one.
 void GpuKernels::submit(GpuKernel kernel, Grid grid, Stream stream, void** arguments) const {
+  CudaContext before = nullptr;
+  driver_.get_context(&before);
   require(driver_.set_context(context_), "cuCtxSetCurrent");
-  require(driver_.launch(functions_[static_cast<std::size_t>(kernel)], grid.x, grid.y, 1,
-                         kernels::kThreads, 1, 1, 0, static_cast<CudaStream>(stream), arguments,
-                         nullptr),
-          "cuLaunchKernel");
+  const int status = driver_.launch(functions_[static_cast<std::size_t>(kernel)], grid.x, grid.y, 1,
+                                    kernels::kThreads, 1, 1, 0, static_cast<CudaStream>(stream),
+                                    arguments, nullptr);
+  if (before && before != context_) driver_.set_context(before);
+  require(status, "cuLaunchKernel");
 }
 
 void GpuKernels::narrow(const Buffer& from, const Buffer& to, float factor, Stream stream) const {

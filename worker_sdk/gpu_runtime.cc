@@ -19,6 +19,11 @@ const LibraryWish kNcclWish{.title = "NCCL",
                             .in_folders = {"nvidia/nccl/lib/libnccl.so.*", "torch/lib/libnccl.so.*",
                                            "/usr/local/cuda/lib64/libnccl.so.*"}};
 
+const LibraryWish kDriverWish{.title = "NVIDIA driver",
+                              .variable = "DDPRUN_CUDA_LIB",
+                              .names = {"libcuda.so.1"},
+                              .in_folders = {}};
+
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(ErrorKind::unsupported, {.operation = "loading the backend nccl"}, text);
 }
@@ -36,6 +41,14 @@ void bind_cuda(GpuRuntime& gpu) {
 #define X(member, symbol, result, parameters) bind(library, #symbol, gpu.cuda.member, true);
   DDPRUN_CUDA_FUNCTIONS(X)
 #undef X
+}
+
+// The runtime has loaded it already, where there is a GPU.
+void bind_driver(GpuRuntime& gpu) {
+  const Library library = open_library(kDriverWish);
+  if (library.handle) {
+    bind(library, "cuDevicePrimaryCtxGetState", gpu.primary_context, false);
+  }
 }
 
 void bind_nccl(GpuRuntime& gpu) {
@@ -116,12 +129,28 @@ std::string GpuRuntime::describe() const {
 std::shared_ptr<const GpuRuntime> load_gpu_runtime() {
   auto gpu = std::make_shared<GpuRuntime>();
   bind_cuda(*gpu);
+  bind_driver(*gpu);
   bind_nccl(*gpu);
   count_devices(*gpu);
   gpu->events = std::make_shared<GpuEventPool>(gpu->cuda);
   if (!gpu->features.memory) gpu->nccl.mem_alloc = nullptr;
   if (!gpu->nccl.mem_free || !gpu->nccl.comm_deregister) gpu->nccl.mem_alloc = nullptr;
   return gpu;
+}
+
+GpuDeviceGuard::GpuDeviceGuard(const GpuRuntime& gpu, int device)
+    : gpu_(gpu), device_(device), before_(device) {
+  if (gpu_.cuda.get_device(&before_) != kCudaSuccess) before_ = device;
+  status_ = gpu_.cuda.set_device(device);
+}
+
+GpuDeviceGuard::~GpuDeviceGuard() {
+  if (before_ == device_ || !gpu_.primary_context) return;
+  unsigned flags = 0;
+  int active = 0;
+  if (gpu_.primary_context(before_, &flags, &active) == kCudaSuccess && active != 0) {
+    gpu_.cuda.set_device(before_);
+  }
 }
 
 void require(const GpuRuntime& gpu, int status, const char* what) {

@@ -31,12 +31,32 @@ struct GpuRuntime {
   CudaApi cuda;
   NcclApi nccl;
   NcclFeatures features;
+  // The driver's: has somebody used the device? Null: it does not tell.
+  int (*primary_context)(int device, unsigned* flags, int* active) = nullptr;
   std::string cuda_path, nccl_path;
   int nccl_version = 0, runtime_version = 0, driver_version = 0;
   int devices = 0;  // That this process may use.
   std::shared_ptr<GpuEventPool> events;
 
   std::string describe() const;  // "NCCL 2.28.9 (/usr/lib/...), CUDA 13.0 (...), driver 13.0"
+};
+
+// Makes a device the calling thread's current one, and puts the one before back, where the
+// program's kernels are to go. Not a device that nobody has used: it would get a context for
+// nothing.
+class GpuDeviceGuard {
+ public:
+  GpuDeviceGuard(const GpuRuntime& gpu, int device);
+  ~GpuDeviceGuard();
+  GpuDeviceGuard(const GpuDeviceGuard&) = delete;
+
+  int status() const { return status_; }  // CUDA's, of making it current.
+
+ private:
+  const GpuRuntime& gpu_;
+  const int device_;
+  int before_;
+  int status_;
 };
 
 // Asks CUDA what it may refuse, without a trace: a capture of the program's in another thread goes

@@ -49,7 +49,7 @@ NcclBackend::~NcclBackend() {
   if (fate->failing.load()) comm_->abort(kAbortPatience);  // It may only be revoked yet.
   memory_->end();
   if (!fate->failing.load()) comm_->finish(Clock::now() + kFinishPatience);
-  gpu_->cuda.set_device(comm_->device());
+  const GpuDeviceGuard current(*gpu_, comm_->device());
   gpu_->cuda.stream_destroy(stream_);
   if (scratch_) gpu_->cuda.free(scratch_);
 }
@@ -78,6 +78,7 @@ bool NcclBackend::captured(Stream stream) {
 
 std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
   if (captured(stream)) return nullptr;
+  const GpuDeviceGuard current(*gpu_, comm_->device());
   auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
   event->record(static_cast<CudaStream>(stream));
   return event;
@@ -86,7 +87,8 @@ std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
 std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
                                              const std::function<void()>& enqueue) {
   const std::lock_guard lock(mutex_);
-  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
   const auto after = static_cast<CudaStream>(stream);
   ready_->record(after);
   ready_->hold_up(stream_);
@@ -139,7 +141,8 @@ void NcclBackend::copy(void* to, const void* from, std::size_t bytes, std::optio
   const std::lock_guard lock(mutex_);
   const auto start = Clock::now();
   const std::string what = "copy of " + std::to_string(bytes) + " bytes";
-  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
   const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
   if (!stream) await_default_stream(what, start, timeout);
   require(*gpu_, gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, in), "cudaMemcpyAsync");
@@ -150,7 +153,8 @@ void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream
                        milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   const auto start = Clock::now();
-  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
   const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
   require(*gpu_, gpu_->cuda.memset(to, 0, bytes, in), "cudaMemsetAsync");
   if (!stream) await_default_stream("zero of " + std::to_string(bytes) + " bytes", start, timeout);
@@ -158,6 +162,7 @@ void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream
 
 const GpuKernels& NcclBackend::kernels() {
   const std::lock_guard lock(mutex_);
+  const GpuDeviceGuard current(*gpu_, comm_->device());
   if (!kernels_) kernels_ = std::make_unique<GpuKernels>(gpu_, comm_->device());
   return *kernels_;
 }
@@ -166,7 +171,8 @@ void NcclBackend::settle(const std::string& what, std::optional<Stream> stream,
                          milliseconds timeout) {
   if (stream) return;
   const std::lock_guard lock(mutex_);
-  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
   await_default_stream(what, Clock::now(), timeout);
 }
 
@@ -214,6 +220,7 @@ std::shared_ptr<void> NcclBackend::allocate(const Call& call, std::size_t bytes)
   std::shared_ptr<NcclMemory::Block> block;
   {
     const std::lock_guard lock(mutex_);
+    const GpuDeviceGuard current(*gpu_, comm_->device());
     block = memory_->take(size);
     // If this throws, the memory stays: to free it would wait for the device, too.
     require(*gpu_, gpu_->cuda.memset(block->address, 0, size, nullptr), "cudaMemset");

@@ -75,7 +75,7 @@ class NcclBackend final : public Backend, public DeviceSide {
   bool agree_on_windows(const Call& call, bool able);
   void make_window(const Call& call, NcclMemory::Block& block);
   const std::byte* apart(Buffer in);
-  void copy_own(void* to, const void* from, std::size_t bytes);
+  void put_copy(void* to, const void* from, std::size_t bytes);
   [[noreturn]] void throw_fate(const Call& call);
 
   const std::shared_ptr<const Roster> roster_;

@@ -91,12 +91,15 @@ const std::byte* NcclBackend::apart(Buffer in) {
     }
     scratch_bytes_ = in.bytes();
   }
-  gpu_->cuda.memcpy(scratch_, in.data, in.bytes(), kCudaMemcpyDefault, stream_);
+  put_copy(scratch_, in.data, in.bytes());
   return static_cast<const std::byte*>(scratch_);
 }
 
-void NcclBackend::copy_own(void* to, const void* from, std::size_t bytes) {
-  if (to != from) gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, stream_);
+// Throws what CUDA says of it: no operation may go on with what was not copied.
+void NcclBackend::put_copy(void* to, const void* from, std::size_t bytes) {
+  if (to == from) return;
+  require(*gpu_, gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, stream_),
+          "cudaMemcpyAsync");
 }
 
 void NcclBackend::all_to_all(const Call& call, Buffer in, Buffer out) {
@@ -119,7 +122,7 @@ void NcclBackend::gather(const Call& call, Buffer in, Buffer out) {
   if (in.count == 0) return;
   if (call.what.rank != roster_->rank) return send(call, in);
   auto* to = static_cast<std::byte*>(out.data);
-  copy_own(part(to, in.bytes(), roster_->rank), in.data, in.bytes());
+  put_copy(part(to, in.bytes(), roster_->rank), in.data, in.bytes());
   put_messages([&](const NcclApi& nccl, NcclComm comm) {
     int status = kNcclSuccess;
     for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {
@@ -134,7 +137,7 @@ void NcclBackend::scatter(const Call& call, Buffer in, Buffer out) {
   if (out.count == 0) return;
   if (call.what.rank != roster_->rank) return recv(call, out);
   const auto* from = static_cast<const std::byte*>(in.data);
-  copy_own(out.data, part(from, out.bytes(), roster_->rank), out.bytes());
+  put_copy(out.data, part(from, out.bytes(), roster_->rank), out.bytes());
   put_messages([&](const NcclApi& nccl, NcclComm comm) {
     int status = kNcclSuccess;
     for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {

@@ -73,15 +73,16 @@ NcclCommunicator::~NcclCommunicator() { abort(kAbortPatience); }
 void NcclCommunicator::keep_error(int status) {
   if (status == kNcclSuccess || status == kNcclInProgress || error_ != kNcclSuccess) return;
   error_ = status;
-  text_ = gpu_->nccl.last_error(comm_);
+  text_ = gpu_->nccl.last_error(current());
 }
 
 int NcclCommunicator::status() {
   const std::unique_lock lock(gate_, std::try_to_lock);
   if (!lock) return kNcclInProgress;  // Another thread is in a call.
-  if (error_ != kNcclSuccess || !comm_) return error_;
+  const NcclComm comm = current();
+  if (error_ != kNcclSuccess || !comm) return error_;
   int status = kNcclSuccess;
-  const int asked = gpu_->nccl.async_error(comm_, &status);
+  const int asked = gpu_->nccl.async_error(comm, &status);
   if (asked != kNcclSuccess) status = asked;
   keep_error(status);
   return status;
@@ -102,8 +103,9 @@ int NcclCommunicator::settle(const std::function<bool()>& give_up) {
 
 int NcclCommunicator::call(const Use& what) {
   const std::lock_guard lock(gate_);
-  if (!comm_ || revoked_) return kNcclInvalidUsage;
-  const int status = what(gpu_->nccl, comm_);
+  const NcclComm comm = current();
+  if (!comm || revoked_) return kNcclInvalidUsage;
+  const int status = what(gpu_->nccl, comm);
   keep_error(status);
   return status;
 }
@@ -112,11 +114,12 @@ int NcclCommunicator::call_alone(const Use& what) {
   int status = kNcclInProgress;
   retry_until(Clock::now() + kAlonePatience, [&] {
     const std::lock_guard lock(gate_);
-    if (!comm_ || revoked_) return status = kNcclInvalidUsage, true;
+    const NcclComm comm = current();
+    if (!comm || revoked_) return status = kNcclInvalidUsage, true;
     int now = kNcclSuccess;
-    gpu_->nccl.async_error(comm_, &now);
+    gpu_->nccl.async_error(comm, &now);
     if (now == kNcclInProgress) return false;
-    status = what(gpu_->nccl, comm_);
+    status = what(gpu_->nccl, comm);
     keep_error(status);
     return true;
   });
@@ -140,7 +143,7 @@ std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
 // Whoever takes it ends it.
 NcclComm NcclCommunicator::take() {
   const auto lock = lock_soon();
-  return std::exchange(comm_, nullptr);
+  return std::atomic_ref(comm_).exchange(nullptr);
 }
 
 void NcclCommunicator::begin_abort() {
@@ -168,7 +171,7 @@ void NcclCommunicator::abort(milliseconds limit) {
 
 bool NcclCommunicator::is_revoked() {
   const auto lock = lock_soon();
-  return lock && comm_ && revoked_;
+  return lock && current() && revoked_;
 }
 
 // Null: it is to be aborted. NCCL must not revoke what is in progress: it would keep a pointer to
@@ -177,13 +180,14 @@ NcclComm NcclCommunicator::take_for_revocation() {
   const bool able = gpu_->features.revoke && gpu_->nccl.revoke && gpu_->nccl.shrink;
   if (!options_.may_shrink || !able) return nullptr;
   const auto lock = lock_soon();
-  if (!lock || !comm_) return nullptr;
+  const NcclComm comm = current();
+  if (!lock || !comm) return nullptr;
   int now = kNcclSuccess;
-  gpu_->nccl.async_error(comm_, &now);
+  gpu_->nccl.async_error(comm, &now);
   if (now == kNcclInProgress) return nullptr;
   revoked_ = true;
   error_ = kNcclSuccess;  // From now on it is about the revocation.
-  return comm_;
+  return comm;
 }
 
 void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool in_graphs) {
@@ -215,7 +219,7 @@ void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool
 // there before the old one is no longer in progress.
 std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shrink(
     std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up) {
-  const NcclComm parent = is_revoked() ? comm_ : nullptr;
+  const NcclComm parent = is_revoked() ? current() : nullptr;
   if (!parent) return {nullptr, "there is nothing to shrink"};
   NcclConfig config = config_of(options);
   NcclComm child = nullptr;

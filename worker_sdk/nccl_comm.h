@@ -2,6 +2,7 @@
 // One communicator of NCCL, never waited for without a deadline: it is non-blocking, and aborted
 // from outside if need be. nccl_join.cc makes it, nccl_backend.cc calls it, nccl_watch.cc ends it.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -84,6 +85,8 @@ class NcclCommunicator {
   NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options, NcclComm comm)
       : gpu_(std::move(gpu)), options_(std::move(options)), comm_(comm) {}
   NcclComm take();
+  // Also where take() could not wait for the gate any longer.
+  NcclComm current() { return std::atomic_ref(comm_).load(); }
   std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
   void begin_abort();
   bool ended_within(std::chrono::milliseconds limit);

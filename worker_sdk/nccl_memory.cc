@@ -4,7 +4,8 @@ namespace ddprun::worker_sdk {
 std::shared_ptr<NcclMemory::Block> NcclMemory::take(std::size_t bytes) {
   auto block = std::make_shared<Block>();
   block->bytes = bytes;
-  require(*gpu_, gpu_->cuda.set_device(device_), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, device_);
+  require(*gpu_, current.status(), "cudaSetDevice");
   block->is_nccls =
       gpu_->nccl.mem_alloc && gpu_->nccl.mem_alloc(&block->address, bytes) == kNcclSuccess;
   if (!block->is_nccls) require(*gpu_, gpu_->cuda.malloc(&block->address, bytes), "cudaMalloc");
@@ -33,7 +34,7 @@ std::shared_ptr<void> NcclMemory::share(std::shared_ptr<Block> block) {
 // Our kernels, or a peer's through a window, may still use the memory, so it is freed only after
 // every rank has released it. ncclMemFree does not wait for them as cudaFree does.
 void NcclMemory::release(const std::shared_ptr<Block>& block) {
-  gpu_->cuda.set_device(device_);
+  const GpuDeviceGuard current(*gpu_, device_);
   gpu_->cuda.device_synchronize();
   const std::lock_guard lock(mutex_);
   block->released = true;
@@ -90,7 +91,7 @@ void NcclMemory::close(Block& block) {
 }
 
 void NcclMemory::free(const Block& block) {
-  gpu_->cuda.set_device(device_);
+  const GpuDeviceGuard current(*gpu_, device_);
   block.is_nccls ? gpu_->nccl.mem_free(block.address) : gpu_->cuda.free(block.address);
 }
 

@@ -12,7 +12,8 @@ constexpr std::chrono::microseconds kPause{100};
 
 GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags)
     : gpu_(std::move(gpu)), device_(device), flags_(flags) {
-  require(*gpu_, gpu_->cuda.set_device(device), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, device);
+  require(*gpu_, current.status(), "cudaSetDevice");
   require(*gpu_, gpu_->events->take(device, flags, &event_), "cudaEventCreate");
 }
 
@@ -24,13 +25,13 @@ void GpuEvent::record(CudaStream stream) {
 
 // The default stream is that of the thread's device.
 void GpuEvent::hold_up(CudaStream stream) const {
-  gpu_->cuda.set_device(device_);
+  const GpuDeviceGuard current(*gpu_, device_);
   require(*gpu_, gpu_->cuda.stream_wait(stream, event_, 0), "cudaStreamWaitEvent");
 }
 
 // The device is set, or a thread that has none yet would make itself a context on the first one.
 int GpuEvent::look() const {
-  gpu_->cuda.set_device(device_);
+  const GpuDeviceGuard current(*gpu_, device_);
   const int status = ask_quietly(gpu_->cuda, [&] { return gpu_->cuda.event_query(event_); });
   const bool captured = status >= kCudaCaptureErrors && status < kCudaCaptureErrorsEnd;
   return captured ? kCudaNotReady : status;

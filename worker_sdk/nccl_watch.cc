@@ -92,9 +92,12 @@ void NcclWatch::run() {
       continue;
     }
     drop_finished();
-    const auto trouble = look();
+    auto trouble = look();
     if (trouble) {
-      lock.unlock();
+      lock.unlock();  // request_abort() and doom() never wait, but NCCL's words may take a while.
+      if (trouble->status != kNcclSuccess) {
+        trouble->text = "NCCL: " + comm_.explain(trouble->status);
+      }
       fail(*trouble);
       lock.lock();
       continue;
@@ -120,7 +123,7 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
   const int status = comm_.status();
   if (status != kNcclSuccess && status != kNcclInProgress) {
     const int suspect = gloo_ ? gloo_->first_lost() : -1;
-    return Trouble{.suspect = suspect, .text = "NCCL: " + comm_.explain(status)};
+    return Trouble{.suspect = suspect, .text = {}, .status = status};
   }
   if (const int fault = entries_.empty() ? kCudaSuccess : entries_.front().operation->fault()) {
     return Trouble{.text = std::string("CUDA: ") + comm_.runtime()->cuda.error_string(fault)};

@@ -52,7 +52,8 @@ class NcclWatch {
   struct Trouble {
     Cause cause = Cause::kLost;
     int suspect = -1;
-    std::string text;  // Of who noticed it, if there is one.
+    std::string text;           // Of who noticed it, if there is one.
+    int status = kNcclSuccess;  // What NCCL reports, which is yet to be explained.
     enum class Source { kSeen, kAgent, kSibling } source = Source::kSeen;
   };
 

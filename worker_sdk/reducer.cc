@@ -25,6 +25,7 @@ Reducer::Reducer(const Buckets& buckets, std::vector<std::string> names, const R
 void Reducer::reset(const Buckets& buckets) {
   collecting_ = false;
   first_ = true;
+  counted_ = false;
   expected_.assign(names_.size(), 1);
   marked_.assign(names_.size(), false);
   arrival_.clear();
@@ -67,9 +68,10 @@ Result<Reducer::Released> Reducer::begin(std::span<const std::size_t> unused) {
 
 Result<void> Reducer::check_begin(std::span<const std::size_t> unused) const {
   if (collecting_) {
-    return misuse(
-        "begin_backward() was called twice without finish_backward() between; not yet ready: " +
-        list(waited_for()));
+    const auto absent = waited_for();
+    return misuse("begin_backward() was called twice without finish_backward() between; " +
+                  (absent.empty() ? std::string("all gradients are ready")
+                                  : "not yet ready: " + list(absent)));
   }
   if (!unused.empty() && !rules_.find_unused) {
     return misuse("unused parameters were named, but DdpOptions::find_unused is off");
@@ -135,6 +137,7 @@ Result<Reducer::Released> Reducer::finish() {
   collecting_ = false;
   if (counting()) {
     expected_ = left_;
+    counted_ = true;
     first_ = false;
     return Released{0, sizes_.size()};
   }
@@ -146,6 +149,13 @@ Result<Reducer::Released> Reducer::finish() {
   const Released rest = release();
   first_ = false;
   return rest;
+}
+
+Reducer::Released Reducer::cancel() {
+  DDPRUN_ASSERT(collecting_);
+  collecting_ = false;
+  first_ = false;
+  return {released_, sizes_.size()};
 }
 
 Failure Reducer::incomplete() const {

@@ -49,6 +49,9 @@ class Reducer {
   Result<Released> mark_ready(std::size_t parameter);
   // Back to idle in any case; fails if a parameter was never marked.
   Result<Released> finish();
+  // Ends the pass under way; what has not been released is. A static graph learns nothing from it,
+  // and the order of arrival is what came: all ranks are to rebuild, with rank 0's.
+  Released cancel();
 
   // From the next pass on; between passes only.
   void regroup(const Buckets& buckets);
@@ -66,7 +69,7 @@ class Reducer {
   std::size_t expected(std::size_t parameter) const { return expected_[parameter]; }
 
  private:
-  bool counting() const noexcept { return rules_.static_graph && first_; }
+  bool counting() const noexcept { return rules_.static_graph && !counted_; }
   Result<void> check_mark(std::size_t parameter) const;
   void complete(std::size_t parameter);
   Released release();
@@ -87,6 +90,7 @@ class Reducer {
   std::size_t released_ = 0;
   bool collecting_ = false;
   bool first_ = true;
+  bool counted_ = false;  // A static graph has told how often each is marked.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -122,6 +123,7 @@ struct Process {
   std::mutex mutex;
   std::map<Stream*, int> streams;                // All that there are, and their devices.
   std::map<int, Stream*> default_streams;        // By device.
+  std::set<int> used;                            // Devices.
   std::map<const char*, std::size_t> allocated;  // Of the devices' memory.
   FakeCaptures captures;
 };
@@ -190,6 +192,11 @@ void enqueue(CudaStream stream, std::function<void()> work) {
 
 int current_device() { return ::current_device; }
 
+bool was_used(int device) {
+  const std::lock_guard lock(process().mutex);
+  return process().used.contains(device);
+}
+
 void break_devices(int status) { broken_device.store(status); }
 void leave_error(int status) { last_error = status; }
 int left_error() { return last_error; }
@@ -242,6 +249,13 @@ int cudaGetDeviceCount(int* count) {
 int cudaSetDevice(int device) {
   if (device < 0 || device >= number("devices", 8)) return kInvalidDevice;
   current_device = device;
+  const std::lock_guard lock(process().mutex);
+  process().used.insert(device);
+  return kCudaSuccess;
+}
+
+int cudaGetDevice(int* device) {
+  *device = current_device;
   return kCudaSuccess;
 }
 
@@ -297,6 +311,9 @@ int cudaFree(void* address) {
 // Between a device's arrays later, with the host's now: as the real one does with pageable memory.
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, CudaStream stream) {
   if (bytes == 0) return kCudaSuccess;
+  if (std::to_string(bytes) == injected("FAKE_CUDA", "refuse_copy")) {
+    return kInvalidValue;
+  }
   const auto copy = [=] { std::memmove(to, from, bytes); };
   if (is_devices(to) && is_devices(from)) {
     stream_of(stream).put(copy);

@@ -25,7 +25,8 @@ void begin_capture(worker_sdk::CudaStream stream);
 Graph end_capture(worker_sdk::CudaStream stream);
 bool is_captured(worker_sdk::CudaStream stream);
 
-int current_device();  // Of the calling thread.
+int current_device();       // Of the calling thread.
+bool was_used(int device);  // Some thread has made it its current one.
 
 // From now on every device has this error, as after an illegal access: 700. 0: none has.
 void break_devices(int status);

@@ -83,6 +83,12 @@ int cuCtxGetCurrent(CudaContext* current) {
   return 0;
 }
 
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = ddprun::test::was_used(device) ? 1 : 0;
+  return 0;
+}
+
 int cuCtxSetCurrent(CudaContext current) {
   context = current;
   return cudaSetDevice(static_cast<int>(reinterpret_cast<std::size_t>(current)) - 1);

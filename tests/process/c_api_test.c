@@ -46,6 +46,7 @@ static void collectives(ddprun_group* group) {
           DDPRUN_OK);
   }
   CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);
+  CHECK(ddprun_barrier(group, INT64_MAX) == DDPRUN_OK);
   free(all);
 }
 
@@ -86,6 +87,14 @@ static void train(ddprun_group* group) {
     CHECK(fabs(norm - sqrt(6.0) * (n - 1)) < 1e-5);
     CHECK(ddprun_ddp_zero_gradients(ddp) == DDPRUN_OK);
   }
+  /* A pass that the last rank cannot end. */
+  CHECK(ddprun_ddp_begin_backward(ddp, 1) == DDPRUN_OK);
+  for (size_t i = 2; rank < n - 1 && i-- > 0;) {
+    CHECK(ddprun_ddp_mark_ready(ddp, i) == DDPRUN_OK);
+  }
+  CHECK((rank < n - 1 ? ddprun_ddp_finish_backward(ddp) : ddprun_ddp_cancel_backward(ddp)) ==
+        DDPRUN_OK);
+  CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);
   int64_t comm = -1, exposed = -1;
   CHECK(ddprun_ddp_last_step(ddp, &comm, &exposed) == DDPRUN_OK);
   CHECK(comm >= 0 && exposed >= 0);

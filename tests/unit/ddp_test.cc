@@ -183,7 +183,7 @@ TEST_CASE("DDP: ranks whose gradients arrive in different orders still agree") {
 
 TEST_CASE("DDP: misuse is named, and the next pass works") {
   std::string twice;
-  std::string missing;
+  std::string missing, begun, full;
   const auto errors = Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
     Model model({1, 1, 1}, 0);
     DistributedDataParallel ddp(group, model.parameters());
@@ -198,10 +198,17 @@ TEST_CASE("DDP: misuse is named, and the next pass works") {
     ddp.begin_backward();
     ddp.mark_ready(1);
     twice = text_of([&] { ddp.mark_ready(1); });
+    begun = text_of([&] { ddp.begin_backward(); });
     missing = text_of([&] { ddp.finish_backward(); });
     pass(ddp, 3, 1);
+    ddp.begin_backward();
+    for (std::size_t i = 0; i < 3; ++i) ddp.mark_ready(i);
+    full = text_of([&] { ddp.begin_backward(); });
+    ddp.finish_backward();
   });
   CHECK(outcome(errors) == "all well");
+  CHECK_THAT(begun, Contains("not yet ready: layer0, layer2"));
+  CHECK_THAT(full, Contains("all gradients are ready") && !Contains(": :"));
   CHECK_THAT(twice, Contains("layer1") && Contains("twice") && !Contains("wrong kind"));
   CHECK_THAT(missing, Contains("2 of 3") && Contains("layer0, layer2") && Contains("rank 0"));
 }
@@ -252,6 +259,16 @@ TEST_CASE("DDP: a model that differs on one rank is reported with its name on ev
     require_all(errors, "'layer0' f32 [1] instead of 'layer0' f32 [5]");
     CHECK(errors[1]->where().peer == 0);
   }
+  SECTION("by names alone: two parameters of one shape are swapped") {
+    const auto errors = Ranks{.world_size = 3}.run([](ProcessGroup& group) {
+      Model model({5, 5}, 0);
+      auto parameters = model.parameters();
+      if (group.rank() == 1) std::swap(parameters[0], parameters[1]);
+      DistributedDataParallel ddp(group, parameters);
+    });
+    require_all(errors, "has parameter 0 'layer1' f32 [5] instead of 'layer0' f32 [5]");
+    CHECK(errors[2]->where().peer == 1);
+  }
   SECTION("by their number") {
     require_all(run([](int rank, Model& m, DdpOptions&) {
                   if (rank == 1) m.arrays.pop_back();
@@ -266,14 +283,17 @@ TEST_CASE("DDP: a model that differs on one rank is reported with its name on ev
   }
 }
 
-TEST_CASE("Agreement: names do not count, types and shapes do") {
+TEST_CASE("Agreement: names, types and shapes count") {
   float x[6];
   const auto lines = [&](const std::string& name, DataType type, std::vector<std::int64_t> shape) {
     return signature({{name, {x, 6, type}, shape}}, {});
   };
   const auto base = lines("a", DataType::f32, {2, 3});
-  CHECK(hash_of(base) == hash_of(lines("b", DataType::f32, {2, 3})));
-  CHECK_FALSE(difference(base, lines("b", DataType::f32, {2, 3})));
+  CHECK(hash_of(base) == hash_of(lines("a", DataType::f32, {2, 3})));
+  CHECK_FALSE(difference(base, lines("a", DataType::f32, {2, 3})));
+  CHECK(hash_of(base) != hash_of(lines("b", DataType::f32, {2, 3})));
+  CHECK_THAT(difference(base, lines("b", DataType::f32, {2, 3})).value(),
+             Contains("'a' f32 [2, 3] instead of 'b' f32 [2, 3]"));
   CHECK(hash_of(base) != hash_of(lines("a", DataType::f16, {2, 3})));
   CHECK(hash_of(base) != hash_of(lines("a", DataType::f32, {3, 2})));
   CHECK_THAT(difference(base, lines("b", DataType::f32, {3, 2})).value(),

@@ -51,6 +51,25 @@ TEST_CASE("NCCL: large jobs are joined through several roots", "[nccl]") {
   ::unsetenv("DDPRUN_NCCL_RANKS_PER_ROOT");
 }
 
+// Of 2 * 11 floats, in place: the source is copied apart first; and of the root's own part.
+TEST_CASE("NCCL: a copy that CUDA refuses is the operation's error", "[nccl]") {
+  for (const bool in_place : {true, false}) {
+    const FakeGpu gpu("", in_place ? "refuse_copy=88" : "refuse_copy=44");
+    const auto errors = nccl(in_place ? 2 : 1).run([&](auto& group) {
+      auto memory = group.allocate(88), more = group.allocate(44);
+      const Buffer all{memory.get(), in_place ? std::size_t{22} : std::size_t{11}, DataType::f32};
+      if (in_place) return group.all_to_all(all, all);
+      group.gather({more.get(), 11, DataType::f32}, all, 0);
+    });
+    for (const auto& error : errors) {
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->kind() == ErrorKind::system);
+      CHECK(std::string(error->what()).find("cudaMemcpyAsync") != std::string::npos);
+    }
+  }
+}
+
 void check_named_at_init(const char* fault, int culprit, ErrorKind kind, const char* text,
                          const char* cuda = "") {
   INFO(fault);

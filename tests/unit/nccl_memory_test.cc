@@ -9,6 +9,7 @@
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
+#include "worker_sdk/gpu_runtime.h"
 
 namespace ddprun {
 namespace {
@@ -54,6 +55,48 @@ TEST_CASE("NCCL: the memory of all ranks becomes a window, which ends before the
     CHECK(log.of(r) ==
           "window of 64\nwindow of 4096\nend of the window of 64\nend of the window of 4096\n");
   }
+}
+
+TEST_CASE("NCCL: the program's current device stays what it was", "[nccl]") {
+  const Log log;
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 2, .backend = "nccl"}.run([&](ProcessGroup& group) {
+    const auto gpu = worker_sdk::load_gpu_runtime();
+    constexpr int kPrograms = 5;  // Neither rank's.
+    gpu->cuda.set_device(kPrograms);
+    const auto check = [&](const char* after) {
+      int now = -1;
+      gpu->cuda.get_device(&now);
+      complaints.unless(now == kPrograms, std::string(after) + " left " + std::to_string(now));
+    };
+    auto memory = group.allocate(4096);
+    check("allocate");
+    reduce(group, memory);
+    check("all_reduce");
+    auto work = group.all_reduce_async({memory.get(), 16, DataType::f32});
+    check("all_reduce_async");
+    work.wait();
+    check("wait");
+    group.zero(memory.get(), 64);
+    check("zero");
+    float value = 1;
+    group.copy(memory.get(), &value, sizeof value);
+    check("copy");
+    group.barrier();
+    check("barrier");
+    memory.reset();
+    check("the end of memory");
+    auto values = group.allocate(256);
+    DdpOptions options;
+    options.hook = hooks::fp16();  // Which has kernels of its own.
+    DistributedDataParallel ddp(group, {{"w", {values.get(), 64, DataType::f32}, {64}}}, options);
+    ddp.begin_backward();
+    ddp.mark_ready(0);
+    ddp.finish_backward();
+    check("a pass");
+  });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
 }
 
 TEST_CASE("NCCL: a window goes when the last rank has let go of its memory, at the same point",

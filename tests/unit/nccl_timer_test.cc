@@ -48,6 +48,7 @@ int made = 0, destroyed = 0;
 
 TEST_CASE("Events: one that nobody needs any more is used again, on its device and of its kind") {
   worker_sdk::CudaApi cuda;
+  cuda.get_device = [](int* device) { return *device = 0, 0; };
   cuda.set_device = [](int) { return 0; };
   cuda.event_create = [](worker_sdk::CudaEvent* event, unsigned) {
     *event = reinterpret_cast<worker_sdk::CudaEvent>(static_cast<std::uintptr_t>(++made));

@@ -153,6 +153,8 @@ ddprun_status ddprun_ddp_zero_gradients(ddprun_ddp* ddp);
 ddprun_status ddprun_ddp_begin_backward(ddprun_ddp* ddp, int synchronise);
 ddprun_status ddprun_ddp_mark_ready(ddprun_ddp* ddp, size_t parameter); /* From any thread. */
 ddprun_status ddprun_ddp_finish_backward(ddprun_ddp* ddp);
+/* Ends a pass that cannot be finished; the peers must be told before they step. */
+ddprun_status ddprun_ddp_cancel_backward(ddprun_ddp* ddp);
 
 /* Of the last synchronised step, in nanoseconds: sync_report.h. */
 ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns);

@@ -52,7 +52,7 @@ struct CheckpointOptions {
 /// the thread that uses the group. A thread of its own does the writing.
 class CheckpointWriter {
  public:
-  /// `folder` is made when it is first needed. `group` must outlive this.
+  /// `folder` is made when it is first needed. Shares the group.
   CheckpointWriter(ProcessGroup& group, std::string folder, const CheckpointOptions& options = {});
   CheckpointWriter(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  ///< Waits for this rank's writing to end; drops the error.

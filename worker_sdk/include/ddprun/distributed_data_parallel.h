@@ -33,7 +33,7 @@ namespace ddprun {
 /// One trainable array of f32, f64, f16 or bf16. `value` is written at the start (broadcast from
 /// rank 0), by reconfigure() and by join(), and read by checksum_every; else it is not touched.
 struct Parameter {
-  std::string name;  ///< For messages only.
+  std::string name;  ///< Equal on all ranks.
   Buffer value;
   std::vector<std::int64_t> shape;
 };
@@ -65,14 +65,14 @@ struct DdpOptions {
 
 class DistributedDataParallel {
  public:
-  /// Checks with all ranks that number, shapes and types of the parameters and the options agree (a
-  /// mismatch names rank, host and parameter on every rank), then broadcasts the values of rank 0.
-  /// Parameters are given in the order of the forward pass: buckets are filled from the last to the
-  /// first. `group` must outlive this.
+  /// Checks with all ranks that number, names, shapes and types of the parameters and the options
+  /// agree (a mismatch names rank, host and parameter on every rank), then broadcasts the values of
+  /// rank 0. Parameters are given in the order of the forward pass: buckets are filled from the
+  /// last to the first. Shares the group, so that `group` may move or end before this.
   DistributedDataParallel(ProcessGroup& group, std::vector<Parameter> parameters,
                           const DdpOptions& options = {});
   DistributedDataParallel(DistributedDataParallel&&) noexcept;
-  ~DistributedDataParallel();
+  ~DistributedDataParallel();  ///< Says so on stderr if a pass is under way.
 
   /// Where the gradient of parameter `i` lives: a view into its bucket, 16-byte aligned, zero at
   /// first. Valid until the next begin_backward(), rebuild() or reconfigure(), which may move
@@ -95,6 +95,11 @@ class DistributedDataParallel {
   /// Waits for the reductions. Throws Error(bad_argument) naming the parameters that were never
   /// marked, unless find_unused is set.
   void finish_backward();
+  /// Ends a pass that an exception has ended on this rank; nothing, if none is under way. What is
+  /// left of the pass is reduced, of this rank with what its gradients hold, so that the peers'
+  /// finish_backward() returns. They must hear of it before they step, for example by an all_reduce
+  /// (min) of "all well" after each pass. Throws Error if the group fails.
+  void cancel_backward();
   /// Did any rank mark the parameter in the last synchronised pass, or in a local one before it?
   /// Without find_unused and static_graph: true.
   bool used(std::size_t i) const;
@@ -136,10 +141,10 @@ class DistributedDataParallel {
   /// Where the values live has changed, not what they are.
   void set_value(std::size_t i, Buffer value);
 
-  const SyncReport& last_step() const noexcept;  ///< Of the last synchronised pass that finished.
-  SyncReport total() const noexcept;             ///< Over all synchronised steps so far.
+  SyncReport last_step() const noexcept;  ///< Of the last synchronised pass that finished.
+  SyncReport total() const noexcept;      ///< Over all synchronised steps so far.
   /// What all ranks' times said about the last complete window; equal on all ranks.
-  const std::optional<SyncWindow>& last_window() const noexcept;
+  std::optional<SyncWindow> last_window() const;
   void on_window(std::function<void(const SyncWindow&)> heard);  ///< Called in finish_backward().
   /// The last 64 steps of this rank in Chrome's trace format, as Perfetto shows it.
   std::string trace() const;

@@ -16,5 +16,6 @@
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
 #include "ddprun/torch/gradients.h"
+#include "ddprun/torch/parameters.h"
 #include "ddprun/torch/sync_batch_norm.h"
 #include "ddprun/torch/zero_redundancy_optimizer.h"

@@ -11,23 +11,21 @@
 // the pass's first hook, behind which buckets are reduced, and that one into backward()'s caller's.
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/torch/accumulators.h"
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/graph.h"
 #include "ddprun/torch/module_buffers.h"
+#include "ddprun/torch/parameters.h"
 #include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
@@ -45,10 +43,11 @@ namespace detail {
 class Averager : public std::enable_shared_from_this<Averager> {
  public:
   Averager(ProcessGroup& group, const ::torch::nn::Module& module, const DdpOptions& options)
-      : group_(&entered(group, module)),
+      : group_(group.share()),
+        trained_(group_, module),
         may_miss_(options.find_unused || options.static_graph),
         checks_values_(options.checksum_every > 0),
-        ddp_(group, collect_parameters(module), options),
+        ddp_(group_, collect_parameters(), options),
         buffers_(module) {
     write_back();
     make_views();
@@ -61,6 +60,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   void install_hooks() {
     accumulators_.resize(tensors_.size());
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i].requires_grad()) continue;  // There is none; training passes say so.
       auto accumulator = ::torch::autograd::impl::grad_accumulator(tensors_[i]);
       if (accumulator == accumulators_[i]) continue;
       auto fired = [weak = weak_from_this(), i](const ::torch::autograd::variable_list& outputs,
@@ -73,16 +73,19 @@ class Averager : public std::enable_shared_from_this<Averager> {
     }
   }
 
+  void require_unchanged() const { trained_.require_unchanged(); }
+
   void zero_grad() {
-    use_current_stream(*group_);
+    use_current_stream(group_);
     ddp_.zero_gradients();
     for (std::size_t i = 0; i < tensors_.size(); ++i) attach(i);
   }
 
-  void broadcast_buffers() { buffers_.broadcast(*group_); }
+  void broadcast_buffers() { buffers_.broadcast(group_); }
 
   void begin_forward() {
-    use_current_stream(*group_);
+    use_current_stream(group_);
+    due_ = ddp_.synchronises() && at::GradMode::is_enabled();
     ddp_.begin_forward();
   }
 
@@ -98,8 +101,19 @@ class Averager : public std::enable_shared_from_this<Averager> {
     }
   }
 
+  // The peers' pass goes on: this rank takes part in it even if it has not begun its own.
+  void cancel_pass() {
+    if (!in_pass_ && !due_) return;
+    if (!in_pass_) start_pass();
+    in_pass_ = due_ = false;
+    unused_.clear();
+    join_stream();
+    ddp_.cancel_backward();
+  }
+
   // A backward pass that ended by an exception never came to its end; forget it.
   void forget_pass() {
+    due_ = false;
     if (!std::exchange(in_pass_, false)) return;
     try {
       ddp_.finish_backward();
@@ -109,7 +123,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   }
 
   void join() {
-    use_current_stream(*group_);
+    use_current_stream(group_);
     refresh_values();
     ddp_.join();
     write_back();
@@ -120,47 +134,25 @@ class Averager : public std::enable_shared_from_this<Averager> {
     for (const at::Tensor& t : tensors_) require_device(next, "of the module", t);
     use_current_stream(next);
     refresh_values();
-    in_pass_ = false;
+    in_pass_ = due_ = false;
     ddp_.reconfigure(next);
-    group_ = &next;
+    group_ = next.share();
     write_back();
     make_views();
     zero_grad();
   }
 
   ddprun::DistributedDataParallel& ddp() { return ddp_; }
-  bool alone() const { return group_->world_size() == 1; }
+  bool alone() const { return group_.world_size() == 1; }
 
  private:
-  // A shared_ptr<Node>, or in later releases an intrusive one.
-  using Accumulator =
-      decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
-
-  static ProcessGroup& entered(ProcessGroup& group, const ::torch::nn::Module& module) {
-    for (const auto& item : module.named_parameters()) {
-      if (item.value().requires_grad()) require_device(group, item.key(), item.value());
-    }
-    use_current_stream(group);
-    return group;
-  }
-
-  template <class F>
-  static std::unique_ptr<::torch::autograd::FunctionPostHook> make_hook(F fired) {
-    using Hook = ::torch::autograd::utils::LambdaPostHook;
-    if constexpr (std::is_constructible_v<Hook, F>) {
-      return std::make_unique<Hook>(std::move(fired));
-    } else {  // Some releases of 2.x also want to hear what compiled autograd shall do.
-      return std::make_unique<Hook>(std::move(fired), [](auto&) {});
-    }
-  }
-
-  std::vector<Parameter> collect_parameters(const ::torch::nn::Module& module) {
+  std::vector<Parameter> collect_parameters() {
+    use_current_stream(group_);
     std::vector<Parameter> parameters;
-    for (const auto& item : module.named_parameters()) {
-      if (!item.value().requires_grad()) continue;
-      tensors_.push_back(item.value());
-      values_.push_back(item.value().detach().contiguous());  // The same memory, as a rule.
-      parameters.push_back({item.key(), memory_of(values_.back()), item.value().sizes().vec()});
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      values_.push_back(tensors_[i].detach().contiguous());  // The same memory, as a rule.
+      const at::Tensor numbers = as_real(values_.back());
+      parameters.push_back({trained_.name(i), trained_.memory(i, numbers), numbers.sizes().vec()});
     }
     arrived_.assign(tensors_.size(), true);
     return parameters;
@@ -170,7 +162,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   void refresh_values() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       values_[i] = tensors_[i].detach().contiguous();
-      ddp_.set_value(i, memory_of(values_[i]));
+      ddp_.set_value(i, memory_of(as_real(values_[i])));
     }
   }
 
@@ -213,12 +205,19 @@ class Averager : public std::enable_shared_from_this<Averager> {
   void join_stream() {
     if (!stream_) return;
     put_behind(current_stream(stream_->device()), *stream_);
-    group_->use_stream(native_stream(*stream_));  // SyncBatchNorm uses it in another one meanwhile.
+    group_.use_stream(native_stream(*stream_));  // SyncBatchNorm uses it in another one meanwhile.
   }
 
   void begin_pass() {
-    use_current_stream(*group_);
-    if (group_->device() >= 0) stream_ = current_stream(device_of(*group_));
+    trained_.require_unchanged();
+    start_pass();
+    auto finish = [self = shared_from_this()] { self->finish_pass(); };
+    ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(finish));
+  }
+
+  void start_pass() {
+    use_current_stream(group_);
+    if (group_.device() >= 0) stream_ = current_stream(device_of(group_));
     if (ddp_.synchronises()) {
       if (checks_values_) refresh_values();
       if (may_miss_) clear_expected_gaps();
@@ -227,12 +226,10 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (views_[0].data_ptr() != ddp_.gradient(0).data) make_views();
     arrived_.assign(tensors_.size(), false);
     in_pass_ = true;
-    auto finish = [self = shared_from_this()] { self->finish_pass(); };
-    ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(finish));
   }
 
   void finish_pass() {
-    in_pass_ = false;
+    in_pass_ = due_ = false;
     const bool synchronised = ddp_.synchronises();
     if (may_miss_ && synchronised) {
       for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -280,10 +277,11 @@ class Averager : public std::enable_shared_from_this<Averager> {
     grad = views_[i];
   }
 
-  ProcessGroup* group_;
+  ProcessGroup group_;
+  const TrainedParameters trained_;
   const bool may_miss_;
   const bool checks_values_;
-  std::vector<at::Tensor> tensors_;  // The parameters; filled before ddp_ is made.
+  const std::vector<at::Tensor>& tensors_ = trained_.tensors();
   std::vector<at::Tensor> values_;
   std::vector<bool> arrived_;  // In the pass under way or the last one.
   ddprun::DistributedDataParallel ddp_;
@@ -293,6 +291,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   std::vector<std::size_t> unused_;
   std::vector<bool> gap_;  // Had no gradient in this pass, and contributed zeros.
   bool in_pass_ = false;
+  bool due_ = false;  // forward() asks for a synchronised pass, which has not ended yet.
   std::optional<c10::Stream> stream_;  // Of the pass, on a GPU.
 };
 

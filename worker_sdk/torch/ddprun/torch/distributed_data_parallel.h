@@ -15,13 +15,14 @@
 namespace ddprun::torch {
 
 /// Wraps a module so that after backward() every `.grad` is the average over all ranks. The module
-/// stays usable by itself; its parameters may not be replaced afterwards. Not movable: NoSync
-/// refers to it.
+/// stays usable by itself; its parameters may not be replaced afterwards. One that is frozen,
+/// unfrozen or of another type or device by the next training pass is an Error(bad_argument) with
+/// its name. Not movable: NoSync refers to it.
 template <class Module>
 class DistributedDataParallel {
  public:
   /// Checks that ranks agree about the parameters, then takes rank 0's parameters and buffers.
-  /// `group` must outlive this. Throws Error.
+  /// A parameter that modules share travels once. Shares the group. Throws Error.
   DistributedDataParallel(ProcessGroup& group, std::shared_ptr<Module> module,
                           const DdpOptions& options = {})
       : module_(std::move(module)),
@@ -39,8 +40,9 @@ class DistributedDataParallel {
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     averager_->forget_pass();
-    averager_->install_hooks();
     const bool training = module_->is_training();
+    if (training && at::GradMode::is_enabled()) averager_->require_unchanged();
+    averager_->install_hooks();
     if (options_.broadcast_buffers && !options_.uneven_inputs && !averager_->alone() && training &&
         synchronises()) {
       broadcast_buffers();
@@ -58,6 +60,12 @@ class DistributedDataParallel {
   /// Zeroes the gradients in place and makes every `.grad` a view of its bucket again.
   void zero_grad() { averager_->zero_grad(); }
 
+  /// Instead of the backward() of a training pass that threw, on this rank: takes part in the pass
+  /// of the peers with what the gradients hold, so that they and this rank may go on. They must
+  /// hear of it before they step: see ddprun::DistributedDataParallel::cancel_backward(). Without a
+  /// forward() that asks for a backward pass it does nothing.
+  void cancel_backward() { averager_->cancel_pass(); }
+
   /// Takes rank 0's buffers, such as running averages. Collective.
   void broadcast_buffers() { averager_->broadcast_buffers(); }
 
@@ -69,8 +77,8 @@ class DistributedDataParallel {
   void join() { averager_->join(); }
 
   /// Called for each bucket whose gradients are averaged, while backward goes on: the place for an
-  /// optimizer step of these parameters, in the order of Module::parameters() that require
-  /// gradients. Empty: nobody.
+  /// optimizer step of these parameters, in the order of those of ddprun::torch::parameters(module)
+  /// that require gradients. Empty: nobody.
   void on_bucket_reduced(std::function<void(const GradientBucket&)> reduced) {
     averager_->ddp().on_bucket_reduced(std::move(reduced));
   }
@@ -82,7 +90,7 @@ class DistributedDataParallel {
   /// The framework-neutral object beneath: the sync timer, for example.
   ddprun::DistributedDataParallel& reducer() { return averager_->ddp(); }
 
-  const SyncReport& last_step() const noexcept { return averager_->ddp().last_step(); }
+  SyncReport last_step() const noexcept { return averager_->ddp().last_step(); }
   SyncReport total() const noexcept { return averager_->ddp().total(); }
   std::vector<std::vector<std::size_t>> buckets() const { return averager_->ddp().buckets(); }
   const std::shared_ptr<Module>& module() const noexcept { return module_; }

@@ -15,16 +15,18 @@
 
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/grad_scaler.h"
+#include "ddprun/torch/parameters.h"
 #include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
 
 namespace detail {
 
+// Of each parameter once: two modules may share it.
 inline std::vector<at::Tensor> gradients_in(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& p : parameters) {
-    if (p.grad().defined()) gradients.push_back(p.grad());
+  for (const at::Tensor& p : each_once(parameters)) {
+    if (p.grad().defined()) gradients.push_back(as_real(p.grad()));
   }
   return gradients;
 }
@@ -74,23 +76,37 @@ inline bool unscale_by_kernels(const std::vector<at::Tensor>& gradients, double 
 
 }  // namespace detail
 
-/// The gradients that there are, as buffers; they must be contiguous and the host's.
+/// The gradients that there are, of each parameter once, as buffers (complex ones as pairs); they
+/// must be contiguous and the host's.
 inline std::vector<Buffer> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<Buffer> gradients;
-  for (const at::Tensor& p : parameters) {
-    if (p.grad().defined()) gradients.push_back(buffer(p.grad()));
-  }
+  for (const at::Tensor& g : detail::gradients_in(parameters)) gradients.push_back(buffer(g));
   return gradients;
 }
 
 /// torch.nn.utils.clip_grad_norm_ with error_if_nonfinite; sums are taken in f64. After backward(),
 /// when gradients are averaged: so it communicates nothing. Returns the norm before, for which the
-/// host waits if gradients are a GPU's.
+/// host waits if gradients are a GPU's. A parameter that is given twice counts once.
 inline double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
                              const ClipOptions& options = {}) {
   const auto gradients = detail::gradients_in(parameters);
+  const auto complex = [](const at::Tensor& p) { return p.is_complex() && p.grad().defined(); };
+  if (options.norm_type != 2 && std::any_of(parameters.begin(), parameters.end(), complex)) {
+    throw Error(ErrorKind::unsupported, {.operation = "clip_grad_norm"},
+                "of complex gradients only the norm of type 2 can be had");
+  }
   if (!detail::on_host(gradients)) return detail::clip_by_kernels(gradients, max_norm, options);
   return ddprun::clip_grad_norm(gradients_of(parameters), max_norm, options);
+}
+
+inline double clip_grad_norm(const ::torch::nn::Module& module, double max_norm,
+                             const ClipOptions& options = {}) {
+  return clip_grad_norm(parameters(module), max_norm, options);
+}
+template <class Module>
+double clip_grad_norm(const ::torch::nn::ModuleHolder<Module>& module, double max_norm,
+                      const ClipOptions& options = {}) {
+  return clip_grad_norm(parameters(module), max_norm, options);
 }
 
 /// torch.amp.GradScaler:

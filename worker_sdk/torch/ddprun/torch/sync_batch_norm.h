@@ -10,7 +10,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ddprun/process_group.h"
@@ -75,15 +77,21 @@ inline BatchStatistics gather_statistics(ProcessGroup& group, const at::Tensor& 
   return result;
 }
 
+// Of a backward pass, which may outlive the layer.
+struct HeldGroup : ::torch::CustomClassHolder {
+  explicit HeldGroup(std::shared_ptr<ProcessGroup> held) : group(std::move(held)) {}
+  std::shared_ptr<ProcessGroup> group;
+};
+
 class SyncNormalise : public ::torch::autograd::Function<SyncNormalise> {
  public:
   static at::Tensor forward(::torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& invstd, double count,
-                            std::int64_t group) {
+                            const std::shared_ptr<ProcessGroup>& group) {
     context->save_for_backward({x, weight, mean, invstd});
     context->saved_data["count"] = count;
-    context->saved_data["group"] = group;
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(group));
     const at::Tensor scale = invstd * weight;
     return at::addcmul(along_channels(bias - mean * scale, x), x, along_channels(scale, x));
   }
@@ -96,7 +104,8 @@ class SyncNormalise : public ::torch::autograd::Function<SyncNormalise> {
     const at::Tensor& weight = saved[1];
     const at::Tensor& invstd = saved[3];
     const double count = context->saved_data["count"].toDouble();
-    auto& group = *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
+    const auto held = context->saved_data["group"].toCapsule();
+    ProcessGroup& group = *static_cast<HeldGroup&>(*held).group;
 
     const at::Tensor dy = gradients[0].contiguous();
     const at::Tensor centred = x - along_channels(saved[2], x);
@@ -124,12 +133,11 @@ class SyncNormalise : public ::torch::autograd::Function<SyncNormalise> {
 
 }  // namespace detail
 
-/// Every rank must run the layer's training passes equally often. `group` must outlive the layer
-/// and backward passes through it.
+/// Every rank must run the layer's training passes equally often. Shares the group.
 class SyncBatchNormImpl : public ::torch::nn::Module {
  public:
   SyncBatchNormImpl(ProcessGroup& group, const SyncBatchNormOptions& options)
-      : group_(&group),
+      : group_(std::make_shared<ProcessGroup>(group.share())),
         options_(options),
         weight_(register_parameter("weight", ::torch::ones({options.num_features}))),
         bias_(register_parameter("bias", ::torch::zeros({options.num_features}))),
@@ -152,7 +160,7 @@ class SyncBatchNormImpl : public ::torch::nn::Module {
       update_running(batch);
     }
     return detail::SyncNormalise::apply(x.contiguous(), weight_, bias_, batch.mean, invstd,
-                                        batch.count, reinterpret_cast<std::int64_t>(group_));
+                                        batch.count, group_);
   }
 
   const at::Tensor& running_mean() const { return running_mean_; }
@@ -168,7 +176,7 @@ class SyncBatchNormImpl : public ::torch::nn::Module {
     running_var_.lerp_((batch.variance * unbiased).to(running_var_.scalar_type()), share);
   }
 
-  ProcessGroup* group_;
+  std::shared_ptr<ProcessGroup> group_;
   SyncBatchNormOptions options_;
   at::Tensor weight_;
   at::Tensor bias_;

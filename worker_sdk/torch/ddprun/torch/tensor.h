@@ -37,6 +37,11 @@ inline Buffer memory_of(const at::Tensor& tensor) {
           data_type_of(tensor.scalar_type())};
 }
 
+// What is communicated for it: pairs of numbers for complex ones.
+inline at::Tensor as_real(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+}
+
 }  // namespace detail
 
 /// The tensor's memory, which must be contiguous and the host's. Not owned. For those of a GPU

@@ -20,6 +20,7 @@
 #include "ddprun/objects.h"
 #include "ddprun/sharding.h"
 #include "ddprun/torch/device.h"
+#include "ddprun/torch/parameters.h"
 
 namespace ddprun::torch {
 namespace detail {
@@ -96,19 +97,20 @@ inline void broadcast_packed(ProcessGroup& group,
 template <class Optimizer>
 class ZeroRedundancyOptimizer {
  public:
-  /// `options` as `Optimizer` takes them, equal on all ranks. `group` must outlive this.
-  /// Communicates nothing. Throws Error if a parameter cannot be communicated.
+  /// `options` as `Optimizer` takes them, equal on all ranks. A parameter that is given twice
+  /// counts once. Shares the group. Communicates nothing. Throws Error if a parameter cannot be
+  /// communicated.
   template <class Options>
-  ZeroRedundancyOptimizer(ProcessGroup& group, std::vector<at::Tensor> parameters,
+  ZeroRedundancyOptimizer(ProcessGroup& group, const std::vector<at::Tensor>& parameters,
                           const Options& options)
-      : group_(group),
-        parameters_(std::move(parameters)),
+      : group_(group.share()),
+        parameters_(detail::each_once(parameters)),
         make_([options](const std::vector<at::Tensor>& of) {
           return std::make_unique<Optimizer>(of, options);
         }) {
     std::vector<std::int64_t> sizes;
     for (const at::Tensor& p : parameters_) {
-      (void)buffer(group, p.detach().contiguous());
+      (void)buffer(group, detail::as_real(p.detach().contiguous()));
       sizes.push_back(p.numel());
     }
     shares_ = partition_greedily(sizes, group.world_size());
@@ -172,7 +174,7 @@ class ZeroRedundancyOptimizer {
     std::vector<Buffer> values;
     for (const at::Tensor& p : parameters_) {
       flat.push_back(p.detach().contiguous());
-      values.push_back(detail::memory_of(flat.back()));
+      values.push_back(detail::memory_of(detail::as_real(flat.back())));
     }
     if (group_.device() < 0) {
       broadcast_shares(group_, shares_, values);
@@ -184,7 +186,7 @@ class ZeroRedundancyOptimizer {
     }
   }
 
-  ProcessGroup& group_;
+  ProcessGroup group_;
   std::vector<at::Tensor> parameters_;
   std::function<std::unique_ptr<Optimizer>(const std::vector<at::Tensor>&)> make_;
   std::vector<std::vector<std::size_t>> shares_;

@@ -1,0 +1,166 @@
+// DistributedDataParallel where a pass does not come to its end, and where others look on: a pass
+// that is cancelled, one that is forgotten, and readers in other threads. Ranks are threads.
+
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <thread>
+
+#include "tests/support/model.h"
+#include "tests/support/ranks.h"
+
+namespace ddprun {
+namespace {
+
+using Catch::Matchers::Contains;
+using test::add;
+using test::Complaints;
+using test::Model;
+using test::outcome;
+using test::pass;
+using test::Ranks;
+using test::read;
+
+constexpr std::size_t kLayers = 4;
+
+// Each layer in a bucket of its own, so that ranks may have released different numbers of them.
+DdpOptions each_alone() {
+  DdpOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1;
+  return options;
+}
+
+// Marks `marks` layers, last one first, then gives up.
+void pass_that_fails(DistributedDataParallel& ddp, std::size_t marks) {
+  ddp.begin_backward();
+  for (std::size_t k = 0; k < marks; ++k) {
+    add(ddp.gradient(kLayers - 1 - k), 1);
+    ddp.mark_ready(kLayers - 1 - k);
+  }
+  ddp.cancel_backward();
+}
+
+void check_next_passes(DistributedDataParallel& ddp, Complaints& complaints) {
+  for (int step = 0; step < 3; ++step) {
+    ddp.zero_gradients();
+    pass(ddp, kLayers, 2);
+    for (std::size_t i = 0; i < kLayers; ++i) {
+      complaints.unless(read(ddp.gradient(i)) == std::vector<float>(5, 2), "an average");
+    }
+  }
+}
+
+TEST_CASE("DDP recovery: a rank may cancel a pass wherever it is; the peers finish theirs") {
+  for (const bool first_pass : {true, false}) {
+    for (const bool static_graph : {true, false}) {
+      for (std::size_t marks = 0; marks <= kLayers; ++marks) {
+        Complaints complaints;
+        const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+          Model model({5, 5, 5, 5}, 0);
+          DdpOptions options = each_alone();
+          options.static_graph = static_graph;
+          DistributedDataParallel ddp(group, model.parameters(), options);
+          if (!first_pass) pass(ddp, kLayers, 1);
+          ddp.zero_gradients();
+          if (group.rank() == 1) {
+            pass_that_fails(ddp, marks);
+          } else {
+            pass(ddp, kLayers, 1);
+          }
+          std::int32_t well = group.rank() == 1 ? 0 : 1;
+          group.all_reduce(buffer(&well, 1), ReduceOp::min);
+          complaints.unless(well == 0, "what the ranks agree on");
+          check_next_passes(ddp, complaints);
+        });
+        INFO("first " << first_pass << ", static " << static_graph << ", marks " << marks);
+        CHECK(outcome(errors) == "all well");
+        CHECK(complaints.text() == "none");
+      }
+    }
+  }
+}
+
+TEST_CASE("DDP recovery: ranks may cancel one pass at different points, and local ones") {
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {
+    Model model({5, 5, 5, 5}, 0);
+    DistributedDataParallel ddp(group, model.parameters(), each_alone());
+    ddp.cancel_backward();  // There is none.
+    pass(ddp, kLayers, 1);
+    pass_that_fails(ddp, static_cast<std::size_t>(group.rank()));
+    {
+      const auto guard = ddp.no_sync();
+      pass_that_fails(ddp, static_cast<std::size_t>(group.rank()));
+    }
+    check_next_passes(ddp, complaints);
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+// What `body` writes to stderr.
+template <class Body>
+std::string said(const Body& body) {
+  std::FILE* file = std::tmpfile();
+  const int usual = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  body();
+  ::dup2(usual, STDERR_FILENO);
+  ::close(usual);
+  std::string text(10000, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+TEST_CASE("DDP recovery: a pass that nobody finished is spoken of at the end") {
+  const auto end_in_pass = [](bool finished) {
+    return said([&] {
+      (void)Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
+        Model model({5}, 0);
+        DistributedDataParallel ddp(group, model.parameters());
+        ddp.begin_backward();
+        ddp.mark_ready(0);
+        if (finished) ddp.finish_backward();
+      });
+    });
+  };
+  CHECK_THAT(end_in_pass(false), Contains("rank 0") && Contains("finish_backward()"));
+  CHECK(end_in_pass(true).empty());
+}
+
+TEST_CASE("DDP recovery: other threads may look on while a pass is under way") {
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({5, 5, 5, 5}, 0);
+    DdpOptions options = each_alone();
+    options.find_unused = true;
+    options.timer.window = 4;
+    DistributedDataParallel ddp(group, model.parameters(), options);
+    std::atomic<bool> done{false};
+    std::atomic<int> looks{0};
+    ddp.on_window([&](const SyncWindow&) { (void)ddp.total(); });  // Called inside a call.
+    std::thread reader([&] {
+      while (!done) {
+        complaints.unless(ddp.synchronises(), "in no_sync");
+        complaints.unless(ddp.last_step().bytes <= ddp.total().bytes, "bytes");
+        (void)ddp.used(0);
+        (void)ddp.last_window();
+        (void)ddp.buckets();
+        ++looks;
+      }
+    });
+    for (int step = 0; step < 20; ++step) pass(ddp, kLayers, 1);
+    while (looks < 20) std::this_thread::yield();
+    done = true;
+    reader.join();
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+}  // namespace
+}  // namespace ddprun
