@@ -3,6 +3,8 @@
 #include "tests/fuzz/ras_fuzz.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "common/assert.h"
 #include "launcher/ras_report.h"
@@ -19,6 +21,10 @@ void fuzz_ras(const std::uint8_t* data, std::size_t size) {
   DDPRUN_ASSERT(!shown.empty() && shown.back() == '\n');
   DDPRUN_ASSERT(
       std::none_of(shown.begin(), shown.end(), [](char c) { return c == '\x1b' || c == '\r'; }));
+  // A terminal gets UTF-8, whatever came: JSON refuses anything else.
+  const auto replaced =
+      nlohmann::json(shown).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
+  DDPRUN_ASSERT(nlohmann::json::parse(replaced).get<std::string>() == shown);
 }
 
 }  // namespace ddprun::fuzz

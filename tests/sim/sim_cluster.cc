@@ -231,7 +231,12 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   death.host = name;
   death.exit_code = exit_code;
   death.signal = signal;
-  dispatch(name, agent::WorkerEnded{death});
+  const bool words_follow = exit_code != 0 && chance(30);
+  dispatch(name, agent::WorkerEnded{death, /*before_stop=*/signal == 0, words_follow});
+  if (!words_follow) return;
+  after(10ms, [this, name, death, life = host.life] {
+    if (hosts_.at(name).life == life) dispatch(name, agent::WordsCame{death});
+  });
 }
 
 void Cluster::signal_workers(const std::string& name, int signal) {
