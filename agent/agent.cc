@@ -7,9 +7,7 @@
 #include <utility>
 
 #include "agent/spawn.h"
-#include "agent/verdict_file.h"
 #include "common/log.h"
-#include "common/terminal_text.h"
 #include "common/random_id.h"
 
 namespace ddprun::agent {
@@ -252,19 +250,6 @@ void Agent::act(const Exit& exit) {
   (void)output_.flush();
   tell_verdict(exit);
   link_->close([this] { loop_.stop(); });
-}
-
-void Agent::tell_verdict(const Exit& exit) const {
-  if (!options_.speaks_for_run) return;
-  const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
-  if (failed) log::error(without_escapes(exit.verdict->text));
-  if (failed && exit.verdict->first_cause && options_.hint) {
-    const std::string hint = options_.hint(exit.verdict->first_cause->detail);
-    if (!hint.empty()) log::info(hint);
-  }
-  if (exit.status == 0 || options_.verdict_files.empty()) return;
-  write_verdict_files(options_.verdict_files, verdict_or(exit.verdict, exit.status, complaint_),
-                      options_.run_id);
 }
 
 void Agent::watch_signals() {

@@ -90,6 +90,7 @@ class Agent {
   std::string words_of(int local_rank) const;
   void look_at_workers();
   void wake_halted();
+  bool just_shown(const rendezvous::WorkerDeath& death) const;
   void tell_verdict(const Exit& exit) const;
   Result<void> open_store();
   void beat();

@@ -9,6 +9,9 @@
 #include "agent/fault.h"
 #include "agent/last_words.h"
 #include "agent/proc_file.h"
+#include "agent/verdict_file.h"
+#include "common/log.h"
+#include "common/terminal_text.h"
 #include "rendezvous/verdict.h"
 
 namespace ddprun::agent {
@@ -123,6 +126,31 @@ void Agent::wake_halted() {
     const char state = read_proc_stat(pid).state;
     if (is_halted(state)) processes_.signal_worker(local_rank, state == 'T' ? SIGCONT : SIGKILL);
   }
+}
+
+// On the console, a moment ago: nobody needs to be told twice.
+bool Agent::just_shown(const rendezvous::WorkerDeath& death) const {
+  constexpr std::uint64_t kNear = 10;  // Lines.
+  if (!seat_ || seat_->group_world_size > 1 || death.detail.empty()) return false;
+  const auto since = output_.shown_since(death.local_rank);
+  if (!since || *since > kNear) return false;
+  return death.detail == last_words(output_.last_lines(death.local_rank), /*error_file=*/"");
+}
+
+void Agent::tell_verdict(const Exit& exit) const {
+  if (!options_.speaks_for_run) return;
+  const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
+  if (failed) {
+    const auto& cause = exit.verdict->first_cause;
+    const bool shown = cause && just_shown(*cause);
+    log::error(without_escapes(shown ? rendezvous::without_last_words(*exit.verdict)
+                                     : exit.verdict->text));
+    const std::string hint = cause && options_.hint ? options_.hint(cause->detail) : "";
+    if (!hint.empty()) log::info(hint);
+  }
+  if (exit.status == 0 || options_.verdict_files.empty()) return;
+  write_verdict_files(options_.verdict_files, verdict_or(exit.verdict, exit.status, complaint_),
+                      options_.run_id);
 }
 
 }  // namespace ddprun::agent

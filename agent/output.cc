@@ -134,6 +134,7 @@ Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
   }
   ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
   if (route.console) {
+    targets.shown = &shown_;
     targets.console = &lines_of(route.is_stderr);
     targets.source = targets.console->enter(make_speaker({.hostname = options_.hostname,
                                                           .role = options_.role,
@@ -215,6 +216,16 @@ std::vector<std::string> Output::last_lines(int local_rank) const {
   if (worker.stderr_stream) lines = worker.stderr_stream->tail().lines();
   if (lines.empty() && worker.stdout_stream) lines = worker.stdout_stream->tail().lines();
   return lines;
+}
+
+std::optional<std::uint64_t> Output::shown_since(int local_rank) const {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end()) return std::nullopt;
+  const Worker& worker = *found->second;
+  const bool on_stderr = worker.stderr_stream && !worker.stderr_stream->tail().lines().empty();
+  const auto& stream = on_stderr ? worker.stderr_stream : worker.stdout_stream;
+  if (!stream || !stream->last_shown()) return std::nullopt;
+  return shown_ - *stream->last_shown();
 }
 
 void Output::say(std::string_view line) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,10 @@ class Output {
   // local rank is opened again.
   std::vector<std::string> last_lines(int local_rank) const;
 
+  // How many lines of workers have been shown since the last of those; nothing if they went to no
+  // console.
+  std::optional<std::uint64_t> shown_since(int local_rank) const;
+
   // A line of ddprun's own, in order with the workers' lines.
   void say(std::string_view line);
 
@@ -126,6 +131,7 @@ class Output {
   };
   Filtered filtered_[2];  // Of standard output and error.
   std::string scratch_;
+  std::uint64_t shown_ = 0;                         // Lines, on either console.
   std::map<int, std::shared_ptr<Worker>> workers_;  // By local rank.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

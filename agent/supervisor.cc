@@ -157,6 +157,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   }
   if (living_ > 0) return;
   state_ = State::kFinished;
+  fence_at_.reset();
   if (!linked_) give_up_at_ = now_ + options_.report_limit;
   send(rendezvous::Finished{round()});
 }

@@ -96,6 +96,7 @@ void WorkerStream::close() {
 void WorkerStream::on_line(std::string_view line) {
   tail_.add(line);
   if (targets_.console) targets_.console->line(targets_.source, line, /*whole=*/true);
+  if (targets_.console && targets_.shown) last_shown_ = ++*targets_.shown;
   if (targets_.filtered) duplicate(line);
 }
 

@@ -4,8 +4,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,10 @@ namespace ddprun::agent {
 // Where lines go. Every pointer may be null.
 struct StreamTargets {
   ConsoleLines* console = nullptr;
-  int source = 0;                 // What console->enter() has returned.
-  LogWriter* writer = nullptr;    // Of the two files.
-  LogWriter::StreamPtr file;      // Gets the bytes as they are.
+  int source = 0;                  // What console->enter() has returned.
+  std::uint64_t* shown = nullptr;  // Counts the lines that all streams give to consoles.
+  LogWriter* writer = nullptr;     // Of the two files.
+  LogWriter::StreamPtr file;       // Gets the bytes as they are.
   LogWriter::StreamPtr filtered;  // Gets the lines that hold one of the needles, behind the prefix.
   std::vector<std::string> needles;
   std::string prefix;
@@ -47,6 +50,8 @@ class WorkerStream : private LineSink {
 
   bool closed() const { return !pipe_.is_open(); }
   const TailRing& tail() const { return tail_; }
+  // What the count of shown lines was after its last one; nothing if they go to no console.
+  std::optional<std::uint64_t> last_shown() const { return last_shown_; }
 
  private:
   enum class Got { kSome, kNothingYet, kEnd };
@@ -67,6 +72,7 @@ class WorkerStream : private LineSink {
   LineSplitter splitter_;
   TailRing tail_;
   std::function<void()> on_closed_;
+  std::optional<std::uint64_t> last_shown_;
   bool paused_ = false;       // Waiting for the console.
   bool close_early_ = false;  // And then to be closed.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

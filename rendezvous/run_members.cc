@@ -135,7 +135,8 @@ void Run::report(const WorkerDeath& death) {
   if (!dead_ranks_.insert(death.rank).second) {
     // The first report may come before its agent knows why.
     for (WorkerDeath& known : deaths_) {
-      if (known.rank == death.rank && known.fault == Fault::kUnknown) known = death;
+      const bool says_more = known.fault == Fault::kUnknown && death.fault != Fault::kUnknown;
+      if (known.rank == death.rank && says_more) known = death;
     }
     return;
   }

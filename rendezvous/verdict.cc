@@ -10,6 +10,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr char kLastWords[] = "\nIts last words:\n";
 constexpr std::size_t kVictimsMax = 64;  // More are counted, not listed.
 
 std::string signal_text(int signal) {
@@ -143,6 +144,12 @@ bool is_crash(int signal) {
 
 bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }
 
+std::string without_last_words(const Verdict& verdict) {
+  const std::size_t words = verdict.text.find(kLastWords);
+  if (words == std::string::npos) return verdict.text;
+  return verdict.text.substr(0, words) + " Its last words are above.";
+}
+
 WorkerDeath remembered(const FirstCause& cause) {
   WorkerDeath death = cause.death;
   death.detail = essence(death.detail);
@@ -171,7 +178,7 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
   text += repetition(history.past, cause.death, one_machine);
   verdict.advice = advice(cause.death, one_machine);
   if (!verdict.advice.empty()) text += " " + verdict.advice;
-  if (!cause.death.detail.empty()) text += "\nIts last words:\n" + cause.death.detail;
+  if (!cause.death.detail.empty()) text += kLastWords + cause.death.detail;
   verdict.text = std::move(text);
   if (victims.size() > kVictimsMax) victims.resize(kVictimsMax);
   verdict.victims = std::move(victims);

@@ -55,6 +55,9 @@ WorkerDeath remembered(const FirstCause& cause);
 Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts,
                        const RunHistory& history = {});
 
+// Its text for whoever has just seen the last words: says so instead of repeating them.
+std::string without_last_words(const Verdict& verdict);
+
 // The verdict as a file for programs (docs/verdict.md). Its "message" is what PyTorch's own agent
 // writes and reads. `timestamp` is for people: seconds since 1970 on the writing host.
 std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::int64_t timestamp);

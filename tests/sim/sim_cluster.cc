@@ -183,7 +183,8 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
                                   [](const Worker& w) { return w.alive; });
     if (!busy || host.workers_round >= seat.round || !run()) continue;
     const bool elastic = options_.config.nnodes_min < options_.config.nnodes_max;
-    check(!elastic || !host.down_since || now_ - *host.down_since < kFence + kFenceSlack,
+    check(!elastic || stands(host) || !host.down_since ||
+              now_ - std::max(*host.down_since, host.stands_until) < kFence + kFenceSlack,
           other + " has lost the daemon and goes on beyond its fence");
     check(!run()->knows(host.node), other + " still has workers of round " +
                                         std::to_string(host.workers_round) + " as round " +
@@ -233,8 +234,18 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   death.host = name;
   death.exit_code = exit_code;
   death.signal = signal;
-  when_awake(name, [this, name, death, life = host.life] {
-    if (hosts_.at(name).life == life) dispatch(name, agent::WorkerEnded{death});
+  const bool words_follow = exit_code != 0 && chance(30);
+  const agent::WorkerEnded ended{death, /*before_stop=*/signal == 0, words_follow};
+  when_awake(name, [this, name, ended, life = host.life] {
+    if (hosts_.at(name).life != life) return;
+    dispatch(name, ended);
+    if (ended.words_follow) {
+      after(10ms, [this, name, words = agent::WordsCame{ended.death}, life] {
+        when_awake(name, [this, name, words, life] {
+          if (hosts_.at(name).life == life) dispatch(name, words);
+        });
+      });
+    }
   });
 }
 

@@ -47,6 +47,23 @@ class Verdicts(DdprunCase):
         self.assertIn("RuntimeError: loss is NaN", verdict)
         self.assertRegex(verdict, "3 others were stopped by ddprun")
 
+    def test_what_was_just_shown_is_not_repeated(self):
+        """Unless it is far above by now, or was shown elsewhere."""
+        words = 'echo "RuntimeError: loss is NaN" >&2; '
+        job = self.run_ddprun("--nproc-per-node", "2", *failing(1, words + "exit 9"), code=9)
+        self.assertEqual(job.err().count("loss is NaN"), 1, job.text())
+        self.assertRegex(job.err(), "failed first.*Its last words are above.")
+        gate = self.gate()
+        job = self.start("--nproc-per-node", "2", *shell(
+            f'if [ $RANK = 1 ]; then {words} echo > "$D/said"; {PASS_GATE} exit 9; fi; '
+            f'until [ -e "$D/said" ]; do sleep 0.01; done; for i in $(seq 12); do echo $i; done; {WAIT}'))
+        ddprun_case.wait_until(lambda: "]:12" in job.out(), job.text)
+        gate.open()
+        self.finish(job, 9)
+        self.assertIn("Its last words:\nRuntimeError: loss is NaN", job.err())
+        job = self.run_ddprun("-r", "3", "--log-dir", self.subfolder(), *failing(0, words + "exit 9"), code=9)
+        self.assertIn("Its last words:\nRuntimeError: loss is NaN", job.err())
+
     def test_the_error_file_of_torch_is_quoted(self):
         record = '{"message": {"message": "ValueError: from the error file", "extraInfo": {"timestamp": "1"}}}'
         job = self.run_ddprun(*shell(f"""printf '%s' '{record}' > "$TORCHELASTIC_ERROR_FILE"; exit 4"""),
@@ -79,7 +96,9 @@ class Verdicts(DdprunCase):
                                  env={"D": self.subfolder()})
                 self.assertEqual(job.wait(), 41, job.text())
                 self.assertRegex(job.err(), "rank 1 .*failed first: it exited with 41")
-                self.assertIn("Its last words:\nthe loss is NaN", job.err())
+                words = "Its last words are above." if nodes == 1 else "Its last words:\nthe loss is NaN"
+                self.assertIn(words, job.err())
+                self.assertIn("]:the loss is NaN", job.err())
 
     def subfolder(self):
         return tempfile.mkdtemp(dir=self.dir)

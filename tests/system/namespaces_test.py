@@ -89,7 +89,7 @@ class TwoMachines(DdprunCase):
         self.assertRegex(first.err(), "was silent")
         # The far side's workers compute on, as the daemon is not needed for a step; a signal ends it.
         self.assertFalse(second.ended(), second.text())
-        second.wait_for("lost the rendezvous daemon")
+        second.wait_for("lost the rendezvous daemon .*workers go on, connecting again")
         second.signal(15)
         self.finish(second, 143)
 
@@ -113,6 +113,21 @@ class TwoMachines(DdprunCase):
         ddprun_case.wait_until(lambda: len(self.arrivals()) >= 5, first.text)
         first.signal(15)
         self.finish(first, 143)
+
+    def test_an_elastic_run_has_a_fence_of_its_own_accord(self):
+        a, b = self.net.names
+        common = ["--nnodes", "1:2", "--rdzv-endpoint", f"{self.net.addresses[0]}:29400"]
+        env = {"DDPRUN_TOKEN": "a token of the tests"}
+        conf = "last_call_timeout=30,is_host="
+        worker = shell(env_to() + "exec sleep 600")
+        jobs = [self.start(*common, "--rdzv-conf", conf + host, *worker, netns=space, env=env)
+                for host, space in (("1", a), ("0", b))]
+        self.wait_for_workers(2, jobs=jobs)
+        self.net.cut()
+        jobs[1].wait_for("workers go on; they are stopped in 20 s unless it answers")
+        for job in jobs:
+            job.signal(15)
+            self.finish(job, 143)
 
     def test_a_short_cut_loses_nothing(self):
         """Shorter than the heartbeat timeout: no round ends, no worker is touched."""

@@ -208,6 +208,15 @@ TEST_CASE_METHOD(FencedFixture,
   CHECK(does(Tick{}, 5s).back() == "signal SIGKILL");
 }
 
+TEST_CASE_METHOD(FencedFixture, "Supervisor: workers that end well in time need no fence",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  does(ended(0, 0), 19s);
+  does(ended(1, 0));
+  CHECK(supervisor.deadline() == now + 30s);  // To report it.
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send finished"});
+}
+
 TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that stood still itself looks first",
                  "[supervisor]") {
   does(LinkDown{"gone"});

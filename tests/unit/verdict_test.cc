@@ -198,6 +198,7 @@ TEST_CASE("Verdict: one paragraph", "[verdict]") {
       "kernel's out-of-memory killer struck. 1 more failed after it (rank 3). 1 other was stopped "
       "by ddprun. No restart was left: 2 of 2 were used. Give the job more memory, or let it use "
       "less: fewer data loader processes, a smaller batch.\nIts last words:\nwords of 1");
+  CHECK(has(without_last_words(verdict), "a smaller batch. Its last words are above."));
   const Verdict hung = worker_verdict({death(0, Fault::kTimedOut, 2), stopped(2)}, 0, 0);
   CHECK(has(hung.text, "rank 2 (local rank 0, pid 102) on b came no further: rank 0 gave up"));
 }
