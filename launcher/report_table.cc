@@ -17,7 +17,7 @@ constexpr const char* kLegend =
     "gradients,\nuntil the last rank had come; transfer: for gradients, the rest of it; rest: "
     "after the last step.\n";
 constexpr const char* kUnknown =
-    "unknown: for gradients, in steps after the last complete window: waiting or transfer.\n";
+    "unknown: for gradients, in steps of no complete window: waiting or transfer.\n";
 
 std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
   std::vector<RankTime::Late> result;

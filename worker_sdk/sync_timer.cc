@@ -86,12 +86,15 @@ void SyncTimer::sum_up(const StepTimes& step) {
 }
 
 bool SyncTimer::window_full() const {
-  return window_ > 0 && filling_.size() >= static_cast<std::size_t>(window_);
+  constexpr std::size_t kFirst = 8;
+  const auto whole = static_cast<std::size_t>(window_);
+  return window_ > 0 && filling_.size() >= std::min(whole, std::max(kFirst, all_given_));
 }
 
 std::vector<float> SyncTimer::contribution() {
   DDPRUN_ASSERT(!filling_.empty());
   given_ = std::exchange(filling_, {});
+  all_given_ += given_.size();
   WindowTable table(world_size_, given_.size(), given_.back().buckets.size());
   table.put(rank_, given_);
   return table.values();

@@ -48,7 +48,8 @@ class SyncTimer {
   const SyncReport& total() const { return total_; }
   const std::deque<StepTimes>& recent() const { return recent_; }
 
-  // Steps since the last contribution() make a window.
+  // Steps since the last contribution() make a window: 8 at first, then as many as all before them,
+  // until that is a whole one. So a short run knows at least half of its steps.
   bool window_full() const;
   // This rank's times of the window in its place, zeros in the others': the sum over ranks is what
   // analyse() wants. Begins the next window.
@@ -71,6 +72,7 @@ class SyncTimer {
   std::deque<StepTimes> recent_;
   std::vector<StepTimes> filling_;
   std::vector<StepTimes> given_;  // What contribution() told.
+  std::size_t all_given_ = 0;     // Steps, by all of them.
   std::map<int, LateRank> late_;
   int window_steps_ = 0;
 };

@@ -308,6 +308,19 @@ TEST_CASE("Sync timer: totals add up, and what was waited for peers is part of w
   check_near(ranks[1].total().waited, 0ms);
 }
 
+TEST_CASE("Sync timer: the first windows are short, so that a short run knows half of its steps") {
+  SyncTimer timer(0, 1, 32);
+  std::vector<int> ends;
+  for (int s = 1; s <= 128; ++s) {
+    timer.record(step_of(s, 1ms, 1ms, 1ms, 1ms, {1ms}));
+    if (!timer.window_full()) continue;
+    timer.analyse(timer.contribution());
+    ends.push_back(timer.window_steps());
+    CHECK(ends.back() == s);
+  }
+  CHECK(ends == std::vector<int>{8, 16, 32, 64, 96, 128});
+}
+
 TEST_CASE("Sync timer: a window does not mix steps before and after the buckets were rebuilt") {
   SyncTimer timer(0, 1, 2);
   timer.record(step_of(0, 1ms, 1ms, 1ms, 1ms, {1ms}));

@@ -98,8 +98,9 @@ std::string to_string(const SyncWindow& window);
 std::string to_json(const SyncWindow& window);
 
 struct SyncTimerOptions {
-  /// Steps after which the ranks exchange their times, in one small asynchronous all_reduce. 0:
-  /// never, and nobody is called a straggler. Must be equal on all ranks.
+  /// Steps after which the ranks exchange their times, in one small asynchronous all_reduce; at the
+  /// beginning sooner, after 8, 16, 32 ... steps in all. 0: never, and nobody is called a
+  /// straggler. Must be equal on all ranks.
   int window = 32;
   /// Rank 0 prints a line a window to standard error. Also by DDPRUN_SYNC_PRINT=1.
   bool print = false;
