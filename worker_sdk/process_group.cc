@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "ddprun/crash_report.h"
 #include "worker_sdk/process_group_impl.h"
+#include "worker_sdk/retry.h"
 
 namespace ddprun {
 namespace {
@@ -63,12 +63,13 @@ bool may_be_the_store_before(const worker_sdk::Plan& plan, const Error& error) {
 worker_sdk::Joined join_anew(const worker_sdk::Plan& plan, std::chrono::milliseconds timeout,
                              const worker_sdk::Kin& kin) {
   const auto deadline = worker_sdk::deadline_after(timeout);
-  for (;; std::this_thread::sleep_for(kJoinAgain)) {
+  for (;;) {
     try {
       return worker_sdk::join(plan, worker_sdk::left_until(deadline), kin);
     } catch (const Error& error) {
       if (worker_sdk::Clock::now() >= deadline || !may_be_the_store_before(plan, error)) throw;
     }
+    worker_sdk::retry_until(worker_sdk::Clock::now() + kJoinAgain, [] { return false; });
   }
 }
 

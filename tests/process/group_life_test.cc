@@ -8,6 +8,7 @@
 #include <future>
 
 #include "tests/support/forked_ranks.h"
+#include "worker_sdk/retry.h"
 #include "worker_sdk/store_host.h"
 
 namespace ddprun {
@@ -218,7 +219,8 @@ TEST_CASE("Group life: a deadline may be as far away as its type allows") {
     const auto errors = ranks.run([&](ProcessGroup& group) {
       if (group.rank() == 1) {
         goes.wait();
-        std::this_thread::sleep_for(20ms);  // Rank 0 is on its way: an overflow ends it at once.
+        // Rank 0 is on its way: an overflow ends its barrier at once.
+        worker_sdk::retry_until(worker_sdk::Clock::now() + 20ms, [] { return false; });
       } else {
         late.set_value();
       }
