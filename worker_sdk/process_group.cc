@@ -54,8 +54,11 @@ bool wants_crash_report() {
 constexpr std::chrono::milliseconds kJoinAgain{20};
 
 bool may_be_the_store_before(const worker_sdk::Plan& plan, const Error& error) {
-  return !plan.prefix.empty() && plan.rendezvous.hosted_by_rank_0 && plan.identity.rank != 0 &&
-         error.kind() == ErrorKind::unreachable && error.where().operation != worker_sdk::kJoining;
+  if (!plan.rendezvous.hosted_by_rank_0 || plan.identity.rank == 0) return false;
+  if (worker_sdk::ended_lives(plan) == 0) return false;
+  const std::string& operation = error.where().operation;
+  const bool lost = error.kind() == ErrorKind::unreachable && operation != worker_sdk::kJoining;
+  return lost || operation == worker_sdk::kTakingSeat;
 }
 
 // A store that rank 0 hosts ends with rank 0's group, and the others may find the one of the group
