@@ -50,10 +50,7 @@ class Joiner {
   std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
   std::unique_ptr<Backend> connect_nccl(const Table& table);
   Hello hello() const;
-  milliseconds left() const {
-    return std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()),
-                    milliseconds(1));
-  }
+  milliseconds left() const { return left_until(deadline_); }
   [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
     throw Error(kind, {.operation = kJoining, .peer = peer}, text);
   }
@@ -134,10 +131,11 @@ Hello Joiner::hello() const {
 
 Table Joiner::meet() {
   if (keys_->add("seat/" + std::to_string(rank_), 1) != 1) {
-    fail(ErrorKind::mismatch, rank_,
-         "another worker has joined as rank " + std::to_string(rank_) +
-             " before; was init() called twice, while the first group still exists or after it "
-             "failed? Are two started with the same RANK, or is the store of an earlier run?");
+    throw Error(
+        ErrorKind::mismatch, {.operation = kTakingSeat, .peer = rank_},
+        "another worker has joined as rank " + std::to_string(rank_) +
+            " before; was init() called twice, while the first group still exists or after it "
+            "failed? Are two started with the same RANK, or is the store of an earlier run?");
   }
   const std::string answer = meeting_->hold(
       "hello", encode(hello()), [this](const auto& said) { return encode(decide_for(said)); });

@@ -12,8 +12,9 @@
 
 namespace ddprun::worker_sdk {
 
-// The operation of errors that are not the store's.
+// The operations of errors that are not the store's.
 constexpr const char* kJoining = "joining the job";
+constexpr const char* kTakingSeat = "taking the seat of this rank";  // Which another has taken.
 
 struct Joined {
   Identity identity;

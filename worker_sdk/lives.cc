@@ -12,7 +12,7 @@ struct EndedLives {
   std::map<std::string, int> count;
 };
 
-EndedLives& ended_lives() {
+EndedLives& all_lives() {
   static EndedLives* const lives = new EndedLives;  // Groups may end after static objects.
   return *lives;
 }
@@ -26,16 +26,21 @@ std::string key_of(const Plan& plan) {
 
 }  // namespace
 
-std::string life_prefix(const Plan& plan) {
-  EndedLives& lives = ended_lives();
+int ended_lives(const Plan& plan) {
+  EndedLives& lives = all_lives();
   const std::lock_guard lock(lives.mutex);
   const auto found = lives.count.find(key_of(plan));
-  return found == lives.count.end() ? "" : "/life " + std::to_string(found->second + 1);
+  return found == lives.count.end() ? 0 : found->second;
+}
+
+std::string life_prefix(const Plan& plan) {
+  const int lives = plan.rendezvous.hosted_by_rank_0 ? 0 : ended_lives(plan);
+  return lives == 0 ? "" : "/life " + std::to_string(lives + 1);
 }
 
 std::shared_ptr<void> begin_life(const Plan& plan) {
   return std::shared_ptr<void>(nullptr, [key = key_of(plan)](void*) {
-    EndedLives& lives = ended_lives();
+    EndedLives& lives = all_lives();
     const std::lock_guard lock(lives.mutex);
     ++lives.count[key];
   });

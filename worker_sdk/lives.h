@@ -10,7 +10,10 @@
 
 namespace ddprun::worker_sdk {
 
-// What keys of the plan's group begin with, after the part that all groups have. "" the first time.
+int ended_lives(const Plan& plan);
+
+// What keys of the plan's group begin with, after the part that all groups have: nothing the first
+// time, nor in a store that rank 0 hosts, which is a new one for each group.
 std::string life_prefix(const Plan& plan);
 
 // To be held by the group; its end is counted when the last reference goes.

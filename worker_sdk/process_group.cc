@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "ddprun/crash_report.h"
 #include "worker_sdk/process_group_impl.h"
+#include "worker_sdk/retry.h"
 
 namespace ddprun {
 namespace {
@@ -54,8 +54,11 @@ bool wants_crash_report() {
 constexpr std::chrono::milliseconds kJoinAgain{20};
 
 bool may_be_the_store_before(const worker_sdk::Plan& plan, const Error& error) {
-  return !plan.prefix.empty() && plan.rendezvous.hosted_by_rank_0 && plan.identity.rank != 0 &&
-         error.kind() == ErrorKind::unreachable && error.where().operation != worker_sdk::kJoining;
+  if (!plan.rendezvous.hosted_by_rank_0 || plan.identity.rank == 0) return false;
+  if (worker_sdk::ended_lives(plan) == 0) return false;
+  const std::string& operation = error.where().operation;
+  const bool lost = error.kind() == ErrorKind::unreachable && operation != worker_sdk::kJoining;
+  return lost || operation == worker_sdk::kTakingSeat;
 }
 
 // A store that rank 0 hosts ends with rank 0's group, and the others may find the one of the group
@@ -63,12 +66,13 @@ bool may_be_the_store_before(const worker_sdk::Plan& plan, const Error& error) {
 worker_sdk::Joined join_anew(const worker_sdk::Plan& plan, std::chrono::milliseconds timeout,
                              const worker_sdk::Kin& kin) {
   const auto deadline = worker_sdk::deadline_after(timeout);
-  for (;; std::this_thread::sleep_for(kJoinAgain)) {
+  for (;;) {
     try {
       return worker_sdk::join(plan, worker_sdk::left_until(deadline), kin);
     } catch (const Error& error) {
       if (worker_sdk::Clock::now() >= deadline || !may_be_the_store_before(plan, error)) throw;
     }
+    worker_sdk::retry_until(worker_sdk::Clock::now() + kJoinAgain, [] { return false; });
   }
 }
 

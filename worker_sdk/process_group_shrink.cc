@@ -64,12 +64,12 @@ std::unique_ptr<ProcessGroup::Impl> ProcessGroup::Impl::shrunk(
   const auto keys = with_prefix(*store, in_store);
   const int size = roster->size();
   const auto half = std::min<milliseconds>(init_timeout / 2, kLimitMax + kLimitPerRank * size);
-  const auto left =
-      worker_sdk::agree_on_survivors(*keys, {.rank = roster->rank,
-                                             .size = size,
-                                             .lost = rising(options.lost),
-                                             .give_up = worker_sdk::deadline_after(options.patience),
-                                             .limit = half});
+  const auto left = worker_sdk::agree_on_survivors(
+      *keys, {.rank = roster->rank,
+              .size = size,
+              .lost = rising(options.lost),
+              .give_up = worker_sdk::deadline_after(options.patience),
+              .limit = half});
   const auto me = std::find(left.members.begin(), left.members.end(), roster->rank);
   if (me == left.members.end()) {
     throw Error(ErrorKind::aborted, {.rank = roster->rank, .host = host(), .operation = "shrink"},

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "worker_sdk/retry.h"
 #include "worker_sdk/socket_io.h"
 
 namespace ddprun::worker_sdk {
@@ -146,7 +147,7 @@ bool StoreHost::outlast(const char* call) {
   complain(call);
   pollfd stop{stop_.get(), POLLIN, 0};
   if (::poll(&stop, 1, 0) > 0) return false;
-  std::this_thread::sleep_for(kPause);
+  retry_until(Clock::now() + kPause, [] { return false; });
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <future>
 
 #include "tests/support/forked_ranks.h"
+#include "worker_sdk/retry.h"
 #include "worker_sdk/store_host.h"
 
 namespace ddprun {
@@ -133,6 +134,47 @@ TEST_CASE("Group life: rank 0 may host the store of each of them") {
   for (int r = 0; r < 2; ++r) CHECK(ranks.report(r).text == "");
 }
 
+TEST_CASE("Group life: a rank 0 that lives on may host one job of fresh workers after the other") {
+  const std::uint16_t port =
+      worker_sdk::StoreHost("127.0.0.1", 0, worker_sdk::Clock::now() + 10s).port();
+  const auto join_as = [&](int rank) {
+    InitOptions options = Ranks{}.options("", rank);
+    options.init_method = "tcp://127.0.0.1:" + std::to_string(port);
+    try {
+      auto group = ProcessGroup::init(options);
+      const bool right = sum_of(group, 1) == 2;
+      group.barrier();  // Rank 0 hosts the store.
+      return right;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto in_child = [](const std::function<bool()>& body) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::_exit(body() ? 0 : 1);
+    return pid;
+  };
+  const auto is_well = [](pid_t pid) {
+    int status = -1;
+    return ::waitpid(pid, &status, 0) == pid && status == 0;
+  };
+  int ends[2];  // Through which rank 0 says that the store of the job before is gone.
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t host = in_child([&] {
+    bool well = true;
+    for (int job = 0; job < 3; ++job) well = ::write(ends[1], "x", 1) == 1 && join_as(0) && well;
+    return well;
+  });
+  for (int job = 0; job < 3; ++job) {
+    char gone = 0;
+    REQUIRE(::read(ends[0], &gone, 1) == 1);
+    CHECK(is_well(in_child([&] { return join_as(1); })));
+  }
+  CHECK(is_well(host));
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST_CASE("Group life: a second init() beside the first group is refused, and says so") {
   const test::TemporaryDirectory directory;
   const Ranks ranks{};
@@ -218,7 +260,8 @@ TEST_CASE("Group life: a deadline may be as far away as its type allows") {
     const auto errors = ranks.run([&](ProcessGroup& group) {
       if (group.rank() == 1) {
         goes.wait();
-        std::this_thread::sleep_for(20ms);  // Rank 0 is on its way: an overflow ends it at once.
+        // Rank 0 is on its way: an overflow ends its barrier at once.
+        worker_sdk::retry_until(worker_sdk::Clock::now() + 20ms, [] { return false; });
       } else {
         late.set_value();
       }
