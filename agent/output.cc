@@ -223,6 +223,7 @@ std::optional<std::uint64_t> Output::shown_since(int local_rank) const {
   if (found == workers_.end()) return std::nullopt;
   const Worker& worker = *found->second;
   const bool on_stderr = worker.stderr_stream && !worker.stderr_stream->tail().lines().empty();
+  if (!on_stderr && stderr_) return std::nullopt;  // Standard output went elsewhere.
   const auto& stream = on_stderr ? worker.stderr_stream : worker.stdout_stream;
   if (!stream || !stream->last_shown()) return std::nullopt;
   return shown_ - *stream->last_shown();

@@ -74,8 +74,8 @@ class Output {
   // local rank is opened again.
   std::vector<std::string> last_lines(int local_rank) const;
 
-  // How many lines of workers have been shown since the last of those; nothing if they went to no
-  // console.
+  // How many lines of workers have been shown since the last of those; nothing if they were not
+  // shown where our standard error goes.
   std::optional<std::uint64_t> shown_since(int local_rank) const;
 
   // A line of ddprun's own, in order with the workers' lines.

@@ -121,7 +121,7 @@ def last_words(options):
     kept = 0
     for _ in range(options.deaths):
         said = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True).stderr
-        kept += "[default0]:last words\n" in said and "Its last words:\nlast words" in said
+        kept += "[default0]:last words\n" in said and "Its last words are above." in said
     print(f"last line before SIGKILL, on the terminal and in the verdict: kept {kept} of {options.deaths}")
 
 

@@ -111,6 +111,15 @@ std::string essence(const std::string& words) {
   return line;
 }
 
+// Programs that do not embed the SDK cannot say whom they lost.
+std::string gone_text(const std::vector<WorkerDeath>& successes) {
+  std::vector<int> ranks;
+  for (const WorkerDeath& gone : successes) ranks.push_back(gone.rank);
+  std::sort(ranks.begin(), ranks.end());
+  return "It lost a peer, and no other rank has failed, but " + ranks_text(ranks) +
+         " had ended with 0 by then: do the ranks have unequal numbers of batches?";
+}
+
 std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& now,
                        bool one_machine) {
   if (past.empty()) return "";
@@ -177,6 +186,9 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
   }
   text += repetition(history.past, cause.death, one_machine);
   verdict.advice = advice(cause.death, one_machine);
+  if (cause.death.fault == Fault::kPeerLost && !history.successes.empty()) {
+    verdict.advice = gone_text(history.successes);
+  }
   if (!verdict.advice.empty()) text += " " + verdict.advice;
   if (!cause.death.detail.empty()) text += kLastWords + cause.death.detail;
   verdict.text = std::move(text);

@@ -168,9 +168,19 @@ TEST_CASE("Verdict: the network is no suspect on one machine", "[verdict]") {
   CHECK_FALSE(has(text("a/1"), "network"));  // Of --local-nodes.
 }
 
+TEST_CASE("Verdict: who lost a nameless peer is told who had ended by then", "[verdict]") {
+  WorkerDeath gone = death(2, Fault::kUnknown);
+  gone.exit_code = 0;
+  const RunHistory history{.successes = {gone}};
+  const Verdict verdict = worker_verdict({death(0, Fault::kPeerLost), stopped(1)}, 0, 0, history);
+  CHECK(verdict.first_cause->rank == 0);
+  CHECK(has(verdict.text, "but rank 2 had ended with 0 by then: do the ranks have unequal"));
+  CHECK_FALSE(has(verdict.text, "network"));
+}
+
 TEST_CASE("Verdict: a failure that comes again is recognised", "[verdict]") {
   const auto text = [](const WorkerDeath& before, const WorkerDeath& now) {
-    const RunHistory history{.past = {remembered({.death = before})}};
+    const RunHistory history{.past = {remembered({.death = before, .witness = {}})}};
     WorkerDeath other = stopped(3);
     return worker_verdict({now, other}, 1, 1, history).text;
   };
