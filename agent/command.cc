@@ -107,9 +107,8 @@ Failure cannot_run(const std::string& name, const Search& search, const CommandC
     return {Errc::kNotFound, "cannot run " + search.unusable + ": it is a folder"};
   }
   if (search.unusable_kind == FileKind::kFile) {
-    return {Errc::kNotFound,
-            "cannot run " + search.unusable + ": it is not executable (chmod +x " +
-                search.unusable + ", or name it .py if it is a Python script)"};
+    return {Errc::kNotFound, "cannot run " + search.unusable + ": it is not executable (chmod +x " +
+                                 search.unusable + ", or name it .py if it is a Python script)"};
   }
   std::string where = "looked in " + search.folders.front();
   if (search.folders.size() > 1) {

@@ -22,7 +22,7 @@ struct Flag {
   std::string_view value;    // What the value is called in the help; empty for switches.
   std::string_view choices;  // For shell completion: words with spaces between them, behind a comma
                              // if several may be given; "@file", "@dir", "@hosts"; or none.
-  std::string_view help;  // One line, with the default in brackets.
+  std::string_view help;     // One line, with the default in brackets.
 };
 
 std::span<const Flag> all_flags();

@@ -136,8 +136,8 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   // Whoever started us as a worker reads it there, as it would torchrun's.
   const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (inherited && *inherited) node.verdict_files.emplace_back(inherited);
-  node.hint = [program = options.program, arguments = options.program_arguments](
-                  const std::string& last_words) {
+  node.hint = [program = options.program,
+               arguments = options.program_arguments](const std::string& last_words) {
     return misplaced_flag_hint(program, arguments, last_words);
   };
   return node;
