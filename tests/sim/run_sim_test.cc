@@ -119,10 +119,10 @@ TEST_CASE("Run: no standstill of any process and no lost packet costs a round", 
       cluster.run_for(Milliseconds(500 + seed * 91 % 20'000));
     }
     INFO("seed " << seed << "\n" << cluster.describe());
-    CHECK(cluster.rounds_started() == 1);
+    REQUIRE(cluster.rounds_started() == 1);
     cluster.let_workers_finish();
     REQUIRE(cluster.run_until_over(20min));
-    CHECK(cluster.exit_statuses() == std::set<int>{0});
+    REQUIRE(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
   }
 }
@@ -143,11 +143,11 @@ TEST_CASE("Run: a worker's death in a standstill is neither forgotten nor counte
     }
     INFO("seed " << seed << "\n" << cluster.describe());
     const int restarts = std::min(deaths, options.config.max_restarts);
-    CHECK(cluster.rounds_started() == 1 + restarts);
+    REQUIRE(cluster.rounds_started() == 1 + restarts);
     cluster.let_workers_finish();
     REQUIRE(cluster.run_until_over(20min));
     const bool in_vain = deaths > options.config.max_restarts;
-    CHECK((cluster.exit_statuses() == std::set<int>{0}) == !in_vain);
+    REQUIRE((cluster.exit_statuses() == std::set<int>{0}) == !in_vain);
     REQUIRE(cluster.broken().empty());
   }
 }
