@@ -207,8 +207,9 @@ class Cluster {
   std::set<int> failed_in_;  // Rounds in which a worker failed of its own doing.
   // What the daemon has decided for good: nothing may bring the run back.
   std::optional<rendezvous::Verdict::Kind> final_;
-  int failures_ = 0;                // Of workers, of their own doing.
-  std::map<NodeId, int> messages_;  // Up and down since messages_since_.
+  int failures_ = 0;                    // Of workers, of their own doing.
+  std::map<NodeId, int> messages_;      // Up and down since messages_since_.
+  std::map<NodeId, int> busy_seconds_;  // With more than sixty of them each, in a row.
   TimePoint messages_since_{};
   std::vector<std::string> broken_;
 };

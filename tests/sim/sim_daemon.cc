@@ -118,17 +118,17 @@ void Cluster::make_twin(LinkId speaking) {
 }
 
 void Cluster::daemon_does(Gate::Work work) {
-  if (!work.records.empty() && std::exchange(die_on_record_, false)) {
-    if (!disk_full_) disk_ += work.records.substr(0, random_() % (work.records.size() + 1));
-    return kill_daemon(false);
-  }
-  for (const auto& [run_id, run] : daemon_->coordinator().runs()) run.check_invariants();
   // Whoever joined while the disk was full may turn out to have come after the end: another run.
   if (work.records.find("\"begin\":true") != std::string::npos) {
     rounds_.clear();
     final_.reset();
     failed_in_.clear();
   }
+  if (!work.records.empty() && std::exchange(die_on_record_, false)) {
+    if (!disk_full_) disk_ += work.records.substr(0, random_() % (work.records.size() + 1));
+    return kill_daemon(false);
+  }
+  for (const auto& [run_id, run] : daemon_->coordinator().runs()) run.check_invariants();
   for (const auto& news : daemon_->take_news()) trace("news: " + news.text + " " + news.node);
   for (rendezvous::LinkAction& action : work.actions) daemon_sends(action);
   if (!work.records.empty()) backlog_.push_back(std::move(work.records));
