@@ -56,6 +56,7 @@ int Agent::run() {
     processes_.signal_worker(local_rank, signal);
   };
   output_.on_drained = [this](int local_rank) { report(local_rank); };
+  processes_.use_roster(options_.roster);
   if (!options_.cgroup.empty()) {
     const auto placed = processes_.use_cgroup(options_.cgroup);
     if (!placed) log::debug(to_string(placed.error()));

@@ -7,10 +7,18 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <sstream>
 
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
+namespace {
+
+// Of /proc/<pid>/stat, see proc(5).
+constexpr int kSessionField = 6;
+constexpr int kStartedField = 22;
+
+}  // namespace
 
 std::string read_proc_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -38,8 +46,13 @@ ProcStat parse_proc_stat(const std::string& text) {
   if (open == std::string::npos || close == std::string::npos || close < open ||
       close + 4 > text.size())
     return {};
-  return {text.substr(open + 1, close - open - 1), text[close + 2],
-          std::atoi(text.c_str() + close + 4)};
+  ProcStat stat{.name = text.substr(open + 1, close - open - 1), .state = text[close + 2]};
+  std::istringstream rest(text.substr(close + 3));
+  rest >> stat.parent >> stat.group >> stat.session;
+  std::string skipped;
+  for (int field = kSessionField + 1; field < kStartedField; ++field) rest >> skipped;
+  rest >> stat.started;
+  return stat;
 }
 
 ProcStat read_proc_stat(int pid, const std::string& proc) {

@@ -2,6 +2,7 @@
 // What /proc says of processes. Used by strays, keeper, cgroup and whoever describes a process that
 // does not end.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ struct ProcStat {
   std::string name;
   char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...
   int parent = 0;
+  int group = 0;
+  int session = 0;
+  std::uint64_t started = 0;  // Clock ticks since the boot; with the number, it is one process.
 };
 
-// Of /proc/<pid>/stat, "pid (name) state ppid ..."; the name may hold blanks and parentheses.
+// Of /proc/<pid>/stat, "pid (name) state ppid ...", which everybody may read; the name may hold
+// blanks and parentheses.
 ProcStat parse_proc_stat(const std::string& text);
 ProcStat read_proc_stat(int pid, const std::string& proc = "/proc");
 

@@ -95,6 +95,7 @@ enum class Fault {
   kPeerLost,        // It lost the connection to another rank: a victim, if another rank failed too.
   kTimedOut,        // It waited for another rank for too long.
   kStuck,           // Others waited for it in vain.
+  kNoProcesses,     // There may be no more of them.
 };
 const char* fault_name(Fault fault);         // "out_of_memory"
 Fault fault_of_name(std::string_view name);  // kUnknown if there is none of that name.
@@ -124,6 +125,7 @@ struct Verdict {
     kNodeLost,      // A node was lost and nobody took its place in time.
     kTimedOut,      // The nodes never came together.
     kInterrupted,   // A person or a scheduler stopped it.
+    kAgentKilled,   // Of a node whose agent was killed; only its launcher says so, to nobody else.
   };
   Kind kind = Kind::kSuccess;
   int exit_code = 0;   // What every launcher of the run exits with.
