@@ -71,6 +71,7 @@ class EtcdClient::Call : public std::enable_shared_from_this<Call> {
 
   void post(const etcd::Request& request, Milliseconds limit, Handler handler);
   void forget();
+  void abandon();  // Whoever asked is gone.
   bool usable() const { return socket_.is_open(); }
   bool busy() const { return handler_ != nullptr; }
 
@@ -178,11 +179,16 @@ void EtcdClient::Call::forget() {
   socket_.close(ignored);
 }
 
+void EtcdClient::Call::abandon() {
+  handler_ = nullptr;
+  forget();
+}
+
 EtcdClient::EtcdClient(boost::asio::io_context& io, std::vector<EtcdEndpoint> endpoints)
     : io_(io), endpoints_(std::move(endpoints)) {}
 
 EtcdClient::~EtcdClient() {
-  if (call_) call_->forget();
+  if (call_) call_->abandon();
 }
 
 void EtcdClient::post(const etcd::Request& request, Milliseconds limit, Handler handler) {
