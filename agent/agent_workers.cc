@@ -9,6 +9,7 @@
 #include "agent/command.h"
 #include "agent/fault.h"
 #include "agent/last_words.h"
+#include "agent/start_failure.h"
 #include "common/duration_text.h"
 #include "rendezvous/verdict.h"
 
@@ -18,7 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in its pipe.
-constexpr int kExitCannotStart = 127;
 
 }  // namespace
 
@@ -26,13 +26,13 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
   oom_watch_.begin();
   failing_.clear();
   int prepared = 0;
-  std::optional<std::string> why;
+  std::optional<Failure> why;
   for (bool go_on = true; go_on && prepared < options_.offer.local_world_size;) {
     auto ends = output_.open({.local_rank = prepared,
                               .rank = seat.base_rank + prepared,
                               .restart_count = seat.restart_count});
     if (!ends) {
-      why = to_string(ends.error());
+      why = ends.error();
       break;
     }
     go_on = processes_.spawn_soon(worker_spec(seat, prepared), std::move(*ends));
@@ -47,18 +47,16 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
     output_.exited(rank);
     progress_.exited(rank);
   }
-  if (living < prepared) why = to_string(pids[static_cast<std::size_t>(living)].error());
+  if (living < prepared) why = pids[static_cast<std::size_t>(living)].error();
   if (why) cannot_start(seat, living, *why);
 }
 
-void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const std::string& why) {
-  rendezvous::WorkerDeath death;
+void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why) {
+  rendezvous::WorkerDeath death =
+      start_failure(why, current_limits(), options_.offer.local_world_size);
   death.rank = seat.base_rank + local_rank;
   death.local_rank = local_rank;
   death.host = options_.offer.host;
-  death.exit_code = kExitCannotStart;
-  death.fault = rendezvous::Fault::kCannotStart;
-  death.detail = why;
   dispatch(StartFailed{death});
 }
 
@@ -77,6 +75,7 @@ WorkerSpec Agent::worker_spec(const rendezvous::Seat& seat, int local_rank) {
   }
   WorkerSpec spec;
   spec.local_rank = local_rank;
+  spec.limits = options_.worker_limits;
   if (place < options_.processors.size()) spec.processors = options_.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);

@@ -102,6 +102,7 @@ class Output {
   Route route(const OutputWorker& worker, bool is_stderr) const;
   Result<UniqueFd> open_stream(const OutputWorker& worker, Route route, std::string_view folder,
                                std::unique_ptr<WorkerStream>& stream);
+  void goes_without_file(const Failure& why);
   void close_previous(int local_rank);
   void stream_closed(int local_rank);
   void resume_readers();
@@ -125,6 +126,7 @@ class Output {
     LogWriter::StreamPtr file;
   };
   Filtered filtered_[2];  // Of standard output and error.
+  bool warned_ = false;   // Of files that could not be made.
   std::string scratch_;
   std::map<int, std::shared_ptr<Worker>> workers_;  // By local rank.
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

@@ -18,7 +18,14 @@ std::string signal_text(int signal) {
 
 std::string name_of(const WorkerDeath& death) {
   return "rank " + std::to_string(death.rank) + " (local rank " + std::to_string(death.local_rank) +
-         ", pid " + std::to_string(death.pid) + ") on " + death.host;
+         (death.pid > 0 ? ", pid " + std::to_string(death.pid) : "") + ") on " + death.host;
+}
+
+// ddprun could not start it: there has never been such a process.
+bool never_ran(const WorkerDeath& death) {
+  const Fault fault = death.fault;
+  return death.pid == 0 && (fault == Fault::kCannotStart || fault == Fault::kNoDescriptors ||
+                            fault == Fault::kNoProcesses || fault == Fault::kNoMemory);
 }
 
 // "ranks 1, 5, 6 and 40 more".
@@ -54,6 +61,7 @@ std::string cause_text(const FirstCause& cause) {
   if (death.fault == Fault::kStuck) {
     return name_of(death) + " came no further: " + cause.witness + ".";
   }
+  if (never_ran(death)) return name_of(death) + " could not be started.";
   std::string text = name_of(death) + " failed first: it ";
   text += cut_short(death) ? "was about to end with an error" : how_it_ended(death);
   return text + (death.evidence.empty() ? "." : ": " + death.evidence + ".");
@@ -78,6 +86,9 @@ bool is_crash(int signal) {
 bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }
 
 std::string advice(const WorkerDeath& death) {
+  if (never_ran(death) && death.fault != Fault::kCannotStart) {
+    return "Raise that limit on that host, or start fewer workers there.";
+  }
   switch (death.fault) {
     case Fault::kOutOfMemory:
       return "Give the job more memory, or let it use less: fewer data loader processes, a smaller "
@@ -85,6 +96,7 @@ std::string advice(const WorkerDeath& death) {
     case Fault::kNoMemory: return "See ulimit -v, and how much memory that host has.";
     case Fault::kNoSpace: return "Make room on that host's disk; see df -h and df -i.";
     case Fault::kNoDescriptors: return "See ulimit -n, and who does not close what it opens.";
+    case Fault::kNoProcesses: return "See ulimit -u, and the pids.max of its cgroup.";
     case Fault::kStackOverflow: return "See ulimit -s, and look for endless recursion.";
     case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
     case Fault::kImportError: return "See which python3 runs there, and its sys.path.";

@@ -7,12 +7,12 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::array<const char*, 17> kNames = {
+constexpr std::array<const char*, 18> kNames = {
     "unknown",       "exit",         "signal",       "crash",          "stack_overflow",
     "exception",     "import_error", "syntax_error", "cannot_start",   "missing_library",
     "out_of_memory", "no_memory",    "no_space",     "no_descriptors", "peer_lost",
-    "timed_out",     "stuck"};
-static_assert(kNames.size() == static_cast<std::size_t>(Fault::kStuck) + 1);
+    "timed_out",     "stuck",        "no_processes"};
+static_assert(kNames.size() == static_cast<std::size_t>(Fault::kNoProcesses) + 1);
 
 }  // namespace
 
