@@ -57,6 +57,7 @@ int Agent::run() {
     processes_.signal_worker(local_rank, signal);
   };
   output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
+  processes_.use_roster(options_.roster);
   if (!options_.cgroup.empty()) {
     const auto placed = processes_.use_cgroup(options_.cgroup);
     if (!placed) log::debug(to_string(placed.error()));

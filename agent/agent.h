@@ -44,13 +44,15 @@ struct AgentOptions {
   std::string signals_to_handle;             // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =
-      std::chrono::seconds(30);  // To reach the daemon once the workers are gone.
-  Duration fence{0};             // See SupervisorOptions.
+      std::chrono::seconds(30);    // To reach the daemon once the workers are gone.
+  Duration fence{0};               // See SupervisorOptions.
   bool fence_always = false;
-  StallPolicy stalls;          // What to do with workers that are alive but stuck.
-  std::string cgroup;          // The job's, see agent/cgroup.h; empty: none.
-  int launcher_pid = 0;        // When it dies, so does everything here.
-  bool speaks_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
+  Limits worker_limits;            // Soft ones that workers get, whatever ours are.
+  StallPolicy stalls;              // What to do with workers that are alive but stuck.
+  std::string cgroup;              // The job's, see agent/cgroup.h; empty: none.
+  std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
+  int launcher_pid = 0;            // When it dies, so does everything here.
+  bool speaks_for_run = true;      // Prints what concerns all nodes: waiting and the verdict.
   std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
@@ -78,7 +80,7 @@ class Agent {
   void connect();
   void heard(rendezvous::DaemonMessage message);
   void spawn_all(const rendezvous::Seat& seat);
-  void cannot_start(const rendezvous::Seat& seat, int local_rank, const std::string& why);
+  void cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why);
   WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
   void worker_exited(const WorkerExit& exit);

@@ -4,14 +4,10 @@
 
 #include "agent/agent.h"
 #include "agent/command.h"
+#include "agent/start_failure.h"
 #include "common/duration_text.h"
 
 namespace ddprun::agent {
-namespace {
-
-constexpr int kExitCannotStart = 127;
-
-}  // namespace
 
 void Agent::spawn_all(const rendezvous::Seat& seat) {
   oom_watch_.begin();
@@ -19,13 +15,13 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
   stop_began_ = false;
   wordless_.clear();
   int prepared = 0;
-  std::optional<std::string> why;
+  std::optional<Failure> why;
   for (bool go_on = true; go_on && prepared < options_.offer.local_world_size;) {
     auto ends = output_.open({.local_rank = prepared,
                               .rank = seat.base_rank + prepared,
                               .restart_count = seat.restart_count});
     if (!ends) {
-      why = to_string(ends.error());
+      why = ends.error();
       break;
     }
     go_on = processes_.spawn_soon(worker_spec(seat, prepared), std::move(*ends));
@@ -40,18 +36,16 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
     output_.exited(rank);
     progress_.exited(rank);
   }
-  if (living < prepared) why = to_string(pids[static_cast<std::size_t>(living)].error());
+  if (living < prepared) why = pids[static_cast<std::size_t>(living)].error();
   if (why) cannot_start(seat, living, *why);
 }
 
-void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const std::string& why) {
-  rendezvous::WorkerDeath death;
+void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why) {
+  rendezvous::WorkerDeath death =
+      start_failure(why, current_limits(), options_.offer.local_world_size);
   death.rank = seat.base_rank + local_rank;
   death.local_rank = local_rank;
   death.host = options_.offer.host;
-  death.exit_code = kExitCannotStart;
-  death.fault = rendezvous::Fault::kCannotStart;
-  death.detail = why;
   dispatch(StartFailed{death});
 }
 
@@ -70,6 +64,7 @@ WorkerSpec Agent::worker_spec(const rendezvous::Seat& seat, int local_rank) {
   }
   WorkerSpec spec;
   spec.local_rank = local_rank;
+  spec.limits = options_.worker_limits;
   if (place < options_.processors.size()) spec.processors = options_.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);

@@ -12,6 +12,7 @@
 #include <exception>
 
 #include "agent/guardian_signals.h"
+#include "common/limits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -83,7 +84,10 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   std::fflush(nullptr);  // Or the child would write it again.
   const pid_t guardian = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) return errno_failure("starting " + child.name);
+  if (pid < 0) {
+    const std::string hint = what_is_short(errno, current_limits(), 1);
+    return errno_failure("starting " + child.name + hint);
+  }
   if (pid == 0) ::_exit(become(child, setup, guardian));
   // It cannot be reaped by anybody else, so the number is still its own.
   GuardedProcess process{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};

@@ -22,8 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kKillLimit{
-    2};  // SIGKILL takes longer only in uninterruptible sleep.
+// SIGKILL takes longer only in uninterruptible sleep.
+constexpr std::chrono::seconds kKillLimit{2};
 
 struct Child {
   const GuardedChild* plan;
@@ -36,18 +36,22 @@ struct Child {
 
 class Guardian {
  public:
-  explicit Guardian(const GuardianPlan& plan) : plan_(plan), signals_(plan.also_forwarded) {
+  explicit Guardian(const GuardianPlan& plan)
+      : plan_(plan),
+        signals_(plan.also_forwarded),
+        keeper_budget_(plan.respawns_max, plan.respawn_window) {
     become_sub_reaper();
     start_keeper();
+    if (!prepare()) return;
     for (const GuardedChild& child : plan.children) {
       children_.push_back(
           {&child, std::nullopt, {plan.respawns_max, plan.respawn_window}, Clock::now()});
     }
   }
-
   int run();
 
  private:
+  bool prepare();
   void start_keeper();
   void keeper_ended();
   void start_due();
@@ -70,6 +74,8 @@ class Guardian {
   GuardianSignals signals_;
   Impatience impatience_;
   Keeper keeper_;
+  RespawnBudget keeper_budget_;
+  std::optional<TimePoint> keeper_at_;  // When the next is started, if one was killed.
   std::vector<Child> children_;
   int exit_code_ = 0;
   bool ending_ = false;                // The agents are gone; services are told to end.
@@ -105,6 +111,7 @@ int Guardian::run() {
     for (Child& child : children_) reap(child);
   }
   kill_strays();
+  if (plan_.tidy_up) plan_.tidy_up();
   keeper_.dismiss();
   keeper_.wait();
   if (plan_.keeper) remove_cgroup(plan_.keeper->cgroup);
@@ -116,16 +123,31 @@ void Guardian::start_keeper() {
   auto keeper = Keeper::start(*plan_.keeper);
   if (!keeper) return log::warning(to_string(keeper.error()));
   keeper_ = *keeper;
+  for (const Child& child : children_) {
+    if (child.is_agent() && child.process) keeper_.agent_started(child.process->pid);
+  }
 }
 
-// It ends before us only if somebody kills it; what can be done without it is done.
+bool Guardian::prepare() {
+  const Result<void> prepared = plan_.prepare ? plan_.prepare() : Result<void>();
+  if (!prepared) log::error(to_string(prepared.error()));
+  if (!prepared) exit_code_ = EXIT_FAILURE;
+  return prepared.has_value();
+}
+
+// It ends before us only if somebody kills it.
 void Guardian::keeper_ended() {
+  keeper_at_ = keeper_budget_.died(Clock::now());
+  log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
   keeper_.wait();
-  log::debug("the keeper was killed");
   reap_unknown_children([this](int pid) { return knows(pid); });
 }
 
 void Guardian::start_due() {
+  if (keeper_at_ && Clock::now() >= *keeper_at_) {
+    keeper_at_.reset();
+    start_keeper();
+  }
   for (Child& child : children_) {
     if (child.start_at && Clock::now() >= *child.start_at) start(child);
   }
@@ -153,6 +175,7 @@ std::optional<TimePoint> Guardian::next_deadline() const {
     if (at && (!next || *at < *next)) next = at;
   };
   for (const Child& child : children_) consider(child.start_at);
+  consider(keeper_at_);
   consider(kill_at_);
   consider(leave_at_);
   return next;
@@ -208,14 +231,14 @@ void Guardian::reap(Child& child) {
   ChildEnd end{.unseen = lost};
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
   // First the processes, then the words.
-  kill_agent_cgroup(pid);
+  kill_agent_cgroup(pid);  // In one write, which nothing can fork away from.
   kill_strays();
+  if (plan_.keeper && plan_.keeper->workers) plan_.keeper->workers->forget(pid);
   if (leave_at_) return;
   if (child.is_agent()) return agent_ended(child, pid, end);
   service_ended(child, pid, end);
 }
 
-// In one write, so that nothing in it can fork away from us.
 void Guardian::kill_agent_cgroup(int pid) {
   if (!plan_.keeper || plan_.keeper->cgroup.empty()) return;
   kill_cgroup(plan_.keeper->cgroup + "/" + agent_cgroup_name(pid));
@@ -224,8 +247,10 @@ void Guardian::kill_agent_cgroup(int pid) {
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
   if (exit_code_ == 0) exit_code_ = exit_code_of(end);
   if (end.signal == 0 && !end.unseen) return;
-  log::error(child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end) +
-             "; its workers were killed with it");
+  const std::string text = child.plan->name + " (pid " + std::to_string(pid) + ") " +
+                           describe(end) + "; its workers were killed with it";
+  log::error(text);
+  if (plan_.on_agent_killed) plan_.on_agent_killed(*child.plan, exit_code_of(end), text);
 }
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
@@ -244,7 +269,6 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
 
 void Guardian::end_services() {
   ending_ = true;
-  keeper_.dismiss();  // Nothing of the workers is left; it may end while the services do.
   for (Child& child : children_) {
     child.start_at.reset();
     if (child.process) ::kill(child.process->pid, SIGTERM);

@@ -7,6 +7,7 @@
 //                    and is killed
 //   guardian killed  agents see it (ParentWatch) and kill all below them; services die by PDEATHSIG
 //   service killed   started again, a few times a minute
+//   keeper killed    another one is started, which knows the same
 //   both killed      the keeper (keeper.h) kills what is left
 //
 // SIGTSTP (Ctrl-Z) pauses: the agents stop their workers and go on beating, we stop ourselves;
@@ -47,7 +48,16 @@ struct GuardedChild {
 
 struct GuardianPlan {
   std::vector<GuardedChild> children;  // Started in this order.
-  int respawns_max = 5;                // Of one service within `respawn_window`.
+  // Called once the keeper lives and before anything is started: to make what the keeper is to
+  // remove. It may still add children. A failure is logged, and nothing is started.
+  std::function<Result<void>()> prepare = {};
+  // Called when nothing else is left, before the keeper goes: to remove it all.
+  std::function<void()> tidy_up = {};
+  // An agent was killed, or ended in an unknown way, and could give no verdict itself; `text` says
+  // which.
+  std::function<void(const GuardedChild& agent, int exit_code, const std::string& text)>
+      on_agent_killed = {};
+  int respawns_max = 5;  // Of one service within `respawn_window`.
   std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
   std::chrono::milliseconds service_grace{
       2000};                         // From SIGTERM to SIGKILL once the agents are gone.

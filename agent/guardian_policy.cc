@@ -24,6 +24,13 @@ std::string describe(const ChildEnd& end) {
          (name ? "SIG" + std::string(name) : "signal " + std::to_string(end.signal));
 }
 
+std::string keeper_killed(int pid, bool another_comes) {
+  return "the keeper (pid " + std::to_string(pid) + ") was killed; " +
+         (another_comes ? "starting another"
+                        : "they die too often, so no other is started: if ddprun and its agent are "
+                          "killed together, something may be left behind");
+}
+
 std::optional<TimePoint> RespawnBudget::died(TimePoint now) {
   while (!starts_.empty() && starts_.front() + window_ <= now) starts_.pop_front();
   if (used() >= per_window_) return std::nullopt;

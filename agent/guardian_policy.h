@@ -24,6 +24,9 @@ int exit_code_of(const ChildEnd& end);
 // "was killed by SIGKILL", "exited with code 3".
 std::string describe(const ChildEnd& end);
 
+// What is said when somebody has killed the keeper.
+std::string keeper_killed(int pid, bool another_comes);
+
 // At most `per_window` new starts in any `window`; the first at once, then after 0.2 s, 0.4 s, ...
 class RespawnBudget {
  public:

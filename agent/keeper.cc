@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <filesystem>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "agent/cgroup.h"
@@ -37,14 +40,15 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr Milliseconds kAgentMoment = 40ms;  // An agent that lives needs less to clean up and end.
+constexpr int kPauseMaxMs = 16;              // Between two looks at all processes.
 constexpr Milliseconds kKillLimit = 2s;      // Longer only in uninterruptible sleep.
 
 UniqueFd open_pidfd(int pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-void send_kill(const UniqueFd& pidfd) {
-  ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+bool send_kill(const UniqueFd& pidfd) {
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0;
 }
 
 // Whole entries only: a value that ends like ours is not ours.
@@ -66,6 +70,59 @@ int kill_marked_once(const std::string& mark) {
   return killed;
 }
 
+// Whether nobody may know what is in its environment: a setuid program's.
+bool is_hidden(int pid) {
+  return ::access(("/proc/" + std::to_string(pid) + "/environ").c_str(), R_OK) != 0 ||
+         read_proc_file("/proc/" + std::to_string(pid) + "/environ").empty();
+}
+
+std::vector<FamilyMember> all_processes() {
+  std::vector<FamilyMember> all;
+  for (const int pid : numbered_entries("/proc")) {
+    const ProcStat stat = read_proc_stat(pid);
+    const bool dead = stat.state == 'Z' || stat.state == 'X';
+    if (stat.state == '?' || pid == ::getpid()) continue;  // It has gone.
+    all.push_back({pid, stat.parent, stat.group, stat.session, stat.started, dead});
+  }
+  return all;
+}
+
+// Where /proc is mounted with hidepid, other users' processes, as a setuid program's is, are not in
+// it; that they lead their sessions the kernel says all the same.
+int kill_unlisted(const std::vector<FamilyHead>& heads, const std::vector<FamilyMember>& all) {
+  int killed = 0;
+  for (const FamilyHead& head : heads) {
+    const bool listed = std::any_of(
+        all.begin(), all.end(), [&](const FamilyMember& member) { return member.pid == head.pid; });
+    if (listed || head.reaped || ::getsid(head.pid) != head.pid) continue;
+    killed += ::kill(-head.pid, SIGKILL) == 0 ? 1 : 0;
+  }
+  return killed;
+}
+
+int kill_families_once(const Roster& workers) {
+  const std::vector<FamilyHead> heads = workers.heads();
+  const std::vector<FamilyMember> all = all_processes();
+  int killed = kill_unlisted(heads, all);
+  for (const FamilyMember& member : families_of(heads, all, is_hidden)) {
+    const UniqueFd pidfd = open_pidfd(member.pid);
+    if (!pidfd || read_proc_stat(member.pid).started != member.started) continue;
+    killed += send_kill(pidfd) ? 1 : 0;
+  }
+  return killed;
+}
+
+// One look may miss a process that was forked behind it; the next finds it.
+int kill_until_none(const std::function<int()>& kill_once, std::chrono::milliseconds limit) {
+  const auto until = Clock::now() + limit;
+  int killed = 0, pause = 1;
+  for (int found = 1; found > 0 && Clock::now() < until; killed += found) {
+    found = kill_once();
+    if (found > 0) ::poll(nullptr, 0, std::exchange(pause, std::min(2 * pause, kPauseMaxMs)));
+  }
+  return killed;
+}
+
 // Agents find out themselves that the guardian is gone; those that stand still are killed.
 void end_agents(const SharedPids& agents) {
   std::vector<UniqueFd> held;
@@ -73,7 +130,7 @@ void end_agents(const SharedPids& agents) {
     const int pid = agent.pid.load();
     if (pid == 0) continue;
     UniqueFd pidfd = open_pidfd(pid);
-    if (pidfd && read_proc_stat(pid).start == agent.start.load()) held.push_back(std::move(pidfd));
+    if (pidfd && read_proc_stat(pid).started == agent.start.load()) held.push_back(std::move(pidfd));
   }
   const auto until = Clock::now() + kAgentMoment;
   for (const UniqueFd& pidfd : held) {
@@ -85,13 +142,22 @@ void end_agents(const SharedPids& agents) {
 
 void clean_up(const KeeperTask& task, const SharedPids& agents) {
   if (!task.cgroup.empty()) kill_cgroup(task.cgroup);
+  if (task.workers) kill_families_once(*task.workers);
   kill_marked_once(task.mark);
   end_agents(agents);
+  if (task.workers) kill_families(*task.workers, kKillLimit);
   if (!task.cgroup.empty()) kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
   kill_marked(task.mark, kKillLimit);
   // What was killed leaves it only when it has really ended.
   const auto until = Clock::now() + kKillLimit;
   while (!remove_cgroup(task.cgroup) && Clock::now() < until) ::poll(nullptr, 0, 2);
+  for (const std::string& folder : task.folders) {
+    std::error_code error;
+    // The daemon, too, may still write as it dies.
+    while (std::filesystem::remove_all(folder, error), error && Clock::now() < until) {
+      ::poll(nullptr, 0, 2);
+    }
+  }
 }
 
 // In the child. Holds none of the guardian's descriptors: whoever reads its output must see its
@@ -123,6 +189,7 @@ Result<Keeper> Keeper::start(const KeeperTask& task) {
   keeper.agents_ = new (page) SharedPids{};
   const pid_t guardian = ::getpid();
   keeper.pid_ = ::fork();
+  if (keeper.pid_ < 0) ::munmap(page, sizeof(SharedPids));
   if (keeper.pid_ < 0) return errno_failure("starting the keeper");
   if (keeper.pid_ == 0) keep(task, *keeper.agents_, guardian);
   return keeper;
@@ -132,7 +199,7 @@ void Keeper::agent_started(int pid) {
   if (!agents_) return;
   for (auto& agent : agents_->processes) {
     if (agent.pid.load() != 0) continue;
-    agent.start.store(read_proc_stat(pid).start);
+    agent.start.store(read_proc_stat(pid).started);
     return agent.pid.store(pid);
   }
 }
@@ -153,17 +220,15 @@ void Keeper::wait() {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = 0;
+  ::munmap(std::exchange(agents_, nullptr), sizeof(SharedPids));
 }
 
 int kill_marked(const std::string& mark, std::chrono::milliseconds limit) {
-  const auto until = Clock::now() + limit;
-  int killed = 0;
-  // One look may miss a process that was forked behind it; the next finds it.
-  for (int found = 1; found > 0 && Clock::now() < until; killed += found) {
-    found = kill_marked_once(mark);
-    if (found > 0) ::poll(nullptr, 0, 1);
-  }
-  return killed;
+  return kill_until_none([&] { return kill_marked_once(mark); }, limit);
+}
+
+int kill_families(const Roster& workers, std::chrono::milliseconds limit) {
+  return kill_until_none([&] { return kill_families_once(workers); }, limit);
 }
 
 }  // namespace ddprun::agent

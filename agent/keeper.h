@@ -4,17 +4,22 @@
 // are killed together: what workers had detached by setsid would otherwise belong to nobody.
 //
 //   guardian ends by itself   the keeper is told to go; it has done nothing
-//   guardian killed           SIGKILL to the job's cgroup, to what carries the job's mark in its
-//                             environment, and to agents that do not end by themselves
-//   keeper killed too         workers still die by their death signal; what they detached lives on,
+//   guardian killed           SIGKILL to the job's cgroup, to the workers and their families, to
+//                             what carries the job's mark in its environment, and to agents that do
+//                             not end by themselves; then the job's temporary folders are removed
+//   keeper killed             the guardian starts another, which knows the same
+//   both killed               workers still die by their death signal; what they detached lives on,
 //                             in the cgroup if there is one
 //
 // It is no child of an agent and called "keeper", so that neither a signal to the job's process
 // groups nor `pkill ddprun` reaches it. Used by guard().
 
 #include <chrono>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "agent/roster.h"
 #include "common/error.h"
 
 namespace ddprun::agent {
@@ -23,6 +28,8 @@ struct KeeperTask {
   // "NAME=value": whatever workers start has it in its environment, and nothing else has.
   std::string mark;
   std::string cgroup;  // The job's folder, or empty.
+  std::shared_ptr<Roster> workers = nullptr;
+  std::vector<std::string> folders = {};  // Removed with all in them, when nothing else is left.
 };
 
 class Keeper {
@@ -46,5 +53,8 @@ class Keeper {
 // What the keeper does when the guardian is gone: SIGKILLs each process that carries `mark`, until
 // a look at all of them finds none, or `limit` has passed. Returns how many signals it sent.
 int kill_marked(const std::string& mark, std::chrono::milliseconds limit);
+
+// The same for the workers and all that belongs to them, see family.h.
+int kill_families(const Roster& workers, std::chrono::milliseconds limit);
 
 }  // namespace ddprun::agent

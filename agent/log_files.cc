@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "common/assert.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -29,23 +30,19 @@ Result<std::string> make_unique_folder(const std::string& stem) {
 
 Result<std::string> make_temporary_folder() {
   const char* temporary = std::getenv("TMPDIR");
-  return make_unique_folder(std::string(temporary ? temporary : "/tmp") + "/ddprun");
+  const std::string wished = temporary && *temporary ? temporary : "/tmp";
+  Result<std::string> made = make_unique_folder(wished + "/ddprun");
+  return made || wished == "/tmp" ? made : make_unique_folder("/tmp/ddprun");
 }
 
 }  // namespace
 
-Result<LogFolder> LogFolder::for_error_files() {
-  Result<std::string> folder = make_temporary_folder();
-  if (folder.has_error()) return folder.error();
+LogFolder LogFolder::for_error_files(std::string folder, std::string stem) {
+  DDPRUN_ASSERT(!folder.empty() && !stem.empty());
   LogFolder logs;
-  logs.folder_ = std::move(*folder);
-  logs.only_errors_ = true;
+  logs.folder_ = std::move(folder);
+  logs.stem_ = std::move(stem);
   return logs;
-}
-
-void LogFolder::remove_if_temporary() const {
-  std::error_code ignored;
-  if (only_errors_) fs::remove_all(folder_, ignored);
 }
 
 Result<LogFolder> LogFolder::create(const std::string& log_dir, const std::string& run_id) {
@@ -77,7 +74,7 @@ std::string LogFolder::attempt_folder(int restart_count) const {
 
 Result<std::string> LogFolder::make_worker_folder(int restart_count, int local_rank) const {
   ::unlink(error_file(restart_count, local_rank).c_str());
-  if (only_errors_) return folder_;
+  if (!stem_.empty()) return folder_;
   std::string path = worker_folder(restart_count, local_rank);
   std::error_code error;
   fs::create_directories(path, error);
@@ -87,8 +84,8 @@ Result<std::string> LogFolder::make_worker_folder(int restart_count, int local_r
 
 std::string LogFolder::error_file(int restart_count, int local_rank) const {
   if (!enabled()) return "";
-  if (!only_errors_) return worker_folder(restart_count, local_rank) + "/error.json";
-  return folder_ + "/error_" + std::to_string(restart_count) + "_" + std::to_string(local_rank) +
+  if (stem_.empty()) return worker_folder(restart_count, local_rank) + "/error.json";
+  return folder_ + "/" + stem_ + std::to_string(restart_count) + "_" + std::to_string(local_rank) +
          ".json";
 }
 

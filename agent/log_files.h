@@ -21,10 +21,9 @@ class LogFolder {
   // Makes <log_dir>/<run_id>_<random>; without `log_dir` under TMPDIR or /tmp.
   static Result<LogFolder> create(const std::string& log_dir, const std::string& run_id);
 
-  // A temporary folder for error files alone: no folder for each worker, whose making was a
-  // fifth of the whole start.
-  static Result<LogFolder> for_error_files();
-  void remove_if_temporary() const;
+  // Error files alone, in a folder that is there and whose names begin with `stem`: no folder for
+  // each worker, whose making was a fifth of the whole start.
+  static LogFolder for_error_files(std::string folder, std::string stem);
 
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
@@ -43,7 +42,7 @@ class LogFolder {
   std::string worker_folder(int restart_count, int local_rank) const;
 
   std::string folder_;
-  bool only_errors_ = false;
+  std::string stem_;  // Not empty: there are error files only.
 };
 
 // The last `bytes_max` bytes of the file; empty if it cannot be read.

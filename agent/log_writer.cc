@@ -1,6 +1,7 @@
 #include "agent/log_writer.h"
 
 #include <boost/asio/post.hpp>
+#include <system_error>
 #include <utility>
 
 #include "common/log.h"
@@ -34,7 +35,11 @@ Result<LogWriter::StreamPtr> LogWriter::open(const std::string& path, LogRotatio
   if (file.has_error()) return file.error();
   if (!thread_.joinable()) {
     const SignalsHeld held;  // The loop's signals are the loop's.
-    run_thread();
+    try {
+      run_thread();
+    } catch (const std::system_error& error) {
+      return Failure{error.code(), "starting a thread that writes " + path};
+    }
   }
   return std::make_shared<Stream>(std::move(*file));
 }

@@ -62,6 +62,17 @@ DDPRUN_IN_CHILD bool bind(ChildPlan* plan) {
               static_cast<long>(plan->processors_bytes), reinterpret_cast<long>(plan->processors));
 }
 
+// What cannot be undone here the program will find out.
+DDPRUN_IN_CHILD bool reset_limits(ChildPlan* plan) {
+  if (plan->descriptors) {
+    raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, reinterpret_cast<long>(plan->descriptors));
+  }
+  if (plan->processes) {
+    raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, reinterpret_cast<long>(plan->processes));
+  }
+  return true;
+}
+
 DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
   const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
   for (int number = 1; number <= kSignalMax; ++number) {
@@ -77,8 +88,11 @@ DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
 DDPRUN_IN_CHILD int run_child(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   if (plan == nullptr) raw_call(SYS_exit_group, 0);
+  if (plan->noted) {
+    __atomic_store_n(plan->noted, static_cast<int>(raw_call(SYS_getpid)), __ATOMIC_SEQ_CST);
+  }
   if (call(plan, Stage::kSession, SYS_setsid) && arm_death_signal(plan) && set_up_streams(plan) &&
-      bind(plan) && reset_signals(plan)) {
+      bind(plan) && reset_limits(plan) && reset_signals(plan)) {
     call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
          reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
   }

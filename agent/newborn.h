@@ -3,6 +3,7 @@
 // spawn.cc, which is the parent's side.
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -31,6 +32,9 @@ struct ChildPlan {
   pid_t parent;
   const cpu_set_t* processors;  // Null: all of the parent's.
   std::size_t processors_bytes;
+  const rlimit* descriptors = nullptr;  // Null, both: as we have them.
+  const rlimit* processes = nullptr;
+  int* noted = nullptr;  // Gets its process id; null: nobody wants to know.
   volatile Stage failed = Stage::kNone;
   volatile int error = 0;
 };

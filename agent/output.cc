@@ -33,6 +33,7 @@ ConsoleOptions console_options(const OutputOptions& options, const char* name) {
 // Where one stream of one worker goes.
 struct Output::Route {
   bool console = false;
+  bool shown = false;  // Would go to the console, but for its file.
   bool file = false;
   bool teed = false;
   bool is_stderr = false;
@@ -76,6 +77,7 @@ Output::Route Output::route(const OutputWorker& worker, bool is_stderr) const {
   const bool file = options_.logs.enabled() && (in(options_.redirects) || in(options_.tee));
   const bool redirected = in(options_.redirects) && !in(options_.tee);
   return {.console = shown && !redirected,
+          .shown = shown,
           .file = file,
           .teed = file && in(options_.tee),
           .is_stderr = is_stderr};
@@ -87,8 +89,8 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
   if (options_.logs.enabled()) {
     Result<std::string> made =
         options_.logs.make_worker_folder(worker.restart_count, worker.local_rank);
-    if (made.has_error()) return made.error();
-    folder = std::move(*made);
+    if (made.has_error()) goes_without_file(made.error());
+    if (made) folder = std::move(*made);
   }
   close_previous(worker.local_rank);
   auto state = std::make_shared<Worker>(loop_);
@@ -103,6 +105,12 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
     if (stream) stream->start([this, rank = worker.local_rank] { stream_closed(rank); });
   }
   return WorkerEnds{std::move(*stdout_end), std::move(*stderr_end)};
+}
+
+// The disk is full, or a limit is reached: no reason for a worker not to run.
+void Output::goes_without_file(const Failure& why) {
+  if (std::exchange(warned_, true)) return;
+  log::warning(to_string(why) + "; what has no log file goes to the console");
 }
 
 // Whoever still writes there belongs to a round that is over.
@@ -126,7 +134,8 @@ Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
                                                                  .local_rank = worker.local_rank,
                                                                  .hostname = options_.hostname});
   if (const auto opened = open_files(worker, route, folder, targets); !opened) {
-    return opened.error();
+    goes_without_file(opened.error());
+    route.console = route.shown;
   }
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
@@ -151,6 +160,7 @@ Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
 Result<void> Output::open_files(const OutputWorker& worker, Route route, std::string_view folder,
                                 StreamTargets& targets) {
   if (!route.file) return {};
+  if (folder.empty()) return Failure{Errc::kNotFound, "opening log files without a folder"};
   const char* name = route.is_stderr ? "/stderr.log" : "/stdout.log";
   auto file = writer_.open(std::string(folder) + name, options_.rotation);
   if (!file) return file.error();

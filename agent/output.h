@@ -107,6 +107,7 @@ class Output {
   Route route(const OutputWorker& worker, bool is_stderr) const;
   Result<UniqueFd> open_stream(const OutputWorker& worker, Route route, std::string_view folder,
                                std::unique_ptr<WorkerStream>& stream);
+  void goes_without_file(const Failure& why);
   void close_previous(int local_rank);
   void stream_closed(int local_rank);
   void resume_readers();
@@ -130,6 +131,7 @@ class Output {
     LogWriter::StreamPtr file;
   };
   Filtered filtered_[2];  // Of standard output and error.
+  bool warned_ = false;   // Of files that could not be made.
   std::string scratch_;
   std::uint64_t shown_ = 0;                         // Lines, on either console.
   std::map<int, std::shared_ptr<Worker>> workers_;  // By local rank.

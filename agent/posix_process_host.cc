@@ -78,6 +78,7 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
     if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
   }
   spec.cgroup_fd = cgroup_fd_.get();
+  if (roster_) spec.roster_place = roster_->claim();
   return spec;
 }
 
@@ -132,6 +133,7 @@ void PosixProcessHost::reap(int pid) {
   if (info.si_pid == 0) return watch_exit(pid);
   const WorkerExit exit = worker_exit(found->second.local_rank, info);
   workers_.erase(found);
+  if (roster_) roster_->reaped(pid);
   if (on_exit) on_exit(exit);
 }
 
@@ -182,6 +184,7 @@ void PosixProcessHost::kill_strays() {
   for (const std::string& process : report.stuck) {
     log::warning("a process left by a worker survives SIGKILL: " + process);
   }
+  if (roster_ && workers_.empty() && report.stuck.empty()) roster_->forget(::getpid());
 }
 
 void PosixProcessHost::kill_everything() {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "agent/process_host.h"
+#include "agent/roster.h"
 #include "agent/spawner.h"
 #include "common/unique_fd.h"
 
@@ -42,6 +43,9 @@ class PosixProcessHost final : public ProcessHost {
 
   // To the process group of one worker, if it lives.
   void signal_worker(int local_rank, int signal);
+
+  // From now on workers are noted there, for the keeper.
+  void use_roster(std::shared_ptr<Roster> roster) { roster_ = std::move(roster); }
 
   // From now on workers are born in a cgroup of ours below `job`; all of it is killed at once.
   Result<void> use_cgroup(const std::string& job);
@@ -74,8 +78,9 @@ class PosixProcessHost final : public ProcessHost {
   std::vector<int> soon_;          // The local ranks given to it.
   std::map<int, Worker> workers_;  // By process id.
   std::set<int> spared_;
-  std::string cgroup_;          // Of this agent; empty: none.
-  std::string workers_cgroup_;  // Below it: of the workers that live, or come next.
+  std::shared_ptr<Roster> roster_;  // Null: nobody keeps one.
+  std::string cgroup_;              // Of this agent; empty: none.
+  std::string workers_cgroup_;      // Below it: of the workers that live, or come next.
   int cgroups_made_ = 0;
   bool cgroup_used_ = false;
   UniqueFd cgroup_fd_;

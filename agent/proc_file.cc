@@ -12,6 +12,11 @@
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
+namespace {
+
+// Of /proc/<pid>/stat, see proc(5).
+
+}  // namespace
 
 std::string read_proc_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -43,11 +48,11 @@ ProcStat parse_proc_stat(const std::string& text) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel.
   ProcStat stat{.name = text.substr(open + 1, close - open - 1), .state = text[close + 2]};
   unsigned flags = 0;
-  unsigned long long start = 0;
+  unsigned long long started = 0;
   (void)std::sscanf(text.c_str() + close + 4,
-                    "%d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                    &stat.parent, &flags, &start);
-  stat.start = start;
+                    "%d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                    &stat.parent, &stat.group, &stat.session, &flags, &started);
+  stat.started = started;
   stat.exiting = (flags & kExiting) != 0 || stat.state == 'Z' || stat.state == 'X';
   return stat;
 }

@@ -18,11 +18,14 @@ struct ProcStat {
   std::string name;
   char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...
   int parent = 0;
-  std::uint64_t start = 0;  // In clock ticks since the machine was started.
   bool exiting = false;  // On its way out, or gone: no signal changes how it ends.
+  int group = 0;
+  int session = 0;
+  std::uint64_t started = 0;  // Clock ticks since the boot; with the number, it is one process.
 };
 
-// Of /proc/<pid>/stat, "pid (name) state ppid ..."; the name may hold blanks and parentheses.
+// Of /proc/<pid>/stat, "pid (name) state ppid ...", which everybody may read; the name may hold
+// blanks and parentheses.
 ProcStat parse_proc_stat(const std::string& text);
 ProcStat read_proc_stat(int pid, const std::string& proc = "/proc");
 

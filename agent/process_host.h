@@ -3,13 +3,17 @@
 // the operating system. PosixProcessHost is the real one; tests of the agent use a fake.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
+#include "common/limits.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
+
+struct RosterPlace;
 
 // Everything needed to start one worker.
 struct WorkerSpec {
@@ -22,6 +26,8 @@ struct WorkerSpec {
   int stderr_fd = -1;
   std::vector<int> processors = {};  // It may run on; empty: on all that we may.
   int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
+  std::optional<Limits> limits = {};    // Soft ones that it gets; absent: ours.
+  RosterPlace* roster_place = nullptr;  // Where it notes that it lives; null: nowhere.
 };
 
 // A worker's ends of its streams: WorkerSpec::stdout_fd and stderr_fd. To be closed once it has

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "agent/newborn.h"
+#include "agent/roster.h"
 #include "common/assert.h"
 #include "common/signals_held.h"
 
@@ -52,6 +53,12 @@ class ProcessorSet {
  private:
   std::vector<unsigned long> words_;
 };
+
+// Our own hard limit, and `soft` below it.
+void set_soft(__rlimit_resource resource, std::uint64_t soft, rlimit& limit) {
+  ::getrlimit(resource, &limit);
+  limit.rlim_cur = std::min<rlim_t>(soft == kUnlimited ? RLIM_INFINITY : soft, limit.rlim_max);
+}
 
 std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   const std::string start = "starting local rank " + std::to_string(spec.local_rank) + ": ";
@@ -132,9 +139,18 @@ struct Birth::Child {
     if (ends.stderr_end) spec.stderr_fd = ends.stderr_end.get();
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
+    if (spec.limits) {
+      set_soft(RLIMIT_NOFILE, spec.limits->descriptors, descriptors);
+      set_soft(RLIMIT_NPROC, spec.limits->processes, processes_limit);
+      plan.descriptors = &descriptors;
+      plan.processes = &processes_limit;
+    }
+    static_assert(sizeof(std::atomic<int>) == sizeof(int));  // So the child may write it plainly.
+    if (spec.roster_place) plan.noted = reinterpret_cast<int*>(&spec.roster_place->pid);
   }
 
   Result<SpawnedProcess> failure(Stage stage, int error) const {
+    Roster::release(spec.roster_place);
     return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
   }
 
@@ -145,6 +161,7 @@ struct Birth::Child {
   const ProcessorSet processors{spec.processors};
   ChildPlan plan{argv.data(),      environment.data(), -1, -1, ::getpid(),
                  processors.get(), processors.bytes()};
+  rlimit descriptors{}, processes_limit{};
   ChildRoom room;
   int pidfd = -1;
   pid_t pid = 0;
@@ -176,6 +193,7 @@ Result<SpawnedProcess> Birth::finish() {
     reap(child.pid);
     return child.failure(Stage::kNone, error);
   }
+  Roster::born(child.spec.roster_place);
   return SpawnedProcess{child.pid, std::move(owned)};
 }
 

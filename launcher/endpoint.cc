@@ -30,30 +30,6 @@ std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe"
 
 }  // namespace
 
-Result<ScratchFolder> ScratchFolder::make(const std::string& name) {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const char* temporary = std::getenv("TMPDIR");
-  const std::string base = runtime && *runtime       ? runtime
-                           : temporary && *temporary ? temporary
-                                                     : "/tmp";
-  for (const std::string& place : {base, std::string("/tmp")}) {
-    std::string path = place + "/" + name + "-XXXXXX";
-    if (::mkdtemp(path.data())) return ScratchFolder(path, ::getpid());
-  }
-  return errno_failure("making a folder in " + base);
-}
-
-ScratchFolder::ScratchFolder(ScratchFolder&& other) noexcept
-    : path_(std::move(other.path_)), owner_(other.owner_) {
-  other.path_.clear();
-}
-
-ScratchFolder::~ScratchFolder() {
-  if (path_.empty() || owner_ != ::getpid()) return;
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 Result<std::string> obtain_token(const Plan& plan, const std::string& given) {
   if (plan.token != Plan::Token::kNone) hide_memory();
   switch (plan.token) {
@@ -84,13 +60,12 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::str
     if (!file) return file.error();
     token_file = std::move(*file);
   }
-  auto state = ScratchFolder::make("ddprun");
-  if (!state) return state.error();
   return std::make_unique<HostedEndpoint>(
-      HostedEndpoint{std::move(*listening), std::move(token_file), std::move(*state)});
+      HostedEndpoint{std::move(*listening), std::move(token_file)});
 }
 
-agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, bool verbose) {
+agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
+                                 bool verbose) {
   agent::GuardedChild child;
   child.kind = agent::GuardedChild::Kind::kService;
   child.name = "the rendezvous daemon";
@@ -98,7 +73,7 @@ agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, bool verbose) {
                 "--end-when-over",
                 "--end-runs-on-exit",
                 "--state-dir",
-                endpoint.state.path(),
+                state_folder,
                 "--listen-fd",
                 std::to_string(endpoint.listening.get())};
   child.inherited_fds = {endpoint.listening.get()};

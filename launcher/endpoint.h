@@ -11,27 +11,11 @@
 
 namespace ddprun::launcher {
 
-// A folder that is removed, with all in it, when its owner goes; by the process that made it only.
-class ScratchFolder {
- public:
-  static Result<ScratchFolder> make(const std::string& name);
-  ScratchFolder(ScratchFolder&& other) noexcept;
-  ScratchFolder& operator=(ScratchFolder&&) = delete;
-  ~ScratchFolder();
-  const std::string& path() const { return path_; }
-
- private:
-  ScratchFolder(std::string path, int owner) : path_(std::move(path)), owner_(owner) {}
-  std::string path_;
-  int owner_;
-};
-
 // The listening socket outlives the daemon: whoever connects while a killed daemon is being
 // replaced is served by the next one.
 struct HostedEndpoint {
   UniqueFd listening;
   UniqueFd token_file;  // A memory file; none with auth=none.
-  ScratchFolder state;
 };
 
 // Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
@@ -42,6 +26,8 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::str
 // none. With a token this process's memory is hidden from now on.
 Result<std::string> obtain_token(const Plan& plan, const std::string& given);
 
-agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, bool verbose);
+// `state_folder` is for its journal.
+agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
+                                 bool verbose);
 
 }  // namespace ddprun::launcher

@@ -32,6 +32,7 @@
 #include "launcher/plan.h"
 #include "launcher/report.h"
 #include "launcher/resolve_name.h"
+#include "launcher/scratch.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -127,31 +128,57 @@ std::string job_cgroup() {
   return {};
 }
 
+agent::GuardedChild agent_child(const NodeContext& context, int index) {
+  agent::GuardedChild node;
+  node.name = agent_name(context, index);
+  node.body = [&context, index] {
+    const bool several = context.plan.local_nodes > 1;
+    log::start(several ? "ddprun node " + std::to_string(index) : "ddprun",
+               log_level(context.options.talk), log_format(context.options));
+    return run_node(context, index);
+  };
+  return node;
+}
+
 // Starts everything and watches over it until the run is over.
 int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin* control) {
+  RunFolders folders;
   agent::GuardianPlan guardian;
-  if (control) guardian.children.push_back(control->watcher());
-  if (endpoint) {
-    guardian.children.push_back(daemon_child(*endpoint, context.options.talk == Talk::kVerbose));
-  }
   context.launcher_pid = ::getpid();
   context.cgroup = job_cgroup();
   // Whatever this job ever starts can be told from everything else by it.
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
-  guardian.keeper = agent::KeeperTask{kJobVariable + ("=" + job), context.cgroup};
+  auto roster = agent::Roster::make(static_cast<std::size_t>(context.local_world_size) *
+                                    static_cast<std::size_t>(context.plan.local_nodes));
+  if (!roster) return fail(roster.error());
+  context.roster = *roster;
+  context.places = folders.places();
+  guardian.keeper = agent::KeeperTask{.mark = kJobVariable + ("=" + job),
+                                      .cgroup = context.cgroup,
+                                      .workers = context.roster,
+                                      .folders = context.places};
   guardian.also_forwarded = context.options.signals_to_handle;
-  const bool several = context.plan.local_nodes > 1;
-  for (int index = 0; index < context.plan.local_nodes; ++index) {
-    agent::GuardedChild node;
-    node.name = several ? "the agent of node " + std::to_string(index) : "the agent";
-    node.body = [&context, index, several] {
-      log::start(several ? "ddprun node " + std::to_string(index) : "ddprun",
-                 log_level(context.options.talk), log_format(context.options));
-      return run_node(context, index);
-    };
-    guardian.children.push_back(std::move(node));
-  }
+  guardian.prepare = [&]() -> Result<void> {
+    if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();
+    const bool verbose = context.options.talk == Talk::kVerbose;
+    if (control) guardian.children.push_back(control->watcher());
+    if (endpoint) {
+      guardian.children.push_back(daemon_child(*endpoint, folders.state.path(), verbose));
+    }
+    for (int index = 0; index < context.plan.local_nodes; ++index) {
+      guardian.children.push_back(agent_child(context, index));
+    }
+    return {};
+  };
+  guardian.tidy_up = [&] {
+    if (!folders.report.path().empty()) print_report(folders.report.path());
+    folders.remove();
+  };
+  guardian.on_agent_killed = [&](const agent::GuardedChild& child, int code,
+                                 const std::string& text) {
+    if (child.name == agent_name(context, 0)) write_agent_killed(context, code, text);
+  };
   return agent::guard(guardian);
 }
 
@@ -209,12 +236,7 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
     if (!endpoint && plan->token == Plan::Token::kMint) return missing_token(plan->endpoint);
   }
   say_how_to_join(context);
-  if (!options.report) return guard_run(std::move(context), endpoint.get(), control);
-  auto report = Report::open();
-  if (!report) return report.error();
-  const int status = guard_run(std::move(context), endpoint.get(), control);
-  report->print();
-  return status;
+  return guard_run(std::move(context), endpoint.get(), control);
 }
 
 int run(int argc, const char* const* argv, ControlStdin* control) {

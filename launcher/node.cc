@@ -1,14 +1,20 @@
 #include "launcher/node.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <boost/system/errc.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
-#include "common/descriptor_limit.h"
+#include "agent/verdict_file.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "launcher/exit_status.h"
 #include "launcher/misplaced.h"
+#include "launcher/report.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -131,6 +137,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.shared_gpus = context.placement.shared_gpus;
   node.stalls = options.stalls;
   node.cgroup = context.cgroup;
+  node.roster = context.roster;
   node.speaks_for_run = index == 0;
   if (options.error_file) node.verdict_files.push_back(*options.error_file);
   // Whoever started us as a worker reads it there, as it would torchrun's.
@@ -143,31 +150,76 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   return node;
 }
 
+bool wants_error_folder(const Options& options) {
+  return !options.log_dir && options.redirects == StreamMap() && options.tee == StreamMap();
+}
+
+std::string agent_name(const NodeContext& context, int index) {
+  return context.plan.local_nodes > 1 ? "the agent of node " + std::to_string(index) : "the agent";
+}
+
+Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts) {
+  if (hosts) {
+    if (const auto made = folders.state.make(); !made) return made.error();
+  }
+  if (context.options.report) {
+    if (const auto made = folders.report.make(); !made) return made.error();
+    ::setenv(kReportVariable, folders.report.path().c_str(), 1);
+  }
+  if (!wants_error_folder(context.options)) return {};
+  if (const auto made = folders.errors.make(); !made) {
+    log::warning(to_string(made.error()) + "; workers get no error files");
+  }
+  context.error_folder = folders.errors.path();
+  return {};
+}
+
+void write_agent_killed(const NodeContext& context, int exit_code, const std::string& text) {
+  agent::write_verdict_files(
+      agent_options(context, 0).verdict_files,
+      {.kind = rendezvous::Verdict::Kind::kAgentKilled, .exit_code = exit_code, .text = text},
+      context.run_id);
+}
+
 namespace {
 
-Result<agent::LogFolder> log_folder(const NodeContext& context) {
+// A folder that nobody has named may be missing, and a disk may be full: no reason not to start.
+bool goes_without(const Options& options, const Failure& failure) {
+  return !options.log_dir || failure.code == boost::system::errc::no_space_on_device ||
+         failure.code.value() == EDQUOT;
+}
+
+Result<agent::LogFolder> log_folder(const NodeContext& context, int index) {
   const Options& options = context.options;
-  if (options.log_dir.value_or("") == "/dev/null") return agent::LogFolder();
-  const bool writes = options.redirects != StreamMap() || options.tee != StreamMap();
-  if (!options.log_dir && !writes) return agent::LogFolder::for_error_files();
+  if (wants_error_folder(options)) {
+    if (context.error_folder.empty()) return agent::LogFolder();
+    const std::string node = index == 0 ? "" : std::to_string(index) + "_";
+    return agent::LogFolder::for_error_files(context.error_folder, "error_" + node);
+  }
   auto logs = agent::LogFolder::create(options.log_dir.value_or(""), context.run_id);
   if (logs && !options.log_dir) log::info("workers' output goes to " + logs->folder());
-  return logs;
+  if (logs || !goes_without(options, logs.error())) return logs;
+  log::warning(to_string(logs.error()) + "; there are no log files, and all goes to the console");
+  return agent::LogFolder();
 }
 
 }  // namespace
 
 int run_node(const NodeContext& context, int index) {
-  raise_descriptor_limit();
+  const Limits before = raise_soft_limits();
   agent::AgentOptions node = agent_options(context, index);
-  auto logs = log_folder(context);
+  node.worker_limits = before;
+  auto logs = log_folder(context, index);
   if (!logs) {
     log::error(to_string(logs.error()));
     return kExitFailed;
   }
   node.output.logs = *logs;
+  // Without files after all: nothing is to be lost.
+  if (!logs->enabled() && context.options.log_dir != "/dev/null") node.output.redirects = {};
   const int status = agent::Agent(std::move(node)).run();
-  logs->remove_if_temporary();
+  // The launcher was killed, and the keeper perhaps with it.
+  if (::getppid() != context.launcher_pid) remove_places(context.places);
   return status;
 }
 

@@ -77,6 +77,7 @@ class EtcdClient::Call : public std::enable_shared_from_this<Call> {
   void post(const etcd::Request& request, const std::string& login, Milliseconds limit,
             Handler handler);
   void forget();
+  void abandon();  // Whoever asked is gone.
   bool usable() const { return socket_.is_open(); }
   bool busy() const { return handler_ != nullptr; }
 
@@ -205,6 +206,11 @@ void EtcdClient::Call::forget() {
   socket_.close(ignored);
 }
 
+void EtcdClient::Call::abandon() {
+  handler_ = nullptr;
+  forget();
+}
+
 Result<EtcdTrust> make_etcd_trust(const std::string& ca_file) {
   auto trust = std::make_shared<ssl::context>(ssl::context::tls_client);
   trust->set_options(ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1);
@@ -226,7 +232,7 @@ EtcdClient::EtcdClient(boost::asio::io_context& io, std::vector<EtcdEndpoint> en
 }
 
 EtcdClient::~EtcdClient() {
-  if (call_) call_->forget();
+  if (call_) call_->abandon();
 }
 
 void EtcdClient::post(const etcd::Request& request, Milliseconds limit, Handler handler) {

@@ -123,6 +123,7 @@ const char* kind_name(Verdict::Kind kind) {
     case Verdict::Kind::kNodeLost: return "node_lost";
     case Verdict::Kind::kTimedOut: return "timed_out";
     case Verdict::Kind::kInterrupted: return "interrupted";
+    case Verdict::Kind::kAgentKilled: return "agent_killed";
   }
   return "?";
 }

@@ -20,7 +20,7 @@ std::string signal_text(int signal) {
 
 std::string name_of(const WorkerDeath& death) {
   return "rank " + std::to_string(death.rank) + " (local rank " + std::to_string(death.local_rank) +
-         ", pid " + std::to_string(death.pid) + ") on " + death.host;
+         (death.pid > 0 ? ", pid " + std::to_string(death.pid) : "") + ") on " + death.host;
 }
 
 // "ranks 1, 5, 6 and 40 more".
@@ -70,6 +70,7 @@ std::string accusation(const FirstCause& cause) {
 std::string cause_text(const FirstCause& cause) {
   if (!cause.witness.empty()) return accusation(cause);
   const WorkerDeath& death = cause.death;
+  if (never_ran(death)) return name_of(death) + " could not be started.";
   std::string text = name_of(death) + " failed first: it ";
   if (death.fault == Fault::kAborted) text += "called abort() and ";
   text += cut_short(death) ? "was about to end with an error" : how_it_ended(death);
@@ -149,6 +150,12 @@ int exit_status(const WorkerDeath& death) {
 bool is_crash(int signal) {
   return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
          signal == SIGABRT || signal == SIGSYS || signal == SIGTRAP;
+}
+
+bool never_ran(const WorkerDeath& death) {
+  const Fault fault = death.fault;
+  return death.pid == 0 && (fault == Fault::kCannotStart || fault == Fault::kNoDescriptors ||
+                            fault == Fault::kNoProcesses || fault == Fault::kNoMemory);
 }
 
 bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }

@@ -21,6 +21,8 @@ bool is_crash(int signal);
 
 // It was about to end with an error when we stopped it: its status is what our signal made of it.
 bool cut_short(const WorkerDeath& death);
+// ddprun could not start it: there has never been such a process.
+bool never_ran(const WorkerDeath& death);
 
 // Which of the deaths, in the order of their reports and not empty, was the cause of the others.
 //

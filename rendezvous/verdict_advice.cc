@@ -15,6 +15,7 @@ std::string of_fault(Fault fault, bool one_machine) {
     case Fault::kNoMemory: return "See ulimit -v, and how much memory that host has.";
     case Fault::kNoSpace: return "Make room on that host's disk; see df -h and df -i.";
     case Fault::kNoDescriptors: return "See ulimit -n, and who does not close what it opens.";
+    case Fault::kNoProcesses: return "See ulimit -u, and the pids.max of its cgroup.";
     case Fault::kStackOverflow: return "See ulimit -s, and look for endless recursion.";
     case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
     case Fault::kImportError: return "See which python3 runs there, and its sys.path.";
@@ -37,6 +38,9 @@ std::string of_fault(Fault fault, bool one_machine) {
 }  // namespace
 
 std::string advice(const WorkerDeath& death, bool one_machine) {
+  if (never_ran(death) && death.fault != Fault::kCannotStart) {
+    return "Raise that limit on that host, or start fewer workers there.";
+  }
   if (std::string text = of_fault(death.fault, one_machine); !text.empty()) return text;
   if (death.fault == Fault::kAborted) return "";
   if (death.signal == SIGKILL) {

@@ -100,8 +100,9 @@ enum class Fault {
   kMismatch,        // The ranks disagree about a collective, or about the model.
   kAborted,         // It called abort() on the process group.
   kLeftEarly,       // It ended with 0 while others still waited for it in a collective.
+  kNoProcesses,     // There may be no more of them.
 };
-constexpr Fault kLastFault = Fault::kLeftEarly;
+constexpr Fault kLastFault = Fault::kNoProcesses;
 const char* fault_name(Fault fault);         // "out_of_memory"
 Fault fault_of_name(std::string_view name);  // kUnknown if there is none of that name.
 
@@ -132,6 +133,7 @@ struct Verdict {
     kNodeLost,      // A node was lost and nobody took its place in time.
     kTimedOut,      // The nodes never came together.
     kInterrupted,   // A person or a scheduler stopped it.
+    kAgentKilled,   // Of a node whose agent was killed; only its launcher says so, to nobody else.
   };
   Kind kind = Kind::kSuccess;
   int exit_code = 0;   // What every launcher of the run exits with.

@@ -7,11 +7,12 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::array<const char*, 20> kNames = {
+constexpr std::array<const char*, 21> kNames = {
     "unknown",       "exit",         "signal",       "crash",          "stack_overflow",
     "exception",     "import_error", "syntax_error", "cannot_start",   "missing_library",
     "out_of_memory", "no_memory",    "no_space",     "no_descriptors", "peer_lost",
-    "timed_out",     "stuck",        "mismatch",     "aborted",        "left_early"};
+    "timed_out",     "stuck",        "mismatch",     "aborted",        "left_early",
+    "no_processes"};
 static_assert(kNames.size() == static_cast<std::size_t>(kLastFault) + 1);
 
 }  // namespace

@@ -1,10 +1,10 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
             SOURCES unit/binding_test.cc unit/cgroup_test.cc unit/command_test.cc unit/console_queue_test.cc unit/duration_text_test.cc
-                    unit/fault_test.cc unit/gpus_test.cc unit/guardian_policy_test.cc
+                    unit/family_test.cc unit/fault_test.cc unit/gpus_test.cc unit/guardian_policy_test.cc
                     unit/line_fold_test.cc unit/line_splitter_test.cc unit/log_file_test.cc
                     unit/log_files_test.cc unit/oom_watch_test.cc unit/placement_test.cc
-                    unit/proc_file_test.cc unit/progress_test.cc unit/stall_watch_test.cc
+                    unit/proc_file_test.cc unit/progress_test.cc unit/stall_watch_test.cc unit/start_failure_test.cc
                     unit/sync_ledger_test.cc
                     unit/tail_ring_test.cc unit/terminal_text_test.cc unit/worker_environment_test.cc
                     unit/words_fuzz_test.cc fuzz/words_fuzz.cc

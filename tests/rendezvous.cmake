@@ -7,7 +7,7 @@ ddprun_test(NAME run_test
                     scenario/run_scenario_test.cc support/scenario.cc
             LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME etcd_test
-            SOURCES unit/etcd_messages_test.cc unit/etcd_log_test.cc unit/leadership_test.cc
+            SOURCES unit/etcd_client_test.cc unit/etcd_messages_test.cc unit/etcd_log_test.cc unit/leadership_test.cc
                     fuzz/etcd_fuzz.cc support/fake_etcd.cc
             LIBRARIES ddprun_rendezvous LABELS unit)
 ddprun_test(NAME messages_fuzz_test SOURCES unit/messages_fuzz_test.cc fuzz/messages_fuzz.cc

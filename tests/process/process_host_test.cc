@@ -86,6 +86,27 @@ struct Stage {
   }
 };
 
+TEST_CASE("ProcessHost: workers are in the roster until nothing of them is left",
+          "[process_host]") {
+  Stage stage;
+  const auto roster = Roster::make(2).value();
+  stage.host.use_roster(roster);
+  const int pid = stage.spawn(0, {"sleep"});
+  stage.wait_ready();
+  REQUIRE(roster->heads().size() == 1);
+  CHECK(roster->heads()[0].pid == pid);
+  CHECK(roster->heads()[0].started == read_proc_stat(pid).started);
+  CHECK_FALSE(roster->heads()[0].reaped);
+  CHECK(stage.host.spawn({1, {"/no/such"}, {}}).has_error());
+  CHECK(roster->heads().size() == 1);
+  stage.host.signal_workers(SIGKILL);
+  REQUIRE(stage.run_until([&] { return stage.calls == 1; }));
+  REQUIRE(roster->heads().size() == 1);  // It may have left something behind.
+  CHECK(roster->heads()[0].reaped);
+  stage.host.kill_strays();
+  CHECK(roster->heads().empty());
+}
+
 TEST_CASE("ProcessHost: each worker's end is told once, with code or signal", "[process_host]") {
   Stage stage;
   const int first = stage.spawn(0, {"exit", "0"});

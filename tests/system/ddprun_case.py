@@ -6,6 +6,7 @@ nobody knows of any more is found too, and nothing else is ever touched. A test 
 nothing here sleeps for a time that was guessed.
 """
 
+import glob
 import os
 import re
 import shlex
@@ -198,6 +199,9 @@ class DdprunCase(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="ddprun-test-")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.temporary = self.path("tmp")  # Every job's TMPDIR.
+        os.mkdir(self.temporary, 0o1777)
+        os.chmod(self.temporary, 0o1777)
         self.jobs = []
         self.addCleanup(lambda: [job.end() for job in self.jobs])
 
@@ -216,7 +220,8 @@ class DdprunCase(unittest.TestCase):
         return self.start_program([DDPRUN, *map(str, argv)], env=env, netns=netns, cwd=cwd)
 
     def start_program(self, argv, env=None, netns=None, cwd=None):
-        job = Job(argv, self.dir, {"D": self.dir, **(env or {})}, netns, cwd)
+        environment = {"D": self.dir, "TMPDIR": self.temporary, "XDG_RUNTIME_DIR": self.temporary, **(env or {})}
+        job = Job(argv, self.dir, environment, netns, cwd)
         self.jobs.append(job)
         return job
 
@@ -241,6 +246,7 @@ class DdprunCase(unittest.TestCase):
         actual = job.wait(patience)
         self.assertEqual(actual, code, job.text())
         self.assert_nothing_left(job)
+        self.assert_no_folder_left()
 
     def assert_nothing_left(self, *jobs, since=None):
         """No process of the jobs is left PROMISED seconds after `since`. Returns how long it took."""
@@ -253,6 +259,16 @@ class DdprunCase(unittest.TestCase):
             if took > PROMISED:
                 self.fail(f"left {took:.2f} s later: {left}\n" + "\n".join(j.text() for j in jobs))
             time.sleep(POLL)
+
+    def folders_left(self):
+        """Temporary folders of ddprun that nobody asked for: those with a run's log folder in them stay."""
+        found = [os.path.join(self.temporary, name) for name in os.listdir(self.temporary) if name.startswith("ddprun")]
+        return [folder for folder in found if not glob.glob(folder + "/*_*/")]
+
+    def assert_no_folder_left(self):
+        """Once every job of the test is over."""
+        if all(job.ended() for job in self.jobs) and not any(job.processes() for job in self.jobs):
+            wait_until(lambda: not self.folders_left(), lambda: f"the end of {self.folders_left()}", PROMISED)
 
     def report(self, text):
         print(f"  [{self.id().split('.')[-1]}] {text}", flush=True)

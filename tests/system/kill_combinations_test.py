@@ -4,7 +4,9 @@ Each worker has detached a setsid child, a daemonised one and a stopped one, all
 """
 
 import itertools
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,7 @@ import unittest
 
 import ddprun_case
 import kill_test
-from ddprun_case import DDPRUN, DdprunCase, PROMISED, shell, wait_until
+from ddprun_case import DDPRUN, DdprunCase, PROMISED, env_to, shell, wait_until
 from kill_test import HARD_TO_KILL, OFFSPRING, WAIT
 
 # As on a machine that gives us no cgroup tree of version 2.
@@ -83,6 +85,7 @@ class EveryCombination(DdprunCase):
                         took = self.assert_nothing_left(job, since=since)
                         self.report(f"{' + '.join(names)}: nothing left after {took * 1000:.0f} ms")
                         self.assertEqual(job.wait(), 137)
+                        self.assert_no_folder_left()
 
     def test_with_what_this_machine_has(self):
         self.every_combination()
@@ -138,6 +141,7 @@ class EveryCombination(DdprunCase):
         workers = {p.pid for p in job.processes()
                    if p.ppid in [a.pid for a in agents] and p.argv[0] == "/bin/sh"}
         self.assertEqual(len(workers), 4)
+        os.kill(job.pid, signal.SIGSTOP)  # Else it may start another keeper in time.
         for victim in [*keepers, *agents, job.daemon(), job]:
             kill(victim)
         wait_until(lambda: not workers & {p.pid for p in job.processes()}, job.text, PROMISED)
@@ -151,6 +155,24 @@ class EveryCombination(DdprunCase):
             wait_until(lambda folder=folder: not os.path.exists(folder) or self.removed(folder),
                        f"{folder} to be empty")
 
+    def test_a_killed_keeper_is_replaced_and_the_next_knows_the_same(self):
+        job = self.started()
+        for _ in range(2):
+            (keeper,) = wait_until(lambda: self.keepers(job), job.text)
+            kill(keeper)
+            wait_until(lambda pid=keeper.pid: [k for k in self.keepers(job) if k.pid != pid], job.text)
+        self.assertEqual(len(re.findall(r"warning: the keeper \(pid \d+\) was killed; starting another", job.err())), 2)
+        for agent in job.agents():  # They cannot clean up.
+            os.kill(agent.pid, signal.SIGSTOP)
+        job.signal(signal.SIGKILL)
+        self.assert_nothing_left(job)
+        self.assertEqual(job.wait(), 137)
+        self.assert_no_folder_left()
+
+    @staticmethod
+    def keepers(job):
+        return [p for p in job.processes() if p.name == "keeper"]
+
     @staticmethod
     def removed(folder):
         try:
@@ -158,6 +180,69 @@ class EveryCombination(DdprunCase):
             return True
         except OSError:
             return False
+
+
+@unittest.skipUnless(os.geteuid() == 0, "to make a setuid program needs root")
+class SetuidWorkers(DdprunCase):
+    """Started by somebody who is not root, without a cgroup. The kernel clears the death signal of a setuid
+    program, and nobody but root may read its environment."""
+
+    SCRIPT = "setsid sleep 602 & (sleep 603 &) ; exec sleep 601"
+
+    def started(self):
+        if os.statvfs(self.dir).f_flag & os.ST_NOSUID:
+            self.skipTest(f"{self.dir} is mounted nosuid")
+        os.chmod(self.dir, 0o755)
+        shutil.copy("/bin/sh", self.path("setuid_sh"))
+        os.chmod(self.path("setuid_sh"), 0o4755)
+        uid = 610_000_000 + os.getpid()
+        job = self.start_program(["setpriv", f"--reuid={uid}", "--regid=65534", "--clear-groups", DDPRUN, "-v",
+                                  "--local-nodes", "2", "--nproc-per-node", "2",
+                                  self.path("setuid_sh"), "-p", "-c", self.SCRIPT])
+        wait_until(lambda: self.sleepers(job) == 12, lambda: f"12 sleepers: {job.processes()}\n{job.text()}")
+        for process in job.processes():
+            if process.argv[0] == "sleep":
+                with open(f"/proc/{process.pid}/status", encoding="ascii") as f:
+                    self.assertRegex(f.read(), rf"Uid:\s{uid}\s0\s")
+        return job
+
+    @staticmethod
+    def sleepers(job):
+        return sum(p.argv[0] == "sleep" for p in job.processes())
+
+    def test_every_combination(self):
+        for size in (1, 2, 3):
+            for names in itertools.combinations(("launcher", "agents", "keeper"), size):
+                if names in (("keeper",), ("launcher", "agents", "keeper")):
+                    continue  # Replaced; and what cannot be won.
+                with self.subTest(names=names):
+                    job = self.started()
+                    victims = {"launcher": [job], "agents": job.agents(), "keeper": EveryCombination.keepers(job)}
+                    self.assertEqual([len(v) for v in victims.values()], [1, 2, 1])
+                    chosen = [v for name in names for v in victims[name]]
+                    for victim in chosen:  # So that none has the time to clean up after another.
+                        os.kill(victim.pid, signal.SIGSTOP)
+                    since = time.monotonic()
+                    for victim in chosen:
+                        kill(victim)
+                    took = self.assert_nothing_left(job, since=since)
+                    self.report(f"{' + '.join(names)}: nothing left after {took * 1000:.0f} ms")
+                    self.assertEqual(job.wait(), 137)
+                    self.assert_no_folder_left()
+
+
+class AgentKilled(DdprunCase):
+    def test_the_launcher_writes_the_verdict_and_removes_the_folder(self):
+        job = self.start("--error-file", self.path("verdict.json"), *shell(env_to() + WAIT))
+        self.wait_for_workers(1, jobs=[job])
+        (agent,) = job.agents()
+        self.assertEqual(len(self.folders_left()), 1)
+        kill(agent)
+        self.finish(job, 137)
+        with open(self.path("verdict.json"), encoding="utf-8") as f:
+            verdict = json.load(f)
+        self.assertEqual((verdict["kind"], verdict["exit_code"]), ("agent_killed", 137))
+        self.assertIn(f"the agent (pid {agent.pid}) was killed by SIGKILL", verdict["text"])
 
 
 if __name__ == "__main__":

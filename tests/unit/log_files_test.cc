@@ -26,17 +26,18 @@ TEST_CASE("LogFiles: folders are named as torchrun names them", "[log_files]") {
   fs::remove_all(base);
 }
 
-TEST_CASE("LogFiles: for error files alone there is one folder, gone at the end", "[log_files]") {
-  const LogFolder logs = LogFolder::for_error_files().value();
+TEST_CASE("LogFiles: for error files alone there is one folder for all workers", "[log_files]") {
+  const fs::path base = fs::temp_directory_path() / ("log_files_" + random_hex(8));
+  fs::create_directories(base);
+  const LogFolder logs = LogFolder::for_error_files(base.string(), "error_");
+  CHECK(logs.error_file(0, 1) != LogFolder::for_error_files(base, "error_1_").error_file(0, 1));
   CHECK(logs.make_worker_folder(0, 1).value() == logs.folder());
   CHECK(logs.error_file(0, 1) != logs.error_file(0, 2));
   CHECK(logs.error_file(0, 1) != logs.error_file(1, 1));
   std::ofstream(logs.error_file(0, 1)) << "{}";
   logs.make_worker_folder(0, 1).value();
   CHECK(!fs::exists(logs.error_file(0, 1)));
-  std::ofstream(logs.error_file(0, 2)) << "{}";
-  logs.remove_if_temporary();
-  CHECK(!fs::exists(logs.folder()));
+  fs::remove_all(base);
 }
 
 TEST_CASE("LogFiles: an earlier round's error file does not survive, its lines do", "[log_files]") {

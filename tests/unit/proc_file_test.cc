@@ -36,6 +36,15 @@ TEST_CASE("Proc: a process in uninterruptible sleep is named with what it waits 
   CHECK(describe_process(4712, asleep.root) == "pid 4712 (), state ?");
 }
 
+TEST_CASE("Proc: group, session and birth", "[proc]") {
+  const ProcStat stat = parse_proc_stat(
+      "5 (a b) S 77 6 7 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 123456 2666496 200 1844674407");
+  CHECK(stat.parent == 77);
+  CHECK(stat.group == 6);
+  CHECK(stat.session == 7);
+  CHECK(stat.started == 123456);
+}
+
 TEST_CASE("Proc: a name may hold anything", "[proc]") {
   const ProcStat stat = parse_proc_stat("5 (a) b) (c)) T 77 5 5");
   CHECK(stat.name == "a) b) (c)");

@@ -1,0 +1,36 @@
+#pragma once
+// Which processes belong to a worker: itself, its process group, its session, and all that descends
+// from those. Decided by what /proc says of every process to everybody, so that it holds for setuid
+// programs too, whose environment nobody but root may read. Pure; used by keeper.cc.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace ddprun::agent {
+
+// A worker; it leads its session, which a leader cannot leave.
+struct FamilyHead {
+  int pid = 0;
+  std::uint64_t started = 0;  // 0: not known.
+  bool reaped = false;        // Only what it has left behind is meant.
+};
+
+struct FamilyMember {
+  int pid = 0;
+  int parent = 0;
+  int group = 0;
+  int session = 0;
+  std::uint64_t started = 0;
+  bool dead = false;  // Not reaped yet.
+};
+
+// The processes of `all` that belong to one of `heads` and live. A number that is a stranger's by
+// now brings in nobody. Where the head was reaped, its number may have been a stranger's meanwhile:
+// then only those count of which `is_hidden`, which asks whether their environment is unreadable,
+// says so; the others are known by the mark that is in it.
+std::vector<FamilyMember> families_of(const std::vector<FamilyHead>& heads,
+                                      const std::vector<FamilyMember>& all,
+                                      const std::function<bool(int pid)>& is_hidden);
+
+}  // namespace ddprun::agent

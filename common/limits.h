@@ -1,0 +1,27 @@
+#pragma once
+// The limits of ulimit that ddprun meets: which, how high, and how to name one that is too low.
+
+#include <cstdint>
+#include <string>
+
+namespace ddprun {
+
+inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
+// Soft limits, as `ulimit -Sn` and `ulimit -Su` show them.
+struct Limits {
+  std::uint64_t descriptors = kUnlimited;
+  std::uint64_t processes = kUnlimited;
+};
+
+Limits current_limits();
+
+// Raises this process's soft limits to its hard limits, and returns what they were: for the
+// workers, which get what the user gave them.
+Limits raise_soft_limits();
+
+// Behind a failure with that errno: "; ulimit -n is 64, and ddprun needs about 4 a worker, 256 for
+// 64"; empty if it is not about a limit.
+std::string what_is_short(int error, const Limits& limits, int workers);
+
+}  // namespace ddprun

@@ -1,0 +1,47 @@
+#pragma once
+// Temporary folders of a run, which are gone with it: the launcher removes them, the keeper if the
+// launcher is killed. Used by main.cc.
+
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+
+namespace ddprun::launcher {
+
+class ScratchFolder {
+ public:
+  enum class Use {
+    kFiles,  // Under TMPDIR, or /tmp where that is missing, read-only or full.
+    kState,  // Rather under XDG_RUNTIME_DIR, which nobody tidies up.
+  };
+  // `name` and a random number. Nothing is made yet.
+  ScratchFolder(const std::string& name, Use use);
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  // Where it might be; the keeper has to know before it is.
+  const std::vector<std::string>& places() const { return places_; }
+  Result<void> make();
+  const std::string& path() const { return path_; }  // Empty before it is made.
+  void remove();                                     // With all in it.
+
+ private:
+  std::vector<std::string> places_;
+  std::string path_;
+};
+
+// Each of them, with all in it.
+void remove_places(const std::vector<std::string>& places);
+
+// What a run may need.
+struct RunFolders {
+  ScratchFolder state{"ddprun-", ScratchFolder::Use::kState};   // The hosted daemon's journal.
+  ScratchFolder errors{"ddprun_", ScratchFolder::Use::kFiles};  // Workers' error files.
+  ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
+
+  std::vector<std::string> places() const;  // Of all three.
+  void remove();
+};
+
+}  // namespace ddprun::launcher
