@@ -43,10 +43,12 @@ rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   return config;
 }
 
-// Long enough for a daemon that starts again, or a standby that takes over, to be found.
+// Long enough for a daemon that starts again, or a standby that takes over, to be found; and for a
+// whole machine that stands still, which nobody can tell from a cut cable.
 Milliseconds fence_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
-  constexpr Milliseconds kLeast = 20s;
-  return conf.fence_timeout.value_or(std::max<Milliseconds>(kLeast, 3 * config.heartbeat_timeout));
+  constexpr Milliseconds kLeast = 20s, kReturn = 10s;
+  return conf.fence_timeout.value_or(std::max<Milliseconds>(
+      {kLeast, 3 * config.heartbeat_timeout, config.standstill_timeout + kReturn}));
 }
 
 std::string signal_names(const std::vector<int>& signals) {

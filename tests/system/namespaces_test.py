@@ -124,7 +124,7 @@ class TwoMachines(DdprunCase):
                 for host, space in (("1", a), ("0", b))]
         self.wait_for_workers(2, jobs=jobs)
         self.net.cut()
-        jobs[1].wait_for("workers go on; they are stopped in 20 s unless it answers")
+        jobs[1].wait_for("workers go on; they are stopped in 70 s unless it answers")
         for job in jobs:
             job.signal(15)
             self.finish(job, 143)
