@@ -25,7 +25,8 @@ struct ConnectOptions {
 // the handshake. The handler is called once, from the loop, unless the returned handle is let go
 // before; let go of it before the io_context. Failures to tell apart by code:
 //   kNotFound                the name cannot be resolved
-//   kPeerSilent              nobody answers
+//   asio's timed_out         nobody takes the connection
+//   kPeerSilent              it is taken, and nobody answers
 //   kBadToken                the daemon has another token (or none: without TLS it shows on the
 //   Link) kBadMessage, asio's eof  whoever answers is no ddprun daemon, or is closing system errors
 //   connection refused, no route, …

@@ -30,14 +30,16 @@ std::vector<AgentMessage> agent_messages() {
                           .fault = Fault::kOutOfMemory,
                           .evidence = "counters",
                           .blames = 2,
-                          .was_failing = true};
+                          .was_failing = true,
+                          .collective = 41,
+                          .steps = 12};
   return {Hello{1, "job", "h.1"},
           Join{full_offer(), 4},
           Heartbeat{-1},
           Heartbeat{3, SyncCounts{1, 2, 3, 4, 5, 6, 7, 8, {{5, 1, 2, 3, 4}, {}}, 9}},
           Finished{2},
           Failed{7, death},
-          Stopped{7, {death, {}}},
+          Stopped{7, {death, {}}, {death}},
           Leave{15, "interrupted"}};
 }
 
@@ -50,13 +52,28 @@ std::vector<DaemonMessage> daemon_messages() {
                   .exit_code = 7,
                   .text = "t",
                   .first_cause = WorkerDeath{.rank = 1},
-                  .victims = {WorkerDeath{.rank = 2}}};
+                  .victims = {WorkerDeath{.rank = 2}},
+                  .advice = "a"};
   return {Waiting{.left = Milliseconds(5), .text = "a"},
           Assign{seat},
-          StopRound{3, "why", true, 5},
+          StopRound{3, "why", true, 5, 1, 2},
           EndRun{verdict},
           Refuse{"no"},
-          Alive{}};
+          Alive{},
+          Alive{Milliseconds(250), true}};
+}
+
+// A field that neither side mentions would survive every comparison of texts.
+TEST_CASE("Wire: what was added since the first release travels, too", "[wire]") {
+  const auto stop = decode_daemon_message(encode(daemon_messages()[2])).value();
+  CHECK(std::get<StopRound>(stop) == StopRound{3, "why", true, 5, 1, 2});
+  const auto end = decode_daemon_message(encode(daemon_messages()[3])).value();
+  CHECK(std::get<EndRun>(end).verdict.advice == "a");
+  const auto alive = decode_daemon_message(encode(daemon_messages().back())).value();
+  CHECK(std::get<Alive>(alive).replaceable);
+  const auto stopped = decode_agent_message(encode(agent_messages()[6])).value();
+  REQUIRE(std::get<Stopped>(stopped).successes.size() == 1);
+  CHECK(std::get<Stopped>(stopped).successes[0] == std::get<Failed>(agent_messages()[5]).death);
 }
 
 TEST_CASE("Wire: what is encoded decodes to the same", "[wire]") {
