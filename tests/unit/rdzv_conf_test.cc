@@ -13,17 +13,19 @@ std::string refusal(const std::string& text) {
 }
 
 TEST_CASE("RdzvConf: every key that ddprun knows", "[options]") {
-  const RdzvConf conf = parse_rdzv_conf(
-                            "join_timeout=600,last_call_timeout=0.5,close_timeout=0,"
-                            "heartbeat_timeout=2,heartbeat_interval=0.25,read_timeout=60,"
-                            "is_host=true,auth=none,store_type=tcp,use_libuv=0")
-                            .value();
+  const RdzvConf conf =
+      parse_rdzv_conf(
+          "join_timeout=600,last_call_timeout=0.5,close_timeout=0,"
+          "heartbeat_timeout=2,heartbeat_interval=0.25,read_timeout=60,"
+          "standstill_timeout=30,is_host=true,auth=none,store_type=tcp,use_libuv=0")
+          .value();
   CHECK(conf.join_timeout == 600s);
   CHECK(conf.last_call_timeout == 500ms);
   CHECK(conf.close_timeout == 0s);
   CHECK(conf.heartbeat_timeout == 2s);
   CHECK(conf.heartbeat_interval == 250ms);
   CHECK(conf.read_timeout == 60s);
+  CHECK(conf.standstill_timeout == 30s);
   CHECK(conf.is_host == true);
   CHECK_FALSE(conf.authenticated);
   CHECK(parse_rdzv_conf("").value() == RdzvConf{});
