@@ -121,6 +121,7 @@ void Run::end() {
     verdict_ = worker_verdict(deaths_, restart_count_, config_->max_restarts);
   }
   state_ = State::kEnded;
+  workers_blamed_ = false;  // Nothing changes a verdict that has been told.
   for (const auto& [node, member] : members_) tell(node, EndRun{*verdict_});
 }
 

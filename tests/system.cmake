@@ -11,7 +11,8 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch pipeline namespaces failure kill kill_combinations supervision stall placement bad_input signals
-                elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run logs collectives nccl ras)
+                elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run logs collectives nccl ras
+                standstill)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
