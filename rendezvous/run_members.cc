@@ -127,6 +127,7 @@ void Run::end() {
                               {.successes = successes_, .past = past_});
   }
   state_ = State::kEnded;
+  workers_blamed_ = false;  // Nothing changes a verdict that has been told.
   for (const auto& [node, member] : members_) tell(node, EndRun{*verdict_});
 }
 

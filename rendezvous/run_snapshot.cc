@@ -69,9 +69,8 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
     if (!whole.dead_ranks_.insert(death.rank).second) throw archive::BadField{"deaths"};
   }
   // A daemon of an earlier version kept the blame in a run that nothing may open again.
-  if (whole.verdict_ && whole.verdict_->kind != Verdict::Kind::kWorkerFailed) {
-    whole.workers_blamed_ = false;
-  }
+  const bool failed = whole.verdict_ && whole.verdict_->kind == Verdict::Kind::kWorkerFailed;
+  if (whole.state_ == State::kEnded || (whole.verdict_ && !failed)) whole.workers_blamed_ = false;
   const archive::json& list = reader(object).value("members");
   if (!list.is_array()) throw archive::BadField{"members"};
   for (const archive::json& item : list) {

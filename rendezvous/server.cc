@@ -168,7 +168,7 @@ void Server::watch_own_time() {
   if (late <= kTickLateMax) return;
   const bool again = std::exchange(catching_up_, true);
   wait_until(Clock::now() + (again ? Milliseconds(0) : kTickLateMax));  // Not for ever.
-  if (late < kStandstillMin || !may_decide()) return;
+  if (late < kStandstillMin || ending() || !may_decide()) return;
   log::debug("stood still for " + std::to_string(late.count()) + " ms");
   carry_out(gate_.on_standstill(late, Clock::now()));
 }

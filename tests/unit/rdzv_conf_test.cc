@@ -17,7 +17,7 @@ TEST_CASE("RdzvConf: every key that ddprun knows", "[options]") {
       parse_rdzv_conf(
           "join_timeout=600,last_call_timeout=0.5,close_timeout=0,"
           "heartbeat_timeout=2,heartbeat_interval=0.25,read_timeout=60,fence_timeout=0,"
-          "is_host=true,auth=none,store_type=tcp,use_libuv=0")
+          "standstill_timeout=30,is_host=true,auth=none,store_type=tcp,use_libuv=0")
           .value();
   CHECK(conf.join_timeout == 600s);
   CHECK(conf.last_call_timeout == 500ms);
@@ -26,6 +26,7 @@ TEST_CASE("RdzvConf: every key that ddprun knows", "[options]") {
   CHECK(conf.heartbeat_interval == 250ms);
   CHECK(conf.read_timeout == 60s);
   CHECK(conf.fence_timeout == 0s);
+  CHECK(conf.standstill_timeout == 30s);
   CHECK(conf.is_host == true);
   CHECK_FALSE(conf.authenticated);
   CHECK(parse_rdzv_conf("").value() == RdzvConf{});
