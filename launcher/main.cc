@@ -45,7 +45,10 @@ constexpr const char* kJobVariable = "DDPRUN_JOB";
 // The token is in it, and from now on nowhere else: neither in what is forked nor in /proc.
 Environment own_environment() {
   Environment environment;
-  if (auto token = take_variable(kTokenVariable)) environment.emplace(kTokenVariable, *token);
+  if (auto token = take_variable(kTokenVariable); token && !token->empty()) {
+    hide_memory();
+    environment.emplace(kTokenVariable, *token);
+  }
   for (char** entry = ::environ; *entry; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');

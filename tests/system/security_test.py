@@ -140,6 +140,13 @@ class Token(SecurityCase):
         for process in job.processes():
             self.assertTrue(as_user(OWNER, lambda: is_readable(f"/proc/{process.pid}/mem")), process)
 
+    def test_a_run_that_needs_none_hides_the_one_it_was_given(self):
+        self.gate()
+        os.chmod(self.path("gate"), 0o666)
+        job = self.start_as_owner("--standalone", *WAIT, env={"DDPRUN_TOKEN": TOKEN})
+        self.wait_for_workers(1, jobs=[job])
+        self.assertFalse(as_user(OWNER, lambda: is_readable(f"/proc/{job.pid}/mem")))
+
     def test_what_hides_its_memory_is_found_by_the_keeper_all_the_same(self):
         jobs = self.start_two()
         self.wait_for_workers(2, jobs=jobs)
