@@ -57,6 +57,11 @@ std::string own_cgroup_folder() {
   return cgroup_folder(read_proc_file("/proc/self/mountinfo"), read_proc_file("/proc/self/cgroup"));
 }
 
+std::string job_cgroup_path(int launcher) {
+  const std::string folder = own_cgroup_folder();
+  return folder.empty() ? "" : folder + "/" + job_cgroup_name(launcher);
+}
+
 Result<std::string> make_cgroup(const std::string& parent, const std::string& name) {
   if (parent.empty()) return Failure{Errc::kNotFound, "no cgroup tree of version 2 is mounted"};
   const std::string path = parent + "/" + name;

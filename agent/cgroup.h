@@ -21,6 +21,10 @@ std::string own_cgroup_folder();
 // Makes parent/name and returns its path.
 Result<std::string> make_cgroup(const std::string& parent, const std::string& name);
 
+// The folder of the job of one launcher, and where it is, or would be; empty: nowhere.
+inline std::string job_cgroup_name(int launcher) { return "ddprun-" + std::to_string(launcher); }
+std::string job_cgroup_path(int launcher);
+
 // The folder of one agent's workers in the folder of the job.
 inline std::string agent_cgroup_name(int agent) { return "agent-" + std::to_string(agent); }
 

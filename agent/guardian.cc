@@ -112,9 +112,9 @@ int Guardian::run() {
   }
   kill_strays();
   if (plan_.tidy_up) plan_.tidy_up();
-  keeper_.dismiss();
-  keeper_.wait();
   if (plan_.keeper) remove_cgroup(plan_.keeper->cgroup);
+  keeper_.dismiss();  // Last: we may still be killed.
+  keeper_.wait();
   return exit_code_;
 }
 

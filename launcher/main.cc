@@ -123,12 +123,11 @@ void offer_nccl_profiler(const Environment& environment) {
 }
 
 // Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
-std::string job_cgroup() {
+std::string make_job_cgroup() {
   const auto made =
-      agent::make_cgroup(agent::own_cgroup_folder(), "ddprun-" + std::to_string(::getpid()));
-  if (made) return *made;
-  log::debug("without a cgroup of its own: " + to_string(made.error()));
-  return {};
+      agent::make_cgroup(agent::own_cgroup_folder(), agent::job_cgroup_name(::getpid()));
+  if (!made) log::debug("without a cgroup of its own: " + to_string(made.error()));
+  return made ? *made : "";
 }
 
 agent::GuardedChild agent_child(const NodeContext& context, int index) {
@@ -148,7 +147,6 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
   RunFolders folders;
   agent::GuardianPlan guardian;
   context.launcher_pid = ::getpid();
-  context.cgroup = job_cgroup();
   // Whatever this job ever starts can be told from everything else by it.
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
@@ -158,11 +156,12 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
   context.roster = *roster;
   context.places = folders.places();
   guardian.keeper = agent::KeeperTask{.mark = kJobVariable + ("=" + job),
-                                      .cgroup = context.cgroup,
+                                      .cgroup = agent::job_cgroup_path(::getpid()),
                                       .workers = context.roster,
                                       .folders = context.places};
   guardian.also_forwarded = context.options.signals_to_handle;
   guardian.prepare = [&]() -> Result<void> {
+    context.cgroup = make_job_cgroup();
     if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();
     const bool verbose = context.options.talk == Talk::kVerbose;
     if (control) guardian.children.push_back(control->watcher());
