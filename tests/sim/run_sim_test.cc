@@ -96,7 +96,10 @@ void stand_still(Cluster& cluster, std::uint64_t seed) {
   const Milliseconds a_while(seed % 5 == 0 ? 40'000 : 500 + seed * 37 % 9'500);
   if (seed % 7 == 0) cluster.spoil_cable(host);
   switch (seed % 4) {
-    case 0: return cluster.stop_daemon(a_while);
+    case 0:
+      cluster.stop_daemon(a_while);
+      if (a_while > 1500ms) cluster.break_link(host);  // Without a word, and nobody sees it.
+      return;
     case 1: return cluster.stop_agent(host, a_while);
     case 2: return cluster.stop_all(a_while);
     case 3: return cluster.stop_all(a_while / 2), cluster.stop_daemon(a_while);
