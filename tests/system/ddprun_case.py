@@ -199,7 +199,7 @@ class DdprunCase(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="ddprun-test-")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
-        self.temporary = self.path("tmp")  # Every job's TMPDIR.
+        self.temporary = self.path("temporary")  # Every job's TMPDIR.
         os.mkdir(self.temporary, 0o1777)
         os.chmod(self.temporary, 0o1777)
         self.jobs = []

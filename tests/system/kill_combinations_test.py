@@ -98,8 +98,9 @@ class EveryCombination(DdprunCase):
     def test_without_cgroups(self):
         job = self.started(WITHOUT_CGROUPS)
         self.assertIn("without a cgroup of its own: no cgroup tree of version 2", job.err())
-        job.signal(signal.SIGTERM)
-        job.end()
+        job.signal(signal.SIGKILL)
+        job.wait()
+        self.assert_nothing_left(job)
         self.every_combination(WITHOUT_CGROUPS)
 
     def test_a_stopped_agent_is_no_refuge(self):
