@@ -50,8 +50,8 @@ TEST_CASE("Proc: a name may hold anything", "[proc]") {
   CHECK(stat.name == "a) b) (c)");
   CHECK(stat.state == 'T');
   CHECK(stat.parent == 77);
-  CHECK(stat.start == 0);  // Cut off.
-  CHECK(parse_proc_stat("5 (x y) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20").start ==
+  CHECK(stat.started == 0);  // Cut off.
+  CHECK(parse_proc_stat("5 (x y) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20").started ==
         4711);
   for (const char* cut : {"", "5", "5 (", "5 (a", "5 (a)", "5 (a) ", ") ("}) {
     CHECK(parse_proc_stat(cut).state == '?');
