@@ -124,7 +124,7 @@ void Guardian::start_keeper() {
   if (!keeper) return log::warning(to_string(keeper.error()));
   keeper_ = *keeper;
   for (const Child& child : children_) {
-    if (child.is_agent() && child.process) keeper_.agent_started(child.process->pid);
+    if (child.process) keeper_.child_started(child.process->pid);
   }
 }
 
@@ -161,7 +161,7 @@ void Guardian::start(Child& child) {
   }
   Result<GuardedProcess> process = start_guarded(*child.plan, setup);
   if (process) {
-    keeper_.agent_started(process->pid);
+    keeper_.child_started(process->pid);
     child.process = std::move(*process);
     return;
   }
@@ -227,7 +227,7 @@ void Guardian::reap(Child& child) {
   const bool lost = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0;
   if (lost ? errno != ECHILD : info.si_pid == 0) return;
   child.process.reset();
-  keeper_.agent_ended(pid);
+  keeper_.child_ended(pid);
   ChildEnd end{.unseen = lost};
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
   // First the processes, then the words.

@@ -195,7 +195,7 @@ Result<Keeper> Keeper::start(const KeeperTask& task) {
   return keeper;
 }
 
-void Keeper::agent_started(int pid) {
+void Keeper::child_started(int pid) {
   if (!agents_) return;
   for (auto& agent : agents_->processes) {
     if (agent.pid.load() != 0) continue;
@@ -204,7 +204,7 @@ void Keeper::agent_started(int pid) {
   }
 }
 
-void Keeper::agent_ended(int pid) {
+void Keeper::child_ended(int pid) {
   if (!agents_) return;
   for (auto& agent : agents_->processes) {
     if (agent.pid.load() == pid) agent.pid.store(0);

@@ -38,9 +38,10 @@ class Keeper {
   static Result<Keeper> start(const KeeperTask& task);
 
   int pid() const { return pid_; }
-  // The daemon too: neither shows its environment to the keeper where it knows a token.
-  void agent_started(int pid);
-  void agent_ended(int pid);
+  // Of the guardian: agents and the daemon, which do not show their environment to the keeper where
+  // they know a token.
+  void child_started(int pid);
+  void child_ended(int pid);
   // Our end is orderly: the keeper goes too.
   void dismiss();
   void wait();  // Until it is gone; after dismiss(), or if it has ended.
