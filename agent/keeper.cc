@@ -130,7 +130,8 @@ void end_agents(const SharedPids& agents) {
     const int pid = agent.pid.load();
     if (pid == 0) continue;
     UniqueFd pidfd = open_pidfd(pid);
-    if (pidfd && read_proc_stat(pid).started == agent.start.load()) held.push_back(std::move(pidfd));
+    const bool same = pidfd && read_proc_stat(pid).started == agent.start.load();
+    if (same) held.push_back(std::move(pidfd));
   }
   const auto until = Clock::now() + kAgentMoment;
   for (const UniqueFd& pidfd : held) {

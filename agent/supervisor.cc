@@ -149,9 +149,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   if (!succeeded(death)) {
     failure_ = death;
-    actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
-                                                   std::to_string(death.pid) + ") " +
-                                                   how_it_ended(death)});
+    if (!ended.words_follow) announce(death);
     send(rendezvous::Failed{round(), death});
     return begin_stop(SIGTERM);
   }
@@ -162,9 +160,17 @@ void Supervisor::on(const WorkerEnded& ended) {
   send(rendezvous::Finished{round()});
 }
 
+// After its own last words, which the console has by now.
+void Supervisor::announce(const WorkerDeath& death) {
+  actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
+                                                 std::to_string(death.pid) + ") " +
+                                                 how_it_ended(death)});
+}
+
 void Supervisor::on(const WordsCame& words) {
   if (wordless_ == 0) return;  // We did not wait for them.
   --wordless_;
+  if (failure_ && failure_->rank == words.death.rank) announce(words.death);
   for (WorkerDeath& death : deaths_) {
     if (death.rank != words.death.rank) continue;
     const bool by_us = std::exchange(death, words.death).stopped_by_us;

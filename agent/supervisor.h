@@ -142,6 +142,7 @@ class Supervisor {
   void hear(const rendezvous::Dismiss& dismiss);
   void hear(const rendezvous::Alive& alive) { replaceable_ = alive.replaceable; }
 
+  void announce(const rendezvous::WorkerDeath& death);
   void arm_fence();
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }

@@ -17,14 +17,14 @@ import sys
 import tempfile
 import time
 
-from side_by_side import ROOT
+from side_by_side import ROOT, add_build_option
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+add_build_option(parser, "bin/ddprun")
 parser.add_argument("--count", type=int, default=1000)
 parser.add_argument("--seed", type=int, default=1)
 options = parser.parse_args()
-os.environ["DDPRUN_BIN"] = os.path.join(os.path.abspath(options.build), "bin")
+os.environ["DDPRUN_BIN"] = os.path.join(options.build, "bin")
 sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
 import ddprun_case  # noqa: E402  It reads DDPRUN_BIN.
 import kill_combinations_test  # noqa: E402

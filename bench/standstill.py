@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from side_by_side import ROOT, free_port
+from side_by_side import add_build_option, free_port
 
 PATIENCE = 180  # Of a machine that has other things to do.
 
@@ -62,7 +62,7 @@ class Run:
         self.log = open(os.path.join(self.folder, "log"), "w", encoding="utf-8")
         env = dict(os.environ, DDPRUN_TOKEN="standstill", STEPS=self.folder)
         port = str(free_port())
-        programs = os.path.join(os.path.abspath(options.build), "bin")
+        programs = os.path.join(options.build, "bin")
 
         def start(*argv):
             return subprocess.Popen([os.path.join(programs, argv[0]), *argv[1:]], env=env, stdin=subprocess.DEVNULL,
@@ -198,7 +198,7 @@ def campaign(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "dev"))
+    add_build_option(parser, "bin/ddprun", "bin/bench_step_worker")
     parser.add_argument("--worker", help="what steps; bench_step_worker of the build")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)

@@ -33,8 +33,7 @@ constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the 
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For those that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
 constexpr int kImpatientMax = 2;     // So often in vain: the nodes are left to end by themselves.
-constexpr int kPortsFirst = 29'400;  // As under Slurm: below the ephemeral ones.
-constexpr int kPorts = 3'200;
+constexpr int kPortsFirst = 29'400, kPorts = 3'200;  // As under Slurm: below the ephemeral ones.
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }

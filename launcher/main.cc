@@ -37,9 +37,6 @@
 namespace ddprun::launcher {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr Milliseconds kResolveLimit = 5s;
 constexpr const char* kJobVariable = "DDPRUN_JOB";
 
 // The token is in it, and from now on nowhere else: neither in what is forked nor in /proc.
@@ -184,18 +181,6 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
   return agent::guard(guardian);
 }
 
-// Nodes know each other by numbers.
-Result<void> resolve_local_address(Options& options) {
-  if (!options.local_addr || is_numeric(*options.local_addr)) return {};
-  const auto found = resolve_name(*options.local_addr, kResolveLimit);
-  if (found.empty()) {
-    return Failure{Errc::kBadOption,
-                   "--local-addr '" + *options.local_addr + "': there is no host of that name"};
-  }
-  options.local_addr = found.front();
-  return {};
-}
-
 Result<int> launch(Options& options, const Environment& environment, ControlStdin* control) {
   if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
   auto command = resolve_program(options);
@@ -205,7 +190,7 @@ Result<int> launch(Options& options, const Environment& environment, ControlStdi
   if (!workers) return workers.error();
   Facts facts = gather_facts(environment);
   if (const std::string name = name_to_resolve(options); !name.empty()) {
-    facts.endpoint_addresses = resolve_name(name, kResolveLimit);
+    facts.endpoint_addresses = resolve_name(name);
   }
   auto plan = make_plan(options, facts);
   if (!plan) return plan.error();

@@ -85,6 +85,28 @@ agent::OutputOptions output_options(const Options& options, const std::string& h
   return output;
 }
 
+agent::RemoteLinkOptions daemon_options(const NodeContext& context,
+                                        const rendezvous::RunConfig& config) {
+  const Plan& plan = context.plan;
+  const RdzvConf& conf = context.options.rdzv_conf;
+  agent::RemoteLinkOptions daemon;
+  daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
+  daemon.port = *plan.endpoint.port;
+  for (const Endpoint& other : plan.other_endpoints) {
+    daemon.others.push_back({other.host, *other.port});
+  }
+  daemon.token = context.token;
+  // Whoever gives up wants to say what came of the last attempt.
+  daemon.attempt_limit = std::min(daemon.attempt_limit, config.join_timeout / 2);
+  if (conf.read_timeout) daemon.attempt_limit = *conf.read_timeout;
+  // A daemon that stands still is to be told from a cable that is cut before the fence is over.
+  if (conf.fence_timeout && *conf.fence_timeout > Duration::zero()) {
+    daemon.attempt_limit = std::min(daemon.attempt_limit, *conf.fence_timeout / 2);
+  }
+  daemon.silence_max = std::max<Milliseconds>(2s, 2 * config.heartbeat_timeout);
+  return daemon;
+}
+
 }  // namespace
 
 agent::AgentOptions agent_options(const NodeContext& context, int index) {
@@ -104,26 +126,9 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.store_for_all_users = options.rdzv_conf.store_for_all_users;
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
   if (plan.mode != Plan::Mode::kStandalone) {
-    agent::RemoteLinkOptions daemon;
-    daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
-    daemon.port = *plan.endpoint.port;
-    for (const Endpoint& other : plan.other_endpoints) {
-      daemon.others.push_back({other.host, *other.port});
-    }
-    daemon.token = context.token;
-    // Whoever gives up wants to say what came of the last attempt.
-    daemon.attempt_limit = std::min(daemon.attempt_limit, node.offer.config.join_timeout / 2);
-    if (options.rdzv_conf.read_timeout) daemon.attempt_limit = *options.rdzv_conf.read_timeout;
-    daemon.silence_max = std::max<Milliseconds>(2s, 2 * node.offer.config.heartbeat_timeout);
-    node.daemon = daemon;
-    const rendezvous::RunConfig& config = node.offer.config;
-    node.fence = fence_timeout(options.rdzv_conf, config);
-    // A daemon that stands still is to be told from a cable that is cut before that time is over.
-    if (options.rdzv_conf.fence_timeout && node.fence > Duration::zero()) {
-      const auto half = std::chrono::duration_cast<Milliseconds>(node.fence / 2);
-      node.daemon->attempt_limit = std::min(node.daemon->attempt_limit, half);
-    }
-    node.fence_always = options.rdzv_conf.fence_timeout || config.nnodes_min < config.nnodes_max;
+    node.daemon = daemon_options(context, node.offer.config);
+    node.fence = fence_timeout(options.rdzv_conf, node.offer.config);
+    node.fence_always = options.rdzv_conf.fence_timeout || plan.nnodes.min < plan.nnodes.max;
   }
   node.command = context.command;
   node.output = output_options(options, node.offer.host);

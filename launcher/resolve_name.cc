@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "common/unique_fd.h"
+#include "launcher/plan.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -63,6 +64,17 @@ std::vector<std::string> resolve_name(const std::string& name, Milliseconds limi
   std::vector<std::string> addresses;
   for (std::string line; std::getline(lines, line);) addresses.push_back(line);
   return addresses;
+}
+
+Result<void> resolve_local_address(Options& options) {
+  if (!options.local_addr || is_numeric(*options.local_addr)) return {};
+  const auto found = resolve_name(*options.local_addr);
+  if (found.empty()) {
+    return Failure{Errc::kBadOption,
+                   "--local-addr '" + *options.local_addr + "': there is no host of that name"};
+  }
+  options.local_addr = found.front();
+  return {};
 }
 
 }  // namespace ddprun::launcher

@@ -35,6 +35,7 @@ BLOCKS = {
     (README, "cmake", EVERY): "installed_sdk_test.cmake",
     (FROM_PYTORCH, "python", EVERY): "test_the_tutorial_is_one_program",
     (FROM_PYTORCH, "cpp", EVERY): "from_pytorch_1 and the like in tests/ddp.cmake",
+    (OPERATIONS, "sh", "ddprun-rendezvous --address 0.0.0.0 --token-file /etc/ddprun/token \\"): "test_the_daemons_on_etcd",
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
     (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):
         "test_the_synopsis_of_ddprunctl",
@@ -190,6 +191,15 @@ class Blocks(DdprunCase):
                 self.assertEqual(len(re.findall(r"epoch [01] loss \d", job.out())), 2, job.text())
 
     # docs/operations.md
+
+    def test_the_daemons_on_etcd(self):
+        """As far as without an etcd: each flag is known, and what is missing first is the token's file."""
+        line = block(OPERATIONS, "ddprun-rendezvous --address").replace("\\\n", " ").replace("/etc/ddprun", self.dir)
+        program, *argv = shlex.split(line)
+        done = subprocess.run([os.path.join(BIN, program), *argv], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env=ddprun_case.clean_environment())
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("no token can be read from the first line of " + self.path("token"), done.stderr)
 
     def test_the_service(self):
         install, token, cmake, systemctl = [shlex.split(line, comments=True) and line.split("#")[0].strip()

@@ -36,7 +36,7 @@ class DryRun(DdprunCase):
         real = self.wait_for_workers(count)
         self.assertEqual(column(promised, "RANK"), column(real, "RANK"))
         inherited = set(ddprun_case.clean_environment()) | {"D", "DDPRUN_CONFIG", ddprun_case.MARKER, "PWD", "_", "SHLVL",
-                                                             "OLDPWD"}
+                                                             "OLDPWD", "TMPDIR", "XDG_RUNTIME_DIR"}
         for mine, theirs in zip(promised, real):
             self.assertEqual(set(mine), set(theirs) - inherited - OURS)
             self.assertEqual({n: v for n, v in mine.items() if n not in LATER},

@@ -173,8 +173,10 @@ class Terminal(DdprunCase):
 
     def test_a_verdict_gives_no_orders_and_its_file_is_faithful(self):
         verdict = self.path("verdict.json")
-        job = self.run_ddprun("--standalone", "--error-file", verdict, *shell(self.SAYS), code=3)
-        self.assertIn("\x1b]0;owned\x07words", job.err())  # The worker's own line is its business.
+        shown = self.run_ddprun("--standalone", *shell(self.SAYS), code=3)
+        self.assertIn("\x1b]0;owned\x07words", shown.err())  # The worker's own line is its business.
+        # A verdict quotes what has not just been shown.
+        job = self.run_ddprun("--standalone", "-r", "3", "--error-file", verdict, *shell(self.SAYS), code=3)
         quoted = job.err().split("Its last words:")[1]
         self.assertIn("words", quoted)
         self.assertNotIn("\x1b", quoted)
