@@ -222,12 +222,6 @@ void Supervisor::depart() {
   give_up_at_ = now_ + options_.leave_limit;
 }
 
-void Supervisor::on(const LauncherDied&) {
-  actions_.push_back(SignalWorkers{SIGKILL});
-  actions_.push_back(CleanUp{});
-  exit(128 + SIGKILL, std::nullopt);
-}
-
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
     actions_.push_back(Say{Say::Level::kWarning, number_of(living_, "worker") +

@@ -40,6 +40,12 @@ void Supervisor::cut_off() {
   kill_workers();
 }
 
+void Supervisor::on(const LauncherDied&) {
+  actions_.push_back(SignalWorkers{SIGKILL});
+  actions_.push_back(CleanUp{});
+  exit(128 + SIGKILL, std::nullopt);
+}
+
 void Supervisor::begin_stop(int signal) {
   state_ = State::kStopping;
   fence_at_.reset();
