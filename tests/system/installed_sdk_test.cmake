@@ -18,7 +18,7 @@ file(GLOB_RECURSE pc ${work}/prefix/ddprun.pc)
 get_filename_component(pc_folder ${pc} DIRECTORY)
 run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_folder}
     ${CMAKE_COMMAND} -S ${SOURCE}/external -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix
-    -DCMAKE_CXX_FLAGS=${FLAGS})
+    -DCMAKE_C_FLAGS=${FLAGS} -DCMAKE_CXX_FLAGS=${FLAGS})
 run(${CMAKE_COMMAND} --build ${work}/build)
 foreach(program hello hello_by_pkg_config hello_in_c)
   run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/build/${program})
