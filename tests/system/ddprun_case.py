@@ -54,6 +54,12 @@ def free_port():
         return s.getsockname()[1]
 
 
+def is_sanitized():
+    """Whether the ddprun that is tested has a sanitizer built in."""
+    libraries = subprocess.run(["ldd", DDPRUN], capture_output=True, text=True, timeout=20, check=False).stdout
+    return bool(re.search(r"lib[at]san\.", libraries))
+
+
 def clean_environment():
     return {k: v for k, v in os.environ.items() if not _FOREIGN.match(k)}
 

@@ -84,6 +84,8 @@ class Limits(DdprunCase):
             return json.load(f)
 
     def test_too_few_descriptors_are_named_with_the_limit_and_what_is_needed(self):
+        if ddprun_case.is_sanitized():
+            self.skipTest("UBSan needs a descriptor to look at an object, and calls it broken without")
         job = self.start_program([*limited("-n 64"), DDPRUN, "--nproc-per-node", "64",
                                   "--error-file", self.path("verdict.json"), "true"])
         self.finish(job, 1)
