@@ -148,8 +148,10 @@ TEST_CASE("Spawn: a rank that failed is noticed where SIGCHLD is ignored") {
 }
 
 void wait_for_any_child(int) {
+  const int before = errno;
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
+  errno = before;
 }
 
 TEST_CASE("Spawn: a rank that a handler of SIGCHLD has waited for is not taken for a good one") {
