@@ -126,6 +126,8 @@ class Limits(DdprunCase):
 
     def test_files_may_not_grow(self):
         for blocks, nodes in ((0, 1), (1, 1), (8, 1), (64, 2)):  # A daemon's journal needs some.
+            if blocks == 0 and ddprun_case.is_sanitized():
+                continue  # A sanitizer writes files of its own before main().
             with self.subTest(blocks=blocks):
                 job = self.start_program([*limited(f"-f {blocks}"), DDPRUN, "--local-nodes", str(nodes), "true"])
                 self.finish(job)
