@@ -44,8 +44,8 @@ struct AgentOptions {
   std::string signals_to_handle;             // As text, for workers.
   Duration shutdown_timeout = std::chrono::seconds(30);
   Duration report_limit =
-      std::chrono::seconds(30);    // To reach the daemon once the workers are gone.
-  Duration fence{0};               // See SupervisorOptions.
+      std::chrono::seconds(70);  // To reach the daemon once the workers are gone.
+  Duration fence{0};             // See SupervisorOptions.
   bool fence_always = false;
   Limits worker_limits;            // Soft ones that workers get, whatever ours are.
   StallPolicy stalls;              // What to do with workers that are alive but stuck.

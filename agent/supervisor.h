@@ -93,7 +93,7 @@ struct SupervisorOptions {
   Duration connect_limit =
       std::chrono::minutes(10);  // Without a link while not computing: give up.
   Duration report_limit =
-      std::chrono::seconds(30);  // Without a link after the workers ended: give up.
+      std::chrono::seconds(70);  // Without a link after the workers ended: give up.
   Duration leave_limit = std::chrono::seconds(2);  // The same for a node that was told to end.
   // A signal so long after the first one ends the grace: whoever sends it does not want to wait.
   // Sooner it changes nothing: timeout(1), batch systems and service managers send theirs to every

@@ -43,12 +43,20 @@ rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   return config;
 }
 
-// Long enough for a daemon that starts again, or a standby that takes over, to be found; and for a
-// whole machine that stands still, which nobody can tell from a cut cable.
+// Until a whole machine that stands still, which nobody can tell from a cut cable, is back and
+// found.
+Milliseconds return_time(const rendezvous::RunConfig& config) {
+  return config.standstill_timeout + 10s;
+}
+
+// Long enough for a daemon that starts again, or a standby that takes over, to be found, too.
 Milliseconds fence_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
-  constexpr Milliseconds kLeast = 20s, kReturn = 10s;
-  return conf.fence_timeout.value_or(std::max<Milliseconds>(
-      {kLeast, 3 * config.heartbeat_timeout, config.standstill_timeout + kReturn}));
+  return conf.fence_timeout.value_or(
+      std::max<Milliseconds>({20s, 3 * config.heartbeat_timeout, return_time(config)}));
+}
+
+Milliseconds close_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
+  return conf.close_timeout.value_or(std::max<Milliseconds>(30s, return_time(config)));
 }
 
 std::string signal_names(const std::vector<int>& signals) {
@@ -137,7 +145,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.virtual_local_rank = options.virtual_local_rank;
   node.shares_machine = plan.local_nodes > 1;
   node.shutdown_timeout = options.shutdown_timeout;
-  if (options.rdzv_conf.close_timeout) node.report_limit = *options.rdzv_conf.close_timeout;
+  node.report_limit = close_timeout(options.rdzv_conf, node.offer.config);
   node.launcher_pid = context.launcher_pid;
   node.processors = slice(context.placement.processors, index, context.local_world_size);
   node.omp_threads = slice(context.placement.omp_threads, index, context.local_world_size);

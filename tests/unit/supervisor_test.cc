@@ -213,7 +213,7 @@ TEST_CASE_METHOD(FencedFixture, "Supervisor: workers that end well in time need 
   does(LinkDown{"gone"});
   does(ended(0, 0), 19s);
   does(ended(1, 0));
-  CHECK(supervisor.deadline() == now + 30s);  // To report it.
+  CHECK(supervisor.deadline() == now + 70s);  // To report it.
   CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send finished"});
 }
 
@@ -368,7 +368,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: without a daemon it ends in bounded t
     does(LinkDown{"reset"});
     does(ended(0, 9));
     does(ended(1, 0, SIGTERM));
-    CHECK(does(Tick{}, 30s) == Lines{"say no rendezvous daemon (reset); giving up", "exit 9"});
+    CHECK(does(Tick{}, 70s) == Lines{"say no rendezvous daemon (reset); giving up", "exit 9"});
   }
   SECTION("that vanished before the workers finished") {
     does(LinkUp{});
@@ -376,7 +376,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: without a daemon it ends in bounded t
     does(LinkDown{"reset"});
     does(ended(0, 0));
     does(ended(1, 0));
-    CHECK(does(Tick{}, 30s) == Lines{"say every worker here ended well, but there is no rendezvous "
+    CHECK(does(Tick{}, 70s) == Lines{"say every worker here ended well, but there is no rendezvous "
                                      "daemon to tell so (reset)",
                                      "exit 0"});
   }
