@@ -119,7 +119,7 @@ class TheDaemonDies(DdprunCase):
     def test_ten_times_in_a_row(self):
         """After five deaths a minute nobody starts it again, and running workers go on all the same."""
         gate = self.gate()
-        job = self.start("--local-nodes", "2", *shell(env_to() + PASS_GATE))
+        job = self.start("--local-nodes", "2", "--rdzv-conf", "close_timeout=5", *shell(env_to() + PASS_GATE))
         self.wait_for_workers(2, jobs=[job])
         killed = set()
         for _ in range(10):
@@ -131,7 +131,7 @@ class TheDaemonDies(DdprunCase):
         self.report(f"daemon killed {len(killed)} times")
         self.assertEqual(len(self.arrivals()), 2)  # No worker noticed.
         gate.open()
-        self.finish(job, patience=60)  # The agents wait 30 s for someone to tell.
+        self.finish(job)  # The agents wait close_timeout for someone to tell.
 
     @staticmethod
     def new_daemon(job, killed):
