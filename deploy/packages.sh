@@ -11,7 +11,7 @@ build_packages=(
 # shellcheck disable=SC2034
 test_packages=(
   catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
-  slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc
+  slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
 )
 
 say() { printf '\n== %s\n' "$*"; }
