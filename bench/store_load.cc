@@ -23,8 +23,8 @@
 #include <limits>
 
 #include "bench/store_script.h"
-#include "common/descriptor_limit.h"
-#include "common/unique_fd.h"
+#include "common/system/descriptor_limit.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/fault.h"
+#include "agent/health/fault.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,7 +6,7 @@
 #include <csignal>
 #include <initializer_list>
 
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 namespace {

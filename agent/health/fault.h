@@ -1,13 +1,13 @@
 #pragma once
 // What kind of failure a worker's end was, judged from its status and its last words. Pure. Used by
-// the agent for each worker that failed; rendezvous/verdict.h acts on it.
+// the agent for each worker that failed; rendezvous/run/verdict.h acts on it.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/progress_page.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/oom_watch.h"
+#include "agent/health/oom_watch.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <charconv>
 #include <utility>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/progress_files.h"
+#include "agent/health/progress_files.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

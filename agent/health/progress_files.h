@@ -7,12 +7,12 @@
 #include <map>
 #include <string>
 
-#include "agent/fault.h"
-#include "agent/stall_watch.h"
-#include "agent/sync_ledger.h"
+#include "agent/health/fault.h"
+#include "agent/health/stall_watch.h"
+#include "agent/health/sync_ledger.h"
 #include "common/error.h"
 #include "common/progress_page.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

@@ -1,11 +1,11 @@
-#include "agent/progress_monitor.h"
+#include "agent/health/progress_monitor.h"
 
 #include <algorithm>
 #include <csignal>
 #include <utility>
 
-#include "agent/proc_file.h"
-#include "common/log.h"
+#include "agent/process/proc_file.h"
+#include "common/system/log.h"
 
 namespace ddprun::agent {
 namespace {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include "agent/progress_files.h"
-#include "agent/stall_watch.h"
-#include "agent/sync_ledger.h"
+#include "agent/health/progress_files.h"
+#include "agent/health/stall_watch.h"
+#include "agent/health/sync_ledger.h"
 
 namespace ddprun::agent {
 

@@ -1,9 +1,9 @@
-#include "agent/stall_watch.h"
+#include "agent/health/stall_watch.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "common/duration_text.h"
+#include "common/text/duration_text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/console_queue.h"
+#include "agent/lines/console_queue.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "agent/line_fold.h"
+#include "agent/lines/line_fold.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "agent/line_format.h"
+#include "agent/lines/line_format.h"
 
 #include <algorithm>
 #include <array>

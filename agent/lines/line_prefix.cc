@@ -1,4 +1,4 @@
-#include "agent/line_prefix.h"
+#include "agent/lines/line_prefix.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/line_splitter.h"
+#include "agent/lines/line_splitter.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/tail_ring.h"
+#include "agent/lines/tail_ring.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "agent/agent.h"
+#include "agent/node/agent.h"
 
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "agent/spawn.h"
-#include "common/log.h"
-#include "common/random_id.h"
+#include "agent/process/spawn.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::agent {
 namespace {

@@ -12,16 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon_link.h"
-#include "agent/environment.h"
-#include "agent/oom_watch.h"
-#include "agent/output.h"
-#include "agent/parent_watch.h"
-#include "agent/posix_process_host.h"
-#include "agent/progress_monitor.h"
-#include "agent/supervisor.h"
-#include "agent/waiting_line.h"
-#include "rendezvous/store_server.h"
+#include "agent/health/oom_watch.h"
+#include "agent/health/progress_monitor.h"
+#include "agent/node/daemon_link.h"
+#include "agent/node/environment.h"
+#include "agent/node/supervisor.h"
+#include "agent/output/output.h"
+#include "agent/output/waiting_line.h"
+#include "agent/process/parent_watch.h"
+#include "agent/process/posix_process_host.h"
+#include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
 
@@ -49,7 +49,7 @@ struct AgentOptions {
   bool fence_always = false;
   Limits worker_limits;            // Soft ones that workers get, whatever ours are.
   StallPolicy stalls;              // What to do with workers that are alive but stuck.
-  std::string cgroup;              // The job's, see agent/cgroup.h; empty: none.
+  std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
   std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
   int launcher_pid = 0;            // When it dies, so does everything here.
   bool speaks_for_run = true;      // Prints what concerns all nodes: waiting and the verdict.

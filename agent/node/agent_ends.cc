@@ -5,14 +5,14 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/agent.h"
-#include "agent/fault.h"
-#include "agent/last_words.h"
-#include "agent/proc_file.h"
-#include "agent/verdict_file.h"
-#include "common/log.h"
-#include "common/terminal_text.h"
-#include "rendezvous/verdict.h"
+#include "agent/health/fault.h"
+#include "agent/node/agent.h"
+#include "agent/node/verdict_file.h"
+#include "agent/output/last_words.h"
+#include "agent/process/proc_file.h"
+#include "common/system/log.h"
+#include "common/text/terminal_text.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 namespace {

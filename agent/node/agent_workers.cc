@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "agent/agent.h"
-#include "agent/command.h"
-#include "agent/start_failure.h"
-#include "common/duration_text.h"
+#include "agent/node/agent.h"
+#include "agent/node/command.h"
+#include "agent/node/start_failure.h"
+#include "common/text/duration_text.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/command.h"
+#include "agent/node/command.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "common/edit_distance.h"
+#include "common/text/edit_distance.h"
 
 namespace ddprun::agent {
 namespace {

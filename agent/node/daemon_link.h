@@ -11,7 +11,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 

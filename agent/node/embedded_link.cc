@@ -2,9 +2,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <utility>
 
-#include "agent/daemon_link.h"
+#include "agent/node/daemon_link.h"
 #include "common/assert.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,10 +1,10 @@
-#include "agent/environment.h"
+#include "agent/node/environment.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
 
-#include "agent/gpu_list.h"
+#include "agent/placement/gpu_list.h"
 
 namespace ddprun::agent {
 namespace {

@@ -3,9 +3,9 @@
 #include <random>
 #include <utility>
 
-#include "agent/daemon_link.h"
-#include "common/log.h"
-#include "rendezvous/connect.h"
+#include "agent/node/daemon_link.h"
+#include "common/system/log.h"
+#include "rendezvous/net/connect.h"
 
 namespace ddprun::agent {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon 
 constexpr Milliseconds kTickLateMax{100};
 // How long we stay with a daemon that says nothing though its host answers.
 constexpr Milliseconds kStandstillMax{60'000};
-constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run_silence.cc.
+constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run/run_silence.cc.
 
 class RemoteLink : public DaemonLink {
  public:

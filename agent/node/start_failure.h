@@ -1,10 +1,10 @@
 #pragma once
 // What is reported of a worker that could not be started: whose mistake it is, and what was short.
-// Pure.
+// Computes only.
 
 #include "common/error.h"
-#include "common/limits.h"
-#include "rendezvous/wire.h"
+#include "common/system/limits.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 

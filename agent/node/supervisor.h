@@ -1,6 +1,6 @@
 #pragma once
 // What one node's agent decides, as a pure state machine: when to join, when to start, stop and
-// kill workers, what to report, and when and with which status to end. agent/agent carries the
+// kill workers, what to report, and when and with which status to end. agent.cc carries the
 // actions out.
 //
 //             Assign                  a worker failed, or StopRound
@@ -16,14 +16,14 @@
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
 // `fence`, its workers are killed, so that no two halves of a run write the same checkpoint, and
-// it joins anew. On every new link the agent says again where it stands.
+// it joins anew. On every new link the agent says again where it stands. Pure.
 
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 

@@ -3,10 +3,10 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/supervisor.h"
+#include "agent/node/supervisor.h"
 #include "common/assert.h"
-#include "common/duration_text.h"
-#include "rendezvous/verdict.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 namespace {

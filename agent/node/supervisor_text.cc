@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "agent/supervisor.h"
+#include "agent/node/supervisor.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/verdict_file.h"
+#include "agent/node/verdict_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <ctime>
 #include <filesystem>
 
-#include "common/log.h"
-#include "common/unique_fd.h"
-#include "rendezvous/verdict.h"
+#include "common/system/log.h"
+#include "common/system/unique_fd.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/console.h"
+#include "agent/output/console.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "common/log.h"
-#include "common/terminal_text.h"
+#include "common/system/log.h"
+#include "common/text/terminal_text.h"
 #include "common/time.h"
 
 namespace ddprun::agent {

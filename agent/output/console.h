@@ -14,8 +14,8 @@
 #include <memory>
 #include <optional>
 
-#include "agent/console_queue.h"
-#include "common/unique_fd.h"
+#include "agent/lines/console_queue.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/console_lines.h"
+#include "agent/output/console_lines.h"
 
 #include <time.h>
 

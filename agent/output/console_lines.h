@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/console.h"
-#include "agent/line_fold.h"
-#include "agent/line_format.h"
+#include "agent/lines/line_fold.h"
+#include "agent/lines/line_format.h"
+#include "agent/output/console.h"
 
 namespace ddprun::agent {
 

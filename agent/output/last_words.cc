@@ -1,4 +1,4 @@
-#include "agent/last_words.h"
+#include "agent/output/last_words.h"
 
 #include <cxxabi.h>
 
@@ -6,7 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "agent/log_files.h"
+#include "agent/output/log_files.h"
 
 namespace ddprun::agent {
 namespace {

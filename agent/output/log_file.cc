@@ -1,4 +1,4 @@
-#include "agent/log_file.h"
+#include "agent/output/log_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "agent/log_rotation.h"
+#include "agent/lines/log_rotation.h"
 #include "common/error.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/log_files.h"
+#include "agent/output/log_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "common/assert.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {

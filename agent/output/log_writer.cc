@@ -1,11 +1,11 @@
-#include "agent/log_writer.h"
+#include "agent/output/log_writer.h"
 
 #include <boost/asio/post.hpp>
 #include <system_error>
 #include <utility>
 
-#include "common/log.h"
-#include "common/signals_held.h"
+#include "common/system/log.h"
+#include "common/system/signals_held.h"
 
 namespace ddprun::agent {
 namespace {

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <thread>
 
-#include "agent/log_file.h"
+#include "agent/output/log_file.h"
 #include "common/time.h"
 
 namespace ddprun::agent {

@@ -1,4 +1,4 @@
-#include "agent/output.h"
+#include "agent/output/output.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <boost/asio/post.hpp>
 
 #include "common/assert.h"
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::agent {
 namespace {

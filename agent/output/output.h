@@ -16,14 +16,14 @@
 #include <string>
 #include <vector>
 
-#include "agent/console.h"
-#include "agent/console_lines.h"
-#include "agent/line_prefix.h"
-#include "agent/log_files.h"
-#include "agent/log_writer.h"
-#include "agent/process_host.h"
-#include "agent/stream_map.h"
-#include "agent/worker_stream.h"
+#include "agent/lines/line_prefix.h"
+#include "agent/lines/stream_map.h"
+#include "agent/output/console.h"
+#include "agent/output/console_lines.h"
+#include "agent/output/log_files.h"
+#include "agent/output/log_writer.h"
+#include "agent/output/worker_stream.h"
+#include "agent/process/process_host.h"
 
 namespace ddprun::agent {
 

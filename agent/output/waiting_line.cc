@@ -1,4 +1,4 @@
-#include "agent/waiting_line.h"
+#include "agent/output/waiting_line.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/worker_stream.h"
+#include "agent/output/worker_stream.h"
 
 #include <fcntl.h>
 #include <unistd.h>

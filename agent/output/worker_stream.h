@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "agent/console_lines.h"
-#include "agent/line_splitter.h"
-#include "agent/log_writer.h"
-#include "agent/tail_ring.h"
-#include "common/unique_fd.h"
+#include "agent/lines/line_splitter.h"
+#include "agent/lines/tail_ring.h"
+#include "agent/output/console_lines.h"
+#include "agent/output/log_writer.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/binding.h"
+#include "agent/placement/binding.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "agent/gpu_list.h"
+#include "agent/placement/gpu_list.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "agent/gpus.h"
+#include "agent/placement/gpus.h"
 
 #include <dlfcn.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "agent/proc_file.h"
+#include "agent/process/proc_file.h"
 
 namespace ddprun::agent {
 namespace {

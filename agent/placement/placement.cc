@@ -1,4 +1,4 @@
-#include "agent/placement.h"
+#include "agent/placement/placement.h"
 
 #include <sched.h>
 
@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "agent/gpu_list.h"
-#include "agent/gpus.h"
+#include "agent/placement/gpu_list.h"
+#include "agent/placement/gpus.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/topology.h"
+#include "agent/placement/topology.h"
 
 #include <dlfcn.h>
 #include <hwloc.h>

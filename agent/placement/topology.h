@@ -2,7 +2,7 @@
 // The machine's NUMA nodes, sockets, cores and caches, by hwloc, which is loaded at run time: only
 // --numa-binding and --omp-num-threads auto need it.
 
-#include "agent/binding.h"
+#include "agent/placement/binding.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/cgroup.h"
+#include "agent/process/cgroup.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "agent/proc_file.h"
+#include "agent/process/proc_file.h"
 
 namespace ddprun::agent {
 namespace {

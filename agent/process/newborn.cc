@@ -1,4 +1,4 @@
-#include "agent/newborn.h"
+#include "agent/process/newborn.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "agent/raw_call.h"
+#include "agent/process/raw_call.h"
 
 namespace ddprun::agent {
 

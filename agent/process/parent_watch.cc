@@ -1,4 +1,4 @@
-#include "agent/parent_watch.h"
+#include "agent/process/parent_watch.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

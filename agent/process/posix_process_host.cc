@@ -1,4 +1,4 @@
-#include "agent/posix_process_host.h"
+#include "agent/process/posix_process_host.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/cgroup.h"
-#include "agent/proc_file.h"
-#include "agent/spawn.h"
-#include "agent/strays.h"
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
+#include "agent/process/spawn.h"
+#include "agent/process/strays.h"
 #include "common/assert.h"
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::agent {
 namespace {

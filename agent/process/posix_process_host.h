@@ -11,10 +11,10 @@
 #include <optional>
 #include <set>
 
-#include "agent/process_host.h"
-#include "agent/roster.h"
-#include "agent/spawner.h"
-#include "common/unique_fd.h"
+#include "agent/process/process_host.h"
+#include "agent/process/roster.h"
+#include "agent/process/spawner.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

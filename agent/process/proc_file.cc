@@ -1,4 +1,4 @@
-#include "agent/proc_file.h"
+#include "agent/process/proc_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/limits.h"
-#include "common/unique_fd.h"
+#include "common/system/limits.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/roster.h"
+#include "agent/process/roster.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <new>
 #include <span>
 
-#include "agent/proc_file.h"
+#include "agent/process/proc_file.h"
 
 namespace ddprun::agent {
 

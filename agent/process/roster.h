@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "agent/family.h"
+#include "agent/process/family.h"
 #include "common/error.h"
 
 namespace ddprun::agent {

@@ -1,4 +1,4 @@
-#include "agent/spawn.h"
+#include "agent/process/spawn.h"
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "agent/newborn.h"
-#include "agent/roster.h"
+#include "agent/process/newborn.h"
+#include "agent/process/roster.h"
 #include "common/assert.h"
-#include "common/signals_held.h"
+#include "common/system/signals_held.h"
 
 // The C library's second name for clone(). ThreadSanitizer wraps the first and counts the child's
 // start as its own, in memory that is ours: afterwards it would deliver no signal any more.

@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "agent/process_host.h"
-#include "common/unique_fd.h"
+#include "agent/process/process_host.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 

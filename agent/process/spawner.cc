@@ -1,4 +1,4 @@
-#include "agent/spawner.h"
+#include "agent/process/spawner.h"
 
 #include <signal.h>
 #include <sys/wait.h>

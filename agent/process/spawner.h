@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "agent/spawn.h"
+#include "agent/process/spawn.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/strays.h"
+#include "agent/process/strays.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "agent/proc_file.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
+#include "common/system/unique_fd.h"
 #include "common/time.h"
-#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {

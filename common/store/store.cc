@@ -1,9 +1,9 @@
-#include "rendezvous/store.h"
+#include "common/store/store.h"
 
 #include <algorithm>
 
 #include "common/assert.h"
-#include "rendezvous/store_connection.h"
+#include "common/store/store_connection.h"
 
 namespace ddprun::rendezvous {
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "rendezvous/store_waits.h"
-#include "rendezvous/store_wire.h"
+#include "common/store/store_waits.h"
+#include "common/store/store_wire.h"
 
 namespace ddprun::rendezvous {
 

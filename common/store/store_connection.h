@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/store.h"
+#include "common/store/store.h"
 
 namespace ddprun::rendezvous {
 

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "common/assert.h"
-#include "rendezvous/store_connection.h"
+#include "common/store/store_connection.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/store_waits.h"
+#include "common/store/store_waits.h"
 
 #include "common/assert.h"
 

@@ -1,4 +1,4 @@
-#include "rendezvous/store_wire.h"
+#include "common/store/store_wire.h"
 
 #include <array>
 #include <span>

@@ -1,4 +1,4 @@
-#include "common/limits.h"
+#include "common/system/limits.h"
 
 #include <sys/resource.h>
 

@@ -1,4 +1,4 @@
-#include "common/log.h"
+#include "common/system/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

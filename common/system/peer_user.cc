@@ -1,4 +1,4 @@
-#include "common/peer_user.h"
+#include "common/system/peer_user.h"
 
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>

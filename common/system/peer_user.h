@@ -13,7 +13,7 @@
 #include <optional>
 #include <string_view>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun {
 

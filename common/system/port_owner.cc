@@ -1,4 +1,4 @@
-#include "common/port_owner.h"
+#include "common/system/port_owner.h"
 
 #include <array>
 #include <charconv>

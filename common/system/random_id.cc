@@ -1,4 +1,4 @@
-#include "common/random_id.h"
+#include "common/system/random_id.h"
 
 #include <sys/random.h>
 

@@ -1,4 +1,4 @@
-#include "common/secrets.h"
+#include "common/system/secrets.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 #include <utility>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/duration_text.h"
+#include "common/text/duration_text.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "common/edit_distance.h"
+#include "common/text/edit_distance.h"
 
 #include <algorithm>
 #include <vector>

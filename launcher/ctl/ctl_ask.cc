@@ -1,11 +1,11 @@
-#include "launcher/ctl_ask.h"
+#include "launcher/ctl/ctl_ask.h"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <optional>
 
-#include "rendezvous/connect.h"
+#include "rendezvous/net/connect.h"
 
 namespace ddprun::launcher {
 namespace {

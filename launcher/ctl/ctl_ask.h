@@ -5,8 +5,8 @@
 #include <string>
 
 #include "common/error.h"
-#include "launcher/options.h"
-#include "rendezvous/wire_command.h"
+#include "launcher/options/options.h"
+#include "rendezvous/protocol/wire_command.h"
 
 namespace ddprun::launcher {
 

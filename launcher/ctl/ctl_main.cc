@@ -9,16 +9,16 @@
 #include <cstdlib>
 #include <exception>
 
-#include "common/log.h"
-#include "common/secrets.h"
-#include "launcher/ctl_ask.h"
-#include "launcher/ctl_options.h"
-#include "launcher/ctl_text.h"
-#include "launcher/exit_status.h"
-#include "launcher/ras_ask.h"
-#include "launcher/ras_report.h"
-#include "launcher/values.h"
-#include "rendezvous/status.h"
+#include "common/system/log.h"
+#include "common/system/secrets.h"
+#include "launcher/ctl/ctl_ask.h"
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_text.h"
+#include "launcher/ctl/ras_ask.h"
+#include "launcher/ctl/ras_report.h"
+#include "launcher/options/values.h"
+#include "launcher/run/exit_status.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,9 +1,9 @@
-#include "launcher/ctl_options.h"
+#include "launcher/ctl/ctl_options.h"
 
 #include <CLI/CLI.hpp>
 
-#include "launcher/completion.h"
-#include "launcher/values.h"
+#include "launcher/options/completion.h"
+#include "launcher/options/values.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"

@@ -1,9 +1,9 @@
-#include "launcher/ctl_text.h"
+#include "launcher/ctl/ctl_text.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "common/terminal_text.h"
+#include "common/text/terminal_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "rendezvous/status.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
 

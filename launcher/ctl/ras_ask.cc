@@ -1,4 +1,4 @@
-#include "launcher/ras_ask.h"
+#include "launcher/ctl/ras_ask.h"
 
 #include <algorithm>
 #include <boost/asio/connect.hpp>

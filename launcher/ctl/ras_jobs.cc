@@ -8,7 +8,7 @@
 #include <system_error>
 #include <tuple>
 
-#include "launcher/ras_ask.h"
+#include "launcher/ctl/ras_ask.h"
 
 namespace ddprun::launcher {
 namespace {

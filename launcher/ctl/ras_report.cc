@@ -1,4 +1,4 @@
-#include "launcher/ras_report.h"
+#include "launcher/ctl/ras_report.h"
 
 #include <nlohmann/json.hpp>
 

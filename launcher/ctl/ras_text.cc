@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/ras_report.h"
+#include "launcher/ctl/ras_report.h"
 
 namespace ddprun::launcher {
 namespace {

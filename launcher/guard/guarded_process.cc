@@ -1,4 +1,4 @@
-#include "agent/guarded_process.h"
+#include "launcher/guard/guarded_process.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -11,8 +11,8 @@
 #include <cstring>
 #include <exception>
 
-#include "agent/guardian_signals.h"
-#include "common/limits.h"
+#include "common/system/limits.h"
+#include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::agent {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <csignal>
 
-#include "agent/guardian.h"
 #include "common/error.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
+#include "launcher/guard/guardian.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/guardian.h"
+#include "launcher/guard/guardian.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <optional>
 
-#include "agent/cgroup.h"
-#include "agent/guarded_process.h"
-#include "agent/guardian_policy.h"
-#include "agent/guardian_signals.h"
-#include "agent/strays.h"
+#include "agent/process/cgroup.h"
+#include "agent/process/strays.h"
 #include "common/assert.h"
-#include "common/log.h"
+#include "common/system/log.h"
+#include "launcher/guard/guarded_process.h"
+#include "launcher/guard/guardian_policy.h"
+#include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::agent {
 namespace {

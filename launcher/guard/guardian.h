@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/keeper.h"
+#include "launcher/guard/keeper.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/guardian_policy.h"
+#include "launcher/guard/guardian_policy.h"
 
 #include <algorithm>
 #include <csignal>

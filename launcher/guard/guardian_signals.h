@@ -9,9 +9,9 @@
 #include <array>
 #include <vector>
 
-#include "agent/guardian_policy.h"
 #include "common/assert.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
+#include "launcher/guard/guardian_policy.h"
 
 namespace ddprun::agent {
 

@@ -1,4 +1,4 @@
-#include "agent/keeper.h"
+#include "launcher/guard/keeper.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/cgroup.h"
-#include "agent/proc_file.h"
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/time.h"
 

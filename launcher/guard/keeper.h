@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/roster.h"
+#include "agent/process/roster.h"
 #include "common/error.h"
 
 namespace ddprun::agent {

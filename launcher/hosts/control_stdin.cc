@@ -1,4 +1,4 @@
-#include "launcher/control_stdin.h"
+#include "launcher/hosts/control_stdin.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/guardian_signals.h"
-#include "common/secrets.h"
+#include "common/system/secrets.h"
 #include "common/time.h"
+#include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "agent/guardian.h"
 #include "common/error.h"
 #include "common/frames.h"
-#include "launcher/orders.h"
+#include "launcher/guard/guardian.h"
+#include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/hosts_run.h"
+#include "launcher/hosts/hosts_run.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -10,17 +10,17 @@
 #include <filesystem>
 #include <memory>
 
-#include "agent/guardian_signals.h"
-#include "common/descriptor_limit.h"
-#include "common/log.h"
-#include "common/random_id.h"
-#include "common/secrets.h"
-#include "launcher/dry_run.h"
-#include "launcher/endpoint.h"
-#include "launcher/exit_status.h"
-#include "launcher/hosts.h"
-#include "launcher/orders.h"
-#include "launcher/ssh_node.h"
+#include "common/system/descriptor_limit.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
+#include "common/system/secrets.h"
+#include "launcher/guard/guardian_signals.h"
+#include "launcher/hosts/orders.h"
+#include "launcher/hosts/ssh_node.h"
+#include "launcher/options/hosts.h"
+#include "launcher/plan/dry_run.h"
+#include "launcher/plan/endpoint.h"
+#include "launcher/run/exit_status.h"
 
 namespace ddprun::launcher {
 namespace {

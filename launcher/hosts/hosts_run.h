@@ -3,8 +3,8 @@
 // signals on, and ends as they end. The run itself is theirs: its daemon is on the first host, and
 // this process is not needed to decide anything. Called by main.cc instead of running a node here.
 
-#include "launcher/options.h"
-#include "launcher/plan.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

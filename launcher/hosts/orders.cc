@@ -1,9 +1,9 @@
-#include "launcher/orders.h"
+#include "launcher/hosts/orders.h"
 
 #include <csignal>
 #include <utility>
 
-#include "launcher/values.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,7 +1,7 @@
-#include "launcher/remote_node.h"
+#include "launcher/hosts/remote_node.h"
 
 #include "common/assert.h"
-#include "launcher/orders.h"
+#include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/ssh_node.h"
+#include "launcher/hosts/ssh_node.h"
 
 #include <unistd.h>
 

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/line_splitter.h"
-#include "launcher/options.h"
-#include "launcher/remote_node.h"
-#include "launcher/ssh_process.h"
+#include "agent/lines/line_splitter.h"
+#include "launcher/hosts/remote_node.h"
+#include "launcher/hosts/ssh_process.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 

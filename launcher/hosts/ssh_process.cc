@@ -1,4 +1,4 @@
-#include "launcher/ssh_process.h"
+#include "launcher/hosts/ssh_process.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <csignal>
 
-#include "launcher/exit_status.h"
-#include "launcher/orders.h"
-#include "launcher/plan.h"
+#include "launcher/hosts/orders.h"
+#include "launcher/plan/plan.h"
+#include "launcher/run/exit_status.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::launcher {
 

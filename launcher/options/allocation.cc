@@ -1,7 +1,7 @@
-#include "launcher/allocation.h"
+#include "launcher/options/allocation.h"
 
-#include "launcher/host_list.h"
-#include "launcher/values.h"
+#include "launcher/options/host_list.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {

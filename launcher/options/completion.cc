@@ -1,9 +1,9 @@
-#include "launcher/completion.h"
+#include "launcher/options/completion.h"
 
 #include <algorithm>
 
 #include "common/assert.h"
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 
 namespace ddprun::launcher {
 namespace {

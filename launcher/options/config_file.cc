@@ -1,4 +1,4 @@
-#include "launcher/config_file.h"
+#include "launcher/options/config_file.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "launcher/flags.h"
-#include "launcher/suggest.h"
+#include "launcher/options/flags.h"
+#include "launcher/options/suggest.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,8 +1,8 @@
-#include "launcher/help.h"
+#include "launcher/options/help.h"
 
 #include <algorithm>
 
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,9 +1,9 @@
-#include "launcher/host_list.h"
+#include "launcher/options/host_list.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 namespace {

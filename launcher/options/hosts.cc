@@ -1,10 +1,10 @@
-#include "launcher/hosts.h"
+#include "launcher/options/hosts.h"
 
 #include <algorithm>
 #include <array>
 #include <set>
 
-#include "launcher/values.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {

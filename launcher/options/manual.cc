@@ -1,14 +1,14 @@
-#include "launcher/manual.h"
+#include "launcher/options/manual.h"
 
 #include <string_view>
 
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::string_view kHead =
-    R"(.\" Made from launcher/flags.cc: DDPRUN_REWRITE=1 launcher_test "[manual]"
+    R"(.\" Made from launcher/options/flags.cc: DDPRUN_REWRITE=1 launcher_test "[manual]"
 .TH DDPRUN 1
 .SH NAME
 ddprun \- start, connect and watch the workers of a distributed training run

@@ -1,6 +1,6 @@
 #pragma once
 // ddprun(1), made from the table of flags. deploy/man/ddprun.1 is its text; a test keeps them
-// equal.
+// equal. Pure.
 
 #include <string>
 

@@ -1,15 +1,15 @@
 // argv -> flag names and raw texts: the only file that knows CLI11. What the texts mean is
 // read_options.cc.
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 #include <CLI/CLI.hpp>
 
-#include "launcher/completion.h"
-#include "launcher/flags.h"
-#include "launcher/help.h"
-#include "launcher/read_options.h"
-#include "launcher/suggest.h"
+#include "launcher/options/completion.h"
+#include "launcher/options/flags.h"
+#include "launcher/options/help.h"
+#include "launcher/options/read_options.h"
+#include "launcher/options/suggest.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"

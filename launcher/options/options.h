@@ -5,6 +5,7 @@
 //
 // A value comes from the command line, else from torchrun's PET_<NAME> variable, else it is absent
 // or has the default given here. "Absent" is kept where plan.h must know whether the user said it.
+// Pure.
 
 #include <chrono>
 #include <cstdint>
@@ -14,11 +15,11 @@
 #include <variant>
 #include <vector>
 
-#include "agent/binding.h"
-#include "agent/line_format.h"
-#include "agent/log_rotation.h"
-#include "agent/stall_watch.h"
-#include "agent/stream_map.h"
+#include "agent/health/stall_watch.h"
+#include "agent/lines/line_format.h"
+#include "agent/lines/log_rotation.h"
+#include "agent/lines/stream_map.h"
+#include "agent/placement/binding.h"
 #include "common/error.h"
 #include "common/time.h"
 

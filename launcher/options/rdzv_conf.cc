@@ -1,8 +1,8 @@
 // --rdzv-conf k=v,k=v: parse_rdzv_conf of values.h. torchrun hands unknown keys on in silence, so
 // that a mistyped join_timeout waits ten minutes; here every key is known or refused.
 
-#include "launcher/suggest.h"
-#include "launcher/values.h"
+#include "launcher/options/suggest.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -110,7 +110,7 @@ Result<void> read_pair(std::string_view key, std::string_view value, RdzvConf& c
 // The daemon is told when a node is lost and derives the beats from that; an interval that the user
 // gave is turned around. torchrun calls a node lost after keep_alive_max_attempt missed beats.
 std::optional<Milliseconds> implied_timeout(const RdzvConf& conf, const TorchrunKeys& torchrun) {
-  constexpr int kBeatsInTimeout = 4;  // As rendezvous/wire.h's.
+  constexpr int kBeatsInTimeout = 4;  // As rendezvous/protocol/wire.h's.
   if (torchrun.keep_alive_interval || torchrun.keep_alive_attempts) {
     const Milliseconds interval = torchrun.keep_alive_interval.value_or(Milliseconds(5'000));
     return interval * torchrun.keep_alive_attempts.value_or(3);

@@ -1,12 +1,12 @@
-#include "launcher/read_options.h"
+#include "launcher/options/read_options.h"
 
 #include <csignal>
 #include <initializer_list>
 #include <utility>
 
-#include "launcher/flags.h"
-#include "launcher/hosts.h"
-#include "launcher/values.h"
+#include "launcher/options/flags.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {

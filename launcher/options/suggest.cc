@@ -1,8 +1,8 @@
-#include "launcher/suggest.h"
+#include "launcher/options/suggest.h"
 
 #include <algorithm>
 
-#include "common/edit_distance.h"
+#include "common/text/edit_distance.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/values.h"
+#include "launcher/options/values.h"
 
 #include <arpa/inet.h>
 

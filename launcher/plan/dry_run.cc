@@ -1,4 +1,4 @@
-#include "launcher/dry_run.h"
+#include "launcher/plan/dry_run.h"
 
 #include <algorithm>
 #include <functional>

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "agent/environment.h"
-#include "launcher/hosts.h"
-#include "launcher/options.h"
-#include "launcher/plan.h"
+#include "agent/node/environment.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/endpoint.h"
+#include "launcher/plan/endpoint.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "agent/spawn.h"
-#include "common/random_id.h"
-#include "common/secrets.h"
-#include "rendezvous/listen_socket.h"
+#include "agent/process/spawn.h"
+#include "common/system/random_id.h"
+#include "common/system/secrets.h"
+#include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::launcher {
 namespace {

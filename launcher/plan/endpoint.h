@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "agent/guardian.h"
 #include "common/error.h"
-#include "common/unique_fd.h"
-#include "launcher/plan.h"
+#include "common/system/unique_fd.h"
+#include "launcher/guard/guardian.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

@@ -2,7 +2,7 @@
 // Asks this machine for the Facts that make_plan() needs. Looks nothing up on the network: main.cc
 // resolves name_to_resolve(), with a deadline, and fills in endpoint_addresses.
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 struct ifaddrs;
 

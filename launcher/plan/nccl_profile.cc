@@ -1,4 +1,4 @@
-#include "launcher/nccl_profile.h"
+#include "launcher/plan/nccl_profile.h"
 
 namespace ddprun::launcher {
 namespace {

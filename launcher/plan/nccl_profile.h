@@ -1,10 +1,10 @@
 #pragma once
-// DDPRUN_NCCL_PROFILE: the launcher has NCCL in all workers load worker_sdk/nccl_profiler.cc, by
-// NCCL_PROFILER_PLUGIN. Pure. Called by main.cc.
+// DDPRUN_NCCL_PROFILE: NCCL in all workers loads worker_sdk/nccl_profiler, which the launcher names
+// in NCCL_PROFILER_PLUGIN. Pure. Called by main.cc.
 
 #include <string>
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 

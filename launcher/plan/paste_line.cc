@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,11 +1,11 @@
-#include "launcher/placement.h"
+#include "launcher/plan/placement.h"
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "agent/gpu_list.h"
-#include "agent/gpus.h"
-#include "agent/topology.h"
+#include "agent/placement/gpu_list.h"
+#include "agent/placement/gpus.h"
+#include "agent/placement/topology.h"
 
 namespace ddprun::launcher {
 namespace {

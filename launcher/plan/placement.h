@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/resolve_name.h"
+#include "launcher/plan/resolve_name.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include <csignal>
 #include <sstream>
 
-#include "common/unique_fd.h"
-#include "launcher/plan.h"
+#include "common/system/unique_fd.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 

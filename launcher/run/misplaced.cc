@@ -1,9 +1,9 @@
-#include "launcher/misplaced.h"
+#include "launcher/run/misplaced.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 
 namespace ddprun::launcher {
 namespace {

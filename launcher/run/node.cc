@@ -1,4 +1,4 @@
-#include "launcher/node.h"
+#include "launcher/run/node.h"
 
 #include <unistd.h>
 
@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "agent/verdict_file.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "launcher/exit_status.h"
-#include "launcher/misplaced.h"
-#include "launcher/report.h"
+#include "agent/node/verdict_file.h"
+#include "common/system/limits.h"
+#include "common/system/log.h"
+#include "launcher/run/exit_status.h"
+#include "launcher/run/misplaced.h"
+#include "launcher/run/report.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent.h"
-#include "launcher/options.h"
-#include "launcher/placement.h"
-#include "launcher/plan.h"
-#include "launcher/scratch.h"
+#include "agent/node/agent.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/placement.h"
+#include "launcher/plan/plan.h"
+#include "launcher/run/scratch.h"
 
 namespace ddprun::launcher {
 

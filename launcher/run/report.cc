@@ -1,4 +1,4 @@
-#include "launcher/report.h"
+#include "launcher/run/report.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/report_table.h"
+#include "launcher/run/report_table.h"
 
 namespace ddprun::launcher {
 

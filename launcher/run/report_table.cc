@@ -1,4 +1,4 @@
-#include "launcher/report_table.h"
+#include "launcher/run/report_table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 // `ddprun --report`: the table of where each rank's wall time went. Pure. What it reads are the
-// summaries that workers with ddprun's SDK leave behind (worker_sdk/run_summary.h). Used by
+// summaries that workers with ddprun's SDK leave behind (worker_sdk/timer/run_summary.h). Used by
 // report.cc.
 
 #include <array>

@@ -1,4 +1,4 @@
-#include "launcher/scratch.h"
+#include "launcher/run/scratch.h"
 
 #include <sys/stat.h>
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "common/random_id.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::launcher {
 namespace {

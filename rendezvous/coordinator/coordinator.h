@@ -1,6 +1,6 @@
 #pragma once
 // All runs of one daemon: which connection speaks for which node of which run. Pure: bodies of
-// frames in, bodies out. Used by rendezvous/server behind sockets, by a standalone agent without
+// frames in, bodies out. Used by daemon/server behind sockets, by a standalone agent without
 // any, and by the simulator.
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/counters.h"
-#include "rendezvous/journal.h"
-#include "rendezvous/run.h"
-#include "rendezvous/sync_totals.h"
-#include "rendezvous/wire_command.h"
+#include "rendezvous/coordinator/counters.h"
+#include "rendezvous/coordinator/sync_totals.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 

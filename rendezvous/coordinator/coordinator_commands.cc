@@ -5,7 +5,7 @@
 #include <csignal>
 #include <utility>
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::rendezvous {
 namespace {

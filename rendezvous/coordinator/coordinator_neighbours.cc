@@ -1,6 +1,6 @@
 // The part of Coordinator that notices nodes that wait for each other under different run ids.
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/counters.h"
+#include "rendezvous/coordinator/counters.h"
 
 namespace ddprun::rendezvous {
 namespace {

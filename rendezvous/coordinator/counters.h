@@ -1,6 +1,6 @@
 #pragma once
 // What the daemon has done since it started, in plain integers, and what is new in its runs, in
-// words. Counted by the Coordinator; rendezvous/metrics exports the numbers, rendezvous/server logs
+// words. Counted by the Coordinator; daemon/metrics exports the numbers, daemon/server logs
 // the news. A replayed journal counts nothing: numbers begin at 0 in each process. Pure.
 
 #include <array>
@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/refusal.h"
-#include "rendezvous/run.h"
+#include "rendezvous/protocol/refusal.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 

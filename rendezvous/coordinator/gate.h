@@ -1,6 +1,6 @@
 #pragma once
 // Between the Coordinator and the world: nothing goes out before the records made with it are
-// durable. Pure. Used by rendezvous/server over sockets and a RecordLog, and by the simulator.
+// durable. Pure. Used by daemon/server over sockets and a RecordLog, and by the simulator.
 //
 //           an append takes longer than patience
 //   open ──────────────────────────────────────────▶ stalled
@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/sync_totals.h"
+#include "rendezvous/coordinator/sync_totals.h"
 
 namespace ddprun::rendezvous {
 

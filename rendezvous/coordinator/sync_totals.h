@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <map>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
 

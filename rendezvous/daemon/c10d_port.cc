@@ -1,8 +1,8 @@
-#include "rendezvous/c10d_port.h"
+#include "rendezvous/daemon/c10d_port.h"
 
 #include <boost/asio/ip/address.hpp>
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -2,7 +2,7 @@
 // The daemon's port for unmodified `torchrun --rdzv-backend c10d` agents: a store that outlives
 // each of them. It has no token, for torchrun has no way to give one, so that it is open to whoever
 // may connect. What the agents keep in it is theirs and is never looked into. Called by
-// rendezvous/main.
+// main.cc.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 namespace ddprun::rendezvous {
 

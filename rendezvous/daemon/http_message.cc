@@ -1,4 +1,4 @@
-#include "rendezvous/http_message.h"
+#include "rendezvous/daemon/http_message.h"
 
 #include <algorithm>
 #include <charconv>

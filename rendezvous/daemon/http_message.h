@@ -1,6 +1,6 @@
 #pragma once
 // A request for a page and its answer, without the protocol around them (that is
-// rendezvous/http_server). Pure.
+// http_server). Pure.
 
 #include <map>
 #include <optional>

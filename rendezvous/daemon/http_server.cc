@@ -1,4 +1,4 @@
-#include "rendezvous/http_server.h"
+#include "rendezvous/daemon/http_server.h"
 
 #include <array>
 #include <boost/beast/core.hpp>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/accept_loop.h"
+#include "rendezvous/net/accept_loop.h"
 
 namespace ddprun::rendezvous {
 namespace {

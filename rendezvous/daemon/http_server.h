@@ -12,7 +12,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "rendezvous/http_message.h"
+#include "rendezvous/daemon/http_message.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/loop_probe.h"
+#include "rendezvous/daemon/loop_probe.h"
 
 #include <algorithm>
 #include <utility>

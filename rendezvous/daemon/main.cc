@@ -7,13 +7,13 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "common/descriptor_limit.h"
 #include "common/error.h"
-#include "common/log.h"
-#include "common/secrets.h"
-#include "common/start_signals.h"
-#include "common/unique_fd.h"
-#include "rendezvous/service.h"
+#include "common/system/descriptor_limit.h"
+#include "common/system/log.h"
+#include "common/system/secrets.h"
+#include "common/system/start_signals.h"
+#include "common/system/unique_fd.h"
+#include "rendezvous/daemon/service.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"

@@ -1,4 +1,4 @@
-#include "rendezvous/metrics.h"
+#include "rendezvous/daemon/metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>

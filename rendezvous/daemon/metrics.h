@@ -7,11 +7,11 @@
 #include <map>
 #include <string>
 
-#include "rendezvous/counters.h"
-#include "rendezvous/loop_probe.h"
-#include "rendezvous/process_facts.h"
-#include "rendezvous/status.h"
-#include "rendezvous/sync_totals.h"
+#include "rendezvous/coordinator/counters.h"
+#include "rendezvous/coordinator/sync_totals.h"
+#include "rendezvous/daemon/loop_probe.h"
+#include "rendezvous/daemon/process_facts.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,9 +1,9 @@
-#include "rendezvous/operations.h"
+#include "rendezvous/daemon/operations.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/metrics.h"
+#include "rendezvous/daemon/metrics.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,16 +1,16 @@
 #pragma once
 // What makes the daemon a service that can be operated: its pages over HTTP, its numbers, and its
-// service manager's watchdog. Built by rendezvous/main around a Server; nothing here decides.
+// service manager's watchdog. Built by main.cc around a Server; nothing here decides.
 
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "rendezvous/http_server.h"
-#include "rendezvous/loop_probe.h"
-#include "rendezvous/pages.h"
-#include "rendezvous/server.h"
-#include "rendezvous/service_notifier.h"
+#include "rendezvous/daemon/http_server.h"
+#include "rendezvous/daemon/loop_probe.h"
+#include "rendezvous/daemon/pages.h"
+#include "rendezvous/daemon/server.h"
+#include "rendezvous/daemon/service_notifier.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/pages.h"
+#include "rendezvous/daemon/pages.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,13 +1,13 @@
 #pragma once
 // The pages of the daemon for operators: /healthz, /status and /metrics. Pure: what stands on them
-// comes from the functions that rendezvous/operations hands over.
+// comes from the functions that operations hands over.
 
 #include <functional>
 #include <string>
 #include <string_view>
 
-#include "rendezvous/http_message.h"
-#include "rendezvous/status.h"
+#include "rendezvous/daemon/http_message.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {
 

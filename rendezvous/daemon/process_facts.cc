@@ -1,4 +1,4 @@
-#include "rendezvous/process_facts.h"
+#include "rendezvous/daemon/process_facts.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/server.h"
+#include "rendezvous/daemon/server.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <utility>
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // The daemon's I/O: connections and timers in, the Coordinator's decisions out, and a RecordLog in
-// between. Called by rendezvous/main.
+// between. Called by service.cc.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -10,10 +10,10 @@
 #include <string>
 #include <unordered_map>
 
-#include "rendezvous/complaints.h"
-#include "rendezvous/gate.h"
-#include "rendezvous/listener.h"
-#include "rendezvous/record_log.h"
+#include "rendezvous/coordinator/gate.h"
+#include "rendezvous/journal/record_log.h"
+#include "rendezvous/net/complaints.h"
+#include "rendezvous/net/listener.h"
 
 namespace ddprun::rendezvous {
 

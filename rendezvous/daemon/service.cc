@@ -1,4 +1,4 @@
-#include "rendezvous/service.h"
+#include "rendezvous/daemon/service.h"
 
 #include <unistd.h>
 
@@ -8,11 +8,11 @@
 #include <optional>
 #include <utility>
 
-#include "common/secrets.h"
-#include "rendezvous/etcd_log.h"
-#include "rendezvous/file_log.h"
-#include "rendezvous/operations.h"
-#include "rendezvous/server.h"
+#include "common/system/secrets.h"
+#include "rendezvous/daemon/operations.h"
+#include "rendezvous/daemon/server.h"
+#include "rendezvous/etcd/etcd_log.h"
+#include "rendezvous/journal/file_log.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
 // The daemon as a whole, from its options to its exit status: finds out what was before it, leads
-// or stands by, serves, and ends. Called by rendezvous/main.
+// or stands by, serves, and ends. Called by main.cc.
 
 #include <string>
 
-#include "common/log.h"
-#include "rendezvous/c10d_port.h"
+#include "common/system/log.h"
+#include "rendezvous/daemon/c10d_port.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/service_notifier.h"
+#include "rendezvous/daemon/service_notifier.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/log.h"
-#include "common/unique_fd.h"
+#include "common/system/log.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::rendezvous {
 namespace {

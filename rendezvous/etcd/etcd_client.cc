@@ -1,4 +1,4 @@
-#include "rendezvous/etcd_client.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl.hpp>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "rendezvous/resolve.h"
+#include "rendezvous/net/resolve.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "rendezvous/etcd_messages.h"
+#include "rendezvous/etcd/etcd_messages.h"
 
 namespace boost::asio::ssl {
 class context;

@@ -1,8 +1,8 @@
-#include "rendezvous/etcd_election.h"
+#include "rendezvous/etcd/etcd_election.h"
 
 #include <utility>
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // Carries out what Leadership decides: asks etcd for a lease and the leader key, keeps both, and
-// says when this daemon leads and when it does no more. Owned by rendezvous/etcd_log.
+// says when this daemon leads and when it does no more. Owned by etcd_log.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/etcd_client.h"
-#include "rendezvous/leadership.h"
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/leadership.h"
 
 namespace ddprun::rendezvous {
 

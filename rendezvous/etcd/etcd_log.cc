@@ -1,9 +1,9 @@
-#include "rendezvous/etcd_log.h"
+#include "rendezvous/etcd/etcd_log.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::rendezvous {
 namespace {

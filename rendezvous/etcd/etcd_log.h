@@ -17,9 +17,9 @@
 #include <deque>
 #include <memory>
 
-#include "rendezvous/etcd_election.h"
-#include "rendezvous/journal.h"
-#include "rendezvous/record_log.h"
+#include "rendezvous/etcd/etcd_election.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/record_log.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/etcd_messages.h"
+#include "rendezvous/etcd/etcd_messages.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #pragma once
 // What the daemon says to etcd and what etcd answers, as the JSON of etcd's v3 gateway. Pure: the
-// bytes are rendezvous/etcd_client's. Keys and values travel in base64, 64-bit numbers as strings.
+// bytes are etcd_client's. Keys and values travel in base64, 64-bit numbers as strings.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 // Which of several daemons decides: the one that holds the leader key in etcd under a lease that
-// its own clock says cannot have run out. Pure. rendezvous/etcd_election carries its actions out.
+// its own clock says cannot have run out. Pure. etcd_election carries its actions out.
 //
 //               the key is there            created by us
 //   kStandby ─────────▶ (look again)     ┌──────────────────▶ kLeader

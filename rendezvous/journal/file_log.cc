@@ -1,4 +1,4 @@
-#include "rendezvous/file_log.h"
+#include "rendezvous/journal/file_log.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -14,9 +14,9 @@
 #include <deque>
 #include <memory>
 
-#include "rendezvous/file_operations.h"
-#include "rendezvous/journal.h"
-#include "rendezvous/record_log.h"
+#include "rendezvous/journal/file_operations.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/record_log.h"
 
 namespace ddprun::rendezvous {
 

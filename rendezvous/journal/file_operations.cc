@@ -1,4 +1,4 @@
-#include "rendezvous/file_operations.h"
+#include "rendezvous/journal/file_operations.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

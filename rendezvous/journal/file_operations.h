@@ -1,12 +1,12 @@
 #pragma once
-// The few operations on files that rendezvous/file_log is made of, so that a test can let the 1st,
+// The few operations on files that file_log is made of, so that a test can let the 1st,
 // the 2nd, ... of them fail or be the last thing that a daemon does.
 
 #include <string>
 #include <string_view>
 
 #include "common/error.h"
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/journal.h"
+#include "rendezvous/journal/journal.h"
 
 #include <array>
 #include <charconv>
@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "common/assert.h"
-#include "rendezvous/json_text.h"
+#include "rendezvous/protocol/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 

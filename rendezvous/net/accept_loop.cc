@@ -1,6 +1,6 @@
-#include "rendezvous/accept_loop.h"
+#include "rendezvous/net/accept_loop.h"
 
-#include "common/log.h"
+#include "common/system/log.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <memory>
 
-#include "rendezvous/listen_socket.h"
+#include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/channel.h"
+#include "rendezvous/net/channel.h"
 
 #include <openssl/err.h>
 #include <sys/ioctl.h>

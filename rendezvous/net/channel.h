@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "rendezvous/tls_psk.h"
+#include "rendezvous/net/tls_psk.h"
 
 namespace ddprun::rendezvous {
 

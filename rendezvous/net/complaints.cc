@@ -1,4 +1,4 @@
-#include "rendezvous/complaints.h"
+#include "rendezvous/net/complaints.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/connect.h"
+#include "rendezvous/net/connect.h"
 
 #include <sys/socket.h>
 
@@ -7,8 +7,8 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-#include "rendezvous/listen_socket.h"
-#include "rendezvous/resolve.h"
+#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/resolve.h"
 
 namespace ddprun::rendezvous {
 namespace {

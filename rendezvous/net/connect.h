@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "rendezvous/link.h"
+#include "rendezvous/net/link.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/handshake.h"
+#include "rendezvous/net/handshake.h"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>

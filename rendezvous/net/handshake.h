@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "rendezvous/channel.h"
+#include "rendezvous/net/channel.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/link.h"
+#include "rendezvous/net/link.h"
 
 #include <array>
 #include <boost/asio/error.hpp>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "rendezvous/listen_socket.h"
+#include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::rendezvous {
 namespace {

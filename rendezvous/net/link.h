@@ -1,7 +1,7 @@
 #pragma once
 // One framed connection between an agent and the daemon, over TLS or plain TCP: bodies in, bodies
-// out. It knows nothing of what they say. Both sides use it; async_connect (rendezvous/connect.h)
-// and the Listener make them. All calls are made on the loop's thread.
+// out. It knows nothing of what they say. Both sides use it; async_connect (connect.h) and the
+// Listener make them. All calls are made on the loop's thread.
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -14,8 +14,8 @@
 #include "common/error.h"
 #include "common/frames.h"
 #include "common/time.h"
-#include "rendezvous/handshake.h"
-#include "rendezvous/peer_kernel.h"
+#include "rendezvous/net/handshake.h"
+#include "rendezvous/net/peer_kernel.h"
 
 namespace ddprun::rendezvous {
 

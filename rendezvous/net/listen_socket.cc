@@ -1,4 +1,4 @@
-#include "rendezvous/listen_socket.h"
+#include "rendezvous/net/listen_socket.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,7 +7,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 
-#include "common/port_owner.h"
+#include "common/system/port_owner.h"
 
 namespace ddprun::rendezvous {
 namespace {

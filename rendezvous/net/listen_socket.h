@@ -9,8 +9,8 @@
 #include <string>
 
 #include "common/error.h"
+#include "common/system/unique_fd.h"
 #include "common/time.h"
-#include "common/unique_fd.h"
 
 namespace ddprun::rendezvous {
 

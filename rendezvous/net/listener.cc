@@ -1,4 +1,4 @@
-#include "rendezvous/listener.h"
+#include "rendezvous/net/listener.h"
 
 #include <malloc.h>
 
@@ -7,10 +7,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 
-#include "common/log.h"
-#include "rendezvous/accept_loop.h"
-#include "rendezvous/complaints.h"
-#include "rendezvous/turnstile.h"
+#include "common/system/log.h"
+#include "rendezvous/net/accept_loop.h"
+#include "rendezvous/net/complaints.h"
+#include "rendezvous/net/turnstile.h"
 
 namespace ddprun::rendezvous {
 

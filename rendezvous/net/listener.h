@@ -11,8 +11,8 @@
 
 #include "common/error.h"
 #include "common/time.h"
-#include "rendezvous/link.h"
-#include "rendezvous/refusal.h"
+#include "rendezvous/net/link.h"
+#include "rendezvous/protocol/refusal.h"
 
 namespace ddprun::rendezvous {
 
@@ -24,7 +24,7 @@ struct ListenOptions {
   Milliseconds handshake_timeout{15'000};  // Without TLS: for the first byte.
   std::size_t connections_max = 65'536;  // Links and handshakes together; more are closed at once.
   std::size_t handshakes_max = 16'384;   // Beyond, the oldest handshake gives way to the newest.
-  std::size_t handshakes_at_once = 2'048;  // The others wait in line (rendezvous/turnstile.h),
+  std::size_t handshakes_at_once = 2'048;  // The others wait in line (rendezvous/net/turnstile.h),
   Milliseconds handshake_patience{200};    // but not for those that take longer than this.
   LinkOptions link = {};
 };

@@ -1,4 +1,4 @@
-#include "rendezvous/peer_kernel.h"
+#include "rendezvous/net/peer_kernel.h"
 
 // Not <netinet/tcp.h>: its tcp_info has no tcpi_min_rtt. Both together do not compile.
 #include <linux/tcp.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/resolve.h"
+#include "rendezvous/net/resolve.h"
 
 #include <netdb.h>
 
@@ -9,7 +9,7 @@
 #include <system_error>
 #include <thread>
 
-#include "common/signals_held.h"
+#include "common/system/signals_held.h"
 
 namespace ddprun::rendezvous {
 namespace {

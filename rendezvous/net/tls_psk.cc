@@ -1,4 +1,4 @@
-#include "rendezvous/tls_psk.h"
+#include "rendezvous/net/tls_psk.h"
 
 #include <openssl/core_names.h>
 #include <openssl/err.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/turnstile.h"
+#include "rendezvous/net/turnstile.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/json_text.h"
+#include "rendezvous/protocol/json_text.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "rendezvous/refusal.h"
+#include "rendezvous/protocol/refusal.h"
 
 #include <numeric>
 

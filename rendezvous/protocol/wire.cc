@@ -1,6 +1,6 @@
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
-#include "rendezvous/wire_archive.h"
+#include "rendezvous/protocol/wire_archive.h"
 
 namespace ddprun::rendezvous {
 namespace archive {

@@ -1,8 +1,8 @@
 #pragma once
 // One description of each message serves both directions: `fields(archive, message)` is called with
 // a Writer to encode and with a Reader to decode. What is here is shared by what agents and daemon
-// say (rendezvous/wire.cc) and by what the daemon remembers of a run (rendezvous/run_snapshot.cc);
-// nobody else includes it.
+// say (wire.cc) and by what the daemon remembers of a run (run/run_snapshot.cc); nobody else
+// includes it.
 
 #include <algorithm>
 #include <limits>
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/json_text.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/json_text.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous::archive {
 

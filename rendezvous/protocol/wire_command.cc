@@ -1,4 +1,4 @@
-#include "rendezvous/wire_command.h"
+#include "rendezvous/protocol/wire_command.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
 namespace {

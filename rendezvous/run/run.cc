@@ -1,11 +1,11 @@
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/assert.h"
-#include "common/duration_text.h"
-#include "rendezvous/seats.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/seats.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -38,8 +38,8 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/status.h"
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {
 

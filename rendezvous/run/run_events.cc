@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/run.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/run.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 namespace {

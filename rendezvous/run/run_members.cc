@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/assert.h"
-#include "rendezvous/run.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/run.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 

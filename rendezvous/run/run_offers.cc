@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -2,8 +2,8 @@
 // began. A snapshot knows no clock: each point of time is written as its distance from the moment
 // of the snapshot, and so means the same on another boot or another host.
 
-#include "rendezvous/run.h"
-#include "rendezvous/wire_archive.h"
+#include "rendezvous/protocol/wire_archive.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 

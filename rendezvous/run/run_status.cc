@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,7 +1,7 @@
 // What a Run says: to people who wait, in traces and in failed tests.
 
-#include "common/duration_text.h"
-#include "rendezvous/run.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 

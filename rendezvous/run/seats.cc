@@ -1,4 +1,4 @@
-#include "rendezvous/seats.h"
+#include "rendezvous/run/seats.h"
 
 #include <algorithm>
 #include <limits>

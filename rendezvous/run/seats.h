@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,4 +1,4 @@
-#include "rendezvous/status.h"
+#include "rendezvous/run/status.h"
 
 #include <cstdint>
 #include <nlohmann/json.hpp>

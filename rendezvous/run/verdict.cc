@@ -1,4 +1,4 @@
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/verdict.h"
 
 #include <algorithm>
 #include <cctype>

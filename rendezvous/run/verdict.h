@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
 

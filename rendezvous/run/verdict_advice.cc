@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 namespace {

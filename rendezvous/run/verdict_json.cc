@@ -4,8 +4,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/status.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/status.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/ready_sockets.h"
+#include "rendezvous/store/ready_sockets.h"
 
 #include <sys/epoll.h>
 

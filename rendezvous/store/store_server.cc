@@ -1,4 +1,4 @@
-#include "rendezvous/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 #include <sys/socket.h>
 
@@ -10,11 +10,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "common/log.h"
-#include "common/peer_user.h"
-#include "rendezvous/accept_loop.h"
-#include "rendezvous/ready_sockets.h"
-#include "rendezvous/store.h"
+#include "common/store/store.h"
+#include "common/system/log.h"
+#include "common/system/peer_user.h"
+#include "rendezvous/net/accept_loop.h"
+#include "rendezvous/store/ready_sockets.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "rendezvous/store_wire.h"
+#include "common/store/store_wire.h"
 
 namespace ddprun::rendezvous {
 

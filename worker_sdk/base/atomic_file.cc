@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 #include "ddprun/error.h"
 
 namespace ddprun {

@@ -1,4 +1,4 @@
-#include "worker_sdk/checksum.h"
+#include "worker_sdk/base/checksum.h"
 
 #include <bit>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "worker_sdk/folder.h"
+#include "worker_sdk/base/folder.h"
 
 #include <dirent.h>
 #include <ftw.h>

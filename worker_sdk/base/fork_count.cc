@@ -1,4 +1,4 @@
-#include "worker_sdk/fork_count.h"
+#include "worker_sdk/base/fork_count.h"
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/locality.h"
+#include "worker_sdk/base/locality.h"
 
 #include <sys/stat.h>
 #include <sys/syscall.h>

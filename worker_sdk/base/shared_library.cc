@@ -1,4 +1,4 @@
-#include "worker_sdk/shared_library.h"
+#include "worker_sdk/base/shared_library.h"
 
 #include <dlfcn.h>
 #include <glob.h>

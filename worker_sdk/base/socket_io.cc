@@ -1,4 +1,4 @@
-#include "worker_sdk/socket_io.h"
+#include "worker_sdk/base/socket_io.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <memory>
 #include <thread>
 
-#include "worker_sdk/retry.h"
+#include "worker_sdk/base/retry.h"
 
 namespace ddprun::worker_sdk {
 namespace {

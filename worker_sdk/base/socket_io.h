@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/unique_fd.h"
-#include "worker_sdk/operation.h"
+#include "common/system/unique_fd.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

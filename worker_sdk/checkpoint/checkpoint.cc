@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/checkpoint_folder.h"
-#include "worker_sdk/checksum.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/checkpoint/checkpoint_folder.h"
 
 namespace ddprun {
 namespace {

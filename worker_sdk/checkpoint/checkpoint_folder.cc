@@ -1,4 +1,4 @@
-#include "worker_sdk/checkpoint_folder.h"
+#include "worker_sdk/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 
 #include "ddprun/atomic_file.h"
 #include "ddprun/error.h"
-#include "worker_sdk/folder.h"
+#include "worker_sdk/base/folder.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/manifest.h"
+#include "worker_sdk/checkpoint/manifest.h"
 
 namespace ddprun::worker_sdk {
 

@@ -9,9 +9,9 @@
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/checkpoint_folder.h"
-#include "worker_sdk/checksum.h"
-#include "worker_sdk/folder.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/base/folder.h"
+#include "worker_sdk/checkpoint/checkpoint_folder.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/manifest.h"
+#include "worker_sdk/checkpoint/manifest.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "worker_sdk/checksum.h"
+#include "worker_sdk/base/checksum.h"
 
 namespace ddprun::worker_sdk {
 namespace {

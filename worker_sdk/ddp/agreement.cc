@@ -1,4 +1,4 @@
-#include "worker_sdk/agreement.h"
+#include "worker_sdk/ddp/agreement.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "common/assert.h"
-#include "worker_sdk/group_inside.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,9 +1,9 @@
-#include "worker_sdk/bucket_flow.h"
+#include "worker_sdk/ddp/bucket_flow.h"
 
 #include <utility>
 
 #include "common/assert.h"
-#include "worker_sdk/group_inside.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun::worker_sdk {
 

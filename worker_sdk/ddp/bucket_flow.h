@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "worker_sdk/bucket_marks.h"
-#include "worker_sdk/bucket_set.h"
-#include "worker_sdk/step_times.h"
+#include "worker_sdk/ddp/bucket_set.h"
+#include "worker_sdk/timer/bucket_marks.h"
+#include "worker_sdk/timer/step_times.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,10 +1,10 @@
-#include "worker_sdk/bucket_set.h"
+#include "worker_sdk/ddp/bucket_set.h"
 
 #include <cstring>
 #include <utility>
 
-#include "worker_sdk/buckets.h"
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/ddp/buckets.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {
 namespace {

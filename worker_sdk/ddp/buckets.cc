@@ -1,4 +1,4 @@
-#include "worker_sdk/buckets.h"
+#include "worker_sdk/ddp/buckets.h"
 
 #include <algorithm>
 #include <map>

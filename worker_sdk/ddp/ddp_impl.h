@@ -5,10 +5,10 @@
 #include <mutex>
 #include <span>
 
-#include "worker_sdk/bucket_flow.h"
-#include "worker_sdk/bucket_set.h"
-#include "worker_sdk/reducer.h"
-#include "worker_sdk/timer_shell.h"
+#include "worker_sdk/ddp/bucket_flow.h"
+#include "worker_sdk/ddp/bucket_set.h"
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/timer/timer_shell.h"
 
 namespace ddprun {
 

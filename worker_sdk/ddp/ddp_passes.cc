@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "worker_sdk/ddp_impl.h"
-#include "worker_sdk/group_inside.h"
-#include "worker_sdk/values.h"
+#include "worker_sdk/ddp/ddp_impl.h"
+#include "worker_sdk/ddp/values.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun {
 

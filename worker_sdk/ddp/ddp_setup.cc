@@ -5,9 +5,9 @@
 #include <exception>
 #include <utility>
 
-#include "worker_sdk/agreement.h"
-#include "worker_sdk/ddp_impl.h"
-#include "worker_sdk/group_inside.h"
+#include "worker_sdk/ddp/agreement.h"
+#include "worker_sdk/ddp/ddp_impl.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "worker_sdk/ddp_impl.h"
-#include "worker_sdk/group_inside.h"
+#include "worker_sdk/ddp/ddp_impl.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/reducer.h"
+#include "worker_sdk/ddp/reducer.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
-#include "worker_sdk/values.h"
+#include "worker_sdk/ddp/values.h"
 
 #include <algorithm>
 
-#include "worker_sdk/agreement.h"
-#include "worker_sdk/checksum.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/ddp/agreement.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/gloo_backend.h"
+#include "worker_sdk/gloo/gloo_backend.h"
 
 #include <dlfcn.h>
 #include <gloo/rendezvous/context.h>
@@ -7,9 +7,9 @@
 #include <numeric>
 #include <string_view>
 
-#include "worker_sdk/gloo_store.h"
-#include "worker_sdk/retry.h"
-#include "worker_sdk/sigpipe_guard.h"
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/gloo/gloo_store.h"
+#include "worker_sdk/gloo/sigpipe_guard.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "ddprun/store.h"
-#include "worker_sdk/backend.h"
-#include "worker_sdk/diagnosis.h"
-#include "worker_sdk/gloo_sockets.h"
-#include "worker_sdk/gloo_transfers.h"
+#include "worker_sdk/gloo/gloo_sockets.h"
+#include "worker_sdk/gloo/gloo_transfers.h"
+#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/transport/diagnosis.h"
 
 namespace gloo {
 class Context;

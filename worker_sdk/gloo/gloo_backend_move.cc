@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "worker_sdk/gloo_backend.h"
-#include "worker_sdk/gloo_tags.h"
-#include "worker_sdk/gloo_transfers.h"
+#include "worker_sdk/gloo/gloo_backend.h"
+#include "worker_sdk/gloo/gloo_tags.h"
+#include "worker_sdk/gloo/gloo_transfers.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,10 +1,10 @@
 // GlooBackend's reductions: a reduce-scatter and an all-gather by direct messages, window by
 // window, so that the next window travels while this one is reduced.
 
-#include "worker_sdk/gloo_backend.h"
-#include "worker_sdk/gloo_tags.h"
-#include "worker_sdk/gloo_transfers.h"
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/gloo/gloo_backend.h"
+#include "worker_sdk/gloo/gloo_tags.h"
+#include "worker_sdk/gloo/gloo_transfers.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/gloo_sockets.h"
+#include "worker_sdk/gloo/gloo_sockets.h"
 
 #include <fcntl.h>
 #include <gloo/context.h>
@@ -12,7 +12,7 @@
 #include <charconv>
 #include <map>
 
-#include "worker_sdk/folder.h"
+#include "worker_sdk/base/folder.h"
 
 namespace ddprun::worker_sdk {
 namespace {

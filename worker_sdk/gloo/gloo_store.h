@@ -1,12 +1,12 @@
 #pragma once
 // Lets Gloo exchange its addresses through our Store. Only gloo_backend.cc uses this.
 
-#include <gloo/rendezvous/store.h>
+#include <gloo/common/store/store.h>
 
 #include <algorithm>
 
 #include "ddprun/store.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

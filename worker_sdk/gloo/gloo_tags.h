@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/gloo_transfers.h"
+#include "worker_sdk/gloo/gloo_transfers.h"
 
 #include <gloo/common/error.h>
 

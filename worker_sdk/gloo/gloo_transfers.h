@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "worker_sdk/gloo_watch.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/gloo/gloo_watch.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/gloo_watch.h"
+#include "worker_sdk/gloo/gloo_watch.h"
 
 #include <gloo/common/error.h>
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "worker_sdk/sigpipe_guard.h"
+#include "worker_sdk/gloo/sigpipe_guard.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker_sdk/gloo_sockets.h"
+#include "worker_sdk/gloo/gloo_sockets.h"
 
 namespace ddprun::worker_sdk {
 

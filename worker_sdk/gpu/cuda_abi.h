@@ -1,7 +1,7 @@
 #pragma once
 // What ddprun uses of the CUDA runtime, declared here so that it builds where there is no toolkit
 // and runs where there is no driver: gpu_runtime.cc fills the table from libcudart.
-// tests/unit/gpu_abi_test.cc compares this with NVIDIA's header where there is one.
+// tests/unit/gpu/gpu_abi_test.cc compares this with NVIDIA's header where there is one. Pure.
 
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/gpu_event_pool.h"
+#include "worker_sdk/gpu/gpu_event_pool.h"
 
 namespace ddprun::worker_sdk {
 

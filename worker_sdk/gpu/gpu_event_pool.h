@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker_sdk/cuda_abi.h"
+#include "worker_sdk/gpu/cuda_abi.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/gpu_kernels.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 
 #include "common/assert.h"
 #include "ddprun/error.h"
-#include "worker_sdk/gpu_kernels_image.h"
-#include "worker_sdk/shared_library.h"
+#include "worker_sdk/base/shared_library.h"
+#include "worker_sdk/gpu/gpu_kernels_image.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <numbers>
 
-#include "worker_sdk/gpu_kernel_list.h"
-#include "worker_sdk/half.h"
+#include "worker_sdk/gpu/gpu_kernel_list.h"
+#include "worker_sdk/base/half.h"
 
 #ifdef __CUDACC__
 #define DDPRUN_KERNEL extern "C" __global__ void

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ddprun/types.h"
-#include "worker_sdk/gpu_kernel_list.h"
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_kernel_list.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,7 +1,7 @@
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 #include "ddprun/error.h"
-#include "worker_sdk/shared_library.h"
+#include "worker_sdk/base/shared_library.h"
 
 namespace ddprun::worker_sdk {
 namespace {

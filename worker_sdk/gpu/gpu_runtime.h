@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "worker_sdk/gpu_event_pool.h"
-#include "worker_sdk/nccl_abi.h"
+#include "worker_sdk/gpu/gpu_event_pool.h"
+#include "worker_sdk/gpu/nccl_abi.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,12 +1,12 @@
 #pragma once
 // What ddprun uses of NCCL, declared here so that it builds where there is no NCCL: gpu_runtime.cc
-// fills the table from libnccl. tests/unit/gpu_abi_test.cc compares this with NVIDIA's header where
-// there is one.
+// fills the table from libnccl. tests/unit/gpu/gpu_abi_test.cc compares this with NVIDIA's header
+// where there is one. Pure.
 
 #include <climits>
 #include <cstddef>
 
-#include "worker_sdk/cuda_abi.h"
+#include "worker_sdk/gpu/cuda_abi.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/arguments.h"
+#include "worker_sdk/group/arguments.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,7 +1,7 @@
 // ddprun/c_api.h: errors, groups' lives, DistributedDataParallel, sampler, clipping. Collectives
 // are in c_api_calls.cc.
 
-#include "worker_sdk/c_api.h"
+#include "worker_sdk/group/c_api.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 // ddprun/c_api.h: who a group is, and its collectives.
 
-#include "worker_sdk/c_api.h"
+#include "worker_sdk/group/c_api.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

@@ -1,6 +1,6 @@
-#include "worker_sdk/group_inside.h"
+#include "worker_sdk/group/group_inside.h"
 
-#include "worker_sdk/process_group_impl.h"
+#include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun::worker_sdk {
 

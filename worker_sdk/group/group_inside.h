@@ -7,8 +7,8 @@
 #include <string>
 
 #include "ddprun/process_group.h"
-#include "worker_sdk/backend.h"
-#include "worker_sdk/progress.h"
+#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {
 

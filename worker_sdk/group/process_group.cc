@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "ddprun/crash_report.h"
-#include "worker_sdk/process_group_impl.h"
-#include "worker_sdk/retry.h"
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
 // ProcessGroup's operations, each in two forms: checks the arguments, then has the backend called.
 
-#include "worker_sdk/process_group_impl.h"
+#include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun {
 namespace {

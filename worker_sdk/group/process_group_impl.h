@@ -5,12 +5,12 @@
 #include <atomic>
 #include <mutex>
 
-#include "worker_sdk/arguments.h"
-#include "worker_sdk/fork_count.h"
-#include "worker_sdk/join.h"
-#include "worker_sdk/lives.h"
-#include "worker_sdk/progress.h"
-#include "worker_sdk/work_queue.h"
+#include "worker_sdk/base/fork_count.h"
+#include "worker_sdk/group/arguments.h"
+#include "worker_sdk/group/work_queue.h"
+#include "worker_sdk/join/join.h"
+#include "worker_sdk/join/lives.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun {
 

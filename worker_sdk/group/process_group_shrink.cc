@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "worker_sdk/process_group_impl.h"
-#include "worker_sdk/shrink_meeting.h"
+#include "worker_sdk/group/process_group_impl.h"
+#include "worker_sdk/join/shrink_meeting.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/work_queue.h"
+#include "worker_sdk/group/work_queue.h"
 
 #include <pthread.h>
 

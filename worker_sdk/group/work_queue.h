@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "ddprun/process_group.h"
-#include "worker_sdk/backend.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun {
 

@@ -1,8 +1,8 @@
-#include "worker_sdk/cpu_backend.h"
+#include "worker_sdk/join/cpu_backend.h"
 
 #include <algorithm>
 
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -17,8 +17,8 @@
 // Whoever fails tells both sides, the team and Gloo's peers (diagnosis.h), so that all learn of the
 // same culprit.
 
-#include "worker_sdk/gloo_backend.h"
-#include "worker_sdk/shm_backend.h"
+#include "worker_sdk/gloo/gloo_backend.h"
+#include "worker_sdk/shm/shm_backend.h"
 
 namespace ddprun::worker_sdk {
 

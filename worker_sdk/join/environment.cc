@@ -1,4 +1,4 @@
-#include "worker_sdk/environment.h"
+#include "worker_sdk/join/environment.h"
 
 #include <charconv>
 #include <limits>

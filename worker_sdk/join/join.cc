@@ -1,19 +1,19 @@
-#include "worker_sdk/join.h"
+#include "worker_sdk/join/join.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "worker_sdk/cpu_backend.h"
-#include "worker_sdk/join_address.h"
-#include "worker_sdk/local_store.h"
-#include "worker_sdk/locality.h"
-#include "worker_sdk/meeting.h"
-#include "worker_sdk/membership.h"
-#include "worker_sdk/nccl_join.h"
-#include "worker_sdk/self_backend.h"
-#include "worker_sdk/socket_io.h"
-#include "worker_sdk/tcp_store.h"
+#include "worker_sdk/base/locality.h"
+#include "worker_sdk/base/socket_io.h"
+#include "worker_sdk/join/cpu_backend.h"
+#include "worker_sdk/join/join_address.h"
+#include "worker_sdk/join/meeting.h"
+#include "worker_sdk/join/membership.h"
+#include "worker_sdk/join/nccl_join.h"
+#include "worker_sdk/store/local_store.h"
+#include "worker_sdk/store/tcp_store.h"
+#include "worker_sdk/transport/self_backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {

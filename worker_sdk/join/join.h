@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "ddprun/store.h"
-#include "worker_sdk/backend.h"
-#include "worker_sdk/environment.h"
-#include "worker_sdk/nccl_siblings.h"
-#include "worker_sdk/store_host.h"
+#include "worker_sdk/join/environment.h"
+#include "worker_sdk/nccl/nccl_siblings.h"
+#include "worker_sdk/store/store_host.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,8 +1,8 @@
-#include "worker_sdk/join_address.h"
+#include "worker_sdk/join/join_address.h"
 
 #include <algorithm>
 
-#include "worker_sdk/socket_io.h"
+#include "worker_sdk/base/socket_io.h"
 
 namespace ddprun::worker_sdk {
 namespace {

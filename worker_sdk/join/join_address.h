@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/membership.h"
+#include "worker_sdk/join/membership.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/lives.h"
+#include "worker_sdk/join/lives.h"
 
 #include <map>
 #include <mutex>

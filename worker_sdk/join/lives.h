@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "worker_sdk/environment.h"
+#include "worker_sdk/join/environment.h"
 
 namespace ddprun::worker_sdk {
 

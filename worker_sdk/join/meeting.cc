@@ -1,4 +1,4 @@
-#include "worker_sdk/meeting.h"
+#include "worker_sdk/join/meeting.h"
 
 #include <algorithm>
 #include <cstdio>

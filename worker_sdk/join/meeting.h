@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddprun/store.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

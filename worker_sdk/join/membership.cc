@@ -1,10 +1,10 @@
-#include "worker_sdk/membership.h"
+#include "worker_sdk/join/membership.h"
 
 #include <algorithm>
 #include <charconv>
 #include <map>
 
-#include "worker_sdk/shm_team.h"
+#include "worker_sdk/shm/shm_team.h"
 
 namespace ddprun::worker_sdk {
 namespace {

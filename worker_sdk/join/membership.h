@@ -1,14 +1,14 @@
 #pragma once
-// What the ranks tell each other before they connect, and what rank 0 makes of it. Pure; join.cc
-// carries it through the store.
+// What the ranks tell each other before they connect, and what rank 0 makes of it. Computes only;
+// join.cc carries it through the store.
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "worker_sdk/operation.h"
-#include "worker_sdk/shm_segment.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/shm/shm_segment.h"
 
 namespace ddprun::worker_sdk {
 

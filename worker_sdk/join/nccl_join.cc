@@ -1,11 +1,11 @@
-#include "worker_sdk/nccl_join.h"
+#include "worker_sdk/join/nccl_join.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "worker_sdk/nccl_backend.h"
-#include "worker_sdk/nccl_preflight.h"
-#include "worker_sdk/self_backend.h"
+#include "worker_sdk/nccl/nccl_backend.h"
+#include "worker_sdk/nccl/nccl_preflight.h"
+#include "worker_sdk/transport/self_backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -11,11 +11,11 @@
 #include <memory>
 #include <string>
 
-#include "worker_sdk/environment.h"
-#include "worker_sdk/gloo_backend.h"
-#include "worker_sdk/meeting.h"
-#include "worker_sdk/nccl_comm.h"
-#include "worker_sdk/nccl_siblings.h"
+#include "worker_sdk/gloo/gloo_backend.h"
+#include "worker_sdk/join/environment.h"
+#include "worker_sdk/join/meeting.h"
+#include "worker_sdk/nccl/nccl_comm.h"
+#include "worker_sdk/nccl/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
 

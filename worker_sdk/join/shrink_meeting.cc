@@ -1,4 +1,4 @@
-#include "worker_sdk/shrink_meeting.h"
+#include "worker_sdk/join/shrink_meeting.h"
 
 namespace ddprun::worker_sdk {
 namespace {

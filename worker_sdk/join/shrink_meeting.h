@@ -4,8 +4,8 @@
 // whose patience is over, settles it for all. Used by process_group_shrink.cc.
 
 #include "ddprun/store.h"
-#include "worker_sdk/operation.h"
-#include "worker_sdk/survivors.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/join/survivors.h"
 
 namespace ddprun::worker_sdk {
 

@@ -20,10 +20,10 @@
 #include <sstream>
 #include <vector>
 
-#include "common/unique_fd.h"
-#include "worker_sdk/folder.h"
-#include "worker_sdk/spawn_child.h"
-#include "worker_sdk/store_host.h"
+#include "common/system/unique_fd.h"
+#include "worker_sdk/base/folder.h"
+#include "worker_sdk/join/spawn_child.h"
+#include "worker_sdk/store/store_host.h"
 
 namespace ddprun {
 namespace worker_sdk {

@@ -1,4 +1,4 @@
-#include "worker_sdk/spawn_child.h"
+#include "worker_sdk/join/spawn_child.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "ddprun/error.h"
-#include "worker_sdk/crash_text.h"
+#include "worker_sdk/worker/crash_text.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/survivors.h"
+#include "worker_sdk/join/survivors.h"
 
 #include <charconv>
 #include <cstdint>

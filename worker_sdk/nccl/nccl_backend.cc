@@ -1,14 +1,14 @@
 // The life of the backend nccl: its stream, its memory, its end. The operations are in
 // nccl_backend_move.cc.
 
-#include "worker_sdk/nccl_backend.h"
+#include "worker_sdk/nccl/nccl_backend.h"
 
 #include <cstdio>
 #include <thread>
 #include <utility>
 
-#include "worker_sdk/nccl_captured.h"
-#include "worker_sdk/retry.h"
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/nccl/nccl_captured.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -8,10 +8,10 @@
 
 #include <memory>
 
-#include "worker_sdk/backend.h"
-#include "worker_sdk/gpu_kernels.h"
-#include "worker_sdk/nccl_memory.h"
-#include "worker_sdk/nccl_watch.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
+#include "worker_sdk/nccl/nccl_memory.h"
+#include "worker_sdk/nccl/nccl_watch.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,6 +1,6 @@
 // The operations of the backend nccl, as NCCL has them. Each only puts work into the stream.
 
-#include "worker_sdk/nccl_backend.h"
+#include "worker_sdk/nccl/nccl_backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/nccl_captured.h"
+#include "worker_sdk/nccl/nccl_captured.h"
 
 namespace ddprun::worker_sdk {
 

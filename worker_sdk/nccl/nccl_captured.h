@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "worker_sdk/nccl_pending.h"
+#include "worker_sdk/nccl/nccl_pending.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/nccl_comm.h"
+#include "worker_sdk/nccl/nccl_comm.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "worker_sdk/retry.h"
+#include "worker_sdk/base/retry.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "worker_sdk/gpu_runtime.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun::worker_sdk {
 

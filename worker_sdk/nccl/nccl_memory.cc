@@ -1,4 +1,4 @@
-#include "worker_sdk/nccl_memory.h"
+#include "worker_sdk/nccl/nccl_memory.h"
 
 namespace ddprun::worker_sdk {
 std::shared_ptr<NcclMemory::Block> NcclMemory::take(std::size_t bytes) {

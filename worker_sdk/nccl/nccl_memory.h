@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "worker_sdk/nccl_comm.h"
+#include "worker_sdk/nccl/nccl_comm.h"
 
 namespace ddprun::worker_sdk {
 

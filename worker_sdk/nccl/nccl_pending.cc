@@ -1,4 +1,4 @@
-#include "worker_sdk/nccl_pending.h"
+#include "worker_sdk/nccl/nccl_pending.h"
 
 #include <thread>
 

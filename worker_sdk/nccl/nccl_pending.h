@@ -7,8 +7,8 @@
 #include <mutex>
 #include <optional>
 
-#include "worker_sdk/backend.h"
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/nccl_preflight.h"
+#include "worker_sdk/nccl/nccl_preflight.h"
 
 #include <algorithm>
 #include <charconv>

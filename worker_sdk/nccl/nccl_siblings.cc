@@ -1,8 +1,8 @@
-#include "worker_sdk/nccl_siblings.h"
+#include "worker_sdk/nccl/nccl_siblings.h"
 
 #include <utility>
 
-#include "worker_sdk/nccl_watch.h"
+#include "worker_sdk/nccl/nccl_watch.h"
 
 namespace ddprun::worker_sdk {
 

@@ -11,9 +11,9 @@
 #include <set>
 #include <vector>
 
-#include "worker_sdk/diagnosis.h"
-#include "worker_sdk/nccl_pending.h"
-#include "worker_sdk/progress.h"
+#include "worker_sdk/nccl/nccl_pending.h"
+#include "worker_sdk/transport/diagnosis.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {
 

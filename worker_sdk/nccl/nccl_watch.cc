@@ -1,6 +1,6 @@
-#include "worker_sdk/nccl_watch.h"
+#include "worker_sdk/nccl/nccl_watch.h"
 
-#include "worker_sdk/nccl_captured.h"
+#include "worker_sdk/nccl/nccl_captured.h"
 
 namespace ddprun::worker_sdk {
 namespace {

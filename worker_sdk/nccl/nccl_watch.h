@@ -14,10 +14,10 @@
 #include <string>
 #include <thread>
 
-#include "worker_sdk/gloo_backend.h"
-#include "worker_sdk/nccl_comm.h"
-#include "worker_sdk/nccl_pending.h"
-#include "worker_sdk/nccl_siblings.h"
+#include "worker_sdk/gloo/gloo_backend.h"
+#include "worker_sdk/nccl/nccl_comm.h"
+#include "worker_sdk/nccl/nccl_pending.h"
+#include "worker_sdk/nccl/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/nccl_profile.h"
+#include "worker_sdk/nccl_profiler/nccl_profile.h"
 
 #include <algorithm>
 #include <utility>

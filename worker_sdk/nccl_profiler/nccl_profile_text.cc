@@ -1,9 +1,9 @@
-#include "worker_sdk/nccl_profile_text.h"
+#include "worker_sdk/nccl_profiler/nccl_profile_text.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "worker_sdk/format.h"
+#include "worker_sdk/base/format.h"
 
 namespace ddprun::worker_sdk {
 namespace {

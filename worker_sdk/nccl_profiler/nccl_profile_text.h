@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "worker_sdk/nccl_profile.h"
+#include "worker_sdk/nccl_profiler/nccl_profile.h"
 
 namespace ddprun::worker_sdk {
 

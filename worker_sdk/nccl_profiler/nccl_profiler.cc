@@ -15,11 +15,11 @@
 #include <ctime>
 #include <mutex>
 
-#include "worker_sdk/locality.h"
-#include "worker_sdk/nccl_abi.h"
-#include "worker_sdk/nccl_profile_text.h"
-#include "worker_sdk/nccl_profiler_abi.h"
-#include "worker_sdk/run_summary.h"
+#include "worker_sdk/base/locality.h"
+#include "worker_sdk/gpu/nccl_abi.h"
+#include "worker_sdk/nccl_profiler/nccl_profile_text.h"
+#include "worker_sdk/nccl_profiler/nccl_profiler_abi.h"
+#include "worker_sdk/timer/run_summary.h"
 
 namespace ddprun::worker_sdk {
 namespace {

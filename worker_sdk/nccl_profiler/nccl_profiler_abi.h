@@ -7,7 +7,7 @@
 // NCCL calls init for each communicator, from the thread that makes it; a collective's start and
 // stop from the thread that enqueues it (stop: it is enqueued, not done), a channel's from its
 // proxy thread, before or after that stop; finalize when the communicator ends. Strings it hands
-// over live as long as NCCL is loaded, but for the communicator's name.
+// over live as long as NCCL is loaded, but for the communicator's name. Pure.
 
 #include <cstddef>
 #include <cstdint>

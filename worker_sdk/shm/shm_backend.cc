@@ -1,4 +1,4 @@
-#include "worker_sdk/shm_backend.h"
+#include "worker_sdk/shm/shm_backend.h"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "worker_sdk/shm_pieces.h"
+#include "worker_sdk/shm/shm_pieces.h"
 
 namespace ddprun::worker_sdk {
 ShmBackend::ShmBackend(std::unique_ptr<ShmTeam> team, std::shared_ptr<SegmentSource> segments)

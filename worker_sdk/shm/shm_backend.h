@@ -16,8 +16,8 @@
 #include <mutex>
 #include <vector>
 
-#include "worker_sdk/backend.h"
-#include "worker_sdk/shm_team.h"
+#include "worker_sdk/shm/shm_team.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

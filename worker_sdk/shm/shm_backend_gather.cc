@@ -1,8 +1,8 @@
 // ShmBackend's collectives that only move bytes: chunk by chunk through the staging slots, or
 // straight between arrays that all ranks have in the same place of shared memory.
 
-#include "worker_sdk/shm_backend.h"
-#include "worker_sdk/shm_pieces.h"
+#include "worker_sdk/shm/shm_backend.h"
+#include "worker_sdk/shm/shm_pieces.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,8 +1,8 @@
 // ShmBackend's reductions: small, direct and staged, of all ranks or for the owners of slices.
 
-#include "worker_sdk/reduce.h"
-#include "worker_sdk/shm_backend.h"
-#include "worker_sdk/shm_pieces.h"
+#include "worker_sdk/shm/shm_backend.h"
+#include "worker_sdk/shm/shm_pieces.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {
 namespace {

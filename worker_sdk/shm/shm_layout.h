@@ -1,9 +1,9 @@
 #pragma once
-// Where things lie in the control segment of n ranks. Pure. Only shm_team.cc includes this.
+// Where things lie in the control segment of n ranks. Only shm_team.cc includes this.
 
 #include <cstddef>
 
-#include "worker_sdk/shm_team.h"
+#include "worker_sdk/shm/shm_team.h"
 
 namespace ddprun::worker_sdk {
 

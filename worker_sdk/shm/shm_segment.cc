@@ -1,4 +1,4 @@
-#include "worker_sdk/shm_segment.h"
+#include "worker_sdk/shm/shm_segment.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

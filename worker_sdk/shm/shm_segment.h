@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/shm_sync.h"
+#include "worker_sdk/shm/shm_sync.h"
 
 #include <linux/futex.h>
 #include <sched.h>

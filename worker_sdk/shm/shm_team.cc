@@ -1,4 +1,4 @@
-#include "worker_sdk/shm_team.h"
+#include "worker_sdk/shm/shm_team.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -8,7 +8,7 @@
 #include <bit>
 
 #include "common/assert.h"
-#include "worker_sdk/shm_layout.h"
+#include "worker_sdk/shm/shm_layout.h"
 
 namespace ddprun::worker_sdk {
 namespace {

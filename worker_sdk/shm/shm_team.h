@@ -19,11 +19,11 @@
 #include <memory>
 #include <vector>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 #include "ddprun/error.h"
-#include "worker_sdk/operation.h"
-#include "worker_sdk/shm_segment.h"
-#include "worker_sdk/shm_sync.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/shm/shm_segment.h"
+#include "worker_sdk/shm/shm_sync.h"
 
 namespace ddprun::worker_sdk {
 

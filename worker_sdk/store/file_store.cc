@@ -12,11 +12,11 @@
 #include <cstring>
 #include <mutex>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 #include "ddprun/store.h"
-#include "worker_sdk/retry.h"
-#include "worker_sdk/store_table.h"
-#include "worker_sdk/store_wire.h"
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/store/store_table.h"
+#include "worker_sdk/store/store_wire.h"
 
 namespace ddprun {
 namespace worker_sdk {

@@ -1,6 +1,6 @@
-#include "worker_sdk/local_store.h"
+#include "worker_sdk/store/local_store.h"
 
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "ddprun/store.h"
-#include "worker_sdk/store_table.h"
+#include "worker_sdk/store/store_table.h"
 
 namespace ddprun::worker_sdk {
 

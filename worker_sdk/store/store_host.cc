@@ -1,4 +1,4 @@
-#include "worker_sdk/store_host.h"
+#include "worker_sdk/store/store_host.h"
 
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "worker_sdk/retry.h"
-#include "worker_sdk/socket_io.h"
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/base/socket_io.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "common/peer_user.h"
-#include "common/unique_fd.h"
-#include "worker_sdk/operation.h"
-#include "worker_sdk/store_session.h"
+#include "common/system/peer_user.h"
+#include "common/system/unique_fd.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/store/store_session.h"
 
 namespace ddprun::worker_sdk {
 

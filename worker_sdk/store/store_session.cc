@@ -1,4 +1,4 @@
-#include "worker_sdk/store_session.h"
+#include "worker_sdk/store/store_session.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,12 +1,12 @@
 #pragma once
-// One client of the small store server: bytes in, bytes out. Pure; store_host.cc owns the sockets.
+// One client of the small store server: bytes in, bytes out. store_host.cc owns the sockets.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "worker_sdk/store_table.h"
-#include "worker_sdk/store_wire.h"
+#include "worker_sdk/store/store_table.h"
+#include "worker_sdk/store/store_wire.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,9 +1,9 @@
-#include "worker_sdk/store_table.h"
+#include "worker_sdk/store/store_table.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "worker_sdk/store_wire.h"
+#include "worker_sdk/store/store_wire.h"
 
 namespace ddprun::worker_sdk {
 

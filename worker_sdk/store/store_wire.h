@@ -1,7 +1,7 @@
 #pragma once
 // Bytes of the TCPStore protocol (PyTorch 2.2 and later): operation codes, limits, and how integers
 // and strings are laid out. Shared by the client (tcp_store.cc) and the small server
-// (store_host.cc).
+// (store_host.cc). Pure.
 //
 // A request is one byte of operation and its fields; there is no length around it. Integers are in
 // host order, which is little-endian on every platform PyTorch runs on.

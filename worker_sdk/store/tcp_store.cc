@@ -1,9 +1,9 @@
-#include "worker_sdk/tcp_store.h"
+#include "worker_sdk/store/tcp_store.h"
 
 #include <mutex>
 
-#include "worker_sdk/socket_io.h"
-#include "worker_sdk/store_wire.h"
+#include "worker_sdk/base/socket_io.h"
+#include "worker_sdk/store/store_wire.h"
 
 namespace ddprun {
 namespace worker_sdk {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "worker_sdk/backend.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

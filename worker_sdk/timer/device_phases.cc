@@ -1,4 +1,4 @@
-#include "worker_sdk/device_phases.h"
+#include "worker_sdk/timer/device_phases.h"
 
 #include <algorithm>
 #include <utility>

@@ -15,9 +15,9 @@
 #include <optional>
 #include <vector>
 
-#include "worker_sdk/backend.h"
-#include "worker_sdk/bucket_marks.h"
-#include "worker_sdk/step_times.h"
+#include "worker_sdk/timer/bucket_marks.h"
+#include "worker_sdk/timer/step_times.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

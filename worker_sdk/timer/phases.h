@@ -2,7 +2,7 @@
 // Cuts the time of a rank into the phases of a step, without gaps. Pure: each call says what time
 // it is. Used by distributed_data_parallel.cc.
 
-#include "worker_sdk/step_times.h"
+#include "worker_sdk/timer/step_times.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/run_delay.h"
+#include "worker_sdk/timer/run_delay.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::worker_sdk {
 

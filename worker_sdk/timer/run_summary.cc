@@ -1,4 +1,4 @@
-#include "worker_sdk/run_summary.h"
+#include "worker_sdk/timer/run_summary.h"
 
 #include <unistd.h>
 

@@ -1,13 +1,13 @@
 #pragma once
 // What a rank leaves behind for `ddprun --report`: its wall time in parts that add up to all of it.
-// launcher/report.cc reads it. Used by timer_shell.cc.
+// launcher/run/report.cc reads it. Used by timer_shell.cc.
 
 #include <string>
 #include <vector>
 
 #include "ddprun/process_group.h"
 #include "ddprun/sync_report.h"
-#include "worker_sdk/sync_timer.h"
+#include "worker_sdk/timer/sync_timer.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,6 +1,6 @@
 #pragma once
 // What the sync timer writes down of one step on one rank. Plain values;
-// distributed_data_parallel's parts fill them, sync_timer and trace read them.
+// distributed_data_parallel's parts fill them, sync_timer and trace read them. Pure.
 
 #include <chrono>
 #include <cstdint>

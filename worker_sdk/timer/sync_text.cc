@@ -1,7 +1,7 @@
 // The words and the JSON of ddprun/sync_report.h. Pure.
 
 #include "ddprun/sync_report.h"
-#include "worker_sdk/format.h"
+#include "worker_sdk/base/format.h"
 
 namespace ddprun {
 namespace {

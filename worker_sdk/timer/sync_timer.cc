@@ -1,4 +1,4 @@
-#include "worker_sdk/sync_timer.h"
+#include "worker_sdk/timer/sync_timer.h"
 
 #include <algorithm>
 #include <utility>

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "ddprun/sync_report.h"
-#include "worker_sdk/step_times.h"
-#include "worker_sdk/sync_window.h"
+#include "worker_sdk/timer/step_times.h"
+#include "worker_sdk/timer/sync_window.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/sync_window.h"
+#include "worker_sdk/timer/sync_window.h"
 
 #include <algorithm>
 #include <map>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddprun/sync_report.h"
-#include "worker_sdk/step_times.h"
+#include "worker_sdk/timer/step_times.h"
 
 namespace ddprun::worker_sdk {
 

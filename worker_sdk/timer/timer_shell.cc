@@ -1,4 +1,4 @@
-#include "worker_sdk/timer_shell.h"
+#include "worker_sdk/timer/timer_shell.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -7,9 +7,9 @@
 #include <ctime>
 #include <fstream>
 
-#include "worker_sdk/group_inside.h"
-#include "worker_sdk/run_summary.h"
-#include "worker_sdk/trace.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/timer/run_summary.h"
+#include "worker_sdk/timer/trace.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "ddprun/process_group.h"
-#include "worker_sdk/device_phases.h"
-#include "worker_sdk/phases.h"
-#include "worker_sdk/progress.h"
-#include "worker_sdk/run_delay.h"
-#include "worker_sdk/sync_timer.h"
+#include "worker_sdk/timer/device_phases.h"
+#include "worker_sdk/timer/phases.h"
+#include "worker_sdk/timer/run_delay.h"
+#include "worker_sdk/timer/sync_timer.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/trace.h"
+#include "worker_sdk/timer/trace.h"
 
 #include <cstdio>
 

@@ -5,7 +5,7 @@
 #include <deque>
 #include <string>
 
-#include "worker_sdk/step_times.h"
+#include "worker_sdk/timer/step_times.h"
 
 namespace ddprun::worker_sdk {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "worker_sdk/gradient_math.h"
+#include "worker_sdk/training/gradient_math.h"
 
 namespace ddprun {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "ddprun/comm_hook.h"
-#include "worker_sdk/convert.h"
-#include "worker_sdk/gpu_kernels.h"
-#include "worker_sdk/group_inside.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/transport/convert.h"
 
 namespace ddprun {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "worker_sdk/gradient_math.h"
+#include "worker_sdk/training/gradient_math.h"
 
 namespace ddprun {
 namespace {

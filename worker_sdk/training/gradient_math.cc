@@ -1,10 +1,10 @@
-#include "worker_sdk/gradient_math.h"
+#include "worker_sdk/training/gradient_math.h"
 
 #include <cmath>
 #include <cstdint>
 
 #include "common/assert.h"
-#include "worker_sdk/half.h"
+#include "worker_sdk/base/half.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "ddprun/comm_hook.h"
-#include "worker_sdk/group_inside.h"
-#include "worker_sdk/power_sgd_steps.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/training/power_sgd_steps.h"
 
 namespace ddprun::hooks {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "ddprun/error.h"
-#include "worker_sdk/gpu_kernels.h"
-#include "worker_sdk/group_inside.h"
-#include "worker_sdk/power_sgd_steps.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/training/power_sgd_steps.h"
 
 namespace ddprun::worker_sdk {
 namespace {

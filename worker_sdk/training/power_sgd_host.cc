@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "worker_sdk/power_sgd_steps.h"
+#include "worker_sdk/training/power_sgd_steps.h"
 
 namespace ddprun::worker_sdk {
 namespace {

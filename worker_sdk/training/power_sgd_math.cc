@@ -1,4 +1,4 @@
-#include "worker_sdk/power_sgd_math.h"
+#include "worker_sdk/training/power_sgd_math.h"
 
 #include <algorithm>
 #include <cmath>

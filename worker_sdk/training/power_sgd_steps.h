@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddprun/comm_hook.h"
-#include "worker_sdk/power_sgd_math.h"
+#include "worker_sdk/training/power_sgd_math.h"
 
 namespace ddprun::worker_sdk {
 

@@ -13,7 +13,7 @@
 
 #include "ddprun/error.h"
 #include "ddprun/types.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,7 +1,7 @@
-#include "worker_sdk/convert.h"
+#include "worker_sdk/transport/convert.h"
 
 #include "common/assert.h"
-#include "worker_sdk/half.h"
+#include "worker_sdk/base/half.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/diagnosis.h"
+#include "worker_sdk/transport/diagnosis.h"
 
 #include <algorithm>
 #include <charconv>

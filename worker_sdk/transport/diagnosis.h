@@ -4,14 +4,14 @@
 // each rank that fails leaves a statement in the store and reads those of the others; the rank that
 // left none is the one that is dead, stopped or elsewhere.
 //
-// Pure: gloo_backend.cc does the writing and reading.
+// gloo_backend.cc does the writing and reading.
 
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

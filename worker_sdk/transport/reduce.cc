@@ -1,12 +1,12 @@
 // Compiled with -O3: the loops below are written for the compiler's vectoriser.
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/transport/reduce.h"
 
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 #include "common/assert.h"
-#include "worker_sdk/half.h"
+#include "worker_sdk/base/half.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "worker_sdk/backend.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

@@ -17,7 +17,7 @@
 #include <exception>
 #include <string>
 
-#include "worker_sdk/crash_text.h"
+#include "worker_sdk/worker/crash_text.h"
 
 namespace ddprun {
 namespace {

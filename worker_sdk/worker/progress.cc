@@ -1,4 +1,4 @@
-#include "worker_sdk/progress.h"
+#include "worker_sdk/worker/progress.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "common/progress_page.h"
 #include "ddprun/sync_report.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 

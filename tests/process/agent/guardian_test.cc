@@ -1,4 +1,4 @@
-#include "agent/guardian.h"
+#include "launcher/guard/guardian.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "agent/guardian_signals.h"
-#include "tests/process/processes.h"
+#include "launcher/guard/guardian_signals.h"
+#include "tests/process/agent/processes.h"
 
 namespace ddprun::agent {
 namespace {

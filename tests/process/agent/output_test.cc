@@ -1,4 +1,4 @@
-#include "agent/output.h"
+#include "agent/output/output.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,9 +12,9 @@
 #include <sstream>
 #include <thread>
 
-#include "agent/posix_process_host.h"
-#include "common/random_id.h"
-#include "tests/process/processes.h"
+#include "agent/process/posix_process_host.h"
+#include "common/system/random_id.h"
+#include "tests/process/agent/processes.h"
 
 namespace ddprun::agent {
 namespace {

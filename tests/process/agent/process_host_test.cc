@@ -1,4 +1,4 @@
-#include "agent/posix_process_host.h"
+#include "agent/process/posix_process_host.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,10 +9,10 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "agent/cgroup.h"
-#include "agent/proc_file.h"
-#include "agent/strays.h"
-#include "tests/process/processes.h"
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
+#include "agent/process/strays.h"
+#include "tests/process/agent/processes.h"
 #include "tests/support/loop.h"
 
 namespace ddprun::agent {

@@ -1,4 +1,4 @@
-#include "tests/process/processes.h"
+#include "tests/process/agent/processes.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,9 +13,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/spawn.h"
-#include "agent/strays.h"
-#include "common/random_id.h"
+#include "agent/process/spawn.h"
+#include "agent/process/strays.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/spawn.h"
+#include "agent/process/spawn.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/random_id.h"
-#include "tests/process/processes.h"
+#include "common/system/random_id.h"
+#include "tests/process/agent/processes.h"
 
 namespace ddprun::agent {
 namespace {

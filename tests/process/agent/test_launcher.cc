@@ -13,11 +13,11 @@
 #include <cstdlib>
 #include <string>
 
-#include "agent/guardian.h"
-#include "agent/parent_watch.h"
-#include "agent/posix_process_host.h"
-#include "agent/spawn.h"
-#include "common/log.h"
+#include "agent/process/parent_watch.h"
+#include "agent/process/posix_process_host.h"
+#include "agent/process/spawn.h"
+#include "common/system/log.h"
+#include "launcher/guard/guardian.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "ddprun/torch.h"
 #include "tests/support/golden.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/power_sgd_math.h"
+#include "worker_sdk/training/power_sgd_math.h"
 
 namespace {
 

@@ -16,9 +16,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 #include "ddprun/crash_report.h"
-#include "worker_sdk/crash_text.h"
+#include "worker_sdk/worker/crash_text.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // It has handlers of its own, which are left alone.

@@ -8,8 +8,8 @@
 #include <future>
 
 #include "tests/support/forked_ranks.h"
-#include "worker_sdk/retry.h"
-#include "worker_sdk/store_host.h"
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/store/store_host.h"
 
 namespace ddprun {
 namespace {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/support/forked_ranks.h"
-#include "worker_sdk/store_host.h"
+#include "worker_sdk/store/store_host.h"
 
 namespace ddprun {
 namespace {

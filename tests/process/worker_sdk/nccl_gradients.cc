@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
-#include "worker_sdk/checksum.h"
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // The store of rank 0 where descriptors are short: it pauses, serves on, and does not end.
 
-#include "worker_sdk/store_host.h"
+#include "worker_sdk/store/store_host.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -16,7 +16,7 @@
 #include <string>
 
 #include "ddprun/store.h"
-#include "worker_sdk/retry.h"
+#include "worker_sdk/base/retry.h"
 
 namespace ddprun {
 namespace {

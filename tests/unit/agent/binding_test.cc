@@ -1,11 +1,11 @@
 // What --numa-binding makes of machines as hwloc describes them.
 
-#include "agent/binding.h"
+#include "agent/placement/binding.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "agent/topology.h"
+#include "agent/placement/topology.h"
 
 namespace ddprun::agent {
 namespace {

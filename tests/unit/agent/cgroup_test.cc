@@ -1,4 +1,4 @@
-#include "agent/cgroup.h"
+#include "agent/process/cgroup.h"
 
 #include <catch2/catch.hpp>
 

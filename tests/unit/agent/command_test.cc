@@ -1,4 +1,4 @@
-#include "agent/command.h"
+#include "agent/node/command.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,4 +1,4 @@
-#include "agent/family.h"
+#include "agent/process/family.h"
 
 #include <catch2/catch.hpp>
 

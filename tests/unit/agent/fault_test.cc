@@ -1,4 +1,4 @@
-#include "agent/fault.h"
+#include "agent/health/fault.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

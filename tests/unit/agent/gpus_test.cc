@@ -1,11 +1,11 @@
-#include "agent/gpus.h"
+#include "agent/placement/gpus.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "common/random_id.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/last_words.h"
+#include "agent/output/last_words.h"
 
 #include <catch2/catch.hpp>
 

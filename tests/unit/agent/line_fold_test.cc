@@ -1,11 +1,11 @@
-#include "agent/line_fold.h"
+#include "agent/lines/line_fold.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
-#include "agent/line_format.h"
+#include "agent/lines/line_format.h"
 
 namespace ddprun::agent {
 namespace {

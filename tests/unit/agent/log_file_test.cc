@@ -1,4 +1,4 @@
-#include "agent/log_file.h"
+#include "agent/output/log_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include <iterator>
 #include <random>
 
-#include "agent/log_writer.h"
+#include "agent/output/log_writer.h"
 
 namespace ddprun::agent {
 namespace {

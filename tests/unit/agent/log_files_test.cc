@@ -1,5 +1,5 @@
-#include "agent/log_files.h"
-#include "agent/log_file.h"
+#include "agent/output/log_file.h"
+#include "agent/output/log_files.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/line_prefix.h"
-#include "common/random_id.h"
+#include "agent/lines/line_prefix.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::agent {
 namespace {

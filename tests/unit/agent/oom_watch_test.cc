@@ -1,4 +1,4 @@
-#include "agent/oom_watch.h"
+#include "agent/health/oom_watch.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

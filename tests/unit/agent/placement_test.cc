@@ -1,11 +1,11 @@
-#include "agent/placement.h"
+#include "agent/placement/placement.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 
-#include "agent/gpu_list.h"
-#include "common/random_id.h"
+#include "agent/placement/gpu_list.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/proc_file.h"
+#include "agent/process/proc_file.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/random_id.h"
+#include "common/system/random_id.h"
 
 namespace ddprun::agent {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <random>
 
-#include "agent/progress_files.h"
-#include "worker_sdk/progress.h"
+#include "agent/health/progress_files.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/stall_watch.h"
+#include "agent/health/stall_watch.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,4 +1,4 @@
-#include "agent/supervisor.h"
+#include "agent/node/supervisor.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "agent/environment.h"
+#include "agent/node/environment.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "common/log.h"
+#include "common/system/log.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::log {
 namespace {

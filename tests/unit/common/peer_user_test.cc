@@ -1,6 +1,6 @@
 // Whose a connection is. Users are played by the file system's user id of this thread, which is
 // what the kernel gives to a socket; only root may change it.
-#include "common/peer_user.h"
+#include "common/system/peer_user.h"
 
 #include <netinet/tcp.h>
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "rendezvous/listen_socket.h"
+#include "rendezvous/net/listen_socket.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/scratch_user.h"
 

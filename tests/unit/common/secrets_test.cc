@@ -1,4 +1,4 @@
-#include "common/secrets.h"
+#include "common/system/secrets.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

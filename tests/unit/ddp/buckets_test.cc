@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/buckets.h"
+#include "worker_sdk/ddp/buckets.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/agreement.h"
+#include "worker_sdk/ddp/agreement.h"
 
 namespace ddprun {
 namespace {

@@ -9,7 +9,7 @@
 #include "tests/support/elements.h"
 #include "tests/support/golden.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/power_sgd_math.h"
+#include "worker_sdk/training/power_sgd_math.h"
 
 namespace ddprun {
 namespace {

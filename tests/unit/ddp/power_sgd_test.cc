@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/support/worlds.h"
-#include "worker_sdk/power_sgd_math.h"
+#include "worker_sdk/training/power_sgd_math.h"
 
 namespace ddprun {
 namespace {

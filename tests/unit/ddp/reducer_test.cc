@@ -1,7 +1,7 @@
 // The reducer's bookkeeping: what is released when, and what it says to callers who break the
 // order.
 
-#include "worker_sdk/reducer.h"
+#include "worker_sdk/ddp/reducer.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -13,7 +13,7 @@
 
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/run_summary.h"
+#include "worker_sdk/timer/run_summary.h"
 
 namespace ddprun {
 namespace {

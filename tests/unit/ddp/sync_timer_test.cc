@@ -1,15 +1,15 @@
 // The sync timer with a synthetic clock: what it says about steps whose truth is known.
 
-#include "worker_sdk/sync_timer.h"
+#include "worker_sdk/timer/sync_timer.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
-#include "worker_sdk/phases.h"
-#include "worker_sdk/run_delay.h"
-#include "worker_sdk/trace.h"
+#include "worker_sdk/timer/phases.h"
+#include "worker_sdk/timer/run_delay.h"
+#include "worker_sdk/timer/trace.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include "ddprun/error.h"
 #include "tests/support/card.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/convert.h"
-#include "worker_sdk/gpu_kernels_image.h"
+#include "worker_sdk/gpu/gpu_kernels_image.h"
+#include "worker_sdk/transport/convert.h"
 
 namespace ddprun::worker_sdk {
 namespace {

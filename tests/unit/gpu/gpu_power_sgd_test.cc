@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tests/support/card.h"
-#include "worker_sdk/power_sgd_math.h"
+#include "worker_sdk/training/power_sgd_math.h"
 
 namespace ddprun::worker_sdk {
 namespace {

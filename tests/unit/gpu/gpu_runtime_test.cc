@@ -1,6 +1,6 @@
 // What is said where NCCL cannot be used, and what its versions can.
 
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include "ddprun/error.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/shared_library.h"
+#include "worker_sdk/base/shared_library.h"
 
 namespace ddprun {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/support/model.h"
 #include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun {
 namespace {

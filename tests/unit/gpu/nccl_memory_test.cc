@@ -9,7 +9,7 @@
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
 // What ranks find out about each other's GPUs and libraries before they call NCCL. No GPU.
 
-#include "worker_sdk/nccl_preflight.h"
+#include "worker_sdk/nccl/nccl_preflight.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,11 +1,11 @@
 // What NCCL's profiler interface tells, in the orders in which it may, and what is made of it.
 
-#include "worker_sdk/nccl_profile.h"
+#include "worker_sdk/nccl_profiler/nccl_profile.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "worker_sdk/nccl_profile_text.h"
+#include "worker_sdk/nccl_profiler/nccl_profile_text.h"
 
 namespace ddprun::worker_sdk {
 namespace {

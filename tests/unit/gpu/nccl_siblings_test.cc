@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 
-#include "agent/progress_files.h"
+#include "agent/health/progress_files.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"

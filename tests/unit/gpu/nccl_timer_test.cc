@@ -9,8 +9,8 @@
 #include "tests/support/model.h"
 #include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/device_phases.h"
-#include "worker_sdk/nccl_pending.h"
+#include "worker_sdk/nccl/nccl_pending.h"
+#include "worker_sdk/timer/device_phases.h"
 
 namespace ddprun {
 namespace {

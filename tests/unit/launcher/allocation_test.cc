@@ -1,8 +1,8 @@
-#include "launcher/allocation.h"
+#include "launcher/options/allocation.h"
 
 #include <catch2/catch.hpp>
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {

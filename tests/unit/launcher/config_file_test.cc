@@ -1,9 +1,9 @@
-#include "launcher/config_file.h"
+#include "launcher/options/config_file.h"
 
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 #include "tests/fuzz/config_fuzz.h"
 #include "tests/support/command_line.h"
 

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "launcher/ctl_options.h"
-#include "launcher/ctl_text.h"
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/facts.h"
+#include "launcher/plan/facts.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

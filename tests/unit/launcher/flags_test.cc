@@ -1,7 +1,7 @@
 // Every flag of torchrun 2.14 and of torch.distributed.launch, by a table: each spelling, attached
 // and detached, and PET_* must say the same, and what the table says.
 
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,10 +1,10 @@
-#include "launcher/help.h"
+#include "launcher/options/help.h"
 
 #include <catch2/catch.hpp>
 #include <sstream>
 
-#include "launcher/completion.h"
-#include "launcher/flags.h"
+#include "launcher/options/completion.h"
+#include "launcher/options/flags.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {

@@ -1,4 +1,4 @@
-#include "launcher/host_list.h"
+#include "launcher/options/host_list.h"
 
 #include <catch2/catch.hpp>
 #include <random>

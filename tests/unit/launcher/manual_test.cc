@@ -1,4 +1,4 @@
-#include "launcher/manual.h"
+#include "launcher/options/manual.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

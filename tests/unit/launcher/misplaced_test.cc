@@ -1,4 +1,4 @@
-#include "launcher/misplaced.h"
+#include "launcher/run/misplaced.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,10 +1,10 @@
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "launcher/flags.h"
+#include "launcher/options/flags.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {

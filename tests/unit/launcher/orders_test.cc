@@ -1,4 +1,4 @@
-#include "launcher/orders.h"
+#include "launcher/hosts/orders.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {

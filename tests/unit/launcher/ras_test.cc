@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "launcher/ctl_options.h"
-#include "launcher/ras_report.h"
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ras_report.h"
 #include "tests/fuzz/ras_fuzz.h"
 
 namespace ddprun::launcher {

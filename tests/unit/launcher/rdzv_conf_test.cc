@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "launcher/values.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {

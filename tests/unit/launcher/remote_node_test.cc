@@ -1,8 +1,8 @@
-#include "launcher/remote_node.h"
+#include "launcher/hosts/remote_node.h"
 
 #include <catch2/catch.hpp>
 
-#include "launcher/orders.h"
+#include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 #include <catch2/catch.hpp>
 

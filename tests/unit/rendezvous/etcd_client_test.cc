@@ -1,4 +1,4 @@
-#include "rendezvous/etcd_client.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>

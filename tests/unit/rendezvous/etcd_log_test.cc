@@ -1,6 +1,6 @@
 // The journal in etcd, over sockets, before a small etcd in this process.
 
-#include "rendezvous/etcd_log.h"
+#include "rendezvous/etcd/etcd_log.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
 // The journal in a folder of its own, with operations that fail or are the last of a daemon.
 
-#include "rendezvous/file_log.h"
+#include "rendezvous/journal/file_log.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

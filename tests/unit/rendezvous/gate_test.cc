@@ -1,4 +1,4 @@
-#include "rendezvous/gate.h"
+#include "rendezvous/coordinator/gate.h"
 
 #include <catch2/catch.hpp>
 

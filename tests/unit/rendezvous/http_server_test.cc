@@ -1,12 +1,12 @@
 // The HTTP listener over loopback, with clients that behave and clients that do not.
 
-#include "rendezvous/http_server.h"
+#include "rendezvous/daemon/http_server.h"
 
 #include <catch2/catch.hpp>
 #include <deque>
 
-#include "rendezvous/loop_probe.h"
-#include "rendezvous/metrics.h"
+#include "rendezvous/daemon/loop_probe.h"
+#include "rendezvous/daemon/metrics.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
 

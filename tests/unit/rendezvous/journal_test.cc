@@ -1,4 +1,4 @@
-#include "rendezvous/journal.h"
+#include "rendezvous/journal/journal.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,11 +1,11 @@
-#include "rendezvous/json_text.h"
+#include "rendezvous/protocol/json_text.h"
 
 #include <catch2/catch.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
 namespace {

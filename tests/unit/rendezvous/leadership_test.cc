@@ -1,4 +1,4 @@
-#include "rendezvous/leadership.h"
+#include "rendezvous/etcd/leadership.h"
 
 #include <array>
 #include <catch2/catch.hpp>

@@ -1,7 +1,7 @@
 // The control link over loopback: async_connect on one side, the Listener on the other, both in one
 // loop.
 
-#include "rendezvous/link.h"
+#include "rendezvous/net/link.h"
 
 #include <fcntl.h>
 
@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <random>
 
-#include "rendezvous/listen_socket.h"
-#include "rendezvous/listener.h"
+#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/listener.h"
 #include "tests/support/bytes.h"
 #include "tests/support/link_fixture.h"
 #include "tests/support/raw_client.h"

@@ -1,6 +1,6 @@
 // The daemon's side of the control link: strangers, crowds, limits.
 
-#include "rendezvous/listener.h"
+#include "rendezvous/net/listener.h"
 
 #include <catch2/catch.hpp>
 #include <deque>

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/journal.h"
-#include "rendezvous/status.h"
-#include "rendezvous/wire.h"
-#include "rendezvous/wire_command.h"
-#include "worker_sdk/membership.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/protocol/wire.h"
+#include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/run/status.h"
+#include "worker_sdk/join/membership.h"
 
 namespace ddprun {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/complaints.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
+#include "rendezvous/net/complaints.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -5,7 +5,7 @@
 #include <deque>
 
 #include "common/frames.h"
-#include "rendezvous/server.h"
+#include "rendezvous/daemon/server.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
 

@@ -1,6 +1,6 @@
 // The daemon's I/O: who is hung up on, without agents.
 
-#include "rendezvous/server.h"
+#include "rendezvous/daemon/server.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/service_notifier.h"
+#include "rendezvous/daemon/service_notifier.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::rendezvous {
 namespace {

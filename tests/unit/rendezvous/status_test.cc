@@ -1,9 +1,9 @@
-#include "rendezvous/status.h"
+#include "rendezvous/run/status.h"
 
 #include <catch2/catch.hpp>
 
-#include "rendezvous/pages.h"
-#include "rendezvous/run.h"
+#include "rendezvous/daemon/pages.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -1,7 +1,7 @@
 // TLS with the token as key, over a socket pair and without a loop: who gets in, and what each side
 // is told.
 
-#include "rendezvous/tls_psk.h"
+#include "rendezvous/net/tls_psk.h"
 
 #include <fcntl.h>
 #include <openssl/x509.h>
@@ -11,8 +11,8 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "common/unique_fd.h"
-#include "rendezvous/channel.h"
+#include "common/system/unique_fd.h"
+#include "rendezvous/net/channel.h"
 
 namespace ddprun::rendezvous {
 namespace {

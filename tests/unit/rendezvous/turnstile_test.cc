@@ -1,4 +1,4 @@
-#include "rendezvous/turnstile.h"
+#include "rendezvous/net/turnstile.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/verdict.h"
+#include "rendezvous/run/verdict.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

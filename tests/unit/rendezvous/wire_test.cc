@@ -1,4 +1,4 @@
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,4 +1,4 @@
-#include "rendezvous/ready_sockets.h"
+#include "rendezvous/store/ready_sockets.h"
 
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 #include "tests/support/loop.h"
 
 namespace ddprun::rendezvous {

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "rendezvous/store.h"
+#include "common/store/store.h"
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 

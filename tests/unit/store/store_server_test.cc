@@ -1,4 +1,4 @@
-#include "rendezvous/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 #include <fcntl.h>
 
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "common/port_owner.h"
-#include "rendezvous/listen_socket.h"
+#include "common/system/port_owner.h"
+#include "rendezvous/net/listen_socket.h"
 #include "tests/support/bytes.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/store.h"
+#include "common/store/store.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,8 +1,8 @@
-#include "worker_sdk/membership.h"
+#include "worker_sdk/join/membership.h"
 
 #include <catch2/catch.hpp>
 
-#include "worker_sdk/shm_team.h"
+#include "worker_sdk/shm/shm_team.h"
 
 namespace ddprun::worker_sdk {
 namespace {

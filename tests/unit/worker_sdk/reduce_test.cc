@@ -1,4 +1,4 @@
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/transport/reduce.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

@@ -1,7 +1,7 @@
 // Shared memory without processes: all ranks of a test share one mapping, so that ThreadSanitizer
 // sees every access of every rank at the same address and can judge the synchronisation itself.
 
-#include "worker_sdk/shm_backend.h"
+#include "worker_sdk/shm/shm_backend.h"
 
 #include <sched.h>
 
@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "tests/support/elements.h"
-#include "worker_sdk/shm_layout.h"
+#include "worker_sdk/shm/shm_layout.h"
 
 namespace ddprun::worker_sdk {
 namespace {

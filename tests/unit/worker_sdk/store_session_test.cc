@@ -1,6 +1,6 @@
 // The small store server's protocol, byte by byte: golden bytes recorded from PyTorch 2.6 and 2.14.
 
-#include "worker_sdk/store_session.h"
+#include "worker_sdk/store/store_session.h"
 
 #include <catch2/catch.hpp>
 #include <random>

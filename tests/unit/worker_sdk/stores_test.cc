@@ -9,9 +9,9 @@
 #include <future>
 
 #include "tests/support/ranks.h"
-#include "worker_sdk/local_store.h"
-#include "worker_sdk/store_host.h"
-#include "worker_sdk/tcp_store.h"
+#include "worker_sdk/store/local_store.h"
+#include "worker_sdk/store/store_host.h"
+#include "worker_sdk/store/tcp_store.h"
 
 namespace ddprun {
 namespace {
