@@ -132,6 +132,8 @@ int file_lines_max(const std::string& path) {
   return is_test ? kTestFileLinesMax : kFileLinesMax;
 }
 
+constexpr const char* kPlanHeading = "## The plan";
+
 const std::vector<const char*> kFoldersOfSource = {"common",     "rendezvous", "agent", "launcher",
                                                    "worker_sdk", "examples",   "tests", "bench"};
 
@@ -147,6 +149,51 @@ std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::
     if (folder.starts_with("tests") || folder == "bench" || files <= kFolderFilesMax) continue;
     complaints.push_back(folder + ": " + std::to_string(files) + " files, " +
                          std::to_string(kFolderFilesMax) + " are allowed");
+  }
+  return complaints;
+}
+
+// The rooms that the plan of docs/architecture.md shows: "folder/" at the left margin, "room/"
+// below it with two spaces before it.
+std::set<std::string> rooms_of_plan(const std::string& page) {
+  std::set<std::string> rooms;
+  std::istringstream lines(page.substr(std::min(page.find(kPlanHeading), page.size())));
+  std::string folder;
+  for (std::string line; std::getline(lines, line);) {
+    const bool below = line.starts_with("  ");
+    std::istringstream words(line);
+    std::string name, sentence, last;
+    words >> name >> sentence;
+    while (words >> last) continue;
+    if (!name.ends_with('/') || sentence.empty() || line.starts_with("#")) continue;
+    name.pop_back();
+    if (!below) folder = name;
+    rooms.insert((below ? folder + "/" + name : name) + (last == "pure" ? " pure" : ""));
+  }
+  return rooms;
+}
+
+// Where the plan and layers.txt differ.
+std::vector<std::string> complaints_about_plan(const Layers& layers, const std::string& page) {
+  std::set<std::string> rooms;
+  for (const auto& [name, room] : layers.rooms()) {
+    const bool product = name.find('/') != std::string::npos || room.flat;
+    if (product) rooms.insert(name + (room.pure ? " pure" : ""));
+  }
+  std::vector<std::string> complaints;
+  const std::set<std::string> shown = rooms_of_plan(page);
+  for (const std::string& room : rooms) {
+    if (!shown.contains(room)) complaints.push_back("docs/architecture.md: the plan lacks " + room);
+  }
+  for (const std::string& room : shown) {
+    // A folder of rooms without files of its own has no line in layers.txt.
+    const bool heads = std::any_of(rooms.begin(), rooms.end(), [&](const std::string& other) {
+      return other.starts_with(room + "/");
+    });
+    if (!rooms.contains(room) && !heads) {
+      complaints.push_back("docs/architecture.md: the plan shows " + room +
+                           ", layers.txt does not");
+    }
   }
   return complaints;
 }
@@ -206,6 +253,10 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
     }
   }
   std::vector<std::string> complaints = complaints_about_rooms(layers, root, crowds);
+  for (std::string& complaint :
+       complaints_about_plan(layers, content_of(root / "docs/architecture.md"))) {
+    complaints.push_back(std::move(complaint));
+  }
   for (const auto& [path, text] : files) {
     for (std::string& complaint : complaints_about(path, text, layers)) {
       complaints.push_back(std::move(complaint));

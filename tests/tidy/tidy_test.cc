@@ -50,6 +50,10 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   fs::create_directories(root / "tests/tidy");
   fs::create_directories(root / "common/deep");
   fs::create_directories(root / "agent/x");
+  fs::create_directories(root / "docs");
+  std::ofstream(root / "docs/architecture.md")
+      << "left/  before the plan\n## The plan\n```\nagent/  heads rooms\n  x/  a room  pure\n"
+         "  gone/  another\n```\n";
   std::ofstream(root / "tests/tidy/layers.txt")
       << "common : common pure\nagent/x : common\nagent/gone : common\n";
   std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
@@ -68,6 +72,8 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
       Complaints{"agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
                  "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
+                 "docs/architecture.md: the plan lacks agent/x",
+                 "docs/architecture.md: the plan shows agent/x pure, layers.txt does not",
                  "layers.txt: no folder agent/gone"});
 }
 
