@@ -33,8 +33,8 @@ foreach(workers 1 3)
 endforeach()
 ddprun_test(NAME store_host_test SOURCES process/store_host_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
-ddprun_test(NAME group_life_test SOURCES process/group_life_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS process)
+ddprun_test(NAME group_life_test SOURCES process/group_life_test.cc unit/moved_from_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS process)
 ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test

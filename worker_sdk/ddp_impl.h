@@ -59,4 +59,15 @@ struct DistributedDataParallel::Impl {
   std::int64_t passes = 0;  // Synchronised ones of this rank's own, since connect().
 };
 
+// What is behind an object, for as long as it is held: the public calls see it by this only.
+class DistributedDataParallel::Locked {
+ public:
+  explicit Locked(Impl& impl) : impl_(impl), lock_(impl.mutex) {}
+  Impl* operator->() const { return &impl_; }
+
+ private:
+  Impl& impl_;
+  const std::unique_lock<std::recursive_mutex> lock_;
+};
+
 }  // namespace ddprun
