@@ -23,6 +23,7 @@ struct DistributedDataParallel::Impl {
   bool rebuild();
   void complain_if_unfinished() const noexcept;  // As it ends.
   [[noreturn]] void refuse(const std::string& text) const;
+  void require_parameter(std::size_t i) const;
   template <class T>
   void require(const Result<T>& result) const {
     if (result.has_error()) refuse(result.error().context);

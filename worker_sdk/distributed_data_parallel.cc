@@ -58,10 +58,14 @@ DistributedDataParallel::Impl& DistributedDataParallel::inside() const {
 DistributedDataParallel::Locked DistributedDataParallel::locked() const { return Locked(inside()); }
 
 // Without the lock: those who write gradients may be waited for under it, such as a stream's work.
-Buffer DistributedDataParallel::gradient(std::size_t i) { return inside().buckets->gradient(i); }
+Buffer DistributedDataParallel::gradient(std::size_t i) {
+  inside().require_parameter(i);
+  return impl_->buckets->gradient(i);
+}
 
 std::shared_ptr<void> DistributedDataParallel::gradient_memory(std::size_t i) const {
-  return inside().buckets->memory(i);
+  inside().require_parameter(i);
+  return impl_->buckets->memory(i);
 }
 
 void DistributedDataParallel::zero_gradients() {
@@ -101,6 +105,7 @@ void DistributedDataParallel::cancel_backward() {
 
 bool DistributedDataParallel::used(std::size_t i) const {
   const Locked in = locked();
+  in->require_parameter(i);
   return in->buckets->used(in->group, i);
 }
 
@@ -143,7 +148,8 @@ void DistributedDataParallel::reconfigure(ProcessGroup& next) {
 
 void DistributedDataParallel::set_value(std::size_t i, Buffer value) {
   const Locked in = locked();
-  Buffer& mine = in->parameters.at(i).value;
+  in->require_parameter(i);
+  Buffer& mine = in->parameters[i].value;
   if (value.count != mine.count || value.type != mine.type) {
     in->refuse("set_value() got an array of another size or type");
   }

@@ -116,6 +116,29 @@ std::string said(const Body& body) {
   return text;
 }
 
+TEST_CASE("DDP recovery: the number of a parameter that there is not is refused, and all goes on") {
+  const auto errors = Ranks{.world_size = 1}.run([](ProcessGroup& group) {
+    Model model({5}, 0);
+    DdpOptions options;
+    options.find_unused = true;
+    DistributedDataParallel ddp(group, model.parameters(), options);
+    const std::vector<std::function<void()>> calls = {
+        [&] { (void)ddp.gradient(1); }, [&] { (void)ddp.gradient_memory(1); },
+        [&] { (void)ddp.used(1); }, [&] { ddp.set_value(1, {}); }, [&] { ddp.mark_ready(1); }};
+    for (const auto& call : calls) {
+      std::string text = "nothing";
+      try {
+        call();
+      } catch (const Error& error) {
+        text = error.text();
+      }
+      if (text != "there is no parameter 1, only 1") throw Error(ErrorKind::mismatch, {}, text);
+    }
+    pass(ddp, 1, 1);
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
 TEST_CASE("DDP recovery: a pass that nobody finished is spoken of at the end") {
   const auto end_in_pass = [](bool finished) {
     return said([&] {

@@ -64,8 +64,9 @@ struct DdpOptions {
 };
 
 /// Movable; one that was moved from may be destroyed or assigned to, and every other call throws
-/// Error(bad_argument). One thread at a time may call it, but for mark_ready() and what is const
-/// except gradient_memory(), which any thread may call.
+/// Error(bad_argument), as does the number of a parameter that there is not. One thread at a time
+/// may call it, but for mark_ready() and what is const except gradient_memory(), which any thread
+/// may call.
 class DistributedDataParallel {
   struct Impl;
 
