@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "common/descriptor_limit.h"
 #include "common/error.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/secrets.h"
 #include "common/start_signals.h"
@@ -180,7 +180,7 @@ int run(int argc, char** argv) {
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit(kDescriptorsWanted);
+  raise_soft_limits(kDescriptorsWanted);
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   }

@@ -101,6 +101,13 @@ class Limits(DdprunCase):
         self.finish(job)
         self.assertEqual(job.out().count("limit 40"), 16, job.text())
 
+    def test_nodes_that_hosts_starts_on_this_machine_do_not_get_the_raised_limit(self):
+        """Two names of this machine, so that neither needs ssh."""
+        job = self.start_program([*limited("-Sn 40"), DDPRUN, "--hosts", "127.0.0.1,127.0.0.2",
+                                  "--nproc-per-node", "2", *shell("echo limit $(ulimit -Sn)")])
+        self.finish(job)
+        self.assertEqual(job.out().count("limit 40"), 4, job.text())
+
     def as_somebody(self):
         """A user of our own, who has no other process."""
         if os.geteuid() != 0:
