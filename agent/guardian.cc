@@ -234,7 +234,6 @@ void Guardian::reap(Child& child) {
   kill_agent_cgroup(pid);  // In one write, which nothing can fork away from.
   kill_strays();
   if (plan_.keeper && plan_.keeper->workers) plan_.keeper->workers->forget(pid);
-  if (leave_at_) return;
   if (child.is_agent()) return agent_ended(child, pid, end);
   service_ended(child, pid, end);
 }
@@ -247,10 +246,10 @@ void Guardian::kill_agent_cgroup(int pid) {
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
   if (exit_code_ == 0) exit_code_ = exit_code_of(end);
   if (end.signal == 0 && !end.unseen) return;
-  const std::string text = child.plan->name + " (pid " + std::to_string(pid) + ") " +
-                           describe(end) + "; its workers were killed with it";
-  log::error(text);
-  if (plan_.on_agent_killed) plan_.on_agent_killed(*child.plan, exit_code_of(end), text);
+  const bool by_us = leave_at_.has_value();
+  const std::string text = agent_killed(child.plan->name, pid, end, by_us);
+  if (!by_us) log::error(text);
+  if (plan_.on_agent_killed) plan_.on_agent_killed({*child.plan, exit_code_, text, by_us});
 }
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {

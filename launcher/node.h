@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/agent.h"
+#include "agent/guardian.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
 #include "launcher/plan.h"
@@ -41,7 +42,7 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
 std::string agent_name(const NodeContext& context, int index);
 
 // The verdict of a node whose agent was killed and could not write it.
-void write_agent_killed(const NodeContext& context, int exit_code, const std::string& text);
+void write_agent_killed(const NodeContext& context, const agent::AgentKilled& killed);
 
 // `index` counts the nodes of this machine.
 agent::AgentOptions agent_options(const NodeContext& context, int index);
