@@ -361,6 +361,11 @@ class Network:
     def mend(self):
         self._ip("-n", self.names[0], "link", "set", "wire", "up")
 
+    def deafen(self, index):
+        """Cuts the cable in one direction: what the other machine sends to this one goes to a card that is not there."""
+        self._ip("-n", self.names[1 - index], "neigh", "replace", self.addresses[index], "lladdr", "02:00:00:00:00:99",
+                 "dev", "wire", "nud", "permanent")
+
     def __exit__(self, *_):
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, timeout=20)
