@@ -112,7 +112,8 @@ int Guardian::run() {
   }
   kill_strays();
   if (plan_.tidy_up) plan_.tidy_up();
-  if (plan_.keeper) remove_cgroup(plan_.keeper->cgroup);
+  // The keeper stays as long as a process that survives SIGKILL, and removes the cgroup then.
+  if (plan_.keeper && !remove_cgroup(plan_.keeper->cgroup)) return exit_code_;
   keeper_.dismiss();  // Last: we may still be killed.
   keeper_.wait();
   return exit_code_;
