@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "ddprun/torch.h"
-#include "worker_sdk/timer_shell.h"
+#include "worker_sdk/timer/timer_shell.h"
 
 namespace {
 

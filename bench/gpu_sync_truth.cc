@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
-#include "worker_sdk/device_phases.h"
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
+#include "worker_sdk/timer/device_phases.h"
 
 namespace {
 

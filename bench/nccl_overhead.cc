@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
-#include "worker_sdk/gpu_runtime.h"
-#include "worker_sdk/operation.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace {
 

@@ -20,8 +20,8 @@
 #include <deque>
 
 #include "bench/barrier_talk.h"
-#include "common/limits.h"
-#include "common/unique_fd.h"
+#include "common/system/limits.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
 namespace {

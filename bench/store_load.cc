@@ -23,8 +23,8 @@
 #include <limits>
 
 #include "bench/store_script.h"
-#include "common/limits.h"
-#include "common/unique_fd.h"
+#include "common/system/limits.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
 namespace {

@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "common/limits.h"
-#include "common/random_id.h"
-#include "rendezvous/handshake.h"
-#include "rendezvous/link.h"
-#include "rendezvous/listen_socket.h"
-#include "rendezvous/wire.h"
+#include "common/system/limits.h"
+#include "common/system/random_id.h"
+#include "rendezvous/net/handshake.h"
+#include "rendezvous/net/link.h"
+#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::bench {
 namespace {

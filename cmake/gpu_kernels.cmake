@@ -1,4 +1,4 @@
-# The image of worker_sdk/gpu_kernels.cu that libddprun carries: code for sm_80 and sm_90, and PTX, of which
+# The image of worker_sdk/gpu/gpu_kernels.cu that libddprun carries: code for sm_80 and sm_90, and PTX, of which
 # the driver makes code for later cards. Without nvcc the SDK is built without it; then hooks that compute on a
 # GPU are refused, and all else works.
 
@@ -57,9 +57,9 @@ set(DDPRUN_KERNEL_IMAGE_MADE_BY "nvcc ${DDPRUN_NVCC_VERSION}, for sm_80, sm_90 a
 add_custom_command(
   OUTPUT ${DDPRUN_KERNEL_IMAGE}
   COMMAND ${DDPRUN_NVCC} ${DDPRUN_NVCC_FLAGS} -o ${DDPRUN_KERNEL_IMAGE} -I${PROJECT_SOURCE_DIR}
-          ${PROJECT_SOURCE_DIR}/worker_sdk/gpu_kernels.cu
-  DEPENDS ${PROJECT_SOURCE_DIR}/worker_sdk/gpu_kernels.cu ${PROJECT_SOURCE_DIR}/worker_sdk/half.h
-          ${PROJECT_SOURCE_DIR}/worker_sdk/gpu_kernel_list.h
+          ${PROJECT_SOURCE_DIR}/worker_sdk/gpu/gpu_kernels.cu
+  DEPENDS ${PROJECT_SOURCE_DIR}/worker_sdk/gpu/gpu_kernels.cu ${PROJECT_SOURCE_DIR}/worker_sdk/base/half.h
+          ${PROJECT_SOURCE_DIR}/worker_sdk/gpu/gpu_kernel_list.h
   COMMENT "Building the GPU kernels by nvcc ${DDPRUN_NVCC_VERSION}"
   VERBATIM)
 add_custom_target(ddprun_kernel_image DEPENDS ${DDPRUN_KERNEL_IMAGE})

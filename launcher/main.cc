@@ -7,32 +7,32 @@
 #include <cstdlib>
 #include <exception>
 
-#include "agent/cgroup.h"
-#include "agent/command.h"
-#include "agent/guardian.h"
-#include "agent/placement.h"
-#include "agent/spawn.h"
-#include "agent/verdict_file.h"
-#include "common/log.h"
-#include "common/random_id.h"
-#include "common/secrets.h"
-#include "common/start_signals.h"
-#include "launcher/allocation.h"
-#include "launcher/config_file.h"
-#include "launcher/control_stdin.h"
-#include "launcher/dry_run.h"
-#include "launcher/endpoint.h"
-#include "launcher/exit_status.h"
-#include "launcher/facts.h"
-#include "launcher/hosts_run.h"
-#include "launcher/nccl_profile.h"
-#include "launcher/node.h"
-#include "launcher/options.h"
-#include "launcher/placement.h"
-#include "launcher/plan.h"
-#include "launcher/report.h"
-#include "launcher/resolve_name.h"
-#include "launcher/scratch.h"
+#include "agent/node/command.h"
+#include "agent/node/verdict_file.h"
+#include "agent/placement/placement.h"
+#include "agent/process/cgroup.h"
+#include "agent/process/spawn.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
+#include "common/system/secrets.h"
+#include "common/system/start_signals.h"
+#include "launcher/guard/guardian.h"
+#include "launcher/hosts/control_stdin.h"
+#include "launcher/hosts/hosts_run.h"
+#include "launcher/options/allocation.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/dry_run.h"
+#include "launcher/plan/endpoint.h"
+#include "launcher/plan/facts.h"
+#include "launcher/plan/nccl_profile.h"
+#include "launcher/plan/placement.h"
+#include "launcher/plan/plan.h"
+#include "launcher/plan/resolve_name.h"
+#include "launcher/run/exit_status.h"
+#include "launcher/run/node.h"
+#include "launcher/run/report.h"
+#include "launcher/run/scratch.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -175,7 +175,10 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
     folders.remove();
   };
   guardian.on_agent_killed = [&](const agent::AgentKilled& killed) {
-    if (killed.agent.name == agent_name(context, 0)) write_agent_killed(context, killed);
+    if (killed.agent.name != agent_name(context, 0)) return;
+    using Kind = rendezvous::Verdict::Kind;
+    const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
+    write_agent_killed(context, kind, killed.exit_code, killed.text);
   };
   return agent::guard(guardian);
 }

@@ -1,24 +1,24 @@
 # Tests of gradient averaging, the sampler, the libtorch adapter and train.
 
-ddprun_test(NAME sampler_test SOURCES unit/sampler_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME buckets_test SOURCES unit/buckets_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME reducer_test SOURCES unit/reducer_test.cc unit/reducer_fuzz_test.cc
+ddprun_test(NAME sampler_test SOURCES unit/ddp/sampler_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME buckets_test SOURCES unit/ddp/buckets_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME reducer_test SOURCES unit/ddp/reducer_test.cc unit/ddp/reducer_fuzz_test.cc
                                       fuzz/reducer_fuzz.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME ddp_test SOURCES unit/ddp_test.cc unit/ddp_modes_test.cc unit/ddp_hooks_test.cc
-                                  unit/ddp_recovery_test.cc unit/power_sgd_test.cc
+ddprun_test(NAME ddp_test SOURCES unit/ddp/ddp_test.cc unit/ddp/ddp_modes_test.cc unit/ddp/ddp_hooks_test.cc
+                                  unit/ddp/ddp_recovery_test.cc unit/ddp/power_sgd_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME sync_timer_test SOURCES unit/sync_timer_test.cc unit/sync_report_test.cc
+ddprun_test(NAME sync_timer_test SOURCES unit/ddp/sync_timer_test.cc unit/ddp/sync_report_test.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
 if(TARGET ddprun_train_parts)
-  ddprun_test(NAME train_parts_test SOURCES unit/train_parts_test.cc
+  ddprun_test(NAME train_parts_test SOURCES unit/ddp/train_parts_test.cc
               LIBRARIES ddprun_train_parts nlohmann_json::nlohmann_json ZLIB::ZLIB LABELS unit)
 endif()
 # libtorch as packaged is not instrumented: ThreadSanitizer does not see how its threads agree.
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
-  ddprun_test(NAME torch_adapter_test SOURCES process/torch_adapter_test.cc process/torch_modes_test.cc
-                                           process/torch_changes_test.cc
-                                           process/torch_training_test.cc
+  ddprun_test(NAME torch_adapter_test SOURCES process/torch/torch_adapter_test.cc process/torch/torch_modes_test.cc
+                                           process/torch/torch_changes_test.cc
+                                           process/torch/torch_training_test.cc
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
@@ -26,8 +26,8 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   function(ddprun_program_of_page name page)
     set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
     add_custom_command(OUTPUT ${snippets}
-      COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/extract_snippets.py ${page} ${snippets}
-      DEPENDS ${page} process/extract_snippets.py)
+      COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/torch/extract_snippets.py ${page} ${snippets}
+      DEPENDS ${page} process/torch/extract_snippets.py)
     add_executable(${name} ${snippets})
     target_link_libraries(${name} PRIVATE ddprun::torch ddprun_flags)
     target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)

@@ -25,35 +25,35 @@ function(gpu_test name)
   endif()
 endfunction()
 
-gpu_test(gpu_runtime_test unit/gpu_runtime_test.cc unit/nccl_preflight_test.cc
+gpu_test(gpu_runtime_test unit/gpu/gpu_runtime_test.cc unit/gpu/nccl_preflight_test.cc
          fuzz/gpu_facts_fuzz.cc)
 ddprun_test(NAME nccl_profile_test
-            SOURCES unit/nccl_profile_test.cc ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profile.cc
-                    ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profile_text.cc
+            SOURCES unit/gpu/nccl_profile_test.cc ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profiler/nccl_profile.cc
+                    ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profiler/nccl_profile_text.cc
             LIBRARIES ddprun_flags nlohmann_json::nlohmann_json LABELS unit)
 # With the agent's side of the progress page.
-gpu_test(nccl_failure_test unit/nccl_failure_test.cc unit/nccl_siblings_test.cc
-         ${PROJECT_SOURCE_DIR}/agent/progress_files.cc)
+gpu_test(nccl_failure_test unit/gpu/nccl_failure_test.cc unit/gpu/nccl_siblings_test.cc
+         ${PROJECT_SOURCE_DIR}/agent/health/progress_files.cc)
 if(TARGET nccl_failure_test)
   target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
 endif()
-gpu_test(gpu_kernels_test unit/gpu_kernels_test.cc unit/gpu_power_sgd_test.cc)
-gpu_test(nccl_ddp_test unit/nccl_capture_test.cc unit/nccl_ddp_test.cc unit/nccl_hooks_test.cc
-         unit/nccl_timer_test.cc)
+gpu_test(gpu_kernels_test unit/gpu/gpu_kernels_test.cc unit/gpu/gpu_power_sgd_test.cc)
+gpu_test(nccl_ddp_test unit/gpu/nccl_capture_test.cc unit/gpu/nccl_ddp_test.cc unit/gpu/nccl_hooks_test.cc
+         unit/gpu/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
   target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
 endif()
-gpu_test(nccl_memory_test unit/nccl_memory_test.cc)
-gpu_test(nccl_shrink_test unit/nccl_shrink_test.cc unit/shrink_test.cc)
-gpu_test(nccl_profiler_test unit/nccl_profiler_test.cc)
+gpu_test(nccl_memory_test unit/gpu/nccl_memory_test.cc)
+gpu_test(nccl_shrink_test unit/gpu/nccl_shrink_test.cc unit/worker_sdk/shrink_test.cc)
+gpu_test(nccl_profiler_test unit/gpu/nccl_profiler_test.cc)
 if(TARGET nccl_profiler_test)
   target_link_libraries(nccl_profiler_test PRIVATE nlohmann_json::nlohmann_json)
   target_compile_definitions(nccl_profiler_test PRIVATE DDPRUN_PROFILER="$<TARGET_FILE:ddprun-nccl-profiler>")
   add_dependencies(nccl_profiler_test ddprun-nccl-profiler)
 endif()
-gpu_test(nccl_death_test process/nccl_death_test.cc)
+gpu_test(nccl_death_test process/worker_sdk/nccl_death_test.cc)
 foreach(worker nccl_worker nccl_gradients)  # For system/nccl_test.py and gpu/run.sh.
-  add_executable(${worker} process/${worker}.cc)
+  add_executable(${worker} process/worker_sdk/${worker}.cc)
   target_link_libraries(${worker} PRIVATE ddprun::worker_sdk ddprun_flags)
   set_target_properties(${worker} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_dependencies(${worker} fake_nccl)
@@ -63,7 +63,7 @@ if(TARGET torch_adapter_test)
   add_dependencies(torch_adapter_test fake_nccl)
 endif()
 # The tests of the other backends once more.
-gpu_test(nccl_group_test unit/collectives_test.cc unit/power_sgd_test.cc unit/process_group_test.cc)
+gpu_test(nccl_group_test unit/worker_sdk/collectives_test.cc unit/ddp/power_sgd_test.cc unit/worker_sdk/process_group_test.cc)
 
 # Our declarations against NVIDIA's headers, where there are any. Nothing of theirs is linked.
 find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
@@ -71,7 +71,7 @@ find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
 find_path(DDPRUN_NCCL_INCLUDE_DIR nccl.h
           HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ENV NCCL_HOME PATH_SUFFIXES include)
 if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
-  ddprun_test(NAME gpu_abi_test SOURCES unit/gpu_abi_test.cc LIBRARIES ddprun::worker_sdk
+  ddprun_test(NAME gpu_abi_test SOURCES unit/gpu/gpu_abi_test.cc LIBRARIES ddprun::worker_sdk
               LABELS unit)
   target_include_directories(gpu_abi_test SYSTEM PRIVATE ${DDPRUN_CUDA_INCLUDE_DIR}
                              ${DDPRUN_NCCL_INCLUDE_DIR})

@@ -1,24 +1,24 @@
 # Tests of the store and of the control link.
 ddprun_test(NAME store_test
-            SOURCES unit/store_test.cc unit/store_wire_test.cc unit/store_differential_test.cc
-                    unit/store_fuzz_test.cc fuzz/store_fuzz.cc
+            SOURCES unit/store/store_test.cc unit/store/store_wire_test.cc unit/store/store_differential_test.cc
+                    unit/store/store_fuzz_test.cc fuzz/store_fuzz.cc
             LIBRARIES ddprun_rendezvous)
-ddprun_test(NAME frames_test SOURCES unit/frames_test.cc unit/secrets_test.cc fuzz/frames_fuzz.cc
+ddprun_test(NAME frames_test SOURCES unit/common/frames_test.cc unit/common/secrets_test.cc fuzz/frames_fuzz.cc
             LIBRARIES ddprun_common)
 
 if(DDPRUN_FUZZ)
   add_subdirectory(fuzz)
 endif()
 
-ddprun_test(NAME store_server_test SOURCES unit/store_server_test.cc unit/ready_sockets_test.cc
-                                              unit/peer_user_test.cc
+ddprun_test(NAME store_server_test SOURCES unit/store/store_server_test.cc unit/store/ready_sockets_test.cc
+                                              unit/common/peer_user_test.cc
             LIBRARIES ddprun_rendezvous)
-ddprun_test(NAME link_test SOURCES unit/link_test.cc unit/listener_test.cc unit/tls_psk_test.cc
-                                       unit/turnstile_test.cc unit/server_test.cc unit/server_shell_test.cc
+ddprun_test(NAME link_test SOURCES unit/rendezvous/link_test.cc unit/rendezvous/listener_test.cc unit/rendezvous/tls_psk_test.cc
+                                       unit/rendezvous/turnstile_test.cc unit/rendezvous/server_test.cc unit/rendezvous/server_shell_test.cc
             LIBRARIES ddprun_rendezvous)
 
 ddprun_test(NAME operations_unit_test
-            SOURCES unit/http_server_test.cc unit/service_notifier_test.cc unit/log_test.cc
+            SOURCES unit/rendezvous/http_server_test.cc unit/rendezvous/service_notifier_test.cc unit/common/log_test.cc
             LIBRARIES ddprun_rendezvous
             LABELS unit)
 

@@ -1,28 +1,28 @@
 # Tests of worker_sdk/.
 
-ddprun_test(NAME process_group_test SOURCES unit/process_group_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME process_group_test SOURCES unit/worker_sdk/process_group_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
-ddprun_test(NAME collectives_test SOURCES unit/collectives_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME collectives_test SOURCES unit/worker_sdk/collectives_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
-ddprun_test(NAME split_test SOURCES unit/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME shrink_test SOURCES unit/shrink_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME group_failure_test SOURCES unit/group_failure_test.cc
+ddprun_test(NAME split_test SOURCES unit/worker_sdk/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME shrink_test SOURCES unit/worker_sdk/shrink_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME group_failure_test SOURCES unit/worker_sdk/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME worker_death_test SOURCES process/worker_death_test.cc
+ddprun_test(NAME worker_death_test SOURCES process/worker_sdk/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
-ddprun_test(NAME spawn_ranks_test SOURCES process/spawn_ranks_test.cc
+ddprun_test(NAME spawn_ranks_test SOURCES process/worker_sdk/spawn_ranks_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
-ddprun_test(NAME crash_report_test SOURCES process/crash_report_test.cc
+ddprun_test(NAME crash_report_test SOURCES process/worker_sdk/crash_report_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
 foreach(program random_kills collectives_worker)
-  add_executable(${program} process/${program}.cc)
+  add_executable(${program} process/worker_sdk/${program}.cc)
   target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
 endforeach()
 add_test(NAME random_kills COMMAND random_kills 30)
 set_tests_properties(random_kills PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 # The C interface, as a C compiler sees it, in a job of its own.
-add_executable(c_api_test process/c_api_test.c)
+add_executable(c_api_test process/worker_sdk/c_api_test.c)
 target_link_libraries(c_api_test PRIVATE ddprun::worker_sdk ddprun_flags)
 set_target_properties(c_api_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 foreach(workers 1 3)
@@ -31,24 +31,24 @@ foreach(workers 1 3)
   set_tests_properties(c_api_${workers} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                        ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endforeach()
-ddprun_test(NAME store_host_test SOURCES process/store_host_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME store_host_test SOURCES process/worker_sdk/store_host_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
-ddprun_test(NAME group_life_test SOURCES process/group_life_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME group_life_test SOURCES process/worker_sdk/group_life_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
-ddprun_test(NAME joining_test SOURCES process/joining_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME joining_test SOURCES process/worker_sdk/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
-            SOURCES unit/environment_test.cc unit/reduce_test.cc unit/membership_test.cc
-                    unit/diagnosis_test.cc unit/store_session_test.cc
+            SOURCES unit/worker_sdk/environment_test.cc unit/worker_sdk/reduce_test.cc unit/worker_sdk/membership_test.cc
+                    unit/worker_sdk/diagnosis_test.cc unit/worker_sdk/store_session_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME objects_test SOURCES unit/objects_test.cc unit/sharding_test.cc
+ddprun_test(NAME objects_test SOURCES unit/worker_sdk/objects_test.cc unit/ddp/sharding_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME gradients_test SOURCES unit/gradients_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME gradients_test SOURCES unit/ddp/gradients_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
-ddprun_test(NAME checkpoint_test SOURCES unit/checkpoint_test.cc fuzz/manifest_fuzz.cc
+ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz/manifest_fuzz.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
-ddprun_test(NAME stores_test SOURCES unit/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME shm_backend_test SOURCES unit/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
+ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME shm_backend_test SOURCES unit/worker_sdk/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
 
 if(DDPRUN_SANITIZE)
@@ -65,10 +65,10 @@ set_tests_properties(system_linking PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LA
                      ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};DDPRUN_USER_FLAGS=${DDPRUN_USER_FLAGS}")
 
 # What tests/system/fault_campaign.py starts: workers that fail in every way there is.
-add_executable(fault_worker process/fault_worker.cc)
+add_executable(fault_worker process/agent/fault_worker.cc)
 target_link_libraries(fault_worker PRIVATE ddprun::worker_sdk ddprun_flags)
-add_library(fault_library SHARED process/fault_library.cc)
-add_executable(fault_needs_library process/fault_needs_library.cc)
+add_library(fault_library SHARED process/agent/fault_library.cc)
+add_executable(fault_needs_library process/agent/fault_needs_library.cc)
 target_link_libraries(fault_needs_library PRIVATE fault_library)
 set_target_properties(fault_needs_library PROPERTIES SKIP_BUILD_RPATH ON)
 set_target_properties(fault_worker fault_needs_library fault_library

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "tests/fakes/fake_cuda.h"
-#include "worker_sdk/gpu_kernels.cu"
+#include "worker_sdk/gpu/gpu_kernels.cu"
 
 using ddprun::test::injected;
 using ddprun::worker_sdk::CudaContext;

@@ -28,7 +28,7 @@
 
 #include "tests/fakes/fake_comm.h"
 #include "tests/fakes/fake_profiler.h"
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/transport/reduce.h"
 
 using namespace ddprun::worker_sdk;  // The C names below are in its words.
 using ddprun::DataType;

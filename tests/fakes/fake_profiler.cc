@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "tests/fakes/fake_comm.h"
-#include "worker_sdk/nccl_profiler_abi.h"
+#include "worker_sdk/nccl_profiler/nccl_profiler_abi.h"
 
 namespace ddprun::test {
 namespace {

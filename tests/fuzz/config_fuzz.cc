@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/config_file.h"
-#include "launcher/flags.h"
-#include "launcher/read_options.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/flags.h"
+#include "launcher/options/read_options.h"
 
 namespace ddprun::fuzz {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "common/assert.h"
-#include "worker_sdk/nccl_preflight.h"
-#include "worker_sdk/survivors.h"
+#include "worker_sdk/join/survivors.h"
+#include "worker_sdk/nccl/nccl_preflight.h"
 
 namespace ddprun::fuzz {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/host_list.h"
-#include "launcher/options.h"
+#include "launcher/options/host_list.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::fuzz {
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "common/assert.h"
-#include "worker_sdk/checksum.h"
-#include "worker_sdk/manifest.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/checkpoint/manifest.h"
 
 namespace ddprun::fuzz {
 namespace {

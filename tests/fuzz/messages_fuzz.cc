@@ -7,13 +7,13 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "rendezvous/http_message.h"
-#include "rendezvous/journal.h"
-#include "rendezvous/run.h"
-#include "rendezvous/status.h"
-#include "rendezvous/wire.h"
-#include "rendezvous/wire_command.h"
-#include "worker_sdk/membership.h"
+#include "rendezvous/daemon/http_message.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/protocol/wire.h"
+#include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/run/run.h"
+#include "rendezvous/run/status.h"
+#include "worker_sdk/join/membership.h"
 
 namespace ddprun::fuzz {
 namespace {

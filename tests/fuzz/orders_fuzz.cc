@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/orders.h"
+#include "launcher/hosts/orders.h"
 
 namespace ddprun::fuzz {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/assert.h"
-#include "launcher/ras_report.h"
+#include "launcher/ctl/ras_report.h"
 
 namespace ddprun::fuzz {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/assert.h"
-#include "worker_sdk/reducer.h"
+#include "worker_sdk/ddp/reducer.h"
 
 namespace ddprun::fuzz {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/assert.h"
-#include "rendezvous/store.h"
+#include "common/store/store.h"
 
 namespace ddprun::fuzz {
 namespace {

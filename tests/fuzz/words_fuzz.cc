@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "agent/fault.h"
-#include "agent/last_words.h"
-#include "agent/line_format.h"
-#include "agent/oom_watch.h"
+#include "agent/health/fault.h"
+#include "agent/health/oom_watch.h"
+#include "agent/lines/line_format.h"
+#include "agent/output/last_words.h"
 #include "common/assert.h"
-#include "common/terminal_text.h"
-#include "rendezvous/verdict.h"
+#include "common/text/terminal_text.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::fuzz {
 namespace {

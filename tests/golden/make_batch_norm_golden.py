@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes batch_norm.txt: what PyTorch's BatchNorm makes of batches that are split over ranks, for
-tests/process/torch_adapter_test.cc.
+tests/process/torch/torch_adapter_test.cc.
 
     python3 tests/golden/make_batch_norm_golden.py > tests/golden/batch_norm.txt
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes buckets.txt: how PyTorch's DDP packs parameters into buckets, for tests/unit/buckets_test.cc.
+"""Writes buckets.txt: how PyTorch's DDP packs parameters into buckets, for tests/unit/ddp/buckets_test.cc.
 
     /usr/bin/python3 tests/golden/make_bucket_golden.py > tests/golden/buckets.txt
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Writes power_sgd.txt: gradients as PyTorch's powerSGD_hook averages them over two ranks, for
-tests/unit/power_sgd_test.cc.
+tests/unit/ddp/power_sgd_test.cc.
 
     /usr/bin/python3 tests/golden/make_power_sgd_golden.py > tests/golden/power_sgd.txt
 
 A case: "case rank start rate feedback warm epsilon type : shape ; shape ...", then for each step one line with the
 averaged gradients of the bucket one after the other. What went in is draw_normal(1000 case + 100 rank + step). That
-(splitmix64 and Box-Muller, as in worker_sdk/power_sgd_math.cc) also stands in the place of torch.randn for the
+(splitmix64 and Box-Muller, as in worker_sdk/training/power_sgd_math.cc) also stands in the place of torch.randn for the
 numbers that begin the factors; all else is PyTorch's.
 """
 import math

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes rebuilt_buckets.txt: how PyTorch's DDP packs parameters that arrived in some order, for
-tests/unit/buckets_test.cc.
+tests/unit/ddp/buckets_test.cc.
 
     /usr/bin/python3 tests/golden/make_rebuilt_golden.py > tests/golden/rebuilt_buckets.txt
 

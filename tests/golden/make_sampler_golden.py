@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes sampler.txt: what torch.utils.data.DistributedSampler answers, for tests/unit/sampler_test.cc.
+"""Writes sampler.txt: what torch.utils.data.DistributedSampler answers, for tests/unit/ddp/sampler_test.cc.
 
     /usr/bin/python3 tests/golden/make_sampler_golden.py > tests/golden/sampler.txt
 

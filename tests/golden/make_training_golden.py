@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes training.txt: what PyTorch's clip_grad_norm_, GradScaler and ZeroRedundancyOptimizer do, for
-tests/unit/gradients_test.cc, tests/unit/sharding_test.cc and tests/process/torch_training_test.cc.
+tests/unit/ddp/gradients_test.cc, tests/unit/ddp/sharding_test.cc and tests/process/torch/torch_training_test.cc.
 
     python3 tests/golden/make_training_golden.py > tests/golden/training.txt         # PyTorch 2.3 or newer
 
@@ -10,7 +10,7 @@ tests/unit/gradients_test.cc, tests/unit/sharding_test.cc and tests/process/torc
     partition WORLD : sizes | parameters of rank 0 ; of rank 1 ; ...
     zero OPTIMIZER STEPS : sizes | all parameters after STEPS steps on two ranks
 
-Inputs are draw_normal(SEED) of worker_sdk/power_sgd_math.cc; for zero, parameters are draw_normal(1), and the
+Inputs are draw_normal(SEED) of worker_sdk/training/power_sgd_math.cc; for zero, parameters are draw_normal(1), and the
 gradients of step s draw_normal(100 + s).
 """
 import os

@@ -27,7 +27,7 @@
 #include <memory>
 #include <sstream>
 
-#include "rendezvous/run.h"
+#include "rendezvous/run/run.h"
 #include "tests/support/scenario.h"
 
 namespace ddprun::rendezvous {

@@ -403,8 +403,8 @@ void Cluster::beat(const std::string& name, int life) {
         [this, name, life] { beat(name, life); });
 }
 
-// As agent/remote_link is: with a daemon that stands still for up to a minute, unless another one
-// may have taken over; with a lossy cable for twenty round trips; never without its own time.
+// As agent/node/remote_link is: with a daemon that stands still for up to a minute, unless another
+// one may have taken over; with a lossy cable for twenty round trips; never without its own time.
 bool Cluster::patient(const Host& host) const {
   const Duration silence = now_ - std::max(host.heard, host.stands_until);
   if (silence <= 2 * options_.config.heartbeat_timeout) return true;

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/supervisor.h"
-#include "rendezvous/gate.h"
+#include "agent/node/supervisor.h"
+#include "rendezvous/coordinator/gate.h"
 
 namespace ddprun::sim {
 

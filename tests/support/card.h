@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/fake_gpu.h"
-#include "worker_sdk/gpu_kernels.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
 
 namespace ddprun::test {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 

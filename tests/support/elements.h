@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddprun/types.h"
-#include "worker_sdk/reduce.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::test {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "rendezvous/etcd_client.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 namespace ddprun::tests {
 

@@ -4,9 +4,9 @@
 #include <catch2/catch.hpp>
 #include <deque>
 
-#include "rendezvous/connect.h"
-#include "rendezvous/link.h"
-#include "rendezvous/listener.h"
+#include "rendezvous/net/connect.h"
+#include "rendezvous/net/link.h"
+#include "rendezvous/net/listener.h"
 #include "tests/support/loop.h"
 
 namespace ddprun::rendezvous::test_links {

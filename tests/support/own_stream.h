@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "ddprun/types.h"
-#include "worker_sdk/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun::test {
 

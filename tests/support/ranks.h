@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
-#include "worker_sdk/folder.h"
+#include "worker_sdk/base/folder.h"
 
 namespace ddprun::test {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/unique_fd.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun::test {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store_wire.h"
+#include "common/store/store_wire.h"
 
 namespace ddprun::test {
 

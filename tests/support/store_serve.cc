@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "rendezvous/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 int main(int argc, char** argv) {
   boost::asio::io_context io(1);

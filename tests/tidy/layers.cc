@@ -1,13 +1,32 @@
 #include "tests/tidy/layers.h"
 
 #include <algorithm>
+#include <regex>
 #include <sstream>
 
 namespace ddprun::tidy {
 namespace {
 
-bool covers(const std::string& name, const std::string& stem) {
-  return stem == name || stem.starts_with(name + "/") || stem.starts_with(name + "_");
+// What `path` is without its extension.
+std::string stem_of(const std::string& path) { return path.substr(0, path.rfind('.')); }
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+// The comment before the first line of code; "#pragma once" may stand before it.
+std::string opening_comment(const std::string& text) {
+  std::istringstream lines(text);
+  std::string comment;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("//")) {
+      comment += line.substr(2);
+    } else if (!line.starts_with("#pragma")) {
+      break;
+    }
+  }
+  return comment;
 }
 
 }  // namespace
@@ -31,43 +50,64 @@ Layers::Layers(const std::string& text) {
     std::istringstream words(line);
     std::string names, colon;
     words >> names >> colon;
-    Module module;
+    Room room;
     for (std::string word; words >> word;) {
       if (word == "pure") {
-        module.pure = true;
+        room.pure = true;
+      } else if (word == "flat") {
+        room.flat = true;
       } else if (word == "std") {
-        module.std_only = true;
+        room.std_only = true;
       } else {
-        for (const std::string& name : expand_braces(word)) module.may_include.insert(name);
+        for (const std::string& name : expand_braces(word)) room.may_include.insert(name);
       }
     }
-    for (const std::string& name : expand_braces(names)) modules_[name] = module;
+    for (const std::string& name : expand_braces(names)) rooms_[name] = room;
   }
 }
 
-std::string Layers::module_of(const std::string& path) const {
-  const std::string stem = path.substr(0, path.rfind('.'));
-  std::string found;
-  for (const auto& [name, module] : modules_) {
-    if (covers(name, stem) && name.size() > found.size()) found = name;
+std::string Layers::room_of(const std::string& path) const {
+  const std::string own = folder_of(path);
+  for (std::string folder = own; !folder.empty(); folder = folder_of(folder)) {
+    const auto room = rooms_.find(folder);
+    if (room != rooms_.end() && (folder == own || !room->second.flat)) return folder;
   }
-  return found;
+  return "";
+}
+
+void Layers::note(const std::string& path, const std::string& text) {
+  const std::string name = path.ends_with(".h") ? stem_of(path) : path;
+  if (path.ends_with(".h")) headers_.insert(name);
+  static const std::regex kClaim("\\bPure[.;:]");
+  if (std::regex_search(opening_comment(text), kClaim)) claims_.insert(name);
+}
+
+bool Layers::pure(const std::string& path) const {
+  const std::string room = room_of(path);
+  // The headers of worker_sdk/include hold no code that could break purity.
+  if (!room.empty() && (at(room).pure || at(room).std_only)) return true;
+  if (claims_.contains(path)) return true;
+  std::string stem = stem_of(path);
+  while (!headers_.contains(stem)) {
+    const std::size_t end = stem.rfind('_');
+    if (end == std::string::npos || end < stem.rfind('/')) return false;
+    stem.resize(end);
+  }
+  return claims_.contains(stem);
 }
 
 std::string Layers::objection(const std::string& from, const std::string& path) const {
-  const std::string target = module_of(path);
+  const std::string room = room_of(from);
+  const std::string target = room_of(path);
   if (target.empty()) return "no line of layers.txt covers " + path;
-  if (target == from) return "";
-  const Module& module = at(from);
   const auto allows = [&](const std::string& name) {
     return target == name || target.starts_with(name + "/");
   };
-  if (std::none_of(module.may_include.begin(), module.may_include.end(), allows)) {
-    return from + " may not include " + target;
+  if (target != room &&
+      std::none_of(at(room).may_include.begin(), at(room).may_include.end(), allows)) {
+    return room + " may not include " + target;
   }
-  // The headers of worker_sdk/include hold no code that could break purity.
-  const bool harmless = at(target).pure || at(target).std_only;
-  if (module.pure && !harmless) return from + " is pure and " + target + " is not";
+  if (pure(from) && !pure(path)) return from + " is pure and " + path + " is not";
   return "";
 }
 

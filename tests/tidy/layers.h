@@ -1,5 +1,5 @@
 #pragma once
-// layers.txt read into memory: which module a file belongs to and what that module may include.
+// layers.txt read into memory: which room a file lies in and what that room may include.
 
 #include <filesystem>
 #include <map>
@@ -9,8 +9,9 @@
 
 namespace ddprun::tidy {
 
-struct Module {
-  std::set<std::string> may_include;  // Modules, or folders of modules.
+struct Room {
+  std::set<std::string> may_include;  // Rooms, or folders of rooms.
+  bool flat = false;                  // The files directly in it only, not those below.
   bool pure = false;
   bool std_only = false;
 };
@@ -20,17 +21,26 @@ class Layers {
   // `text` is the content of a layers.txt.
   explicit Layers(const std::string& text);
 
-  // The longest module name that covers `path`, which is relative to the source root; "" if there
-  // is none.
-  std::string module_of(const std::string& path) const;
+  // The room whose folder holds `path`, which is relative to the source root; "" if there is none.
+  std::string room_of(const std::string& path) const;
 
-  // Empty, or why `from` must not include the file `path`.
+  // A file whose opening comment says "Pure." is held to that where its room is not pure. With a
+  // header goes the .cc file of its name, and those named <name>_*.cc that have no header.
+  void note(const std::string& path, const std::string& text);
+
+  // Whether `path` must do nothing but compute.
+  bool pure(const std::string& path) const;
+
+  // Empty, or why `from` must not include `path`, both files.
   std::string objection(const std::string& from, const std::string& path) const;
 
-  const Module& at(const std::string& name) const { return modules_.at(name); }
+  const Room& at(const std::string& name) const { return rooms_.at(name); }
+  const std::map<std::string, Room>& rooms() const { return rooms_; }
 
  private:
-  std::map<std::string, Module> modules_;
+  std::map<std::string, Room> rooms_;
+  std::set<std::string> headers_;  // Without their extension.
+  std::set<std::string> claims_;   // Headers, without extension, and .cc files.
 };
 
 // "a/{b,c}" -> "a/b", "a/c".

@@ -24,12 +24,12 @@ const std::vector<Ban> kBanned = {
     {"system_"
      "clock",
      "steady_clock; wall time is for log lines",
-     {"common/log.cc"}},
+     {"common/system/log.cc"}},
     // A worker that reaches for the store has no loop and no timer.
     {"this_thread::"
      "sleep",
      "a timer of the loop, or the virtual clock",
-     {"worker_sdk/retry.h"}},
+     {"worker_sdk/base/retry.h"}},
     {"usleep"
      "(",
      "a timer of the loop, or the virtual clock",
@@ -48,16 +48,17 @@ const std::vector<Ban> kBanned = {
      {}},
     {"<boost/"
      "beast",
-     "rendezvous/http_server.h",
-     {"rendezvous/http_server.cc", "rendezvous/etcd_client.cc", "tests/support/fake_etcd.cc"}},
+     "rendezvous/daemon/http_server.h",
+     {"rendezvous/daemon/http_server.cc", "rendezvous/etcd/etcd_client.cc",
+      "tests/support/fake_etcd.cc"}},
     {"<prome"
      "theus/",
-     "rendezvous/metrics.h",
-     {"rendezvous/metrics.cc"}},
+     "rendezvous/daemon/metrics.h",
+     {"rendezvous/daemon/metrics.cc"}},
     {"<CLI/"
      "CLI.hpp>",
-     "launcher/options.h",
-     {"launcher/options.cc", "launcher/ctl_options.cc", "rendezvous/main.cc"}},
+     "launcher/options/options.h",
+     {"launcher/options/options.cc", "launcher/ctl/ctl_options.cc", "rendezvous/daemon/main.cc"}},
 };
 
 const std::vector<Ban> kBannedIfPure = {
@@ -97,7 +98,7 @@ std::ptrdiff_t columns(const std::string& line) {
   return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-std::string complaint_about_include(const std::string& line, const std::string& module,
+std::string complaint_about_include(const std::string& line, const std::string& path,
                                     const Layers& layers) {
   const bool quoted = line.starts_with("#include \"");
   if (!quoted && !line.starts_with("#include <")) return "";
@@ -106,9 +107,10 @@ std::string complaint_about_include(const std::string& line, const std::string& 
   // The SDK's public headers are found through their own include folder.
   const bool is_public = header.starts_with("ddprun/");
   if (is_public) header = "worker_sdk/include/" + header;
-  if (quoted || is_public) return layers.objection(module, header);
-  if (layers.at(module).std_only && !is_standard(header)) {
-    return module + " may include the standard library only, not <" + header + ">";
+  if (quoted || is_public) return layers.objection(path, header);
+  const std::string room = layers.room_of(path);
+  if (layers.at(room).std_only && !is_standard(header)) {
+    return room + " may include the standard library only, not <" + header + ">";
   }
   return "";
 }
@@ -130,6 +132,72 @@ int file_lines_max(const std::string& path) {
   return is_test ? kTestFileLinesMax : kFileLinesMax;
 }
 
+constexpr const char* kPlanHeading = "## The plan";
+
+const std::vector<const char*> kFoldersOfSource = {"common",     "rendezvous", "agent", "launcher",
+                                                   "worker_sdk", "examples",   "tests", "bench"};
+
+// A room that is gone from the tree, or too crowded to find anything in it. Benchmarks and system
+// tests are scripts that are run by their names.
+std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::path& root,
+                                                const std::map<std::string, int>& crowds) {
+  std::vector<std::string> complaints;
+  for (const auto& [name, room] : layers.rooms()) {
+    if (!fs::is_directory(root / name)) complaints.push_back("layers.txt: no folder " + name);
+  }
+  for (const auto& [folder, files] : crowds) {
+    if (folder.starts_with("tests") || folder == "bench" || files <= kFolderFilesMax) continue;
+    complaints.push_back(folder + ": " + std::to_string(files) + " files, " +
+                         std::to_string(kFolderFilesMax) + " are allowed");
+  }
+  return complaints;
+}
+
+// The rooms that the plan of docs/architecture.md shows: "folder/" at the left margin, "room/"
+// below it with two spaces before it.
+std::set<std::string> rooms_of_plan(const std::string& page) {
+  std::set<std::string> rooms;
+  std::istringstream lines(page.substr(std::min(page.find(kPlanHeading), page.size())));
+  std::string folder;
+  for (std::string line; std::getline(lines, line);) {
+    const bool below = line.starts_with("  ");
+    std::istringstream words(line);
+    std::string name, sentence, last;
+    words >> name >> sentence;
+    while (words >> last) continue;
+    if (!name.ends_with('/') || sentence.empty() || line.starts_with("#")) continue;
+    name.pop_back();
+    if (!below) folder = name;
+    rooms.insert((below ? folder + "/" + name : name) + (last == "pure" ? " pure" : ""));
+  }
+  return rooms;
+}
+
+// Where the plan and layers.txt differ.
+std::vector<std::string> complaints_about_plan(const Layers& layers, const std::string& page) {
+  std::set<std::string> rooms;
+  for (const auto& [name, room] : layers.rooms()) {
+    const bool product = name.find('/') != std::string::npos || room.flat;
+    if (product) rooms.insert(name + (room.pure ? " pure" : ""));
+  }
+  std::vector<std::string> complaints;
+  const std::set<std::string> shown = rooms_of_plan(page);
+  for (const std::string& room : rooms) {
+    if (!shown.contains(room)) complaints.push_back("docs/architecture.md: the plan lacks " + room);
+  }
+  for (const std::string& room : shown) {
+    // A folder of rooms without files of its own has no line in layers.txt.
+    const bool heads = std::any_of(rooms.begin(), rooms.end(), [&](const std::string& other) {
+      return other.starts_with(room + "/");
+    });
+    if (!rooms.contains(room) && !heads) {
+      complaints.push_back("docs/architecture.md: the plan shows " + room +
+                           ", layers.txt does not");
+    }
+  }
+  return complaints;
+}
+
 std::string content_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
@@ -141,8 +209,7 @@ std::string content_of(const fs::path& file) {
 
 std::vector<std::string> complaints_about(const std::string& path, const std::string& text,
                                           const Layers& layers) {
-  const std::string name = layers.module_of(path);
-  if (name.empty()) return {path + ": no line of layers.txt covers it"};
+  if (layers.room_of(path).empty()) return {path + ": no line of layers.txt covers it"};
   std::vector<std::string> complaints;
   std::istringstream in(text);
   int number = 0;
@@ -151,8 +218,8 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
     if (columns(line) > kColumnsMax) {
       complaints.push_back(where + "line over " + std::to_string(kColumnsMax) + " columns");
     }
-    for (const std::string& complaint : {complaint_about_include(line, name, layers),
-                                         complaint_about_words(line, path, layers.at(name).pure)}) {
+    for (const std::string& complaint : {complaint_about_include(line, path, layers),
+                                         complaint_about_words(line, path, layers.pure(path))}) {
       if (!complaint.empty()) complaints.push_back(where + complaint);
     }
   }
@@ -170,18 +237,29 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
 }
 
 std::vector<std::string> complaints_about_tree(const fs::path& root) {
-  const Layers layers(content_of(root / "tests/tidy/layers.txt"));
-  std::vector<std::string> complaints;
-  for (const char* folder :
-       {"common", "rendezvous", "agent", "launcher", "worker_sdk", "examples", "tests", "bench"}) {
+  Layers layers(content_of(root / "tests/tidy/layers.txt"));
+  std::map<std::string, std::string> files;  // Path -> text.
+  std::map<std::string, int> crowds;         // Folder -> files.
+  for (const char* folder : kFoldersOfSource) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file()) continue;
+      const std::string path = fs::relative(entry.path(), root);
+      ++crowds[fs::path(path).parent_path()];
       const std::string extension = entry.path().extension();
       if (extension != ".h" && extension != ".cc") continue;
-      const std::string path = fs::relative(entry.path(), root);
-      for (std::string& complaint : complaints_about(path, content_of(entry.path()), layers)) {
-        complaints.push_back(std::move(complaint));
-      }
+      files[path] = content_of(entry.path());
+      layers.note(path, files[path]);
+    }
+  }
+  std::vector<std::string> complaints = complaints_about_rooms(layers, root, crowds);
+  for (std::string& complaint :
+       complaints_about_plan(layers, content_of(root / "docs/architecture.md"))) {
+    complaints.push_back(std::move(complaint));
+  }
+  for (const auto& [path, text] : files) {
+    for (std::string& complaint : complaints_about(path, text, layers)) {
+      complaints.push_back(std::move(complaint));
     }
   }
   std::sort(complaints.begin(), complaints.end());

@@ -13,6 +13,7 @@ inline constexpr int kFileLinesMax = 300;
 inline constexpr int kTestFileLinesMax = 500;  // tests/ and bench/.
 inline constexpr int kFunctionLinesMax = 60;   // The aim is 40.
 inline constexpr int kColumnsMax = 100;
+inline constexpr int kFolderFilesMax = 25;
 
 // Everything wrong with the file `path` (relative to the source root), one line each.
 std::vector<std::string> complaints_about(const std::string& path, const std::string& text,

@@ -19,8 +19,9 @@ const Layers kLayers(
     "# a comment\n"
     "common : common pure\n"
     "io : common\n"
+    "core : common flat\n"
     "core/{a,b} : common pure\n"
-    "core/b_server : core common io\n"
+    "core/b/server : core/b common io\n"
     "launcher : common\n"
     "sdk/include : std\n"
     "worker_sdk/include : std\n"
@@ -48,52 +49,88 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   const fs::path root = fs::temp_directory_path() / ("ddprun-tidy-" + std::to_string(::getpid()));
   fs::create_directories(root / "tests/tidy");
   fs::create_directories(root / "common/deep");
-  fs::create_directories(root / "agent");
-  std::ofstream(root / "tests/tidy/layers.txt") << "common : common pure\nagent/x : common\n";
-  std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x.h\"\n";
+  fs::create_directories(root / "agent/x");
+  fs::create_directories(root / "docs");
+  std::ofstream(root / "docs/architecture.md")
+      << "left/  before the plan\n## The plan\n```\nagent/  heads rooms\n  x/  a room  pure\n"
+         "  gone/  another\n```\n";
+  std::ofstream(root / "tests/tidy/layers.txt")
+      << "common : common pure\nagent/x : common\nagent/gone : common\n";
+  std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
   std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n";
   std::ofstream(root / "agent/y.h") << "#pragma once\n";
   std::ofstream(root / "agent/y.md") << "not source\n";
+  std::ofstream(root / "agent/x/claims.h") << "#pragma once\n// Adds. Pure.\n";
+  std::ofstream(root / "agent/x/claims_more.cc") << "#include <thread>\n";
+  for (int i = 0; i < kFolderFilesMax; ++i) {
+    std::ofstream(root / "agent/x" / (std::to_string(i) + ".txt")) << "\n";
+  }
   const Complaints found = complaints_about_tree(root);
   fs::remove_all(root);
-  CHECK(found == Complaints{"agent/y.h: no line of layers.txt covers it",
-                            "common/deep/a.cc:1: common may not include agent/x"});
+  CHECK(
+      found ==
+      Complaints{"agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
+                 "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
+                 "common/deep/a.cc:1: common may not include agent/x",
+                 "docs/architecture.md: the plan lacks agent/x",
+                 "docs/architecture.md: the plan shows agent/x pure, layers.txt does not",
+                 "layers.txt: no folder agent/gone"});
 }
 
 TEST_CASE("Tidy: layers go one way", "[tidy]") {
-  CHECK(about("core/a.h", "#include \"common/x.h\"\n#include <vector>\n") == Complaints{});
-  CHECK(about("core/a.h", "#include \"core/b.h\"\n") ==
-        Complaints{"core/a.h:1: core/a may not include core/b"});
-  CHECK(about("common/x.h", "#include \"core/a.h\"\n") ==
+  CHECK(about("core/a/x.h", "#include \"common/x.h\"\n#include <vector>\n") == Complaints{});
+  CHECK(about("core/a/x.h", "#include \"core/b/x.h\"\n") ==
+        Complaints{"core/a/x.h:1: core/a may not include core/b"});
+  CHECK(about("common/x.h", "#include \"core/a/x.h\"\n") ==
         Complaints{"common/x.h:1: common may not include core/a"});
-  CHECK(about("core/a.cc", "#include \"nowhere/b.h\"\n") ==
-        Complaints{"core/a.cc:1: no line of layers.txt covers nowhere/b.h"});
+  CHECK(about("core/a/x.cc", "#include \"nowhere/b.h\"\n") ==
+        Complaints{"core/a/x.cc:1: no line of layers.txt covers nowhere/b.h"});
   CHECK(about("elsewhere/a.cc", "") ==
         Complaints{"elsewhere/a.cc: no line of layers.txt covers it"});
-  CHECK(about("core/b_server.cc", "#include \"core/a.h\"\n#include \"io/x.h\"\n") == Complaints{});
+  CHECK(about("core/b/server/x.cc", "#include \"core/b/a.h\"\n#include \"io/x.h\"\n") ==
+        Complaints{});
 }
 
-TEST_CASE("Tidy: a file <stem>_more.cc belongs to the module <stem>", "[tidy]") {
-  CHECK(kLayers.module_of("core/b_more.cc") == "core/b");
-  CHECK(kLayers.module_of("core/b_server.cc") == "core/b_server");
-  CHECK(kLayers.module_of("core/bee.cc") == "");
-  CHECK(kLayers.module_of("common/any/depth.h") == "common");
+TEST_CASE("Tidy: the longest name is the room, and flat rooms have none below", "[tidy]") {
+  CHECK(kLayers.room_of("core/b/more.cc") == "core/b");
+  CHECK(kLayers.room_of("core/b/server/x.cc") == "core/b/server");
+  CHECK(kLayers.room_of("core/x.cc") == "core");
+  CHECK(kLayers.room_of("core/bee/x.cc") == "");
+  CHECK(kLayers.room_of("x.cc") == "");
+  CHECK(kLayers.room_of("common/any/depth.h") == "common");
   CHECK(expand_braces("x/{a,b}") == Complaints{"x/a", "x/b"});
   CHECK(expand_braces("plain") == Complaints{"plain"});
 }
 
-TEST_CASE("Tidy: a pure module includes pure modules and does nothing itself", "[tidy]") {
+TEST_CASE("Tidy: a pure room includes pure files and does nothing itself", "[tidy]") {
   const Layers layers("a : b pure\nb :\n");
   CHECK(complaints_about("a/x.cc", "#include \"b/x.h\"\n", layers) ==
-        Complaints{"a/x.cc:1: a is pure and b is not"});
+        Complaints{"a/x.cc:1: a/x.cc is pure and b/x.h is not"});
   for (const std::string line :
        {"#include <boost/asio/post.hpp>", "#include <sys/stat.h>", "#include <unistd.h>",
         "#include <fstream>", "#include <iostream>", "#include <thread>", "#include <mutex>",
         "auto t = Clock::now();", "char* home = getenv(\"HOME\");", "std::random_device d;"}) {
     INFO(line);
-    CHECK(about("core/a.cc", line + "\n").size() == 1);
+    CHECK(about("core/a/x.cc", line + "\n").size() == 1);
     CHECK(about("io/a.cc", line + "\n").empty());
   }
+}
+
+TEST_CASE("Tidy: a header that says that it is pure is held to it", "[tidy]") {
+  Layers layers("a : b pure\nb : b\n");
+  layers.note("b/sums.h", "#pragma once\n// Adds. Pure. Called by a.\n#include <vector>\n");
+  layers.note("b/sums_file.h", "#pragma once\n// Reads a file.\n");
+  layers.note("b/late.h", "#pragma once\n#include <vector>\n// Pure.\n");
+  CHECK(layers.pure("b/sums.h"));
+  CHECK(layers.pure("b/sums.cc"));
+  CHECK(layers.pure("b/sums_of_rows.cc"));
+  CHECK(!layers.pure("b/sums_file.cc"));
+  CHECK(!layers.pure("b/late.h"));
+  CHECK(!layers.pure("b/summary.cc"));
+  CHECK(complaints_about("a/x.cc", "#include \"b/sums.h\"\n", layers).empty());
+  CHECK(complaints_about("b/sums.cc", "#include \"b/sums_file.h\"\n", layers) ==
+        Complaints{"b/sums.cc:1: b/sums.cc is pure and b/sums_file.h is not"});
+  CHECK(complaints_about("b/sums.cc", "#include <mutex>\n", layers).size() == 1);
 }
 
 TEST_CASE("Tidy: public headers include the standard library and themselves", "[tidy]") {
@@ -128,7 +165,7 @@ TEST_CASE("Tidy: banned words are found wherever they stand", "[tidy]") {
     CHECK(about("io/a.cc", word + "\n").size() == 1);
     CHECK(about("tests/unit/a_test.cc", "// " + word + "\n").size() == 1);
   }
-  CHECK(about("launcher/options.cc",
+  CHECK(about("launcher/options/options.cc",
               "#include <CLI/"
               "CLI.hpp>\n")
             .empty());

@@ -1,0 +1,38 @@
+#pragma once
+// What kind of failure a worker's end was, judged from its status and its last words. Pure. Used by
+// the agent for each worker that failed; rendezvous/run/verdict.h acts on it.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/progress_page.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent {
+
+// `words`: what the worker said last, see last_words.h. `oom_killed`: the kernel's OOM killer has
+// been at work while the worker ran.
+rendezvous::Fault classify(const rendezvous::WorkerDeath& death, std::string_view words,
+                           bool oom_killed);
+
+// The rank that `words` say was lost or did not come; -1 if they name none.
+int rank_blamed(std::string_view words);
+
+// What is left of a worker on its page (common/progress_page.h) when it has ended.
+struct WorkerFate {
+  std::int64_t collective = 0;  // The last of the whole job that it entered; 0: none.
+  std::int64_t steps = 0;       // That it had synchronised.
+  ProgressPage::Failure failure = ProgressPage::kNone;
+  int peer = -1;  // Whom its SDK blames.
+};
+
+// Adds to `death` what the page knows better than words: why its last collective failed, whatever
+// the program said of it, and how far it had come.
+void add_fate(const WorkerFate& fate, rendezvous::WorkerDeath& death);
+
+// Whether the last of these lines end a report of an exception that nobody caught: what a program
+// says just before it ends, although its end may take a while.
+bool ends_in_exception(const std::vector<std::string>& lines);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,156 @@
+#include "agent/health/progress_monitor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/process/proc_file.h"
+#include "common/system/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTraceTime = 5s;  // From SIGABRT to SIGKILL: for a backtrace, or a core file.
+
+StallOptions options_for(const StallPolicy& policy) {
+  StallOptions options;
+  options.floor = policy.timeout;
+  options.first = 10 * policy.timeout;
+  options.interval = std::clamp<Duration>(policy.timeout / 8, 20ms, 15s);
+  return options;
+}
+
+}  // namespace
+
+ProgressMonitor::ProgressMonitor(boost::asio::io_context& loop, StallPolicy policy)
+    : policy_(policy), options_(options_for(policy)), watch_(options_), timer_(loop) {}
+
+std::string ProgressMonitor::prepare(int local_rank) {
+  if (policy_.on_stall == OnStall::kOff) return {};
+  if (workers_.empty()) watch_.start_over();
+  workers_.erase(local_rank);
+  reasons_.erase(local_rank);
+  fates_.erase(local_rank);
+  auto file = ProgressFile::make(local_rank);
+  if (!file) {
+    log::debug(to_string(file.error()));
+    return {};
+  }
+  const auto [it, added] =
+      workers_.try_emplace(local_rank, Worker{std::move(*file), 0, 0, {}, {}, false});
+  sync_.began(local_rank);
+  return "DDPRUN_PROGRESS=" + it->second.file.path();
+}
+
+void ProgressMonitor::started(int local_rank, int rank, int pid) {
+  const auto it = workers_.find(local_rank);
+  if (it == workers_.end()) return;
+  it->second.rank = rank;
+  it->second.pid = pid;
+  if (!looking_) look_later();
+}
+
+void ProgressMonitor::exited(int local_rank) {
+  const auto it = workers_.find(local_rank);
+  if (it == workers_.end()) return;
+  if (!it->second.reason.empty()) reasons_[local_rank] = it->second.reason;
+  sync_.see(local_rank, it->second.rank, it->second.file.sync());
+  fates_[local_rank] = it->second.file.fate();
+  workers_.erase(it);
+  if (!workers_.empty()) return;
+  timer_.cancel();
+  looking_ = false;
+}
+
+void ProgressMonitor::tell(int lost_rank, const std::string& why) {
+  for (auto& [local_rank, worker] : workers_) worker.file.tell(lost_rank, why);
+}
+
+const std::optional<rendezvous::SyncCounts>& ProgressMonitor::untold_sync() {
+  for (auto& [local_rank, worker] : workers_)
+    sync_.see(local_rank, worker.rank, worker.file.sync());
+  return sync_.untold();
+}
+
+void ProgressMonitor::pause(bool paused) { paused_ = paused; }
+
+std::string ProgressMonitor::reason(int local_rank) const {
+  const auto it = reasons_.find(local_rank);
+  return it == reasons_.end() ? "" : it->second;
+}
+
+WorkerFate ProgressMonitor::fate(int local_rank) const {
+  const auto it = fates_.find(local_rank);
+  return it == fates_.end() ? WorkerFate() : it->second;
+}
+
+void ProgressMonitor::look_later() {
+  looking_ = true;
+  timer_.expires_after(options_.interval);
+  timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || workers_.empty()) return;
+    if (!paused_) look();
+    look_later();
+  });
+}
+
+void ProgressMonitor::look() {
+  std::vector<ProgressSample> samples(static_cast<std::size_t>(workers_.rbegin()->first) + 1);
+  for (auto& [local_rank, worker] : workers_) {
+    samples[static_cast<std::size_t>(local_rank)] = worker.file.read();
+  }
+  kill_again();
+  const StallWatch::Findings findings = watch_.look(samples, Clock::now());
+  for (const Stall& stall : findings.stuck) found_stuck(stall);
+  for (const Stall& stall : findings.going_on) {
+    const auto it = workers_.find(stall.local_rank);
+    if (it == workers_.end()) continue;
+    log::info("rank " + std::to_string(it->second.rank) + " " + stall.what);
+  }
+  if (findings.waiting) log::warning(*findings.waiting);
+}
+
+// A worker that is stopped, or sleeps in the kernel, needs other remedies than one that runs.
+std::string ProgressMonitor::state_of(const Worker& worker) const {
+  const char state = read_proc_stat(worker.pid).state;
+  if (is_halted(state)) return halted_text(state);
+  switch (state) {
+    case 'D': return "it is in uninterruptible sleep: " + describe_process(worker.pid);
+    case 'R': return "it is computing";
+    case 'S': return "it sleeps";
+    default: return "its state is unknown";
+  }
+}
+
+void ProgressMonitor::found_stuck(const Stall& stall) {
+  const auto it = workers_.find(stall.local_rank);
+  if (it == workers_.end()) return;
+  Worker& worker = it->second;
+  const std::string text = stall.what + "; " + state_of(worker);
+  log::warning("rank " + std::to_string(worker.rank) + " (local rank " +
+               std::to_string(stall.local_rank) + ", pid " + std::to_string(worker.pid) + ") " +
+               text);
+  if (policy_.on_stall != OnStall::kKill) return;
+  worker.reason = "ddprun ended it because it was stuck: it " + text;
+  kill_again();
+}
+
+// First so that it can leave a trace of where it is, then for good.
+void ProgressMonitor::kill_again() {
+  for (auto& [local_rank, worker] : workers_) {
+    if (worker.reason.empty()) continue;
+    const TimePoint now = Clock::now();
+    const bool runs = !is_halted(read_proc_stat(worker.pid).state);
+    if (!worker.kill_at) worker.kill_at = runs ? now + kTraceTime : now;
+    if (now >= *worker.kill_at) {
+      on_kill(local_rank, SIGKILL);
+    } else if (!std::exchange(worker.aborted, true)) {
+      on_kill(local_rank, SIGABRT);
+    }
+  }
+}
+
+}  // namespace ddprun::agent

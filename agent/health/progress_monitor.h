@@ -1,0 +1,68 @@
+#pragma once
+// Looks at the workers' progress from time to time, says which is stuck, and ends it if the user
+// asked for that. Owned by Agent. Between two looks it costs nothing.
+
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "agent/health/progress_files.h"
+#include "agent/health/stall_watch.h"
+#include "agent/health/sync_ledger.h"
+
+namespace ddprun::agent {
+
+class ProgressMonitor {
+ public:
+  ProgressMonitor(boost::asio::io_context& loop, StallPolicy policy);
+
+  // Before a worker is started: "DDPRUN_PROGRESS=..." for its environment; empty if it is to report
+  // nothing.
+  std::string prepare(int local_rank);
+  void started(int local_rank, int rank, int pid);
+  void exited(int local_rank);
+  // To all workers: a rank of the round is gone, and why.
+  void tell(int lost_rank, const std::string& why);
+  // What the workers' sync timers have counted and nobody was told; sync_told() when they were.
+  const std::optional<rendezvous::SyncCounts>& untold_sync();
+  void sync_told() { sync_.told(); }
+  // Workers are stopped on purpose, or go on.
+  void pause(bool paused);
+
+  // To end a stuck worker; what is said of it when it has ended.
+  std::function<void(int local_rank, int signal)> on_kill;
+  std::string reason(int local_rank) const;
+  WorkerFate fate(int local_rank) const;  // Of one that has ended.
+  bool paused() const { return paused_; }
+
+ private:
+  struct Worker {
+    ProgressFile file;
+    int rank = 0;
+    int pid = 0;
+    std::string reason;
+    std::optional<TimePoint> kill_at;
+    bool aborted = false;
+  };
+
+  void look_later();
+  void look();
+  void found_stuck(const Stall& stall);
+  void kill_again();
+  std::string state_of(const Worker& worker) const;
+
+  StallPolicy policy_;
+  StallOptions options_;
+  StallWatch watch_;
+  std::map<int, Worker> workers_;  // By local rank.
+  SyncLedger sync_;
+  std::map<int, std::string> reasons_;  // Of those that have ended.
+  std::map<int, WorkerFate> fates_;     // The same.
+  boost::asio::steady_timer timer_;
+  bool looking_ = false;
+  bool paused_ = false;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,64 @@
+#include "agent/lines/line_fold.h"
+
+#include <utility>
+
+namespace ddprun::agent {
+
+LineFold::Key LineFold::key_of(const Line& line) {
+  return std::to_string(line.kind) + " " + line.text;
+}
+
+void LineFold::add(int rank, Line line, TimePoint now) {
+  Key key = key_of(line);
+  const auto same = numbers_.find(key);
+  const auto last = last_of_rank_.find(rank);
+  if (line.whole && same != numbers_.end() &&
+      (last == last_of_rank_.end() || same->second > last->second)) {
+    waiting_[same->second - first_].line.ranks.insert(rank);
+    last_of_rank_[rank] = same->second;
+    return;
+  }
+  const std::uint64_t number = first_ + waiting_.size();
+  if (line.whole) numbers_[std::move(key)] = number;
+  last_of_rank_[rank] = number;
+  bytes_ += line.text.size();
+  line.ranks = {rank};
+  waiting_.push_back({std::move(line), now + delay_});
+}
+
+std::optional<LineFold::Line> LineFold::take(TimePoint now, bool all) {
+  if (waiting_.empty()) return std::nullopt;
+  Waiting& front = waiting_.front();
+  const bool complete = !front.line.whole || static_cast<int>(front.line.ranks.size()) >= speakers_;
+  if (!all && !complete && now < front.due && bytes_ <= bytes_max_) return std::nullopt;
+  Line line = std::move(front.line);
+  waiting_.pop_front();
+  bytes_ -= line.text.size();
+  const auto known = numbers_.find(key_of(line));
+  if (known != numbers_.end() && known->second == first_) numbers_.erase(known);
+  for (const int rank : line.ranks) {
+    const auto last = last_of_rank_.find(rank);
+    if (last != last_of_rank_.end() && last->second == first_) last_of_rank_.erase(last);
+  }
+  ++first_;
+  return line;
+}
+
+std::optional<TimePoint> LineFold::deadline() const {
+  if (waiting_.empty()) return std::nullopt;
+  return waiting_.front().due;
+}
+
+std::string rank_ranges(const std::set<int>& ranks) {
+  std::string text;
+  for (auto it = ranks.begin(); it != ranks.end();) {
+    const int first = *it;
+    int last = first;
+    while (++it != ranks.end() && *it == last + 1) last = *it;
+    text += (text.empty() ? "" : ",") + std::to_string(first);
+    if (last > first) text += (last == first + 1 ? "," : "-") + std::to_string(last);
+  }
+  return text;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,284 @@
+#include "agent/node/agent.h"
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <csignal>
+#include <type_traits>
+#include <utility>
+
+#include "agent/process/spawn.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// How often the daemon hears what the workers' sync timers count.
+constexpr auto kSyncEvery = 5s;
+
+std::string seat_text(const rendezvous::Seat& s) {
+  return "round " + std::to_string(s.round) + ": node " + std::to_string(s.group_rank) + " of " +
+         std::to_string(s.group_world_size) + ", world size " + std::to_string(s.world_size) +
+         ", restart count " + std::to_string(s.restart_count) + ", store " + s.master_address +
+         ":" + std::to_string(s.master_port);
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)),
+      supervisor_({.host = options_.offer.host,
+                   .local_world_size = options_.offer.local_world_size,
+                   .grace = options_.shutdown_timeout,
+                   .connect_limit = options_.offer.config.join_timeout,
+                   .report_limit = options_.report_limit,
+                   .fence = options_.fence,
+                   .fence_always = options_.fence_always},
+                  Clock::now()),
+      processes_(loop_),
+      progress_(loop_, options_.stalls),
+      logs_(options_.output.logs),
+      output_(loop_, options_.output),
+      waiting_(loop_),
+      environment_(current_environment()),
+      beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
+      deadline_timer_(loop_),
+      beat_timer_(loop_),
+      signals_(loop_),
+      forwarded_(loop_),
+      launcher_(loop_) {}
+
+int Agent::run() {
+  processes_.on_exit = [this](const WorkerExit& exit) { worker_exited(exit); };
+  progress_.on_kill = [this](int local_rank, int signal) {
+    processes_.signal_worker(local_rank, signal);
+  };
+  output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
+  processes_.use_roster(options_.roster);
+  if (!options_.cgroup.empty()) {
+    const auto placed = processes_.use_cgroup(options_.cgroup);
+    if (!placed) log::debug(to_string(placed.error()));
+  }
+  watch_launcher();
+  watch_signals();
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+    const auto& ending = options_.signals;
+    if (std::find(ending.begin(), ending.end(), signal) == ending.end()) forwarded_.add(signal);
+  }
+  forward_signals();
+  connect();
+  beat();
+  arm_deadline();
+  loop_.run();
+  return status_;
+}
+
+void Agent::connect() {
+  const rendezvous::NodeId node = options_.offer.host + "." + random_hex(8);
+  if (options_.daemon) {
+    options_.daemon->run_id = options_.run_id;
+    options_.daemon->node = node;
+    link_ = remote_link(loop_, *options_.daemon);
+  } else {
+    link_ = embedded_link(loop_, options_.run_id, node);
+  }
+  link_->start({
+      .on_up = [this] { dispatch(LinkUp{}); },
+      .on_down =
+          [this](const std::string& why, bool answers) {
+            dispatch(LinkDown{why, answers});
+            if (supervisor_.round() >= 0 || ending_) return;
+            const auto due = supervisor_.deadline();
+            waiting_.show("connecting to " + options_.daemon->host + ":" +
+                              std::to_string(options_.daemon->port) + " (" + why + ")",
+                          due ? *due - Clock::now() : 0s);
+          },
+      .on_message = [this](rendezvous::DaemonMessage message) { heard(std::move(message)); },
+      .on_hopeless = [this](const std::string& why) { dispatch(Heard{rendezvous::Refuse{why}}); },
+  });
+}
+
+void Agent::heard(rendezvous::DaemonMessage message) {
+  if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
+  const auto* waiting = std::get_if<rendezvous::Waiting>(&message);
+  const bool news = !waiting && !std::holds_alternative<rendezvous::Alive>(message);
+  if (waiting && options_.speaks_for_run && !shows_stopping_) {
+    waiting_.show(waiting->text, waiting->left);
+  }
+  if (news && !shows_stopping_) waiting_.done();
+  dispatch(Heard{std::move(message)});
+}
+
+void Agent::dispatch(const Event& event) {
+  if (ending_) return;
+  for (const Action& action : supervisor_.step(event, Clock::now())) carry_out(action);
+  arm_deadline();
+  show_stopping();
+}
+
+void Agent::carry_out(const Action& action) {
+  if (!std::holds_alternative<Say>(action)) log::debug(to_string(action));
+  std::visit([this](const auto& a) { act(a); }, action);
+}
+
+void Agent::arm_deadline() {
+  const auto due = supervisor_.deadline();
+  if (!due || ending_) return static_cast<void>(deadline_timer_.cancel());
+  deadline_timer_.expires_at(*due);
+  deadline_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec) dispatch(Tick{});
+  });
+}
+
+// The daemon says how often, for it knows how many there are.
+void Agent::beat_every(Milliseconds interval) {
+  if (interval == beat_interval_ || interval == 0ms) return;
+  const bool sooner = interval < beat_interval_;
+  beat_interval_ = interval;
+  if (sooner && !ending_) beat();
+}
+
+void Agent::beat() {
+  beat_timer_.expires_after(beat_interval_);
+  beat_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || ending_) return;
+    const bool with_sync =
+        Clock::now() - sync_told_ >= std::max<Duration>(kSyncEvery, 2 * beat_interval_);
+    say_alive(with_sync);
+    beat();
+  });
+}
+
+// What the sync timers count goes with some of the beats.
+void Agent::say_alive(bool with_sync) {
+  rendezvous::Heartbeat heartbeat{supervisor_.round()};
+  if (with_sync) heartbeat.sync = progress_.untold_sync();
+  if (!link_->send(heartbeat) || !with_sync) return;
+  progress_.sync_told();
+  sync_told_ = Clock::now();
+}
+
+// With the last word on a round goes what was counted in it.
+void Agent::act(const SendMessage& send) {
+  const bool last = std::holds_alternative<rendezvous::Finished>(send.message) ||
+                    std::holds_alternative<rendezvous::Stopped>(send.message);
+  if (last && progress_.untold_sync()) say_alive(/*with_sync=*/true);
+  link_->send(send.message);
+}
+
+void Agent::act(const SendJoin& join) {
+  options_.offer.address = options_.address.empty() ? link_->local_address() : options_.address;
+  if (const auto opened = open_store(); !opened) {
+    log::error(to_string(opened.error()));
+    return act(Exit{.status = 1, .verdict = {}});
+  }
+  options_.offer.store_port = store_->port();
+  link_->send(rendezvous::Join{options_.offer, join.after_round});
+}
+
+// Workers of a round meet in a store that no earlier round has seen.
+Result<void> Agent::open_store() {
+  if (store_ && !store_used_) return {};
+  store_.reset();
+  boost::system::error_code not_numeric;
+  boost::asio::ip::make_address(options_.offer.address, not_numeric);
+  rendezvous::StoreServerOptions store_options;
+  if (!not_numeric) store_options.address = options_.offer.address;
+  store_options.port = static_cast<std::uint16_t>(options_.master_port);
+  store_options.await_admission = true;
+  store_options.own_user_only = !options_.store_for_all_users;
+  auto store = rendezvous::StoreServer::listen(loop_, std::move(store_options));
+  if (!store) return store.error();
+  store_ = std::move(*store);
+  store_used_ = false;
+  return {};
+}
+
+void Agent::act(const StartWorkers& start) {
+  seat_ = start.seat;
+  log::debug(seat_text(*seat_));
+  store_used_ = true;
+  if (seat_->group_rank == 0) {
+    if (const auto admitted = store_->admit(seat_->members); !admitted) {
+      log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
+    }
+  } else {
+    store_.reset();
+  }
+  spawn_all(*seat_);
+}
+
+void Agent::act(const SignalWorkers& signal) {
+  look_at_workers();
+  if (signal.lost_rank >= 0) progress_.tell(signal.lost_rank, signal.why);
+  processes_.signal_workers(signal.signal);
+  if (signal.signal != SIGKILL) wake_halted();
+}
+
+void Agent::act(const CleanUp&) {
+  processes_.kill_strays();
+  store_.reset();
+}
+
+void Agent::act(const AbandonWorkers&) {
+  for (const std::string& worker : processes_.abandon()) {
+    log::error("survives SIGKILL: " + worker);
+  }
+}
+
+void Agent::act(const Say& say) {
+  if (say.level == Say::Level::kError) complaint_ = say.text;
+  switch (say.level) {
+    case Say::Level::kInfo: return log::info(say.text);
+    case Say::Level::kWarning: return log::warning(say.text);
+    case Say::Level::kError: return log::error(say.text);
+  }
+}
+
+void Agent::act(const Exit& exit) {
+  if (std::exchange(ending_, true)) return;
+  status_ = exit.status;
+  waiting_.done();
+  store_.reset();
+  boost::system::error_code ignored;
+  deadline_timer_.cancel();
+  beat_timer_.cancel();
+  signals_.cancel(ignored);
+  forwarded_.cancel(ignored);
+  (void)output_.flush();
+  tell_verdict(exit);
+  link_->close([this] { loop_.stop(); });
+}
+
+void Agent::watch_signals() {
+  for (const int signal : options_.signals) signals_.add(signal);
+  signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+    if (ec) return;
+    dispatch(Signalled{signal});
+    if (!ending_) watch_signals();
+  });
+}
+
+void Agent::forward_signals() {
+  forwarded_.async_wait([this](const boost::system::error_code& ec, int signal) {
+    if (ec) return;
+    // The kernel drops SIGTSTP for sessions without a terminal, which is what workers have.
+    processes_.signal_workers(signal == SIGTSTP ? SIGSTOP : signal);
+    if (signal == SIGTSTP || signal == SIGCONT) progress_.pause(signal == SIGTSTP);
+    forward_signals();
+  });
+}
+
+void Agent::watch_launcher() {
+  if (options_.launcher_pid == 0) return;
+  const auto watched = launcher_.start(options_.launcher_pid, [this] {
+    processes_.kill_everything();
+    dispatch(LauncherDied{});
+  });
+  if (!watched) log::warning(to_string(watched.error()));
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,148 @@
+#pragma once
+// One node of a run, as a process: carries out what the Supervisor decides. The launcher makes one
+// in each process it forks for a node.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/health/oom_watch.h"
+#include "agent/health/progress_monitor.h"
+#include "agent/node/daemon_link.h"
+#include "agent/node/environment.h"
+#include "agent/node/supervisor.h"
+#include "agent/output/output.h"
+#include "agent/output/waiting_line.h"
+#include "agent/process/parent_watch.h"
+#include "agent/process/posix_process_host.h"
+#include "rendezvous/store/store_server.h"
+
+namespace ddprun::agent {
+
+struct AgentOptions {
+  std::string run_id;
+  rendezvous::NodeOffer offer;  // Without address and store_port.
+  std::string address;          // Where other nodes reach this one; empty: the link's own address.
+  int master_port = 0;          // Of the store, should this node become group rank 0; 0: any.
+  bool store_for_all_users = false;  // Of this machine; else for this process's own and root.
+  std::optional<RemoteLinkOptions>
+      daemon;                        // Absent: nobody else can come, rendezvous is in this process.
+  std::vector<std::string> command;  // argv[0] resolved; "${local_rank}" still in it.
+  OutputOptions output;
+  std::vector<int> signals;  // That end this node's part in the run.
+  bool virtual_local_rank = false;
+  bool shares_machine = false;
+  std::vector<std::vector<int>> processors;  // By local rank; empty: not bound.
+  std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
+  int shared_gpus = 0;                       // That ranks share, see WorkerContext.
+  std::string signals_to_handle;             // As text, for workers.
+  Duration shutdown_timeout = std::chrono::seconds(30);
+  Duration report_limit =
+      std::chrono::seconds(70);  // To reach the daemon once the workers are gone.
+  Duration fence{0};             // See SupervisorOptions.
+  bool fence_always = false;
+  Limits worker_limits;            // Soft ones that workers get, whatever ours are.
+  StallPolicy stalls;              // What to do with workers that are alive but stuck.
+  std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
+  std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
+  int launcher_pid = 0;            // When it dies, so does everything here.
+  bool speaks_for_run = true;      // Prints what concerns all nodes: waiting and the verdict.
+  std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
+  // From the last words of the worker that failed first: a line more to say, or none.
+  std::function<std::string(const std::string&)> hint;
+};
+
+class Agent {
+ public:
+  explicit Agent(AgentOptions options);
+
+  // Until the run is over for this node. Returns the exit status.
+  int run();
+
+ private:
+  void dispatch(const Event& event);
+  void carry_out(const Action& action);
+  void act(const SendJoin& join);
+  void act(const SendMessage& send);
+  void act(const StartWorkers& start);
+  void act(const SignalWorkers& signal);
+  void act(const CleanUp&);
+  void act(const AbandonWorkers&);
+  void act(const Say& say);
+  void act(const Exit& exit);
+
+  void connect();
+  void heard(rendezvous::DaemonMessage message);
+  void spawn_all(const rendezvous::Seat& seat);
+  void cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why);
+  WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
+  RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
+  void worker_exited(const WorkerExit& exit);
+  void words_are_there(int local_rank);
+  bool ended_by_itself(int local_rank) const;
+  rendezvous::WorkerDeath death_of(const WorkerExit& exit, bool before_stop) const;
+  rendezvous::WorkerDeath account_of(const WorkerExit& exit, bool before_stop) const;
+  void explain(rendezvous::WorkerDeath& death, const std::string& words) const;
+  std::string words_of(int local_rank) const;
+  void look_at_workers();
+  void wake_halted();
+  bool just_shown(const rendezvous::WorkerDeath& death) const;
+  void tell_verdict(const Exit& exit) const;
+  Result<void> open_store();
+  void beat();
+  void say_alive(bool with_sync);
+  void beat_every(Milliseconds interval);
+  void arm_deadline();
+  void show_stopping();
+  void watch_signals();
+  void forward_signals();
+  void watch_launcher();
+
+  AgentOptions options_;
+  boost::asio::io_context loop_{1};
+  Supervisor supervisor_;
+  PosixProcessHost processes_;
+  ProgressMonitor progress_;
+  LogFolder logs_;
+  Output output_;
+  std::unique_ptr<DaemonLink> link_;
+  WaitingLine waiting_;
+  bool shows_stopping_ = false;  // It tells which workers are waited for.
+  std::unique_ptr<rendezvous::StoreServer> store_;
+  bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
+  std::optional<rendezvous::Seat> seat_;
+  Environment environment_;
+  struct Wordless {
+    WorkerExit exit;
+    boost::asio::steady_timer patience;
+  };
+  std::map<int, Wordless> wordless_;  // Failed workers whose last words are still in the pipe.
+  OomWatch oom_watch_;
+  // How a worker was that still lived when a stop of its round began.
+  struct AtStop {
+    bool exiting = false;
+    bool failing = false;  // It had said why it was about to end, in these words.
+    std::string words;
+    std::string halted;  // By a signal or a debugger, as text; empty if not.
+  };
+  std::map<int, AtStop> at_stop_;  // By local rank.
+  bool stop_began_ = false;        // Of this round's workers.
+  std::string complaint_;          // The last error that was said here.
+  Milliseconds beat_interval_;
+  TimePoint sync_told_{};  // To the daemon.
+  boost::asio::steady_timer deadline_timer_;
+  boost::asio::steady_timer beat_timer_;
+  boost::asio::signal_set signals_;
+  boost::asio::signal_set forwarded_;
+  ParentWatch launcher_;
+  bool ending_ = false;
+  int status_ = 0;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,63 @@
+#pragma once
+// The agent's line to the rendezvous daemon, as the agent sees it. A remote line connects again
+// whenever it breaks; an embedded one is a Coordinator in this process, for runs of a single node.
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/time.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent {
+
+class DaemonLink {
+ public:
+  // Called from the loop.
+  struct Handlers {
+    std::function<void()> on_up;  // Connected, and it is the daemon that we are connected to.
+    // Was up, or one attempt failed. `answers`: the daemon's machine does, though no daemon does.
+    std::function<void(const std::string& why, bool answers)> on_down;
+    std::function<void(rendezvous::DaemonMessage)> on_message;
+    std::function<void(const std::string& why)>
+        on_hopeless;  // Trying again cannot help: a wrong token.
+  };
+
+  virtual ~DaemonLink() = default;
+  virtual void start(Handlers handlers) = 0;
+  // False: dropped, for the line is down.
+  virtual bool send(const rendezvous::AgentMessage& message) = 0;
+  // Flushes, closes, and then calls `done`, within two seconds.
+  virtual void close(std::function<void()> done) = 0;
+  virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.
+};
+
+struct DaemonAddress {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+struct RemoteLinkOptions {
+  std::string host;
+  std::uint16_t port = 0;
+  // Where else the daemon may be: several stand by for each other, and one at a time listens.
+  std::vector<DaemonAddress> others = {};
+  std::string token;  // Empty: no TLS.
+  std::string run_id;
+  rendezvous::NodeId node;
+  // For one attempt to connect, all included. A daemon that ten thousand nodes come to at once
+  // takes seconds to see to them all, and whoever gives up before only makes it longer.
+  Milliseconds attempt_limit{15'000};
+  // A daemon that answers no heartbeat for so long is connected anew. More if it wants few beats.
+  Milliseconds silence_max{2'000};
+};
+std::unique_ptr<DaemonLink> remote_link(boost::asio::io_context& loop, RemoteLinkOptions options);
+
+std::unique_ptr<DaemonLink> embedded_link(boost::asio::io_context& loop, std::string run_id,
+                                          rendezvous::NodeId node);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <random>
+#include <utility>
+
+#include "agent/node/daemon_link.h"
+#include "common/system/log.h"
+#include "rendezvous/net/connect.h"
+
+namespace ddprun::agent {
+namespace {
+
+using rendezvous::Link;
+using Clock = std::chrono::steady_clock;
+
+constexpr Milliseconds kRetryFirst{20};
+constexpr Milliseconds kRetryMax{500};
+constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon gives up before.
+// A timer that is so late tells of our own standstill, not of the daemon's silence.
+constexpr Milliseconds kTickLateMax{100};
+// How long we stay with a daemon that says nothing though its host answers.
+constexpr Milliseconds kStandstillMax{60'000};
+constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run/run_silence.cc.
+
+class RemoteLink : public DaemonLink {
+ public:
+  RemoteLink(boost::asio::io_context& loop, RemoteLinkOptions options)
+      : loop_(loop), options_(std::move(options)), retry_(loop), silence_(loop) {
+    addresses_ = {{options_.host, options_.port}};
+    addresses_.insert(addresses_.end(), options_.others.begin(), options_.others.end());
+  }
+
+  void start(Handlers handlers) override {
+    handlers_ = std::move(handlers);
+    connect();
+  }
+
+  bool send(const rendezvous::AgentMessage& message) override {
+    if (link_) link_->send(encode(message));
+    return link_ != nullptr;
+  }
+
+  void close(std::function<void()> done) override {
+    attempt_.reset();
+    retry_.cancel();
+    silence_.cancel();
+    if (!link_) return done();
+    on_closed_ = std::move(done);
+    link_->close();
+  }
+
+  std::string local_address() const override { return link_ ? link_->local_address() : ""; }
+
+ private:
+  void connect() {
+    rendezvous::ConnectOptions to;
+    to.host = addresses_[which_].host;
+    to.port = addresses_[which_].port;
+    to.token = options_.token;
+    to.timeout = options_.attempt_limit;
+    attempt_ = async_connect(loop_, std::move(to), [this](Result<std::shared_ptr<Link>> result) {
+      if (result) return connected(std::move(*result));
+      failed(result.error());
+    });
+  }
+
+  void connected(std::shared_ptr<Link> link) {
+    link_ = std::move(link);
+    greeted_ = patient_ = false;
+    heard_ = Clock::now();
+    link_->start({
+        .on_message = [this](const std::string& body) { heard(body); },
+        .on_closed =
+            [this](const Failure& why) {
+              link_.reset();
+              if (on_closed_) return std::exchange(on_closed_, nullptr)();
+              silence_.cancel();
+              if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
+              const bool was_silent = std::exchange(silent_, false);
+              // It took our connection and then said nothing.
+              const bool answers = was_silent && !greeted_ && addresses_.size() == 1;
+              handlers_.on_down(was_silent ? silence_text() : to_string(why), answers);
+              if (!greeted_ || was_silent) use_next_address();
+              try_again();
+            },
+    });
+    link_->send(
+        encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
+    watch_silence();
+    // The handshake has proved that it is the daemon: what there is to say goes with the hello.
+    // Without TLS anything that listens takes our connection, and only its answer proves it.
+    if (!options_.token.empty()) handlers_.on_up();
+  }
+
+  void greeted() {
+    greeted_ = true;
+    pause_ = kRetryFirst;
+    ever_connected_ = true;
+    if (options_.token.empty()) handlers_.on_up();
+  }
+
+  void failed(const Failure& why) {
+    const bool unknown_name =
+        why.code == Errc::kNotFound && !ever_connected_ && addresses_.size() == 1;
+    if (why.code == Errc::kBadToken || unknown_name) return handlers_.on_hopeless(to_string(why));
+    const bool answers = why.code == Errc::kPeerSilent || why.code == std::errc::connection_refused;
+    // Of several daemons another one may lead.
+    handlers_.on_down(to_string(why), answers && addresses_.size() == 1);
+    use_next_address();
+    try_again();
+  }
+
+  void use_next_address() { which_ = (which_ + 1) % addresses_.size(); }
+
+  // The pause grows with each turn through the addresses, not with each of them.
+  void try_again() {
+    // Thousands that lost the daemon in the same moment do not all come back in the same moment.
+    std::uniform_int_distribution<Milliseconds::rep> pause(pause_.count() / 2, pause_.count());
+    retry_.expires_after(Milliseconds(pause(random_)));
+    if (which_ == 0) pause_ = std::min(2 * pause_, kRetryMax);
+    retry_.async_wait([this](const boost::system::error_code& ec) {
+      if (!ec) connect();
+    });
+  }
+
+  void heard(const std::string& body) {
+    heard_ = Clock::now();
+    patient_ = false;
+    log::debug("heard " + body);
+    auto message = rendezvous::decode_daemon_message(body);
+    if (message) {
+      if (const auto* alive = std::get_if<rendezvous::Alive>(&*message)) {
+        silence_max_ = std::max(options_.silence_max, kBeatsInSilence * alive->beat);
+      }
+      if (!greeted_) greeted();
+      return handlers_.on_message(std::move(*message));
+    }
+    log::warning("the rendezvous daemon sent what this ddprun cannot read: " +
+                 to_string(message.error()));
+    link_->close();
+  }
+
+  // The agent beats, the daemon answers; where it does not, the connection may be dead without a
+  // word, or the daemon stands still.
+  void watch_silence() { look_at(heard_ + silence_max_); }
+
+  void look_at(Clock::time_point when) {
+    silence_.expires_at(when);
+    silence_.async_wait([this, when](const boost::system::error_code& ec) {
+      if (ec || !link_) return;
+      const auto now = Clock::now();
+      if (now - when > kTickLateMax) heard_ = now;  // It was we who stood still.
+      if (now - heard_ < silence_max_) return watch_silence();
+      if (stays_with_the_daemon(now)) return look_at(now + silence_max_ / kBeatsInSilence);
+      silent_ = true;
+      link_->send(encode(rendezvous::AgentMessage(rendezvous::Away{})));
+      link_->close();
+    });
+  }
+
+  // Its kernel acknowledges our beats: it stands still, and will read them all. Where another one
+  // may have taken over that is no reason to wait.
+  bool stays_with_the_daemon(Clock::time_point now) {
+    const auto kernel = link_->peer_kernel();
+    if (!kernel || addresses_.size() > 1 || now - heard_ >= kStandstillMax) return false;
+    const Milliseconds patience =
+        std::max(silence_max_ / 2, kRoundTripsInSilence * kernel->round_trip);
+    if (kernel->silent_for >= patience) return false;
+    if (!std::exchange(patient_, true)) {
+      log::warning(silence_text() + ", but its host does; waiting for it");
+    }
+    return true;
+  }
+
+  std::string silence_text() const {
+    const DaemonAddress& daemon = addresses_[which_];
+    return daemon.host + ":" + std::to_string(daemon.port) + " has not answered within " +
+           std::to_string(silence_max_.count()) + " ms";
+  }
+
+  boost::asio::io_context& loop_;
+  RemoteLinkOptions options_;
+  std::vector<DaemonAddress> addresses_;
+  std::size_t which_ = 0;  // Of addresses_.
+  Handlers handlers_;
+  std::shared_ptr<void> attempt_;
+  std::shared_ptr<Link> link_;
+  boost::asio::steady_timer retry_;
+  boost::asio::steady_timer silence_;
+  Milliseconds silence_max_ = options_.silence_max;
+  Milliseconds pause_ = kRetryFirst;
+  std::minstd_rand random_{std::random_device{}()};
+  Clock::time_point heard_{};
+  bool greeted_ = false;  // The daemon has answered on this link.
+  bool silent_ = false;   // That is why we closed it.
+  bool patient_ = false;  // We have said that we wait for a daemon that stands still.
+  bool ever_connected_ = false;
+  std::function<void()> on_closed_;
+};
+
+}  // namespace
+
+std::unique_ptr<DaemonLink> remote_link(boost::asio::io_context& loop, RemoteLinkOptions options) {
+  return std::make_unique<RemoteLink>(loop, std::move(options));
+}
+
+}  // namespace ddprun::agent

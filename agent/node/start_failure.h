@@ -1,0 +1,14 @@
+#pragma once
+// What is reported of a worker that could not be started: whose mistake it is, and what was short.
+// Computes only.
+
+#include "common/error.h"
+#include "common/system/limits.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent {
+
+// Its fault, exit code and detail; the rest is the caller's.
+rendezvous::WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,296 @@
+#include "agent/node/supervisor.h"
+
+#include <csignal>
+#include <utility>
+
+#include "common/assert.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/verdict.h"
+
+namespace ddprun::agent {
+
+using rendezvous::AgentMessage;
+using rendezvous::Verdict;
+using rendezvous::WorkerDeath;
+
+namespace {
+
+constexpr int kExitRendezvousFailed = 3;
+
+bool succeeded(const WorkerDeath& death) { return death.exit_code == 0 && death.signal == 0; }
+
+std::string how_it_goes_on(const rendezvous::StopRound& stop) {
+  if (stop.restart == 0) return "starting again";
+  return "starting all again (restart " + std::to_string(stop.restart) + " of " +
+         std::to_string(stop.max_restarts) + ")";
+}
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorOptions options, TimePoint now)
+    : options_(std::move(options)), now_(now), give_up_at_(now + options_.connect_limit) {
+  DDPRUN_ASSERT(options_.local_world_size >= 1);
+}
+
+std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
+  DDPRUN_ASSERT(now >= now_);
+  now_ = now;
+  actions_.clear();
+  if (state_ != State::kDone) std::visit([&](const auto& e) { on(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+void Supervisor::on(const LinkUp&) {
+  linked_ = ever_linked_ = true;
+  give_up_at_.reset();
+  fence_at_.reset();
+  if (unsaid_) {
+    send(*std::exchange(unsaid_, std::nullopt));
+    return living_ == 0 ? depart() : void();
+  }
+  if (state_ == State::kJoining) return actions_.push_back(SendJoin{last_round_});
+  // The daemon may have missed anything since the last link; say where we stand.
+  send(rendezvous::Heartbeat{round()});
+  if (state_ == State::kFinished) send(rendezvous::Finished{round()});
+  if (failure_) send(rendezvous::Failed{round(), *failure_});
+  if (state_ == State::kStopped && order_) say_stopped();
+}
+
+void Supervisor::on(const LinkDown& down) {
+  const bool was_linked = std::exchange(linked_, false);
+  why_down_ = down.why;
+  if (was_linked) {
+    arm_fence();
+    const std::string until =
+        fence_at_ ? "workers go on; they are stopped in " +
+                        seconds_text(std::chrono::duration_cast<Milliseconds>(options_.fence)) +
+                        " unless it answers; "
+                  : "workers go on, ";
+    actions_.push_back(Say{Say::Level::kWarning, "lost the rendezvous daemon (" + down.why + "); " +
+                                                     (living_ > 0 ? until : "") +
+                                                     "connecting again"});
+  }
+  if (fence_at_ && down.answers) fence_at_ = now_ + options_.fence;
+  if (living_ > 0 || give_up_at_) return;
+  const bool computed = state_ == State::kFinished || state_ == State::kStopped;
+  give_up_at_ = now_ + (computed ? options_.report_limit : options_.connect_limit);
+}
+
+void Supervisor::on(const Heard& heard) {
+  std::visit([&](const auto& message) { hear(message); }, heard.message);
+}
+
+void Supervisor::hear(const rendezvous::Assign& assign) {
+  // Workers of another round are still here, or this is the seat we hold: nothing to do.
+  if (state_ != State::kJoining || leaving_ || assign.seat.round <= last_round_) return;
+  seat_ = assign.seat;
+  last_round_ = assign.seat.round;
+  deaths_.clear();
+  successes_.clear();
+  failure_.reset();
+  order_.reset();
+  fenced_ = false;
+  state_ = State::kRunning;
+  living_ = options_.local_world_size;
+  actions_.push_back(StartWorkers{*seat_});
+}
+
+void Supervisor::hear(const rendezvous::StopRound& stop) {
+  if (stop.round < round()) return;  // About a round that is long over.
+  switch (state_) {
+    case State::kJoining:
+      if (leaving_) return;
+      if (stop.final) return send(rendezvous::Stopped{stop.round, {}});
+      if (stop.round != -1 && stop.round <= last_round_) return;  // Our Join has answered it.
+      last_round_ = std::max(last_round_, stop.round);
+      return actions_.push_back(SendJoin{last_round_});
+    case State::kRunning:
+    case State::kFinished:
+      order_ = stop;
+      actions_.push_back(
+          Say{Say::Level::kInfo,
+              stop.reason + "; stopping" + (stop.final ? "" : ", then " + how_it_goes_on(stop))});
+      return begin_stop(SIGTERM);
+    case State::kStopping:
+    case State::kStopped:
+      if (!order_ && stop.restart > 0) {
+        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
+      }
+      order_ = stop;  // A run that was about to end may go on after all.
+      if (state_ == State::kStopped) after_stop();
+      return;
+    case State::kDone: return;
+  }
+}
+
+void Supervisor::hear(const rendezvous::EndRun& end) {
+  leave_for(end.verdict.exit_code, end.verdict);
+}
+
+void Supervisor::hear(const rendezvous::Refuse& refuse) {
+  actions_.push_back(Say{Say::Level::kError,
+                         "the rendezvous daemon refused " + options_.host + ": " + refuse.reason});
+  leave_for(kExitRendezvousFailed, std::nullopt);
+}
+
+void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
+  actions_.push_back(
+      Say{Say::Level::kInfo, "the run goes on without " + options_.host + ": " + dismiss.reason});
+  leave_for(0, std::nullopt);
+}
+
+void Supervisor::on(const WorkerEnded& ended) {
+  DDPRUN_ASSERT(living_ > 0);
+  --living_;
+  wordless_ += ended.words_follow ? 1 : 0;
+  WorkerDeath death = ended.death;
+  death.stopped_by_us = state_ == State::kStopping && !ended.before_stop;
+  (succeeded(death) ? successes_ : deaths_).push_back(death);
+  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
+  if (!succeeded(death)) {
+    failure_ = death;
+    if (!ended.words_follow) announce(death);
+    send(rendezvous::Failed{round(), death});
+    return begin_stop(SIGTERM);
+  }
+  if (living_ > 0) return;
+  state_ = State::kFinished;
+  fence_at_.reset();
+  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  send(rendezvous::Finished{round()});
+}
+
+// After its own last words, which the console has by now.
+void Supervisor::announce(const WorkerDeath& death) {
+  actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
+                                                 std::to_string(death.pid) + ") " +
+                                                 how_it_ended(death)});
+}
+
+void Supervisor::on(const WordsCame& words) {
+  if (wordless_ == 0) return;  // We did not wait for them.
+  --wordless_;
+  if (failure_ && failure_->rank == words.death.rank) announce(words.death);
+  for (WorkerDeath& death : deaths_) {
+    if (death.rank != words.death.rank) continue;
+    const bool by_us = std::exchange(death, words.death).stopped_by_us;
+    death.stopped_by_us = by_us;
+    if (failure_ && failure_->rank == death.rank) failure_ = death;
+  }
+  if (state_ == State::kStopping && all_accounted_for()) workers_gone();
+}
+
+void Supervisor::on(const StartFailed& failed) {
+  DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
+  living_ -= options_.local_world_size - failed.death.local_rank;
+  failure_ = failed.death;
+  deaths_.push_back(failed.death);
+  actions_.push_back(Say{Say::Level::kError, failed.death.detail});
+  send(rendezvous::Failed{round(), failed.death});
+  begin_stop(SIGTERM);
+}
+
+void Supervisor::on(const Signalled& signalled) {
+  if (signal_ != 0) {
+    if (now_ - signal_at_ < options_.patience) return;
+    const auto since_ms = std::chrono::duration_cast<Milliseconds>(now_ - signal_at_);
+    actions_.push_back(Say{Say::Level::kWarning, "a second signal, " + seconds_text(since_ms) +
+                                                     " after the first: killing the workers"});
+    kill_workers();
+    unsaid_.reset();
+    return living_ == 0 ? depart() : void();
+  }
+  signal_ = signalled.signal;
+  signal_at_ = now_;
+  const char* name = ::sigabbrev_np(signalled.signal);
+  const std::string text = std::string("interrupted by SIG") + (name ? name : "?");
+  actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
+  const rendezvous::Leave leave{signalled.signal, text};
+  if (linked_) {
+    send(leave);
+  } else if (ever_linked_) {
+    unsaid_ = leave;
+  }
+  leaving_ = Exit{128 + signalled.signal, std::nullopt};
+  if (state_ == State::kRunning) return begin_stop(signalled.signal);
+  if (living_ == 0) depart();
+}
+
+// The others learn faster from a word than from our silence, if the daemon comes back soon.
+void Supervisor::depart() {
+  if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
+  give_up_at_ = now_ + options_.leave_limit;
+}
+
+void Supervisor::on(const Tick&) {
+  if (kill_at_ && now_ >= *kill_at_) {
+    actions_.push_back(Say{Say::Level::kWarning, number_of(living_, "worker") +
+                                                     " did not end in time: killing what is left"});
+    kill_workers();
+  }
+  if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();
+  if (fence_at_ && now_ >= *fence_at_) return cut_off();
+  if (!give_up_at_ || now_ < *give_up_at_) return;
+  give_up_at_.reset();
+  if (leaving_) return exit(leaving_->status, leaving_->verdict);
+  const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
+  if (state_ == State::kFinished) {
+    actions_.push_back(Say{Say::Level::kWarning,
+                           "every worker here ended well, but there is no "
+                           "rendezvous daemon to tell so" +
+                               why});
+    return exit(0, std::nullopt);
+  }
+  actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
+  exit(failure_ ? exit_status(*failure_) : kExitRendezvousFailed, std::nullopt);
+}
+
+void Supervisor::join() {
+  state_ = State::kJoining;
+  seat_.reset();
+  failure_.reset();
+  if (linked_)
+    actions_.push_back(SendJoin{last_round_});
+  else
+    give_up_at_ = now_ + options_.connect_limit;
+}
+
+void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
+  if (living_ == 0) return exit(status, std::move(verdict));
+  leaving_ = Exit{status, std::move(verdict)};
+  if (state_ == State::kRunning) begin_stop(SIGTERM);
+}
+
+void Supervisor::exit(int status, std::optional<Verdict> verdict) {
+  state_ = State::kDone;
+  living_ = wordless_ = 0;
+  kill_at_.reset();
+  abandon_at_.reset();
+  give_up_at_.reset();
+  fence_at_.reset();
+  actions_.push_back(Exit{status, std::move(verdict)});
+}
+
+void Supervisor::send(AgentMessage message) {
+  if (linked_) actions_.push_back(SendMessage{std::move(message)});
+}
+
+std::optional<TimePoint> Supervisor::deadline() const {
+  std::optional<TimePoint> next;
+  for (const auto& at : {kill_at_, abandon_at_, give_up_at_, fence_at_}) {
+    if (at && (!next || *at < *next)) next = at;
+  }
+  return next;
+}
+
+void Supervisor::check_invariants() const {
+  DDPRUN_ASSERT(living_ >= 0 && living_ <= options_.local_world_size);
+  const bool active = state_ == State::kRunning || state_ == State::kStopping;
+  DDPRUN_ASSERT(active != all_accounted_for());
+  if (state_ == State::kRunning) DDPRUN_ASSERT(wordless_ == 0);
+  DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
+  if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping);
+  if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
+}
+
+}  // namespace ddprun::agent

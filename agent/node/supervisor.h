@@ -1,0 +1,188 @@
+#pragma once
+// What one node's agent decides, as a pure state machine: when to join, when to start, stop and
+// kill workers, what to report, and when and with which status to end. agent.cc carries the
+// actions out.
+//
+//             Assign                  a worker failed, or StopRound
+//   kJoining ────────▶ kRunning ──────────────────────────────────▶ kStopping
+//     ▲                   │ every worker exited with 0   StopRound      │
+//     │                   ▼                                 │           │ every worker is gone
+//     │               kFinished ────────────────────────────┘           ▼
+//     └───────────────────────────────────────────────────────────── kStopped
+//                 StopRound, not for good                               │
+//                                                                       │ EndRun, Refuse, a signal
+//   any state ── the launcher died: kill everything ──▶ kDone ◀─────────┘
+//
+// The daemon is needed to change who is in the run, never to compute: without a link nothing
+// happens to running workers, unless the others may go on without this node. Then, after
+// `fence`, its workers are killed, so that no two halves of a run write the same checkpoint, and
+// it joins anew. On every new link the agent says again where it stands. Pure.
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent {
+
+// What can happen.
+struct LinkUp {};
+struct LinkDown {
+  std::string why;
+  bool answers = false;  // The daemon's machine does, though no daemon does: nobody decides.
+};
+struct Heard {
+  rendezvous::DaemonMessage message;
+};
+struct WorkerEnded {
+  rendezvous::WorkerDeath death;
+  bool before_stop = false;   // It had ended before a stop began, though we hear of it later.
+  bool words_follow = false;  // WordsCame will say more; it comes soon.
+};                            // exit_code 0 and signal 0: success.
+struct WordsCame {
+  rendezvous::WorkerDeath death;
+};  // The full account of an end that was reported.
+struct StartFailed {
+  rendezvous::WorkerDeath death;
+};  // This one never ran, nor those after it.
+struct Signalled {
+  int signal = 0;
+};
+struct LauncherDied {};
+struct Tick {};  // The time that deadline() named has come.
+using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed, Signalled,
+                           LauncherDied, Tick>;
+
+// What to do, in order.
+struct SendJoin {
+  int after_round = -1;
+};  // Offer this node, and a store no round has used yet.
+struct SendMessage {
+  rendezvous::AgentMessage message;
+};
+struct StartWorkers {
+  rendezvous::Seat seat;
+};
+struct SignalWorkers {
+  int signal = 0;
+  int lost_rank = -1;      // Whose end is the reason, if anybody's: workers are told before.
+  std::string why = {};    // What became of it.
+};                         // To the process group of each that lives.
+struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
+struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
+struct Say {
+  enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
+  std::string text;
+};
+struct Exit {
+  int status = 0;
+  std::optional<rendezvous::Verdict> verdict;
+};
+using Action = std::variant<SendJoin, SendMessage, StartWorkers, SignalWorkers, CleanUp,
+                            AbandonWorkers, Say, Exit>;
+
+std::string to_string(const Action& action);  // One line of a trace; tests compare these.
+
+struct SupervisorOptions {
+  std::string host;
+  int local_world_size = 1;
+  Duration grace = std::chrono::seconds(30);       // From SIGTERM to SIGKILL.
+  Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
+  Duration connect_limit =
+      std::chrono::minutes(10);  // Without a link while not computing: give up.
+  Duration report_limit =
+      std::chrono::seconds(70);  // Without a link after the workers ended: give up.
+  Duration leave_limit = std::chrono::seconds(2);  // The same for a node that was told to end.
+  // A signal so long after the first one ends the grace: whoever sends it does not want to wait.
+  // Sooner it changes nothing: timeout(1), batch systems and service managers send theirs to every
+  // process they know, so that one order arrives twice.
+  Duration patience = std::chrono::seconds(15);
+  Duration fence{0};          // Computing, and no answer from where the daemon was: kill the
+                              // workers. 0: never.
+  bool fence_always = false;  // Else only while the daemon has a spare for this node.
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorOptions options, TimePoint now);
+
+  [[nodiscard]] std::vector<Action> step(const Event& event, TimePoint now);
+  [[nodiscard]] std::optional<TimePoint> deadline() const;
+
+  int round() const { return seat_ ? seat_->round : -1; }  // What heartbeats say.
+  bool running() const { return state_ == State::kRunning; }
+  int living() const { return living_; }
+  // While workers are being stopped: when those that are left are killed.
+  std::optional<TimePoint> grace_ends() const { return kill_at_; }
+  int signalled() const { return signal_; }  // The first signal that told us to end; 0: none.
+  std::string describe() const;
+
+  void check_invariants() const;
+
+ private:
+  enum class State { kJoining, kRunning, kFinished, kStopping, kStopped, kDone };
+
+  void on(const LinkUp&);
+  void on(const LinkDown& down);
+  void on(const Heard& heard);
+  void on(const WorkerEnded& ended);
+  void on(const WordsCame& words);
+  void on(const StartFailed& failed);
+  void on(const Signalled& signalled);
+  void on(const LauncherDied&);
+  void on(const Tick&);
+
+  void hear(const rendezvous::Waiting&) {}  // The shell shows it.
+  void hear(const rendezvous::Assign& assign);
+  void hear(const rendezvous::StopRound& stop);
+  void hear(const rendezvous::EndRun& end);
+  void hear(const rendezvous::Refuse& refuse);
+  void hear(const rendezvous::Dismiss& dismiss);
+  void hear(const rendezvous::Alive& alive) { replaceable_ = alive.replaceable; }
+
+  void announce(const rendezvous::WorkerDeath& death);
+  void arm_fence();
+  void cut_off();
+  bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
+  void begin_stop(int signal);
+  void kill_workers();
+  void abandon_workers();
+  void workers_gone();
+  void after_stop();
+  void say_stopped();
+  void depart();
+  void join();
+  void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
+  void exit(int status, std::optional<rendezvous::Verdict> verdict);
+  void send(rendezvous::AgentMessage message);
+
+  SupervisorOptions options_;
+  State state_ = State::kJoining;
+  bool linked_ = false;
+  TimePoint now_{};
+  std::optional<rendezvous::Seat> seat_;
+  int last_round_ = -1;  // The last round we were told of; there is no way back into it.
+  int living_ = 0;
+  int wordless_ = 0;  // Have ended, but what they said last is still to come.
+  std::vector<rendezvous::WorkerDeath> deaths_;     // Of this round: all but the successes.
+  std::vector<rendezvous::WorkerDeath> successes_;  // Of this round.
+  std::optional<rendezvous::WorkerDeath> failure_;  // The first that was not our doing.
+  std::optional<rendezvous::StopRound> order_;      // The daemon's word on how to go on.
+  std::optional<Exit> leaving_;                     // End with this once the workers are gone.
+  std::optional<rendezvous::Leave> unsaid_;         // The daemon was away when we were told to end.
+  bool ever_linked_ = false;
+  std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
+  std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.
+  std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
+  std::optional<TimePoint> fence_at_;    // No link, and the others may go on without us.
+  bool replaceable_ = false;             // As the daemon last said.
+  bool fenced_ = false;                  // The workers are killed for that.
+  std::string why_down_;                 // Of the last link that broke or did not come about.
+  int signal_ = 0;                       // The first that told us to end.
+  TimePoint signal_at_{};                // When that was.
+  std::vector<Action> actions_;
+};
+
+}  // namespace ddprun::agent

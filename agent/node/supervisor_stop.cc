@@ -1,0 +1,123 @@
+// How a Supervisor ends its workers: asked, then killed, then left behind.
+
+#include <csignal>
+#include <utility>
+
+#include "agent/node/supervisor.h"
+#include "common/assert.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/verdict.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr int kExitWorkersStuck = 128 + SIGKILL;  // As if it had ended them.
+// A tick that comes later than that: this machine stood still, and the link may be mended at once.
+constexpr std::chrono::seconds kStoodStill{1};
+constexpr std::chrono::seconds kReturnTime{2};
+
+}  // namespace
+
+void Supervisor::arm_fence() {
+  const bool may_go_on = options_.fence_always || replaceable_;
+  if (options_.fence == Duration::zero() || !may_go_on || state_ != State::kRunning) return;
+  fence_at_ = now_ + options_.fence;
+}
+
+// Killed, not asked: what they saved now, they would write beside those that go on without them.
+void Supervisor::cut_off() {
+  DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
+  if (now_ - *fence_at_ > kStoodStill) {
+    fence_at_ = now_ + kReturnTime;  // We did not look for the daemon in that time.
+    return;
+  }
+  const std::string text = options_.host + " is cut off from the rendezvous daemon (" + why_down_ +
+                           "), and the run may go on without it";
+  actions_.push_back(Say{Say::Level::kError, text + ": killing its workers, then joining again"});
+  fenced_ = true;
+  fence_at_.reset();
+  state_ = State::kStopping;
+  kill_workers();
+}
+
+void Supervisor::on(const LauncherDied&) {
+  actions_.push_back(SignalWorkers{SIGKILL});
+  actions_.push_back(CleanUp{});
+  exit(128 + SIGKILL, std::nullopt);
+}
+
+void Supervisor::begin_stop(int signal) {
+  state_ = State::kStopping;
+  fence_at_.reset();
+  if (all_accounted_for()) return workers_gone();
+  if (living_ == 0) return;
+  kill_at_ = now_ + options_.grace;
+  SignalWorkers order{signal};
+  if (failure_) {
+    order.lost_rank = failure_->rank;
+    order.why = "rank " + std::to_string(failure_->rank) + " " + how_it_ended(*failure_);
+  } else if (order_) {
+    order.lost_rank = order_->lost_rank;
+    order.why = order_->reason;
+  }
+  actions_.push_back(std::move(order));
+}
+
+void Supervisor::kill_workers() {
+  kill_at_.reset();
+  if (living_ == 0) return;
+  actions_.push_back(SignalWorkers{SIGKILL});
+  if (!abandon_at_) abandon_at_ = now_ + options_.kill_limit;
+}
+
+// They hold memory, ports and devices that a new round would need: this node cannot go on. Where
+// the run is over anyway, its verdict is worth a moment more.
+void Supervisor::abandon_workers() {
+  const std::string text = "SIGKILL does not end " + number_of(living_, "worker") + " of " +
+                           options_.host + "; leaving what is stuck behind";
+  actions_.push_back(Say{Say::Level::kError, text});
+  actions_.push_back(AbandonWorkers{});
+  const int status = leaving_ && leaving_->status != 0 ? leaving_->status
+                     : failure_                        ? exit_status(*failure_)
+                                                       : kExitWorkersStuck;
+  if (order_ && order_->final && linked_ && !leaving_) {
+    abandon_at_.reset();
+    living_ = wordless_ = 0;
+    state_ = State::kStopped;
+    leaving_ = Exit{status, std::nullopt};
+    give_up_at_ = now_ + options_.leave_limit;
+    return after_stop();
+  }
+  send(rendezvous::Leave{0, text});
+  exit(status, leaving_ ? leaving_->verdict : std::nullopt);
+}
+
+void Supervisor::workers_gone() {
+  kill_at_.reset();
+  abandon_at_.reset();
+  state_ = State::kStopped;
+  actions_.push_back(CleanUp{});
+  if (leaving_) return depart();
+  if (fenced_ && !order_) return join();
+  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  if (order_) after_stop();
+}
+
+// The daemon may name a rank that left early; of many that ended well together, some are enough.
+void Supervisor::say_stopped() {
+  constexpr std::size_t kSuccessesMax = 64;
+  rendezvous::Stopped stopped{round(), deaths_, successes_};
+  if (stopped.successes.size() > kSuccessesMax) stopped.successes.resize(kSuccessesMax);
+  send(std::move(stopped));
+}
+
+// Every worker is gone and the daemon has said how to go on.
+void Supervisor::after_stop() {
+  say_stopped();
+  if (order_->final) return;
+  if (!leaving_) return join();
+  send(rendezvous::Leave{0, options_.host + " cannot start workers again"});
+  exit(leaving_->status, leaving_->verdict);
+}
+
+}  // namespace ddprun::agent

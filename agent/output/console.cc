@@ -1,0 +1,166 @@
+#include "agent/output/console.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/system/log.h"
+#include "common/text/terminal_text.h"
+#include "common/time.h"
+
+namespace ddprun::agent {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWritesPerTurn = 256;  // Then the loop gets its turn.
+
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+int width_of(int fd) {
+  winsize size{};
+  if (::isatty(fd) == 0) return 0;
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Console::Console(boost::asio::io_context& loop, int fd, ConsoleOptions options)
+    : options_(std::move(options)),
+      queue_(options_.name, options_.queue_bytes),
+      descriptor_(loop),
+      hold_timer_(loop),
+      kind_(open(fd)),
+      columns_(width_of(fd)) {}
+
+Console::Kind Console::open(int fd) {
+  struct stat status {};
+  const bool known = ::fstat(fd, &status) == 0;
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  const bool terminal = ::isatty(fd) == 1;
+  if (!known || !copy || !(terminal || S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode))) {
+    broken_ = !copy;
+    direct_ = std::move(copy);
+    return Kind::kDirect;
+  }
+  if (S_ISSOCK(status.st_mode)) {
+    descriptor_.assign(copy.release());
+    return Kind::kSocket;
+  }
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  UniqueFd own(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const Kind kind = own ? Kind::kReopened : Kind::kShared;
+  descriptor_.assign(own ? own.release() : copy.release());
+  return kind;
+}
+
+void Console::line(std::string_view prefix, std::string_view text, std::string_view suffix) {
+  if (broken_) return;
+  // On a terminal the next line, which may be another worker's, is not to be of this one's colour.
+  if (columns_ == 0 || !leaves_colours_on(text)) return queue_.add_line(prefix, text, suffix);
+  queue_.add_line(prefix, text, std::string(kColoursOff).append(suffix));
+}
+
+void Console::progress(std::string_view prefix, std::string_view text) {
+  if (!broken_ && columns_ > 1)
+    queue_.add_transient(prefix, text, static_cast<std::size_t>(columns_ - 1));
+}
+
+void Console::write_out() {
+  if (!waiting_ && !write_until_full()) wait_for_room();
+  note_hold();
+}
+
+// Whether a write of PIPE_BUF bytes cannot block. Only needed where we share a blocking
+// description.
+bool Console::may_write() const {
+  if (kind_ != Kind::kShared) return true;
+  pollfd poll{const_cast<stream_descriptor&>(descriptor_).native_handle(), POLLOUT, 0};
+  return ::poll(&poll, 1, 0) == 1;
+}
+
+long Console::write_some(std::string_view bytes) const {
+  if (kind_ == Kind::kDirect) return ::write(direct_.get(), bytes.data(), bytes.size());
+  const int fd = const_cast<stream_descriptor&>(descriptor_).native_handle();
+  if (kind_ == Kind::kSocket)
+    return ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return ::write(fd, bytes.data(), bytes.size());
+}
+
+// False if the reader must take something first, or others their turn.
+bool Console::write_until_full() {
+  const std::size_t chunk = kind_ == Kind::kDirect ? std::size_t{1} << 20 : PIPE_BUF;
+  for (int i = 0; i < kWritesPerTurn && !queue_.empty(); ++i) {
+    if (!may_write()) return false;
+    const long written = write_some(queue_.front(chunk));
+    if (written >= 0) {
+      queue_.consume(static_cast<std::size_t>(written));
+    } else if (!would_block(errno)) {
+      fail(errno);
+    } else if (kind_ != Kind::kDirect) {
+      return false;
+    }
+  }
+  return queue_.empty();
+}
+
+// Nobody reads us any more, or the disk is full. That is no reason to stop a run.
+void Console::fail(int error) {
+  queue_.clear();
+  broken_ = true;
+  if (error == EPIPE || options_.name != "standard output") return;
+  log::warning("writing workers' lines to " + options_.name + ": " +
+               boost::system::error_code(error, boost::system::system_category()).message() +
+               "; they are dropped from here on");
+}
+
+void Console::wait_for_room() {
+  if (kind_ == Kind::kDirect) return write_out();
+  waiting_ = true;
+  descriptor_.async_wait(stream_descriptor::wait_write,
+                         [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+                           if (error || !alive.lock()) return;
+                           waiting_ = false;
+                           write_out();
+                         });
+}
+
+void Console::note_hold() {
+  if (holding() == was_holding_) return;
+  was_holding_ = holding();
+  if (was_holding_) return start_hold();
+  hold_timer_.cancel();
+  if (on_hold_over) on_hold_over();
+}
+
+void Console::start_hold() {
+  hold_timer_.expires_after(options_.hold_max);
+  hold_timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (error || !alive.lock()) return;
+    queue_.give_up();
+    note_hold();
+  });
+}
+
+std::size_t Console::flush(std::chrono::milliseconds stall_max, std::chrono::milliseconds limit) {
+  const TimePoint end = Clock::now() + limit;
+  queue_.close_gap();
+  while (!write_until_full()) {
+    const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
+    if (left.count() <= 0) break;
+    pollfd poll{descriptor_.is_open() ? descriptor_.native_handle() : direct_.get(), POLLOUT, 0};
+    const int ready = ::poll(&poll, 1, static_cast<int>(std::min(stall_max, left).count()));
+    if (ready == 0) break;
+  }
+  return queue_.size();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,103 @@
+#include "agent/process/newborn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <cerrno>
+
+namespace ddprun::agent {
+namespace {
+
+constexpr int kSignalMax = 64;
+constexpr std::size_t kKernelSigsetBytes = 8;
+constexpr unsigned kDescriptorGuess =
+    65536;  // How far to close where the kernel has no close_range.
+
+DDPRUN_IN_CHILD bool fail(ChildPlan* plan, Stage stage, long error) {
+  plan->error = static_cast<int>(error);
+  plan->failed = stage;
+  // Before the kernel tells the parent that we have left its memory.
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return false;
+}
+
+DDPRUN_IN_CHILD bool call(ChildPlan* plan, Stage stage, long number, long a = 0, long b = 0,
+                          long c = 0, long d = 0) {
+  const long outcome = raw_call(number, a, b, c, d);
+  return outcome >= 0 || fail(plan, stage, -outcome);
+}
+
+DDPRUN_IN_CHILD bool arm_death_signal(ChildPlan* plan) {
+  if (!call(plan, Stage::kDeathSignal, SYS_prctl, PR_SET_PDEATHSIG, SIGKILL)) return false;
+  return raw_call(SYS_getppid) == plan->parent || fail(plan, Stage::kParentGone, ESRCH);
+}
+
+// Descriptors are first moved out of the way of 0, 1 and 2, so that any of them may be given as
+// any.
+DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
+  const int given[] = {plan->stdout_fd, plan->stderr_fd};
+  long moved[] = {-1, -1};
+  for (int i = 0; i < 2; ++i) {
+    if (given[i] < 0) continue;
+    moved[i] = raw_call(SYS_fcntl, given[i], F_DUPFD, 3);
+    if (moved[i] < 0) return fail(plan, Stage::kStreams, -moved[i]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (moved[i] >= 0 && !call(plan, Stage::kStreams, SYS_dup3, moved[i], 1 + i, 0)) return false;
+  }
+  const auto path = reinterpret_cast<long>("/dev/null");
+  const long null = raw_call(SYS_openat, AT_FDCWD, path, O_RDONLY, 0);
+  if (null < 0) return fail(plan, Stage::kStreams, -null);
+  if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
+  if (raw_call(SYS_close_range, 3, ~0U, 0) < 0) {
+    for (unsigned fd = 3; fd < kDescriptorGuess; ++fd) raw_call(SYS_close, fd);
+  }
+  return true;
+}
+
+DDPRUN_IN_CHILD bool bind(ChildPlan* plan) {
+  return plan->processors == nullptr ||
+         call(plan, Stage::kProcessors, SYS_sched_setaffinity, 0,
+              static_cast<long>(plan->processors_bytes), reinterpret_cast<long>(plan->processors));
+}
+
+// What cannot be undone here the program will find out.
+DDPRUN_IN_CHILD bool reset_limits(ChildPlan* plan) {
+  if (plan->descriptors) {
+    raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, reinterpret_cast<long>(plan->descriptors));
+  }
+  if (plan->processes) {
+    raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, reinterpret_cast<long>(plan->processes));
+  }
+  return true;
+}
+
+DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
+  const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
+  for (int number = 1; number <= kSignalMax; ++number) {
+    if (number == SIGKILL || number == SIGSTOP) continue;
+    raw_call(SYS_rt_sigaction, number, reinterpret_cast<long>(zero), 0, kKernelSigsetBytes);
+  }
+  return call(plan, Stage::kSignals, SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(zero),
+              0, kKernelSigsetBytes);
+}
+
+}  // namespace
+
+DDPRUN_IN_CHILD int run_child(void* argument) {
+  auto* plan = static_cast<ChildPlan*>(argument);
+  if (plan == nullptr) raw_call(SYS_exit_group, 0);
+  if (plan->noted) {
+    __atomic_store_n(plan->noted, static_cast<int>(raw_call(SYS_getpid)), __ATOMIC_SEQ_CST);
+  }
+  if (call(plan, Stage::kSession, SYS_setsid) && arm_death_signal(plan) && set_up_streams(plan) &&
+      bind(plan) && reset_limits(plan) && reset_signals(plan)) {
+    call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
+         reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
+  }
+  raw_call(SYS_exit_group, 127);
+  return 127;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,196 @@
+#include "agent/process/posix_process_host.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
+#include "agent/process/spawn.h"
+#include "agent/process/strays.h"
+#include "common/assert.h"
+#include "common/system/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+WorkerExit worker_exit(int local_rank, const siginfo_t& info) {
+  WorkerExit exit{.local_rank = local_rank, .pid = info.si_pid};
+  if (info.si_code == CLD_EXITED) {
+    exit.exit_code = info.si_status;
+  } else {
+    exit.signal = info.si_status;
+    exit.core_dumped = info.si_code == CLD_DUMPED;
+  }
+  return exit;
+}
+
+}  // namespace
+
+PosixProcessHost::PosixProcessHost(boost::asio::io_context& loop)
+    : loop_(loop), child_signals_(loop, SIGCHLD) {
+  become_sub_reaper();
+  watch_orphans();
+}
+
+PosixProcessHost::~PosixProcessHost() {
+  kill_everything();
+  remove_cgroup(cgroup_);
+}
+
+Result<void> PosixProcessHost::use_cgroup(const std::string& job) {
+  auto made = make_cgroup(job, agent_cgroup_name(::getpid()));
+  if (!made) return made.error();
+  cgroup_ = *made;
+  return renew_cgroup();
+}
+
+// For each round: a cgroup that has been killed, by us or by an operator, serves no more, see
+// can_be_born_in().
+Result<void> PosixProcessHost::renew_cgroup() {
+  remove_cgroup(workers_cgroup_);
+  cgroup_fd_.reset();
+  auto made = make_cgroup(cgroup_, std::to_string(cgroups_made_++));
+  if (!made) return made.error();
+  workers_cgroup_ = *made;
+  auto opened = open_cgroup(workers_cgroup_);
+  if (!opened) return opened.error();
+  if (!can_be_born_in(opened->get())) {
+    return Failure{Errc::kBadOption, "no process can be born in the cgroup " + workers_cgroup_};
+  }
+  cgroup_fd_ = std::move(*opened);
+  return {};
+}
+
+// Everything that workers left, however fast it forks.
+void PosixProcessHost::kill_cgroup_strays() {
+  if (cgroup_fd_) kill_cgroup(workers_cgroup_);
+}
+
+// With the cgroup to be born in; a new one if a round has used the last.
+WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
+  if (workers_.empty() && soon_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
+    if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
+  }
+  spec.cgroup_fd = cgroup_fd_.get();
+  if (roster_) spec.roster_place = roster_->claim();
+  return spec;
+}
+
+int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
+  workers_.emplace(process.pid,
+                   Worker{local_rank, stream_descriptor(loop_, process.pidfd.release())});
+  watch_exit(process.pid);
+  return process.pid;
+}
+
+Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
+  Result<SpawnedProcess> process = spawn_process(placed(spec));
+  if (process.has_error()) return process.error();
+  return watch(spec.local_rank, std::move(*process));
+}
+
+bool PosixProcessHost::spawn_soon(WorkerSpec spec, WorkerEnds ends) {
+  WorkerSpec with_cgroup = placed(std::move(spec));
+  soon_.push_back(with_cgroup.local_rank);
+  return spawner_.add(std::move(with_cgroup), std::move(ends));
+}
+
+std::vector<Result<int>> PosixProcessHost::finish_spawns() {
+  std::vector<Result<int>> pids;
+  auto started = spawner_.finish();
+  for (std::size_t i = 0; i < started.size(); ++i) {
+    if (started[i].has_error()) {
+      pids.emplace_back(started[i].error());
+    } else {
+      pids.emplace_back(watch(soon_[i], std::move(*started[i])));
+    }
+  }
+  soon_.clear();
+  return pids;
+}
+
+void PosixProcessHost::watch_exit(int pid) {
+  workers_.at(pid).exit.async_wait(
+      stream_descriptor::wait_read,
+      [this, pid, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+        if (!error && alive.lock()) reap(pid);
+      });
+}
+
+// Two ways lead here, the pidfd and SIGCHLD: whichever comes second finds the worker gone.
+void PosixProcessHost::reap(int pid) {
+  const auto found = workers_.find(pid);
+  if (found == workers_.end()) return;
+  siginfo_t info{};
+  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+  DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
+  if (info.si_pid == 0) return watch_exit(pid);
+  const WorkerExit exit = worker_exit(found->second.local_rank, info);
+  workers_.erase(found);
+  if (roster_) roster_->reaped(pid);
+  if (on_exit) on_exit(exit);
+}
+
+void PosixProcessHost::watch_orphans() {
+  child_signals_.async_wait(
+      [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
+        if (error || !alive.lock()) return;
+        const auto known = [this](int pid) { return is_ours(pid); };
+        int pid = 0;
+        while ((pid = reap_unknown_children(known)) != 0 && workers_.contains(pid)) {
+          reap(pid);
+          if (!alive.lock()) return;  // on_exit may have ended us.
+        }
+        watch_orphans();
+      });
+}
+
+void PosixProcessHost::signal_workers(int signal) {
+  // A worker leads its group, and is not reaped yet: the number is still its own.
+  for (const auto& [pid, worker] : workers_) ::kill(-pid, signal);
+}
+
+void PosixProcessHost::signal_worker(int local_rank, int signal) {
+  for (const auto& [pid, worker] : workers_) {
+    if (worker.local_rank == local_rank) ::kill(-pid, signal);
+  }
+}
+
+std::map<int, int> PosixProcessHost::pids() const {
+  std::map<int, int> pids;
+  for (const auto& [pid, worker] : workers_) pids[worker.local_rank] = pid;
+  return pids;
+}
+
+std::vector<std::string> PosixProcessHost::abandon() {
+  std::vector<std::string> left;
+  for (const auto& [pid, worker] : workers_) {
+    left.push_back("local rank " + std::to_string(worker.local_rank) + ", " +
+                   describe_process(pid));
+  }
+  workers_.clear();
+  return left;
+}
+
+void PosixProcessHost::kill_strays() {
+  if (workers_.empty()) kill_cgroup_strays();
+  const StrayReport report = kill_unknown_children([this](int pid) { return is_ours(pid); });
+  for (const std::string& process : report.stuck) {
+    log::warning("a process left by a worker survives SIGKILL: " + process);
+  }
+  if (roster_ && workers_.empty() && report.stuck.empty()) roster_->forget(::getpid());
+}
+
+void PosixProcessHost::kill_everything() {
+  signal_workers(SIGKILL);
+  workers_.clear();
+  kill_strays();
+}
+
+}  // namespace ddprun::agent

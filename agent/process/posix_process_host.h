@@ -1,0 +1,91 @@
+#pragma once
+// Workers as processes of this machine: started by spawn_process, watched by pidfd on the agent's
+// loop, reaped one by one. Makes the calling process a sub-reaper, so that whatever workers leave
+// behind comes to us instead of to init; what ends there by itself is reaped without being killed.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "agent/process/process_host.h"
+#include "agent/process/roster.h"
+#include "agent/process/spawner.h"
+#include "common/system/unique_fd.h"
+
+namespace ddprun::agent {
+
+class PosixProcessHost final : public ProcessHost {
+ public:
+  explicit PosixProcessHost(boost::asio::io_context& loop);
+  ~PosixProcessHost() override;  // kill_everything().
+
+  Result<int> spawn(const WorkerSpec& spec) override;
+  void signal_workers(int signal) override;
+  int living() const override { return static_cast<int>(workers_.size()); }
+  void kill_strays() override;
+
+  // As spawn(), for many: each is started while the caller prepares the next, with `ends` as its
+  // streams. False: an earlier one could not be started, so neither will this one be.
+  bool spawn_soon(WorkerSpec spec, WorkerEnds ends);
+  // Waits for those. Their process ids in order; the first failure is the last.
+  std::vector<Result<int>> finish_spawns();
+
+  // SIGKILLs the workers and everything below us at once, without a call of on_exit. For the end:
+  // the guardian is gone, or we are about to be.
+  void kill_everything();
+
+  // A child that the agent started by other means: never killed nor reaped as a stray.
+  void spare(int pid) { spared_.insert(pid); }
+
+  // To the process group of one worker, if it lives.
+  void signal_worker(int local_rank, int signal);
+
+  // From now on workers are noted there, for the keeper.
+  void use_roster(std::shared_ptr<Roster> roster) { roster_ = std::move(roster); }
+
+  // From now on workers are born in a cgroup of ours below `job`; all of it is killed at once.
+  Result<void> use_cgroup(const std::string& job);
+
+  std::map<int, int> pids() const;  // Of the workers that live, by local rank.
+
+  // Forgets the workers that are left, without a call of on_exit; what each is and does, for
+  // whoever is told that SIGKILL does not end them.
+  std::vector<std::string> abandon();
+
+ private:
+  struct Worker {
+    int local_rank;
+    boost::asio::posix::stream_descriptor exit;  // Its pidfd.
+  };
+
+  WorkerSpec placed(WorkerSpec spec);
+  int watch(int local_rank, SpawnedProcess process);
+  void watch_exit(int pid);
+  void watch_orphans();
+  Result<void> renew_cgroup();
+  void kill_cgroup_strays();
+  // Reaps `pid` if it has ended and tells on_exit.
+  void reap(int pid);
+  bool is_ours(int pid) const { return workers_.contains(pid) || spared_.contains(pid); }
+
+  boost::asio::io_context& loop_;
+  boost::asio::signal_set child_signals_;
+  Spawner spawner_;
+  std::vector<int> soon_;          // The local ranks given to it.
+  std::map<int, Worker> workers_;  // By process id.
+  std::set<int> spared_;
+  std::shared_ptr<Roster> roster_;  // Null: nobody keeps one.
+  std::string cgroup_;              // Of this agent; empty: none.
+  std::string workers_cgroup_;      // Below it: of the workers that live, or come next.
+  int cgroups_made_ = 0;
+  bool cgroup_used_ = false;
+  UniqueFd cgroup_fd_;
+  std::shared_ptr<const bool> alive_ =
+      std::make_shared<const bool>(true);  // Handlers look before they leap.
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,71 @@
+#pragma once
+// The workers of one node as the agent sees them: the seam between its decisions (supervisor) and
+// the operating system. PosixProcessHost is the real one; tests of the agent use a fake.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/system/limits.h"
+#include "common/system/unique_fd.h"
+
+namespace ddprun::agent {
+
+struct RosterPlace;
+
+// Everything needed to start one worker.
+struct WorkerSpec {
+  int local_rank = 0;
+  std::vector<std::string> argv;  // argv[0] is a path, already resolved; never searched in PATH.
+  std::vector<std::string>
+      environment;  // "NAME=value", complete: the child gets this and nothing else.
+  int stdout_fd =
+      -1;  // Borrowed; become 1 and 2 of the child, -1 leaves it ours. stdin is /dev/null.
+  int stderr_fd = -1;
+  std::vector<int> processors = {};  // It may run on; empty: on all that we may.
+  int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
+  std::optional<Limits> limits = {};    // Soft ones that it gets; absent: ours.
+  RosterPlace* roster_place = nullptr;  // Where it notes that it lives; null: nowhere.
+};
+
+// A worker's ends of its streams: WorkerSpec::stdout_fd and stderr_fd. To be closed once it has
+// been spawned.
+struct WorkerEnds {
+  UniqueFd stdout_end;
+  UniqueFd stderr_end;
+};
+
+// How one worker ended.
+struct WorkerExit {
+  int local_rank = 0;
+  int pid = 0;
+  int exit_code = 0;  // Meaningful when signal == 0.
+  int signal = 0;
+  bool core_dumped = false;
+};
+
+class ProcessHost {
+ public:
+  virtual ~ProcessHost() = default;
+
+  // Starts one worker in a session of its own with PDEATHSIG=SIGKILL, default signal mask and
+  // dispositions, all other descriptors closed. Returns its process id. A Failure names the stage
+  // and errno ("starting local rank 3: execve ./train: Permission denied").
+  virtual Result<int> spawn(const WorkerSpec& spec) = 0;
+
+  // Sends `signal` to the process group of every living worker.
+  virtual void signal_workers(int signal) = 0;
+
+  virtual int living() const = 0;
+
+  // SIGKILLs what workers left behind (processes re-parented to us, the sub-reaper), until none is
+  // left; bounded time. Living workers and what hangs below them are spared.
+  virtual void kill_strays() = 0;
+
+  // Called from the loop, once per worker, after it has been reaped.
+  std::function<void(const WorkerExit&)> on_exit;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,65 @@
+#include "agent/process/roster.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+#include <span>
+
+#include "agent/process/proc_file.h"
+
+namespace ddprun::agent {
+
+Result<std::shared_ptr<Roster>> Roster::make(std::size_t workers) {
+  const std::size_t size = 2 * workers;
+  void* memory = ::mmap(nullptr, size * sizeof(RosterPlace), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return errno_failure("mapping the list of workers");
+  return std::shared_ptr<Roster>(new Roster(new (memory) RosterPlace[size]{}, size));
+}
+
+Roster::~Roster() { ::munmap(places_, size_ * sizeof(RosterPlace)); }
+
+RosterPlace* Roster::claim() {
+  for (RosterPlace& place : std::span(places_, size_)) {
+    int free = 0;
+    if (!place.owner.compare_exchange_strong(free, ::getpid())) continue;
+    place.reaped = false;
+    place.started = 0;
+    return &place;
+  }
+  return nullptr;
+}
+
+void Roster::release(RosterPlace* place) {
+  if (!place) return;
+  place->pid = 0;
+  place->owner = 0;
+}
+
+void Roster::born(RosterPlace* place) {
+  if (place) place->started = read_proc_stat(place->pid).started;
+}
+
+void Roster::reaped(int pid) {
+  for (RosterPlace& place : std::span(places_, size_)) {
+    if (place.pid == pid && place.owner == ::getpid()) place.reaped = true;
+  }
+}
+
+void Roster::forget(int owner) {
+  for (RosterPlace& place : std::span(places_, size_)) {
+    if (place.owner == owner) release(&place);
+  }
+}
+
+std::vector<FamilyHead> Roster::heads() const {
+  std::vector<FamilyHead> heads;
+  for (const RosterPlace& place : std::span(places_, size_)) {
+    if (place.pid != 0) heads.push_back({place.pid, place.started, place.reaped});
+  }
+  return heads;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,29 @@
+#pragma once
+// Starts many workers: while the last ones become their programs, the next is prepared. Owned by
+// PosixProcessHost.
+
+#include <deque>
+#include <vector>
+
+#include "agent/process/spawn.h"
+
+namespace ddprun::agent {
+
+class Spawner {
+ public:
+  // Begins to start it, with `ends` as its streams. False: an earlier one could not be started, so
+  // this one is not.
+  bool add(WorkerSpec spec, WorkerEnds ends);
+
+  // Waits until all are started, and gives them in order; the first failure is the last.
+  std::vector<Result<SpawnedProcess>> finish();
+
+ private:
+  void finish_first();
+
+  std::deque<Birth> births_;
+  std::vector<Result<SpawnedProcess>> started_;
+  bool failed_ = false;
+};
+
+}  // namespace ddprun::agent

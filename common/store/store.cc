@@ -1,0 +1,153 @@
+#include "common/store/store.h"
+
+#include <algorithm>
+
+#include "common/assert.h"
+#include "common/store/store_connection.h"
+
+namespace ddprun::rendezvous {
+
+std::string& reply_to(int connection, std::vector<StoreReply>& replies) {
+  if (replies.empty() || replies.back().connection != connection) {
+    replies.push_back({connection, {}});
+  }
+  return replies.back().bytes;
+}
+
+StoreMachine::StoreMachine(StoreLimits limits) : limits_(limits) {}
+StoreMachine::~StoreMachine() = default;
+
+void StoreMachine::open(int connection) {
+  const bool fresh =
+      connections_.try_emplace(connection, std::make_unique<Connection>(limits_)).second;
+  DDPRUN_ASSERT(fresh);
+}
+
+Result<void> StoreMachine::feed(int connection, std::string_view bytes,
+                                std::vector<StoreReply>& replies) {
+  const auto entry = connections_.find(connection);
+  DDPRUN_ASSERT(entry != connections_.end());
+  Connection& from = *entry->second;
+  from.reader.feed(bytes);
+  from.reply_bytes = 0;
+  for (;;) {
+    const Result<StoreRequest*> request = from.reader.next();
+    if (!request) return request.error();
+    if (!*request) return {};
+    Turn turn{connection, from, **request, replies};
+    Result<void> answered = answer(turn);
+    if (!answered) return answered;
+  }
+}
+
+void StoreMachine::close(int connection, std::vector<StoreReply>& replies) {
+  const auto entry = connections_.find(connection);
+  DDPRUN_ASSERT(entry != connections_.end());
+  Connection& gone = *entry->second;
+  key_waits_.cancel(connection);
+  barrier_waits_.cancel(connection);
+  for (const std::string& key : gone.watched) {
+    const auto watched = watchers_.find(key);
+    if (watched == watchers_.end()) continue;  // Watched twice, and removed at the first mention.
+    std::vector<int>& watchers = watched->second;
+    const std::size_t removed = std::erase(watchers, connection);
+    release(removed, removed * (kStoreEntryBytes + key.size()));
+    if (watchers.empty()) watchers_.erase(watched);
+  }
+  pass_on_queue_turn(gone, replies);
+  connections_.erase(entry);
+}
+
+std::string_view StoreMachine::value_of(const std::string& key) const {
+  const auto entry = values_.find(key);
+  return entry == values_.end() ? std::string_view() : std::string_view(entry->second);
+}
+
+bool StoreMachine::check(const std::vector<std::string>& keys) const {
+  return std::all_of(keys.begin(), keys.end(), [this](const auto& key) { return there(key); });
+}
+
+// Takes room for new entries; refuses what would exceed the store's limits.
+Result<void> StoreMachine::reserve(std::size_t keys, std::size_t bytes) {
+  if (keys_ + keys > limits_.keys_max) {
+    return Failure{Errc::kBadMessage,
+                   "storing more than " + std::to_string(limits_.keys_max) + " keys"};
+  }
+  if (bytes_ + bytes > limits_.store_bytes_max) {
+    return Failure{Errc::kBadMessage,
+                   "storing more than " + std::to_string(limits_.store_bytes_max) + " bytes"};
+  }
+  keys_ += keys;
+  bytes_ += bytes;
+  return {};
+}
+
+void StoreMachine::release(std::size_t keys, std::size_t bytes) {
+  DDPRUN_ASSERT(keys <= keys_ && bytes <= bytes_);
+  keys_ -= keys;
+  bytes_ -= bytes;
+}
+
+// Sets a value, wakes whoever waits for the key and tells whoever watches it.
+Result<void> StoreMachine::store(const std::string& key, std::string value,
+                                 std::vector<StoreReply>& replies) {
+  const auto entry = values_.find(key);
+  const bool fresh = entry == values_.end();
+  const std::size_t size = value.size();
+  Result<void> room = fresh ? reserve(1, kStoreEntryBytes + key.size() + size) : reserve(0, size);
+  if (!room) return room;
+  if (fresh) {
+    tell_watchers(kCreated, key, {}, value, replies);
+    values_.emplace(key, std::move(value));
+  } else {
+    tell_watchers(kUpdated, key, entry->second, value, replies);
+    release(0, entry->second.size());
+    entry->second = std::move(value);
+  }
+  std::vector<int> done;
+  key_waits_.wake_all(key, done);
+  for (const int waiter : done) append_u8(reply_to(waiter, replies), kStopWaiting);
+  return {};
+}
+
+void StoreMachine::tell_watchers(int change, const std::string& key, std::string_view before,
+                                 std::string_view after, std::vector<StoreReply>& replies) {
+  const auto watched = watchers_.find(key);
+  if (watched == watchers_.end()) return;
+  for (const int watcher : watched->second) {
+    std::string& out = reply_to(watcher, replies);
+    append_u8(out, static_cast<std::uint8_t>(change));
+    append_string(out, key);
+    append_string(out, before);
+    append_string(out, after);
+  }
+}
+
+void StoreMachine::give_up_wait(int id, Connection& connection, std::vector<StoreReply>& replies) {
+  key_waits_.cancel(id);
+  barrier_waits_.cancel(id);
+  pass_on_queue_turn(connection, replies);
+}
+
+// Who was woken for a queue's element and did not take it lets the next one have it, else that one
+// would wait beside a queue that is not empty.
+void StoreMachine::pass_on_queue_turn(Connection& connection, std::vector<StoreReply>& replies) {
+  if (!connection.queue_turn) return;
+  const std::string key = std::move(*connection.queue_turn);
+  connection.queue_turn.reset();
+  if (queues_.contains(key)) wake_queue_waiter(key, replies);
+}
+
+// One element ends one wait; a waiter that still lacks another key lets the next one have it.
+void StoreMachine::wake_queue_waiter(const std::string& key, std::vector<StoreReply>& replies) {
+  std::vector<int> done;
+  while (done.empty()) {
+    const std::size_t before = key_waits_.size();
+    key_waits_.wake_first(key, done);
+    if (key_waits_.size() == before) return;
+  }
+  append_u8(reply_to(done.front(), replies), kStopWaiting);
+  connections_.at(done.front())->queue_turn = key;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,60 @@
+#include "common/store/store_waits.h"
+
+#include "common/assert.h"
+
+namespace ddprun::rendezvous {
+
+void StoreWaits::begin(int connection, const std::vector<std::string>& keys) {
+  DDPRUN_ASSERT(!keys.empty());
+  const auto [entry, fresh] = waiters_.try_emplace(connection);
+  DDPRUN_ASSERT(fresh);
+  Waiter& waiter = entry->second;
+  waiter.missing = keys.size();
+  waiter.links.reserve(keys.size());
+  for (const std::string& key : keys) {
+    Node& node = *lines_.try_emplace(key).first;
+    const auto place = node.second.insert(node.second.end(), {connection, waiter.links.size()});
+    waiter.links.push_back({&node, place});
+  }
+  places_ += keys.size();
+}
+
+void StoreWaits::cancel(int connection) {
+  const auto entry = waiters_.find(connection);
+  if (entry == waiters_.end()) return;
+  for (const Link& link : entry->second.links) {
+    if (!link.node) continue;
+    link.node->second.erase(link.place);
+    if (link.node->second.empty()) lines_.erase(lines_.find(link.node->first));
+  }
+  places_ -= entry->second.missing;
+  waiters_.erase(entry);
+}
+
+void StoreWaits::wake_front(Node& node, std::vector<int>& done) {
+  const Place place = node.second.front();
+  node.second.pop_front();
+  --places_;
+  const auto entry = waiters_.find(place.connection);
+  DDPRUN_ASSERT(entry != waiters_.end());
+  entry->second.links[place.index].node = nullptr;
+  if (--entry->second.missing > 0) return;
+  waiters_.erase(entry);
+  done.push_back(place.connection);
+}
+
+void StoreWaits::wake_all(const std::string& key, std::vector<int>& done) {
+  const auto line = lines_.find(key);
+  if (line == lines_.end()) return;
+  while (!line->second.empty()) wake_front(*line, done);
+  lines_.erase(line);
+}
+
+void StoreWaits::wake_first(const std::string& key, std::vector<int>& done) {
+  const auto line = lines_.find(key);
+  if (line == lines_.end()) return;
+  wake_front(*line, done);
+  if (line->second.empty()) lines_.erase(line);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,62 @@
+#pragma once
+// Whose a TCP connection from this machine is: the kernel knows which user holds its other end.
+// Used by both stores, which have no token that PyTorch's clients could give.
+//
+// The kernel is asked by NETLINK_SOCK_DIAG, one message and one answer a connection, without
+// waiting; where that is forbidden or missing (some containers), by its tables in /proc/net, which
+// take time in proportion to the connections of the machine.
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "common/system/unique_fd.h"
+
+namespace ddprun {
+
+// One end of a TCP connection as the kernel describes it.
+struct SocketFacts {
+  int state = 0;            // TCP_ESTABLISHED, ...
+  uid_t user = 0;           // Who made it; as our user namespace knows that user.
+  std::uint64_t inode = 0;  // 0: closed by its program. The user is not known then, and told as 0.
+};
+
+enum class PeerUser {
+  kOurs,       // This user's, or root's.
+  kOthers,     // Another user's of this machine.
+  kGone,       // The program has closed it already: nobody can tell whose it was.
+  kElsewhere,  // No socket of this machine (or of this network namespace).
+  kUnknown,    // The kernel does not answer at all.
+};
+
+class PeerUsers {
+ public:
+  // `proc_net` is /proc/net; `ask_kernel` false leaves only that (for tests).
+  explicit PeerUsers(std::string_view proc_net = "/proc/net", bool ask_kernel = true);
+
+  // Of `connection`, which was accepted and is looked at before anything is read from it.
+  PeerUser look_up(int connection);
+
+  // Whether that takes microseconds, however many connections the machine has.
+  bool is_quick() const { return way_ == Way::kKernel; }
+
+ private:
+  enum class Way { kKernel, kTables, kNone };
+
+  Way way_ = Way::kNone;
+  std::string_view proc_net_;
+  UniqueFd kernel_;
+};
+
+// Whose a socket is, for a process that runs as `self`.
+PeerUser peer_user_of(const SocketFacts& facts, uid_t self);
+
+// From a line of /proc/net/tcp or tcp6: the facts, if it is the socket from `local` to `remote`.
+// Addresses as they stand there: "0100007F:1F90".
+std::optional<SocketFacts> facts_of_line(std::string_view line, std::string_view local,
+                                         std::string_view remote);
+
+}  // namespace ddprun

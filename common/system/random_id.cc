@@ -1,0 +1,24 @@
+#include "common/system/random_id.h"
+
+#include <sys/random.h>
+
+#include "common/assert.h"
+
+namespace ddprun {
+
+std::string random_hex(std::size_t bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string raw(bytes, '\0');
+  const ssize_t got = ::getrandom(raw.data(), raw.size(), 0);
+  DDPRUN_ASSERT(got == static_cast<ssize_t>(raw.size()));
+  std::string hex;
+  hex.reserve(2 * bytes);
+  for (const char c : raw) {
+    const auto byte = static_cast<unsigned char>(c);
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,173 @@
+#include "launcher/ctl/ctl_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/options/completion.h"
+#include "launcher/options/values.h"
+
+#ifndef DDPRUN_VERSION
+#define DDPRUN_VERSION "0.0.0"
+#endif
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::uint16_t kDaemonPort = 29'400;
+
+constexpr const char* kExamples = R"(Examples
+  ddprunctl status                            what runs the daemon on this machine has
+  ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict
+  ddprunctl nodes --json | jq .               all nodes of all runs, for programs
+  ddprunctl drain node12 --reason "bad fan"   the run goes on without node12
+  ddprunctl ras                               what NCCL says of the jobs on this machine
+  ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
+  source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
+
+The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
+The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
+file that DDPRUN_TOKEN_FILE names. Exit codes: 0 done; 1 the daemon refused or could not be reached;
+2 usage.)";
+
+Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
+
+struct Texts {
+  std::string completion;  // The shell that a script was asked for.
+  std::string endpoint;
+  std::string token_file;
+  std::string ras;
+  double ras_seconds = 20;
+  bool no_auth = false;
+};
+
+void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
+  app.description("Asks a ddprun-rendezvous daemon about its runs, and tells it to end them.");
+  app.footer(kExamples);
+  app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
+  app.fallthrough();
+  app.add_option("-e,--rdzv-endpoint,--rdzv_endpoint", texts.endpoint,
+                 "HOST[:PORT] of the daemon [127.0.0.1:29400]");
+  app.add_option("--token-file,--token_file", texts.token_file,
+                 "File whose first line is the daemon's token");
+  app.add_option("--print-completion,--print_completion", texts.completion,
+                 "Prints a completion script for bash, zsh or tcsh");
+  app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth");
+
+  auto* status = app.add_subcommand("status", "What runs there are, or one with all its nodes");
+  auto* nodes = app.add_subcommand("nodes", "The nodes of all runs, or of one");
+  for (CLI::App* verb : {status, nodes}) {
+    verb->add_option("--run", o.run_id, "This run only");
+    verb->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
+  }
+  auto* drain = app.add_subcommand("drain", "Takes a node out; its run goes on without it");
+  drain->add_option("node", o.node, "The node's id, or the name of its host")->required();
+  drain->add_option("--run", o.run_id, "The run it is in, where that is not clear");
+  auto* cancel = app.add_subcommand("cancel", "Ends a run on all its nodes");
+  cancel->add_option("run", o.run_id, "The run's id")->required();
+  auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL sees them");
+  ras->add_option("--run", o.run_id, "This run only");
+  ras->add_option("--address", texts.ras,
+                  "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]");
+  ras->add_option("--timeout", texts.ras_seconds, "Seconds to wait for a job's answer [20]");
+  ras->add_flag("--json", o.json, "As NCCL's own JSON (2.28.7 and later)");
+  for (CLI::App* verb : {drain, cancel}) {
+    verb->add_option("--reason", o.reason, "Why; the nodes and the verdict say it");
+  }
+  using enum CtlOptions::Verb;
+  for (const auto& [app_of_verb, verb] : {std::pair(status, kStatus),
+                                          {nodes, kNodes},
+                                          {drain, kDrain},
+                                          {cancel, kCancel},
+                                          {ras, kRas}}) {
+    app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
+  }
+}
+
+std::vector<std::string> dashed_flags(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      if (name.find('_') == std::string::npos) flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+Result<CtlOutcome> completion(const CLI::App& app, const std::string& shell) {
+  if (shell != "bash" && shell != "zsh" && shell != "tcsh") {
+    return usage("--print-completion '" + shell + "': give bash, zsh or tcsh");
+  }
+  std::vector<CtlVerb> verbs = {{"", dashed_flags(app)}};
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    verbs.push_back({verb->get_name(), dashed_flags(*verb)});
+  }
+  return CtlOutcome(PrintAndExit{ctl_completion_script(shell, verbs)});
+}
+
+std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
+  constexpr double kSecondsMax = 3600;
+  if (!(texts.ras_seconds > 0 && texts.ras_seconds <= kSecondsMax)) {
+    return usage("--timeout is a number of seconds above 0, up to 3600");
+  }
+  options.ras_limit = Milliseconds(static_cast<std::int64_t>(texts.ras_seconds * 1000) + 1);
+  if (texts.ras.empty()) return std::nullopt;
+  const auto parsed = parse_endpoint(texts.ras);
+  if (!parsed) return usage("--address '" + texts.ras + "': " + parsed.error().context);
+  if (!parsed->port) return usage("--address '" + texts.ras + "' has no port");
+  options.ras = *parsed;
+  return std::nullopt;
+}
+
+std::optional<Failure> resolve(const Texts& texts, const Environment& environment,
+                               CtlOptions& options) {
+  std::string endpoint = texts.endpoint;
+  if (endpoint.empty()) endpoint = value_of(environment, "PET_RDZV_ENDPOINT");
+  if (endpoint.empty()) endpoint = value_of(environment, "DDPRUN_ENDPOINT");
+  if (endpoint.empty()) endpoint = "127.0.0.1";
+  const auto parsed = parse_endpoint(endpoint);
+  if (!parsed) return usage("--rdzv-endpoint '" + endpoint + "': " + parsed.error().context);
+  options.endpoint = *parsed;
+  if (!options.endpoint.port) options.endpoint.port = kDaemonPort;
+
+  options.authenticated = !texts.no_auth;
+  if (texts.no_auth) return std::nullopt;
+  if (!texts.token_file.empty()) {
+    options.token_file = texts.token_file;
+  } else if (value_of(environment, "DDPRUN_TOKEN").empty()) {
+    options.token_file = value_of(environment, "DDPRUN_TOKEN_FILE");
+    if (options.token_file->empty()) {
+      return usage("the daemon's token is needed: --token-file FILE or DDPRUN_TOKEN, or --no-auth");
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environment& environment) {
+  CtlOptions options;
+  Texts texts;
+  CLI::App app("", "ddprunctl");
+  declare(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    // Of the whole, also after a verb: the examples stand there.
+    return CtlOutcome(PrintAndExit{app.help()});
+  } catch (const CLI::CallForVersion&) {
+    return CtlOutcome(PrintAndExit{"ddprunctl " DDPRUN_VERSION "\n"});
+  } catch (const CLI::ParseError& error) {
+    return usage(std::string(error.what()) + "; see ddprunctl --help");
+  }
+  if (!texts.completion.empty()) return completion(app, texts.completion);
+  if (app.get_subcommands().empty()) {
+    return usage("say what to do: status, nodes, drain, cancel or ras; see ddprunctl --help");
+  }
+  if (options.verb == CtlOptions::Verb::kRas) {  // No daemon is asked.
+    if (const auto failure = resolve_ras(texts, options)) return *failure;
+    return CtlOutcome(std::move(options));
+  }
+  if (const auto failure = resolve(texts, environment, options)) return *failure;
+  return CtlOutcome(std::move(options));
+}
+
+}  // namespace ddprun::launcher

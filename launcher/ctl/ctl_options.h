@@ -1,0 +1,38 @@
+#pragma once
+// What an operator can tell ddprunctl. ctl_options.cc is the only file of ddprunctl that knows
+// CLI11. Called by ctl_main.cc first of all.
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+struct CtlOptions {
+  enum class Verb {
+    kStatus,  // All runs, or one with its nodes.
+    kNodes,   // All nodes, or those of one run.
+    kDrain,   // The run goes on without a node.
+    kCancel,  // A run ends.
+    kRas,     // What NCCL says of the jobs that have workers on this machine.
+  };
+  Verb verb = Verb::kStatus;
+  std::string run_id;           // Empty: all.
+  std::optional<Endpoint> ras;  // kRas: where; absent: found out.
+  Milliseconds ras_limit{20'000};
+  std::string node;  // kDrain: its id or its host.
+  std::string reason;
+  bool json = false;
+  Endpoint endpoint;
+  std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.
+  bool authenticated = true;
+};
+
+using CtlOutcome = std::variant<CtlOptions, PrintAndExit>;
+
+// A failure is Errc::kBadOption and its context one sentence to show the user; exit code 2.
+Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environment& environment);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,100 @@
+#include "launcher/guard/guarded_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "common/system/limits.h"
+#include "launcher/guard/guardian_signals.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr int kDescriptorGuess = 65536;  // Where the kernel has no close_range.
+
+void close_on_exec_all_but(const std::vector<int>& kept) {
+  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
+    for (int fd = 3; fd < kDescriptorGuess; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  for (const int fd : kept) ::fcntl(fd, F_SETFD, 0);
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> list;
+  for (const std::string& string : strings) list.push_back(const_cast<char*>(string.c_str()));
+  list.push_back(nullptr);
+  return list;
+}
+
+int execute(const GuardedChild& child) {
+  std::vector<char*> argv = pointers(child.argv), environment = pointers(child.environment);
+  ::signal(SIGPIPE, SIG_DFL);
+  close_on_exec_all_but(child.inherited_fds);
+  ::execve(argv[0], argv.data(), environment.data());
+  std::fprintf(stderr, "ddprun: error: starting %s: execve %s: %s\n", child.name.c_str(), argv[0],
+               std::strerror(errno));
+  return kExecFailed;
+}
+
+int run_body(const GuardedChild& child) {
+  try {
+    return child.body();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddprun: error: %s: %s\n", child.name.c_str(), error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+// Handlers of the program we were forked from have no business in the child; what it goes on
+// ignoring, we ignore.
+void drop_handlers() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    if (::sigaction(number, nullptr, &action) != 0 || stays_ignored(number)) continue;
+    ::signal(number, SIG_DFL);
+  }
+}
+
+// In the child.
+int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian) {
+  ::setpgid(0, 0);  // A terminal's Ctrl-C comes to the guardian alone, which passes it on once.
+  ::signal(SIGTTOU, SIG_IGN);
+  if (child.kind == GuardedChild::Kind::kService) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != guardian) return kExecFailed;
+  }
+  for (const int fd : setup.own_fds) ::close(fd);
+  drop_handlers();
+  ::sigprocmask(SIG_SETMASK, &setup.mask_before, nullptr);
+  const int code = child.body ? run_body(child) : execute(child);
+  std::fflush(nullptr);
+  return code;
+}
+
+}  // namespace
+
+Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSetup& setup) {
+  std::fflush(nullptr);  // Or the child would write it again.
+  const pid_t guardian = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    const std::string hint = what_is_short(errno, current_limits(), 1);
+    return errno_failure("starting " + child.name + hint);
+  }
+  if (pid == 0) ::_exit(become(child, setup, guardian));
+  // It cannot be reaped by anybody else, so the number is still its own.
+  GuardedProcess process{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
+  if (process.pidfd) return process;
+  Failure failure = errno_failure("watching " + child.name);
+  ::kill(pid, SIGKILL);
+  return failure;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,29 @@
+#pragma once
+// Starts one child of the guardian. Separate from it because everything here runs between fork and
+// exec.
+
+#include <csignal>
+
+#include "common/error.h"
+#include "common/system/unique_fd.h"
+#include "launcher/guard/guardian.h"
+
+namespace ddprun::agent {
+
+constexpr int kExecFailed = 127;  // The exit code of a child whose program could not be executed.
+
+struct GuardedProcess {
+  int pid = 0;
+  UniqueFd pidfd;
+};
+
+// What the child must undo of the guardian's own arrangements.
+struct GuardianSetup {
+  sigset_t mask_before{};
+  std::vector<int> own_fds;  // To be closed in a forked child.
+};
+
+// Signals must be blocked. A failing exec is told by the child itself, and shows as kExecFailed.
+Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSetup& setup);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,300 @@
+#include "launcher/guard/guardian.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "agent/process/cgroup.h"
+#include "agent/process/strays.h"
+#include "common/assert.h"
+#include "common/system/log.h"
+#include "launcher/guard/guarded_process.h"
+#include "launcher/guard/guardian_policy.h"
+#include "launcher/guard/guardian_signals.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// SIGKILL takes longer only in uninterruptible sleep.
+constexpr std::chrono::seconds kKillLimit{2};
+
+struct Child {
+  const GuardedChild* plan;
+  std::optional<GuardedProcess> process;
+  RespawnBudget budget;
+  std::optional<TimePoint> start_at;
+
+  bool is_agent() const { return plan->kind == GuardedChild::Kind::kAgent; }
+};
+
+class Guardian {
+ public:
+  explicit Guardian(const GuardianPlan& plan)
+      : plan_(plan),
+        signals_(plan.also_forwarded),
+        keeper_budget_(plan.respawns_max, plan.respawn_window) {
+    become_sub_reaper();
+    start_keeper();
+    if (!prepare()) return;
+    for (const GuardedChild& child : plan.children) {
+      children_.push_back(
+          {&child, std::nullopt, {plan.respawns_max, plan.respawn_window}, Clock::now()});
+    }
+  }
+  int run();
+
+ private:
+  bool prepare();
+  void start_keeper();
+  void keeper_ended();
+  void start_due();
+  void start(Child& child);
+  void wait();
+  void handle_signals();
+  void forward(int signal);
+  void reap(Child& child);
+  void agent_ended(const Child& child, int pid, const ChildEnd& end);
+  void service_ended(Child& child, int pid, const ChildEnd& end);
+  void end_services();
+  void kill_all();
+  void kill_strays();
+  void kill_agent_cgroup(int pid);
+  std::optional<TimePoint> next_deadline() const;
+  bool any(bool agents) const;
+  bool knows(int pid) const;
+
+  const GuardianPlan& plan_;
+  GuardianSignals signals_;
+  Impatience impatience_;
+  Keeper keeper_;
+  RespawnBudget keeper_budget_;
+  std::optional<TimePoint> keeper_at_;  // When the next is started, if one was killed.
+  std::vector<Child> children_;
+  int exit_code_ = 0;
+  bool ending_ = false;                // The agents are gone; services are told to end.
+  std::optional<TimePoint> kill_at_;   // Services that are still there then are killed.
+  std::optional<TimePoint> leave_at_;  // Everything has been killed; what is there then cannot be.
+};
+
+// A child, or a start that is due: there is something left to guard.
+bool Guardian::any(bool agents) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.is_agent() == agents && (child.process || child.start_at);
+  });
+}
+
+bool Guardian::knows(int pid) const {
+  if (pid == keeper_.pid()) return true;
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.process && child.process->pid == pid;
+  });
+}
+
+int Guardian::run() {
+  while (any(true) || any(false)) {
+    if (!any(true) && !ending_) end_services();
+    if (leave_at_ && Clock::now() >= *leave_at_) {
+      log::error("giving up: a process survives SIGKILL (uninterruptible sleep)");
+      break;
+    }
+    if (kill_at_ && Clock::now() >= *kill_at_) kill_all();
+    start_due();
+    wait();
+    handle_signals();
+    for (Child& child : children_) reap(child);
+  }
+  kill_strays();
+  if (plan_.tidy_up) plan_.tidy_up();
+  // The keeper stays as long as a process that survives SIGKILL, and removes the cgroup then.
+  if (plan_.keeper && !remove_cgroup(plan_.keeper->cgroup)) return exit_code_;
+  keeper_.dismiss();  // Last: we may still be killed.
+  keeper_.wait();
+  return exit_code_;
+}
+
+void Guardian::start_keeper() {
+  if (!plan_.keeper) return;
+  auto keeper = Keeper::start(*plan_.keeper);
+  if (!keeper) return log::warning(to_string(keeper.error()));
+  keeper_ = *keeper;
+  for (const Child& child : children_) {
+    if (child.process) keeper_.child_started(child.process->pid);
+  }
+}
+
+bool Guardian::prepare() {
+  const Result<void> prepared = plan_.prepare ? plan_.prepare() : Result<void>();
+  if (!prepared) log::error(to_string(prepared.error()));
+  if (!prepared) exit_code_ = EXIT_FAILURE;
+  return prepared.has_value();
+}
+
+// It ends before us only if somebody kills it.
+void Guardian::keeper_ended() {
+  keeper_at_ = keeper_budget_.died(Clock::now());
+  log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
+  keeper_.wait();
+  reap_unknown_children([this](int pid) { return knows(pid); });
+}
+
+void Guardian::start_due() {
+  if (keeper_at_ && Clock::now() >= *keeper_at_) {
+    keeper_at_.reset();
+    start_keeper();
+  }
+  for (Child& child : children_) {
+    if (child.start_at && Clock::now() >= *child.start_at) start(child);
+  }
+}
+
+void Guardian::start(Child& child) {
+  child.start_at.reset();
+  GuardianSetup setup{signals_.mask_before(), {signals_.fd()}};
+  for (const Child& other : children_) {
+    if (other.process) setup.own_fds.push_back(other.process->pidfd.get());
+  }
+  Result<GuardedProcess> process = start_guarded(*child.plan, setup);
+  if (process) {
+    keeper_.child_started(process->pid);
+    child.process = std::move(*process);
+    return;
+  }
+  log::error(to_string(process.error()));
+  if (child.is_agent() && exit_code_ == 0) exit_code_ = EXIT_FAILURE;
+}
+
+std::optional<TimePoint> Guardian::next_deadline() const {
+  std::optional<TimePoint> next;
+  const auto consider = [&](const std::optional<TimePoint>& at) {
+    if (at && (!next || *at < *next)) next = at;
+  };
+  for (const Child& child : children_) consider(child.start_at);
+  consider(keeper_at_);
+  consider(kill_at_);
+  consider(leave_at_);
+  return next;
+}
+
+// Until a child ends, a signal comes, or something is due.
+void Guardian::wait() {
+  std::vector<pollfd> polls{{signals_.fd(), POLLIN, 0}};
+  for (const Child& child : children_) {
+    if (child.process) polls.push_back({child.process->pidfd.get(), POLLIN, 0});
+  }
+  int timeout = -1;
+  if (const std::optional<TimePoint> next = next_deadline()) {
+    const auto left = std::chrono::ceil<Milliseconds>(*next - Clock::now());
+    timeout = static_cast<int>(std::clamp<long>(left.count(), 0, 60'000));
+  }
+  if (polls.size() > 1 || timeout >= 0) ::poll(polls.data(), polls.size(), timeout);
+}
+
+void Guardian::handle_signals() {
+  for (;;) {
+    const auto [signal, origin] = signals_.next();
+    if (signal == 0) return;
+    if (signal == SIGCHLD) {
+      const int known = reap_unknown_children([this](int pid) { return knows(pid); });
+      if (known != 0 && known == keeper_.pid()) keeper_ended();
+    } else if (impatience_.signalled(signal, origin)) {
+      log::warning("interrupted again: killing everything");
+      exit_code_ = 128 + SIGINT;
+      kill_all();
+    } else {
+      forward(signal);
+      if (signal == SIGTSTP) ::raise(SIGSTOP);  // The shell shows us as stopped, as it should.
+    }
+  }
+}
+
+void Guardian::forward(int signal) {
+  for (const Child& child : children_) {
+    if (child.is_agent() && child.process) ::kill(child.process->pid, signal);
+  }
+}
+
+// Reaps `child` if it has ended, and acts on it.
+void Guardian::reap(Child& child) {
+  if (!child.process) return;
+  const int pid = child.process->pid;
+  siginfo_t info{};
+  const bool lost = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0;
+  if (lost ? errno != ECHILD : info.si_pid == 0) return;
+  child.process.reset();
+  keeper_.child_ended(pid);
+  ChildEnd end{.unseen = lost};
+  (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
+  // First the processes, then the words.
+  kill_agent_cgroup(pid);  // In one write, which nothing can fork away from.
+  kill_strays();
+  if (plan_.keeper && plan_.keeper->workers) plan_.keeper->workers->forget(pid);
+  if (child.is_agent()) return agent_ended(child, pid, end);
+  service_ended(child, pid, end);
+}
+
+void Guardian::kill_agent_cgroup(int pid) {
+  if (!plan_.keeper || plan_.keeper->cgroup.empty()) return;
+  kill_cgroup(plan_.keeper->cgroup + "/" + agent_cgroup_name(pid));
+}
+
+void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
+  if (exit_code_ == 0) exit_code_ = exit_code_of(end);
+  if (end.signal == 0 && !end.unseen) return;
+  const bool by_us = leave_at_.has_value();
+  const std::string text = agent_killed(child.plan->name, pid, end, by_us);
+  if (!by_us) log::error(text);
+  if (plan_.on_agent_killed) plan_.on_agent_killed({*child.plan, exit_code_, text, by_us});
+}
+
+void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
+  const bool done = end.signal == 0 && end.exit_code == 0;  // The daemon ends with its last run.
+  const bool hopeless = end.exit_code == kExecFailed;       // Has been said, and would not change.
+  if (ending_ || done || hopeless) return;
+  const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
+  child.start_at = child.budget.died(Clock::now());
+  if (child.start_at) {
+    log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
+                 " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
+  } else {
+    log::error(what + "; it is not started again, having died too often. Running workers go on");
+  }
+}
+
+void Guardian::end_services() {
+  ending_ = true;
+  for (Child& child : children_) {
+    child.start_at.reset();
+    if (child.process) ::kill(child.process->pid, SIGTERM);
+  }
+  if (any(false)) kill_at_ = Clock::now() + plan_.service_grace;
+}
+
+void Guardian::kill_all() {
+  ending_ = true;
+  kill_at_.reset();
+  if (!leave_at_) leave_at_ = Clock::now() + kKillLimit;
+  for (Child& child : children_) {
+    child.start_at.reset();
+    if (child.process) ::kill(child.process->pid, SIGKILL);
+  }
+}
+
+void Guardian::kill_strays() {
+  const StrayReport report = kill_unknown_children([this](int pid) { return knows(pid); });
+  for (const std::string& process : report.stuck) {
+    log::warning("a process left behind survives SIGKILL: " + process);
+  }
+}
+
+}  // namespace
+
+int guard(const GuardianPlan& plan) { return Guardian(plan).run(); }
+
+}  // namespace ddprun::agent

@@ -1,0 +1,80 @@
+#pragma once
+// The tiny process that the user started: the parent of this node's agents and of the rendezvous
+// daemon, if this node hosts it. It does nothing but watch them, so that there is always somebody
+// left to clean up:
+//
+//   agent killed     its workers die by PDEATHSIG; what they left comes to us, the sub-reaper,
+//                    and is killed
+//   guardian killed  agents see it (ParentWatch) and kill all below them; services die by PDEATHSIG
+//   service killed   started again, a few times a minute
+//   keeper killed    another one is started, which knows the same
+//   both killed      the keeper (keeper.h) kills what is left
+//
+// SIGTSTP (Ctrl-Z) pauses: the agents stop their workers and go on beating, we stop ourselves;
+// SIGCONT undoes both.
+//
+// One thread, no loop library; called by the launcher's main before any thread is started.
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/guard/keeper.h"
+
+namespace ddprun::agent {
+
+struct GuardedChild {
+  enum class Kind {
+    kAgent,    // Decides the exit code; is never started again; gets the signals that we get.
+    kService,  // Started again if it dies; ended when the last agent is gone.
+  };
+  Kind kind = Kind::kAgent;
+  std::string
+      name;  // As in "<name> was killed by SIGKILL": "node 1's agent", "the rendezvous daemon".
+
+  // Either a function, run in a fork of ours: what it returns is the exit code. It starts in a
+  // process group of its own, with our signal mask as it was before guard(), and with SIGPIPE and
+  // SIGTTOU ignored.
+  std::function<int()> body = {};
+
+  // Or a program. argv[0] is a path; `environment` is complete ("NAME=value" each); of our
+  // descriptors it gets 0, 1, 2 and `inherited_fds`, under their numbers.
+  std::vector<std::string> argv = {};
+  std::vector<std::string> environment = {};
+  std::vector<int> inherited_fds = {};
+};
+
+// An agent that was killed, or ended in an unknown way, and could give no verdict itself.
+struct AgentKilled {
+  const GuardedChild& agent;
+  int exit_code;     // What ddprun ends with.
+  std::string text;  // Says which agent it was, and how it ended.
+  bool by_us;        // After a second Ctrl-C at a terminal.
+};
+
+struct GuardianPlan {
+  std::vector<GuardedChild> children;  // Started in this order.
+  // Called once the keeper lives and before anything is started: to make what the keeper is to
+  // remove. It may still add children. A failure is logged, and nothing is started.
+  std::function<Result<void>()> prepare = {};
+  // Called when nothing else is left, before the keeper goes: to remove it all.
+  std::function<void()> tidy_up = {};
+  std::function<void(const AgentKilled&)> on_agent_killed = {};
+  int respawns_max = 5;  // Of one service within `respawn_window`.
+  std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
+  std::chrono::milliseconds service_grace{
+      2000};                         // From SIGTERM to SIGKILL once the agents are gone.
+  std::vector<int> also_forwarded;   // Signals beside the usual ones that the agents handle.
+  std::optional<KeeperTask> keeper;  // Absent: nobody cleans up if we die together with an agent.
+};
+
+// Starts the children and returns when all agents are gone and nothing else is left. The result is
+// the exit code of the first agent that ended with another code than 0 (128 + n for signal n), 130
+// after a second Ctrl-C at a terminal. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+// SIGTSTP and SIGCONT to the agents; see stays_ignored() for those that were ignored when we were
+// started.
+int guard(const GuardianPlan& plan);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,252 @@
+#include "launcher/guard/keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
+#include "common/assert.h"
+#include "common/time.h"
+
+namespace ddprun::agent {
+
+constexpr int kAgentsMax = 1024;
+
+struct SharedPids {
+  struct Process {
+    std::atomic<int> pid;
+    std::atomic<std::uint64_t> start;  // Tells it from a later process of the same number.
+  };
+  std::array<Process, kAgentsMax> processes;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr Milliseconds kAgentMoment = 40ms;  // An agent that lives needs less to clean up and end.
+constexpr int kPauseMaxMs = 16;              // Between two looks at all processes.
+constexpr Milliseconds kKillLimit = 2s;      // Longer only in uninterruptible sleep.
+
+UniqueFd open_pidfd(int pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+bool send_kill(const UniqueFd& pidfd) {
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0;
+}
+
+// Whole entries only: a value that ends like ours is not ours.
+bool carries(int pid, const std::string& mark) {
+  const std::string environment =
+      '\0' + read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
+  return environment.find('\0' + mark + '\0') != std::string::npos;
+}
+
+int kill_marked_once(const std::string& mark) {
+  int killed = 0;
+  for (const int pid : numbered_entries("/proc")) {
+    if (pid == ::getpid() || !carries(pid, mark)) continue;
+    const UniqueFd pidfd = open_pidfd(pid);
+    if (!pidfd || !carries(pid, mark)) continue;  // The number may be another's by now.
+    send_kill(pidfd);
+    ++killed;
+  }
+  return killed;
+}
+
+// Whether nobody may know what is in its environment: a setuid program's.
+bool is_hidden(int pid) {
+  return ::access(("/proc/" + std::to_string(pid) + "/environ").c_str(), R_OK) != 0 ||
+         read_proc_file("/proc/" + std::to_string(pid) + "/environ").empty();
+}
+
+std::vector<FamilyMember> all_processes() {
+  std::vector<FamilyMember> all;
+  for (const int pid : numbered_entries("/proc")) {
+    const ProcStat stat = read_proc_stat(pid);
+    const bool dead = stat.state == 'Z' || stat.state == 'X';
+    if (stat.state == '?' || pid == ::getpid()) continue;  // It has gone.
+    all.push_back({pid, stat.parent, stat.group, stat.session, stat.started, dead});
+  }
+  return all;
+}
+
+// Where /proc is mounted with hidepid, other users' processes, as a setuid program's is, are not in
+// it; that they lead their sessions the kernel says all the same.
+int kill_unlisted(const std::vector<FamilyHead>& heads, const std::vector<FamilyMember>& all) {
+  int killed = 0;
+  for (const FamilyHead& head : heads) {
+    const bool listed = std::any_of(
+        all.begin(), all.end(), [&](const FamilyMember& member) { return member.pid == head.pid; });
+    if (listed || head.reaped || ::getsid(head.pid) != head.pid) continue;
+    killed += ::kill(-head.pid, SIGKILL) == 0 ? 1 : 0;
+  }
+  return killed;
+}
+
+int kill_families_once(const Roster& workers) {
+  const std::vector<FamilyHead> heads = workers.heads();
+  const std::vector<FamilyMember> all = all_processes();
+  int killed = kill_unlisted(heads, all);
+  for (const FamilyMember& member : families_of(heads, all, is_hidden)) {
+    const UniqueFd pidfd = open_pidfd(member.pid);
+    if (!pidfd || read_proc_stat(member.pid).started != member.started) continue;
+    killed += send_kill(pidfd) ? 1 : 0;
+  }
+  return killed;
+}
+
+// One look may miss a process that was forked behind it; the next finds it.
+int kill_until_none(const std::function<int()>& kill_once, std::chrono::milliseconds limit) {
+  const auto until = Clock::now() + limit;
+  int killed = 0, pause = 1;
+  for (int found = 1; found > 0 && Clock::now() < until; killed += found) {
+    found = kill_once();
+    if (found > 0) ::poll(nullptr, 0, std::exchange(pause, std::min(2 * pause, kPauseMaxMs)));
+  }
+  return killed;
+}
+
+// Agents find out themselves that the guardian is gone; those that stand still are killed.
+void end_agents(const SharedPids& agents) {
+  std::vector<UniqueFd> held;
+  for (const auto& agent : agents.processes) {
+    const int pid = agent.pid.load();
+    if (pid == 0) continue;
+    UniqueFd pidfd = open_pidfd(pid);
+    const bool same = pidfd && read_proc_stat(pid).started == agent.start.load();
+    if (same) held.push_back(std::move(pidfd));
+  }
+  const auto until = Clock::now() + kAgentMoment;
+  for (const UniqueFd& pidfd : held) {
+    pollfd ended{pidfd.get(), POLLIN, 0};
+    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
+    if (::poll(&ended, 1, static_cast<int>(std::max<long>(left, 0))) == 0) send_kill(pidfd);
+  }
+}
+
+void clean_up(const KeeperTask& task, const SharedPids& agents) {
+  if (!task.cgroup.empty()) kill_cgroup(task.cgroup);
+  if (task.workers) kill_families_once(*task.workers);
+  kill_marked_once(task.mark);
+  end_agents(agents);
+  if (task.workers) kill_families(*task.workers, kKillLimit);
+  if (!task.cgroup.empty()) kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
+  kill_marked(task.mark, kKillLimit);
+  // What was killed leaves it only when it has really ended.
+  const auto until = Clock::now() + kKillLimit;
+  while (!remove_cgroup(task.cgroup) && Clock::now() < until) ::poll(nullptr, 0, 2);
+  for (const std::string& folder : task.folders) {
+    std::error_code error;
+    // The daemon, too, may still write as it dies.
+    while (std::filesystem::remove_all(folder, error), error && Clock::now() < until) {
+      ::poll(nullptr, 0, 2);
+    }
+  }
+}
+
+// A process in uninterruptible sleep ends whenever its disk answers.
+void wait_until_empty(const std::string& cgroup) {
+  const UniqueFd events(::open((cgroup + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  pollfd changed{events.get(), POLLPRI, 0};
+  char text[256];
+  for (bool populated = true; populated && events;) {
+    const ssize_t n = ::pread(events.get(), text, sizeof text, 0);
+    const std::string_view all(text, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    populated = all.find("populated 1") != std::string_view::npos;
+    if (populated) ::poll(&changed, 1, -1);
+  }
+}
+
+// In the child. Holds none of the guardian's descriptors: whoever reads its output must see its
+// end.
+[[noreturn]] void keep(const KeeperTask& task, const SharedPids& agents, int guardian) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "keeper");
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::syscall(SYS_close_range, 0U, ~0U, 0U);
+  for (int i = 0; i < 3; ++i) ::open("/dev/null", O_RDWR);
+  const UniqueFd pidfd = open_pidfd(guardian);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  while (pidfd && ::getppid() == guardian && ::poll(&ended, 1, -1) < 1) {
+  }
+  clean_up(task, agents);
+  if (!remove_cgroup(task.cgroup)) {
+    wait_until_empty(task.cgroup);
+    remove_cgroup(task.cgroup);
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+Result<Keeper> Keeper::start(const KeeperTask& task) {
+  DDPRUN_ASSERT(!task.mark.empty());
+  void* page = ::mmap(nullptr, sizeof(SharedPids), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return errno_failure("mapping a page for the keeper");
+  Keeper keeper;
+  keeper.agents_ = new (page) SharedPids{};
+  const pid_t guardian = ::getpid();
+  keeper.pid_ = ::fork();
+  if (keeper.pid_ < 0) ::munmap(page, sizeof(SharedPids));
+  if (keeper.pid_ < 0) return errno_failure("starting the keeper");
+  if (keeper.pid_ == 0) keep(task, *keeper.agents_, guardian);
+  return keeper;
+}
+
+void Keeper::child_started(int pid) {
+  if (!agents_) return;
+  for (auto& agent : agents_->processes) {
+    if (agent.pid.load() != 0) continue;
+    agent.start.store(read_proc_stat(pid).started);
+    return agent.pid.store(pid);
+  }
+}
+
+void Keeper::child_ended(int pid) {
+  if (!agents_) return;
+  for (auto& agent : agents_->processes) {
+    if (agent.pid.load() == pid) agent.pid.store(0);
+  }
+}
+
+void Keeper::dismiss() {
+  if (pid_ != 0) ::kill(pid_, SIGKILL);
+}
+
+void Keeper::wait() {
+  if (pid_ == 0) return;
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = 0;
+  ::munmap(std::exchange(agents_, nullptr), sizeof(SharedPids));
+}
+
+int kill_marked(const std::string& mark, std::chrono::milliseconds limit) {
+  return kill_until_none([&] { return kill_marked_once(mark); }, limit);
+}
+
+int kill_families(const Roster& workers, std::chrono::milliseconds limit) {
+  return kill_until_none([&] { return kill_families_once(workers); }, limit);
+}
+
+}  // namespace ddprun::agent

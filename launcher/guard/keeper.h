@@ -1,0 +1,63 @@
+#pragma once
+// The last resort. Agents clean up when the guardian is killed, the guardian when an agent is; this
+// process, a fork of the guardian that does nothing else than wait for its end, cleans up when both
+// are killed together: what workers had detached by setsid would otherwise belong to nobody.
+//
+//   guardian ends by itself   the keeper is told to go; it has done nothing
+//   guardian killed           SIGKILL to the job's cgroup, to the workers and their families, to
+//                             what carries the job's mark in its environment, and to agents that do
+//                             not end by themselves; then the job's temporary folders are removed
+//   guardian leaves behind    the same; then the keeper sleeps until that process has ended, and
+//   what survives SIGKILL     removes the job's cgroup, which would stay for ever
+//   keeper killed             the guardian starts another, which knows the same
+//   both killed               workers still die by their death signal; what they detached lives on,
+//                             in the cgroup if there is one
+//
+// It is no child of an agent and called "keeper", so that neither a signal to the job's process
+// groups nor `pkill ddprun` reaches it. Used by guard().
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/process/roster.h"
+#include "common/error.h"
+
+namespace ddprun::agent {
+
+struct KeeperTask {
+  // "NAME=value": whatever workers start has it in its environment, and nothing else has.
+  std::string mark;
+  std::string cgroup;  // The job's folder, or empty.
+  std::shared_ptr<Roster> workers = nullptr;
+  std::vector<std::string> folders = {};  // Removed with all in them, when nothing else is left.
+};
+
+class Keeper {
+ public:
+  Keeper() = default;  // No keeper.
+  static Result<Keeper> start(const KeeperTask& task);
+
+  int pid() const { return pid_; }
+  // Of the guardian: agents and the daemon, which do not show their environment to the keeper where
+  // they know a token.
+  void child_started(int pid);
+  void child_ended(int pid);
+  // Our end is orderly: the keeper goes too.
+  void dismiss();
+  void wait();  // Until it is gone; after dismiss(), or if it has ended.
+
+ private:
+  int pid_ = 0;
+  struct SharedPids* agents_ = nullptr;  // Seen by both; lives as long as we do.
+};
+
+// What the keeper does when the guardian is gone: SIGKILLs each process that carries `mark`, until
+// a look at all of them finds none, or `limit` has passed. Returns how many signals it sent.
+int kill_marked(const std::string& mark, std::chrono::milliseconds limit);
+
+// The same for the workers and all that belongs to them, see family.h.
+int kill_families(const Roster& workers, std::chrono::milliseconds limit);
+
+}  // namespace ddprun::agent

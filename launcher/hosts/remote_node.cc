@@ -1,0 +1,104 @@
+#include "launcher/hosts/remote_node.h"
+
+#include "common/assert.h"
+#include "launcher/hosts/orders.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kSshFailed = 255;
+constexpr int kNotFound = 127;
+constexpr std::size_t kWordsMax = 2'000;
+
+struct Known {
+  std::string_view said;   // By OpenSSH's ssh; the first that is found counts.
+  std::string_view means;  // Behind the host's name.
+};
+
+constexpr Known kKnown[] = {
+    {"Could not resolve hostname", " is not known: no such host name"},
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED",
+     "'s host key has changed: is it another machine now? See ssh-keygen -R"},
+    {"Host key verification failed",
+     "'s host key is not known here: run ssh once by hand, or "
+     "add it to known_hosts"},
+    {"Permission denied",
+     " refuses our key: ssh has to work there without a password (ssh-copy-id)"},
+    {"Too many authentication failures",
+     " refuses our keys: name the right one, --ssh 'ssh -i KEY'"},
+    {"Connection refused", " does not answer ssh (connection refused): is sshd running there?"},
+    {"No route to host", " cannot be reached: there is no route to it, or it is down"},
+    {"Network is unreachable", " cannot be reached: there is no route to it"},
+    {"timed out", " cannot be reached: no answer within ssh's time"},
+    {"Connection closed by", " closed the connection before ddprun ran"},
+};
+
+// In one line, and nothing that a terminal would obey.
+std::string plain(std::string_view text) {
+  std::string safe(text.substr(0, 300));
+  for (char& letter : safe) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
+  }
+  return safe;
+}
+
+}  // namespace
+
+void RemoteNode::ordered(std::string nonce) {
+  DDPRUN_ASSERT(state_ == State::kReady);
+  state_ = State::kRunning;
+  has_run_ = true;
+  nonce_ = std::move(nonce);
+  last_words_.clear();
+}
+
+bool RemoteNode::on_stdout_line(std::string_view line) {
+  if (state_ == State::kConnecting) {
+    if (line == kReadyLine) {
+      state_ = State::kReady;
+      was_ready_ = true;
+    }
+    return false;  // A greeting of the shell's start-up files.
+  }
+  if (const auto code = exit_code_in(line, nonce_)) {
+    exit_code_ = code;
+    return false;
+  }
+  return true;
+}
+
+bool RemoteNode::on_stderr_line(std::string_view line) {
+  if (has_run_) return true;
+  if (last_words_.size() < kWordsMax && !line.empty()) {
+    last_words_ += (last_words_.empty() ? "" : " | ") + plain(line);
+  }
+  return false;
+}
+
+void RemoteNode::on_end(int exit_code) {
+  state_ = State::kEnded;
+  ssh_code_ = exit_code;
+}
+
+std::string RemoteNode::why_ssh_failed() const {
+  for (const Known& known : kKnown) {
+    if (last_words_.find(known.said) == std::string::npos) continue;
+    return host_ + std::string(known.means) + " (" + last_words_ + ")";
+  }
+  return "ssh to " + host_ +
+         " failed: " + (last_words_.empty() ? "it does not say why" : last_words_);
+}
+
+std::string RemoteNode::why() const {
+  if (was_lost()) return "the connection to " + host_ + " broke: " + std::to_string(ssh_code_);
+  const std::string said = last_words_.empty() ? "" : ": " + last_words_;
+  if (was_ready_) return "ddprun on " + host_ + " ended before it was given anything to do" + said;
+  if (ssh_code_ == kSshFailed) return why_ssh_failed();
+  if (ssh_code_ == kNotFound) {
+    return "ddprun is not installed on " + host_ + ": neither " + program_ +
+           " nor in the PATH that ssh gives there";
+  }
+  return "ddprun did not start on " + host_ + " (code " + std::to_string(ssh_code_) + ")" + said;
+}
+
+}  // namespace ddprun::launcher

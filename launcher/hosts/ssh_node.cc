@@ -1,0 +1,108 @@
+#include "launcher/hosts/ssh_node.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "common/frames.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kLastReads = 64;
+
+void write_all(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;  // Nobody reads us any more; the nodes go on.
+    at += static_cast<std::size_t>(n);
+  }
+}
+
+// Reads what is there. Closes the descriptor at its end.
+void drain(UniqueFd& fd, NamedLines& lines) {
+  char buffer[65536];
+  while (fd) {
+    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+    if (n > 0) {
+      lines.feed(std::string_view(buffer, static_cast<std::size_t>(n)));
+      if (n < static_cast<ssize_t>(sizeof buffer)) return;  // Others' turn.
+    } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+      return;
+    } else {
+      fd.reset();
+      lines.finish();
+    }
+  }
+}
+
+}  // namespace
+
+void NamedLines::on_line(std::string_view line) {
+  if (is_shown_(line)) on_piece(line);
+}
+
+void NamedLines::on_piece(std::string_view piece) {
+  text_ += name_;
+  text_ += piece;
+  text_ += '\n';
+}
+
+SshNode::SshNode(HostEntry entry, const std::string& program, SshProcess started)
+    : host(std::move(entry)),
+      remote(host.name, program),
+      output_(host.name, [this](std::string_view line) { return remote.on_stdout_line(line); }),
+      errors_(host.name, [this](std::string_view line) { return remote.on_stderr_line(line); }),
+      process_(std::move(started)) {}
+
+void SshNode::add_polls(std::vector<pollfd>& polls) const {
+  for (const UniqueFd* fd : {&process_.pidfd, &process_.output, &process_.errors}) {
+    if (*fd) polls.push_back({fd->get(), POLLIN, 0});
+  }
+  if (process_.input && !to_send_.empty()) polls.push_back({process_.input.get(), POLLOUT, 0});
+}
+
+void SshNode::queue(std::string_view body) { append_frame(to_send_, body); }
+
+void SshNode::kill() {
+  if (process_.pid > 0) ::kill(process_.pid, SIGKILL);
+}
+
+bool SshNode::serve() {
+  if (remote.state() == RemoteNode::State::kEnded) return false;
+  // Asked before the pipes are read: what it said until its end is there by then.
+  pollfd ended{process_.pidfd.get(), POLLIN, 0};
+  const bool is_over = ::poll(&ended, 1, 0) > 0;
+  drain(process_.output, output_);
+  drain(process_.errors, errors_);
+  send();
+  if (is_over) end();
+  write_all(STDOUT_FILENO, output_.take());
+  write_all(STDERR_FILENO, errors_.take());
+  return is_over;
+}
+
+void SshNode::end() {
+  // A master connection that ssh leaves behind may hold the pipes open: not their end counts.
+  for (int i = 0; i < kLastReads && (process_.output || process_.errors); ++i) {
+    drain(process_.output, output_);
+    drain(process_.errors, errors_);
+  }
+  output_.finish();
+  errors_.finish();
+  remote.on_end(reap(process_));
+  process_ = SshProcess();
+}
+
+void SshNode::send() {
+  while (process_.input && !to_send_.empty()) {
+    const ssize_t n = ::write(process_.input.get(), to_send_.data(), to_send_.size());
+    if (n < 0 && errno != EAGAIN && errno != EINTR) to_send_.clear();  // It is ending.
+    if (n <= 0) return;
+    to_send_.erase(0, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace ddprun::launcher

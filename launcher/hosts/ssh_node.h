@@ -1,0 +1,66 @@
+#pragma once
+// One node that ssh runs for us: its process, its pipes, and what its lines mean. Does not wait and
+// decides nothing. Used by hosts_run.cc.
+
+#include <poll.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/lines/line_splitter.h"
+#include "launcher/hosts/remote_node.h"
+#include "launcher/hosts/ssh_process.h"
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+// Whole lines of one stream of one node, each under the node's name.
+class NamedLines : public agent::LineSink {
+ public:
+  NamedLines(std::string name, std::function<bool(std::string_view)> is_shown)
+      : name_("[" + std::move(name) + "] "), is_shown_(std::move(is_shown)) {}
+
+  void on_line(std::string_view line) override;
+  void on_piece(std::string_view piece) override;
+  void on_progress(std::string_view) override {}  // What it comes to arrives as a line.
+
+  void feed(std::string_view bytes) { splitter_.feed(bytes, *this); }
+  void finish() { splitter_.finish(*this); }
+  std::string take() { return std::exchange(text_, {}); }
+
+ private:
+  const std::string name_;
+  const std::function<bool(std::string_view)> is_shown_;
+  agent::LineSplitter splitter_;
+  std::string text_;
+};
+
+class SshNode {
+ public:
+  SshNode(HostEntry entry, const std::string& program, SshProcess started);
+
+  void add_polls(std::vector<pollfd>& polls) const;
+  void queue(std::string_view body);  // To be sent as a frame.
+
+  // Reads, writes and shows what can be without waiting. True if the process has ended by now; it
+  // is reaped then.
+  bool serve();
+
+  void hang_up() { process_.input.reset(); }
+  void kill();  // No more than ssh itself.
+
+  const HostEntry host;
+  RemoteNode remote;
+
+ private:
+  void send();
+  void end();
+
+  NamedLines output_, errors_;
+  SshProcess process_;
+  std::string to_send_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,40 @@
+#pragma once
+// ~/.config/ddprun/config: defaults of flags, one "flag = value" a line. Pure but for
+// read_config_file(). Called by main.cc, which treats what it says as PET_* variables that nobody
+// has set: the command line and the environment win.
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+inline constexpr std::size_t kConfigBytesMax = 65'536;
+
+struct Config {
+  struct Entry {
+    std::string value;
+    int line = 0;
+  };
+  std::string file;                                   // For errors.
+  std::map<std::string, Entry, std::less<>> entries;  // By dashed name.
+};
+
+// A failure names file and line: "FILE:3: unknown flag 'nnode'; did you mean nnodes?".
+Result<Config> parse_config(std::string_view text, const std::string& file);
+
+// DDPRUN_CONFIG, else $XDG_CONFIG_HOME/ddprun/config, else ~/.config/ddprun/config; empty: none. A
+// file that DDPRUN_CONFIG names must be there; DDPRUN_CONFIG= means no file.
+std::string config_path(const Environment& environment);
+Result<Config> read_config_file(const std::string& path, const Environment& environment);
+
+// `environment` with PET_* for what the file says and the environment does not.
+Environment with_config(Environment environment, const Config& config);
+
+// `error` of parse(), with file and line where it speaks of a variable that only the file has set.
+std::string explained(const std::string& error, const Config& config,
+                      const Environment& environment);
+
+}  // namespace ddprun::launcher

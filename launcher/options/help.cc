@@ -1,0 +1,80 @@
+#include "launcher/options/help.h"
+
+#include <algorithm>
+
+#include "launcher/options/flags.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kHelpColumn = 39;
+
+// What most command lines are made of; the others are in `--help all` and the manual page.
+constexpr std::string_view kUsedMost[] = {"standalone",     "nnodes",
+                                          "nproc-per-node", "local-nodes",
+                                          "hosts",          "node-rank",
+                                          "rdzv-endpoint",  "rdzv-id",
+                                          "token-file",     "max-restarts",
+                                          "error-file",     "module",
+                                          "log-dir",        "shutdown-timeout",
+                                          "redirects",      "tee",
+                                          "report",         "verbose",
+                                          "quiet",          "dry-run",
+                                          "version",        "help"};
+
+constexpr std::string_view kHead =
+    R"(usage: ddprun [options] PROGRAM [its arguments]
+
+Starts PROGRAM as the workers of one distributed training run, on this machine and on others,
+watches them, and says why if they fail. Takes torchrun's command lines.
+
+Examples
+  ddprun --standalone --nproc-per-node 2 train          two workers on this machine
+  ddprun --nproc-per-node gpu train.py --epochs 3       one for each GPU, with PyTorch
+  ddprun --nnodes 2 --nproc-per-node 8 train            prints the line to paste on machine two
+  ddprun --nnodes 2:4 --max-restarts 3 --rdzv-endpoint node1:29400 train
+                                                        the same line on each of 2 to 4 machines
+  ddprun --local-nodes 2 --nproc-per-node 2 train       two nodes, both on this machine
+)";
+
+constexpr std::string_view kTail = R"(
+Each flag may be spelled with - or _, and cut short as far as no other begins so (--nproc-per 2); it
+has its default in PET_<FLAG>: PET_NNODES=2 is --nnodes 2. What stands after PROGRAM is PROGRAM's.
+The run's token is read from DDPRUN_TOKEN, the file named in DDPRUN_TOKEN_FILE or --token-file, and
+the endpoint from DDPRUN_ENDPOINT where no flag gives it.
+Exit codes: 0 all workers ended well; 2 usage; 3 the nodes did not come together in time; otherwise
+that of the first worker that failed, 128+n if signal n ended it; 1 ddprun itself failed.
+)";
+
+std::string left_side(const Flag& flag) {
+  std::string text = flag.letter == '\0' ? "      " : std::string("  -") + flag.letter + ", ";
+  text += "--" + std::string(flag.name);
+  if (!flag.value.empty()) text += " " + std::string(flag.value);
+  return text;
+}
+
+bool is_used_most(const Flag& flag) {
+  return std::find(std::begin(kUsedMost), std::end(kUsedMost), flag.name) != std::end(kUsedMost);
+}
+
+}  // namespace
+
+std::string help_text(Flags which) {
+  std::string text(kHead);
+  std::string_view group;
+  for (const Flag& flag : all_flags()) {
+    if (which == Flags::kUsedMost && !is_used_most(flag)) continue;
+    if (flag.group != group) text += "\n" + std::string(flag.group) + "\n";
+    group = flag.group;
+    std::string line = left_side(flag);
+    line.resize(std::max(line.size() + 2, kHelpColumn), ' ');
+    text += line + std::string(flag.help) + "\n";
+  }
+  if (which == Flags::kUsedMost) {
+    const auto others = all_flags().size() - std::size(kUsedMost);
+    text += "\nand " + std::to_string(others) + " more, torchrun's others too: ddprun --help all\n";
+  }
+  return text + std::string(kTail);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,40 @@
+#pragma once
+// --hosts a,alice@b:4: who is in it, and what each of them is told. Pure. Called by read_options.cc
+// and hosts_run.cc.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+// "a,b:4,[::1]:2,alice@c": names or addresses, each with the number of its workers behind a colon.
+Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
+
+// "alice@b": what ssh is given.
+std::string ssh_target(const HostEntry& host);
+
+// What cannot be said together with --hosts; nothing if all is well.
+std::optional<Failure> contradiction_of_hosts(const Options& options);
+
+// Where all nodes of a run started by --hosts meet, and its name.
+struct HostsMeeting {
+  Endpoint endpoint;
+  std::string run_id;
+  int nodes = 1;  // That there are, with spares.
+};
+
+// The command line of the node `node_rank` on `host`: the user's own, but for what is each node's.
+std::vector<std::string> node_argv(const Options& options, const HostsMeeting& meeting,
+                                   const HostEntry& host, int node_rank);
+
+// The variables that a node is given besides its own: "NAME=value" each. Of those that training
+// reads by name, and those of --env.
+std::vector<std::string> carried_environment(const Options& options,
+                                             const Environment& environment);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,97 @@
+#include "launcher/options/manual.h"
+
+#include <string_view>
+
+#include "launcher/options/flags.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::string_view kHead =
+    R"(.\" Made from launcher/options/flags.cc: DDPRUN_REWRITE=1 launcher_test "[manual]"
+.TH DDPRUN 1
+.SH NAME
+ddprun \- start, connect and watch the workers of a distributed training run
+.SH SYNOPSIS
+.B ddprun
+.RI [ options ]
+.I PROGRAM
+.RI [ "its arguments" ]
+.SH DESCRIPTION
+Starts
+.I PROGRAM
+as the workers of one distributed training run, on this machine and on others, watches them, and
+says why if they fail. Takes torchrun's command lines. Each flag may be spelled with \- or _, and
+cut short as far as no other begins so; it has its default in PET_<FLAG>. What stands after
+.I PROGRAM
+is its own.
+)";
+
+constexpr std::string_view kTail = R"(.SH CONFIGURATION
+Defaults of flags are read from
+.IR $DDPRUN_CONFIG ,
+else
+.IR $XDG_CONFIG_HOME/ddprun/config ,
+else
+.IR ~/.config/ddprun/config :
+one
+.B flag = value
+a line, # begins a comment. The command line wins over PET_* and other variables, these over the
+file.
+.SH ENVIRONMENT
+.TP
+.B DDPRUN_ENDPOINT
+where the nodes meet, if neither \-\-rdzv\-endpoint nor PET_RDZV_ENDPOINT says so
+.TP
+.BR DDPRUN_TOKEN ", " DDPRUN_TOKEN_FILE
+the run's token, or a file whose first line it is
+.TP
+.B PYTHON_EXEC
+the interpreter for scripts and modules, else python3
+.SH EXIT STATUS
+0 all workers ended well; 1 ddprun itself failed; 2 usage; 3 the nodes did not come together;
+otherwise that of the first worker that failed, 128+n if signal n ended it.
+.SH EXAMPLES
+.nf
+ddprun \-\-nproc\-per\-node 2 train.py \-\-epochs 3
+ddprun \-\-nnodes 2 \-\-nproc\-per\-node 8 train
+ddprun \-\-hosts a,b:4 \-\-nproc\-per\-node 8 train.py
+srun \-\-ntasks\-per\-node=1 ddprun \-\-nproc\-per\-node gpu train.py
+.fi
+.SH SEE ALSO
+.BR ddprunctl (1),
+.BR ddprun\-rendezvous (8)
+)";
+
+// Text for roff: no dash that is broken or made longer, no line that begins like a request.
+std::string plain(std::string_view text) {
+  std::string safe;
+  for (const char letter : text) {
+    if (letter == '-' || letter == '\\') safe += '\\';
+    safe += letter == '\\' ? 'e' : letter;
+  }
+  return safe.starts_with('.') || safe.starts_with('\'') ? "\\&" + safe : safe;
+}
+
+std::string entry(const Flag& flag) {
+  std::string text = ".TP\n\\fB";
+  if (flag.letter != '\0') text += std::string("\\-") + flag.letter + "\\fR, \\fB";
+  text += plain("--" + std::string(flag.name)) + "\\fR";
+  if (!flag.value.empty()) text += " \\fI" + plain(flag.value) + "\\fR";
+  return text + "\n" + plain(flag.help) + "\n";
+}
+
+}  // namespace
+
+std::string manual_page() {
+  std::string text(kHead);
+  std::string_view group;
+  for (const Flag& flag : all_flags()) {
+    if (flag.group != group) text += ".SH " + plain(flag.group) + "\n";
+    group = flag.group;
+    text += entry(flag);
+  }
+  return text + std::string(kTail);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,171 @@
+// argv -> flag names and raw texts: the only file that knows CLI11. What the texts mean is
+// read_options.cc.
+
+#include "launcher/options/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/options/completion.h"
+#include "launcher/options/flags.h"
+#include "launcher/options/help.h"
+#include "launcher/options/read_options.h"
+#include "launcher/options/suggest.h"
+
+#ifndef DDPRUN_VERSION
+#define DDPRUN_VERSION "0.0.0"
+#endif
+
+namespace ddprun::launcher {
+namespace {
+
+Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
+
+// CLI11 takes "[a,b]" for a list and "--flag=" for a flag without its value. A byte that no
+// argument holds, put behind those and taken off again, keeps it from looking.
+constexpr char kGuard = '\x01';
+
+std::string guarded(const std::string& argument) {
+  const bool needs = argument.ends_with(']') || argument.ends_with('=');
+  return needs ? argument + kGuard : argument;
+}
+
+std::string unguarded(std::string text) {
+  if (text.ends_with(kGuard)) text.pop_back();
+  return text;
+}
+
+void declare(CLI::App& app) {
+  app.prefix_command();
+  app.set_help_flag();
+  for (const Flag& flag : all_flags()) {
+    std::string names = "--" + std::string(flag.name);
+    if (underscored(flag.name) != flag.name) names += ",--" + underscored(flag.name);
+    if (flag.letter != '\0') names += std::string(",-") + flag.letter;
+    CLI::Option* option = flag.value.empty() ? app.add_flag(names) : app.add_option(names);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+}
+
+// mpirun's habits: everybody types them here once.
+std::string habit_of_others(std::string_view flag) {
+  if (flag == "-n" || flag == "-np" || flag == "-N") return "; did you mean --nproc-per-node?";
+  if (flag == "-x" || flag == "-genv") return "; workers get the whole environment as it is";
+  return "";
+}
+
+Failure unknown_option(std::string_view argument) {
+  const std::string name(argument.substr(0, argument.find('=')));
+  const std::string habit = habit_of_others(name);
+  return usage("unknown option " + name +
+               (habit.empty() ? did_you_mean(name, flag_names()) : habit));
+}
+
+// CLI11 says only that something is missing; what it was stands last on the command line.
+Failure incomplete(const CLI::ParseError& error, std::string_view last_argument) {
+  for (const Flag& flag : all_flags()) {
+    const std::string letter = {'-', flag.letter};
+    const std::string dashed = "--" + std::string(flag.name);
+    const bool named = last_argument == dashed || last_argument == "--" + underscored(flag.name) ||
+                       last_argument == letter;
+    if (named) return usage(dashed + " needs a value: " + std::string(flag.value));
+  }
+  return usage(error.what());
+}
+
+// The flags that a word such as "--nproc-per=2" may abbreviate, in either spelling.
+std::vector<const Flag*> abbreviated(std::string_view typed) {
+  std::vector<const Flag*> found;
+  if (typed.size() < 3 || !typed.starts_with("--")) return found;
+  typed.remove_prefix(2);
+  for (const Flag& flag : all_flags()) {
+    const bool begins = flag.name.starts_with(typed) || underscored(flag.name).starts_with(typed);
+    if (begins) found.push_back(&flag);
+  }
+  return found;
+}
+
+// "--nproc-per=2" -> "--nproc-per-node=2", as argparse takes it. Whole names do not come here:
+// CLI11 has taken them. Empty: not the beginning of any flag.
+Result<std::string> expanded(const std::string& argument) {
+  const std::string typed = argument.substr(0, argument.find('='));
+  const std::vector<const Flag*> flags = abbreviated(typed);
+  if (flags.empty()) return std::string();
+  if (flags.size() == 1) return "--" + std::string(flags[0]->name) + argument.substr(typed.size());
+  std::string names;
+  for (const Flag* flag : flags) {
+    names += (names.empty() ? "--" : flag == flags.back() ? " or --" : ", --");
+    names += flag->name;
+  }
+  return usage("option " + typed + " is ambiguous: " + names + "?");
+}
+
+// What CLI11 did not take: the program, and all after it.
+Result<std::vector<std::string>> take(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> backwards(words.rbegin(), words.rend());
+  try {
+    app.parse(backwards);
+  } catch (const CLI::ParseError& error) {
+    return incomplete(error, words.empty() ? "" : words.back());
+  }
+  return app.remaining();
+}
+
+Result<RawOptions> tokenize(int argc, const char* const* argv) {
+  CLI::App app;
+  declare(app);
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) words.push_back(guarded(argv[i]));
+  Result<std::vector<std::string>> rest = take(app, words);
+  while (rest && !rest->empty()) {
+    const Result<std::string> whole = expanded(rest->front());
+    if (!whole) return whole.error();
+    if (whole->empty() || *whole == rest->front()) break;
+    words[words.size() - rest->size()] = *whole;
+    rest = take(app, words);
+  }
+  if (!rest) return rest.error();
+  RawOptions raw;
+  for (std::string& text : *rest) raw.rest.push_back(unguarded(text));
+  if (!raw.rest.empty() && raw.rest.front() == "--") {
+    raw.rest.erase(raw.rest.begin());
+  } else if (!raw.rest.empty() && raw.rest.front().starts_with('-')) {
+    return unknown_option(raw.rest.front());
+  }
+  for (const Flag& flag : all_flags()) {
+    const CLI::Option* option = app.get_option("--" + std::string(flag.name));
+    if (option->count() > 0)
+      raw.values[std::string(flag.name)] = unguarded(option->results().back());
+  }
+  return raw;
+}
+
+Result<std::optional<PrintAndExit>> printed(const RawOptions& raw) {
+  if (const auto help = raw.values.find("help"); help != raw.values.end()) {
+    const bool all = help->second == "all" || (!raw.rest.empty() && raw.rest.front() == "all");
+    return PrintAndExit{help_text(all ? Flags::kAll : Flags::kUsedMost)};
+  }
+  if (raw.values.contains("version")) return PrintAndExit{"ddprun " DDPRUN_VERSION "\n"};
+  const auto shell = raw.values.find("print-completion");
+  if (shell == raw.values.end()) return std::optional<PrintAndExit>();
+  if (shell->second == "bash" || shell->second == "zsh" || shell->second == "tcsh") {
+    return PrintAndExit{completion_script(shell->second)};
+  }
+  return usage("--print-completion '" + shell->second + "': give bash, zsh or tcsh");
+}
+
+}  // namespace
+
+Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment& environment) {
+  const Result<RawOptions> raw = tokenize(argc, argv);
+  if (!raw) return raw.error();
+  const Result<std::optional<PrintAndExit>> text = printed(*raw);
+  if (!text) return text.error();
+  if (*text) return ParseOutcome(**text);
+
+  Result<Options> options = read_options(*raw, environment);
+  if (!options) return options.error();
+  options->invoked_as = argc > 0 ? argv[0] : "ddprun";
+  return ParseOutcome(std::move(*options));
+}
+
+}  // namespace ddprun::launcher

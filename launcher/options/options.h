@@ -1,0 +1,191 @@
+#pragma once
+// Everything a user can tell ddprun, typed and checked one value at a time. What the values mean
+// together (who hosts, who joins, what contradicts what) is plan.h's business. main.cc calls
+// parse() first of all.
+//
+// A value comes from the command line, else from torchrun's PET_<NAME> variable, else it is absent
+// or has the default given here. "Absent" is kept where plan.h must know whether the user said it.
+// Pure.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/health/stall_watch.h"
+#include "agent/lines/line_format.h"
+#include "agent/lines/log_rotation.h"
+#include "agent/lines/stream_map.h"
+#include "agent/placement/binding.h"
+#include "common/error.h"
+#include "common/time.h"
+
+namespace ddprun::launcher {
+
+inline constexpr int kNodesMax = 131'072;
+inline constexpr int kLocalWorkersMax = 4'096;
+inline constexpr int kRestartsMax = 1'000'000;
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+// Empty where it is not set.
+inline std::string value_of(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+// The run starts with `max` nodes, or with `min` once the last call is over. One number means both.
+struct NodeRange {
+  int min = 1;
+  int max = 1;
+  bool operator==(const NodeRange&) const = default;
+};
+
+struct WorkerCount {
+  enum class Kind {
+    kNumber,  // Exactly `number`.
+    kAuto,    // One for each GPU; without GPUs, one for each CPU.
+    kGpu,     // One for each GPU, and an error where there is none.
+    kCpu,     // One for each CPU this process may run on.
+  };
+  Kind kind = Kind::kNumber;
+  int number = 1;
+  bool operator==(const WorkerCount&) const = default;
+};
+
+std::string to_string(const NodeRange& range);  // "2", "2:4"
+
+// "8", "auto", "gpu", "cpu": as the user types it and agent/placement reads it.
+std::string to_string(const WorkerCount& count);
+
+struct Endpoint {
+  std::string host;  // A name or a numeric address, an IPv6 one without its brackets.
+  std::optional<std::uint16_t> port;
+  bool operator==(const Endpoint&) const = default;
+};
+
+// "host:port", with brackets around an IPv6 address, without the port if there is none.
+std::string to_string(const Endpoint& endpoint);
+
+// One of --hosts.
+struct HostEntry {
+  std::string name;            // A name or an address.
+  std::string user;            // Empty: ssh's choice.
+  std::optional<int> workers;  // Absent: --nproc-per-node.
+  bool operator==(const HostEntry&) const = default;
+};
+
+using agent::StreamMap;
+
+enum class RdzvBackend {
+  kC10d,    // Any node may host the endpoint; node ranks are the daemon's to give.
+  kStatic,  // torchrun's fixed list: node rank 0 hosts, at --master-addr.
+};
+
+// --rdzv-conf. Seconds as in torchrun, fractions allowed. Absent values are the daemon's to choose.
+struct RdzvConf {
+  std::optional<Milliseconds> join_timeout;        // How long a node waits for the others.
+  std::optional<Milliseconds> last_call_timeout;   // How long MIN nodes wait for more of them.
+  std::optional<Milliseconds> close_timeout;       // How long the end of the run may take.
+  std::optional<Milliseconds> heartbeat_timeout;   // A node silent for so long is lost.
+  std::optional<Milliseconds> standstill_timeout;  // One that stands still for so long is lost too.
+  std::optional<Milliseconds> heartbeat_interval;  // Sets heartbeat_timeout if that is absent.
+  std::optional<Milliseconds> read_timeout;        // How long one answer of the daemon may take.
+  std::optional<Milliseconds> fence_timeout;       // A node without the daemon stops its workers.
+  std::optional<bool> is_host;                     // This node hosts the endpoint, or never does.
+  bool authenticated = true;                       // auth=none: no token, no TLS.
+  bool join_at_restart = false;                    // join=restart: newcomers end no round.
+  bool store_for_all_users = false;                // store_users=any: of this machine.
+  bool operator==(const RdzvConf&) const = default;
+};
+
+enum class Talk {
+  kQuiet,    // Warnings and errors.
+  kNormal,   // And what is being waited for.
+  kVerbose,  // And every decision.
+};
+
+// One option as the user gave it, so that the line to paste on another machine can repeat it.
+struct GivenOption {
+  std::string flag;                  // Its dashed name: "--nproc-per-node".
+  std::optional<std::string> value;  // Absent for a switch.
+};
+
+struct Options {
+  std::string invoked_as;  // argv[0].
+  std::vector<GivenOption> given;
+
+  // Nodes and workers.
+  std::optional<NodeRange> nnodes;  // Absent: 1, or --local-nodes.
+  WorkerCount nproc_per_node;
+  std::optional<int> node_rank;
+  bool standalone = false;
+  std::optional<int> local_nodes;
+  std::vector<HostEntry> hosts;  // Not empty: this ddprun starts one on each of them by ssh.
+  std::vector<std::string> ssh = {"ssh"};  // The command, in words.
+  std::vector<std::string> env;            // Names of variables to carry there.
+  std::vector<std::string> node_names;     // By node rank, if the scheduler says so.
+  std::string scheduler;  // Who started this node and the others (allocation.h); empty: nobody.
+
+  // How the nodes find each other.
+  std::optional<Endpoint> rdzv_endpoint;
+  std::vector<Endpoint> other_endpoints;  // Given after it: daemons that stand by for each other.
+  std::optional<RdzvBackend> rdzv_backend;
+  std::optional<std::string> rdzv_id;
+  RdzvConf rdzv_conf;
+  std::optional<std::string> master_addr;
+  std::optional<std::uint16_t> master_port;
+  std::optional<std::string> local_addr;
+  std::optional<std::string> token_file;
+
+  // When something fails.
+  int max_restarts = 0;
+  std::chrono::milliseconds shutdown_timeout{30'000};
+  agent::StallPolicy stalls;
+  std::optional<std::string> error_file;
+  std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
+
+  // The program.
+  bool module = false;     // program is a Python module: python3 -u -m program.
+  bool no_python = false;  // program is executed as it is, even if its name ends in .py.
+  bool run_path = false;   // program is a file for Python's runpy.run_path.
+  bool use_env = true;     // Else --local-rank=N comes first, as torch.distributed.launch had it.
+  std::string role = "default";
+  bool virtual_local_rank = false;
+  bool oversubscribe_gpu = false;  // Several ranks a GPU.
+  agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
+  std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
+  std::string program;
+  std::vector<std::string> program_arguments;  // As they were typed, whatever they look like.
+
+  // Output.
+  std::optional<std::string> log_dir;
+  StreamMap redirects;
+  StreamMap tee;
+  std::string log_line_prefix_template;                // Empty: "[role rank]: ".
+  std::optional<std::vector<int>> local_ranks_filter;  // Absent: every local rank.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+  agent::LogRotation log_rotate;
+  agent::LineFormat log_format = agent::LineFormat::kText;
+  bool fold_lines = false;
+  bool report = false;  // End with a table of where the time of this node's ranks went.
+  Talk talk = Talk::kNormal;
+  bool dry_run = false;
+};
+
+// --help, --version, --print-completion: text for standard output; the program then ends with code
+// 0.
+struct PrintAndExit {
+  std::string text;
+};
+
+using ParseOutcome = std::variant<Options, PrintAndExit>;
+
+// A failure is Errc::kBadOption and its context one whole sentence to show the user; exit code 2.
+Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment& environment);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,299 @@
+#include "launcher/options/read_options.h"
+
+#include <csignal>
+#include <initializer_list>
+#include <utility>
+
+#include "launcher/options/flags.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+namespace {
+
+Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
+
+// `text` in quotes as part of an error: one line, not endless, nothing that a terminal would obey.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kShownMax = 80;
+  std::string safe(text.substr(0, kShownMax));
+  for (char& letter : safe) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
+  }
+  return "'" + safe + (text.size() > kShownMax ? "...'" : "'");
+}
+
+// Hands each option to its parser and keeps the first failure, so that a list of reads stays a
+// list.
+class Reader {
+ public:
+  Reader(const RawOptions& raw, const Environment& environment)
+      : raw_(raw), environment_(environment) {}
+
+  // The text that was given for `flag`. An empty one is as good as none: scripts write --x="$X".
+  const std::string* text(std::string_view flag) {
+    const auto typed = raw_.values.find(flag);
+    if (typed != raw_.values.end()) return typed->second.empty() ? nullptr : &typed->second;
+    const auto inherited = environment_.find(pet_variable(flag));
+    const bool is_set = inherited != environment_.end() && !inherited->second.empty();
+    return is_set ? &inherited->second : nullptr;
+  }
+
+  template <class Target, class Parser>
+  void read(std::string_view flag, Target& target, const Parser& parser) {
+    const std::string* given = text(flag);
+    if (given == nullptr || failure_) return;
+    const auto value = parser(*given);
+    if (value) {
+      target = *value;
+      repeat(flag, *given);
+    } else {
+      failure_ = usage(source(flag) + " " + shown(*given) + ": " + value.error().context);
+    }
+  }
+
+  // A default from a variable that is not one of PET_*, where neither the flag nor its PET_* is
+  // given.
+  template <class Target, class Parser>
+  void read_variable(std::string_view variable, std::string_view flag, Target& target,
+                     const Parser& parser) {
+    const auto inherited = environment_.find(variable);
+    if (text(flag) || failure_ || inherited == environment_.end()) return;
+    if (inherited->second.empty()) return;
+    const auto value = parser(inherited->second);
+    if (value) {
+      target = *value;
+      repeat(flag, inherited->second);
+    } else {
+      failure_ =
+          usage(inherited->first + " " + shown(inherited->second) + ": " + value.error().context);
+    }
+  }
+
+  bool is_typed_empty(std::string_view flag) const {
+    const auto typed = raw_.values.find(flag);
+    return typed != raw_.values.end() && typed->second.empty();
+  }
+
+  void read_switch(std::string_view flag, bool& target) {
+    read(flag, target, [](const std::string& given) { return parse_switch(given); });
+  }
+
+  void fail(std::string sentence) {
+    if (!failure_) failure_ = usage(std::move(sentence));
+  }
+
+  const std::optional<Failure>& failure() const { return failure_; }
+  const std::vector<GivenOption>& given() const { return given_; }
+
+ private:
+  void repeat(std::string_view flag, const std::string& text) {
+    const std::string name = "--" + std::string(flag);
+    const bool is_switch = find_flag(flag)->value.empty();
+    if (!is_switch) given_.push_back({name, text});
+    if (is_switch) given_.push_back({*parse_switch(text) ? name : name + "=0", std::nullopt});
+  }
+
+  std::string source(std::string_view flag) const {
+    return raw_.values.contains(flag) ? "--" + std::string(flag) : pet_variable(flag);
+  }
+
+  const RawOptions& raw_;
+  const Environment& environment_;
+  std::vector<GivenOption> given_;
+  std::optional<Failure> failure_;
+};
+
+Result<std::string> any_text(const std::string& text) { return text; }
+
+auto integer_between(int min, int max) {
+  return [=](const std::string& text) { return parse_integer(text, min, max); };
+}
+
+template <class Value>
+auto one_of(std::initializer_list<std::pair<const char*, Value>> words) {
+  std::map<std::string, Value> known(words.begin(), words.end());
+  return [known = std::move(known)](const std::string& text) -> Result<Value> {
+    if (const auto found = known.find(text); found != known.end()) return found->second;
+    std::string list;
+    for (const auto& [word, value] : known) list += (list.empty() ? "" : " or ") + word;
+    return usage("give " + list);
+  };
+}
+
+Result<RdzvBackend> parse_backend(const std::string& text) {
+  if (text == "c10d") return RdzvBackend::kC10d;
+  if (text == "static") return RdzvBackend::kStatic;
+  return usage("give c10d or static; ddprun brings its own rendezvous daemon and needs no etcd");
+}
+
+Result<std::string> parse_event_log_handler(const std::string& text) {
+  if (text == "null") return text;
+  return usage(
+      "give null; ddprun makes no torchelastic events: --verbose tells every decision, and "
+      "ddprun-rendezvous keeps them in its journal");
+}
+
+Result<std::string> parse_logs_specs(const std::string& text) {
+  if (text == "default") return text;
+  return usage(
+      "give default; it names a Python class inside torchrun, and ddprun has no Python inside: "
+      "--log-dir, --redirects, --tee and --local-ranks-filter say where output goes");
+}
+
+void read_nodes(Reader& reader, Options& options) {
+  reader.read_switch("standalone", options.standalone);
+  reader.read("nnodes", options.nnodes, parse_nnodes);
+  reader.read("nproc-per-node", options.nproc_per_node, parse_worker_count);
+  reader.read("local-nodes", options.local_nodes, integer_between(1, 1024));
+  reader.read("node-rank", options.node_rank, integer_between(0, kNodesMax - 1));
+  reader.read("hosts", options.hosts, parse_hosts);
+  if (reader.is_typed_empty("hosts")) {  // From a variable that is not set: never run it all here.
+    reader.fail("--hosts is empty: name the hosts, or leave the flag out to run on this machine");
+  }
+  reader.read("ssh", options.ssh, parse_words);
+  reader.read("env", options.env, parse_variable_names);
+}
+
+void read_meeting(Reader& reader, Options& options) {
+  std::vector<Endpoint> endpoints;
+  reader.read("rdzv-endpoint", endpoints, parse_endpoints);
+  reader.read_variable("DDPRUN_ENDPOINT", "rdzv-endpoint", endpoints, parse_endpoints);
+  if (!endpoints.empty()) {
+    options.rdzv_endpoint = endpoints.front();
+    options.other_endpoints.assign(endpoints.begin() + 1, endpoints.end());
+  }
+  reader.read("rdzv-backend", options.rdzv_backend, parse_backend);
+  reader.read("rdzv-id", options.rdzv_id, any_text);
+  reader.read("rdzv-conf", options.rdzv_conf, parse_rdzv_conf);
+  reader.read("master-addr", options.master_addr, any_text);
+  reader.read("master-port", options.master_port, parse_port);
+  reader.read("local-addr", options.local_addr, any_text);
+  reader.read("token-file", options.token_file, any_text);
+}
+
+void read_failures(Reader& reader, Options& options) {
+  reader.read("max-restarts", options.max_restarts, integer_between(0, kRestartsMax));
+  reader.read("error-file", options.error_file, any_text);
+  options.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  reader.read("signals-to-handle", options.signals_to_handle, parse_signals);
+  reader.read("shutdown-timeout", options.shutdown_timeout, parse_seconds);
+  reader.read_variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout",
+                       options.shutdown_timeout, parse_seconds);
+  using agent::OnStall;
+  reader.read(
+      "on-stall", options.stalls.on_stall,
+      one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
+  reader.read("stall-timeout", options.stalls.timeout,
+              [](const std::string& text) -> Result<Milliseconds> {
+                const auto seconds = parse_seconds(text);
+                if (seconds && seconds->count() == 0) return usage("give more than 0 seconds");
+                return seconds;
+              });
+}
+
+void read_program(Reader& reader, Options& options) {
+  reader.read_switch("module", options.module);
+  reader.read_switch("no-python", options.no_python);
+  reader.read_switch("run-path", options.run_path);
+  reader.read_switch("use-env", options.use_env);
+  reader.read_switch("virtual-local-rank", options.virtual_local_rank);
+  reader.read_switch("oversubscribe-gpu", options.oversubscribe_gpu);
+  using agent::NumaBinding;
+  reader.read("numa-binding", options.numa_binding,
+              one_of<NumaBinding>({{"none", NumaBinding::kNone},
+                                   {"node", NumaBinding::kNode},
+                                   {"socket", NumaBinding::kSocket},
+                                   {"exclusive", NumaBinding::kExclusive},
+                                   {"core-complex", NumaBinding::kCoreComplex}}));
+  reader.read("omp-num-threads", options.omp_num_threads, [](const std::string& text) {
+    return text == "auto" ? Result<int>(0) : parse_integer(text, 1, 4096);
+  });
+  reader.read("role", options.role, any_text);
+  if (options.module && options.no_python) {
+    reader.fail("--module and --no-python exclude each other: a module needs Python");
+  }
+  if (options.module && options.run_path) {
+    reader.fail("--module and --run-path exclude each other: one takes a name, the other a file");
+  }
+  // Accepted so that command lines written for torchrun work; there is nothing for them to change.
+  std::optional<Milliseconds> interval;
+  reader.read("monitor-interval", interval, parse_seconds);
+  std::optional<int> method;
+  reader.read("start-method", method, one_of<int>({{"spawn", 0}, {"fork", 1}, {"forkserver", 2}}));
+  std::optional<std::string> handler, specs;
+  reader.read("event-log-handler", handler, parse_event_log_handler);
+  reader.read("logs-specs", specs, parse_logs_specs);
+}
+
+void read_output(Reader& reader, Options& options) {
+  reader.read("log-dir", options.log_dir, any_text);
+  reader.read("redirects", options.redirects, parse_stream_map);
+  reader.read("tee", options.tee, parse_stream_map);
+  reader.read("local-ranks-filter", options.local_ranks_filter, parse_local_ranks);
+  reader.read("log-line-prefix-template", options.log_line_prefix_template, any_text);
+  reader.read_variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "log-line-prefix-template",
+                       options.log_line_prefix_template, any_text);
+  reader.read("duplicate-stdout-filters", options.duplicate_stdout_filters, parse_needles);
+  reader.read("duplicate-stderr-filters", options.duplicate_stderr_filters, parse_needles);
+  reader.read("log-rotate", options.log_rotate, parse_rotation);
+  reader.read("log-format", options.log_format,
+              one_of<agent::LineFormat>(
+                  {{"text", agent::LineFormat::kText}, {"json", agent::LineFormat::kJson}}));
+  reader.read_switch("fold-lines", options.fold_lines);
+  bool verbose = false, quiet = false;
+  reader.read_switch("verbose", verbose);
+  reader.read_switch("quiet", quiet);
+  if (verbose && quiet) reader.fail("--verbose and --quiet exclude each other");
+  if (verbose) options.talk = Talk::kVerbose;
+  if (quiet) options.talk = Talk::kQuiet;
+  reader.read_switch("report", options.report);
+  reader.read_switch("dry-run", options.dry_run);
+}
+
+}  // namespace
+
+std::string to_string(const WorkerCount& count) {
+  switch (count.kind) {
+    case WorkerCount::Kind::kAuto: return "auto";
+    case WorkerCount::Kind::kGpu: return "gpu";
+    case WorkerCount::Kind::kCpu: return "cpu";
+    case WorkerCount::Kind::kNumber: break;
+  }
+  return std::to_string(count.number);
+}
+
+std::string to_string(const NodeRange& range) {
+  const std::string max = std::to_string(range.max);
+  return range.min == range.max ? max : std::to_string(range.min) + ":" + max;
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool brackets = endpoint.host.find(':') != std::string::npos;
+  std::string text = brackets ? "[" + endpoint.host + "]" : endpoint.host;
+  if (endpoint.port) text += ":" + std::to_string(*endpoint.port);
+  return text;
+}
+
+Result<Options> read_options(const RawOptions& raw, const Environment& environment) {
+  Options options;
+  Reader reader(raw, environment);
+  read_nodes(reader, options);
+  read_meeting(reader, options);
+  read_failures(reader, options);
+  read_program(reader, options);
+  read_output(reader, options);
+  options.given = reader.given();
+  if (reader.failure()) return *reader.failure();
+  if (!options.hosts.empty()) {
+    if (const auto failure = contradiction_of_hosts(options)) return *failure;
+  }
+  if (raw.rest.empty()) {
+    return usage("no program given: ddprun [options] PROGRAM [its arguments], see ddprun --help");
+  }
+  options.program = raw.rest.front();
+  options.program_arguments.assign(raw.rest.begin() + 1, raw.rest.end());
+  return options;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,33 @@
+#pragma once
+// Opens the endpoint where this node hosts it, and says how the daemon behind it is started.
+
+#include <memory>
+#include <string>
+
+#include "common/error.h"
+#include "common/system/unique_fd.h"
+#include "launcher/guard/guardian.h"
+#include "launcher/plan/plan.h"
+
+namespace ddprun::launcher {
+
+// The listening socket outlives the daemon: whoever connects while a killed daemon is being
+// replaced is served by the next one.
+struct HostedEndpoint {
+  UniqueFd listening;
+  UniqueFd token_file;  // A memory file; none with auth=none.
+};
+
+// Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
+// joining whoever is there, in which case nothing is returned.
+Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::string& token);
+
+// The token the plan names: minted, read from its file, or `given` by the environment; empty for
+// none. With a token this process's memory is hidden from now on.
+Result<std::string> obtain_token(const Plan& plan, const std::string& given);
+
+// `state_folder` is for its journal.
+agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
+                                 bool verbose);
+
+}  // namespace ddprun::launcher

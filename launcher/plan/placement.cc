@@ -1,0 +1,117 @@
+#include "launcher/plan/placement.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "agent/placement/gpu_list.h"
+#include "agent/placement/gpus.h"
+#include "agent/placement/topology.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Of the GPUs that workers see, by CUDA_VISIBLE_DEVICES; a name that is not known stands for
+// itself.
+std::vector<agent::Gpu> visible_gpus() {
+  std::vector<agent::Gpu> present = agent::find_gpus();
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible) return present;
+  std::vector<agent::Gpu> seen;
+  for (const std::string& entry : agent::split_gpu_list(visible)) {
+    const bool number = entry.find_first_not_of("0123456789") == std::string::npos;
+    const auto index = number ? std::strtoul(entry.c_str(), nullptr, 10) : present.size();
+    const auto named = std::find_if(present.begin(), present.end(), [&](const agent::Gpu& gpu) {
+      return !number && gpu.uuid.starts_with(entry);
+    });
+    if (number && index >= present.size()) break;
+    if (number) seen.push_back(present[index]);
+    if (!number) seen.push_back(named == present.end() ? agent::Gpu{} : *named);
+  }
+  return seen;
+}
+
+std::string gpu_text(std::size_t index, const agent::Gpu& gpu) {
+  std::string text = "GPU " + std::to_string(index);
+  if (gpu.bus_id.empty()) return text;
+  text += " (" + gpu.bus_id;
+  if (gpu.numa_node >= 0) text += ", NUMA node " + std::to_string(gpu.numa_node);
+  return text + ")";
+}
+
+// Which GPU each worker uses: the one of its local rank, or by turns.
+void place_on_gpus(const Options& options, const std::vector<agent::Gpu>& gpus, int workers,
+                   int local_nodes, Placement& placement, std::vector<int>& numa_nodes) {
+  for (int worker = 0; worker < workers * local_nodes; ++worker) {
+    auto gpu = static_cast<std::size_t>(worker % workers);
+    if (options.oversubscribe_gpu) gpu %= gpus.size();
+    const bool has = gpu < gpus.size();
+    numa_nodes.push_back(has ? gpus[gpu].numa_node : -1);
+    placement.gpus.push_back(has ? gpu_text(gpu, gpus[gpu]) : "no GPU");
+  }
+}
+
+Result<void> bind_to_processors(const Options& options, const std::vector<int>& numa_nodes,
+                                Placement& placement) {
+  const auto machine = agent::read_machine();
+  if (!machine) return machine.error();
+  auto bound = agent::bind_workers(*machine, options.numa_binding, numa_nodes);
+  if (!bound) return bound.error();
+  if (options.numa_binding != agent::NumaBinding::kNone) placement.processors = *bound;
+  if (options.omp_num_threads != 0) return {};
+  std::vector<int> all;
+  for (const agent::NumaNode& node : machine->nodes) {
+    for (const auto& core : node.cores) all.insert(all.end(), core.begin(), core.end());
+  }
+  for (const std::vector<int>& own : *bound) {
+    // Those who have the same processors share them.
+    const std::vector<int>& processors = own.empty() ? all : own;
+    const auto sharers = static_cast<int>(std::count(bound->begin(), bound->end(), own));
+    placement.omp_threads.push_back(
+        std::max(1, agent::count_cores(*machine, processors) / sharers));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Placement> place_workers(const Options& options, int workers_per_node, int local_nodes) {
+  Placement placement;
+  const int workers = workers_per_node * local_nodes;
+  const bool binds = options.numa_binding != agent::NumaBinding::kNone;
+  if (options.omp_num_threads.value_or(0) > 0) {
+    placement.omp_threads.assign(static_cast<std::size_t>(workers), *options.omp_num_threads);
+  }
+  if (!binds && !options.oversubscribe_gpu && options.omp_num_threads != 0) return placement;
+  const std::vector<agent::Gpu> gpus = visible_gpus();
+  if (options.oversubscribe_gpu && gpus.empty()) {
+    return Failure{Errc::kBadOption, "--oversubscribe-gpu: there is no NVIDIA GPU to share here"};
+  }
+  if (options.oversubscribe_gpu) placement.shared_gpus = static_cast<int>(gpus.size());
+  std::vector<int> numa_nodes;
+  place_on_gpus(options, gpus, workers_per_node, local_nodes, placement, numa_nodes);
+  if (!binds && options.omp_num_threads != 0) return placement;
+  const auto bound = bind_to_processors(options, numa_nodes, placement);
+  if (!bound) return bound.error();
+  return placement;
+}
+
+std::string to_text(const Placement& placement, int workers_per_node) {
+  std::string text;
+  const std::size_t workers =
+      std::max({placement.processors.size(), placement.omp_threads.size(), placement.gpus.size()});
+  for (std::size_t i = 0; i < workers; ++i) {
+    const auto per_node = static_cast<std::size_t>(workers_per_node);
+    text += (i == 0 ? "placement:   " : "             ");
+    if (workers > per_node) text += "node " + std::to_string(i / per_node) + " ";
+    text += "local rank " + std::to_string(i % per_node) + ":";
+    if (i < placement.gpus.size()) text += " " + placement.gpus[i];
+    if (i < placement.processors.size())
+      text += ", processors " + agent::processors_text(placement.processors[i]);
+    if (i < placement.omp_threads.size())
+      text += ", OMP_NUM_THREADS=" + std::to_string(placement.omp_threads[i]);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,295 @@
+#include "launcher/plan/plan.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace ddprun::launcher {
+
+bool is_numeric(std::string_view host) {
+  return host.find(':') != std::string_view::npos ||
+         host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+namespace {
+
+using Mode = Plan::Mode;
+using IfTaken = Plan::IfTaken;
+using Token = Plan::Token;
+
+Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
+
+bool contains(const std::vector<std::string>& list, std::string_view text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+bool equal_names(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
+bool is_any_address(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
+}  // namespace
+
+bool is_loopback(std::string_view host) {
+  return equal_names(host, "localhost") || host == "::1" ||
+         (host.starts_with("127.") && is_numeric(host));
+}
+
+bool names_this_machine(std::string_view host, const Facts& facts) {
+  if (is_loopback(host) || is_any_address(host)) return true;
+  if (equal_names(host, facts.host_name) || contains(facts.own_addresses, host)) return true;
+  return std::any_of(facts.endpoint_addresses.begin(), facts.endpoint_addresses.end(),
+                     [&](const std::string& address) {
+                       return is_loopback(address) || contains(facts.own_addresses, address);
+                     });
+}
+
+namespace {
+
+// --master-addr, --master-port, --node-rank or the static backend, and no endpoint: a command line
+// that was written for torchrun's static rendezvous.
+bool is_static_habit(const Options& options) {
+  return !options.rdzv_endpoint &&
+         (options.rdzv_backend == RdzvBackend::kStatic || options.master_addr ||
+          options.master_port || options.node_rank);
+}
+
+// The host part of the meeting point that the user named; empty if none was.
+std::string meeting_host(const Options& options) {
+  if (options.rdzv_endpoint) return options.rdzv_endpoint->host;
+  return options.master_addr.value_or("");
+}
+
+std::optional<Failure> contradiction(const Options& options, const Plan& plan) {
+  const std::string nnodes = "--nnodes " + to_string(plan.nnodes);
+  const std::string local_nodes = "--local-nodes " + std::to_string(plan.local_nodes);
+  if (options.standalone && plan.local_nodes > 1) {
+    return usage("--standalone and " + local_nodes +
+                 " exclude each other: --standalone is one node");
+  }
+  if (options.standalone && plan.nnodes.max > 1) {
+    return usage("--standalone and " + nnodes + " exclude each other: --standalone is one node");
+  }
+  if (options.node_rank && plan.local_nodes > 1) {
+    return usage("--node-rank and " + local_nodes +
+                 " exclude each other: it has a rank for each node");
+  }
+  if (options.node_rank && *options.node_rank >= plan.nnodes.max) {
+    return usage("--node-rank " + std::to_string(*options.node_rank) + " must be below " + nnodes);
+  }
+  if (options.token_file && !options.rdzv_conf.authenticated) {
+    return usage("--token-file and --rdzv-conf auth=none exclude each other");
+  }
+  if (!options.other_endpoints.empty() && options.rdzv_conf.is_host == true) {
+    return usage(
+        "--rdzv-conf is_host=1 and several --rdzv-endpoint exclude each other: they are "
+        "daemons that were started before");
+  }
+  const bool named = options.rdzv_endpoint || is_static_habit(options);
+  if (options.rdzv_conf.is_host == false && plan.others_may_come && !named) {
+    return usage("--rdzv-conf is_host=0 needs --rdzv-endpoint: which endpoint is to be joined?");
+  }
+  return std::nullopt;
+}
+
+struct Choice {
+  Mode mode;
+  IfTaken if_taken;
+};
+
+// Somebody else can come, or an endpoint is named: host or join?
+Choice host_or_join(const Options& options, const Facts& facts) {
+  const std::optional<bool> is_host = options.rdzv_conf.is_host;
+  if (!options.other_endpoints.empty()) return {Mode::kJoin, IfTaken::kFail};
+  if (is_host) return {*is_host ? Mode::kHost : Mode::kJoin, IfTaken::kFail};
+  const std::string host = meeting_host(options);
+  const bool habit = is_static_habit(options);
+  const bool is_static = habit || options.rdzv_backend == RdzvBackend::kStatic;
+  const bool is_c10d = options.rdzv_backend == RdzvBackend::kC10d;
+  if (options.node_rank && *options.node_rank > 0 && !is_c10d) return {Mode::kJoin, IfTaken::kFail};
+  if (options.node_rank && is_static && !is_c10d) return {Mode::kHost, IfTaken::kFail};
+  if (host.empty()) return {Mode::kHost, habit ? IfTaken::kFail : IfTaken::kAnyPort};
+  return {names_this_machine(host, facts) ? Mode::kHost : Mode::kJoin, IfTaken::kJoin};
+}
+
+std::string first_own_address(const Facts& facts) {
+  return facts.own_addresses.empty() ? facts.host_name : facts.own_addresses.front();
+}
+
+// Under which number the others reach this node, which hosts the endpoint `host`. The workers'
+// store lets in numbers only, and a name may mean something else on another machine.
+std::string own_number(const std::string& host, const Plan& plan, const Facts& facts) {
+  if (!plan.listen_host.empty()) return plan.listen_host;
+  for (const std::string& address : facts.endpoint_addresses) {
+    if (contains(facts.own_addresses, address)) return address;
+  }
+  return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
+}
+
+void place_standalone(const Options& options, const Facts& facts, Plan& plan) {
+  plan.mode = Mode::kStandalone;
+  plan.local_host = "127.0.0.1";
+  plan.node_address = options.local_addr.value_or("127.0.0.1");
+  plan.store_port = options.master_port;
+  plan.run_id = options.rdzv_id;
+  if (options.standalone && options.rdzv_endpoint) {
+    plan.warnings.push_back("--standalone is given, so --rdzv-endpoint " +
+                            to_string(*options.rdzv_endpoint) + " is not used");
+  }
+  if (!options.master_addr) return;
+  if (names_this_machine(*options.master_addr, facts)) {
+    plan.node_address = *options.master_addr;
+  } else {
+    plan.warnings.push_back("--master-addr " + *options.master_addr +
+                            " is not this machine and is not used: the run has one node");
+  }
+}
+
+void place_host(const Options& options, const Facts& facts, Plan& plan) {
+  const std::string host = meeting_host(options);
+  const bool is_own_number = contains(facts.own_addresses, host);
+  if (!plan.others_may_come && host.empty()) {
+    plan.listen_host = "127.0.0.1";
+  } else if (is_loopback(host)) {
+    plan.listen_host = is_numeric(host) ? host : "127.0.0.1";
+  } else if (is_own_number) {
+    plan.listen_host = host;
+  } else if (host.empty() && options.local_addr && is_numeric(*options.local_addr)) {
+    plan.listen_host = *options.local_addr;
+  }
+  const std::string shown = plan.listen_host.empty() ? first_own_address(facts) : plan.listen_host;
+  const bool nameless = host.empty() || is_any_address(host);
+  plan.endpoint.host = nameless ? options.local_addr.value_or(shown) : host;
+  plan.local_host = plan.listen_host.empty() ? "127.0.0.1" : plan.listen_host;
+  plan.node_address = options.local_addr.value_or(own_number(plan.endpoint.host, plan, facts));
+}
+
+void place_join(const Options& options, Plan& plan) {
+  plan.endpoint.host = meeting_host(options);
+  plan.other_endpoints = options.other_endpoints;
+  for (Endpoint& other : plan.other_endpoints) other.port = other.port.value_or(kEndpointPort);
+  plan.node_address = options.local_addr.value_or("");
+  if (!plan.endpoint.host.empty()) return;
+  plan.endpoint.host = "127.0.0.1";
+  plan.warnings.push_back(
+      "neither --rdzv-endpoint nor --master-addr says where node rank 0 is: "
+      "looking on this machine, as torchrun does");
+}
+
+void choose_ports(const Options& options, Plan& plan) {
+  if (options.rdzv_endpoint) {
+    plan.endpoint.port = options.rdzv_endpoint->port.value_or(kEndpointPort);
+    plan.store_port = options.master_port;
+  } else if (is_static_habit(options)) {
+    plan.endpoint.port = options.master_port.value_or(kMasterPort);
+  } else {
+    plan.endpoint.port = plan.others_may_come ? kEndpointPort : 0;
+  }
+}
+
+// Port 0 of an endpoint on this machine is torchrun's way to say "alone, and choose the port
+// yourself".
+bool asks_for_any_port_here(const Options& options) {
+  return options.rdzv_endpoint && options.rdzv_endpoint->port == std::uint16_t{0} &&
+         is_loopback(options.rdzv_endpoint->host);
+}
+
+bool runs_alone(const Options& options, const Plan& plan) {
+  if (options.standalone) return true;
+  if (plan.others_may_come || plan.local_nodes > 1) return false;
+  return !options.rdzv_endpoint || asks_for_any_port_here(options);
+}
+
+std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
+  const std::string host = meeting_host(options);
+  const bool is_number = !host.empty() && is_numeric(host) && !options.local_addr;
+  if (!is_number || names_this_machine(host, facts)) return std::nullopt;  // Names may lead here.
+  std::string own;
+  for (const std::string& address : facts.own_addresses) own += (own.empty() ? "" : ", ") + address;
+  const bool by_rank = options.rdzv_conf.is_host != true;
+  return usage(std::string(by_rank ? "node rank 0" : "with --rdzv-conf is_host=1 this node") +
+               " hosts at " + (options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr") +
+               ", but " + host + " is not an address of this machine" +
+               (own.empty() ? "" : " (it has " + own + ")") + "; give this node " +
+               (by_rank ? "another --node-rank" : "is_host=0") + ", or --local-addr if " + host +
+               " leads here from outside");
+}
+
+std::optional<Failure> place_among_others(const Options& options, const Facts& facts, Plan& plan) {
+  const std::string host = meeting_host(options);
+  if (plan.local_nodes > 1 && !host.empty() && !names_this_machine(host, facts)) {
+    return usage("--local-nodes " + std::to_string(plan.local_nodes) +
+                 " runs all its nodes on this machine, but " + host + " of " +
+                 (options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr") + " is another one");
+  }
+  const Choice choice = host_or_join(options, facts);
+  plan.mode = choice.mode;
+  plan.if_taken = choice.if_taken;
+  plan.run_id = options.rdzv_id;
+  if (!plan.run_id && (plan.others_may_come || !host.empty())) plan.run_id = "none";
+  choose_ports(options, plan);
+  if (plan.mode == Mode::kHost) {
+    if (auto failure = cannot_host(options, facts)) return failure;
+    place_host(options, facts, plan);
+  } else {
+    place_join(options, plan);
+  }
+  if (plan.mode == Mode::kJoin && plan.endpoint.port == std::uint16_t{0}) {
+    return usage("port 0 of " + to_string(plan.endpoint) +
+                 " means any port, which only the node that hosts the endpoint can choose");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan) {
+  if (plan.mode == Mode::kStandalone || !options.rdzv_conf.authenticated) return std::nullopt;
+  if (options.token_file) {
+    plan.token = Token::kFile;
+    plan.token_file = *options.token_file;
+  } else if (facts.token_in_environment) {
+    plan.token = Token::kEnvironment;
+  } else if (!facts.token_file.empty()) {
+    plan.token = Token::kFile;
+    plan.token_file = facts.token_file;
+  } else if (plan.mode == Mode::kHost) {
+    plan.token = Token::kMint;
+  } else {
+    return missing_token(plan.endpoint);
+  }
+  return std::nullopt;
+}
+
+std::string name_to_resolve(const Options& options) {
+  const std::string host = meeting_host(options);
+  if (options.standalone || host.empty() || is_numeric(host)) return "";
+  return is_loopback(host) ? "" : host;
+}
+
+Result<Plan> make_plan(const Options& options, const Facts& facts) {
+  Plan plan;
+  plan.local_nodes = options.local_nodes.value_or(1);
+  plan.nnodes = options.nnodes.value_or(NodeRange{plan.local_nodes, plan.local_nodes});
+  plan.others_may_come = plan.nnodes.max > plan.local_nodes;
+  plan.node_rank = options.node_rank;
+  if (const auto failure = contradiction(options, plan)) return *failure;
+  if (runs_alone(options, plan)) {
+    place_standalone(options, facts, plan);
+  } else if (const auto failure = place_among_others(options, facts, plan)) {
+    return *failure;
+  }
+  if (const auto failure = choose_token(options, facts, plan)) return *failure;
+  return plan;
+}
+
+Failure missing_token(const Endpoint& endpoint) {
+  return usage(
+      "joining " + to_string(endpoint) +
+      " needs the run's token: paste the whole line that the hosting node printed (it begins "
+      "with DDPRUN_TOKEN=), or give --token-file, or --rdzv-conf auth=none on every node");
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,111 @@
+#pragma once
+// Options and facts about this machine -> what this ddprun does: run alone, host the endpoint, or
+// join one. Pure: no socket is opened here. main.cc gathers the Facts, carries the Plan out, and
+// prints paste_line().
+//
+//   nobody else can come (--standalone, or nnodes MAX <= --local-nodes, without an endpoint)
+//        one local node  -> kStandalone: rendezvous inside this process
+//        more of them    -> kHost on loopback, any port
+//   others can come, no --rdzv-endpoint
+//        none of --master-addr, --master-port, --node-rank, --rdzv-backend static
+//                        -> kHost on all interfaces, port 29400 or else any
+//        any of them: torchrun's static command line. The daemon takes the place of torchrun's own
+//        store, at MASTER_ADDR:MASTER_PORT (29500); workers get another port.
+//                        -> node rank 0 hosts, others join; without --node-rank the owner of the
+//                        address hosts
+//   --rdzv-endpoint given (--master-port is then the workers')
+//        is_host=1, or node rank 0 of --rdzv-backend static        -> kHost
+//        is_host=0, or --node-rank above 0 without c10d            -> kJoin
+//        the host part names this machine -> kHost, or kJoin if somebody listens there already
+//        several endpoints: daemons that stand by for each other   -> kJoin
+//        else                                                      -> kJoin
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+inline constexpr std::uint16_t kEndpointPort = 29'400;  // As torchrun's c10d backend.
+inline constexpr std::uint16_t kMasterPort = 29'500;    // As torchrun's static backend.
+
+struct Facts {
+  std::string host_name;
+  std::vector<std::string> own_addresses;  // Numeric, without loopback, best first.
+  std::vector<std::string>
+      endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
+  bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
+  std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
+};
+
+struct Plan {
+  enum class Mode {
+    kStandalone,  // Rendezvous in this process; nothing listens for other nodes.
+    kHost,        // Listen at listen_host:endpoint.port, then join it.
+    kJoin,        // Connect to endpoint.
+  };
+  // What kHost does when its port is in use.
+  enum class IfTaken {
+    kAnyPort,  // Nobody was told a port yet: take any and print that.
+    kJoin,     // Another node of this machine, or an operator's daemon, was first: join it.
+    kFail,     // The user said that this node hosts: say who has the port.
+  };
+  enum class Token {
+    kNone,         // kStandalone, or auth=none.
+    kMint,         // Make one; it is shown in paste_line() only.
+    kEnvironment,  // DDPRUN_TOKEN.
+    kFile,         // token_file.
+  };
+
+  Mode mode = Mode::kStandalone;
+  IfTaken if_taken = IfTaken::kAnyPort;
+  Token token = Token::kNone;
+  std::string token_file;
+  NodeRange nnodes;
+  int local_nodes = 1;  // Agents to start here.
+  bool others_may_come = false;
+  std::optional<int> node_rank;
+
+  Endpoint endpoint;  // As other nodes reach it. Port 0: any, known after listening.
+  std::vector<Endpoint> other_endpoints;  // Where else kJoin may find the daemon.
+  std::string listen_host;                // Numeric; empty: all interfaces.
+  std::string local_host;  // Where this machine's own agents reach the daemon that kHost started.
+  std::string
+      node_address;  // Where other nodes reach this one; empty: the control link's own address.
+  std::optional<std::uint16_t> store_port;  // MASTER_PORT the user asked for; absent: any.
+  std::optional<std::string> run_id;        // Absent: mint one, nobody else needs to know it.
+
+  std::vector<std::string> warnings;
+};
+
+// The host name that must be looked up before make_plan() can tell whether it means this machine,
+// and under which of its addresses the others will reach it; empty if none. The look-up may fail:
+// then it does not.
+std::string name_to_resolve(const Options& options);
+
+// A failure is Errc::kBadOption with one sentence that names the two options that contradict each
+// other.
+Result<Plan> make_plan(const Options& options, const Facts& facts);
+
+bool is_numeric(std::string_view host);  // An address, not a name.
+bool is_loopback(std::string_view host);
+bool names_this_machine(std::string_view host, const Facts& facts);
+
+// Where this node's token comes from, by plan.mode and plan.endpoint. A failure if it has none.
+std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan);
+
+// What to say when a node must join but has no token, for kHost too where IfTaken::kJoin applies.
+Failure missing_token(const Endpoint& endpoint);
+
+// The line for the other machines. `token` is shown if it was minted, always as a variable of that
+// one command, never as an argument, which every user of the machine could read.
+std::string paste_line(const Plan& plan, const Options& options, std::string_view token);
+
+// `text` as one word of a POSIX shell.
+std::string shell_quote(std::string_view text);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,240 @@
+#include "launcher/run/node.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/system/errc.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include "agent/node/verdict_file.h"
+#include "common/system/limits.h"
+#include "common/system/log.h"
+#include "launcher/run/exit_status.h"
+#include "launcher/run/misplaced.h"
+#include "launcher/run/report.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nobody else can come, and the daemon is in our own process: there is nothing to listen for.
+constexpr Milliseconds kNeverSilent = 24h;
+constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to say what the others said.
+constexpr Milliseconds kStopSlack =
+    10s;  // Beyond the grace that workers get: to kill and to report.
+
+rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
+  rendezvous::RunConfig config;
+  const RdzvConf& conf = options.rdzv_conf;
+  config.nnodes_min = plan.nnodes.min;
+  config.nnodes_max = plan.nnodes.max;
+  config.max_restarts = options.max_restarts;
+  config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
+  config.last_call = conf.last_call_timeout.value_or(config.last_call);
+  config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);
+  config.standstill_timeout = conf.standstill_timeout.value_or(config.standstill_timeout);
+  config.join_at_restart = conf.join_at_restart;
+  if (plan.mode == Plan::Mode::kStandalone) config.heartbeat_timeout = kNeverSilent;
+  config.stop_timeout = options.shutdown_timeout + kStopSlack;
+  return config;
+}
+
+// Until a whole machine that stands still, which nobody can tell from a cut cable, is back and
+// found.
+Milliseconds return_time(const rendezvous::RunConfig& config) {
+  return config.standstill_timeout + 10s;
+}
+
+// Long enough for a daemon that starts again, or a standby that takes over, to be found, too.
+Milliseconds fence_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
+  return conf.fence_timeout.value_or(
+      std::max<Milliseconds>({20s, 3 * config.heartbeat_timeout, return_time(config)}));
+}
+
+Milliseconds close_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
+  return conf.close_timeout.value_or(std::max<Milliseconds>(30s, return_time(config)));
+}
+
+std::string signal_names(const std::vector<int>& signals) {
+  std::string text;
+  for (const int signal : signals) {
+    text += std::string(text.empty() ? "" : ",") + "SIG" + ::sigabbrev_np(signal);
+  }
+  return text;
+}
+
+// The part of a list over all workers of this machine that is one node's.
+template <class T>
+std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
+  if (all.empty()) return {};
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index) * workers;
+  return {begin, begin + workers};
+}
+
+agent::OutputOptions output_options(const Options& options, const std::string& host) {
+  agent::OutputOptions output;
+  if (!options.log_line_prefix_template.empty()) {
+    output.prefix_template = options.log_line_prefix_template;
+  }
+  output.role = options.role;
+  output.hostname = host;
+  output.redirects = options.redirects;
+  output.tee = options.tee;
+  output.stdout_needles = options.duplicate_stdout_filters;
+  output.stderr_needles = options.duplicate_stderr_filters;
+  output.rotation = options.log_rotate;
+  output.lines.format = options.log_format;
+  if (options.fold_lines) output.lines.fold = kFoldWait;
+  output.local_ranks_filter = options.local_ranks_filter.value_or(std::vector<int>());
+  return output;
+}
+
+agent::RemoteLinkOptions daemon_options(const NodeContext& context,
+                                        const rendezvous::RunConfig& config) {
+  const Plan& plan = context.plan;
+  const RdzvConf& conf = context.options.rdzv_conf;
+  agent::RemoteLinkOptions daemon;
+  daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
+  daemon.port = *plan.endpoint.port;
+  for (const Endpoint& other : plan.other_endpoints) {
+    daemon.others.push_back({other.host, *other.port});
+  }
+  daemon.token = context.token;
+  // Whoever gives up wants to say what came of the last attempt.
+  daemon.attempt_limit = std::min(daemon.attempt_limit, config.join_timeout / 2);
+  if (conf.read_timeout) daemon.attempt_limit = *conf.read_timeout;
+  // A daemon that stands still is to be told from a cable that is cut before the fence is over.
+  if (conf.fence_timeout && *conf.fence_timeout > Duration::zero()) {
+    daemon.attempt_limit = std::min(daemon.attempt_limit, *conf.fence_timeout / 2);
+  }
+  daemon.silence_max = std::max<Milliseconds>(2s, 2 * config.heartbeat_timeout);
+  return daemon;
+}
+
+}  // namespace
+
+agent::AgentOptions agent_options(const NodeContext& context, int index) {
+  const Options& options = context.options;
+  const Plan& plan = context.plan;
+  agent::AgentOptions node;
+  node.run_id = context.run_id;
+  node.offer.host = context.host_name;
+  if (plan.local_nodes > 1) node.offer.host += "/" + std::to_string(index);
+  node.offer.local_world_size = context.local_world_size;
+  node.offer.role = options.role;
+  node.offer.node_rank = plan.node_rank.value_or(-1);
+  if (plan.local_nodes > 1 && !plan.others_may_come) node.offer.node_rank = index;
+  node.offer.hosts_endpoint = plan.mode == Plan::Mode::kHost && index == 0;
+  node.offer.config = run_config(options, plan);
+  node.address = plan.node_address;
+  node.store_for_all_users = options.rdzv_conf.store_for_all_users;
+  node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
+  if (plan.mode != Plan::Mode::kStandalone) {
+    node.daemon = daemon_options(context, node.offer.config);
+    node.fence = fence_timeout(options.rdzv_conf, node.offer.config);
+    node.fence_always = options.rdzv_conf.fence_timeout || plan.nnodes.min < plan.nnodes.max;
+  }
+  node.command = context.command;
+  node.output = output_options(options, node.offer.host);
+  node.signals = options.signals_to_handle;
+  node.signals_to_handle = signal_names(options.signals_to_handle);
+  node.virtual_local_rank = options.virtual_local_rank;
+  node.shares_machine = plan.local_nodes > 1;
+  node.shutdown_timeout = options.shutdown_timeout;
+  node.report_limit = close_timeout(options.rdzv_conf, node.offer.config);
+  node.launcher_pid = context.launcher_pid;
+  node.processors = slice(context.placement.processors, index, context.local_world_size);
+  node.omp_threads = slice(context.placement.omp_threads, index, context.local_world_size);
+  node.shared_gpus = context.placement.shared_gpus;
+  node.stalls = options.stalls;
+  node.cgroup = context.cgroup;
+  node.roster = context.roster;
+  node.speaks_for_run = index == 0;
+  if (options.error_file) node.verdict_files.push_back(*options.error_file);
+  // Whoever started us as a worker reads it there, as it would torchrun's.
+  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (inherited && *inherited) node.verdict_files.emplace_back(inherited);
+  node.hint = [program = options.program,
+               arguments = options.program_arguments](const std::string& last_words) {
+    return misplaced_flag_hint(program, arguments, last_words);
+  };
+  return node;
+}
+
+bool wants_error_folder(const Options& options) {
+  return !options.log_dir && options.redirects == StreamMap() && options.tee == StreamMap();
+}
+
+std::string agent_name(const NodeContext& context, int index) {
+  return context.plan.local_nodes > 1 ? "the agent of node " + std::to_string(index) : "the agent";
+}
+
+Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts) {
+  if (hosts) {
+    if (const auto made = folders.state.make(); !made) return made.error();
+  }
+  if (context.options.report) {
+    if (const auto made = folders.report.make(); !made) return made.error();
+    ::setenv(kReportVariable, folders.report.path().c_str(), 1);
+  }
+  if (!wants_error_folder(context.options)) return {};
+  if (const auto made = folders.errors.make(); !made) {
+    log::warning(to_string(made.error()) + "; workers get no error files");
+  }
+  context.error_folder = folders.errors.path();
+  return {};
+}
+
+void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind kind, int exit_code,
+                        const std::string& text) {
+  agent::write_verdict_files(agent_options(context, 0).verdict_files,
+                             {.kind = kind, .exit_code = exit_code, .text = text}, context.run_id);
+}
+
+namespace {
+
+// A folder that nobody has named may be missing, and a disk may be full: no reason not to start.
+bool goes_without(const Options& options, const Failure& failure) {
+  return !options.log_dir || failure.code == boost::system::errc::no_space_on_device ||
+         failure.code.value() == EDQUOT;
+}
+
+Result<agent::LogFolder> log_folder(const NodeContext& context, int index) {
+  const Options& options = context.options;
+  if (wants_error_folder(options)) {
+    if (context.error_folder.empty()) return agent::LogFolder();
+    const std::string node = index == 0 ? "" : std::to_string(index) + "_";
+    return agent::LogFolder::for_error_files(context.error_folder, "error_" + node);
+  }
+  auto logs = agent::LogFolder::create(options.log_dir.value_or(""), context.run_id);
+  if (logs && !options.log_dir) log::info("workers' output goes to " + logs->folder());
+  if (logs || !goes_without(options, logs.error())) return logs;
+  log::warning(to_string(logs.error()) + "; there are no log files, and all goes to the console");
+  return agent::LogFolder();
+}
+
+}  // namespace
+
+int run_node(const NodeContext& context, int index) {
+  const Limits before = raise_soft_limits();
+  agent::AgentOptions node = agent_options(context, index);
+  node.worker_limits = before;
+  auto logs = log_folder(context, index);
+  if (!logs) {
+    log::error(to_string(logs.error()));
+    return kExitFailed;
+  }
+  node.output.logs = *logs;
+  // Without files after all: nothing is to be lost.
+  if (!logs->enabled() && context.options.log_dir != "/dev/null") node.output.redirects = {};
+  const int status = agent::Agent(std::move(node)).run();
+  // The launcher was killed, and the keeper perhaps with it.
+  if (::getppid() != context.launcher_pid) remove_places(context.places);
+  return status;
+}
+
+}  // namespace ddprun::launcher

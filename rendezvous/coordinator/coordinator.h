@@ -1,0 +1,128 @@
+#pragma once
+// All runs of one daemon: which connection speaks for which node of which run. Pure: bodies of
+// frames in, bodies out. Used by daemon/server behind sockets, by a standalone agent without
+// any, and by the simulator.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/coordinator/counters.h"
+#include "rendezvous/coordinator/sync_totals.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/run/run.h"
+
+namespace ddprun::rendezvous {
+
+using LinkId = std::uint64_t;  // One connection. Never used again.
+
+struct Send {
+  LinkId link;
+  std::string body;
+};
+struct Hangup {
+  LinkId link;
+  std::string reason;
+};  // After what was sent before. Without a reason it is the ordinary end of a link.
+using LinkAction = std::variant<Send, Hangup>;
+
+class Coordinator {
+ public:
+  // Each returns what to do, in order. What take_records() then holds must be on disk before that.
+  [[nodiscard]] std::vector<LinkAction> on_message(LinkId link, std::string_view body,
+                                                   TimePoint now);
+  // `unseen`: it may have closed while the daemon did not look. Then its node may come back.
+  [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now, bool unseen = false);
+  [[nodiscard]] std::vector<LinkAction> on_tick(TimePoint now);
+  // The daemon itself stood still and has just noticed: nobody's time has passed, and what closes
+  // soon after may have closed meanwhile.
+  [[nodiscard]] std::vector<LinkAction> on_standstill(Milliseconds how_long, TimePoint now);
+  // The links of nodes that are silent, and might be lost at the next tick. For each the caller
+  // reports by on_reach() what is known of the kernel on the other side.
+  std::vector<LinkId> quiet(TimePoint now) const;
+  [[nodiscard]] std::vector<LinkAction> on_reach(LinkId link, const Reach& reach, TimePoint now);
+  // The daemon itself is asked to end: every run is told so.
+  [[nodiscard]] std::vector<LinkAction> on_shutdown(int signal, TimePoint now);
+
+  std::optional<TimePoint> deadline() const;
+
+  // The journal could not be written for a while, and we have listened to nobody: like coming back.
+  [[nodiscard]] std::vector<LinkAction> on_recovered(TimePoint now);
+
+  // The records made since the last call, ready to be appended to the journal.
+  std::string take_records();
+  // Brings back what a former daemon knew. Only before the first event. `clock` names the clock of
+  // `now`; on another one than the journal's, what was due in 5 s is due in 5 s.
+  void replay(const Journal& journal, TimePoint now, const std::string& clock = "");
+  // The same without the knowledge that time has passed since: all as it was at the last record.
+  void load(const Journal& journal);
+  // Records that stand for all made so far.
+  std::string snapshot(TimePoint now) const;
+
+  // True once there is nothing left to do: at least one run has ended, none goes on, nobody is
+  // connected.
+  bool over() const;
+  const std::map<std::string, Run>& runs() const { return runs_; }
+  DaemonStatus status(TimePoint now) const;
+  const Counters& counters() const { return counters_; }
+  const std::map<std::string, SyncTotals>& sync() const { return sync_; }  // By run id.
+  // What happened since the last call, for the log.
+  std::vector<News> take_news() { return std::exchange(news_, {}); }
+
+ private:
+  struct Peer {
+    std::string run_id;
+    NodeId node;
+  };
+
+  using Peers = std::unordered_map<LinkId, Peer>;
+  using Links = std::unordered_map<NodeId, LinkId>;  // Of one run.
+
+  void hello(LinkId link, const Hello& hello);
+  void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
+  void forget_link(Peers::iterator it);
+  void hear(const Peer& peer, AgentMessage message);
+  void step(const std::string& run_id, const RunEvent& event);
+  void compare_waiting(const std::string& run_id);
+  void schedule(const std::string& run_id, const Run& run);
+  void rebase(TimePoint to);
+  bool has_links(const std::string& run_id) const;
+  void note_idle(const std::string& run_id, const Run& run);
+  void note_busy(const std::string& run_id);
+  void forget_blank(const std::string& run_id);
+  void forget_idle();
+  void erase(const std::string& run_id);
+  std::optional<TimePoint> forget_at() const;
+  void refuse(LinkId link, Refusal refusal, const std::string& reason);
+  void answer(LinkId link, const Command& command);
+  Result<std::string> obey(const Command& command);
+  Result<std::string> drain(const Command& command);
+  Result<std::string> cancel(const Command& command);
+
+  TimePoint now_{};
+  TimePoint awake_since_ = TimePoint::min();  // When the daemon last noticed a standstill.
+  std::string clock_;                         // Whose time now_ is; empty: nobody said.
+  std::map<std::string, Run> runs_;
+  std::unordered_map<std::string, TimePoint> idle_since_;  // Runs that have ended, nobody left.
+  std::set<std::pair<TimePoint, std::string>> idle_;       // The same, the oldest first.
+  Peers peers_;
+  std::unordered_map<std::string, Links> links_;     // By run id.
+  std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.
+  std::unordered_map<std::string, TimePoint> due_of_;
+  std::set<std::string> waiting_;  // Runs that lack nodes for their first round.
+  std::vector<LinkAction> actions_;
+  std::string records_;
+  Counters counters_;
+  std::map<std::string, SyncTotals> sync_;  // Of runs that are in runs_.
+  std::vector<News> news_;
+};
+
+}  // namespace ddprun::rendezvous

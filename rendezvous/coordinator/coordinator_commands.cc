@@ -1,0 +1,126 @@
+// The part of Coordinator that answers operators. Their links say one Command, get their answer and
+// are hung up on; they are no agents.
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "rendezvous/coordinator/coordinator.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Of an answer, in one Report: well below the limits of a text and of a frame.
+constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
+constexpr std::size_t kNamedMax = 20;  // In a list for people.
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i == kNamedMax) return text + ", and " + std::to_string(names.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return text;
+}
+
+Failure refused(std::string why) { return {Errc::kNotFound, std::move(why)}; }
+
+}  // namespace
+
+DaemonStatus Coordinator::status(TimePoint now) const {
+  DaemonStatus status;
+  for (const auto& [run_id, run] : runs_) {
+    status.runs.push_back(run.status(now));
+    status.runs.back().run_id = run_id;
+  }
+  return status;
+}
+
+void Coordinator::answer(LinkId link, const Command& command) {
+  ++counters_.commands;
+  const Result<std::string> done = obey(command);
+  if (!done) {
+    actions_.push_back(Send{link, encode(Report{.error = done.error().context})});
+  } else {
+    std::size_t at = 0;
+    do {
+      const std::string piece = done->substr(at, kPieceBytes);
+      at += piece.size();
+      actions_.push_back(Send{link, encode(Report{.text = piece, .more = at < done->size()})});
+    } while (at < done->size());
+  }
+  actions_.push_back(Hangup{link, ""});
+}
+
+Result<std::string> Coordinator::obey(const Command& command) {
+  if (command.version != kProtocolVersion) {
+    counters_.refused.add(Refusal::kOtherVersion);
+    return refused("this daemon speaks protocol version " + std::to_string(kProtocolVersion) +
+                   ", ddprunctl version " + std::to_string(command.version) +
+                   "; install the same ddprun on both sides");
+  }
+  if (!command.run_id.empty() && !runs_.contains(command.run_id)) {
+    std::vector<std::string> known;
+    for (const auto& [run_id, run] : runs_) known.push_back(run_id);
+    return refused("there is no run '" + command.run_id + "' here; " +
+                   (known.empty() ? "there is none at all" : "there are: " + listed(known)));
+  }
+  switch (command.verb) {
+    case Command::Verb::kStatus: {
+      DaemonStatus all = status(now_);
+      if (!command.run_id.empty()) {
+        std::erase_if(all.runs, [&](const auto& run) { return run.run_id != command.run_id; });
+      }
+      return encode(all);
+    }
+    case Command::Verb::kDrain: return drain(command);
+    case Command::Verb::kCancel: return cancel(command);
+  }
+  return refused("this daemon does not know that command");
+}
+
+// A node that one means by its id or by its host, as "host (id) of run".
+Result<std::string> Coordinator::drain(const Command& command) {
+  struct Found {
+    std::string run_id;
+    NodeId node;
+  };
+  std::vector<Found> found;
+  std::vector<std::string> names, all;
+  for (const RunStatus& run : status(now_).runs) {
+    if (!command.run_id.empty() && run.run_id != command.run_id) continue;
+    if (run.state == "closing" || run.state == "ended") continue;
+    for (const NodeStatus& node : run.nodes) {
+      const std::string name = node.host + " (" + node.id + ") of run '" + run.run_id + "'";
+      all.push_back(name);
+      if (node.id != command.node && node.host != command.node) continue;
+      found.push_back({run.run_id, node.id});
+      names.push_back(name);
+    }
+  }
+  if (found.empty()) {
+    return refused("there is no node '" + command.node + "' in a run that goes on; " +
+                   (all.empty() ? "there is none at all" : "there are: " + listed(all)));
+  }
+  if (found.size() > 1) {
+    return refused("'" + command.node + "' may be " + listed(names) +
+                   "; name one by its id, or the run too");
+  }
+  step(found[0].run_id, {found[0].node, Drain{command.reason}});
+  return names[0] + " is drained: the run goes on without it";
+}
+
+Result<std::string> Coordinator::cancel(const Command& command) {
+  const auto run = runs_.find(command.run_id);
+  if (run == runs_.end()) return refused("say which run to cancel");
+  const Run::State state = run->second.state();
+  if (state == Run::State::kClosing || state == Run::State::kEnded) {
+    // It might still open again, were its failure excused; nobody wants that any more.
+    if (state == Run::State::kClosing) step(command.run_id, {"", Cancel{SIGTERM, command.reason}});
+    return refused("run '" + command.run_id + "' is over already: " + run->second.verdict()->text);
+  }
+  step(command.run_id, {"", Cancel{SIGTERM, command.reason}});
+  return "run '" + command.run_id + "' is cancelled; its workers are being stopped";
+}
+
+}  // namespace ddprun::rendezvous

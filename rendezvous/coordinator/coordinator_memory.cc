@@ -1,0 +1,140 @@
+// What the Coordinator remembers beyond its own life, and what it forgets while it lives.
+
+#include <algorithm>
+
+#include "common/assert.h"
+#include "rendezvous/coordinator/coordinator.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Whoever asks what became of a run does so soon; a daemon that serves for years forgets the rest.
+constexpr std::chrono::hours kRemembered{1};
+
+template <class... Ts>
+struct Overload : Ts... {
+  using Ts::operator()...;
+};
+
+}  // namespace
+
+// All runs go on from `to` on another clock as they were at now_ on theirs.
+void Coordinator::rebase(TimePoint to) {
+  for (auto& [run_id, run] : runs_) {
+    Result<Run> moved = Run::restore(run.snapshot(now_), to);
+    DDPRUN_ASSERT(moved.has_value());
+    run = std::move(*moved);
+    schedule(run_id, run);
+  }
+  now_ = to;
+}
+
+void Coordinator::load(const Journal& journal) {
+  DDPRUN_ASSERT(runs_.empty() && peers_.empty());
+  const auto reach = [this](TimePoint when) {
+    // Only the clock of another boot, written down by a daemon that did not say so, runs backwards.
+    if (when < now_) rebase(when);
+    now_ = when;
+  };
+  for (const JournalEntry& entry : journal.entries) {
+    std::visit(Overload{[&](const Record& record) {
+                          reach(record.when);
+                          (void)runs_[record.run_id].step(record.event, now_);
+                        },
+                        [&](const RunSnapshot& snapshot) {
+                          reach(snapshot.when);
+                          runs_[snapshot.run_id] = snapshot.run;
+                        },
+                        [&](const ClockChange& change) {
+                          if (change.clock != clock_) rebase(change.when);
+                          clock_ = change.clock;
+                          reach(change.when);
+                        }},
+               entry);
+  }
+  std::erase_if(runs_, [](const auto& run) { return run.second.blank(); });
+  for (const auto& [run_id, run] : runs_) schedule(run_id, run);
+}
+
+void Coordinator::replay(const Journal& journal, TimePoint now, const std::string& clock) {
+  load(journal);
+  if (clock_ != clock || now_ > now) rebase(now);
+  now_ = now;
+  if (clock_ != clock) records_ += encode_record(ClockChange{clock, now});
+  clock_ = clock;
+  // Nobody hears what follows from it; whoever finds us says where it stands and is answered.
+  (void)on_recovered(now);
+  for (const auto& [run_id, run] : runs_) note_idle(run_id, run);
+}
+
+std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
+  now_ = now;
+  for (auto& [run_id, run] : runs_) {
+    if (run.state() == Run::State::kEnded) continue;
+    step(run_id, {"", Recovered{}});
+    const auto links = links_.find(run_id);
+    if (links == links_.end()) continue;
+    // Who is still connected need not find us again.
+    std::set<NodeId> here;  // In an order that does not depend on the memory's layout.
+    for (const auto& [node, link] : links->second) here.insert(node);
+    for (const NodeId& node : here) {
+      if (run.misses(node)) step(run_id, {node, Returned{}});
+    }
+  }
+  return std::exchange(actions_, {});
+}
+
+std::string Coordinator::snapshot(TimePoint now) const {
+  std::string records;
+  if (!clock_.empty()) records += encode_record(ClockChange{clock_, now});
+  for (const auto& [run_id, run] : runs_) {
+    if (!run.blank()) records += encode_record(RunSnapshot{run_id, now, run});
+  }
+  return records;
+}
+
+bool Coordinator::has_links(const std::string& run_id) const {
+  return links_.contains(run_id);  // No entry there is empty.
+}
+
+void Coordinator::note_idle(const std::string& run_id, const Run& run) {
+  if (run.state() != Run::State::kEnded || has_links(run_id)) return note_busy(run_id);
+  if (idle_since_.try_emplace(run_id, now_).second) idle_.emplace(now_, run_id);
+}
+
+void Coordinator::note_busy(const std::string& run_id) {
+  const auto since = idle_since_.find(run_id);
+  if (since == idle_since_.end()) return;
+  idle_.erase({since->second, run_id});
+  idle_since_.erase(since);
+}
+
+// A run that nobody has joined yet, or whose first nodes went again. Nothing of it was recorded
+// that its next node would not say again.
+void Coordinator::forget_blank(const std::string& run_id) {
+  const auto run = runs_.find(run_id);
+  if (run != runs_.end() && run->second.blank() && !has_links(run_id)) erase(run_id);
+}
+
+void Coordinator::forget_idle() {
+  while (!idle_.empty() && now_ - idle_.begin()->first >= kRemembered) {
+    const std::string run_id = idle_.begin()->second;
+    step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
+    erase(run_id);
+  }
+}
+
+void Coordinator::erase(const std::string& run_id) {
+  schedule(run_id, Run());
+  note_busy(run_id);
+  sync_.erase(run_id);
+  compare_waiting(run_id);
+  runs_.erase(run_id);
+}
+
+std::optional<TimePoint> Coordinator::forget_at() const {
+  if (idle_.empty()) return std::nullopt;
+  return idle_.begin()->first + kRemembered;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,70 @@
+#pragma once
+// What the daemon has done since it started, in plain integers, and what is new in its runs, in
+// words. Counted by the Coordinator; daemon/metrics exports the numbers, daemon/server logs
+// the news. A replayed journal counts nothing: numbers begin at 0 in each process. Pure.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/protocol/refusal.h"
+#include "rendezvous/run/run.h"
+
+namespace ddprun::rendezvous {
+
+enum class LostBy {
+  kClosed,  // Its connection was closed.
+  kSilent,  // It said nothing for heartbeat_timeout.
+  kStuck,   // It could not stop its workers in time.
+};
+constexpr std::size_t kLostBys = 3;
+constexpr std::size_t kVerdictKinds = static_cast<std::size_t>(Verdict::Kind::kInterrupted) + 1;
+
+// In the order of AgentMessage.
+inline constexpr std::array kMessageKinds = {"hello",  "join",    "heartbeat", "finished",
+                                             "failed", "stopped", "leave",     "away"};
+static_assert(kMessageKinds.size() == std::variant_size_v<AgentMessage>);
+
+struct Counters {
+  std::array<std::uint64_t, kMessageKinds.size()> messages{};  // From agents.
+  std::uint64_t commands = 0;                                  // From operators.
+  RefusalCounts refused;
+  std::uint64_t rounds_sealed = 0;
+  std::uint64_t restarts = 0;
+  std::array<std::uint64_t, kLostBys> nodes_lost{};
+  std::array<std::uint64_t, kVerdictKinds> verdicts{};
+  std::uint64_t records = 0;  // Of the journal, whether or not there is one.
+  std::uint64_t record_bytes = 0;
+};
+
+// One line for the log.
+struct News {
+  std::string run_id;
+  NodeId node;  // May be empty.
+  std::string text;
+};
+
+// Tells what one step of a run changed from how the run stood before and after it.
+class StepWatch {
+ public:
+  StepWatch(const Run& run, const RunEvent& event);
+
+  // After the step of the event that it was made with.
+  void take(const std::string& run_id, const Run& run, TimePoint now, Counters& counters,
+            std::vector<News>& news) const;
+
+ private:
+  NodeId node_;
+  std::optional<LostBy> lost_by_;  // What the loss of a node by this event would count as.
+  std::string how_;                // The same in words.
+  bool knew_node_;
+  std::size_t nodes_;
+  Run::State state_;
+  int round_;
+  int restart_count_;
+};
+
+}  // namespace ddprun::rendezvous

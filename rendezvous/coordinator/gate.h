@@ -1,0 +1,77 @@
+#pragma once
+// Between the Coordinator and the world: nothing goes out before the records made with it are
+// durable. Pure. Used by daemon/server over sockets and a RecordLog, and by the simulator.
+//
+//           an append takes longer than patience
+//   open ──────────────────────────────────────────▶ stalled
+//     ▲    decide; actions queue behind records         │    decide nothing; hold what is heard,
+//     └─────────────────────────────────────────────────┘    answer hello and heartbeat
+//                  every append is durable
+//
+// When it opens again the nodes get time to find us, as after a restart of the daemon, and what was
+// held is heard in its order; only greetings come first, for an agent that closed its connection
+// and came back on a new one was never lost. One that has not come back yet has time to do so.
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/coordinator/coordinator.h"
+
+namespace ddprun::rendezvous {
+
+class Gate {
+ public:
+  static constexpr Milliseconds kPatience{500};  // Well below what makes agents connect anew.
+  static constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;
+
+  // `records`, unless empty, are to be appended now, and on_durable() called once they are durable,
+  // in order. `actions` are to be carried out now, in order.
+  struct Work {
+    std::string records;
+    std::vector<LinkAction> actions;
+  };
+  [[nodiscard]] Work replay(const Journal& journal, TimePoint now, const std::string& clock);
+  [[nodiscard]] Work on_message(LinkId link, std::string_view body, TimePoint now);
+  [[nodiscard]] Work on_closed(LinkId link, TimePoint now);
+  [[nodiscard]] Work on_tick(TimePoint now);
+  [[nodiscard]] Work on_standstill(Milliseconds how_long, TimePoint now);
+  std::vector<LinkId> quiet(TimePoint now) const;
+  [[nodiscard]] Work on_reach(LinkId link, const Reach& reach, TimePoint now);
+  [[nodiscard]] Work on_shutdown(int signal, TimePoint now);
+  [[nodiscard]] Work on_durable(TimePoint now);
+
+  std::optional<TimePoint> deadline() const;  // Of the next on_tick().
+  bool stalled() const { return stalled_; }
+  bool idle() const { return unwritten_.empty(); }  // Nothing waits for the log.
+  const Coordinator& coordinator() const { return coordinator_; }
+  std::vector<News> take_news() { return coordinator_.take_news(); }
+
+ private:
+  struct Waiting {
+    std::size_t after = 0;  // How many appends must be durable first.
+    LinkAction action;
+  };
+  struct Held {
+    LinkId link = 0;
+    std::optional<std::string> body;  // Nothing: it was closed.
+  };
+
+  void pass(std::vector<LinkAction> actions, TimePoint now, Work& work);
+  bool stalls(TimePoint now);
+  Work hold(LinkId link, std::string_view body);
+  void hear(const Held& held, TimePoint now, Work& work);
+  void resume(TimePoint now, Work& work);
+
+  Coordinator coordinator_;
+  std::deque<TimePoint> unwritten_;  // When each append that is not durable yet was begun.
+  std::size_t appended_ = 0, durable_ = 0;
+  std::deque<Waiting> waiting_;
+  bool stalled_ = false;
+  std::vector<Held> held_;
+  std::size_t held_bytes_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,178 @@
+#include "rendezvous/daemon/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <map>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using prometheus::Labels;
+
+constexpr const char* kStates[] = {"gathering", "last call", "running", "closing", "ended"};
+constexpr const char* kPhases[] = {"ready", "seated", "finished", "stopping", "stopped"};
+constexpr const char* kLostBy[] = {"closed", "silent", "stuck"};
+static_assert(std::size(kLostBy) == kLostBys);
+
+// A registry that lives for one answer.
+class Writer {
+ public:
+  void gauge(const std::string& name, const std::string& help, double value) {
+    gauges(name, help).Add({}).Set(value);
+  }
+  void counter(const std::string& name, const std::string& help, double value) {
+    counters(name, help).Add({}).Increment(value);
+  }
+  prometheus::Family<prometheus::Gauge>& gauges(const std::string& name, const std::string& help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
+  }
+  prometheus::Family<prometheus::Counter>& counters(const std::string& name,
+                                                    const std::string& help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
+  }
+  void lag(const LagCounts& lag) {
+    const std::vector<double> bounds(lag.kBoundsSeconds.begin(), lag.kBoundsSeconds.end());
+    const std::vector<double> turns(lag.turns.begin(), lag.turns.end());
+    prometheus::BuildHistogram()
+        .Name("ddprun_loop_lag_seconds")
+        .Help("How late the event loop came to its own timer.")
+        .Register(registry_)
+        .Add({}, bounds)
+        .ObserveMultiple(turns, lag.sum_seconds);
+  }
+  std::string text() const { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+
+ private:
+  prometheus::Registry registry_;
+};
+
+double number(std::uint64_t count) { return static_cast<double>(count); }
+double seconds(std::uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+void write_runs(Writer& out, const DaemonStatus& status) {
+  std::map<std::string, int> runs, nodes;
+  for (const char* state : kStates) runs[state] = 0;
+  for (const char* phase : kPhases) nodes[phase] = 0;
+  int workers = 0;
+  for (const RunStatus& run : status.runs) {
+    ++runs[run.state];
+    workers += run.world_size;
+    for (const NodeStatus& node : run.nodes) ++nodes[node.phase];
+  }
+  auto& runs_by_state = out.gauges("ddprun_runs", "Runs by state.");
+  for (const auto& [state, count] : runs) runs_by_state.Add({{"state", state}}).Set(count);
+  auto& nodes_by_phase = out.gauges("ddprun_nodes", "Nodes by phase.");
+  for (const auto& [phase, count] : nodes) nodes_by_phase.Add({{"phase", phase}}).Set(count);
+  out.gauge("ddprun_workers", "Workers of the rounds that run.", workers);
+}
+
+void write_events(Writer& out, const Counters& counters) {
+  auto& messages = out.counters("ddprun_messages_total", "Messages from agents and operators.");
+  for (std::size_t i = 0; i < kMessageKinds.size(); ++i) {
+    messages.Add({{"kind", kMessageKinds[i]}}).Increment(number(counters.messages[i]));
+  }
+  messages.Add({{"kind", "command"}}).Increment(number(counters.commands));
+  out.counter("ddprun_rounds_sealed_total", "Rounds that began to run.",
+              number(counters.rounds_sealed));
+  out.counter("ddprun_restarts_total", "Restarts used up by failed workers.",
+              number(counters.restarts));
+  auto& lost = out.counters("ddprun_nodes_lost_total", "Nodes lost while their run went on.");
+  for (std::size_t i = 0; i < kLostBys; ++i) {
+    lost.Add({{"reason", kLostBy[i]}}).Increment(number(counters.nodes_lost[i]));
+  }
+  auto& verdicts = out.counters("ddprun_verdicts_total", "Runs that ended, by outcome.");
+  for (std::size_t i = 0; i < kVerdictKinds; ++i) {
+    verdicts.Add({{"kind", kind_name(static_cast<Verdict::Kind>(i))}})
+        .Increment(number(counters.verdicts[i]));
+  }
+}
+
+void write_sync(Writer& out, const std::map<std::string, SyncTotals>& runs) {
+  if (runs.empty()) return;
+  auto& steps = out.counters("ddprun_sync_steps_total", "Synchronised steps, of all ranks.");
+  auto& bytes = out.counters("ddprun_sync_bytes_total", "Gradient bytes reduced, of all ranks.");
+  auto& phases = out.counters("ddprun_sync_seconds_total", "Time of those steps, by phase.");
+  auto& waited = out.counters("ddprun_sync_waited_seconds_total",
+                              "Exposed time until the last rank had come.");
+  auto& comm = out.counters("ddprun_sync_comm_seconds_total", "Time of the buckets' collectives.");
+  auto& busbw = out.gauges("ddprun_sync_busbw_bytes_per_second", "Bus bandwidth, last window.");
+  for (const auto& [run, totals] : runs) {
+    const SyncCounts& sums = totals.sums();
+    const auto phase = [&, id = run](const char* name, std::uint64_t ns) {
+      phases.Add({{"run", id}, {"phase", name}}).Increment(seconds(ns));
+    };
+    steps.Add({{"run", run}}).Increment(number(sums.steps));
+    bytes.Add({{"run", run}}).Increment(number(sums.bytes));
+    phase("outside", sums.outside_ns), phase("forward", sums.forward_ns);
+    phase("backward", sums.backward_ns), phase("exposed", sums.exposed_ns);
+    waited.Add({{"run", run}}).Increment(seconds(sums.waited_ns));
+    comm.Add({{"run", run}}).Increment(seconds(sums.comm_ns));
+    busbw.Add({{"run", run}}).Set(number(sums.busbw));
+  }
+}
+
+void write_late(Writer& out, const std::map<std::string, SyncTotals>& runs) {
+  if (runs.empty()) return;
+  auto& steps = out.counters("ddprun_sync_late_steps_total",
+                             "Steps in which the others waited for this rank.");
+  auto& time = out.counters("ddprun_sync_late_seconds_total",
+                            "How long they did, by the phase in which it lost the most.");
+  for (const auto& [run, totals] : runs) {
+    for (const auto& [number_of_rank, late] : totals.late()) {
+      const std::string rank = number_of_rank < 0 ? "other" : std::to_string(number_of_rank);
+      const auto phase = [&, id = run](const char* name, std::uint64_t ns) {
+        if (ns > 0) time.Add({{"run", id}, {"rank", rank}, {"phase", name}}).Increment(seconds(ns));
+      };
+      steps.Add({{"run", run}, {"rank", rank}}).Increment(number(late.steps));
+      phase("outside", late.outside_ns), phase("forward", late.forward_ns);
+      phase("backward", late.backward_ns);
+    }
+  }
+}
+
+void write_connections(Writer& out, const Measurement& measured) {
+  out.gauge("ddprun_connections", "Control links of agents and operators.",
+            number(measured.connections));
+  out.gauge("ddprun_handshakes", "Handshakes under way.", number(measured.handshakes));
+  out.gauge("ddprun_http_connections", "Connections to this page's port.",
+            number(measured.http_connections));
+  auto& refused = out.counters("ddprun_connections_refused_total", "Connections turned away.");
+  for (std::size_t i = 0; i < kRefusals; ++i) {
+    const auto reason = static_cast<Refusal>(i);
+    refused.Add({{"reason", name_of(reason)}}).Increment(number(measured.refused.of(reason)));
+  }
+}
+
+void write_process(Writer& out, const ProcessFacts& process) {
+  // The names that every Prometheus client library uses.
+  out.counter("process_cpu_seconds_total", "Processor time used.", process.cpu_seconds);
+  out.gauge("process_resident_memory_bytes", "Resident memory.", number(process.resident_bytes));
+  out.gauge("process_open_fds", "Open descriptors.", number(process.open_descriptors));
+  out.gauge("process_max_fds", "How many there may be.", number(process.descriptors_max));
+}
+
+}  // namespace
+
+std::string metrics_text(const Measurement& measured) {
+  Writer out;
+  write_runs(out, measured.status);
+  write_events(out, measured.counters);
+  write_sync(out, measured.sync);
+  write_late(out, measured.sync);
+  write_connections(out, measured);
+  if (measured.has_journal) {
+    out.counter("ddprun_journal_records_total", "Records written to the journal.",
+                static_cast<double>(measured.counters.records));
+    out.counter("ddprun_journal_bytes_total", "Bytes of those records.",
+                static_cast<double>(measured.counters.record_bytes));
+  }
+  out.lag(measured.lag);
+  write_process(out, measured.process);
+  return out.text();
+}
+
+}  // namespace ddprun::rendezvous

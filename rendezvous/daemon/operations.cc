@@ -1,0 +1,87 @@
+#include "rendezvous/daemon/operations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/daemon/metrics.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Milliseconds kProbeInterval{500};
+constexpr Milliseconds kLagMax{1'000};  // Beyond, heartbeats are about to be missed.
+
+// The watchdog wants to hear at least twice in its time.
+Milliseconds probe_interval(const ServiceNotifier& notifier) {
+  if (!notifier.watchdog()) return kProbeInterval;
+  return std::clamp(*notifier.watchdog() / 3, Milliseconds(1), kProbeInterval);
+}
+
+}  // namespace
+
+Operations::Operations(boost::asio::io_context& io, const Server& server)
+    : server_(server),
+      notifier_(ServiceNotifier::from_environment()),
+      pages_{.complaint = [this] { return complaint(); },
+             .status = [this] { return server_.coordinator().status(Clock::now()); },
+             .metrics = [this] { return metrics(); }},
+      probe_(io, probe_interval(notifier_), [this] {
+        if (notifier_.watchdog()) notifier_.say("WATCHDOG=1");
+      }) {}
+
+Result<std::unique_ptr<Operations>> Operations::open(boost::asio::io_context& io,
+                                                     const Server& server,
+                                                     std::optional<HttpOptions> http) {
+  std::unique_ptr<Operations> operations(new Operations(io, server));
+  if (!http) return operations;
+  auto opened = HttpServer::open(
+      io, std::move(*http),
+      [pages = &operations->pages_](std::string_view method, std::string_view target) {
+        return pages->answer(method, target);
+      });
+  if (!opened) return opened.error();
+  operations->http_ = std::move(*opened);
+  return operations;
+}
+
+std::optional<std::uint16_t> Operations::http_port() const {
+  if (!http_) return std::nullopt;
+  return http_->port();
+}
+
+void Operations::say_ready() const {
+  notifier_.say("READY=1\nSTATUS=listening on port " + std::to_string(server_.port()));
+}
+
+void Operations::say_stopping() const { notifier_.say("STOPPING=1"); }
+
+std::string Operations::complaint() const {
+  if (server_.ending()) return "this daemon is about to end";
+  if (const auto trouble = server_.trouble()) return *trouble;
+  if (probe_.last_lag() > kLagMax) {
+    const auto late = std::chrono::duration_cast<Milliseconds>(probe_.last_lag());
+    return "the event loop was late by " + std::to_string(late.count()) + " ms";
+  }
+  return "";
+}
+
+std::string Operations::metrics() const {
+  Measurement measured;
+  measured.status = server_.coordinator().status(Clock::now());
+  measured.counters = server_.coordinator().counters();
+  measured.sync = server_.coordinator().sync();
+  measured.refused = measured.counters.refused;
+  measured.refused += server_.listener().refused();
+  measured.refused += server_.refused();
+  measured.connections = server_.listener().link_count();
+  measured.handshakes = server_.listener().handshake_count();
+  measured.http_connections = http_->connection_count();
+  measured.has_journal = server_.has_journal();
+  measured.lag = probe_.counts();
+  measured.process = read_process_facts();
+  return metrics_text(measured);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,237 @@
+#include "rendezvous/daemon/server.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <utility>
+
+#include "common/system/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A tick that comes this late tells of our own standstill, not of the nodes' silence.
+constexpr Milliseconds kTickLateMax{100};
+// From here on the standstill is taken out of everybody's time.
+constexpr Milliseconds kStandstillMin{250};
+
+// Of which clock our times are: each boot has its own, and a container may.
+std::string clock_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> time_namespace{};
+  const ssize_t size =
+      ::readlink("/proc/self/ns/time", time_namespace.data(), time_namespace.size());
+  if (size > 0) boot += " " + std::string(time_namespace.data(), static_cast<std::size_t>(size));
+  return boot;
+}
+
+}  // namespace
+
+Server::Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
+               std::function<void()> on_over)
+    : io_(io),
+      options_(std::move(options)),
+      on_over_(std::move(on_over)),
+      timer_(io),
+      log_(std::move(memory.log)) {}
+
+Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, ServerOptions options,
+                                             Memory memory, std::function<void()> on_over) {
+  const Journal journal = std::move(memory.journal);
+  std::unique_ptr<Server> server(
+      new Server(io, std::move(options), std::move(memory), std::move(on_over)));
+  auto listener = Listener::open(
+      io, server->options_.listen,
+      [self = server.get()](const std::shared_ptr<Link>& link) { self->accept(link); });
+  if (!listener) return listener.error();
+  server->listener_ = std::move(*listener);
+  server->replay(journal);
+  return server;
+}
+
+void Server::replay(const Journal& journal) {
+  carry_out(gate_.replay(journal, Clock::now(), clock_name()));
+  if (!gate_.coordinator().runs().empty()) log::info("back, with " + status());
+}
+
+// Another daemon may have taken over while we stood still: whatever comes in is no longer for us.
+bool Server::may_decide() const { return !log_ || log_->may_decide(Clock::now()); }
+
+void Server::accept(const std::shared_ptr<Link>& link) {
+  const LinkId id = next_link_++;
+  links_[id].link = link;
+  unheard_.emplace_back(Clock::now() + options_.hello_timeout, id);
+  arm();
+  log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
+  link->start({
+      .on_message =
+          [this, id](const std::string& body) {
+            if (log::debugs()) log::debug("from " + std::to_string(id) + " " + body);
+            links_.at(id).heard = true;
+            watch_own_time();
+            if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now()));
+          },
+      .on_closed =
+          [this, id](const Failure& why) {
+            log::debug("connection " + std::to_string(id) + " ended: " + to_string(why));
+            if (why.code == Errc::kFrameTooLarge) refused_.add(Refusal::kBadMessage);
+            links_.erase(id);
+            watch_own_time();
+            if (ending_ == Ending::kLeave) return carry_out(Gate::Work{});
+            if (may_decide()) carry_out(gate_.on_closed(id, Clock::now()));
+          },
+  });
+}
+
+void Server::carry_out(Gate::Work work) {
+  for (LinkAction& action : work.actions) carry_out(action);
+  if (!work.records.empty()) {
+    const auto durable = [this] { carry_out(gate_.on_durable(Clock::now())); };
+    if (log_) {
+      log_->append(std::move(work.records), durable);
+    } else {
+      durable();
+    }
+  }
+  if (log_ && log_->wants_snapshot()) log_->replace(gate_.coordinator().snapshot(Clock::now()));
+  log_news();
+  arm();
+  const bool over =
+      ending() ? links_.empty() : options_.end_when_over && gate_.coordinator().over();
+  if (over && gate_.idle()) end();
+}
+
+void Server::end() {
+  if (!on_over_) return;
+  auto on_over = std::exchange(on_over_, nullptr);
+  if (log_) return log_->leave(std::move(on_over));
+  on_over();
+}
+
+void Server::carry_out(LinkAction& action) {
+  auto* send = std::get_if<Send>(&action);
+  if (!send) return hang_up(std::get<Hangup>(action));
+  const auto it = links_.find(send->link);
+  if (it == links_.end()) return;
+  if (log::debugs()) log::debug("to " + std::to_string(send->link) + " " + send->body);
+  it->second.link->send(send->body);
+}
+
+void Server::hang_up(const Hangup& hangup) {
+  const auto it = links_.find(hangup.link);
+  if (it == links_.end()) return;
+  it->second.link->close();
+  if (hangup.reason.empty()) return;
+  const std::string& peer = it->second.link->peer_address();
+  const auto line = complaints_.say(peer + " " + hangup.reason,
+                                    "hung up on " + peer + ": " + hangup.reason, Clock::now());
+  if (line) log::warning(*line, {.peer = peer});
+}
+
+void Server::log_news() {
+  for (const News& news : gate_.take_news()) {
+    const std::string what = "run " + news.run_id + ": " + news.text;
+    const std::optional<std::string> line =
+        news.node.empty()
+            ? about_nodes_.remark(what)
+            : about_nodes_.say(what + news.node, what + " (" + news.node + ")", Clock::now());
+    const auto say = options_.log_news ? log::info : log::debug;
+    if (line) say(*line, {.run = news.run_id, .node = news.node});
+  }
+}
+
+// A timer that goes off too early costs less than setting it anew for each message.
+void Server::arm() {
+  auto due = gate_.deadline();
+  if (!unheard_.empty()) due = std::min(due.value_or(TimePoint::max()), unheard_.front().first);
+  if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
+  armed_ = true;
+  wait_until(*due);
+}
+
+void Server::wait_until(TimePoint when) {
+  timer_.expires_at(when);
+  timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec) tick();
+  });
+}
+
+// Called before anything is heard: when a timer is late we stood still, not the nodes, and what has
+// come meanwhile is read before anybody's silence is judged.
+void Server::watch_own_time() {
+  if (!armed_ || ending_ == Ending::kLeave) return;
+  const auto late = std::chrono::duration_cast<Milliseconds>(Clock::now() - timer_.expiry());
+  if (late <= kTickLateMax) return;
+  const bool again = std::exchange(catching_up_, true);
+  wait_until(Clock::now() + (again ? Milliseconds(0) : kTickLateMax));  // Not for ever.
+  if (late < kStandstillMin || ending() || !may_decide()) return;
+  log::debug("stood still for " + std::to_string(late.count()) + " ms");
+  carry_out(gate_.on_standstill(late, Clock::now()));
+}
+
+void Server::tick() {
+  watch_own_time();
+  if (Clock::now() < timer_.expiry()) return;  // It was set anew while this was on its way.
+  // Heartbeats that are already here count before anybody is declared silent.
+  boost::asio::post(io_, [this] { look(); });
+}
+
+void Server::look() {
+  armed_ = catching_up_ = false;
+  // Nobody is declared silent by a daemon that does not listen any more.
+  if (ending_ == Ending::kLeave) return;
+  hang_up_on_the_silent();
+  if (!may_decide()) return;
+  for (const LinkId id : gate_.quiet(Clock::now())) {
+    const auto it = links_.find(id);
+    const auto kernel = it == links_.end() ? std::nullopt : it->second.link->peer_kernel();
+    if (!kernel) continue;
+    const TimePoint now = Clock::now();
+    carry_out(gate_.on_reach(id, {now - kernel->silent_for, kernel->round_trip}, now));
+  }
+  carry_out(gate_.on_tick(Clock::now()));
+}
+
+void Server::hang_up_on_the_silent() {
+  for (; !unheard_.empty() && unheard_.front().first <= Clock::now(); unheard_.pop_front()) {
+    const LinkId id = unheard_.front().second;
+    const auto it = links_.find(id);
+    if (it == links_.end() || it->second.heard) continue;
+    refused_.add(Refusal::kNoHello);
+    const auto limit = std::to_string(options_.hello_timeout.count());
+    hang_up({id, "it said nothing within " + limit + " ms"});
+  }
+}
+
+std::string Server::status() const {
+  std::string text;
+  for (const auto& [run_id, run] : gate_.coordinator().runs()) {
+    text += (text.empty() ? "" : "; ") + ("run " + run_id + ": " + run.describe());
+  }
+  return text.empty() ? "no run" : text;
+}
+
+std::optional<std::string> Server::trouble() const { return log_ ? log_->trouble() : std::nullopt; }
+
+void Server::shut_down(int signal) {
+  ending_ = Ending::kShutDown;
+  if (gate_.stalled() || trouble() || !may_decide()) {
+    // What cannot be recorded is not decided: the runs go on, for the next daemon.
+    log::warning("ending without ending the runs: that cannot be recorded");
+    return end();
+  }
+  carry_out(gate_.on_shutdown(signal, Clock::now()));
+}
+
+void Server::leave() {
+  ending_ = Ending::kLeave;
+  listener_->close();
+  for (const auto& [id, linked] : links_) linked.link->close();
+  if (links_.empty() || !gate_.idle()) end();  // What is not durable yet was not decided.
+}
+
+}  // namespace ddprun::rendezvous

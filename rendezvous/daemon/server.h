@@ -1,0 +1,107 @@
+#pragma once
+// The daemon's I/O: connections and timers in, the Coordinator's decisions out, and a RecordLog in
+// between. Called by service.cc.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "rendezvous/coordinator/gate.h"
+#include "rendezvous/journal/record_log.h"
+#include "rendezvous/net/complaints.h"
+#include "rendezvous/net/listener.h"
+
+namespace ddprun::rendezvous {
+
+struct ServerOptions {
+  ListenOptions listen;
+  // A link that has said nothing by then belongs to no node, and to no operator.
+  Milliseconds hello_timeout{15'000};
+  bool end_when_over = false;  // End once every run has ended and everybody has gone.
+  bool log_news = false;       // Say what happens in the runs; else only when verbose.
+};
+
+// What a daemon knows of the time before it. Without a log nothing outlives this process.
+struct Memory {
+  std::unique_ptr<RecordLog> log = nullptr;
+  Journal journal = {};
+};
+
+class Server {
+ public:
+  // Replays the journal and opens the port. The server runs on `io` until on_over is called.
+  static Result<std::unique_ptr<Server>> open(boost::asio::io_context& io, ServerOptions options,
+                                              Memory memory, std::function<void()> on_over);
+
+  std::uint16_t port() const { return listener_->port(); }
+  std::string status() const;  // One line a run.
+  // Why nothing is being decided, as a sentence.
+  std::optional<std::string> trouble() const;
+
+  const Coordinator& coordinator() const { return gate_.coordinator(); }
+  const Listener& listener() const { return *listener_; }
+  const RefusalCounts& refused() const { return refused_; }  // For what links said of themselves.
+  bool has_journal() const { return log_ != nullptr; }
+  bool ending() const { return ending_ != Ending::kNo; }
+
+  // Ends every run, as its verdict says, and then calls on_over.
+  void shut_down(int signal);
+
+  // Hangs up on everybody and calls on_over. No run ends by that: the journal has all that the next
+  // daemon needs, and agents look for it while their workers run on.
+  void leave();
+
+ private:
+  enum class Ending {
+    kNo,
+    kShutDown,  // shut_down(): links are closed by the agents, who have heard the verdict.
+    kLeave,     // leave(): a link that closes tells nothing about its node.
+  };
+
+  struct Linked {
+    std::shared_ptr<Link> link;
+    bool heard = false;  // It has said something.
+  };
+
+  Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
+         std::function<void()> on_over);
+
+  void replay(const Journal& journal);
+  void accept(const std::shared_ptr<Link>& link);
+  bool may_decide() const;
+  void carry_out(Gate::Work work);
+  void carry_out(LinkAction& action);
+  void hang_up(const Hangup& hangup);
+  void log_news();
+  void watch_own_time();
+  void wait_until(TimePoint when);
+  void tick();
+  void look();
+  void arm();
+  void hang_up_on_the_silent();
+  void end();
+
+  boost::asio::io_context& io_;
+  ServerOptions options_;
+  std::function<void()> on_over_;
+  std::unique_ptr<Listener> listener_;
+  boost::asio::steady_timer timer_;
+  std::unique_ptr<RecordLog> log_;
+  Gate gate_;
+  std::unordered_map<LinkId, Linked> links_;
+  LinkId next_link_ = 1;
+  std::deque<std::pair<TimePoint, LinkId>>
+      unheard_;  // When each must have said something; some have.
+  RefusalCounts refused_;
+  Complaints complaints_;
+  Complaints about_nodes_{50, Milliseconds(1000)};
+  bool armed_ = false;        // timer_ runs.
+  bool catching_up_ = false;  // It runs for what has come while we stood still.
+  Ending ending_ = Ending::kNo;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,186 @@
+#include "rendezvous/daemon/service.h"
+
+#include <unistd.h>
+
+#include <boost/asio/ip/host_name.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/system/secrets.h"
+#include "rendezvous/daemon/operations.h"
+#include "rendezvous/daemon/server.h"
+#include "rendezvous/etcd/etcd_log.h"
+#include "rendezvous/journal/file_log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+Result<Memory> open_memory(boost::asio::io_context& io, const DaemonOptions& options) {
+  if (options.state_dir.empty()) return Memory{};
+  auto log = FileLog::open(io, {.folder = options.state_dir, .sync = options.journal_sync});
+  if (!log) return log.error();
+  Journal journal = (*log)->take_journal();
+  return Memory{std::move(*log), std::move(journal)};
+}
+
+std::optional<HttpOptions> http_options(const DaemonOptions& options) {
+  if (options.http_port < 0) return std::nullopt;
+  HttpOptions http;
+  http.address = options.http_address;
+  http.port = static_cast<std::uint16_t>(options.http_port);
+  return http;
+}
+
+ServerOptions server_options(const DaemonOptions& options, std::string token) {
+  ServerOptions server;
+  server.listen.address = options.address;
+  server.listen.port = static_cast<std::uint16_t>(options.port);
+  server.listen.listening_fd = options.listen_fd;
+  server.listen.token = std::move(token);
+  server.end_when_over = options.end_when_over;
+  server.log_news = !options.end_when_over;  // Else a launcher speaks to the user.
+  return server;
+}
+
+// Opens the port once this daemon knows what was before it; ends it where that fails.
+class Service {
+ public:
+  Service(const DaemonOptions& options, std::string token)
+      : options_(options), server_options_(server_options(options, std::move(token))) {}
+
+  int run() {
+    await_signal();
+    if (options_.etcd.empty()) {
+      auto memory = open_memory(io_, options_);
+      if (!memory) return fail(memory.error().context), 1;
+      begin(std::move(*memory));
+    } else if (const auto campaigning = campaign(); !campaigning) {
+      return fail(campaigning.error().context), 2;
+    }
+    io_.run();
+    return status_;
+  }
+
+ private:
+  void begin(Memory memory) {
+    auto server = Server::open(io_, server_options_, std::move(memory), [this] { io_.stop(); });
+    if (!server) return fail(to_string(server.error()));
+    server_ = std::move(*server);
+    auto operations = Operations::open(io_, *server_, http_options(options_));
+    if (!operations) return fail(to_string(operations.error()));
+    operations_ = std::move(*operations);
+    if (options_.listen_fd < 0) {
+      log::info("listening on " + options_.address + ":" + std::to_string(server_->port()));
+    }
+    auto c10d = open_c10d_port(io_, options_.c10d);
+    if (!c10d) return fail(to_string(c10d.error()));
+    c10d_ = std::move(*c10d);
+    if (const auto port = operations_->http_port()) {
+      log::info("pages for operators on http://" + options_.http_address + ":" +
+                std::to_string(*port));
+    }
+    operations_->say_ready();
+  }
+
+  Result<void> campaign() {
+    auto endpoints = parse_etcd_endpoints(options_.etcd);
+    if (!endpoints) return endpoints.error();
+    auto trust = make_etcd_trust({options_.etcd_ca, options_.etcd_cert, options_.etcd_key});
+    if (!trust) return trust.error();
+    EtcdAccess access{std::move(*trust), options_.etcd_user, options_.etcd_password};
+    warn_of_open_password(*endpoints);
+    EtcdOptions etcd{std::move(*endpoints), std::move(access), options_.etcd_prefix,
+                     std::chrono::seconds(options_.etcd_lease), who_we_are()};
+    auto log = std::make_unique<EtcdLog>(io_, etcd);
+    EtcdLog& campaigner = *log;
+    candidate_ = std::move(log);
+    campaigner.start({.on_lead =
+                          [this](Journal journal) {
+                            log::info("this daemon leads now");
+                            begin({std::move(candidate_), std::move(journal)});
+                          },
+                      .on_over = [this](const std::string& why) { begin_anew(why); }});
+    return {};
+  }
+
+  // Nothing that a former leader believes may be of any use to anybody: all of it goes, connections
+  // too, and the same program stands by from now on.
+  void begin_anew(const std::string& why) {
+    if (!server_) return fail(why);
+    log::warning("leads no more: " + why + "; standing by");
+    if (const auto left = leave_secrets(); !left) return fail(to_string(left.error()));
+    ::execv("/proc/self/exe", options_.argv);
+    fail(to_string(errno_failure("starting again")));
+  }
+
+  // What came by the environment is not there any more.
+  Result<void> leave_secrets() const {
+    if (options_.etcd_password_from_environment) {
+      const auto left = leave_to_next_program(kEtcdPasswordFileVariable, options_.etcd_password);
+      if (!left) return left.error();
+    }
+    if (!options_.token_from_environment) return {};
+    return leave_to_next_program(kTokenFileVariable, server_options_.listen.token);
+  }
+
+  void warn_of_open_password(const std::vector<EtcdEndpoint>& endpoints) const {
+    if (options_.etcd_user.empty()) return;
+    for (const EtcdEndpoint& one : endpoints) {
+      const bool stays_here =
+          one.host == "localhost" || one.host == "127.0.0.1" || one.host == "::1";
+      if (one.tls || stays_here) continue;
+      return log::warning("etcd's password goes to " + one.host + " unencrypted: give https://");
+    }
+  }
+
+  std::string who_we_are() const {
+    return options_.address + ":" + std::to_string(options_.port) + " of " +
+           boost::asio::ip::host_name() + ", process " + std::to_string(::getpid());
+  }
+
+  void fail(const std::string& why) {
+    log::error(why);
+    status_ = 1;
+    io_.stop();
+  }
+
+  void await_signal() {
+    signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+      if (ec) return;
+      await_signal();
+      end(signal);
+    });
+  }
+
+  void end(int signal) {
+    if (!server_) return io_.stop();  // Another daemon leads.
+    operations_->say_stopping();
+    if (!server_->has_journal() || options_.end_runs_on_exit) {
+      log::info("told to end; ending the runs");
+      server_->shut_down(signal);
+    } else {
+      log::info("told to end; the runs go on and wait for the next daemon");
+      server_->leave();
+    }
+  }
+
+  const DaemonOptions& options_;
+  const ServerOptions server_options_;
+  boost::asio::io_context io_{1};
+  boost::asio::signal_set signals_{io_, SIGTERM, SIGINT};
+  std::unique_ptr<RecordLog> candidate_;  // Until it leads.
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Operations> operations_;
+  std::unique_ptr<StoreServer> c10d_;  // None, unless asked for.
+  int status_ = 0;
+};
+
+}  // namespace
+
+int serve(const DaemonOptions& options, std::string token) {
+  return Service(options, std::move(token)).run();
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,206 @@
+#include "rendezvous/net/connect.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/resolve.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using boost::asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+using OnLink = std::function<void(Result<std::shared_ptr<Link>>)>;
+
+class Attempt : public std::enable_shared_from_this<Attempt> {
+ public:
+  Attempt(boost::asio::io_context& io, ConnectOptions options, OnLink handler)
+      : options_(std::move(options)),
+        handler_(std::move(handler)),
+        deadline_(Clock::now() + options_.timeout),
+        socket_(io),
+        timer_(io) {}
+
+  void start();
+  void forget();  // Cancels; the handler is not called.
+
+ private:
+  void cancel();
+  void wait_at_most(Milliseconds limit, const Failure& or_else);
+  void take_addresses(Result<Addresses> addresses);
+  void try_next();
+  void check_connected();
+  void shake_hands();
+  void take_handshake(Result<Connected> connected);
+  void fail_address(Failure why);
+  void finish(Result<std::shared_ptr<Link>> result);
+  Milliseconds time_left() const;
+  Milliseconds time_for_this_address() const;
+  std::string where() const { return options_.host + ":" + std::to_string(options_.port); }
+
+  const ConnectOptions options_;
+  OnLink handler_;
+  const TimePoint deadline_;
+  tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<void> lookup_;
+  Addresses addresses_;
+  std::size_t next_ = 0;  // Of addresses_.
+  std::shared_ptr<Handshake> handshake_;
+  Failure last_failure_;
+  bool over_ = false;
+};
+
+void Attempt::start() {
+  wait_at_most(options_.timeout,
+               {Errc::kNotFound, "cannot resolve host '" + options_.host + "' (no answer within " +
+                                     std::to_string(options_.timeout.count()) + " ms)"});
+  lookup_ = async_resolve(socket_.get_executor(), options_.host,
+                          [weak = weak_from_this()](Result<Addresses> addresses) {
+                            const auto self = weak.lock();
+                            if (self && !self->over_) self->take_addresses(std::move(addresses));
+                          });
+}
+
+void Attempt::cancel() {
+  over_ = true;
+  timer_.cancel();
+  lookup_.reset();
+  // Each holds the other, so that this has to be let go.
+  if (const auto handshake = std::move(handshake_)) handshake->cancel();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+void Attempt::forget() {
+  cancel();
+  handler_ = nullptr;
+}
+
+// Replaces the limit that ran before.
+void Attempt::wait_at_most(Milliseconds limit, const Failure& or_else) {
+  timer_.expires_after(limit);
+  timer_.async_wait([self = shared_from_this(), or_else](boost::system::error_code error) {
+    if (!error && !self->over_) self->fail_address(or_else);
+  });
+}
+
+void Attempt::take_addresses(Result<Addresses> addresses) {
+  if (!addresses) return finish(addresses.error());
+  addresses_ = std::move(*addresses);
+  last_failure_ = {Errc::kNotFound, "cannot resolve host '" + options_.host + "' (no address)"};
+  try_next();
+}
+
+Milliseconds Attempt::time_left() const {
+  const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now());
+  return std::max(left, Milliseconds(0));
+}
+
+// An address that swallows packets must not cost the next one its chance.
+Milliseconds Attempt::time_for_this_address() const {
+  return time_left() / static_cast<int>(addresses_.size() - next_ + 1);
+}
+
+void Attempt::try_next() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  if (next_ == addresses_.size()) return finish(last_failure_);
+  const tcp::endpoint endpoint(addresses_[next_++], options_.port);
+  Result<UniqueFd> fd = client_socket(endpoint.address());
+  if (!fd) return fail_address(fd.error());
+  const int raw = fd->get();
+  tune_socket(raw, options_.link.user_timeout);
+  socket_.assign(endpoint.protocol(), fd->release());
+  if (::connect(raw, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0) {
+    return shake_hands();
+  }
+  if (errno != EINPROGRESS) return fail_address(errno_failure("connecting to " + where()));
+  const Milliseconds limit = time_for_this_address();
+  wait_at_most(limit,
+               {boost::asio::error::timed_out, "connecting to " + where() + ": no answer within " +
+                                                   std::to_string(limit.count()) + " ms"});
+  socket_.async_wait(tcp::socket::wait_write,
+                     [self = shared_from_this(), mine = next_](boost::system::error_code error) {
+                       if (!error && !self->over_ && mine == self->next_) self->check_connected();
+                     });
+}
+
+void Attempt::check_connected() {
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0) return shake_hands();
+  fail_address({{error, boost::system::system_category()}, "connecting to " + where()});
+}
+
+void Attempt::shake_hands() {
+  timer_.cancel();
+  const int fd = socket_.native_handle();
+  std::unique_ptr<Channel> channel;
+  if (options_.token.empty()) {
+    channel = make_plain_client(fd);
+  } else {
+    const Result<TlsContext> context = make_tls_context(TlsRole::kClient, options_.token);
+    if (!context) return finish(context.error());
+    channel = make_tls_channel(fd, *context, TlsRole::kClient);
+  }
+  handshake_ = Handshake::start({std::move(socket_), std::move(channel)}, time_for_this_address(),
+                                [self = shared_from_this()](Result<Connected> connected) {
+                                  if (!self->over_) self->take_handshake(std::move(connected));
+                                });
+}
+
+void Attempt::take_handshake(Result<Connected> connected) {
+  handshake_.reset();
+  if (connected) return finish(Link::make(std::move(*connected), options_.link));
+  const Failure& why = connected.error();
+  Failure failure{why.code, "connecting to " + where() + ": " + why.context};
+  if (why.code == Errc::kBadToken) {
+    failure.context += "; give both sides the same token, or both none";
+    return finish(
+        std::move(failure));  // Another address of the same daemon will not know it either.
+  }
+  if (why.code != Errc::kPeerSilent) failure.context += "; is it a ddprun daemon?";
+  fail_address(std::move(failure));
+}
+
+void Attempt::fail_address(Failure why) {
+  last_failure_ = std::move(why);
+  if (addresses_.empty()) return finish(last_failure_);  // Still resolving.
+  try_next();
+}
+
+void Attempt::finish(Result<std::shared_ptr<Link>> result) {
+  cancel();
+  const OnLink handler = std::move(handler_);
+  handler(std::move(result));
+}
+
+class Handle {
+ public:
+  explicit Handle(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only where memory is out.
+  ~Handle() { attempt_->forget(); }
+
+ private:
+  const std::shared_ptr<Attempt> attempt_;
+};
+
+}  // namespace
+
+std::shared_ptr<void> async_connect(boost::asio::io_context& io, ConnectOptions options,
+                                    OnLink handler) {
+  const auto attempt = std::make_shared<Attempt>(io, std::move(options), std::move(handler));
+  attempt->start();
+  return std::make_shared<Handle>(attempt);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,36 @@
+#pragma once
+// Makes a Link to a daemon. Used by the agent and by ddprunctl.
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/error.h"
+#include "common/time.h"
+#include "rendezvous/net/link.h"
+
+namespace ddprun::rendezvous {
+
+struct ConnectOptions {
+  std::string host = {};  // A name or a numeric address.
+  std::uint16_t port = 0;
+  std::string token = {};      // Empty: no TLS.
+  Milliseconds timeout{5000};  // For everything: resolving, connecting, the handshake.
+  LinkOptions link = {};
+};
+
+// One attempt: resolves the host, tries its addresses in turn until one accepts, and goes through
+// the handshake. The handler is called once, from the loop, unless the returned handle is let go
+// before; let go of it before the io_context. Failures to tell apart by code:
+//   kNotFound                the name cannot be resolved
+//   asio's timed_out         nobody takes the connection
+//   kPeerSilent              it is taken, and nobody answers
+//   kBadToken                the daemon has another token (or none: without TLS it shows on the
+//   Link) kBadMessage, asio's eof  whoever answers is no ddprun daemon, or is closing system errors
+//   connection refused, no route, …
+std::shared_ptr<void> async_connect(boost::asio::io_context& io, ConnectOptions options,
+                                    std::function<void(Result<std::shared_ptr<Link>>)> handler);
+
+}  // namespace ddprun::rendezvous

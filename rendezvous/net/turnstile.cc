@@ -1,0 +1,45 @@
+#include "rendezvous/net/turnstile.h"
+
+namespace ddprun::rendezvous {
+
+bool Turnstile::enter(Id who, TimePoint now) {
+  if (inside_.size() < room_ && in_line_.empty()) return begin(who, now), true;
+  line_.push_back(who);
+  in_line_.insert(who);
+  return false;
+}
+
+void Turnstile::begin(Id who, TimePoint now) {
+  inside_.insert(who);
+  begun_.emplace_back(now, who);
+}
+
+void Turnstile::leave(Id who) {
+  inside_.erase(who);
+  in_line_.erase(who);
+}
+
+std::vector<Turnstile::Id> Turnstile::admit(TimePoint now) {
+  while (!begun_.empty()) {
+    const auto [when, who] = begun_.front();
+    if (inside_.contains(who) && now < when + patience_) break;
+    inside_.erase(who);
+    begun_.pop_front();
+  }
+  std::vector<Id> admitted;
+  while (inside_.size() < room_ && !line_.empty()) {
+    const Id who = line_.front();
+    line_.pop_front();
+    if (in_line_.erase(who) == 0) continue;
+    begin(who, now);
+    admitted.push_back(who);
+  }
+  return admitted;
+}
+
+std::optional<TimePoint> Turnstile::deadline() const {
+  if (in_line_.empty() || begun_.empty()) return std::nullopt;
+  return begun_.front().first + patience_;
+}
+
+}  // namespace ddprun::rendezvous

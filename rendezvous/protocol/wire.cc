@@ -1,0 +1,140 @@
+#include "rendezvous/protocol/wire.h"
+
+#include "rendezvous/protocol/wire_archive.h"
+
+namespace ddprun::rendezvous {
+namespace archive {
+
+void fields(auto&& a, Is<Hello> auto& m) {
+  a("version", m.version), a("run_id", m.run_id), a("node", m.node);
+}
+void fields(auto&& a, Is<Join> auto& m) { a("offer", m.offer), a("after_round", m.after_round); }
+void fields(auto&& a, Is<LateRank> auto& m) {
+  a("rank", m.rank), a("steps", m.steps), a("outside_ns", m.outside_ns);
+  a("forward_ns", m.forward_ns), a("backward_ns", m.backward_ns);
+}
+void fields(auto&& a, Is<SyncCounts> auto& m) {
+  a("steps", m.steps), a("bytes", m.bytes), a("outside_ns", m.outside_ns);
+  a("forward_ns", m.forward_ns), a("backward_ns", m.backward_ns), a("exposed_ns", m.exposed_ns);
+  a("waited_ns", m.waited_ns), a("comm_ns", m.comm_ns), a("late", m.late), a("busbw", m.busbw);
+}
+void fields(auto&& a, Is<Heartbeat> auto& m) { a("round", m.round), a("sync", m.sync); }
+void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
+void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }
+void fields(auto&& a, Is<Stopped> auto& m) {
+  a("round", m.round), a("deaths", m.deaths);
+  a.added("successes", m.successes);
+}
+void fields(auto&& a, Is<Leave> auto& m) { a("signal", m.signal), a("reason", m.reason); }
+void fields(auto&&, Is<Away> auto&) {}
+void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
+void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
+void fields(auto&& a, Is<StopRound> auto& m) {
+  a("round", m.round), a("reason", m.reason), a("final", m.final);
+  a.added("lost_rank", m.lost_rank);
+  a.added("restart", m.restart), a.added("max_restarts", m.max_restarts);
+}
+void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
+void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
+void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
+void fields(auto&& a, Is<Alive> auto& m) {
+  a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
+}
+
+}  // namespace archive
+
+namespace {
+
+using namespace archive;
+
+const char* name_of(const Hello*) { return "hello"; }
+const char* name_of(const Join*) { return "join"; }
+const char* name_of(const Heartbeat*) { return "heartbeat"; }
+const char* name_of(const Finished*) { return "finished"; }
+const char* name_of(const Failed*) { return "failed"; }
+const char* name_of(const Stopped*) { return "stopped"; }
+const char* name_of(const Leave*) { return "leave"; }
+const char* name_of(const Away*) { return "away"; }
+const char* name_of(const Waiting*) { return "waiting"; }
+const char* name_of(const Assign*) { return "assign"; }
+const char* name_of(const StopRound*) { return "stop_round"; }
+const char* name_of(const EndRun*) { return "end_run"; }
+const char* name_of(const Refuse*) { return "refuse"; }
+const char* name_of(const Dismiss*) { return "dismiss"; }
+const char* name_of(const Alive*) { return "alive"; }
+
+template <class Message>
+std::string encode_any(const Message& message) {
+  return std::visit(
+      [](const auto& m) {
+        Writer writer;
+        writer("is", std::string(name_of(&m)));
+        fields(writer, m);
+        return writer.take();
+      },
+      message);
+}
+
+template <class Message, std::size_t I = 0>
+Result<Message> decode_as(const std::string& is, const json& object) {
+  if constexpr (I == std::variant_size_v<Message>) {
+    return Failure{Errc::kBadMessage,
+                   "decoding a message of unknown kind '" + is.substr(0, 40) + "'"};
+  } else {
+    std::variant_alternative_t<I, Message> message;
+    if (is != name_of(&message)) return decode_as<Message, I + 1>(is, object);
+    try {
+      fields(Reader{object}, message);
+    } catch (const BadField& bad) {
+      return Failure{Errc::kBadMessage, "decoding field '" + bad.name + "' of '" + is + "'"};
+    }
+    return Message(std::move(message));
+  }
+}
+
+Failure not_an_object() {
+  return {Errc::kBadMessage, "decoding a message that is not a JSON object"};
+}
+
+// Of text that is no JSON the answer means nothing; the parser will say so.
+bool deeper_than(int limit, std::string_view body) {
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_text && c == '\\') ++i;
+    if (c == '"') in_text = !in_text;
+    if (in_text) continue;
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > limit) return true;
+  }
+  return false;
+}
+
+template <class Message>
+Result<Message> decode_any(std::string_view body) {
+  // Nesting is bounded before anything is built; no message is deeper than this.
+  constexpr int kDepthMax = 8;
+  if (deeper_than(kDepthMax, body)) return not_an_object();
+  const json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return not_an_object();
+  const auto is = object.find("is");
+  if (is == object.end() || !is->is_string()) {
+    return Failure{Errc::kBadMessage, "decoding field 'is' of a message"};
+  }
+  return decode_as<Message>(is->get<std::string>(), object);
+}
+
+}  // namespace
+
+std::string encode(const AgentMessage& message) { return encode_any(message); }
+std::string encode(const DaemonMessage& message) { return encode_any(message); }
+Result<AgentMessage> decode_agent_message(std::string_view body) {
+  return decode_any<AgentMessage>(body);
+}
+Result<DaemonMessage> decode_daemon_message(std::string_view body) {
+  return decode_any<DaemonMessage>(body);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,44 @@
+#pragma once
+// What operators (ddprunctl) and the daemon say to each other on the control link, and its JSON
+// form (docs/protocol.md). A link whose first message is a Command is no agent's: it gets its
+// answer and is hung up on. Pure.
+
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::rendezvous {
+
+// The first and only message, in place of Hello.
+struct Command {
+  enum class Verb {
+    kStatus,  // Where all runs stand, or the one named.
+    kDrain,   // The run goes on without `node`, whose launcher ends well.
+    kCancel,  // The run ends.
+  };
+  int version = kProtocolVersion;
+  Verb verb = Verb::kStatus;
+  std::string run_id{};  // May be empty but for kCancel.
+  std::string node{};    // kDrain: a node's id, or a host name that only one node has.
+  std::string reason{};  // kDrain, kCancel: what the nodes are told.
+};
+
+// The answer, in as many pieces as it takes.
+struct Report {
+  std::string error{};  // Not empty: why not. There is nothing else then.
+  std::string text{};   // The next piece of what encode(DaemonStatus) made, or a sentence.
+  bool more = false;    // Another Report follows.
+};
+
+const char* name_of(Command::Verb verb);  // "status", "drain", "cancel".
+
+std::string encode(const Command& command);
+std::string encode(const Report& report);
+
+// Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
+Result<Command> decode_command(std::string_view body);
+Result<Report> decode_report(std::string_view body);
+
+}  // namespace ddprun::rendezvous

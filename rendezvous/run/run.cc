@@ -1,0 +1,118 @@
+#include "rendezvous/run/run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/assert.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/seats.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int kExitRendezvousFailed = 3;
+
+}  // namespace
+
+std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
+  DDPRUN_ASSERT(now >= now_);
+  now_ = now;
+  actions_.clear();
+  std::visit([&](const auto& what) { on(event.node, what); }, event.what);
+  // Heartbeats are many and change nothing.
+  if (!std::holds_alternative<Heartbeat>(event.what)) advance();
+  if (std::holds_alternative<Join>(event.what)) {
+    const auto it = members_.find(event.node);
+    const bool waits = it != members_.end() && it->second.phase == Phase::kReady;
+    // Of thousands that come at once nobody has time to read it; a heartbeat will be answered so.
+    if (waits && !many()) tell_waiting(it->first, it->second);
+  }
+  return std::exchange(actions_, {});
+}
+
+// The handlers below say who is in and what happened to whom. Every move from state to state that
+// follows from that, or from the time, is made here.
+void Run::advance() {
+  if (gathering()) advance_gathering();
+  if (state_ == State::kRunning) advance_running();
+  if (state_ == State::kClosing && count(Phase::kStopping) == 0) end();
+}
+
+void Run::advance_gathering() {
+  if (!config_) return;
+  const int ready = count(Phase::kReady);
+  if (count(Phase::kStopping) == 0 && ready >= config_->nnodes_min) {
+    if (state_ == State::kGathering) {
+      state_ = State::kLastCall;
+      last_call_ends_ = now_ + config_->last_call;
+    }
+    if (ready >= config_->nnodes_max || round_ > 0 || now_ >= last_call_ends_) return seal();
+  } else {
+    state_ = State::kGathering;
+  }
+  if (now_ >= gather_ends_) {
+    const std::string had = number_of(ready, "node") + (ready ? " (" + roster_text() + ")" : "");
+    std::string text = "gave up after " + seconds_text(config_->join_timeout) + ": " + had +
+                       " of at least " + std::to_string(config_->nnodes_min) + " came.";
+    text += losses_text();
+    if (!neighbour_.empty()) text += " Meanwhile " + neighbour_;
+    close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvousFailed,
+          text);
+  }
+}
+
+void Run::advance_running() {
+  if (count(Phase::kSeated) == 0) {
+    if (count(Phase::kFinished) == 0) return regather("every node was lost");
+    return close(Verdict::Kind::kSuccess, 0, "every worker exited with 0");
+  }
+  const bool could_grow = count(Phase::kReady) > 0 && count(Phase::kFinished) == 0 &&
+                          seated() < config_->nnodes_max && !config_->join_at_restart;
+  if (!could_grow) return grow_at_.reset();
+  if (!grow_at_) grow_at_ = now_ + config_->last_call;
+  const bool full = seated() + count(Phase::kReady) >= config_->nnodes_max;
+  if (full || now_ >= *grow_at_) {
+    regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
+  }
+}
+
+// Chooses the nodes of the round, those of the round before first, and gives them their seats.
+void Run::seal() {
+  std::vector<Members::iterator> ready;
+  for (const NodeId& node : ready_) ready.push_back(members_.find(node));
+  std::sort(ready.begin(), ready.end(), [](auto a, auto b) {
+    const bool a_new = a->second.group_rank_before < 0, b_new = b->second.group_rank_before < 0;
+    return std::pair(a_new, a->second.arrival) < std::pair(b_new, b->second.arrival);
+  });
+  if (std::ssize(ready) > config_->nnodes_max) ready.resize(config_->nnodes_max);
+
+  std::vector<Candidate> candidates;
+  for (auto it : ready) {
+    candidates.push_back({&it->second.offer, it->second.group_rank_before, it->second.arrival});
+  }
+  std::vector<Members::iterator> ordered;
+  std::vector<const NodeOffer*> offers;
+  for (const std::size_t i : order_nodes(candidates)) {
+    ordered.push_back(ready[i]);
+    offers.push_back(&ready[i]->second.offer);
+  }
+  const std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    auto& [node, member] = *ordered[i];
+    set_phase(ordered[i], Phase::kSeated);
+    member.group_rank_before = seats[i].group_rank;
+    member.seat = seats[i];
+    tell(node, Assign{seats[i]});
+  }
+  state_ = State::kRunning;
+  ++roster_;
+  remember_failure();
+  deaths_.clear();
+  dead_ranks_.clear();
+  successes_.clear();
+  lost_.clear();
+  grow_at_.reset();
+  workers_blamed_ = false;
+}
+
+}  // namespace ddprun::rendezvous

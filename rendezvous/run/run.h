@@ -1,0 +1,284 @@
+#pragma once
+// One run, from the first node that joins to its verdict, as a pure state machine. It alone decides
+// who is in, who has which ranks, when workers stop and start again, and why the run ended.
+//
+//                 nnodes_min ready               last call over, or nnodes_max ready
+//   kGathering ────────────────────▶ kLastCall ─────────────────────────────────────▶ kRunning
+//     ▲   ▲  │       too few left        │                                            │ │ │
+//     │   └──┼───────────────────────────┘          worker failed, restarts left;     │ │ │
+//     └──────┼──────────────────────────────────────membership changes────────────────┘ │ │
+//            │ join timeout, or a node leaves on purpose        no restart left ┌───────┘ │
+//            ▼                                                                  ▼         │
+//          kEnded ◀────────────── every node has stopped its workers ─────── kClosing     │
+//            ▲                                                                            │
+//            └───────────────────────── every worker exited with 0 ───────────────────────┘
+//
+// A worker that fails when a node is lost is a victim: its peer is gone. Its report may well come
+// first, so until every node of the round has answered for itself, a node that is lost takes the
+// blame: the restart is given back, and a run that was closing gathers again.
+//
+// After the first round nobody waits for a last call: a round is sealed as soon as every node of
+// the round before has come back or is lost. Membership changes use up no restart.
+//
+// Silence is no loss by itself. A node whose agent is silent for heartbeat_timeout is lost if its
+// kernel is silent too; one whose kernel still answers stands still, and is kept for
+// standstill_timeout. Where a round trip is long the first limit is kRoundTripsInSilence of them.
+// A node that has lost its connection without being lost (Away) is `missing` and has kReturnTime.
+//
+// Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions
+// out: rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal
+// times give equal actions, which is how rendezvous/journal brings a run back after the daemon's
+// death.
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/protocol/wire.h"
+#include "rendezvous/run/status.h"
+
+namespace ddprun::rendezvous {
+
+struct Lost {
+  std::string how;
+  bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
+};                      // The node is gone, with its workers: "closed its connection".
+struct Tick {};         // The time that deadline() named has come.
+struct Begin {};        // The run id is used again: forget the run that has ended.
+struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
+struct Returned {};     // The node has found the daemon again.
+struct Cancel {
+  int signal = 0;
+  std::string reason;
+};  // An operator, or the daemon's own end.
+struct StoodStill {
+  Milliseconds how_long{0};
+};  // The daemon did, and heard nobody: nobody's time has passed.
+struct Drain {
+  std::string reason;
+};  // An operator wants the run to go on without this node.
+
+struct RunEvent {
+  NodeId node;  // Empty for what concerns no single node.
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Lost, Tick, Begin,
+               Recovered, Returned, StoodStill, Cancel, Drain>
+      what;
+};
+
+struct RunAction {
+  NodeId node;  // To whom.
+  DaemonMessage message;
+};
+
+// What happened to a node, and how often: one that comes and goes is one line.
+struct Loss {
+  std::string what;
+  int times = 1;
+};
+
+// What a node's kernel shows of itself, whether or not its agent says anything.
+struct Reach {
+  TimePoint answered{};        // When its last packet came.
+  Milliseconds round_trip{0};  // The shortest of late.
+};
+
+// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests
+// compare these.
+std::string to_string(const RunAction& action);
+
+class Run {
+ public:
+  enum class State {
+    kGathering,  // Fewer than nnodes_min nodes are ready, or nodes of the last round are on their
+                 // way back.
+    kLastCall,   // Enough are ready; the door stays open a little longer. First round only.
+    kRunning,    // Membership is fixed and workers run.
+    kClosing,    // The outcome is known; workers are being stopped.
+    kEnded,      // Final. Whoever speaks is told the verdict.
+  };
+
+  // Whether nodes wait here for others, and no round has begun.
+  bool lacks_nodes() const;
+  // Whether the nodes of two such runs may want to meet: their run would have the same size.
+  bool could_be(const Run& other) const;
+  // "waits at the same daemon for 1 of 2 nodes"; and what those who wait here are told of another
+  // such run, which is no decision and not remembered.
+  std::string neighbour_text() const;
+  void set_neighbour(std::string text);
+
+  [[nodiscard]] std::vector<RunAction> step(const RunEvent& event, TimePoint now);
+
+  // The nodes that have been silent for half the time that they have. The caller sends each of them
+  // something, which its kernel acknowledges, and reports that by reached() at later calls.
+  [[nodiscard]] std::vector<NodeId> quiet(TimePoint now) const;
+  // Returns the node's limit of silence if that is higher now than what the configuration wants,
+  // and was not before. Like a heartbeat it is no step, and is not recorded.
+  std::optional<Milliseconds> reached(const NodeId& node, const Reach& reach);
+
+  // The nodes that have been silent for too long at `now`, each with what to say of it. The caller
+  // reports them as Lost. It is not part of step() so that a replay without heartbeats loses
+  // nobody.
+  struct Silent {
+    NodeId node;
+    std::string how;
+  };
+  [[nodiscard]] std::vector<Silent> silent(TimePoint now);
+
+  // A node beats no more often than every `floor`, whatever its run was configured with: the daemon
+  // serves other runs too. Not recorded, for nothing that is depends on it.
+  void set_beat_floor(Milliseconds floor) { beat_floor_ = floor; }
+  Milliseconds beat() const;  // How often its nodes are to beat.
+
+  // When the next Tick is due; nothing if only another event can change this run.
+  [[nodiscard]] std::optional<TimePoint> deadline() const;
+
+  // The whole state as JSON, with points of time as distances from `at`; and back, where `at` may
+  // be on another clock: what was due in 5 s is due in 5 s. Equal events then give equal actions.
+  std::string snapshot(TimePoint at) const;
+  static Result<Run> restore(std::string_view snapshot, TimePoint at);
+
+  // Nothing has happened yet, or nothing that matters any more.
+  bool blank() const { return state_ == State::kGathering && !config_; }
+
+  State state() const { return state_; }
+  int round() const { return round_; }
+  int restart_count() const { return restart_count_; }
+  const std::optional<Verdict>& verdict() const { return verdict_; }
+  bool knows(const NodeId& node) const { return members_.contains(node); }
+  // Whether the node has not been heard of since the daemon came back: the caller reports Returned.
+  bool misses(const NodeId& node) const;
+  std::string describe() const;  // For traces and failed tests.
+  // What has to happen next, who is missing and how long that may take yet: a sentence for people.
+  std::string waiting_for(TimePoint now) const;
+  std::size_t node_count() const { return members_.size(); }
+  RunStatus status(TimePoint now) const;  // All but its run_id, which it does not know.
+
+  // Aborts unless every invariant holds. Tests call it after each step.
+  void check_invariants() const;
+
+ private:
+  enum class Phase {
+    kReady,     // Has joined and waits for a seat; while kRunning, a spare.
+    kSeated,    // Its workers run.
+    kFinished,  // Its workers all exited with 0.
+    kStopping,  // Its workers are being stopped.
+    kStopped,   // Its workers are gone, it waits for the verdict. kClosing only.
+  };
+  struct Member {
+    NodeOffer offer;
+    Phase phase = Phase::kReady;
+    int arrival = 0;
+    int group_rank_before = -1;
+    std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
+    TimePoint last_seen{};
+    Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
+    Milliseconds beat_told{0};
+    int roster_told = -1;  // The roster_ that this node has heard of.
+    int unanswered = 0;    // Beats since the last answer.
+    bool missing = false;  // It has no connection, and time to come back on another.
+    Reach reach;
+  };
+  using Members = std::map<NodeId, Member>;
+  struct Snapshot;
+
+  void on(const NodeId& node, const Join& join);
+  void on(const NodeId& node, const Heartbeat& heartbeat);
+  void on(const NodeId& node, const Finished& finished);
+  void on(const NodeId& node, const Failed& failed);
+  void on(const NodeId& node, const Stopped& stopped);
+  void on(const NodeId& node, const Leave& leave);
+  void on(const NodeId& node, const Away&);
+  void on(const NodeId& node, const Lost& lost);
+  void on(const NodeId& node, const Tick&);
+  void on(const NodeId& node, const Begin&);
+  void on(const NodeId& node, const Recovered&);
+  void on(const NodeId& node, const Returned&);
+  void on(const NodeId& node, const StoodStill& still);
+  void on(const NodeId& node, const Cancel& cancel);
+  void on(const NodeId& node, const Drain& drain);
+
+  void advance();
+  void advance_gathering();
+  void advance_running();
+  void seal();
+  void admit(const NodeId& node, const Join& join);
+  void lose(Members::iterator it, const std::string& how);
+  void lose_stuck();
+  void note_loss(const std::string& what);
+  std::string losses_text() const;
+  void excuse_workers(const std::string& reason);
+  void regather(const std::string& reason, int lost_rank = -1);
+  void close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank = -1);
+  void stop_seated(const std::string& reason, bool final, int lost_rank);
+  void end();
+  void report(const WorkerDeath& death);
+  void report_success(const WorkerDeath& success);
+  void remember_failure();
+  void answer_stranger(const NodeId& node, int round);
+  std::optional<std::string> objection(const NodeId& node, const NodeOffer& offer) const;
+
+  int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
+  int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
+  void set_phase(Members::iterator it, Phase phase);
+  void dismiss(Members::iterator it);
+  Milliseconds patience(const Member& member) const;
+  TimePoint look_again(const Member& member, TimePoint now) const;
+  void expect_back(Member& member);
+  // So many nodes that their beats were made rarer than the configuration wants.
+  bool many() const { return beat() > beat_interval(config_->heartbeat_timeout); }
+  void erase(Members::iterator it);
+  bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
+  void tell(const NodeId& node, DaemonMessage message) {
+    actions_.push_back({node, std::move(message)});
+  }
+  bool is_overruled_by(const NodeOffer& offer) const;
+  void overrule(const NodeOffer& host);
+  void refuse(const NodeId& node, const std::string& host, const std::string& why);
+  void tell_waiting(const NodeId& node, Member& member);
+  TimePoint wait_ends() const;
+  std::string waiting_text() const;
+  std::string roster_text() const;
+  std::string stopping_text() const;
+  static const char* phase_name(Phase phase);
+  std::optional<TimePoint> state_ends() const;
+
+  std::optional<RunConfig> config_;  // Set by the first node.
+  std::string config_from_;          // Its host, for messages.
+  State state_ = State::kGathering;
+  int round_ = 0;  // The present or the next round.
+  int restart_count_ = 0;
+  int arrivals_ = 0;
+  int roster_ = 0;  // Counts the changes of who is here.
+  TimePoint now_{};
+  Members members_;
+  std::array<int, 5> in_phase_{};            // How many members are in each Phase.
+  std::set<NodeId> ready_;                   // Those in kReady.
+  std::map<int, NodeId> node_ranks_;         // Who was told to have which group rank.
+  std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still stop their workers.
+  Milliseconds beat_floor_{0};
+
+  // Deadlines. Each is only looked at in the states and phases that its comment names.
+  TimePoint gather_ends_{};                 // kGathering, kLastCall: the run is given up.
+  TimePoint last_call_ends_{};              // kLastCall.
+  TimePoint stop_ends_{};                   // While any member is kStopping.
+  std::optional<TimePoint> grow_at_;        // kRunning: when spares are let in.
+  std::optional<TimePoint> silence_check_;  // When the first silent member may have to be lost.
+
+  bool workers_blamed_ = false;      // For the end of the last round, until the next is sealed.
+  std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
+  std::set<int> dead_ranks_;         // Theirs.
+  std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
+  std::vector<WorkerDeath> past_;  // The first causes of the rounds that ended with a failure.
+  std::vector<Loss> lost_;           // Of nodes, since the last sealed round.
+  std::optional<Verdict> verdict_;   // From kClosing on.
+  std::string neighbour_;            // What is said of another run that waits.
+  std::vector<RunAction> actions_;
+};
+
+const char* name_of(Run::State state);  // "last call": for people.
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,186 @@
+// The part of Run that hears: one handler an event. None of them moves the run from state to state;
+// advance() does, afterwards. What they do at once is stop a round that cannot go on.
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/run/run.h"
+#include "rendezvous/run/verdict.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int kBeatsToAnAnswer = 3;  // An agent gives up after twice kBeatsInTimeout.
+
+}  // namespace
+
+void Run::on(const NodeId& node, const Join& join) {
+  const auto it = members_.find(node);
+  if (state_ == State::kClosing && it != members_.end()) {
+    // It has no workers, unless it said so long ago; it will hear the verdict with the others.
+    const Member& member = it->second;
+    if (member.seat && join.after_round >= member.seat->round) set_phase(it, Phase::kStopped);
+    return;
+  }
+  if (state_ == State::kClosing || state_ == State::kEnded) return answer_stranger(node, -1);
+  if (it != members_.end() && it->second.seat && join.after_round < it->second.seat->round) {
+    // It said so before it heard of its seat, or has lost what we told it since.
+    const Member& member = it->second;
+    if (member.phase != Phase::kStopping) return tell(node, Assign{*member.seat});
+    return tell(node, StopRound{member.seat->round, "the round is over", false});
+  }
+  if (dismissed_.contains(node)) {
+    return it == members_.end() ? answer_stranger(node, -1) : dismiss(it);
+  }
+  if (is_overruled_by(join.offer)) overrule(join.offer);
+  if (const auto why = objection(node, join.offer)) return refuse(node, join.offer.host, *why);
+  admit(node, join);
+}
+
+void Run::admit(const NodeId& node, const Join& join) {
+  if (!config_) {
+    config_ = join.offer.config;
+    config_from_ = join.offer.host;
+    gather_ends_ = now_ + config_->join_timeout;
+  }
+  const auto [it, is_new] = members_.try_emplace(node);
+  Member& member = it->second;
+  if (is_new) {
+    member.arrival = arrivals_++;
+    ++in_phase_[static_cast<std::size_t>(member.phase)];
+    member.beat = member.beat_told = beat();
+    if (!silence_check_) silence_check_ = now_ + config_->heartbeat_timeout / 2;
+  }
+  // A daemon that forgot everything must not number a round as one its nodes remember.
+  if (gathering()) round_ = std::max(round_, join.after_round + 1);
+  const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
+  member.offer = join.offer;
+  member.missing = false;
+  member.last_seen = now_;
+  member.seat.reset();
+  if (join.offer.node_rank >= 0) node_ranks_[join.offer.node_rank] = node;
+  set_phase(it, Phase::kReady);
+  ++roster_;
+  // It has no workers any more, whatever we believed: the others cannot go on without them.
+  if (left_its_seat) regather(member.offer.host + " joined again");
+}
+
+// A heartbeat says which seat its node holds, so that a lost message is made good by the next one.
+void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kEnded)
+    return answer_stranger(node, heartbeat.round);
+  Member& member = it->second;
+  member.last_seen = now_;
+  member.beat = std::max(beat(), member.beat_told);
+  member.beat_told = beat();
+  // Where beats are rare because there are many, an answer to some of them says enough.
+  if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
+    member.unanswered = 0;
+    tell(node, Alive{member.beat_told, state_ == State::kRunning && !ready_.empty()});
+  }
+  const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
+  if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
+  if (member.phase == Phase::kStopping && right) {
+    return tell(node,
+                StopRound{member.seat->round, "the round is over", state_ == State::kClosing});
+  }
+  if (member.phase == Phase::kReady && !right) {
+    return tell(node, StopRound{heartbeat.round, "the round is over", false});
+  }
+  if (member.phase == Phase::kReady && member.roster_told != roster_)
+    return tell_waiting(node, member);
+}
+
+void Run::on(const NodeId& node, const Finished& finished) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, finished.round);
+  Member& member = it->second;
+  if (member.phase == Phase::kSeated && member.seat->round == finished.round) {
+    set_phase(it, Phase::kFinished);
+  }
+}
+
+void Run::on(const NodeId& node, const Failed& failed) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, failed.round);
+  if (!it->second.seat || it->second.seat->round != failed.round) return;
+  report(failed.death);
+  if (state_ != State::kRunning)
+    return;  // A victim, or a failure of workers that are being stopped.
+  const std::string reason = "rank " + std::to_string(failed.death.rank) + " on " +
+                             failed.death.host + " " + how_it_ended(failed.death);
+  workers_blamed_ = true;
+  if (restart_count_ < config_->max_restarts) {
+    ++restart_count_;
+    regather(reason, failed.death.rank);
+  } else {
+    close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
+  }
+}
+
+void Run::on(const NodeId& node, const Stopped& stopped) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) {
+    // Where we answer a stranger with an order to stop, this is its answer to that.
+    if (state_ == State::kEnded || dismissed_.contains(node)) answer_stranger(node, stopped.round);
+    return;
+  }
+  Member& member = it->second;
+  if (!member.seat || member.seat->round != stopped.round) return;
+  for (const WorkerDeath& death : stopped.deaths) report(death);
+  for (const WorkerDeath& success : stopped.successes) report_success(success);
+  // Between rounds the node's Join says the same; only the end of the run waits for this word.
+  if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
+}
+
+void Run::on(const NodeId& node, const Leave& leave) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  const std::string text = it->second.offer.host + " left: " + leave.reason;
+  const bool fixed = config_->nnodes_min == config_->nnodes_max;
+  const bool active = gathering() || state_ == State::kRunning;
+  if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
+    // What fails when somebody interrupts the run is no cause, even if we hear of it first.
+    const bool blamed = std::exchange(workers_blamed_, false);
+    if (active) {
+      close(Verdict::Kind::kInterrupted, 128 + leave.signal, text);
+    } else if (blamed) {
+      verdict_ = {
+          .kind = Verdict::Kind::kInterrupted, .exit_code = 128 + leave.signal, .text = text};
+    }
+  }
+  lose(members_.find(node), "left");
+}
+
+void Run::on(const NodeId& node, const Lost& lost) {
+  if (const auto it = members_.find(node); it != members_.end()) lose(it, lost.how);
+}
+
+void Run::on(const NodeId&, const Tick&) {
+  if (count(Phase::kStopping) > 0 && now_ >= stop_ends_) lose_stuck();
+}
+
+void Run::on(const NodeId&, const Begin&) {
+  const TimePoint now = now_;
+  *this = Run();
+  now_ = now;
+}
+
+void Run::on(const NodeId&, const Cancel& cancel) {
+  workers_blamed_ = false;  // A run that closes already is not to open again.
+  if (state_ == State::kClosing || state_ == State::kEnded) return;
+  close(Verdict::Kind::kInterrupted, 128 + cancel.signal, cancel.reason);
+}
+
+void Run::on(const NodeId& node, const Drain& drain) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kClosing || state_ == State::kEnded) return;
+  const Phase phase = it->second.phase;
+  dismissed_.try_emplace(node, drain.reason);
+  // One that has finished owes the run nothing, and one that waits has nothing to stop.
+  if (phase == Phase::kReady || phase == Phase::kFinished) return dismiss(it);
+  if (phase == Phase::kSeated) regather(it->second.offer.host + " is drained: " + drain.reason);
+}
+
+}  // namespace ddprun::rendezvous

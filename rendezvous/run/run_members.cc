@@ -1,0 +1,228 @@
+// The part of Run that takes members in and out of rounds.
+
+#include <algorithm>
+
+#include "common/assert.h"
+#include "rendezvous/run/run.h"
+#include "rendezvous/run/verdict.h"
+
+namespace ddprun::rendezvous {
+
+void Run::set_phase(Members::iterator it, Phase phase) {
+  auto& [node, member] = *it;
+  --in_phase_[static_cast<std::size_t>(member.phase)];
+  member.phase = phase;
+  ++in_phase_[static_cast<std::size_t>(phase)];
+  if (phase == Phase::kReady) {
+    ready_.insert(node);
+  } else {
+    ready_.erase(node);
+  }
+}
+
+void Run::erase(Members::iterator it) {
+  --in_phase_[static_cast<std::size_t>(it->second.phase)];
+  ready_.erase(it->first);
+  const auto told = node_ranks_.find(it->second.offer.node_rank);
+  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
+  members_.erase(it);
+  ++roster_;
+}
+
+// The node is not needed any more; its workers are gone.
+void Run::dismiss(Members::iterator it) {
+  tell(it->first, Dismiss{dismissed_.at(it->first)});
+  erase(it);
+}
+
+// The member is gone, with its workers. One that had finished owes us nothing.
+void Run::lose(Members::iterator it, const std::string& how) {
+  const Phase phase = it->second.phase;
+  const std::string what = it->second.offer.host + " " + how;
+  const int first_rank = it->second.seat ? it->second.seat->base_rank : -1;
+  erase(it);
+  if (phase != Phase::kFinished) note_loss(what);
+  if (state_ == State::kRunning && phase == Phase::kSeated) regather(what, first_rank);
+  if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
+  // A run that never began and lost its last node is as good as new.
+  if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
+}
+
+void Run::note_loss(const std::string& what) {
+  const auto known =
+      std::find_if(lost_.begin(), lost_.end(), [&](const Loss& loss) { return loss.what == what; });
+  if (known == lost_.end()) return lost_.push_back({what});
+  ++known->times;
+}
+
+// The round has ended because a node is gone, not because a worker failed. See the top of run.h.
+void Run::excuse_workers(const std::string& reason) {
+  workers_blamed_ = false;
+  if (state_ == State::kGathering) {
+    --restart_count_;
+    return;
+  }
+  DDPRUN_ASSERT(state_ == State::kClosing);
+  DDPRUN_ASSERT(verdict_->kind == Verdict::Kind::kWorkerFailed);
+  verdict_.reset();
+  state_ = State::kGathering;
+  ++round_;
+  gather_ends_ = now_ + config_->join_timeout;
+  for (auto it = members_.begin(); it != members_.end(); ++it) {
+    auto& [node, member] = *it;
+    if (member.phase != Phase::kStopping && member.phase != Phase::kStopped) continue;
+    set_phase(it, Phase::kStopping);
+    tell(node, StopRound{member.seat->round, reason, false});
+  }
+}
+
+void Run::lose_stuck() {
+  std::vector<NodeId> stuck, missing;
+  for (const auto& [node, member] : members_) {
+    if (member.phase == Phase::kStopping) (member.missing ? missing : stuck).push_back(node);
+  }
+  for (const NodeId& node : missing) lose(members_.find(node), "did not come back");
+  workers_blamed_ = false;  // The others are not lost to us, we let them go.
+  for (const NodeId& node : stuck) lose(members_.find(node), "could not stop its workers in time");
+}
+
+// Ends the present round and begins to gather the next one.
+void Run::regather(const std::string& reason, int lost_rank) {
+  DDPRUN_ASSERT(state_ == State::kRunning);
+  stop_seated(reason, /*final=*/false, lost_rank);
+  state_ = State::kGathering;
+  ++round_;
+  gather_ends_ = now_ + config_->join_timeout;
+}
+
+void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
+  stop_ends_ = now_ + config_->stop_timeout;
+  for (auto it = members_.begin(); it != members_.end(); ++it) {
+    const Phase phase = it->second.phase;
+    if (phase != Phase::kSeated && phase != Phase::kFinished) continue;
+    set_phase(it, Phase::kStopping);
+    StopRound stop{it->second.seat->round, reason, final, lost_rank};
+    if (workers_blamed_ && !final) {
+      stop.restart = restart_count_;
+      stop.max_restarts = config_->max_restarts;
+    }
+    tell(it->first, stop);
+  }
+}
+
+// The outcome is known. It is told once the workers are gone, so that the verdict can name the
+// victims.
+void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank) {
+  verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason};
+  // Whatever a worker was blamed for before, only the failure that ends the run may be excused.
+  if (kind != Verdict::Kind::kWorkerFailed) workers_blamed_ = false;
+  if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true, lost_rank);
+  state_ = State::kClosing;
+  if (kind == Verdict::Kind::kSuccess) end();
+}
+
+void Run::end() {
+  if (verdict_->kind == Verdict::Kind::kWorkerFailed) {
+    verdict_ = worker_verdict(deaths_, restart_count_, config_->max_restarts,
+                              {.successes = successes_, .past = past_});
+  }
+  state_ = State::kEnded;
+  workers_blamed_ = false;  // Nothing changes a verdict that has been told.
+  for (const auto& [node, member] : members_) tell(node, EndRun{*verdict_});
+}
+
+void Run::report(const WorkerDeath& death) {
+  constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
+  if (!dead_ranks_.insert(death.rank).second) {
+    // The first report may come before its agent knows why.
+    for (WorkerDeath& known : deaths_) {
+      const bool says_more = known.fault == Fault::kUnknown && death.fault != Fault::kUnknown;
+      if (known.rank == death.rank && says_more) known = death;
+    }
+    return;
+  }
+  deaths_.push_back(death);
+  if (deaths_.size() > kDetailsMax) std::string().swap(deaths_.back().detail);
+}
+
+void Run::report_success(const WorkerDeath& success) {
+  constexpr std::size_t kMost = 1000;
+  const bool known = std::any_of(successes_.begin(), successes_.end(),
+                                 [&](const auto& other) { return other.rank == success.rank; });
+  if (!known && successes_.size() < kMost) successes_.push_back(success);
+}
+
+// The next round is sealed. If a worker's failure was why, it may be one of several alike.
+void Run::remember_failure() {
+  constexpr std::size_t kMost = 16;
+  if (!workers_blamed_ || deaths_.empty()) return;
+  past_.push_back(remembered(first_cause(deaths_, successes_)));
+  if (past_.size() > kMost) past_.erase(past_.begin());
+}
+
+// To a node that is no member: it was lost, or the run is over.
+void Run::answer_stranger(const NodeId& node, int round) {
+  if (const auto why = dismissed_.find(node); why != dismissed_.end()) {
+    return tell(node, Dismiss{why->second});
+  }
+  if (state_ == State::kEnded) return tell(node, EndRun{*verdict_});
+  // In kClosing the verdict is on its way; a node that is no member can only wait for it.
+  if (state_ == State::kClosing) return tell(node, StopRound{round, verdict_->text, true});
+  tell(node, StopRound{round, "this node was counted as lost", false});
+}
+
+void Run::tell_waiting(const NodeId& node, Member& member) {
+  member.roster_told = roster_;
+  Waiting waiting;
+  if (state_ != State::kRunning && wait_ends() > now_) {
+    waiting.left = std::chrono::duration_cast<Milliseconds>(wait_ends() - now_);
+  }
+  waiting.text = waiting_text();
+  tell(node, waiting);
+}
+
+// When those who wait are let in or sent home.
+TimePoint Run::wait_ends() const {
+  return state_ == State::kLastCall ? std::min(last_call_ends_, gather_ends_) : gather_ends_;
+}
+
+std::optional<TimePoint> Run::deadline() const {
+  if (state_ == State::kEnded) return std::nullopt;
+  std::optional<TimePoint> next = silence_check_;
+  const auto consider = [&](TimePoint when) { next = next ? std::min(*next, when) : when; };
+  if (gathering() && config_) consider(gather_ends_);  // Even without a member.
+  if (state_ == State::kLastCall) consider(last_call_ends_);
+  if (count(Phase::kStopping) > 0) consider(stop_ends_);
+  if (state_ == State::kRunning && grow_at_) consider(*grow_at_);
+  return next;
+}
+
+void Run::check_invariants() const {
+  const bool running = state_ == State::kRunning;
+  DDPRUN_ASSERT(running == (seated() > 0) || state_ == State::kEnded);
+  DDPRUN_ASSERT(running ? count(Phase::kStopping) == 0 : true);
+  DDPRUN_ASSERT(count(Phase::kStopped) == 0 || state_ == State::kClosing ||
+                state_ == State::kEnded);
+  DDPRUN_ASSERT(verdict_.has_value() == (state_ == State::kClosing || state_ == State::kEnded));
+  if (config_) DDPRUN_ASSERT(seated() <= config_->nnodes_max);
+  if (config_) DDPRUN_ASSERT(restart_count_ <= config_->max_restarts);
+  std::array<int, 5> in_phase{};
+  for (const auto& [node, member] : members_) {
+    ++in_phase[static_cast<std::size_t>(member.phase)];
+    DDPRUN_ASSERT(member.seat.has_value() == (member.phase != Phase::kReady));
+    if (member.seat) DDPRUN_ASSERT(member.seat->round <= round_);
+    const bool seated = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
+    if (seated) DDPRUN_ASSERT(member.seat->round == round_);
+  }
+  DDPRUN_ASSERT(in_phase == in_phase_);
+  DDPRUN_ASSERT(std::ssize(ready_) == count(Phase::kReady));
+  for (const NodeId& node : ready_) DDPRUN_ASSERT(members_.at(node).phase == Phase::kReady);
+  for (const auto& [rank, node] : node_ranks_)
+    DDPRUN_ASSERT(members_.at(node).offer.node_rank == rank);
+  DDPRUN_ASSERT(deaths_.size() == dead_ranks_.size());
+  if (workers_blamed_ && verdict_) {
+    DDPRUN_ASSERT(verdict_->kind == Verdict::Kind::kWorkerFailed);
+  }
+}
+
+}  // namespace ddprun::rendezvous

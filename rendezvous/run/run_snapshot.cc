@@ -1,0 +1,128 @@
+// Run's whole state as JSON and back, so that a journal need not hold every event since the run
+// began. A snapshot knows no clock: each point of time is written as its distance from the moment
+// of the snapshot, and so means the same on another boot or another host.
+
+#include "rendezvous/protocol/wire_archive.h"
+#include "rendezvous/run/run.h"
+
+namespace ddprun::rendezvous {
+
+void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
+
+// Both functions take their object apart as a whole: a field that is added to it and forgotten here
+// does not compile.
+struct Run::Snapshot {
+  static void run(auto&& a, auto& whole) {
+    auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
+           in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
+           stop_ends, grow_at, silence_check, workers_blamed, deaths, dead_ranks, successes, past,
+           lost, verdict, neighbour, actions] = whole;
+    a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
+    a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
+    a("roster", roster), a("now", now), a("gather_ends", gather_ends);
+    a("last_call_ends", last_call_ends), a("stop_ends", stop_ends), a("grow_at", grow_at);
+    a("silence_check", silence_check), a("deaths", deaths), a.added("losses", lost),
+        a("verdict", verdict);
+    a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
+    a("workers_blamed", workers_blamed);
+    a.added("successes", successes), a.added("past", past);
+    // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
+    // dead_ranks_ from deaths_; actions_ is empty between steps, and neighbour_ is the
+    // coordinator's.
+    (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)neighbour, (void)actions;
+  }
+
+  static void member(auto&& a, auto& whole) {
+    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
+           unanswered, missing, reach] = whole;
+    a("offer", offer), a.enumerator("phase", phase, Phase::kStopped), a("arrival", arrival);
+    a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
+    a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
+    a("missing", missing), a("unanswered", unanswered);
+    a.added("answered", reach.answered), a.added("round_trip_ms", reach.round_trip);
+  }
+
+  static void read(const archive::json& object, TimePoint at, Run& whole);
+  static bool plausible(const Run& run, TimePoint at);
+};
+
+std::string Run::snapshot(TimePoint at) const {
+  archive::Writer writer(at);
+  Snapshot::run(writer, *this);
+  writer.list("members", members_, [&](const auto& one) {
+    writer.object([&] {
+      writer("node", one.first);
+      Snapshot::member(writer, one.second);
+    });
+  });
+  return writer.take();
+}
+
+void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) {
+  // A verdict quotes the last words of many workers.
+  constexpr std::size_t kSnapshotTextMax = std::size_t{64} << 20;
+  const auto reader = [&](const archive::json& from) {
+    return archive::Reader{from, at, kSnapshotTextMax};
+  };
+  run(reader(object), whole);
+  for (const WorkerDeath& death : whole.deaths_) {
+    if (!whole.dead_ranks_.insert(death.rank).second) throw archive::BadField{"deaths"};
+  }
+  // A daemon of an earlier version kept the blame in a run that nothing may open again.
+  const bool failed = whole.verdict_ && whole.verdict_->kind == Verdict::Kind::kWorkerFailed;
+  if (whole.state_ == State::kEnded || (whole.verdict_ && !failed)) whole.workers_blamed_ = false;
+  const archive::json& list = reader(object).value("members");
+  if (!list.is_array()) throw archive::BadField{"members"};
+  for (const archive::json& item : list) {
+    if (!item.is_object()) throw archive::BadField{"members"};
+    NodeId node;
+    reader(item)("node", node);
+    const auto [one, is_new] = whole.members_.try_emplace(node);
+    if (!is_new) throw archive::BadField{"node"};
+    Snapshot::member(reader(item), one->second);
+    ++whole.in_phase_[static_cast<std::size_t>(one->second.phase)];
+    if (one->second.phase == Phase::kReady) whole.ready_.insert(node);
+  }
+}
+
+// What step() relies on. A checksum has kept chance away; this is for whoever wrote nonsense.
+bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
+  const bool over = run.state_ == State::kClosing || run.state_ == State::kEnded;
+  if (run.now_ > at || run.verdict_.has_value() != over) return false;
+  if (!run.config_ && !run.members_.empty()) return false;
+  if (run.state_ == State::kRunning && (run.seated() == 0 || run.count(Phase::kStopping) > 0)) {
+    return false;
+  }
+  if (run.seated() > 0 && run.state_ != State::kRunning && run.state_ != State::kEnded) {
+    return false;
+  }
+  if (over && run.verdict_->kind == Verdict::Kind::kWorkerFailed && run.deaths_.empty()) {
+    return false;
+  }
+  for (const auto& [rank, node] : run.node_ranks_) {
+    if (!run.members_.contains(node)) return false;
+  }
+  for (const auto& [node, member] : run.members_) {
+    if (member.seat.has_value() != (member.phase != Phase::kReady)) return false;
+  }
+  return true;
+}
+
+Result<Run> Run::restore(std::string_view snapshot, TimePoint at) {
+  const archive::json object = archive::json::parse(snapshot, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) {
+    return Failure{Errc::kBadMessage, "reading a snapshot that is not a JSON object"};
+  }
+  Run run;
+  try {
+    Snapshot::read(object, at, run);
+  } catch (const archive::BadField& bad) {
+    return Failure{Errc::kBadMessage, "reading field '" + bad.name + "' of a snapshot"};
+  }
+  if (!Snapshot::plausible(run, at)) {
+    return Failure{Errc::kBadMessage, "reading a snapshot of a run that cannot be"};
+  }
+  return run;
+}
+
+}  // namespace ddprun::rendezvous

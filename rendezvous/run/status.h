@@ -1,0 +1,62 @@
+#pragma once
+// What a daemon knows of its runs, as plain values and as JSON: what GET /status answers, what
+// ddprunctl asks for and shows (docs/operations.md). Filled in by Run::status and
+// Coordinator::status. Pure.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/time.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::rendezvous {
+
+struct NodeStatus {
+  NodeId id{};
+  std::string host{};
+  std::string address{};
+  std::string phase{};  // "ready", "seated", "finished", "stopping", "stopped".
+  int group_rank = -1;  // -1: it has no seat.
+  int base_rank = -1;   // Global rank of its local rank 0; -1: it has no seat.
+  int local_world_size = 1;
+  Milliseconds silent{0};  // Since it was last heard.
+};
+
+struct VerdictStatus {
+  std::string kind{};  // "success", "worker_failed", "node_lost", "timed_out", "interrupted".
+  int exit_code = 0;
+  std::string text{};
+};
+
+struct RunStatus {
+  std::string run_id{};
+  std::string state{};  // "gathering", "last call", "running", "closing", "ended".
+  int round = 0;        // The present or the next one.
+  int restart_count = 0;
+  int max_restarts = 0;
+  int nnodes_min = 0;  // 0: no node has ever joined.
+  int nnodes_max = 0;
+  int world_size = 0;                      // Of the round that runs; 0: none does.
+  std::string waiting_for{};               // One sentence.
+  std::optional<Milliseconds> left{};      // Until waiting ends by itself.
+  std::optional<VerdictStatus> verdict{};  // Once the outcome is known.
+  std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.
+};
+
+struct DaemonStatus {
+  std::vector<RunStatus> runs;
+};
+
+const char* kind_name(Verdict::Kind kind);  // As in VerdictStatus::kind.
+
+// Plain ASCII: it may be cut anywhere into pieces that are text themselves.
+std::string encode(const DaemonStatus& status);
+std::string encode_indented(const DaemonStatus& status);  // For people.
+
+// Errc::kBadMessage where it is not what encode() makes.
+Result<DaemonStatus> decode_status(std::string_view text);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,207 @@
+#include "rendezvous/run/verdict.h"
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <cstring>
+
+#include "common/assert.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr char kLastWords[] = "\nIts last words:\n";
+constexpr std::size_t kVictimsMax = 64;  // More are counted, not listed.
+
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
+std::string name_of(const WorkerDeath& death) {
+  return "rank " + std::to_string(death.rank) + " (local rank " + std::to_string(death.local_rank) +
+         (death.pid > 0 ? ", pid " + std::to_string(death.pid) : "") + ") on " + death.host;
+}
+
+// "ranks 1, 5, 6 and 40 more".
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t kListed = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kListed); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kListed) text += " and " + std::to_string(ranks.size() - kListed) + " more";
+  return text;
+}
+
+std::string victims_text(const std::vector<WorkerDeath>& victims) {
+  std::vector<int> own;
+  for (const WorkerDeath& victim : victims) {
+    if (!victim.stopped_by_us) own.push_back(victim.rank);
+  }
+  std::sort(own.begin(), own.end());
+  const std::size_t stopped = victims.size() - own.size();
+  std::string text;
+  if (!own.empty()) {
+    text += " " + std::to_string(own.size()) + " more failed after it (" + ranks_text(own) + ").";
+  }
+  if (stopped > 0)
+    text += " " + std::to_string(stopped) + (stopped == 1 ? " other was" : " others were") +
+            " stopped by ddprun.";
+  return text;
+}
+
+// The cause was told by others: it did not fail, or not of itself.
+std::string accusation(const FirstCause& cause) {
+  const std::string name = name_of(cause.death);
+  switch (cause.death.fault) {
+    case Fault::kLeftEarly:
+      return name + " ended with 0 while others still needed it: " + cause.witness + ".";
+    case Fault::kAborted: return name + " called abort(): " + cause.witness + ".";
+    case Fault::kMismatch: return name + " disagreed with the other ranks: " + cause.witness + ".";
+    default: {
+      const std::string& evidence = cause.death.evidence;
+      return name + " came no further: " + cause.witness +
+             (evidence.empty() ? "." : "; " + evidence + ".");
+    }
+  }
+}
+
+std::string cause_text(const FirstCause& cause) {
+  if (!cause.witness.empty()) return accusation(cause);
+  const WorkerDeath& death = cause.death;
+  if (never_ran(death)) return name_of(death) + " could not be started.";
+  std::string text = name_of(death) + " failed first: it ";
+  if (death.fault == Fault::kAborted) text += "called abort() and ";
+  text += cut_short(death) ? "was about to end with an error" : how_it_ended(death);
+  return text + (death.evidence.empty() ? "." : ": " + death.evidence + ".");
+}
+
+// A host's name ends with "/2" where several nodes share a machine.
+std::string machine_of(const WorkerDeath& death) {
+  return death.host.substr(0, death.host.find('/'));
+}
+
+bool on_machine(const std::vector<WorkerDeath>& deaths, const std::string& machine) {
+  return std::all_of(deaths.begin(), deaths.end(),
+                     [&](const WorkerDeath& death) { return machine_of(death) == machine; });
+}
+
+// Of its own making, wherever it runs.
+bool is_programs(Fault fault) {
+  switch (fault) {
+    case Fault::kExit:
+    case Fault::kCrash:
+    case Fault::kStackOverflow:
+    case Fault::kException:
+    case Fault::kSyntaxError:
+    case Fault::kMismatch:
+    case Fault::kAborted:
+    case Fault::kLeftEarly: return true;
+    default: return false;
+  }
+}
+
+// The last line without its numbers: addresses, times and steps differ each time.
+std::string essence(const std::string& words) {
+  constexpr std::size_t kLongest = 300;
+  const std::size_t end = words.find_last_not_of('\n');
+  const std::size_t newline = words.rfind('\n', end);
+  std::string line = words.substr(newline == std::string::npos ? 0 : newline + 1, kLongest);
+  std::erase_if(line, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return line;
+}
+
+// Programs that do not embed the SDK cannot say whom they lost.
+std::string gone_text(const std::vector<WorkerDeath>& successes) {
+  std::vector<int> ranks;
+  for (const WorkerDeath& gone : successes) ranks.push_back(gone.rank);
+  std::sort(ranks.begin(), ranks.end());
+  return "It lost a peer, and no other rank has failed, but " + ranks_text(ranks) +
+         " had ended with 0 by then: do the ranks have unequal numbers of batches?";
+}
+
+std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& now,
+                       bool one_machine) {
+  if (past.empty()) return "";
+  const bool same = std::all_of(past.begin(), past.end(), [&](const WorkerDeath& death) {
+    return death.rank == now.rank && death.fault == now.fault && death.signal == now.signal &&
+           death.exit_code == now.exit_code && death.detail == essence(now.detail);
+  });
+  if (same && is_programs(now.fault)) {
+    return " It was the same rank with the same error each time: look at the program or its data, "
+           "not at the machine.";
+  }
+  if (one_machine || !on_machine(past, machine_of(now))) return "";
+  return " It was on " + machine_of(now) + " each time: look at that host.";
+}
+
+}  // namespace
+
+std::string how_it_ended(const WorkerDeath& death) {
+  if (death.signal != 0) return "was killed by signal " + signal_text(death.signal);
+  return "exited with " + std::to_string(death.exit_code);
+}
+
+int exit_status(const WorkerDeath& death) {
+  return death.signal != 0 ? 128 + death.signal : death.exit_code;
+}
+
+bool is_crash(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+         signal == SIGABRT || signal == SIGSYS || signal == SIGTRAP;
+}
+
+bool never_ran(const WorkerDeath& death) {
+  const Fault fault = death.fault;
+  return death.pid == 0 && (fault == Fault::kCannotStart || fault == Fault::kNoDescriptors ||
+                            fault == Fault::kNoProcesses || fault == Fault::kNoMemory);
+}
+
+bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }
+
+std::string without_last_words(const Verdict& verdict) {
+  const std::size_t words = verdict.text.find(kLastWords);
+  if (words == std::string::npos) return verdict.text;
+  return verdict.text.substr(0, words) + " Its last words are above.";
+}
+
+WorkerDeath remembered(const FirstCause& cause) {
+  WorkerDeath death = cause.death;
+  death.detail = essence(death.detail);
+  death.evidence.clear();
+  return death;
+}
+
+Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts,
+                       const RunHistory& history) {
+  const FirstCause cause = first_cause(deaths, history.successes);
+  Verdict verdict;
+  verdict.kind = Verdict::Kind::kWorkerFailed;
+  verdict.exit_code = cause.exit_code;
+  verdict.first_cause = cause.death;
+  std::vector<WorkerDeath> victims;
+  for (const WorkerDeath& death : deaths) {
+    if (death.rank != cause.death.rank) victims.push_back(death);
+  }
+  const bool one_machine = on_machine(deaths, machine_of(cause.death)) &&
+                           on_machine(history.successes, machine_of(cause.death));
+  std::string text = cause_text(cause) + victims_text(victims);
+  if (max_restarts > 0) {
+    text += " No restart was left: " + std::to_string(restart_count) + " of " +
+            std::to_string(max_restarts) + " were used.";
+  }
+  text += repetition(history.past, cause.death, one_machine);
+  verdict.advice = advice(cause.death, one_machine);
+  if (cause.death.fault == Fault::kPeerLost && !history.successes.empty()) {
+    verdict.advice = gone_text(history.successes);
+  }
+  if (!verdict.advice.empty()) text += " " + verdict.advice;
+  if (!cause.death.detail.empty()) text += kLastWords + cause.death.detail;
+  verdict.text = std::move(text);
+  if (victims.size() > kVictimsMax) victims.resize(kVictimsMax);
+  verdict.victims = std::move(victims);
+  return verdict;
+}
+
+}  // namespace ddprun::rendezvous

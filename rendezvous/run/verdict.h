@@ -1,0 +1,67 @@
+#pragma once
+// The words of a verdict: one paragraph that says what failed first, where, and what to do next,
+// and the same as JSON. Pure.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::rendezvous {
+
+// "exited with 7", "was killed by signal 9 (SIGKILL)".
+std::string how_it_ended(const WorkerDeath& death);
+
+// The status a shell would give the worker: its exit code, or 128 + signal.
+int exit_status(const WorkerDeath& death);
+
+// A signal that tells of a program's own mistake; nobody sends it to stop one.
+bool is_crash(int signal);
+
+// It was about to end with an error when we stopped it: its status is what our signal made of it.
+bool cut_short(const WorkerDeath& death);
+// ddprun could not start it: there has never been such a process.
+bool never_ran(const WorkerDeath& death);
+
+// Which of the deaths, in the order of their reports and not empty, was the cause of the others.
+//
+// That order is happens-before but for one thing: a rank that loses a peer may be gone before that
+// peer, whose interpreter still tidies up, is. So a death that names another rank points at that
+// one, and a death that only says "I lost a peer" gives way to one that says more. Clocks of hosts
+// are never compared.
+struct FirstCause {
+  WorkerDeath death;
+  int exit_code = 1;    // What the run ends with.
+  std::string witness;  // Where the death was our doing: who accused it, and with which words.
+};
+//
+// `successes`: the ranks of the same round that had exited with 0. One that others still waited for
+// in a collective is the cause of their end.
+FirstCause first_cause(const std::vector<WorkerDeath>& deaths,
+                       const std::vector<WorkerDeath>& successes = {});
+
+// What to try; empty where there is nothing to say. `one_machine`: all ranks were on the same.
+std::string advice(const WorkerDeath& death, bool one_machine = false);
+
+// What else is known of a run whose workers failed.
+struct RunHistory {
+  std::vector<WorkerDeath> successes{};  // Of its last round.
+  std::vector<WorkerDeath> past{};       // The first causes of the rounds before that failed.
+};
+
+// What is kept of a first cause while the run goes on: enough to recognise it.
+WorkerDeath remembered(const FirstCause& cause);
+
+// The verdict on a run whose workers failed. `deaths` is in the order of the reports and not empty.
+Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts,
+                       const RunHistory& history = {});
+
+// Its text for whoever has just seen the last words: says so instead of repeating them.
+std::string without_last_words(const Verdict& verdict);
+
+// The verdict as a file for programs (docs/verdict.md). Its "message" is what PyTorch's own agent
+// writes and reads. `timestamp` is for people: seconds since 1970 on the writing host.
+std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::int64_t timestamp);
+
+}  // namespace ddprun::rendezvous

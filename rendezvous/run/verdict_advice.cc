@@ -1,0 +1,60 @@
+// What to try after a failure.
+
+#include <csignal>
+
+#include "rendezvous/run/verdict.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+std::string of_fault(Fault fault, bool one_machine) {
+  switch (fault) {
+    case Fault::kOutOfMemory:
+      return "Give the job more memory, or let it use less: fewer data loader processes, a smaller "
+             "batch.";
+    case Fault::kNoMemory: return "See ulimit -v, and how much memory that host has.";
+    case Fault::kNoSpace: return "Make room on that host's disk; see df -h and df -i.";
+    case Fault::kNoDescriptors: return "See ulimit -n, and who does not close what it opens.";
+    case Fault::kNoProcesses: return "See ulimit -u, and the pids.max of its cgroup.";
+    case Fault::kStackOverflow: return "See ulimit -s, and look for endless recursion.";
+    case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
+    case Fault::kImportError: return "See which python3 runs there, and its sys.path.";
+    case Fault::kPeerLost:
+      return one_machine ? "It lost a peer, but no other rank has failed."
+                         : "It lost a peer, but no other rank has failed: look at the network "
+                           "between them.";
+    case Fault::kTimedOut: return "It gave up waiting for the other ranks.";
+    case Fault::kStuck:
+      return "A debugger or py-spy shows where such a rank stands while it lasts.";
+    case Fault::kMismatch:
+      return "All ranks must call the same collectives in the same order, with the same shapes, "
+             "types and options.";
+    case Fault::kLeftEarly:
+      return "Do the ranks have unequal numbers of batches? See uneven_inputs and join().";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+std::string advice(const WorkerDeath& death, bool one_machine) {
+  if (never_ran(death) && death.fault != Fault::kCannotStart) {
+    return "Raise that limit on that host, or start fewer workers there.";
+  }
+  if (std::string text = of_fault(death.fault, one_machine); !text.empty()) return text;
+  if (death.fault == Fault::kAborted) return "";
+  if (death.signal == SIGKILL) {
+    return "SIGKILL comes from outside the program: a batch system's limit, a person, or the "
+           "kernel's out-of-memory killer, of which there is no sign here (see dmesg).";
+  }
+  if (death.signal == SIGSEGV || death.signal == SIGBUS || death.signal == SIGABRT ||
+      death.signal == SIGFPE || death.signal == SIGILL) {
+    return "The program crashed; a core file or a debugger shows where.";
+  }
+  if (death.fault == Fault::kCannotStart || death.exit_code == 127 || death.exit_code == 126) {
+    return "The program could not be started; check its path and its permissions on that host.";
+  }
+  return "";
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,57 @@
+// The JSON form of a verdict.
+
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/run/status.h"
+#include "rendezvous/run/verdict.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const WorkerDeath& death) {
+  ordered_json object = {{"rank", death.rank},
+                         {"local_rank", death.local_rank},
+                         {"host", death.host},
+                         {"pid", death.pid}};
+  if (death.signal != 0) {
+    const char* name = ::sigabbrev_np(death.signal);
+    object["signal"] = death.signal;
+    object["signal_name"] = name ? "SIG" + std::string(name) : std::to_string(death.signal);
+  } else {
+    object["exit_code"] = death.exit_code;
+  }
+  object["stopped_by_ddprun"] = death.stopped_by_us;
+  object["fault"] = fault_name(death.fault);
+  object["evidence"] = death.evidence;
+  object["last_words"] = death.detail;
+  if (death.collective > 0) object["collective"] = death.collective;
+  if (death.steps > 0) object["steps"] = death.steps;
+  return object;
+}
+
+}  // namespace
+
+std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::int64_t timestamp) {
+  const std::string words = verdict.first_cause ? verdict.first_cause->detail : "";
+  ordered_json object = {{"kind", kind_name(verdict.kind)},
+                         {"run_id", run_id},
+                         {"exit_code", verdict.exit_code},
+                         {"text", verdict.text}};
+  if (verdict.first_cause) {
+    object["advice"] = verdict.advice;
+    object["first_cause"] = to_json(*verdict.first_cause);
+  }
+  object["victims"] = ordered_json::array();
+  for (const WorkerDeath& death : verdict.victims) object["victims"].push_back(to_json(death));
+  object["message"] = {{"message", words.empty() ? verdict.text : words},
+                       {"errorCode", verdict.exit_code},
+                       {"extraInfo", {{"timestamp", std::to_string(timestamp)}}}};
+  // Last words may hold any bytes; JSON text may not.
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,58 @@
+#pragma once
+// A TCPStore server: the StoreMachine on a listening socket. The agent of group rank 0 opens one
+// for each round, so that no key of an earlier round can be read; the daemon offers one to
+// unmodified torchrun agents. Everything happens on the thread that runs the io_context.
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/store/store_wire.h"
+
+namespace ddprun::rendezvous {
+
+struct StoreServerOptions {
+  std::string address = {};      // Numeric; empty: every address of this machine.
+  std::uint16_t port = 0;        // 0: any.
+  bool admit_everyone = false;   // Else this machine and whom admit() names.
+  bool own_user_only = false;    // Of this machine's users only this process's own, and root.
+  bool await_admission = false;  // Until admit() whoever connects waits, and nobody is refused.
+  std::size_t connections_max = 65'536;
+  std::size_t unsent_bytes_max = 128
+                                 << 20;  // For one client; above, it is not reading and is dropped.
+  StoreLimits limits = {};
+};
+
+class StoreServer {
+ public:
+  // Listens when it returns. Costs microseconds: one is opened a round.
+  static Result<std::unique_ptr<StoreServer>> listen(boost::asio::io_context& io,
+                                                     StoreServerOptions options);
+  ~StoreServer();  // close()s.
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  std::uint16_t port() const;
+
+  // From now on takes connections from these numeric addresses too, and from no others admitted
+  // before. Connections that exist stay. Fails if one is not an address; the others are admitted.
+  Result<void> admit(const std::vector<std::string>& addresses);
+
+  // Drops all connections and frees the port, at once.
+  void close();
+
+  std::size_t connection_count() const;
+  std::size_t refused_count() const;  // Connections not admitted or too many.
+  std::size_t key_count() const;
+
+ private:
+  class Core;
+  explicit StoreServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace ddprun::rendezvous

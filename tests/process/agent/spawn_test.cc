@@ -1,0 +1,156 @@
+#include "agent/process/spawn.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "common/system/random_id.h"
+#include "tests/process/agent/processes.h"
+
+namespace ddprun::agent {
+namespace {
+
+const std::string kWorker = AGENT_TEST_WORKER;
+
+// Runs it to its end; what it wrote to both streams.
+std::string output_of(std::vector<std::string> argv, int* status = nullptr) {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  const WorkerSpec spec{0, std::move(argv), {"ONLY=this"}, writing.get(), writing.get()};
+  const SpawnedProcess process = spawn_process(spec).value();
+  writing.reset();
+  std::string text;
+  char block[4096];
+  for (ssize_t got = 0; (got = ::read(reading.get(), block, sizeof block)) > 0;) {
+    text.append(block, static_cast<std::size_t>(got));
+  }
+  int raw = 0;
+  REQUIRE(::waitpid(process.pid, &raw, 0) == process.pid);
+  if (status) *status = raw;
+  return text;
+}
+
+std::string error_of(const std::string& path) {
+  const auto result = spawn_process({.local_rank = 3, .argv = {path}, .environment = {}});
+  REQUIRE(result.has_error());
+  return to_string(result.error());
+}
+
+TEST_CASE("Spawn: a worker is bound before it begins, and a processor that is not there is said",
+          "[spawn]") {
+  cpu_set_t ours;
+  REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &ours)) ++first;
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  WorkerSpec spec{.argv = {"/bin/grep", "Cpus_allowed_list", "/proc/self/status"},
+                  .environment = {},
+                  .stdout_fd = writing.get(),
+                  .processors = {first}};
+  const SpawnedProcess process = spawn_process(spec).value();
+  writing.reset();
+  char line[64] = {};
+  REQUIRE(::read(reading.get(), line, sizeof line - 1) > 0);
+  CHECK(line == "Cpus_allowed_list:\t" + std::to_string(first) + "\n");
+  REQUIRE(::waitpid(process.pid, nullptr, 0) == process.pid);
+  spec.stdout_fd = -1;
+  spec.processors = {8000};
+  CHECK(to_string(spawn_process(spec).error()) ==
+        "starting local rank 0: binding to processors: Invalid argument");
+}
+
+TEST_CASE("Spawn: a worker is born clean", "[spawn]") {
+  // What a careless agent may carry around.
+  const UniqueFd leaky(::open("/dev/null", O_RDONLY));
+  ::signal(SIGHUP, SIG_IGN);
+  sigset_t blocked, before;
+  ::sigemptyset(&blocked);
+  ::sigaddset(&blocked, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &blocked, &before);
+  const std::string facts = output_of({kWorker, "describe"});
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::signal(SIGHUP, SIG_DFL);
+  CHECK(facts ==
+        "fds: 0 1 2\nstdin: /dev/null\ndeath signal: 9\nown session: 1\nown group: 1\n"
+        "blocked: 0\nignored: 0\n");
+}
+
+TEST_CASE("Spawn: the environment is what was given and nothing else", "[spawn]") {
+  CHECK(output_of({"/usr/bin/env"}) == "ONLY=this\n");
+}
+
+TEST_CASE("Spawn: any descriptor may be given as standard output and error, even each other's",
+          "[spawn]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reading(ends[0]), out(::dup(1)), err(::dup(2));
+  ::dup2(ends[1], 2);  // Ours for a moment: 2 is the pipe.
+  const auto process = spawn_process({0, {kWorker, "write", "swapped\n"}, {}, 2, 1});
+  ::dup2(err.get(), 2);
+  ::close(ends[1]);
+  char block[64] = {};
+  CHECK(::read(reading.get(), block, sizeof block) == 8);
+  CHECK(std::string(block) == "swapped\n");
+  REQUIRE(process.has_value());
+  ::waitpid(process->pid, nullptr, 0);
+}
+
+TEST_CASE("Spawn: an impossible program is told with stage and reason", "[spawn]") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("spawn_test_" + random_hex(8));
+  fs::create_directories(folder);
+  const std::string plain = folder / "plain", garbage = folder / "garbage", lost = folder / "lost";
+  std::ofstream(plain) << "text";
+  std::ofstream(garbage) << "neither ELF nor #!";
+  std::ofstream(lost) << "#!/no/such/interpreter\n";
+  fs::permissions(garbage, fs::perms::owner_all);
+  fs::permissions(lost, fs::perms::owner_all);
+  const std::string start = "starting local rank 3: execve ";
+  CHECK(error_of("/no/such/program") == start + "/no/such/program: No such file or directory");
+  CHECK(error_of(plain) == start + plain + ": Permission denied");
+  CHECK(error_of(folder) == start + folder.string() + ": Permission denied");
+  CHECK(error_of(garbage) ==
+        start + garbage + " (neither a binary nor a script with a #! line): Exec format error");
+  CHECK(error_of(lost) == start + lost + ": No such file or directory");
+  CHECK(to_string(spawn_process({3, {kWorker}, {}, 9999, -1}).error()) ==
+        "starting local rank 3: standard streams: Bad file descriptor");
+  CHECK(test::zombies() == 0);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("Spawn: a thousand workers leave no descriptor and no zombie", "[spawn]") {
+  const int before = test::open_descriptors();
+  for (int i = 0; i < 1000; ++i) {
+    const auto good = spawn_process({0, {"/bin/true"}, {}});
+    REQUIRE(good.has_value());
+    REQUIRE(::waitpid(good->pid, nullptr, 0) == good->pid);
+    if (i % 10 == 0) REQUIRE(spawn_process({0, {"/no/such"}, {}}).has_error());
+  }
+  CHECK(test::open_descriptors() == before);
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("Spawn: our own signal mask is as it was", "[spawn]") {
+  sigset_t before, after;
+  ::sigprocmask(SIG_SETMASK, nullptr, &before);
+  output_of({"/bin/true"});
+  spawn_process({0, {"/no/such"}, {}}).has_error();
+  ::sigprocmask(SIG_SETMASK, nullptr, &after);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    CHECK(::sigismember(&before, signal) == ::sigismember(&after, signal));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::agent

@@ -1,0 +1,190 @@
+// Ranks as processes that join in each of the ways a launcher, or none, may offer.
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/forked_ranks.h"
+#include "worker_sdk/store/store_host.h"
+
+namespace ddprun {
+namespace {
+
+using namespace std::chrono_literals;
+using test::ForkedRanks;
+using test::Report;
+using worker_sdk::StoreHost;
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// A port at which nobody listens, as far as one can know.
+std::uint16_t unused_port() {
+  return StoreHost("127.0.0.1", 0, worker_sdk::Clock::now() + 10s).port();
+}
+
+// The agent's store, in a process of its own: who forks ranks must not have threads.
+class AgentStore {
+ public:
+  AgentStore() {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const StoreHost host("127.0.0.1", 0, worker_sdk::Clock::now() + 10s);
+      const std::uint16_t port = host.port();
+      if (::write(ends[1], &port, sizeof port) != sizeof port) ::_exit(1);
+      for (;;) ::pause();
+    }
+    ::close(ends[1]);
+    CHECK(::read(ends[0], &port_, sizeof port_) == sizeof port_);
+    ::close(ends[0]);
+  }
+  ~AgentStore() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  AgentStore(const AgentStore&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+// What a launcher would set, then `more`.
+void set_environment(int rank, int world_size, std::uint16_t port, const Environment& more) {
+  Environment all = {
+      {"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world_size)},
+      {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
+      {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)}};
+  all.insert(all.end(), more.begin(), more.end());
+  for (const auto& [name, value] : all) ::setenv(name.c_str(), value.c_str(), 1);
+}
+
+InitOptions hasty() {
+  InitOptions options;
+  options.init_timeout = 50s;
+  options.op_timeout = 50s;
+  return options;
+}
+
+// The sum of ranks 0..n-1 is right, and the store works.
+void use(ProcessGroup& group, const std::function<void()>& ready) {
+  float sum = static_cast<float>(group.rank());
+  group.all_reduce(buffer(&sum, 1));
+  const float want = static_cast<float>(group.world_size() * (group.world_size() - 1) / 2);
+  group.store().set("hello from " + std::to_string(group.rank()), "x");
+  for (int r = 0; r < group.world_size(); ++r) {
+    (void)group.store().get("hello from " + std::to_string(r), 50s);
+  }
+  if (sum == want) ready();
+  group.barrier();  // Rank 0 may host the store.
+}
+
+void check_all_well(ForkedRanks& ranks, int n) {
+  for (int r = 0; r < n; ++r) CHECK(ranks.wait_ready(r));
+  for (int r = 0; r < n; ++r) {
+    const Report report = ranks.report(r);
+    INFO(report.text);
+    CHECK(report.came);
+    CHECK_FALSE(report.threw);
+  }
+}
+
+TEST_CASE("Joining: env:// with the agent's store, on both backends, and again after a restart",
+          "[joining]") {
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    const AgentStore agent;
+    for (const char* restart : {"0", "1"}) {
+      ForkedRanks ranks(
+          3,
+          [&](int rank) {
+            set_environment(rank, 3, agent.port(),
+                            {{"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                             {"TORCHELASTIC_RESTART_COUNT", restart},
+                             {"DDPRUN_BACKEND", backend}});
+            return hasty();
+          },
+          [&](ProcessGroup& group, const auto& ready) {
+            if (group.backend() == backend && group.local_rank() == group.rank()) use(group, ready);
+          });
+      check_all_well(ranks, 3);
+    }
+  }
+}
+
+TEST_CASE("Joining: env:// where rank 0 has to host the store", "[joining]") {
+  const std::uint16_t port = unused_port();
+  ForkedRanks ranks(
+      3,
+      [&](int rank) {
+        set_environment(rank, 3, port, {});
+        return hasty();
+      },
+      use);
+  check_all_well(ranks, 3);
+}
+
+TEST_CASE("Joining: tcp:// and file:// without any environment", "[joining]") {
+  const test::TemporaryDirectory directory;
+  for (const std::string& method :
+       {"tcp://127.0.0.1:" + std::to_string(unused_port()),
+        "tcp://localhost:" + std::to_string(unused_port()), "file://" + (directory / "store")}) {
+    INFO(method);
+    ForkedRanks ranks(
+        2,
+        [&](int rank) {
+          InitOptions options = hasty();
+          options.init_method = method;
+          options.rank = rank;
+          options.world_size = 2;
+          options.backend = "gloo";
+          return options;
+        },
+        use);
+    check_all_well(ranks, 2);
+  }
+}
+
+TEST_CASE("Joining: a worker that dies while all join is named by the others", "[joining]") {
+  const AgentStore agent;
+  ForkedRanks ranks(
+      3,
+      [&](int rank) {
+        if (rank == 1) ::_exit(1);
+        set_environment(rank, 3, agent.port(), {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+        InitOptions options = hasty();
+        options.init_timeout = 500ms;
+        return options;
+      },
+      use);
+  for (const int r : {0, 2}) {
+    const Report report = ranks.report(r);
+    INFO(report.text);
+    CHECK(report.threw);
+    CHECK(report.kind == ErrorKind::timed_out);
+    CHECK(report.peer == 1);
+    CHECK(report.text.find("rank " + std::to_string(r) + " on ") != std::string::npos);
+  }
+}
+
+TEST_CASE("Joining: an agent's store that is not there is named, with rank and host", "[joining]") {
+  const std::uint16_t port = unused_port();
+  ForkedRanks ranks(
+      2,
+      [&](int rank) {
+        set_environment(rank, 2, port, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+        InitOptions options = hasty();
+        options.init_timeout = 300ms;
+        return options;
+      },
+      use);
+  const Report report = ranks.report(1);
+  INFO(report.text);
+  CHECK(report.kind == ErrorKind::unreachable);
+  CHECK(report.text.find("rank 1 on ") == 0);
+  CHECK(report.text.find("127.0.0.1:" + std::to_string(port)) != std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,220 @@
+// The page between worker and agent, from both of its sides.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <random>
+
+#include "agent/health/progress_files.h"
+#include "worker_sdk/worker/progress.h"
+
+namespace ddprun {
+namespace {
+
+using agent::ProgressFile;
+using agent::ProgressSample;
+using worker_sdk::Call;
+using worker_sdk::InCollective;
+using worker_sdk::OpKind;
+using worker_sdk::Progress;
+
+Call call(OpKind kind, std::uint64_t number) { return {.what = {.kind = kind}, .number = number}; }
+
+TEST_CASE("Progress: the agent sees where the worker is", "[progress]") {
+  ProgressFile file = ProgressFile::make(3).value();
+  CHECK_FALSE(file.read().reports);
+  {
+    Progress progress(file.path());
+    REQUIRE(progress.reports());
+    CHECK(file.read().reports);
+    CHECK(file.read().phase.empty());
+    {
+      const InCollective here(progress, call(OpKind::kAllReduce, 17));
+      const ProgressSample inside = file.read();
+      CHECK(inside.in_collective);
+      CHECK(inside.phase == "all_reduce");
+      CHECK(inside.number == 17);
+    }
+    const ProgressSample after = file.read();
+    CHECK_FALSE(after.in_collective);
+    CHECK(after.number == 17);
+    progress.set_phase("evaluate on the whole validation set");
+    CHECK(file.read().phase == "evaluate on the whole v");
+    const std::uint64_t beats = file.read().beats;
+    { const InCollective here(progress, call(OpKind::kSend, 400)); }
+    CHECK(file.read().phase == "evaluate on the whole v");
+    CHECK(file.read().number == 17);  // Messages are no collectives.
+    CHECK(file.read().beats == beats + 2);
+    { const InCollective here(progress, call(OpKind::kAllReduce, 2), /*of_whole_job=*/false); }
+    CHECK(file.read().number == 17);  // A sub-group counts for itself.
+    CHECK(file.read().beats == beats + 4);
+    progress.set_phase("");
+    CHECK(file.read().phase.empty());
+  }
+  CHECK_FALSE(file.read().reports);  // It may take its time to end.
+}
+
+TEST_CASE("Progress: the agent tells which rank is gone, once, and every group hears it",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const Progress first(file.path());
+  const Progress second(file.path());
+  CHECK_FALSE(first.agents_word());
+  file.tell(-1, "nobody");
+  CHECK_FALSE(first.agents_word());
+  file.tell(3, "rank 3 was\nkilled " + std::string(1000, 'x'));
+  file.tell(4, "rank 4, too");
+  for (const Progress* progress : {&first, &second}) {
+    const auto word = progress->agents_word();
+    REQUIRE(word);
+    CHECK(word->rank == 3);
+    CHECK(word->text.substr(0, 18) == "rank 3 was?killed ");
+    CHECK(word->text.size() == ProgressPage::kWhyMax - 1);
+  }
+  CHECK_FALSE(Progress().agents_word());
+}
+
+TEST_CASE("Progress: the agent learns why the last collective failed, and how far it had come",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  CHECK(file.fate().failure == ProgressPage::kNone);
+  Progress progress(file.path());
+  { const InCollective here(progress, call(OpKind::kAllReduce, 17)); }
+  progress.note_failure(ErrorKind::mismatch, 2);
+  progress.note_failure(ErrorKind::aborted, -1);  // What follows from it.
+  CHECK(file.fate().failure == ProgressPage::kMismatch);
+  CHECK(file.fate().peer == 2);
+  CHECK(file.fate().collective == 17);
+  // A program that goes on has survived it.
+  { const InCollective here(progress, call(OpKind::kAllReduce, 18)); }
+  CHECK(file.fate().failure == ProgressPage::kNone);
+  Progress another_group(file.path());
+  another_group.note_failure(ErrorKind::timed_out, -1);
+  CHECK(file.fate().failure == ProgressPage::kTimedOut);
+  CHECK(file.fate().peer == -1);
+}
+
+TEST_CASE("Progress: how long a phase took is remembered, but for the first few", "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  Progress progress(file.path());
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const InCollective here(progress, call(OpKind::kBarrier, i));
+  }
+  const InCollective fourth(progress, call(OpKind::kBarrier, 4));
+  CHECK(file.read().count == 3);
+  CHECK(file.read().longest == Duration::zero());
+  { const InCollective nested(progress, call(OpKind::kBarrier, 5)); }
+  const InCollective last(progress, call(OpKind::kBarrier, 6));
+  CHECK(file.read().longest > Duration::zero());
+}
+
+TEST_CASE("Progress: more names than there is room for are counted as one", "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  Progress progress(file.path());
+  for (int i = 0; i < 40; ++i) progress.set_phase("phase " + std::to_string(i));
+  CHECK(file.read().phase == "phase 15");
+  progress.set_phase("phase 2");
+  CHECK(file.read().phase == "phase 2");
+}
+
+TEST_CASE("Progress: one group of a process reports, and a page that is none is left alone",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const Progress first(file.path());
+  CHECK_FALSE(Progress(file.path()).reports());
+  CHECK(file.read().reports);
+  CHECK_FALSE(Progress("").reports());
+  CHECK_FALSE(Progress("/no/such/file").reports());
+  CHECK_FALSE(Progress("/dev/null").reports());
+}
+
+TEST_CASE("Progress: whoever only touches the file reports too", "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  CHECK_FALSE(file.read().reports);
+  const auto touch = [&](std::int64_t seconds) {
+    const timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    REQUIRE(::utimensat(AT_FDCWD, file.path().c_str(), times, 0) == 0);
+  };
+  touch(2'000'000'000);
+  CHECK(file.read().reports);
+  CHECK(file.read().beats == 1);
+  touch(2'000'000'007);
+  CHECK(file.read().beats == 2);
+  CHECK(file.read().longest == std::chrono::seconds(7));
+}
+
+TEST_CASE("Progress: what the sync timers of all groups of a worker count comes to the agent",
+          "[progress]") {
+  using std::chrono::nanoseconds;
+  ProgressFile file = ProgressFile::make(0).value();
+  CHECK(file.sync().steps == 0);
+  Progress first(file.path());
+  Progress second(file.path());
+  first.count_steps({.steps = 1,
+                     .comm = nanoseconds(70),
+                     .exposed = nanoseconds(40),
+                     .bytes = 1000,
+                     .outside = nanoseconds(10),
+                     .forward = nanoseconds(20),
+                     .backward = nanoseconds(30),
+                     .waited = nanoseconds(50)});
+  second.count_steps({.steps = 2, .exposed = nanoseconds(2)});
+  SyncWindow::Rank mine{.blamed = 3};
+  mine.late = {nanoseconds(1), nanoseconds(2), nanoseconds(3)};
+  first.count_window(mine, 5e9);
+  second.count_window({}, 0);
+  const agent::SyncSample sample = file.sync();
+  CHECK(sample.steps == 3);
+  CHECK(sample.bytes == 1000);
+  CHECK(sample.phase_ns == std::array<std::uint64_t, 3>{10, 20, 30});
+  CHECK(sample.exposed_ns == 42);
+  CHECK(sample.waited_ns == 50);
+  CHECK(sample.comm_ns == 70);
+  CHECK(sample.late_steps == 3);
+  CHECK(sample.late_ns == std::array<std::uint64_t, 3>{1, 2, 3});
+  CHECK(sample.busbw == 5'000'000'000);
+}
+
+// As `> $DDPRUN_PROGRESS` in a script does.
+TEST_CASE("Progress: whoever cuts the file takes no memory from under the agent or the SDK",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const auto cut = [&] { return ::truncate(file.path().c_str(), 0) == 0; };
+  SECTION("before there is a page: it counts as a touch") {
+    CHECK_FALSE(file.read().reports);
+    REQUIRE(cut());
+    CHECK(file.read().reports);
+    file.tell(1, "rank 1 exited with 3");
+    CHECK_FALSE(Progress(file.path()).reports());
+  }
+  SECTION("afterwards it is refused") {
+    const Progress page(file.path());
+    REQUIRE(page.reports());
+    CHECK_FALSE(cut());
+    CHECK(file.read().reports);
+  }
+}
+
+TEST_CASE("Progress: a page may hold anything", "[progress]") {
+  std::mt19937_64 random(5);
+  alignas(ProgressPage) unsigned char bytes[sizeof(ProgressPage)];
+  for (int round = 0; round < 2000; ++round) {
+    for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+    auto* page = reinterpret_cast<ProgressPage*>(bytes);
+    page->magic.store(ProgressPage::kMagic);
+    if (round % 2 == 0) page->slot.store(random() % (2 * ProgressPage::kSlots));
+    (void)agent::read_sync(*page);
+    const ProgressSample sample = agent::read_page(*page);
+    if (!sample.reports) continue;
+    CHECK(sample.phase.size() <= ProgressPage::kNameMax);
+    for (const char c : sample.phase) CHECK((c >= ' ' && c <= '~'));
+    CHECK(sample.longest >= Duration::zero());
+    CHECK(20 * sample.longest >= sample.longest);  // It will be multiplied.
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,40 @@
+#include "agent/node/start_failure.h"
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+
+namespace ddprun::agent {
+namespace {
+
+using rendezvous::Fault;
+
+rendezvous::WorkerDeath death(int error, Limits limits = {64, 20}) {
+  errno = error;
+  return start_failure(errno_failure("starting local rank 3: x"), limits, 64);
+}
+
+TEST_CASE("Start failure: what is short is named with its limit and what is needed", "[agent]") {
+  CHECK(death(EMFILE).fault == Fault::kNoDescriptors);
+  CHECK(death(EMFILE).exit_code == 1);
+  CHECK(
+      death(EMFILE).detail ==
+      "starting local rank 3: x: Too many open files; ulimit -n is 64, and ddprun needs about 4 a "
+      "worker, 256 for 64");
+  CHECK(death(EAGAIN).fault == Fault::kNoProcesses);
+  CHECK(death(EAGAIN).exit_code == 1);
+  CHECK(death(EAGAIN).detail.find("ulimit -u is 20 ") != std::string::npos);
+  CHECK(death(EAGAIN, {}).detail.find("pids.max") != std::string::npos);
+  CHECK(death(ENOMEM).fault == Fault::kNoMemory);
+}
+
+TEST_CASE("Start failure: a program that cannot be executed is the user's, with a shell's code",
+          "[agent]") {
+  for (const int error : {ENOENT, EACCES, ENOEXEC}) {
+    CHECK(death(error).fault == Fault::kCannotStart);
+    CHECK(death(error).exit_code == 127);
+    CHECK(death(error).detail.find("ulimit") == std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::agent

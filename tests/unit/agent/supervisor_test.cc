@@ -1,0 +1,497 @@
+#include "agent/node/supervisor.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using rendezvous::Assign;
+using rendezvous::EndRun;
+using rendezvous::Refuse;
+using rendezvous::StopRound;
+using rendezvous::Verdict;
+using rendezvous::WorkerDeath;
+using Lines = std::vector<std::string>;
+
+// One node with two workers. `does` takes one event and shows what the agent is to do.
+struct NodeFixture {
+  TimePoint now{};
+  Supervisor supervisor{{.host = "h", .local_world_size = 2, .grace = 30s}, now};
+
+  Lines does(const Event& event, Duration elapsed = 0s) {
+    now += elapsed;
+    Lines lines;
+    for (const Action& action : supervisor.step(event, now)) lines.push_back(to_string(action));
+    supervisor.check_invariants();
+    return lines;
+  }
+  static Event assign(int round) {
+    rendezvous::Seat seat;
+    seat.round = round;
+    return Heard{Assign{seat}};
+  }
+  static Event ended(int local_rank, int code, int signal = 0) {
+    WorkerDeath death;
+    death.local_rank = death.rank = local_rank;
+    death.pid = 10 + local_rank;
+    death.exit_code = code;
+    death.signal = signal;
+    return WorkerEnded{death};
+  }
+  static Event verdict(int code) {
+    Verdict verdict;
+    verdict.exit_code = code;
+    return Heard{EndRun{verdict}};
+  }
+};
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: joins, runs, finishes and ends with the verdict",
+                 "[supervisor]") {
+  CHECK(does(LinkUp{}) == Lines{"send join"});
+  CHECK(does(assign(0)) == Lines{"start round=0 restarts=0"});
+  CHECK(does(assign(0)).empty());  // Heard twice.
+  CHECK(does(ended(0, 0)).empty());
+  CHECK(does(ended(1, 0)) == Lines{"send finished"});
+  CHECK(does(verdict(0)) == Lines{"exit 0"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the siblings stopped at once",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(ended(1, 7)) == Lines{"say rank 1 (pid 11) exited with 7", "send failed",
+                                   "signal SIGTERM, rank 1 is lost"});
+  CHECK(does(ended(0, 0, SIGTERM)) == Lines{"clean up"});
+  CHECK(does(Heard{StopRound{0, "rank 1 exited with 7", false}}) ==
+        Lines{"send stopped", "send join"});
+  CHECK(does(assign(0)).empty());  // There is no way back into a round.
+  CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: who died before the stop was not stopped by us",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(0, 97));
+  Event earlier = ended(1, 7);
+  std::get<WorkerEnded>(earlier).before_stop = true;
+  does(earlier);
+  now += 1ms;
+  for (const Action& action : supervisor.step(Heard{StopRound{0, "", true}}, now)) {
+    const auto& stopped =
+        std::get<rendezvous::Stopped>(std::get<SendMessage>(action).message).deaths;
+    REQUIRE(stopped.size() == 2);
+    CHECK_FALSE(stopped[0].stopped_by_us);
+    CHECK_FALSE(stopped[1].stopped_by_us);
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported at once, its words follow",
+                 "[supervisor]") {
+  const auto wordless = [](int local_rank, int code) {
+    Event event = ended(local_rank, code);
+    std::get<WorkerEnded>(event).words_follow = true;
+    return event;
+  };
+  WorkerDeath account = std::get<WorkerEnded>(ended(1, 7)).death;
+  account.detail = "loss is NaN";
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(wordless(1, 7)) == Lines{"send failed", "signal SIGTERM, rank 1 is lost"});
+  does(Heard{StopRound{0, "rank 1 exited with 7", true}});
+  CHECK(does(ended(0, 0, SIGTERM)).empty());  // What rank 1 said is still to come.
+  const auto actions = supervisor.step(WordsCame{account}, now);
+  supervisor.check_invariants();
+  REQUIRE(actions.size() == 3);
+  CHECK(to_string(actions[0]) == "say rank 1 (pid 11) exited with 7");
+  CHECK(to_string(actions[1]) == "clean up");
+  const auto& stopped = std::get<rendezvous::Stopped>(std::get<SendMessage>(actions[2]).message);
+  CHECK(stopped.deaths.at(0).detail == "loss is NaN");
+  CHECK_FALSE(stopped.deaths.at(0).stopped_by_us);
+}
+
+TEST_CASE("Supervisor: the only worker's words are waited for", "[supervisor]") {
+  Supervisor supervisor({.host = "h"}, TimePoint{});
+  (void)supervisor.step(LinkUp{}, TimePoint{});
+  (void)supervisor.step(NodeFixture::assign(0), TimePoint{});
+  Event event = NodeFixture::ended(0, 7);
+  std::get<WorkerEnded>(event).words_follow = true;
+  (void)supervisor.step(event, TimePoint{});
+  supervisor.check_invariants();
+  CHECK_FALSE(supervisor.deadline());
+  const auto actions = supervisor.step(WordsCame{std::get<WorkerEnded>(event).death}, TimePoint{});
+  REQUIRE(actions.size() == 2);
+  CHECK(to_string(actions[1]) == "clean up");
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: who ended well is told of, too", "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 0));
+  does(ended(0, 97));
+  const auto actions = supervisor.step(Heard{StopRound{0, "", true}}, now);
+  REQUIRE(actions.size() == 1);
+  const auto& stopped = std::get<rendezvous::Stopped>(std::get<SendMessage>(actions[0]).message);
+  REQUIRE(stopped.successes.size() == 1);
+  CHECK(stopped.successes[0].rank == 1);
+  CHECK(stopped.deaths.size() == 1);
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a restart is announced with its count and its cause",
+                 "[supervisor]") {
+  const Event stop = Heard{StopRound{0, "rank 1 on h exited with 7", false, 1, 1, 2}};
+  does(LinkUp{});
+  does(assign(0));
+  SECTION("where the worker failed") {
+    does(ended(1, 7));
+    CHECK(does(stop) ==
+          Lines{"say rank 1 on h exited with 7; starting all again (restart 1 of 2)"});
+    CHECK(does(stop).empty());
+  }
+  SECTION("elsewhere") {
+    CHECK(does(stop).front() ==
+          "say rank 1 on h exited with 7; stopping, then starting all again (restart 1 of 2)");
+  }
+}
+
+// Others may go on without it.
+struct FencedFixture : NodeFixture {
+  FencedFixture() {
+    supervisor =
+        Supervisor({.host = "h", .local_world_size = 2, .fence = 20s, .fence_always = true}, now);
+    does(LinkUp{});
+    does(assign(0));
+  }
+};
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that is cut off kills its workers in time",
+                 "[supervisor]") {
+  CHECK(does(LinkDown{"gone"}) ==
+        Lines{"say lost the rendezvous daemon (gone); workers go on; they are stopped in 20 s "
+              "unless it answers; connecting again"});
+  REQUIRE(supervisor.deadline() == now + 20s);
+  CHECK(does(LinkDown{"refused"}, 19s).empty());
+  CHECK(does(Tick{}, 1s) ==
+        Lines{"say h is cut off from the rendezvous daemon (refused), and the run may go on "
+              "without it: killing its workers, then joining again",
+              "signal SIGKILL"});
+  CHECK(does(ended(0, 0, SIGKILL)).empty());
+  CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up"});
+  SECTION("and joins when it finds the daemon") {
+    CHECK(does(LinkUp{}) == Lines{"send join"});
+    CHECK(does(assign(0)).empty());
+    CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
+  }
+  SECTION("or gives up, as if it had never begun") {
+    CHECK(does(Tick{}, 10min) == Lines{"say no rendezvous daemon (refused); giving up", "exit 3"});
+  }
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: who comes back in time loses nothing",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  CHECK(does(LinkUp{}, 19s) == Lines{"send heartbeat"});
+  CHECK_FALSE(supervisor.deadline());
+  does(LinkDown{"gone"});
+  CHECK(supervisor.deadline() == now + 20s);  // Each time anew.
+}
+
+TEST_CASE_METHOD(FencedFixture,
+                 "Supervisor: where the daemon's machine answers, nobody goes on without us",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  for (int i = 0; i < 5; ++i) CHECK(does(LinkDown{"refused", true}, 15s).empty());
+  CHECK(supervisor.deadline() == now + 20s);
+  CHECK(does(LinkDown{"no answer", false}, 15s).empty());
+  CHECK(does(Tick{}, 5s).back() == "signal SIGKILL");
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: workers that end well in time need no fence",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  does(ended(0, 0), 19s);
+  does(ended(1, 0));
+  CHECK(supervisor.deadline() == now + 70s);  // To report it.
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send finished"});
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that stood still itself looks first",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  CHECK(does(Tick{}, 60s).empty());
+  CHECK(supervisor.deadline() == now + 2s);
+  CHECK(does(Tick{}, 2s).back() == "signal SIGKILL");
+}
+
+TEST_CASE_METHOD(FencedFixture, "Supervisor: the daemon may be back while the workers are killed",
+                 "[supervisor]") {
+  does(LinkDown{"gone"});
+  does(Tick{}, 20s);
+  does(LinkUp{});
+  does(ended(0, 0, SIGKILL));
+  SECTION("and not have missed us") {
+    CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send join"});
+  }
+  SECTION("and have stopped the round") {
+    does(Heard{StopRound{0, "this node was counted as lost", false}});
+    CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send stopped", "send join"});
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: only who can be replaced is fenced", "[supervisor]") {
+  supervisor = Supervisor({.host = "h", .local_world_size = 2, .fence = 20s}, now);
+  does(LinkUp{});
+  does(assign(0));
+  SECTION("not in a run that cannot go on without it") {
+    does(LinkDown{"gone"});
+    CHECK_FALSE(supervisor.deadline());
+  }
+  SECTION("but while a spare waits") {
+    does(Heard{rendezvous::Alive{.replaceable = true}});
+    does(LinkDown{"gone"});
+    CHECK(supervisor.deadline() == now + 20s);
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: workers that survive SIGKILL are not waited for for ever",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 7));
+  CHECK(does(Tick{}, 30s) ==
+        Lines{"say 1 worker did not end in time: killing what is left", "signal SIGKILL"});
+  REQUIRE(supervisor.deadline() == now + 10s);
+  CHECK(does(Tick{}, 9s).empty());
+  CHECK(does(Tick{}, 1s) ==
+        Lines{"say SIGKILL does not end 1 worker of h; leaving what is stuck behind", "abandon",
+              "send leave", "exit 7"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: who leaves workers behind still waits for the verdict",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 7));
+  does(Heard{StopRound{0, "rank 1 exited with 7", true}});
+  does(Tick{}, 30s);
+  CHECK(does(Tick{}, 10s) ==
+        Lines{"say SIGKILL does not end 1 worker of h; leaving what is stuck behind", "abandon",
+              "send stopped"});
+  SECTION("and ends with it") { CHECK(does(verdict(7)) == Lines{"exit 7"}); }
+  SECTION("but not for ever") {
+    REQUIRE(supervisor.deadline() == now + 2s);
+    CHECK(does(Tick{}, 2s) == Lines{"exit 7"});
+  }
+  SECTION("and does not come back if the run goes on after all") {
+    CHECK(does(Heard{StopRound{0, "a node joined", false}}) ==
+          Lines{"send stopped", "send leave", "exit 7"});
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: without another cause such workers are the cause",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(Heard{StopRound{0, "a node was lost", false}});
+  does(Tick{}, 30s);
+  CHECK(does(Tick{}, 10s).back() == "exit 137");
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a worker that ends after all is no survivor",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(1, 7));
+  does(Tick{}, 30s);
+  CHECK(does(ended(0, 0, SIGKILL), 9s) == Lines{"clean up"});
+  CHECK(supervisor.deadline() == std::nullopt);
+}
+
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: workers deaf to SIGTERM are killed when the grace is over",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(Heard{StopRound{0, "a node was lost", false, 6}}) ==
+        Lines{"say a node was lost; stopping, then starting again",
+              "signal SIGTERM, rank 6 is lost"});
+  REQUIRE(supervisor.deadline() == now + 30s);
+  CHECK(does(Tick{}, 29s).empty());
+  CHECK(does(Tick{}, 1s) ==
+        Lines{"say 2 workers did not end in time: killing what is left", "signal SIGKILL"});
+  does(ended(0, 0, SIGKILL));
+  CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send stopped", "send join"});
+}
+
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: workers go on without a daemon, which hears of them later",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(LinkDown{"reset"}) ==
+        Lines{"say lost the rendezvous daemon (reset); workers go on, connecting again"});
+  CHECK_FALSE(supervisor.deadline());
+  CHECK(does(LinkDown{"refused"}).empty());
+  CHECK(does(ended(0, 0)).empty());
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat"});
+  CHECK(does(LinkDown{"reset"}).size() == 1);
+  CHECK(does(ended(1, 0)).empty());
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send finished"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure that nobody heard is told on the next link",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(LinkDown{"reset"});
+  does(ended(0, 7));
+  does(ended(1, 0, SIGTERM));
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send failed"});
+  CHECK(does(Heard{StopRound{0, "why", true}}) == Lines{"send stopped"});
+  CHECK(does(LinkDown{"reset"}).size() == 1);
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send failed", "send stopped"});
+  CHECK(does(verdict(7)) == Lines{"exit 7"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: without a daemon it ends in bounded time",
+                 "[supervisor]") {
+  SECTION("that never came") {
+    REQUIRE(supervisor.deadline() == now + 10min);
+    CHECK(does(Tick{}, 10min) == Lines{"say no rendezvous daemon; giving up", "exit 3"});
+  }
+  SECTION("that vanished before the workers failed") {
+    does(LinkUp{});
+    does(assign(0));
+    does(LinkDown{"reset"});
+    does(ended(0, 9));
+    does(ended(1, 0, SIGTERM));
+    CHECK(does(Tick{}, 70s) == Lines{"say no rendezvous daemon (reset); giving up", "exit 9"});
+  }
+  SECTION("that vanished before the workers finished") {
+    does(LinkUp{});
+    does(assign(0));
+    does(LinkDown{"reset"});
+    does(ended(0, 0));
+    does(ended(1, 0));
+    CHECK(does(Tick{}, 70s) == Lines{"say every worker here ended well, but there is no rendezvous "
+                                     "daemon to tell so (reset)",
+                                     "exit 0"});
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: a signal stops workers with the same signal, one much later kills",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(Signalled{SIGINT}) ==
+        Lines{"say interrupted by SIGINT; stopping the workers", "send leave", "signal SIGINT"});
+  does(ended(0, 0, SIGINT));
+  CHECK(does(Signalled{SIGINT}, 15s) ==
+        Lines{"say a second signal, 15 s after the first: killing the workers", "signal SIGKILL"});
+  CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "exit 130"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a signal that comes twice leaves workers their grace",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(Signalled{SIGTERM}).size() == 3);
+  const auto ends = supervisor.grace_ends();
+  REQUIRE(ends);
+  CHECK(does(Signalled{SIGTERM}).empty());
+  CHECK(does(Signalled{SIGINT}, 14s).empty());
+  CHECK(supervisor.grace_ends() == ends);
+  CHECK(supervisor.signalled() == SIGTERM);
+  does(ended(0, 0, SIGTERM));
+  CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "exit 143"});
+}
+
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: a worker that cannot start fails the round, those before it stop",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  WorkerDeath death;
+  death.local_rank = 1;
+  death.detail = "exec ./x: permission denied";
+  CHECK(does(StartFailed{death}) ==
+        Lines{"say exec ./x: permission denied", "send failed", "signal SIGTERM, rank 0 is lost"});
+  CHECK(supervisor.living() == 1);
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: refused means no", "[supervisor]") {
+  does(LinkUp{});
+  CHECK(does(Heard{Refuse{"--nnodes differs"}}) ==
+        Lines{"say the rendezvous daemon refused h: --nnodes differs", "exit 3"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: when the launcher dies, so does everything",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(LauncherDied{}) == Lines{"signal SIGKILL", "clean up", "exit 137"});
+}
+
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: told to end while the daemon is away, it waits a little to say so",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(LinkDown{"reset"});
+  CHECK(does(Signalled{SIGTERM}) ==
+        Lines{"say interrupted by SIGTERM; stopping the workers", "signal SIGTERM"});
+  does(ended(0, 0, SIGTERM));
+  SECTION("and the daemon comes back") {
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
+    CHECK(does(LinkUp{}, 1s) == Lines{"send leave", "exit 143"});
+  }
+  SECTION("and the daemon comes back before the workers are gone") {
+    CHECK(does(LinkUp{}, 1s) == Lines{"send leave"});
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "exit 143"});
+  }
+  SECTION("but no longer than two seconds") {
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
+    REQUIRE(supervisor.deadline() == now + 2s);
+    CHECK(does(Tick{}, 2s) == Lines{"exit 143"});
+  }
+  SECTION("and a second signal so soon changes nothing") {
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up"});
+    CHECK(does(Signalled{SIGINT}).empty());
+  }
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a node that never saw the daemon ends at once",
+                 "[supervisor]") {
+  does(LinkDown{"refused"});
+  CHECK(does(Signalled{SIGINT}) == Lines{"say interrupted by SIGINT", "exit 130"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a run that was closing may go on after all",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(ended(0, 97));
+  does(ended(1, 0, SIGTERM));
+  CHECK(does(Heard{StopRound{0, "rank 0 exited with 97", true}}) == Lines{"send stopped"});
+  CHECK(does(Heard{StopRound{0, "h2 closed its connection", false}}) ==
+        Lines{"send stopped", "send join"});
+  CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
+}
+
+TEST_CASE_METHOD(NodeFixture, "Supervisor: a drained node stops its workers and ends well",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  does(Heard{StopRound{0, "h is drained", false}});
+  does(ended(0, 0, SIGTERM));
+  CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "send stopped", "send join"});
+  CHECK(does(Heard{rendezvous::Dismiss{"new fans"}}) ==
+        Lines{"say the run goes on without h: new fans", "exit 0"});
+}
+
+}  // namespace
+}  // namespace ddprun::agent

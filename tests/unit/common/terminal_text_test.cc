@@ -1,0 +1,51 @@
+#include "common/text/terminal_text.h"
+
+#include <catch2/catch.hpp>
+
+namespace ddprun {
+namespace {
+
+TEST_CASE("Terminal text: plain text of any language stays as it is", "[terminal]") {
+  const std::string text = "loss is NaN\n\tat step 3, größer als \xe2\x88\x9e \xf0\x9f\x94\xa5";
+  CHECK(without_escapes(text) == text);
+  CHECK_FALSE(leaves_colours_on(text));
+}
+
+TEST_CASE("Terminal text: what a terminal would obey is taken out", "[terminal]") {
+  CHECK(without_escapes("a\x1b]0;owned\ab") == "ab");
+  CHECK(without_escapes("a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\b") == "alinkb");
+  CHECK(without_escapes("a\x1bP1$r\x1b\\b\x1b_x\x1b\\c\x1b^y\x1b\\d\x1bXz\x1b\\e") == "abcde");
+  CHECK(without_escapes("a\x1b[2J\x1b[H\x1b[?25l\x1b[6n\x1b[>4;1mb") == "ab");
+  CHECK(without_escapes("a\x1b"
+                        "c\x1b(0\x1b#8\x1b=b") == "ab");
+  CHECK(without_escapes("a\rb\bc\ad\x7f"
+                        "e\x0e") == "abcde");
+  CHECK(without_escapes("a\xc2\x9b"
+                        "31mb\xc2\x90") == "a31mb");
+  CHECK(without_escapes("a\xc2\x01\x9b"
+                        "b") == "ab");  // Joined by what was taken out.
+  CHECK(without_escapes(std::string("a\0b", 3)) == "ab");
+}
+
+TEST_CASE("Terminal text: colours stay and end with the text", "[terminal]") {
+  CHECK(without_escapes("\x1b[31mred\x1b[0m plain") == "\x1b[31mred\x1b[0m plain");
+  CHECK(without_escapes("\x1b[1;38;2;9;9;9mred") == "\x1b[1;38;2;9;9;9mred\x1b[0m");
+  CHECK(without_escapes("\x1b[0;31mred\x1b[m") == "\x1b[0;31mred\x1b[m");
+  CHECK(leaves_colours_on("\x1b[0;31mred"));
+  CHECK(leaves_colours_on("\x1b[0mplain \x1b[4mline"));
+  CHECK_FALSE(leaves_colours_on("\x1b[31;0mnothing"));
+  CHECK_FALSE(leaves_colours_on("\x1b[31mred\x1b[00m"));
+  CHECK_FALSE(leaves_colours_on("\x1b[2Jno colour"));
+}
+
+TEST_CASE("Terminal text: what is cut off takes no more than its line", "[terminal]") {
+  CHECK(without_escapes("a\x1b") == "a");
+  CHECK(without_escapes("a\x1b[31") == "a");
+  CHECK(without_escapes("a\x1b]0;no end\nnext") == "a\nnext");
+  CHECK(without_escapes("a\x1b[31\nnext") == "a\nnext");
+  CHECK(without_escapes("a\x1b]0;no end") == "a");
+  CHECK(without_escapes("a\x1b]0;t\x1b[31mred") == "a\x1b[31mred\x1b[0m");
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,106 @@
+#include <catch2/catch.hpp>
+
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Verb = CtlOptions::Verb;
+
+const Environment kWithToken = {{"DDPRUN_TOKEN", "t"}};
+
+Result<CtlOutcome> parsed(std::vector<const char*> words,
+                          const Environment& environment = kWithToken) {
+  words.insert(words.begin(), "ddprunctl");
+  return parse_ctl(static_cast<int>(words.size()), words.data(), environment);
+}
+CtlOptions options(std::vector<const char*> words, const Environment& environment = kWithToken) {
+  return std::get<CtlOptions>(parsed(std::move(words), environment).value());
+}
+std::string complaint(std::vector<const char*> words, const Environment& environment = kWithToken) {
+  const auto outcome = parsed(std::move(words), environment);
+  return outcome ? "accepted" : outcome.error().context;
+}
+
+TEST_CASE("ddprunctl: verbs, their words and where the daemon is", "[ctl]") {
+  CHECK(options({"status"}).verb == Verb::kStatus);
+  CHECK(to_string(options({"status"}).endpoint) == "127.0.0.1:29400");
+  const CtlOptions nodes = options({"-e", "[::1]:5", "nodes", "--run", "x", "--json"});
+  CHECK(nodes.verb == Verb::kNodes);
+  CHECK(nodes.run_id == "x");
+  CHECK(nodes.json);
+  CHECK(to_string(nodes.endpoint) == "[::1]:5");
+  const CtlOptions drain = options({"drain", "h1", "--reason", "fan", "--rdzv-endpoint", "head"});
+  CHECK(drain.verb == Verb::kDrain);
+  CHECK(drain.node == "h1");
+  CHECK(drain.reason == "fan");
+  CHECK(to_string(drain.endpoint) == "head:29400");
+  const CtlOptions cancel = options({"cancel", "x"});
+  CHECK(cancel.verb == Verb::kCancel);
+  CHECK(cancel.run_id == "x");
+}
+
+TEST_CASE("ddprunctl: endpoint and token come from where ddprun looks for them", "[ctl]") {
+  Environment environment = {{"DDPRUN_TOKEN", "t"}, {"DDPRUN_ENDPOINT", "a:1"}};
+  CHECK(options({"status"}, environment).endpoint.host == "a");
+  environment["PET_RDZV_ENDPOINT"] = "b:2";
+  CHECK(options({"status"}, environment).endpoint.host == "b");
+  CHECK(options({"status", "-e", "c"}, environment).endpoint.host == "c");
+  environment["DDPRUN_TOKEN_FILE"] = "/f";
+  CHECK_FALSE(options({"status"}, environment).token_file.has_value());
+  environment["DDPRUN_TOKEN"] = "";
+  CHECK(options({"status"}, environment).token_file == "/f");
+  CHECK(options({"status", "--token-file", "/g"}, environment).token_file == "/g");
+  CHECK_FALSE(options({"--no-auth", "status"}, {}).authenticated);
+}
+
+TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]") {
+  CHECK(complaint({"status"}, {}).starts_with("the daemon's token is needed"));
+  CHECK(complaint({}).starts_with("say what to do: status, nodes, drain, cancel or ras"));
+  CHECK(complaint({"frob"}).find("frob") != std::string::npos);
+  CHECK(complaint({"cancel"}).find("run is required") != std::string::npos);
+  CHECK(complaint({"status", "-e", "h:x"}).starts_with("--rdzv-endpoint 'h:x'"));
+  CHECK(complaint({"status", "--reason", "x"}).find("--reason") != std::string::npos);
+}
+
+TEST_CASE("ddprunctl: help has examples and exit codes", "[ctl]") {
+  for (const auto& words : {std::vector<const char*>{"--help"}, {"drain", "--help"}}) {
+    const std::string help = std::get<PrintAndExit>(parsed(words, {}).value()).text;
+    CHECK(help.find("ddprunctl cancel job7") != std::string::npos);
+    CHECK(help.find("Exit codes") != std::string::npos);
+  }
+}
+
+TEST_CASE("ddprunctl: columns line up, and nothing of a name is obeyed by the terminal", "[ctl]") {
+  using rendezvous::DaemonStatus, rendezvous::RunStatus, rendezvous::NodeStatus;
+  RunStatus run{.run_id = "a-long-name", .state = "running", .round = 0, .restart_count = 1};
+  run.max_restarts = 3;
+  run.nnodes_min = 1;
+  run.nnodes_max = 4;
+  run.world_size = 6;
+  run.waiting_for = "round 0 runs";
+  run.nodes = {{.id = "n1", .host = "h1", .address = "10.0.0.1", .phase = "seated"},
+               {.id = "n2", .host = "\x1b[2J", .address = "10.0.0.2", .phase = "ready"}};
+  run.nodes[0].group_rank = 0;
+  run.nodes[0].base_rank = 0;
+  run.nodes[0].local_world_size = 6;
+  run.nodes[0].silent = Milliseconds(250);
+  RunStatus other{.run_id = "b", .state = "ended", .waiting_for = "it has ended: x\ny"};
+  CHECK(runs_text({{run, other}}) ==
+        "RUN          STATE    ROUND  RESTARTS  NODES     WORKERS  NOW\n"
+        "a-long-name  running  0      1 of 3    2 of 1:4  6        round 0 runs\n"
+        "b            ended    0      0 of 0    0 of 0    0        it has ended: x\n");
+  CHECK(nodes_text({{run}}) ==
+        "RUN          HOST  NODE  ADDRESS   PHASE   GROUP_RANK  RANKS  HEARD\n"
+        "a-long-name  h1    n1    10.0.0.1  seated  0           0-5    0.2 s ago\n"
+        "a-long-name  ?[2J  n2    10.0.0.2  ready   -           -      0.0 s ago\n");
+  other.verdict = rendezvous::VerdictStatus{"worker_failed", 7, "rank 1\nlast words"};
+  CHECK(run_text(other).find("verdict: worker_failed, exit code 7\n  rank 1\n  last words\n") !=
+        std::string::npos);
+  CHECK(runs_text({}) == "no runs\n");
+  CHECK(nodes_text({}) == "no nodes\n");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,71 @@
+#include "launcher/guard/guardian_policy.h"
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+const TimePoint kStart{1000s};
+
+TEST_CASE("Guardian policy: exit codes are a shell's", "[guardian]") {
+  CHECK(exit_code_of({.exit_code = 7}) == 7);
+  CHECK(exit_code_of({.signal = SIGKILL}) == 137);
+  CHECK(describe({.exit_code = 7}) == "exited with code 7");
+  CHECK(describe({.signal = SIGSEGV}) == "was killed by SIGSEGV");
+  CHECK(describe({.signal = 40}) == "was killed by signal 40");
+}
+
+TEST_CASE("Guardian policy: a service starts again at once, then after longer and longer pauses",
+          "[guardian]") {
+  RespawnBudget budget(4, 60s);
+  CHECK(budget.died(kStart) == kStart);
+  CHECK(budget.died(kStart + 1s) == kStart + 1s + 200ms);
+  CHECK(budget.died(kStart + 2s) == kStart + 2s + 400ms);
+  CHECK(budget.died(kStart + 3s) == kStart + 3s + 800ms);
+  CHECK(budget.used() == 4);
+}
+
+TEST_CASE("Guardian policy: a service that dies too often stays dead until the window has passed",
+          "[guardian]") {
+  RespawnBudget budget(2, 60s);
+  CHECK(budget.died(kStart));
+  CHECK(budget.died(kStart + 10s));
+  CHECK(!budget.died(kStart + 20s));
+  CHECK(budget.died(kStart + 60s));  // The first has left the window.
+  CHECK(!budget.died(kStart + 61s));
+}
+
+TEST_CASE("Guardian policy: a second Ctrl-C at a terminal means now", "[guardian]") {
+  Impatience typed;
+  CHECK(!typed.signalled(SIGINT, Origin::kTerminal));
+  CHECK(!typed.signalled(SIGTSTP, Origin::kTerminal));  // Ctrl-Z and fg in between.
+  CHECK(typed.signalled(SIGINT, Origin::kTerminal));
+  Impatience mixed;
+  CHECK(!mixed.signalled(SIGINT, Origin::kTerminal));
+  CHECK(mixed.signalled(SIGQUIT, Origin::kTerminal));
+}
+
+TEST_CASE("Guardian policy: what processes send means now never, however often", "[guardian]") {
+  Impatience sent;
+  for (int i = 0; i < 5; ++i) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+      CHECK(!sent.signalled(signal, Origin::kProcess));
+    }
+  }
+  // A wrapper at the same terminal passes on what it gets.
+  CHECK(!sent.signalled(SIGINT, Origin::kTerminal));
+  CHECK(!sent.signalled(SIGINT, Origin::kProcess));
+  CHECK(sent.signalled(SIGINT, Origin::kNow));
+}
+
+TEST_CASE("Guardian policy: an end that somebody else has seen is a failure", "[guardian]") {
+  CHECK(exit_code_of({.unseen = true}) == 1);
+  CHECK(describe({.unseen = true}) == "ended, and something else took its exit code");
+}
+
+}  // namespace
+}  // namespace ddprun::agent

@@ -1,0 +1,78 @@
+#include "launcher/options/help.h"
+
+#include <catch2/catch.hpp>
+#include <sstream>
+
+#include "launcher/options/completion.h"
+#include "launcher/options/flags.h"
+#include "tests/support/command_line.h"
+
+namespace ddprun::launcher {
+namespace {
+
+TEST_CASE("Help: fits 100 columns and has one line for each flag", "[help]") {
+  std::istringstream help(help_text(Flags::kAll));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(help, line);) {
+    INFO(line);
+    CHECK(line.size() <= 100);
+    lines.push_back(line);
+  }
+  for (const Flag& flag : all_flags()) {
+    const std::string name = "--" + std::string(flag.name);
+    const auto is_its_line = [&](const std::string& line) {
+      return line.starts_with("      " + name) || line.find(", " + name + " ") == 4;
+    };
+    INFO(name);
+    CHECK(std::count_if(lines.begin(), lines.end(), is_its_line) == 1);
+  }
+}
+
+TEST_CASE("Help: the short one is the flags used most, and says where the others are", "[help]") {
+  const std::string all = help_text(Flags::kAll), most = help_text(Flags::kUsedMost);
+  std::size_t shown = 0;
+  std::istringstream lines(most);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("      --") && !line.starts_with("  -")) continue;
+    ++shown;
+    INFO(line);
+    CHECK(all.find(line + "\n") != std::string::npos);
+  }
+  CHECK(shown <= 25);
+  CHECK(most.find("\nand " + std::to_string(all_flags().size() - shown) + " more, ") !=
+        std::string::npos);
+  CHECK(all.find("ddprun --help all") == std::string::npos);
+}
+
+TEST_CASE("Help: every example is a command line that ddprun takes", "[help]") {
+  std::istringstream help(help_text(Flags::kUsedMost));
+  int examples = 0;
+  for (std::string line; std::getline(help, line);) {
+    if (!line.starts_with("  ddprun ")) continue;
+    ++examples;
+    const std::string command = line.substr(9, line.find("   ", 9) - 9);
+    INFO(command);
+    CHECK(parse_line(command).has_value());
+  }
+  CHECK(examples == 5);
+}
+
+TEST_CASE("Help: names of flags in their three spellings", "[help]") {
+  CHECK(underscored("nproc-per-node") == "nproc_per_node");
+  CHECK(pet_variable("nproc-per-node") == "PET_NPROC_PER_NODE");
+  CHECK(find_flag("nnodes")->value == "N|MIN:MAX");
+  CHECK(find_flag("nope") == nullptr);
+}
+
+TEST_CASE("Help: the completion scripts know every flag that takes effect", "[help]") {
+  for (const char* shell : {"bash", "zsh", "tcsh"}) {
+    const std::string script = completion_script(shell);
+    for (const std::string& name : flag_names()) {
+      INFO(shell << " " << name);
+      CHECK(script.find(name.substr(shell == std::string("tcsh") ? 2 : 0)) != std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

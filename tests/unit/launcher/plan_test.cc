@@ -1,0 +1,267 @@
+#include "launcher/plan/plan.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/command_line.h"
+
+namespace ddprun::launcher {
+namespace {
+
+Facts here() {
+  Facts facts;
+  facts.host_name = "node0";
+  facts.own_addresses = {"10.0.0.1", "192.168.7.1", "fd00::1"};
+  return facts;
+}
+
+Facts here_with_token() {
+  Facts facts = here();
+  facts.token_in_environment = true;
+  return facts;
+}
+
+// The plan as one line, so that a case reads as "this command line does that".
+std::string text_of(const Plan& plan) {
+  if (plan.mode == Plan::Mode::kStandalone) return "standalone at " + plan.node_address;
+  if (plan.mode == Plan::Mode::kJoin) return "join " + to_string(plan.endpoint);
+  const char* if_taken[] = {"any port", "join", "fail"};
+  return "host " + to_string(plan.endpoint) + " on " +
+         (plan.listen_host.empty() ? "all" : plan.listen_host) + ", if taken " +
+         if_taken[static_cast<int>(plan.if_taken)];
+}
+
+std::string planned(const std::string& line, const Facts& facts = here_with_token()) {
+  const Result<Plan> plan = make_plan(options_of(line + " train"), facts);
+  return plan ? text_of(*plan) : "error: " + plan.error().context;
+}
+
+Plan plan_of(const std::string& line, const Facts& facts = here_with_token()) {
+  return make_plan(options_of(line + " train"), facts).value();
+}
+
+TEST_CASE("Plan: a run that nobody else can join stays in this process", "[plan]") {
+  CHECK(planned("") == "standalone at 127.0.0.1");
+  CHECK(planned("--standalone") == "standalone at 127.0.0.1");
+  CHECK(planned("--nnodes 1 --nproc-per-node 4") == "standalone at 127.0.0.1");
+  CHECK(planned("--local-nodes 1") == "standalone at 127.0.0.1");
+  CHECK(planned("--rdzv-backend c10d --rdzv-endpoint localhost:0") == "standalone at 127.0.0.1");
+  CHECK(planned("--node-rank 0 --nnodes 1") == "standalone at 127.0.0.1");
+  CHECK_FALSE(plan_of("").run_id);
+  CHECK(plan_of("--rdzv-id seven").run_id == "seven");
+  CHECK(plan_of("").token == Plan::Token::kNone);
+}
+
+TEST_CASE("Plan: a lone node keeps the master port it asked for", "[plan]") {
+  CHECK(plan_of("--master-port 29501").store_port == 29501);
+  CHECK(plan_of("--master-port 29501").mode == Plan::Mode::kStandalone);
+  CHECK_FALSE(plan_of("").store_port);
+  CHECK(planned("--master-addr 10.0.0.1") == "standalone at 10.0.0.1");
+  const Plan elsewhere = plan_of("--master-addr 10.0.0.9");
+  CHECK(text_of(elsewhere) == "standalone at 127.0.0.1");
+  REQUIRE(elsewhere.warnings.size() == 1);
+  CHECK(elsewhere.warnings[0].starts_with("--master-addr 10.0.0.9 is not this machine"));
+}
+
+TEST_CASE("Plan: standalone overrides an endpoint and says so", "[plan]") {
+  const Plan plan = plan_of("--standalone --rdzv-endpoint node7:29400");
+  CHECK(plan.mode == Plan::Mode::kStandalone);
+  REQUIRE(plan.warnings.size() == 1);
+  CHECK(plan.warnings[0].find("--rdzv-endpoint node7:29400 is not used") != std::string::npos);
+}
+
+TEST_CASE("Plan: local nodes meet on loopback", "[plan]") {
+  CHECK(planned("--local-nodes 3") == "host 127.0.0.1:0 on 127.0.0.1, if taken any port");
+  const Plan plan = plan_of("--local-nodes 3");
+  CHECK(plan.local_nodes == 3);
+  CHECK(plan.nnodes == NodeRange{3, 3});
+  CHECK_FALSE(plan.others_may_come);
+  CHECK_FALSE(plan.run_id);
+  CHECK(plan.local_host == "127.0.0.1");
+  CHECK(plan_of("--local-nodes 3", here()).token == Plan::Token::kMint);
+  CHECK(plan_of("--local-nodes 3 --nnodes 1:2").nnodes == NodeRange{1, 2});
+  CHECK(planned("--local-nodes 3 --nnodes 2") ==
+        "host 127.0.0.1:0 on 127.0.0.1, if taken any port");
+}
+
+TEST_CASE("Plan: local nodes that wait for other machines listen to them", "[plan]") {
+  CHECK(planned("--local-nodes 2 --nnodes 3") == "host 10.0.0.1:29400 on all, if taken any port");
+  CHECK(plan_of("--local-nodes 2 --nnodes 3").others_may_come);
+}
+
+TEST_CASE("Plan: several nodes and no endpoint: this one hosts it", "[plan]") {
+  CHECK(planned("--nnodes 2") == "host 10.0.0.1:29400 on all, if taken any port");
+  CHECK(planned("--nnodes 1:4") == "host 10.0.0.1:29400 on all, if taken any port");
+  CHECK(planned("--nnodes 2 --local-addr 192.168.7.1") ==
+        "host 192.168.7.1:29400 on 192.168.7.1, if taken any port");
+  CHECK(planned("--nnodes 2 --local-addr node0-ib") ==
+        "host node0-ib:29400 on all, if taken any port");
+  const Plan plan = plan_of("--nnodes 2", here());
+  CHECK(plan.token == Plan::Token::kMint);
+  CHECK(plan.run_id == "none");
+  CHECK(plan.local_host == "127.0.0.1");
+  CHECK(plan.node_address == "10.0.0.1");
+  Facts unconnected = here();
+  unconnected.own_addresses.clear();
+  CHECK(planned("--nnodes 2", unconnected) == "host node0:29400 on all, if taken any port");
+}
+
+TEST_CASE("Plan: who the endpoint names hosts it, unless somebody does already", "[plan]") {
+  CHECK(planned("--nnodes 2 --rdzv-endpoint node0") == "host node0:29400 on all, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint NODE0:1") == "host NODE0:1 on all, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 10.0.0.1:5") ==
+        "host 10.0.0.1:5 on 10.0.0.1, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint [fd00::1]:5") ==
+        "host [fd00::1]:5 on fd00::1, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint localhost:5") ==
+        "host localhost:5 on 127.0.0.1, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint [::1]:5") == "host [::1]:5 on ::1, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 0.0.0.0:5") == "host 10.0.0.1:5 on all, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 10.0.0.2:5") == "join 10.0.0.2:5");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint node01:5") == "join node01:5");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 127.evil.example:5") == "join 127.evil.example:5");
+  CHECK(planned("--rdzv-endpoint node7") == "join node7:29400");
+}
+
+TEST_CASE("Plan: a name is this machine's if it resolves to its address", "[plan]") {
+  Facts facts = here_with_token();
+  const Options options = options_of("--nnodes 2 --rdzv-endpoint head.example:5 train");
+  CHECK(name_to_resolve(options) == "head.example");
+  facts.endpoint_addresses = {"10.9.9.9", "192.168.7.1"};
+  CHECK(text_of(make_plan(options, facts).value()) == "host head.example:5 on all, if taken join");
+  facts.endpoint_addresses = {"127.0.1.1"};
+  CHECK(text_of(make_plan(options, facts).value()) == "host head.example:5 on all, if taken join");
+  facts.endpoint_addresses = {"10.9.9.9"};
+  CHECK(text_of(make_plan(options, facts).value()) == "join head.example:5");
+  for (const char* known : {"localhost", "127.0.0.1", "10.9.9.9", "[fd00::9]:3"}) {
+    INFO(known);
+    const std::string line = std::string("--nnodes 2 --rdzv-endpoint ") + known + " train";
+    CHECK(name_to_resolve(options_of(line)) == "");
+  }
+  CHECK(name_to_resolve(options_of("--nnodes 2 --master-addr head train")) == "head");
+  CHECK(name_to_resolve(options_of("--nnodes 2 train")) == "");
+}
+
+TEST_CASE("Plan: the others know the host by a number, whatever name the endpoint has", "[plan]") {
+  Facts facts = here_with_token();
+  const auto address = [&](const std::string& line) {
+    return make_plan(options_of(line + " train"), facts)->node_address;
+  };
+  CHECK(address("--nnodes 2 --rdzv-endpoint node0") == "10.0.0.1");
+  CHECK(address("--nnodes 2 --rdzv-endpoint localhost:5") == "127.0.0.1");
+  CHECK(address("--nnodes 2 --rdzv-endpoint vip:5 --rdzv-conf is_host=1") == "10.0.0.1");
+  facts.endpoint_addresses = {"127.0.1.1", "192.168.7.1"};
+  CHECK(address("--nnodes 2 --rdzv-endpoint node0") == "192.168.7.1");
+  CHECK(address("--nnodes 2 --rdzv-endpoint node0 --local-addr 10.0.0.1") == "10.0.0.1");
+}
+
+TEST_CASE("Plan: is_host overrides every guess", "[plan]") {
+  CHECK(planned("--nnodes 2 --rdzv-endpoint vip:5 --rdzv-conf is_host=1") ==
+        "host vip:5 on all, if taken fail");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint node0:5 --rdzv-conf is_host=0") == "join node0:5");
+  CHECK(planned("--nnodes 2 --rdzv-conf is_host=1") == "host 10.0.0.1:29400 on all, if taken fail");
+  CHECK(planned("--nnodes 2 --rdzv-conf is_host=0").starts_with("error: --rdzv-conf is_host=0 "));
+}
+
+TEST_CASE("Plan: torchrun's static command lines work as they are", "[plan]") {
+  const std::string both = "--nnodes 2 --master-addr 10.0.0.1 --master-port 1234 --node-rank ";
+  CHECK(planned(both + "0") == "host 10.0.0.1:1234 on 10.0.0.1, if taken fail");
+  CHECK(planned(both + "1") == "join 10.0.0.1:1234");
+  CHECK_FALSE(plan_of(both + "0").store_port);
+  CHECK(plan_of(both + "1").node_rank == 1);
+
+  CHECK(planned("--nnodes 2 --master-addr vip --node-rank 0") ==
+        "host vip:29500 on all, if taken fail");
+  CHECK(planned("--nnodes 2 --master-addr 10.0.0.1") ==
+        "host 10.0.0.1:29500 on 10.0.0.1, if taken join");
+  CHECK(planned("--nnodes 2 --master-addr 10.0.0.2") == "join 10.0.0.2:29500");
+  CHECK(planned("--nnodes 2 --node-rank 0") == "host 10.0.0.1:29500 on all, if taken fail");
+  CHECK(planned("--nnodes 2 --master-port 7") == "host 10.0.0.1:7 on all, if taken fail");
+  const Plan blind = plan_of("--nnodes 2 --node-rank 1");
+  CHECK(text_of(blind) == "join 127.0.0.1:29500");
+  REQUIRE(blind.warnings.size() == 1);
+  CHECK(blind.warnings[0].find("looking on this machine") != std::string::npos);
+}
+
+TEST_CASE("Plan: a number that is another machine's cannot be hosted at", "[plan]") {
+  const std::string has =
+      ", but 192.0.2.77 is not an address of this machine (it has 10.0.0.1, 192.168.7.1, fd00::1)";
+  const std::string outside = ", or --local-addr if 192.0.2.77 leads here from outside";
+  CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 192.0.2.77") ==
+        "error: node rank 0 hosts at --master-addr" + has + "; give this node another --node-rank" +
+            outside);
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 192.0.2.77:5 --rdzv-conf is_host=1") ==
+        "error: with --rdzv-conf is_host=1 this node hosts at --rdzv-endpoint" + has +
+            "; give this node is_host=0" + outside);
+  CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 192.0.2.77 --local-addr 10.0.0.1") ==
+        "host 192.0.2.77:29500 on all, if taken fail");
+  CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 0.0.0.0").starts_with("host "));
+  CHECK(planned("--nnodes 2 --node-rank 1 --master-addr 192.0.2.77") == "join 192.0.2.77:29500");
+}
+
+TEST_CASE("Plan: the static backend with an endpoint goes by node rank", "[plan]") {
+  const std::string both = "--nnodes 2 --rdzv-backend static --rdzv-endpoint vip:5 --node-rank ";
+  CHECK(planned(both + "0") == "host vip:5 on all, if taken fail");
+  CHECK(planned(both + "1") == "join vip:5");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint localhost:5 --node-rank 1") == "join localhost:5");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint vip:5 --node-rank 0") == "join vip:5");
+  CHECK(planned("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint localhost:5 --node-rank 1") ==
+        "host localhost:5 on 127.0.0.1, if taken join");
+}
+
+TEST_CASE("Plan: beside an endpoint the master port is the workers'", "[plan]") {
+  const Plan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:5 --master-port 1234");
+  CHECK(plan.endpoint.port == 5);
+  CHECK(plan.store_port == 1234);
+}
+
+TEST_CASE("Plan: the token comes from the flag, the environment, a file, or is minted", "[plan]") {
+  using Token = Plan::Token;
+  CHECK(plan_of("--nnodes 2", here()).token == Token::kMint);
+  CHECK(plan_of("--nnodes 2").token == Token::kEnvironment);
+  CHECK(plan_of("--nnodes 2 --token-file f").token == Token::kFile);
+  CHECK(plan_of("--nnodes 2 --token-file f").token_file == "f");
+  Facts facts = here();
+  facts.token_file = "g";
+  CHECK(plan_of("--nnodes 2", facts).token_file == "g");
+  CHECK(plan_of("--nnodes 2 --rdzv-conf auth=none").token == Token::kNone);
+  CHECK(planned("--nnodes 2 --rdzv-endpoint far:5 --rdzv-conf auth=none", here()) == "join far:5");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint far:5", here()) ==
+        "error: joining far:5 needs the run's token: paste the whole line that the hosting node "
+        "printed (it begins with DDPRUN_TOKEN=), or give --token-file, or --rdzv-conf auth=none "
+        "on every node");
+}
+
+TEST_CASE("Plan: contradictions name both options", "[plan]") {
+  CHECK(planned("--standalone --nnodes 2") ==
+        "error: --standalone and --nnodes 2 exclude each other: --standalone is one node");
+  CHECK(planned("--standalone --nnodes 1:2").starts_with("error: --standalone and --nnodes 1:2 "));
+  CHECK(planned("--standalone --local-nodes 2")
+            .starts_with("error: --standalone and --local-nodes "));
+  CHECK(planned("--local-nodes 2 --node-rank 0")
+            .starts_with("error: --node-rank and --local-nodes "));
+  CHECK(planned("--nnodes 2 --node-rank 2") == "error: --node-rank 2 must be below --nnodes 2");
+  CHECK(planned("--node-rank 1") == "error: --node-rank 1 must be below --nnodes 1");
+  CHECK(planned("--nnodes 2 --token-file f --rdzv-conf auth=none")
+            .starts_with("error: --token-file"));
+  CHECK(planned("--local-nodes 2 --rdzv-endpoint far:5") ==
+        "error: --local-nodes 2 runs all its nodes on this machine, but far of --rdzv-endpoint is "
+        "another one");
+  CHECK(planned("--local-nodes 2 --master-addr far").find("far of --master-addr") !=
+        std::string::npos);
+  CHECK(planned("--local-nodes 2 --rdzv-endpoint localhost:5") ==
+        "host localhost:5 on 127.0.0.1, if taken join");
+  CHECK(planned("--nnodes 2 --rdzv-endpoint far:0").starts_with("error: port 0 of far:0 "));
+  CHECK(planned("--nnodes 2 --rdzv-endpoint localhost:0") ==
+        "host localhost:0 on 127.0.0.1, if taken join");
+}
+
+TEST_CASE("Plan: several endpoints are daemons that stand by for each other, to be joined",
+          "[plan]") {
+  const Plan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:1,[::1]:2,node7");
+  CHECK(plan.mode == Plan::Mode::kJoin);
+  CHECK(plan.endpoint == Endpoint{"node0", 1});
+  CHECK(plan.other_endpoints == std::vector<Endpoint>{{"::1", 2}, {"node7", kEndpointPort}});
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,120 @@
+#include "launcher/run/report_table.h"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+namespace ddprun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+
+const std::string kSummary =
+    R"({"rank": 3, "world_size": 4, "restart_count": 1, "host": "node7", "steps": 12, )"
+    R"("startup_s": 2, "outside_s": 1, "forward_s": 1, "backward_s": 3, "waiting_s": 1, )"
+    R"("transfer_s": 0.5, "unknown_s": 0.5, "rest_s": 1, "window_steps": 10, )"
+    R"("late": [{"rank": 2, "steps": 8, "late_s": 0.4, "phase": "backward"}]})";
+
+TEST_CASE("Report: a worker's summary is read, part by part") {
+  const auto rank = read_summary(kSummary);
+  REQUIRE(rank);
+  CHECK(rank->rank == 3);
+  CHECK(rank->host == "node7");
+  CHECK(rank->steps == 12);
+  CHECK(rank->wall() == 10);
+  CHECK(rank->seconds[3] == 3);
+  CHECK(rank->seconds[RankTime::kUnknown] == 0.5);
+  CHECK(rank->window_steps == 10);
+  REQUIRE(rank->late.size() == 1);
+  CHECK(rank->late[0].rank == 2);
+}
+
+TEST_CASE("Report: a summary of an older SDK knows all that is waiting and transfer") {
+  const auto rank = read_summary(
+      R"({"rank": 3, "restart_count": 1, "host": "node7", "steps": 12, "startup_s": 2, )"
+      R"("outside_s": 1, "forward_s": 1, "backward_s": 3, "waiting_s": 1, "transfer_s": 1, )"
+      R"("rest_s": 1})");
+  REQUIRE(rank);
+  CHECK(rank->wall() == 10);
+  CHECK_THAT(report_table({*rank}), !Contains("unknown:") && !Contains("was last"));
+}
+
+TEST_CASE("Report: a late rank with a phase or a time that cannot be is left out") {
+  for (const auto& [what, by] : {std::pair("backward", "\\u001b[2J"), std::pair("0.4", "-0.4"),
+                                 std::pair("\"steps\": 8", "\"steps\": 0")}) {
+    std::string wrong = kSummary;
+    wrong.replace(wrong.rfind(what), std::string(what).size(), by);
+    const auto rank = read_summary(wrong);
+    REQUIRE(rank);
+    CHECK(rank->late.empty());
+  }
+}
+
+TEST_CASE("Report: what is no summary is left out") {
+  for (const std::string& text : {std::string("{}"), std::string(""), std::string("[1]"),
+                                  kSummary.substr(0, 100), std::string(100'000, ' ') + kSummary}) {
+    CHECK_FALSE(read_summary(text));
+  }
+  std::string wrong = kSummary;
+  wrong.replace(wrong.find("\"rest_s\": 1"), 11, "\"rest_s\": 1e300");
+  CHECK_FALSE(read_summary(wrong));
+}
+
+TEST_CASE("Report: per mille are whole and add up, whatever the parts") {
+  CHECK(per_mille({1, 1, 1}) == std::vector<int>{333, 333, 334});
+  CHECK(per_mille({0, 0}) == std::vector<int>{0, 0});
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> parts;
+    for (int i = 0; i < 7; ++i) parts.push_back(std::uniform_real_distribution<>(0, 5)(random));
+    const auto shares = per_mille(parts);
+    CHECK(std::accumulate(shares.begin(), shares.end(), 0) == 1000);
+    const double whole = std::accumulate(parts.begin(), parts.end(), 0.0);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      CHECK(std::abs(shares[i] - 1000 * parts[i] / whole) <= 1);
+    }
+  }
+}
+
+TEST_CASE("Report: one row a rank, in their order, each adding up to 100 per cent") {
+  auto a = *read_summary(kSummary);
+  auto b = a;
+  b.rank = 0;
+  b.seconds = {1, 1, 1, 1, 1, 1, 1, 1};
+  std::istringstream table(report_table({a, b}));
+  std::string header, first, second;
+  std::getline(table, header);
+  std::getline(table, first);
+  std::getline(table, second);
+  CHECK_THAT(header, Contains("startup") && Contains("transfer"));
+  for (const auto& [line, rank] : {std::pair(first, 0), std::pair(second, 3)}) {
+    std::istringstream in(line);
+    int number = -1;
+    double wall = 0, steps = 0, sum = 0;
+    in >> number >> wall >> steps;
+    for (double share = 0; in >> share;) sum += share;
+    CHECK(number == rank);
+    CHECK(sum == Approx(100).margin(1e-9));
+  }
+  CHECK_THAT(second, Contains("10.00") && Contains("30.0") && Contains("node7"));
+}
+
+TEST_CASE("Report: who was late is told by how often and how much") {
+  auto a = *read_summary(kSummary);
+  auto b = a;  // It ended early, and knows of fewer steps.
+  b.rank = 0;
+  b.window_steps = 5;
+  b.late = {{.rank = 1, .steps = 5, .seconds = 1, .phase = "outside"}};
+  const std::string table = report_table({b, a});
+  CHECK_THAT(table, Contains("\nrank 2 was last in 8 of 10 steps, 50.0 ms each, in backward\n") &&
+                        !Contains("rank 1 was last"));
+  CHECK_THAT(table, Contains("unknown: "));
+}
+
+TEST_CASE("Report: without summaries it says who would leave one") {
+  CHECK_THAT(report_table({}), Contains("DistributedDataParallel"));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,437 @@
+#include "rendezvous/coordinator/coordinator.h"
+
+#include <catch2/catch.hpp>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// Talks to a Coordinator and shows what it does as text: "1 <- assign", "2 hang up (why)".
+struct Desk {
+  Coordinator coordinator;
+  TimePoint now{std::chrono::hours(1)};
+  std::string disk;
+
+  Lines show(const std::vector<LinkAction>& actions) {
+    disk += coordinator.take_records();
+    Lines lines;
+    for (const LinkAction& action : actions) {
+      if (const auto* send = std::get_if<Send>(&action)) {
+        const auto message = decode_daemon_message(send->body);
+        REQUIRE(message.has_value());
+        static constexpr const char* kNames[] = {"waiting", "assign",  "stop", "end",
+                                                 "refuse",  "dismiss", "alive"};
+        lines.push_back(std::to_string(send->link) + " <- " + kNames[message->index()]);
+      } else {
+        const auto& hangup = std::get<Hangup>(action);
+        lines.push_back(std::to_string(hangup.link) + " hang up (" + hangup.reason + ")");
+      }
+    }
+    return lines;
+  }
+  Lines say(LinkId link, const AgentMessage& message) {
+    return show(coordinator.on_message(link, encode(message), now));
+  }
+  Lines join(LinkId link, const std::string& run, const NodeId& node, int nodes = 1) {
+    CHECK(say(link, Hello{kProtocolVersion, run, node}) ==
+          Lines{std::to_string(link) + " <- alive"});
+    NodeOffer offer;
+    offer.host = node;
+    offer.config.nnodes_min = offer.config.nnodes_max = nodes;
+    return say(link, Join{offer, -1});
+  }
+  Lines close(LinkId link) { return show(coordinator.on_closed(link, now)); }
+};
+
+TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
+  Desk desk;
+  CHECK(desk.join(1, "x", "a") == Lines{"1 <- assign"});
+  CHECK(desk.join(2, "y", "a") == Lines{"2 <- assign"});
+  CHECK(desk.say(1, Finished{0}) == Lines{"1 <- end"});
+  CHECK(desk.say(2, Heartbeat{0}) == Lines{"2 <- alive"});
+}
+
+TEST_CASE("Coordinator: nodes that wait under different run ids hear of each other",
+          "[coordinator]") {
+  Desk desk;
+  const auto waits_for = [&](const char* run) {
+    return desk.coordinator.runs().at(run).waiting_for(desk.now);
+  };
+  const std::string of_two = "waits at the same daemon for 1 of 2 nodes: is --rdzv-id equal";
+  (void)desk.join(1, "job1", "a", 2);
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive"});
+  (void)desk.join(2, "job2", "b", 2);
+  CHECK_THAT(waits_for("job1"), Catch::Contains("; run job2 " + of_two));
+  CHECK_THAT(waits_for("job2"), Catch::Contains("; run job1 " + of_two));
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- waiting"});
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive"});
+  (void)desk.join(3, "other", "c", 3);  // Wants another number of nodes: is not meant.
+  CHECK_THAT(waits_for("other"), !Catch::Contains("same daemon"));
+  (void)desk.join(4, "job1", "d", 2);
+  CHECK_THAT(waits_for("job2"), !Catch::Contains("same daemon"));
+}
+
+TEST_CASE("Coordinator: where many runs wait, none is thought to be mistaken", "[coordinator]") {
+  Desk desk;
+  for (const char* run : {"1", "2", "3", "4", "5"}) (void)desk.join(*run, run, "a", 2);
+  CHECK_THAT(desk.coordinator.runs().at("1").waiting_for(desk.now),
+             !Catch::Contains("same daemon"));
+}
+
+TEST_CASE("Coordinator: what sync timers count is added up beside the run, and goes with it",
+          "[coordinator]") {
+  Desk desk;
+  const auto counted = [](std::uint64_t steps) { return Heartbeat{0, SyncCounts{.steps = steps}}; };
+  (void)desk.join(1, "x", "a", 2);
+  (void)desk.join(2, "x", "b", 2);
+  (void)desk.join(3, "y", "a");
+  const std::size_t written = desk.disk.size();
+  CHECK(desk.say(1, counted(5)) == Lines{"1 <- alive"});
+  CHECK(desk.say(2, counted(6)) == Lines{"2 <- alive"});
+  CHECK(desk.say(3, counted(100)) == Lines{"3 <- alive"});
+  CHECK(desk.disk.size() == written);
+  CHECK(desk.coordinator.sync().at("x").sums().steps == 11);
+  CHECK(desk.coordinator.sync().at("y").sums().steps == 100);
+  (void)desk.say(4, Hello{kProtocolVersion, "x", "stranger"});
+  (void)desk.say(4, counted(1000));
+  CHECK(desk.coordinator.sync().at("x").sums().steps == 11);
+  (void)desk.close(2);
+  (void)desk.say(1, counted(1));
+  CHECK(desk.coordinator.sync().at("x").sums().steps == 12);  // Nothing is taken back.
+  CHECK(desk.say(3, Finished{0}) == Lines{"3 <- end"});
+  (void)desk.close(3);
+  CHECK(desk.coordinator.sync().contains("y"));
+  desk.now += std::chrono::hours(2);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().contains("y"));
+  CHECK_FALSE(desk.coordinator.sync().contains("y"));
+}
+
+TEST_CASE("Coordinator: whoever does not say hello, or in another version, is sent away",
+          "[coordinator]") {
+  Desk desk;
+  CHECK(desk.say(1, Heartbeat{0}) == Lines{"1 hang up (it did not say hello first)"});
+  const Lines lines = desk.say(2, Hello{kProtocolVersion + 1, "x", "a"});
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "2 <- refuse");
+  CHECK(lines[1].find("install the same ddprun on every node") != std::string::npos);
+  CHECK(desk.show(desk.coordinator.on_message(3, "\x16\x03\x01", desk.now))
+            .at(0)
+            .starts_with("3 hang up"));
+}
+
+TEST_CASE("Coordinator: an agent that connects again replaces its dead connection without a loss",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "a"}) ==
+        Lines{"1 hang up (the agent connected again)", "3 <- alive"});
+  CHECK(desk.close(1).empty());
+  CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
+}
+
+TEST_CASE("Coordinator: a run id can be used again once all of the run before have gone",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  CHECK(desk.say(1, Finished{0}) == Lines{"1 <- end"});
+  CHECK(desk.join(2, "x", "late") ==
+        Lines{"2 <- end"});  // "a" is still here: this is the same run.
+  desk.close(1);
+  desk.close(2);
+  CHECK(desk.coordinator.over());
+  CHECK(desk.join(3, "x", "b") == Lines{"3 <- assign"});
+  CHECK_FALSE(desk.coordinator.over());
+
+  Coordinator after_crash;
+  after_crash.replay(decode_journal(desk.disk), desk.now);
+  CHECK(after_crash.runs().at("x").state() == Run::State::kRunning);
+  CHECK(after_crash.runs().at("x").knows("b"));
+}
+
+TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdicts",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  Desk next;
+  next.now = desk.now + std::chrono::seconds(60);
+  next.coordinator.replay(decode_journal(desk.disk), next.now);
+  CHECK(next.say(1, Hello{kProtocolVersion, "x", "b"}) == Lines{"1 <- alive"});
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.say(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- assign"});
+  // Nobody is lost for silence that was the daemon's own.
+  next.now += std::chrono::seconds(9);
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.show(next.coordinator.on_tick(next.now)).empty());
+  next.now += std::chrono::seconds(3);
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.show(next.coordinator.on_tick(next.now)) == Lines{"1 <- stop"});
+}
+
+TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the others",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += std::chrono::milliseconds(700);
+  desk.say(1, Heartbeat{0});
+  desk.now += std::chrono::milliseconds(300);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)) ==
+        Lines{"2 hang up (its node was silent for 1000 ms)", "1 <- stop"});
+}
+
+TEST_CASE("Coordinator: a node whose kernel answers stands still, and is kept for a minute",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  for (int beat = 1; beat < 240; ++beat) {
+    desk.now += Milliseconds(250);
+    desk.say(1, Heartbeat{0});
+    for (const LinkId link : desk.coordinator.quiet(desk.now)) {
+      CHECK(link == 2);
+      CHECK(desk.show(desk.coordinator.on_reach(2, {desk.now - Milliseconds(50), {}}, desk.now)) ==
+            Lines{"2 <- alive"});  // What its kernel acknowledges.
+    }
+    CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  }
+  desk.now += Milliseconds(250);
+  desk.say(1, Heartbeat{0});
+  (void)desk.show(desk.coordinator.on_reach(2, {desk.now, {}}, desk.now));
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).at(0) ==
+        "2 hang up (its node was silent for 60000 ms, though its host answers)");
+}
+
+TEST_CASE("Coordinator: where packets take long a node has more time, and the log says so once",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  (void)desk.coordinator.take_news();
+  desk.now += Milliseconds(600);
+  const Reach far{desk.now - Milliseconds(550), Milliseconds(400)};
+  (void)desk.show(desk.coordinator.on_reach(1, far, desk.now));
+  (void)desk.show(desk.coordinator.on_reach(1, far, desk.now));
+  const std::vector<News> news = desk.coordinator.take_news();
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].text ==
+        "packets take 400 ms to a node and back: it is lost after 8000 ms of silence");
+  desk.now += Milliseconds(7300);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  desk.now += Milliseconds(200);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).size() == 1);
+}
+
+TEST_CASE("Coordinator: a link that closed while the daemon stood still is no lost node",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += Milliseconds(5000);
+  CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
+  CHECK(desk.close(2).empty());
+  CHECK(desk.say(1, Failed{0, {.rank = 0, .signal = 9}}) == Lines{"1 <- stop"});  // It is heard.
+  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
+  CHECK(desk.say(3, Stopped{0, {}}).empty());
+  CHECK(desk.say(1, Stopped{0, {}}) == Lines{"1 <- end", "3 <- end"});
+  CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 137);
+}
+
+TEST_CASE("Coordinator: a link that closes long after a standstill is a lost node",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += Milliseconds(5000);
+  (void)desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now));
+  desk.now += Milliseconds(2500);
+  desk.say(1, Heartbeat{0});
+  CHECK(desk.close(2) == Lines{"1 <- stop"});
+}
+
+TEST_CASE("Coordinator: an agent that says so before it closes its link may come back",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  CHECK(desk.say(2, Away{}).empty());
+  CHECK(desk.close(2).empty());
+  SECTION("which it does") {
+    desk.now += Milliseconds(9000);
+    CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
+    CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
+  }
+  SECTION("or not: then it is lost after ten seconds and its usual time") {
+    desk.now += Milliseconds(10'900);
+    desk.say(1, Heartbeat{0});
+    CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+    desk.now += Milliseconds(100);
+    CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
+  }
+}
+
+TEST_CASE("Coordinator: a standstill of the daemon takes nobody's time, also after its return",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.now += std::chrono::minutes(9);
+  desk.say(1, Heartbeat{-1});
+  desk.now += std::chrono::minutes(2);  // Ten minutes after the first node's coming it is given up.
+  const Milliseconds two_minutes(std::chrono::minutes(2));
+  CHECK(desk.show(desk.coordinator.on_standstill(two_minutes, desk.now)).empty());
+  Desk next;
+  next.coordinator.load(decode_journal(desk.disk));
+  CHECK(next.coordinator.runs().at("x").waiting_for(desk.now) ==
+        desk.coordinator.runs().at("x").waiting_for(desk.now));
+  CHECK(desk.coordinator.runs().at("x").waiting_for(desk.now).find("60 s") != std::string::npos);
+}
+
+TEST_CASE("Coordinator: on another clock a deadline is as far away as it was", "[coordinator]") {
+  Desk desk;
+  desk.now = TimePoint(std::chrono::hours(300));
+  desk.coordinator.replay({}, desk.now, "boot 1");
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += std::chrono::seconds(5);
+  desk.say(1, Failed{0, {.rank = 0, .exit_code = 7}});  // Stopping may take 40 s.
+
+  const auto seconds_until_lost = [&](const std::string& clock, TimePoint now) {
+    Coordinator next;
+    next.replay(decode_journal(desk.disk), now, clock);
+    for (const LinkId link : {1, 2}) {
+      (void)next.on_message(link, encode(AgentMessage(Hello{1, "x", link == 1 ? "a" : "b"})), now);
+    }
+    int halves = 0;
+    for (; next.runs().at("x").state() == Run::State::kClosing; ++halves) {
+      for (const LinkId link : {1, 2})
+        (void)next.on_message(link, encode(AgentMessage(Heartbeat{0})), now);
+      now += std::chrono::milliseconds(500);
+      (void)next.on_tick(now);
+    }
+    return halves / 2;
+  };
+  CHECK(seconds_until_lost("boot 1", desk.now + std::chrono::seconds(25)) == 15);
+  CHECK(seconds_until_lost("boot 2", TimePoint(std::chrono::seconds(7))) == 40);
+  CHECK(seconds_until_lost("boot 2", TimePoint(std::chrono::hours(9000))) == 40);
+}
+
+TEST_CASE("Coordinator: a run is forgotten an hour after it ended and everybody went",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  desk.join(2, "y", "a");
+  desk.say(1, Finished{0});
+  desk.now += std::chrono::hours(2);
+  desk.say(2, Heartbeat{0});
+  desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK(desk.coordinator.runs().contains("x"));  // One may still ask.
+  desk.close(1);
+  CHECK(desk.coordinator.snapshot(desk.now).find("\"x\"") != std::string::npos);
+  desk.now += std::chrono::hours(1);
+  desk.say(2, Heartbeat{0});
+  CHECK(desk.coordinator.deadline() <= desk.now);
+  desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().contains("x"));
+  CHECK(desk.coordinator.snapshot(desk.now).find("\"x\"") == std::string::npos);
+  Coordinator next;
+  next.replay(decode_journal(desk.disk), desk.now);
+  CHECK_FALSE(next.runs().contains("x"));
+  CHECK(next.runs().contains("y"));
+}
+
+TEST_CASE("Coordinator: a run that nobody joined leaves nothing behind", "[coordinator]") {
+  Desk desk;
+  desk.say(1, Hello{kProtocolVersion, "x", "a"});
+  desk.say(1, Heartbeat{3});
+  desk.close(1);
+  CHECK(desk.coordinator.runs().empty());
+  desk.join(2, "x", "b", 2);
+  desk.say(2, Leave{0, "told to"});
+  desk.close(2);
+  CHECK(desk.coordinator.runs().empty());
+}
+
+TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patience longer",
+          "[coordinator]") {
+  Desk desk;
+  const auto beat_of = [&](LinkId link) {
+    std::vector<LinkAction> actions;
+    // Where there are many, only each third is answered.
+    for (int i = 0; i < 3 && actions.empty(); ++i)
+      actions = desk.coordinator.on_message(link, encode(AgentMessage(Heartbeat{0})), desk.now);
+    const auto message = decode_daemon_message(std::get<Send>(actions.at(0)).body);
+    return std::get<Alive>(message.value()).beat;
+  };
+  CHECK(desk.join(1, "x", "a") == Lines{"1 <- assign"});
+  CHECK(beat_of(1) == Milliseconds(250));
+  for (LinkId link = 2; link <= 8000; ++link) {
+    (void)desk.say(link, Hello{kProtocolVersion, "y", std::to_string(link)});
+  }
+  CHECK(beat_of(1) == Milliseconds(6400));
+  desk.now += Milliseconds(9000);  // Less than four beats.
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  CHECK(desk.coordinator.runs().at("x").knows("a"));
+  // The others leave: it beats at the old pace once more, and may.
+  for (LinkId link = 2; link <= 8000; ++link) (void)desk.close(link);
+  CHECK(beat_of(1) == Milliseconds(250));
+  desk.now += Milliseconds(9000);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  CHECK(desk.coordinator.runs().at("x").knows("a"));
+  CHECK(beat_of(1) == Milliseconds(250));
+  desk.now += Milliseconds(1000);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().at("x").knows("a"));
+}
+
+TEST_CASE("Coordinator: of thousands that come at once each hears what it waits for when it beats",
+          "[coordinator]") {
+  Desk desk;
+  constexpr LinkId kNodes = 1000;
+  for (LinkId link = 1; link < kNodes; ++link) {
+    CHECK(desk.join(link, "x", std::to_string(link), kNodes).empty());
+  }
+  (void)desk.say(1, Heartbeat{-1});
+  CHECK(desk.say(1, Heartbeat{-1}).empty());  // It has heard, and nobody came since.
+  CHECK(desk.say(2, Heartbeat{-1}) == Lines{"2 <- waiting"});
+  CHECK(desk.join(kNodes, "x", "last", kNodes).size() == kNodes);
+}
+
+TEST_CASE("Coordinator: of many runs only those whose time has come are looked at",
+          "[coordinator]") {
+  Desk desk;
+  for (LinkId link = 1; link <= 100; ++link) {
+    (void)desk.join(link, "run" + std::to_string(link), "a", 2);
+    desk.now += Milliseconds(10);
+  }
+  const TimePoint first = *desk.coordinator.deadline();
+  CHECK(first == TimePoint(std::chrono::hours(1)) + Milliseconds(500));  // Half of its time.
+  for (LinkId link = 1; link <= 50; ++link) (void)desk.close(link);      // Runs that never began.
+  CHECK(*desk.coordinator.deadline() == first + Milliseconds(500));
+  desk.now = first + Milliseconds(500);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK(*desk.coordinator.deadline() == first + Milliseconds(510));
+  desk.now = first + Milliseconds(1000);
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().at("run51").knows("a"));
+  CHECK(desk.coordinator.runs().at("run52").knows("a"));
+}
+
+TEST_CASE("Coordinator: a drained node stays dismissed when the daemon comes back",
+          "[coordinator]") {
+  Desk desk;
+  (void)desk.join(1, "x", "a", 1);
+  desk.disk += encode_record(Record{"x", desk.now, {"a", Drain{"fans"}}});
+
+  Desk next;
+  next.coordinator.replay(decode_journal(desk.disk), next.now);
+  (void)next.say(1, Hello{kProtocolVersion, "x", "a"});
+  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive", "1 <- stop"});
+  NodeOffer offer;
+  offer.config.nnodes_max = 1;
+  CHECK(next.say(1, Join{offer, 0}) == Lines{"1 <- dismiss"});
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

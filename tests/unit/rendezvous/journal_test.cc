@@ -1,0 +1,66 @@
+#include "rendezvous/journal/journal.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+namespace ddprun::rendezvous {
+namespace {
+
+std::vector<JournalEntry> records() {
+  const TimePoint t(std::chrono::seconds(5));
+  NodeOffer offer;
+  offer.host = "line\nbreak";
+  Run run;
+  (void)run.step({"a", Join{offer, -1}}, t - std::chrono::seconds(1));
+  return {Record{"job", t, {"a", Join{offer, -1}}},
+          Record{"job", t, {"a", Failed{0, WorkerDeath{.rank = 1, .exit_code = 7}}}},
+          Record{"job", t, {"a", Stopped{0, {}}}},
+          Record{"job", t, {"a", Finished{0}}},
+          Record{"job", t, {"a", Leave{2, "ctrl-c"}}},
+          Record{"job", t, {"a", Lost{"was silent"}}},
+          Record{"job", t, {"", Tick{}}},
+          Record{"job", t, {"", Begin{}}},
+          Record{"job", t, {"", Recovered{}}},
+          Record{"job", t, {"", Cancel{15, "told to end"}}},
+          ClockChange{"boot 7", t},
+          RunSnapshot{"job", t, run}};
+}
+
+std::string text_of(const std::vector<JournalEntry>& list) {
+  std::string text;
+  for (const JournalEntry& record : list) text += encode_record(record);
+  return text;
+}
+
+TEST_CASE("Journal: every kind of record comes back as it was", "[journal]") {
+  const std::string text = text_of(records());
+  const Journal journal = decode_journal(text);
+  CHECK(journal.entries.size() == records().size());
+  CHECK(journal.bytes_good == text.size());
+  CHECK(text_of(journal.entries) == text);
+}
+
+TEST_CASE("Journal: a record cut short anywhere is not read, those before it are", "[journal]") {
+  const std::string text = text_of(records());
+  for (std::size_t cut = 0; cut < text.size(); ++cut) {
+    const Journal journal = decode_journal(std::string_view(text).substr(0, cut));
+    REQUIRE(journal.bytes_good <= cut);
+    REQUIRE(text_of(journal.entries) == text.substr(0, journal.bytes_good));
+  }
+}
+
+TEST_CASE("Journal: one flipped bit ends the reading at the record before", "[journal]") {
+  const std::string text = text_of(records());
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string damaged = text;
+    const std::size_t at = random() % text.size();
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+    const Journal journal = decode_journal(damaged);
+    REQUIRE(journal.bytes_good <= at);
+    REQUIRE(text_of(journal.entries) == text.substr(0, journal.bytes_good));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,100 @@
+// What a Run gathers for its verdict: full accounts, who ended well, and the failures of earlier
+// rounds.
+
+#include <catch2/catch.hpp>
+
+#include "rendezvous/run/run.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+WorkerDeath death(int rank, int code, Fault fault = Fault::kUnknown) {
+  WorkerDeath death;
+  death.rank = death.local_rank = rank;
+  death.host = "a";
+  death.exit_code = code;
+  death.fault = fault;
+  return death;
+}
+
+// One node of two workers.
+struct OneNode {
+  Run run;
+  TimePoint now{std::chrono::hours(1)};
+
+  DaemonMessage says(decltype(RunEvent::what) what) {
+    const auto actions = run.step({"a", std::move(what)}, now += 1ms);
+    run.check_invariants();
+    // What it remembers survives the daemon.
+    run = Run::restore(run.snapshot(now), now).value();
+    REQUIRE(!actions.empty());
+    return actions.back().message;
+  }
+  DaemonMessage joins(int after_round) {
+    Join join;
+    join.offer.host = "a";
+    join.offer.local_world_size = 2;
+    join.offer.config.max_restarts = 1;
+    join.after_round = after_round;
+    return says(join);
+  }
+};
+
+TEST_CASE("Run: the full account of a failure replaces the first word of it", "[run]") {
+  OneNode node;
+  node.joins(-1);
+  node.says(Failed{0, death(1, 7)});
+  node.joins(0);
+  const auto stop = std::get<StopRound>(node.says(Failed{1, death(1, 8)}));
+  CHECK(stop.final);
+  CHECK(stop.restart == 0);
+  WorkerDeath account = death(1, 8, Fault::kException);
+  account.detail = "loss is NaN";
+  const auto end = std::get<EndRun>(node.says(Stopped{1, {account}}));
+  CHECK(end.verdict.first_cause->detail == "loss is NaN");
+  CHECK(end.verdict.first_cause->fault == Fault::kException);
+  CHECK(end.verdict.text.find("each time") == std::string::npos);  // 7, and then 8.
+}
+
+TEST_CASE("Run: a restart says its number, and failures that are alike are recognised", "[run]") {
+  OneNode node;
+  node.joins(-1);
+  const auto stop = std::get<StopRound>(node.says(Failed{0, death(1, 7, Fault::kExit)}));
+  CHECK_FALSE(stop.final);
+  CHECK(stop.restart == 1);
+  CHECK(stop.max_restarts == 1);
+  node.joins(0);
+  node.says(Failed{1, death(1, 7, Fault::kExit)});
+  const auto end = std::get<EndRun>(node.says(Stopped{1, {death(1, 7, Fault::kExit)}}));
+  CHECK(end.verdict.text.find("the same error each time") != std::string::npos);
+}
+
+TEST_CASE("Run: who had ended well is known to the verdict", "[run]") {
+  OneNode node;
+  node.joins(-1);
+  node.says(Failed{0, death(1, 7)});
+  node.joins(0);
+  WorkerDeath victim = death(1, 97, Fault::kPeerLost);
+  victim.blames = 0;
+  node.says(Failed{1, victim});
+  const auto end = std::get<EndRun>(node.says(Stopped{1, {victim}, {death(0, 0), death(0, 0)}}));
+  CHECK(end.verdict.first_cause->rank == 0);
+  CHECK(end.verdict.first_cause->fault == Fault::kLeftEarly);
+  CHECK(end.verdict.exit_code == 97);
+}
+
+TEST_CASE("Run: a node that a spare could replace is told so", "[run]") {
+  OneNode node;
+  node.joins(-1);
+  CHECK_FALSE(std::get<Alive>(node.says(Heartbeat{0})).replaceable);
+  Join spare;
+  spare.offer.host = "b";
+  spare.offer.config.max_restarts = 1;
+  (void)node.run.step({"b", spare}, node.now);
+  CHECK(std::get<Alive>(node.says(Heartbeat{0})).replaceable);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

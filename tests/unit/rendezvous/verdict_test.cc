@@ -1,0 +1,256 @@
+#include "rendezvous/run/verdict.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using nlohmann::json;
+
+WorkerDeath death(int rank, Fault fault, int blames = -1) {
+  return {.rank = rank,
+          .local_rank = rank % 2,
+          .pid = 100 + rank,
+          .host = rank < 2 ? "a" : "b",
+          .exit_code = 10 + rank,
+          .detail = "words of " + std::to_string(rank),
+          .fault = fault,
+          .blames = blames};
+}
+
+WorkerDeath stopped(int rank) {
+  WorkerDeath d = death(rank, Fault::kUnknown);
+  d.exit_code = 0;
+  d.signal = SIGTERM;
+  d.stopped_by_us = true;
+  return d;
+}
+
+WorkerDeath was_failing(int rank) {
+  WorkerDeath d = stopped(rank);
+  d.was_failing = true;
+  d.fault = Fault::kException;
+  return d;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("First cause: the first report that was not our doing", "[verdict]") {
+  const auto cause =
+      first_cause({stopped(0), death(1, Fault::kExit), death(2, Fault::kException), stopped(3)});
+  CHECK(cause.death.rank == 1);
+  CHECK(cause.exit_code == 11);
+  CHECK(first_cause({stopped(2), stopped(1)}).death.rank == 2);  // Nothing better is known.
+}
+
+TEST_CASE("First cause: a victim gives way to the rank that it names", "[verdict]") {
+  CHECK(first_cause(
+            {death(0, Fault::kPeerLost, 2), death(3, Fault::kExit), death(2, Fault::kException)})
+            .death.rank == 2);
+  // Through another victim.
+  CHECK(first_cause(
+            {death(0, Fault::kPeerLost, 1), death(1, Fault::kPeerLost, 3), death(3, Fault::kCrash)})
+            .death.rank == 3);
+  // Each names the other.
+  CHECK(first_cause({death(0, Fault::kPeerLost, 1), death(1, Fault::kPeerLost, 0)}).death.rank ==
+        1);
+  // Nobody died that it names: its own words are all there is.
+  CHECK(first_cause({death(0, Fault::kPeerLost, 7), stopped(1)}).death.rank == 0);
+}
+
+TEST_CASE("First cause: a victim that names nobody gives way to who says more", "[verdict]") {
+  CHECK(first_cause({death(0, Fault::kPeerLost), stopped(1), death(2, Fault::kNoMemory)})
+            .death.rank == 2);
+  CHECK(first_cause({death(0, Fault::kPeerLost), death(1, Fault::kPeerLost)}).death.rank == 0);
+  // Slower than its victim: we stopped it while it tidied up.
+  const auto cause = first_cause({death(0, Fault::kPeerLost), stopped(1), was_failing(2)});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.exit_code == 1);
+  // It got as far as its own signal: that is how it ended, whatever we sent meanwhile.
+  WorkerDeath crashed = was_failing(2);
+  crashed.signal = SIGABRT;
+  crashed.fault = Fault::kCrash;
+  const auto own_end = first_cause({death(0, Fault::kPeerLost), stopped(1), crashed});
+  CHECK(own_end.death.rank == 2);
+  CHECK(own_end.exit_code == 128 + SIGABRT);
+  CHECK(has(worker_verdict({death(0, Fault::kPeerLost), stopped(1), crashed}, 0, 0).text,
+            "failed first: it was killed by signal 6 (SIGABRT)"));
+  // But whoever failed by itself and first is not overruled.
+  CHECK(first_cause({death(0, Fault::kExit), was_failing(2)}).death.rank == 0);
+}
+
+TEST_CASE("First cause: who was waited for in vain is stuck, and did not fail", "[verdict]") {
+  const auto cause = first_cause({death(0, Fault::kTimedOut, 2), stopped(1), stopped(2)});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.death.fault == Fault::kStuck);
+  CHECK(cause.exit_code == 10);
+  CHECK(cause.witness == "rank 0 gave up waiting for it (words of 0)");
+  // The witness may come second.
+  CHECK(first_cause({death(0, Fault::kPeerLost, 2), death(1, Fault::kTimedOut, 2), stopped(2)})
+            .death.fault == Fault::kStuck);
+  // To have lost somebody is not to have waited for him.
+  CHECK(first_cause({death(0, Fault::kPeerLost, 2), stopped(2)}).death.rank == 0);
+}
+
+TEST_CASE("First cause: a rank that left early while others waited for it", "[verdict]") {
+  WorkerDeath gone = death(2, Fault::kUnknown), waits = death(0, Fault::kPeerLost, 2);
+  gone.exit_code = 0;
+  gone.collective = 40, gone.steps = 12;
+  waits.collective = 41, waits.steps = 12;
+  const auto cause = first_cause({waits, stopped(1)}, {gone});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.death.fault == Fault::kLeftEarly);
+  CHECK(cause.exit_code == 10);  // Of who could not go on.
+  const Verdict verdict = worker_verdict({waits, stopped(1)}, 0, 0, {.successes = {gone}});
+  CHECK(has(verdict.text,
+            "rank 2 (local rank 0, pid 102) on b ended with 0 while others still needed it: its "
+            "last was step 12 (collective #40), and rank 0 waited for it in step 13 (collective "
+            "#41)."));
+  CHECK(has(verdict.text, "unequal numbers of batches? See uneven_inputs and join()"));
+  CHECK_FALSE(has(verdict.text, "network"));
+  // Through a deadline, too; and where no step is known.
+  gone.steps = 0, gone.collective = 0, waits.fault = Fault::kTimedOut, waits.steps = 0;
+  CHECK(has(worker_verdict({waits}, 0, 0, {.successes = {gone}}).text,
+            "needed it: rank 0 waited for it in collective #41."));
+  // Who ended well after somebody had failed of itself is no cause.
+  CHECK(first_cause({death(1, Fault::kExit), waits}, {gone}).death.rank == 1);
+}
+
+TEST_CASE("First cause: who called abort() is named, however it ended", "[verdict]") {
+  WorkerDeath aborts = stopped(2);
+  aborts.fault = Fault::kAborted;
+  const Verdict verdict = worker_verdict({death(0, Fault::kPeerLost, 2), aborts}, 0, 0);
+  CHECK(verdict.first_cause->rank == 2);
+  CHECK(verdict.exit_code == 10);
+  CHECK(has(verdict.text, "rank 2 (local rank 0, pid 102) on b called abort(): rank 0 saw it"));
+  CHECK_FALSE(has(verdict.text, "network"));
+  aborts.signal = 0;
+  CHECK(first_cause({death(0, Fault::kPeerLost, 2)}, {aborts}).death.fault == Fault::kAborted);
+  const Verdict first = worker_verdict({death(1, Fault::kAborted), stopped(0)}, 0, 0);
+  CHECK(has(first.text, "on a failed first: it called abort() and exited with 11."));
+}
+
+TEST_CASE("First cause: of ranks that disagree the odd one, not the first to die", "[verdict]") {
+  const auto mismatch = [](int rank, int odd) { return death(rank, Fault::kMismatch, odd); };
+  WorkerDeath odd = stopped(2);
+  const Verdict verdict = worker_verdict({mismatch(0, 2), mismatch(1, 2), odd}, 0, 0);
+  CHECK(verdict.first_cause->rank == 2);
+  CHECK(verdict.exit_code == 10);
+  CHECK(has(verdict.text, "on b disagreed with the other ranks: rank 0 saw it (words of 0)."));
+  // It died too, and blames somebody else: it is outvoted, and its own code counts.
+  const auto cause = first_cause({mismatch(2, 0), mismatch(0, 2), mismatch(1, 2)});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.exit_code == 12);
+  CHECK(first_cause({mismatch(0, 2), mismatch(2, 2)}).exit_code == 12);
+  // One word against another.
+  CHECK(first_cause({mismatch(1, 0), mismatch(0, 1)}).death.rank == 1);
+}
+
+TEST_CASE("Verdict: a rank that stood still is said to be stopped", "[verdict]") {
+  WorkerDeath halted = stopped(2);
+  halted.evidence = "it is stopped (SIGSTOP, or a debugger)";
+  CHECK(has(worker_verdict({death(0, Fault::kTimedOut, 2), halted}, 0, 0).text,
+            "(words of 0); it is stopped (SIGSTOP, or a debugger)."));
+}
+
+TEST_CASE("Verdict: the network is no suspect on one machine", "[verdict]") {
+  const auto text = [](const std::string& host) {
+    WorkerDeath other = stopped(1);
+    other.host = host;
+    return worker_verdict({death(0, Fault::kPeerLost), other}, 0, 0).text;
+  };
+  CHECK(has(text("b"), "look at the network"));
+  CHECK_FALSE(has(text("a"), "network"));
+  CHECK_FALSE(has(text("a/1"), "network"));  // Of --local-nodes.
+}
+
+TEST_CASE("Verdict: who lost a nameless peer is told who had ended by then", "[verdict]") {
+  WorkerDeath gone = death(2, Fault::kUnknown);
+  gone.exit_code = 0;
+  const RunHistory history{.successes = {gone}};
+  const Verdict verdict = worker_verdict({death(0, Fault::kPeerLost), stopped(1)}, 0, 0, history);
+  CHECK(verdict.first_cause->rank == 0);
+  CHECK(has(verdict.text, "but rank 2 had ended with 0 by then: do the ranks have unequal"));
+  CHECK_FALSE(has(verdict.text, "network"));
+}
+
+TEST_CASE("Verdict: a failure that comes again is recognised", "[verdict]") {
+  const auto text = [](const WorkerDeath& before, const WorkerDeath& now) {
+    const RunHistory history{.past = {remembered({.death = before, .witness = {}})}};
+    WorkerDeath other = stopped(3);
+    return worker_verdict({now, other}, 1, 1, history).text;
+  };
+  WorkerDeath before = death(1, Fault::kException), now = before;
+  before.detail = "loss is NaN at step 17", now.detail = "Traceback\nloss is NaN at step 12";
+  CHECK(has(text(before, now), "the same rank with the same error each time"));
+  now.detail = "another";
+  CHECK(has(text(before, now), "It was on a each time: look at that host."));
+  now.host = "b";
+  CHECK_FALSE(has(text(before, now), "each time"));
+  // A machine does this, whatever the program.
+  before = now = death(1, Fault::kOutOfMemory);
+  CHECK(has(text(before, now), "look at that host"));
+}
+
+TEST_CASE("Verdict: one paragraph", "[verdict]") {
+  WorkerDeath first = death(1, Fault::kOutOfMemory);
+  first.signal = SIGKILL;
+  first.evidence = "the kernel's out-of-memory killer struck";
+  const Verdict verdict = worker_verdict({first, stopped(0), death(3, Fault::kExit)}, 2, 2);
+  CHECK(verdict.exit_code == 137);
+  CHECK(
+      verdict.text ==
+      "rank 1 (local rank 1, pid 101) on a failed first: it was killed by signal 9 (SIGKILL): the "
+      "kernel's out-of-memory killer struck. 1 more failed after it (rank 3). 1 other was stopped "
+      "by ddprun. No restart was left: 2 of 2 were used. Give the job more memory, or let it use "
+      "less: fewer data loader processes, a smaller batch.\nIts last words:\nwords of 1");
+  CHECK(has(without_last_words(verdict), "a smaller batch. Its last words are above."));
+  const Verdict hung = worker_verdict({death(0, Fault::kTimedOut, 2), stopped(2)}, 0, 0);
+  CHECK(has(hung.text, "rank 2 (local rank 0, pid 102) on b came no further: rank 0 gave up"));
+}
+
+TEST_CASE("Verdict: many victims are counted, few are listed", "[verdict]") {
+  std::vector<WorkerDeath> deaths;
+  for (int rank = 0; rank < 200; ++rank) deaths.push_back(death(rank, Fault::kExit));
+  const Verdict verdict = worker_verdict(deaths, 0, 0);
+  CHECK(verdict.victims.size() == 64);
+  CHECK(has(verdict.text, "199 more failed after it (ranks 1, 2, 3, 4, 5, 6, 7, 8 and 191 more)"));
+}
+
+TEST_CASE("Verdict: as JSON, with what PyTorch's agent reads", "[verdict]") {
+  WorkerDeath first = death(1, Fault::kException);
+  first.detail = "ValueError: \xff boom";
+  const Verdict verdict = worker_verdict({first, stopped(0)}, 0, 0);
+  const json file = json::parse(verdict_json(verdict, "run7", 1700000000));
+  CHECK(file["kind"] == "worker_failed");
+  CHECK(file["run_id"] == "run7");
+  CHECK(file["exit_code"] == 11);
+  CHECK(file["first_cause"]["rank"] == 1);
+  CHECK(file["first_cause"]["fault"] == "exception");
+  CHECK(file["first_cause"]["exit_code"] == 11);
+  CHECK(file["victims"].size() == 1);
+  CHECK(file["victims"][0]["signal_name"] == "SIGTERM");
+  CHECK(file["victims"][0]["stopped_by_ddprun"] == true);
+  CHECK(has(file["message"]["message"], "ValueError"));
+  CHECK(file["message"]["errorCode"] == 11);
+  CHECK(file["message"]["extraInfo"]["timestamp"] == "1700000000");
+  const Verdict lost{.kind = Verdict::Kind::kNodeLost, .exit_code = 3, .text = "b was silent"};
+  const json other = json::parse(verdict_json(lost, "", 0));
+  CHECK(other["kind"] == "node_lost");
+  CHECK(other["message"]["message"] == "b was silent");
+  CHECK_FALSE(other.contains("first_cause"));
+}
+
+TEST_CASE("Fault: each has a word, and other words are unknown", "[verdict]") {
+  for (int i = 0; i <= static_cast<int>(kLastFault); ++i) {
+    CHECK(fault_of_name(fault_name(static_cast<Fault>(i))) == static_cast<Fault>(i));
+  }
+  CHECK(fault_of_name("of_a_later_release") == Fault::kUnknown);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

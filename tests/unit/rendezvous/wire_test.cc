@@ -1,0 +1,147 @@
+#include "rendezvous/protocol/wire.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+namespace ddprun::rendezvous {
+namespace {
+
+NodeOffer full_offer() {
+  NodeOffer offer;
+  offer.host = "h\xff\"\n";  // Whatever a host calls itself, the message stays JSON.
+  offer.address = "10.0.0.1";
+  offer.store_port = 4711;
+  offer.local_world_size = 8;
+  offer.node_rank = 3;
+  offer.hosts_endpoint = true;
+  offer.config.max_restarts = 5;
+  offer.config.last_call = Milliseconds(1234);
+  return offer;
+}
+
+std::vector<AgentMessage> agent_messages() {
+  const WorkerDeath death{.rank = 3,
+                          .local_rank = 1,
+                          .pid = 99,
+                          .host = "h",
+                          .signal = 9,
+                          .stopped_by_us = true,
+                          .detail = "boom",
+                          .fault = Fault::kOutOfMemory,
+                          .evidence = "counters",
+                          .blames = 2,
+                          .was_failing = true,
+                          .collective = 41,
+                          .steps = 12};
+  return {Hello{1, "job", "h.1"},
+          Join{full_offer(), 4},
+          Heartbeat{-1},
+          Heartbeat{3, SyncCounts{1, 2, 3, 4, 5, 6, 7, 8, {{5, 1, 2, 3, 4}, {}}, 9}},
+          Finished{2},
+          Failed{7, death},
+          Stopped{7, {death, {}}, {death}},
+          Leave{15, "interrupted"}};
+}
+
+std::vector<DaemonMessage> daemon_messages() {
+  Seat seat;
+  seat.round = 4;
+  seat.world_size = 16;
+  seat.members = {"10.0.0.1", "10.0.0.2"};
+  Verdict verdict{.kind = Verdict::Kind::kWorkerFailed,
+                  .exit_code = 7,
+                  .text = "t",
+                  .first_cause = WorkerDeath{.rank = 1},
+                  .victims = {WorkerDeath{.rank = 2}},
+                  .advice = "a"};
+  return {Waiting{.left = Milliseconds(5), .text = "a"},
+          Assign{seat},
+          StopRound{3, "why", true, 5, 1, 2},
+          EndRun{verdict},
+          Refuse{"no"},
+          Alive{},
+          Alive{Milliseconds(250), true}};
+}
+
+// A field that neither side mentions would survive every comparison of texts.
+TEST_CASE("Wire: what was added since the first release travels, too", "[wire]") {
+  const auto stop = decode_daemon_message(encode(daemon_messages()[2])).value();
+  CHECK(std::get<StopRound>(stop) == StopRound{3, "why", true, 5, 1, 2});
+  const auto end = decode_daemon_message(encode(daemon_messages()[3])).value();
+  CHECK(std::get<EndRun>(end).verdict.advice == "a");
+  const auto alive = decode_daemon_message(encode(daemon_messages().back())).value();
+  CHECK(std::get<Alive>(alive).replaceable);
+  const auto stopped = decode_agent_message(encode(agent_messages()[6])).value();
+  REQUIRE(std::get<Stopped>(stopped).successes.size() == 1);
+  CHECK(std::get<Stopped>(stopped).successes[0] == std::get<Failed>(agent_messages()[5]).death);
+}
+
+TEST_CASE("Wire: what is encoded decodes to the same", "[wire]") {
+  for (const AgentMessage& message : agent_messages()) {
+    const std::string body = encode(message);
+    CAPTURE(body);
+    const auto decoded = decode_agent_message(body);
+    REQUIRE(decoded.has_value());
+    CHECK(decoded->index() == message.index());
+    CHECK(encode(*decoded) == body);
+  }
+  for (const DaemonMessage& message : daemon_messages()) {
+    const std::string body = encode(message);
+    CAPTURE(body);
+    const auto decoded = decode_daemon_message(body);
+    REQUIRE(decoded.has_value());
+    CHECK(decoded->index() == message.index());
+    CHECK(encode(*decoded) == body);
+  }
+}
+
+TEST_CASE("Wire: a bad message names the field that is wrong", "[wire]") {
+  const auto why = [](std::string_view body) {
+    const auto decoded = decode_agent_message(body);
+    return decoded ? std::string("accepted") : decoded.error().context;
+  };
+  CHECK(why("") == "decoding a message that is not a JSON object");
+  CHECK(why("[1]") == "decoding a message that is not a JSON object");
+  CHECK(why("{}") == "decoding field 'is' of a message");
+  CHECK(why(R"({"is":"heartbeat"})") == "decoding field 'round' of 'heartbeat'");
+  CHECK(why(R"({"is":"heartbeat","round":"1"})") == "decoding field 'round' of 'heartbeat'");
+  CHECK(why(R"({"is":"heartbeat","round":1e99})") == "decoding field 'round' of 'heartbeat'");
+  CHECK(why(R"({"is":"heartbeat","round":9999999999})") == "decoding field 'round' of 'heartbeat'");
+  CHECK(why(R"({"is":"assign"})") == "decoding a message of unknown kind 'assign'");
+  CHECK(why(std::string(100'000, '[')) == "decoding a message that is not a JSON object");
+  CHECK(why(R"({"is":"leave","signal":1,"reason":")" + std::string(70'000, 'x') + "\"}") ==
+        "decoding field 'reason' of 'leave'");
+}
+
+TEST_CASE("Wire: counts that nobody can have counted are refused", "[wire]") {
+  const std::string body = encode(AgentMessage(Heartbeat{3, SyncCounts{.steps = 4711}}));
+  const auto why = [&](const std::string& steps) {
+    std::string other = body;
+    const auto decoded = decode_agent_message(other.replace(other.find("4711"), 4, steps));
+    return decoded ? std::string("accepted") : decoded.error().context;
+  };
+  CHECK(why("4711") == "accepted");
+  CHECK(why("9007199254740992") == "accepted");
+  for (const char* steps : {"-1", "1.5", "9007199254740993", "1e300", "null", "\"1\""}) {
+    CHECK(why(steps) == "decoding field 'steps' of 'heartbeat'");
+  }
+}
+
+TEST_CASE("Wire: damaged messages are refused or read, never anything else", "[wire][fuzz]") {
+  std::mt19937 random(7);
+  for (const AgentMessage& message : agent_messages()) {
+    const std::string body = encode(message);
+    for (int i = 0; i < 3000; ++i) {
+      std::string damaged = body;
+      for (unsigned n = random() % 4; n-- > 0;)
+        damaged[random() % damaged.size()] = static_cast<char>(random());
+      if (random() % 4 == 0) damaged.resize(random() % damaged.size());
+      if (const auto decoded = decode_agent_message(damaged)) {
+        CHECK_FALSE(encode(*decoded).empty());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,133 @@
+#include "rendezvous/store/ready_sockets.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/post.hpp>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "common/system/unique_fd.h"
+#include "tests/support/loop.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using test::run_until;
+
+struct Pair {
+  Pair() {
+    std::array<int, 2> fds;
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds.data()) == 0);
+    ours.reset(fds[0]);
+    theirs.reset(fds[1]);
+  }
+  void say() const { REQUIRE(::send(theirs.get(), "x", 1, 0) == 1); }
+  bool hear() const {
+    char byte;
+    return ::recv(ours.get(), &byte, 1, 0) == 1;
+  }
+
+  UniqueFd ours, theirs;
+};
+
+struct Told {
+  int fd;
+  std::uint32_t events;
+  bool operator==(const Told&) const = default;
+};
+
+struct Fixture {
+  Fixture() {
+    set = ReadySockets::start(io, [this](int fd, std::uint32_t events) {
+            told.push_back({fd, events});
+            if (react) react(fd);
+          }).value();
+  }
+  void poll() {
+    io.restart();
+    io.poll();
+  }
+
+  boost::asio::io_context io;
+  std::vector<Told> told;
+  std::function<void(int)> react;
+  std::shared_ptr<ReadySockets> set;
+};
+
+TEST_CASE("Ready sockets: a socket is told of again until it has been read", "[store]") {
+  Fixture f;
+  const Pair pair;
+  REQUIRE(f.set->add(pair.ours.get(), ReadySockets::kReadable).has_value());
+  f.poll();
+  CHECK(f.told.empty());
+  pair.say();
+  f.io.restart();
+  f.io.run_one();
+  f.io.run_one();
+  CHECK(f.told.size() >= 2);
+  CHECK(f.told[0] == Told{pair.ours.get(), ReadySockets::kReadable});
+  f.react = [&](int) { CHECK(pair.hear()); };
+  f.poll();
+  const std::size_t before = f.told.size();
+  f.poll();
+  CHECK(f.told.size() == before);
+}
+
+TEST_CASE("Ready sockets: only what is waited for is told", "[store]") {
+  Fixture f;
+  const Pair pair;
+  REQUIRE(f.set->add(pair.ours.get(), ReadySockets::kWritable).has_value());
+  pair.say();
+  f.io.run_one();
+  CHECK(f.told.front() == Told{pair.ours.get(), ReadySockets::kWritable});
+  f.set->change(pair.ours.get(), ReadySockets::kNothing);
+  f.told.clear();
+  f.poll();
+  CHECK(f.told.empty());
+  f.set->change(pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable);
+  f.react = [&](int) { f.set->stop(); };
+  f.poll();
+  CHECK(f.told.front() == Told{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable});
+}
+
+TEST_CASE("Ready sockets: a peer that is gone is told as both", "[store]") {
+  Fixture f;
+  Pair pair;
+  REQUIRE(f.set->add(pair.ours.get(), ReadySockets::kReadable).has_value());
+  pair.theirs.reset();
+  f.react = [&](int) { f.set->stop(); };
+  f.poll();
+  CHECK(f.told ==
+        std::vector<Told>{{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable}});
+}
+
+TEST_CASE("Ready sockets: after stop() nobody is told of, not even of the same round", "[store]") {
+  Fixture f;
+  const Pair one, two;
+  for (const Pair* pair : {&one, &two}) {
+    REQUIRE(f.set->add(pair->ours.get(), ReadySockets::kReadable).has_value());
+    pair->say();
+  }
+  f.react = [&](int) { f.set->stop(); };
+  f.poll();
+  CHECK(f.told.size() == 1);
+}
+
+TEST_CASE("Ready sockets: busy sockets leave others of the loop their turn", "[store]") {
+  Fixture f;
+  const Pair one, two;
+  for (const Pair* pair : {&one, &two}) {
+    REQUIRE(f.set->add(pair->ours.get(), ReadySockets::kReadable).has_value());
+    pair->say();  // Never read.
+  }
+  bool had_a_turn = false;
+  boost::asio::post(f.io, [&] { had_a_turn = true; });
+  for (int i = 0; i < 3; ++i) f.io.run_one();
+  CHECK(had_a_turn);
+  CHECK(f.told.size() > 2);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,55 @@
+#include "worker_sdk/base/locality.h"
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace ddprun::worker_sdk {
+namespace {
+
+std::string namespace_of(const char* path) {
+  struct stat status {};
+  if (::stat(path, &status) != 0) return "?";
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+std::string memory_domain(const std::string& host) {
+  return boot_id() + " " + host + " " + namespace_of("/proc/self/ns/pid") + " " +
+         namespace_of("/proc/self/ns/ipc") + " " + std::to_string(::geteuid());
+}
+
+std::string network_domain() { return boot_id() + " " + namespace_of("/proc/self/ns/net"); }
+
+std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& pidfds) {
+  for (const std::int32_t pid : pids) {
+    if (pid == ::getpid()) {
+      pidfds.emplace_back();
+      continue;
+    }
+    pidfds.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfds.back() && errno != ENOSYS) {
+      return "watching process " + std::to_string(pid) + ": " + std::strerror(errno);
+    }
+  }
+  return {};
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,144 @@
+// Reads checkpoints.
+
+#include "ddprun/checkpoint.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/system/unique_fd.h"
+#include "ddprun/objects.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/checkpoint/checkpoint_folder.h"
+
+namespace ddprun {
+namespace {
+
+using worker_sdk::ManifestArray;
+using worker_sdk::ManifestPiece;
+
+void read_exactly(const std::string& path, std::uint64_t at, void* to, std::size_t bytes) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  auto* out = static_cast<char*>(to);
+  while (file && bytes > 0) {
+    const ssize_t n = ::pread(file.get(), out, bytes, static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) throw Error(ErrorKind::corrupt, {}, path + " ends too early");
+    if (n < 0) break;
+    out += n;
+    at += static_cast<std::uint64_t>(n);
+    bytes -= static_cast<std::size_t>(n);
+  }
+  if (!file || bytes > 0) {
+    throw Error(ErrorKind::system, {}, "cannot read " + path + ": " + std::strerror(errno));
+  }
+}
+
+// Elements [offset, offset + count) of an array are asked for.
+struct Wanted {
+  std::uint64_t offset = 0;
+  std::uint64_t count = 0;
+  std::byte* out = nullptr;
+};
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  std::string path;
+  worker_sdk::Manifest manifest;
+  std::vector<Array> arrays;
+
+  const ManifestArray& array(std::string_view name, const Buffer& out, std::size_t offset) const {
+    const auto refuse = [&](const std::string& text) {
+      throw Error(ErrorKind::bad_argument, {}, "checkpoint " + path + ": " + text);
+    };
+    const auto found = std::find_if(manifest.arrays.begin(), manifest.arrays.end(),
+                                    [&](const ManifestArray& a) { return a.name == name; });
+    const std::string what = "array '" + std::string(name) + "'";
+    if (found == manifest.arrays.end()) refuse("there is no " + what);
+    if (found->type != out.type) {
+      refuse(what + " is of type " + name_of(found->type) + ", not " + name_of(out.type));
+    }
+    if (offset > found->count || out.count > found->count - offset) {
+      refuse(what + " has " + std::to_string(found->count) + " elements, not " +
+             std::to_string(offset) + " + " + std::to_string(out.count));
+    }
+    return *found;
+  }
+
+  void read_verified(const ManifestArray& array, const ManifestPiece& piece, void* to) const {
+    const auto& file = manifest.files[piece.file].name;
+    const std::size_t bytes = piece.count * size_of(array.type);
+    read_exactly(path + "/" + file, piece.at, to, bytes);
+    if (worker_sdk::checksum(to, bytes) == piece.checksum) return;
+    throw Error(ErrorKind::corrupt, {},
+                "checkpoint " + path + ": " + file + " is damaged in array '" + array.name + "'");
+  }
+
+  // What `piece` has of `wanted`. Only whole pieces can be checked.
+  void read_piece(const ManifestArray& array, const ManifestPiece& piece,
+                  const Wanted& wanted) const {
+    const auto begin = std::max(piece.offset, wanted.offset);
+    const auto end = std::min(piece.offset + piece.count, wanted.offset + wanted.count);
+    if (begin >= end) return;
+    const std::size_t element = size_of(array.type);
+    std::byte* out = wanted.out + (begin - wanted.offset) * element;
+    if (end - begin == piece.count) return read_verified(array, piece, out);
+    std::vector<std::byte> whole(piece.count * element);
+    read_verified(array, piece, whole.data());
+    std::memcpy(out, whole.data() + (begin - piece.offset) * element, (end - begin) * element);
+  }
+};
+
+Checkpoint::Checkpoint(const std::string& path) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  impl_->manifest = worker_sdk::read_manifest(path);
+  for (const ManifestArray& a : impl_->manifest.arrays) {
+    impl_->arrays.push_back({a.name, a.type, a.count});
+  }
+}
+Checkpoint::~Checkpoint() = default;
+
+std::int64_t Checkpoint::step() const noexcept { return impl_->manifest.step; }
+int Checkpoint::world_size() const noexcept { return impl_->manifest.world_size; }
+const std::vector<Checkpoint::Array>& Checkpoint::arrays() const noexcept { return impl_->arrays; }
+
+const Checkpoint::Array* Checkpoint::find(std::string_view name) const noexcept {
+  for (const Array& array : impl_->arrays) {
+    if (array.name == name) return &array;
+  }
+  return nullptr;
+}
+
+void Checkpoint::read(std::string_view name, Buffer out, std::size_t offset) const {
+  const ManifestArray& array = impl_->array(name, out, offset);
+  const Wanted wanted{offset, out.count, static_cast<std::byte*>(out.data)};
+  for (const ManifestPiece& piece : array.pieces) impl_->read_piece(array, piece, wanted);
+}
+
+std::optional<std::string> latest_checkpoint(const std::string& folder) {
+  for (const auto& found : worker_sdk::checkpoints_in(folder)) {
+    if (worker_sdk::is_complete(found.path)) return found.path;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::string& folder) {
+  std::string said;  // "!" and why rank 0 cannot say, or the path.
+  if (group.rank() == 0) {
+    try {
+      said = latest_checkpoint(folder).value_or("");
+    } catch (const Error& error) {
+      said = std::string("!") + error.what();
+    }
+  }
+  said = broadcast_bytes(group, said, 0);
+  if (said.empty()) return std::nullopt;
+  if (said[0] == '!') throw Error(ErrorKind::system, {.peer = 0}, "rank 0: " + said.substr(1));
+  return said;
+}
+
+}  // namespace ddprun

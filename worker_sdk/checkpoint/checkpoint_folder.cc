@@ -1,0 +1,96 @@
+#include "worker_sdk/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include "ddprun/atomic_file.h"
+#include "ddprun/error.h"
+#include "worker_sdk/base/folder.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& text) {
+  throw Error(ErrorKind::corrupt, {}, "checkpoint " + path + ": " + text);
+}
+
+// "checkpoint-000007-step-12" has 7; 0: it is no checkpoint.
+std::uint64_t number_in(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return 0;
+  const char* end = name.data() + name.size();
+  std::uint64_t number = 0;
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
+  if (error != std::errc() || !std::string_view(rest, end).starts_with("-step-")) return 0;
+  return number;
+}
+
+}  // namespace
+
+std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder) {
+  std::vector<FoundCheckpoint> found;
+  const Listing listing = names_in(folder);
+  for (const std::string& name : listing.names) {
+    const std::uint64_t number = number_in(name);
+    if (number > 0) found.push_back({number, folder + "/" + name});
+  }
+  if (listing.error != 0 && listing.error != ENOENT) {
+    throw Error(ErrorKind::system, {},
+                "cannot read " + folder + ": " + std::strerror(listing.error));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.number > b.number; });
+  return found;
+}
+
+std::string checkpoint_name(std::uint64_t number, std::int64_t step) {
+  char text[64];
+  std::snprintf(text, sizeof text, "checkpoint-%06llu-step-%lld",
+                static_cast<unsigned long long>(number), static_cast<long long>(step));
+  return text;
+}
+
+Manifest read_manifest(const std::string& path) {
+  const auto text = read_file(path + "/manifest.json");
+  if (!text) refuse(path, "there is no manifest.json: it is torn, or no checkpoint");
+  auto manifest = decode_manifest(*text);
+  if (const auto* reason = std::get_if<std::string>(&manifest)) {
+    refuse(path, "manifest.json is damaged: " + *reason);
+  }
+  for (const ManifestFile& file : std::get<Manifest>(manifest).files) {
+    const auto bytes = file_bytes(path + "/" + file.name);
+    if (!bytes) refuse(path, file.name + " is missing: it is torn");
+    if (*bytes != file.bytes) {
+      refuse(path, file.name + " has " + std::to_string(*bytes) + " bytes instead of " +
+                       std::to_string(file.bytes));
+    }
+  }
+  return std::get<Manifest>(std::move(manifest));
+}
+
+bool is_complete(const std::string& path) {
+  try {
+    (void)read_manifest(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void remove_old_checkpoints(const std::string& folder, int keep, const std::string& except) {
+  int complete = 0;
+  for (const FoundCheckpoint& found : checkpoints_in(folder)) {
+    if (found.path == except) continue;
+    if (complete < keep && is_complete(found.path)) {
+      ++complete;
+    } else if (complete > 0) {
+      remove_tree(found.path);  // Somebody else may do so, too.
+    }
+  }
+}
+
+}  // namespace ddprun::worker_sdk

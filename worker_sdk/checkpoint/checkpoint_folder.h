@@ -1,0 +1,32 @@
+#pragma once
+// The folder that checkpoints are in: which there are, which are complete. Used by the writer,
+// which numbers and removes them, and by those who look for the latest.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/checkpoint/manifest.h"
+
+namespace ddprun::worker_sdk {
+
+struct FoundCheckpoint {
+  std::uint64_t number = 0;
+  std::string path;
+};
+
+// Newest first; torn ones too. None if the folder is not there. Throws Error(system).
+std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder);
+
+std::string checkpoint_name(std::uint64_t number, std::int64_t step);
+
+// Of the checkpoint at `path`. Throws Error(system) or Error(corrupt); the latter also if a file is
+// missing or has another size.
+Manifest read_manifest(const std::string& path);
+
+bool is_complete(const std::string& path);
+
+// Leaves `keep` complete ones, and what is newer than the newest of these; and `except`.
+void remove_old_checkpoints(const std::string& folder, int keep, const std::string& except);
+
+}  // namespace ddprun::worker_sdk

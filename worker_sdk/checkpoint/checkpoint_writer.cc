@@ -1,0 +1,186 @@
+// Writes checkpoints: copies and agrees with the other ranks in the caller's thread, writes in
+// another one.
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "ddprun/atomic_file.h"
+#include "ddprun/checkpoint.h"
+#include "ddprun/objects.h"
+#include "worker_sdk/base/checksum.h"
+#include "worker_sdk/base/folder.h"
+#include "worker_sdk/checkpoint/checkpoint_folder.h"
+
+namespace ddprun {
+namespace {
+
+using worker_sdk::Contribution;
+using worker_sdk::Manifest;
+
+// What cannot be saved, as far as this rank can tell.
+std::string complaint_about(const CheckpointPiece& piece) {
+  if (!worker_sdk::is_utf8(piece.name)) return "the name of an array is not UTF-8";
+  const std::size_t total = piece.total == 0 ? piece.part.count : piece.total;
+  if (size_of(piece.part.type) == 0 || (!piece.part.data && piece.part.count > 0)) {
+    return "array '" + piece.name + "' is null or of an unknown type";
+  }
+  if (piece.offset <= total && piece.part.count <= total - piece.offset) return {};
+  return "the part of array '" + piece.name + "' ends beyond its " + std::to_string(total) +
+         " elements";
+}
+
+// Appends the part to `bytes` and says where it is.
+worker_sdk::ManifestArray copy(const CheckpointPiece& piece, std::string& bytes) {
+  worker_sdk::ManifestArray array{.name = piece.name, .type = piece.part.type, .pieces = {}};
+  array.count = piece.total == 0 ? piece.part.count : piece.total;
+  const std::size_t at = bytes.size();
+  bytes.append(static_cast<const char*>(piece.part.data), piece.part.bytes());
+  array.pieces.push_back({.offset = piece.offset,
+                          .count = piece.part.count,
+                          .at = at,
+                          .checksum = worker_sdk::checksum(bytes.data() + at, piece.part.bytes())});
+  return array;
+}
+
+}  // namespace
+
+struct CheckpointWriter::Impl {
+  ProcessGroup group;
+  const std::string folder;
+  const CheckpointOptions options;
+  std::uint64_t number = 0;  // Rank 0's: of the last checkpoint.
+  std::thread writer;
+  std::string failure;  // The writer's; to be looked at after join() only.
+
+  std::string finish() {
+    if (writer.joinable()) writer.join();
+    return std::exchange(failure, {});
+  }
+
+  [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
+    throw Error(kind,
+                {.rank = group.rank(),
+                 .host = group.host_of(group.rank()),
+                 .operation = "checkpoint",
+                 .peer = peer},
+                peer < 0
+                    ? text
+                    : "rank " + std::to_string(peer) + " on " + group.host_of(peer) + ": " + text);
+  }
+
+  Contribution contribute(std::int64_t step, std::span<const CheckpointPiece> pieces,
+                          std::string& bytes);
+  Manifest agree(const Contribution& mine, std::string& name);
+  void write(const std::string& path, const std::string& bytes, const Manifest& manifest) const;
+};
+
+Contribution CheckpointWriter::Impl::contribute(std::int64_t step,
+                                                std::span<const CheckpointPiece> pieces,
+                                                std::string& bytes) {
+  Contribution mine{.failure = finish(), .refusal = {}, .step = step, .folder = {}, .arrays = {}};
+  std::size_t total = 0;
+  for (const CheckpointPiece& piece : pieces) {
+    if (mine.refusal.empty()) mine.refusal = complaint_about(piece);
+    total += piece.part.bytes();
+  }
+  if (!mine.failure.empty() || !mine.refusal.empty()) return mine;
+  bytes.reserve(total);
+  for (const CheckpointPiece& piece : pieces) mine.arrays.push_back(copy(piece, bytes));
+  mine.bytes = bytes.size();
+  if (group.rank() != 0) return mine;
+  try {
+    const auto known = worker_sdk::checkpoints_in(folder);
+    number = std::max(number, known.empty() ? 0 : known.front().number) + 1;
+    mine.folder = worker_sdk::checkpoint_name(number, step);
+  } catch (const Error& error) {
+    mine.failure = error.what();
+  }
+  return mine;
+}
+
+// The same manifest, or the same error, on all ranks.
+Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& name) {
+  std::vector<Contribution> all;
+  for (const std::string& text : all_gather_bytes(group, encode(mine))) {
+    auto decoded = worker_sdk::decode_contribution(text);
+    if (const auto* reason = std::get_if<std::string>(&decoded)) {
+      fail(ErrorKind::mismatch, static_cast<int>(all.size()), *reason);
+    }
+    all.push_back(std::get<Contribution>(std::move(decoded)));
+  }
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (!all[r].failure.empty()) fail(ErrorKind::system, static_cast<int>(r), all[r].failure);
+  }
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (!all[r].refusal.empty()) fail(ErrorKind::bad_argument, static_cast<int>(r), all[r].refusal);
+  }
+  name = all.at(0).folder;
+  auto manifest = worker_sdk::combine(std::move(all));
+  if (const auto* reason = std::get_if<std::string>(&manifest)) {
+    fail(ErrorKind::bad_argument, -1, *reason);
+  }
+  return std::get<Manifest>(std::move(manifest));
+}
+
+// The manifest may be there before the files of other ranks; it counts with these only.
+void CheckpointWriter::Impl::write(const std::string& path, const std::string& bytes,
+                                   const Manifest& manifest) const {
+  if (const int error = worker_sdk::make_folders(path); error != 0) {
+    throw Error(ErrorKind::system, {}, "cannot create " + path + ": " + std::strerror(error));
+  }
+  const int rank = group.rank();
+  if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(rank), bytes);
+  if (rank != 0) return;
+  replace_file(path + "/manifest.json", encode(manifest));
+  sync_folder(folder);
+  if (options.keep > 0) worker_sdk::remove_old_checkpoints(folder, options.keep, path);
+}
+
+CheckpointWriter::CheckpointWriter(ProcessGroup& group, std::string folder,
+                                   const CheckpointOptions& options)
+    : impl_(new Impl{.group = group.share(),
+                     .folder = std::move(folder),
+                     .options = options,
+                     .writer = {},
+                     .failure = {}}) {}
+
+CheckpointWriter::~CheckpointWriter() { (void)impl_->finish(); }
+
+void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointPiece> pieces) {
+  std::string bytes;
+  const Contribution mine = impl_->contribute(step, pieces, bytes);
+  std::string name;
+  Manifest manifest = impl_->agree(mine, name);
+  impl_->writer = std::thread([impl = impl_.get(), path = impl_->folder + "/" + name,
+                               bytes = std::move(bytes), manifest = std::move(manifest)] {
+    try {
+      impl->write(path, bytes, manifest);
+    } catch (const std::exception& e) {
+      impl->failure = path + ": " + e.what();
+    }
+  });
+}
+
+void CheckpointWriter::wait() {
+  const auto failures = all_gather_bytes(impl_->group, impl_->finish());
+  for (std::size_t r = 0; r < failures.size(); ++r) {
+    if (!failures[r].empty()) impl_->fail(ErrorKind::system, static_cast<int>(r), failures[r]);
+  }
+}
+
+void CheckpointWriter::save(std::int64_t step, std::span<const CheckpointPiece> pieces) {
+  save_async(step, pieces);
+  wait();
+}
+
+CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer whole) {
+  const auto n = static_cast<std::size_t>(group.world_size());
+  const auto r = static_cast<std::size_t>(group.rank());
+  const std::size_t begin = whole.count * r / n, end = whole.count * (r + 1) / n;
+  auto* data = static_cast<std::byte*>(whole.data) + begin * size_of(whole.type);
+  return {std::move(name), {data, end - begin, whole.type}, begin, whole.count};
+}
+
+}  // namespace ddprun

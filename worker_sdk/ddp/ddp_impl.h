@@ -1,0 +1,62 @@
+#pragma once
+// The inside of DistributedDataParallel: what its public functions (distributed_data_parallel.cc)
+// share. ddp_passes.cc has the passes, ddp_setup.cc what happens before the first.
+
+#include <mutex>
+#include <span>
+
+#include "worker_sdk/ddp/bucket_flow.h"
+#include "worker_sdk/ddp/bucket_set.h"
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/timer/timer_shell.h"
+
+namespace ddprun {
+
+struct DistributedDataParallel::Impl {
+  enum class Pass { none, local, synchronised };
+
+  Impl(ProcessGroup& g, std::vector<Parameter> given, const DdpOptions& wanted);
+
+  // ddp_setup.cc
+  void connect(ProcessGroup& g);  // The constructor's second half, and reconfigure().
+  void use_buckets(worker_sdk::BucketOrder order);
+  bool rebuild();
+  void complain_if_unfinished() const noexcept;  // As it ends.
+  [[noreturn]] void refuse(const std::string& text) const;
+  template <class T>
+  void require(const Result<T>& result) const {
+    if (result.has_error()) refuse(result.error().context);
+  }
+
+  // ddp_passes.cc
+  void begin(std::span<const std::size_t> unused);
+  void begin_synchronised(std::span<const std::size_t> unused);
+  void check_capture() const;
+  void mark(std::size_t i);
+  void finish();
+  void cancel();
+  void join();
+  int live_ranks(bool has_input);
+  void shadow_pass();
+  void take_values_of_last();
+  void check_values();
+  void launch(worker_sdk::Reducer::Released released);
+
+  const DdpOptions options;
+  ProcessGroup group;  // A handle of our own: the caller's may move and end.
+  std::vector<Parameter> parameters;
+
+  // Guards what follows: gradients may be marked from any thread. Who is called back may ask.
+  std::recursive_mutex mutex;
+  worker_sdk::Reducer reducer;
+  std::unique_ptr<worker_sdk::BucketSet> buckets;
+  worker_sdk::BucketFlow flow;
+  std::unique_ptr<worker_sdk::TimerShell> timer;
+  std::vector<bool> touched;  // In a local pass since the last synchronised one.
+  bool rebuilt = false;
+  Pass pass = Pass::none;
+  int no_sync_depth = 0;
+  std::int64_t passes = 0;  // Synchronised ones of this rank's own, since connect().
+};
+
+}  // namespace ddprun

@@ -1,0 +1,196 @@
+#include "worker_sdk/gloo/gloo_backend.h"
+
+#include <dlfcn.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <numeric>
+#include <string_view>
+
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/gloo/gloo_store.h"
+#include "worker_sdk/gloo/sigpipe_guard.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the survivors of a failure wait for each other's statements, and how long for that of a
+// rank whose connection broke: who fails and lives leaves one before it hangs up, unless it aborts.
+// The first is spent on ranks that are stopped, and on those whose deadline comes later than ours.
+constexpr milliseconds kDiagnosisPatience{3000};
+constexpr milliseconds kLastWordsPatience{50};
+constexpr milliseconds kAskAgain{5};  // Little beside that patience.
+
+// pip's libtorch has a Gloo of its own, of another version. Where the program names it to the
+// linker before libgloo, both would be called in turns.
+void refuse_foreign_gloo(const Error::Where& where) {
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<void*>(&gloo::transport::tcp::CreateDevice), &found) == 0) return;
+  const std::string_view library = found.dli_fname ? found.dli_fname : "";
+  if (library.find("libtorch") == std::string_view::npos) return;
+  throw Error(ErrorKind::unsupported, where,
+              "Gloo's functions are those of " + std::string(library) +
+                  ", not of libgloo: let the program be linked with ddprun before libtorch");
+}
+
+std::string key_of(int rank) { return "failed/" + std::to_string(rank); }
+
+}  // namespace
+
+GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions& options)
+    : roster_(std::move(roster)),
+      reopen_store_(options.reopen_store),
+      prefix_(options.prefix),
+      everybody_(roster_->hosts.size()),
+      sent_(roster_->hosts.size()),
+      received_(roster_->hosts.size()) {
+  std::iota(everybody_.begin(), everybody_.end(), 0);
+  const Error::Where where{.rank = roster_->rank,
+                           .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
+                           .operation = "connecting to the peers"};
+  refuse_foreign_gloo(where);
+  const SigpipeGuard guard;  // For Gloo's thread, too.
+  try {
+    connect(options);
+  } catch (const gloo::Exception& error) {
+    throw Error(ErrorKind::unreachable, where, error.what());
+  } catch (const std::system_error&) {
+    throw;
+  } catch (const std::exception& error) {  // Gloo reports bad addresses by its assertions.
+    throw Error(ErrorKind::unreachable, where, error.what());
+  }
+}
+
+GlooBackend::~GlooBackend() {
+  const SigpipeGuard guard;
+  watch_.reset();
+  context_.reset();
+  close_gently(connections_);
+}
+
+void GlooBackend::connect(const GlooOptions& options) {
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = options.address;
+  attributes.iface = options.interface;
+  attributes.ai_family = AF_UNSPEC;
+  auto device = gloo::transport::tcp::CreateDevice(attributes);
+  auto context = std::make_shared<gloo::rendezvous::Context>(roster_->rank, roster_->size());
+  context->setTimeout(left_until(options.deadline));
+  const auto mesh_keys = with_prefix(*options.store, prefix_ + "/mesh");
+  GlooStore store(*mesh_keys, options.deadline);
+  context->connectFullMesh(store, device);
+  context_ = context;
+  connections_ = find_connections(*context_);
+  watch_ = std::make_unique<GlooWatch>(*context_, connections_);
+}
+
+void GlooBackend::abort() noexcept {
+  aborted_.store(true);
+  hang_up(connections_);
+}
+
+void GlooBackend::guarded(const Call& call, const std::function<void()>& operation) {
+  if (aborted_.load()) fail(call, statement(call, {}));
+  const SigpipeGuard guard;
+  try {
+    operation();
+  } catch (const gloo::Exception& error) {
+    fail(call, statement(call, error.what()));
+  }
+}
+
+Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_said) const {
+  Statement mine{.what = call.what, .number = call.number};
+  if (aborted_.load()) {
+    mine.cause = Cause::kAborted;
+  } else if (Clock::now() >= call.deadline ||
+             what_gloo_said.find("imed out") != std::string::npos) {
+    mine.cause = Cause::kTimedOut;
+  }
+  mine.suspect = watch_->first_lost();
+  for (int r = 0; r < roster_->size(); ++r) {
+    const std::string& address = connections_[static_cast<std::size_t>(r)].address;
+    if (!address.empty() && what_gloo_said.find(address) != std::string::npos) mine.suspect = r;
+  }
+  return mine;
+}
+
+void GlooBackend::fail(const Call& call, const Statement& known) {
+  const bool first = !failed_.exchange(true);
+  Statement mine = known;
+  // Gloo does not always say whose connection broke, and the watch may be on its way to it. Who
+  // fails first and blames nobody leaves all others at a loss until their patience ends.
+  if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
+  if (on_failure_) on_failure_(mine);
+  const Verdict verdict = ask_the_others(mine, first);
+  if (mine.cause == Cause::kAborted) {
+    throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
+  }
+  throw failure(*roster_, call, verdict.kind, verdict.peer, verdict.text);
+}
+
+bool GlooBackend::is_clear(const Statement& mine, const std::map<int, Statement>& others,
+                           Clock::time_point since) const {
+  if (others.size() + 1 == roster_->hosts.size()) return true;
+  const bool waited = Clock::now() - since >= kLastWordsPatience;
+  return waited && mine.cause == Cause::kLost && silent_suspect(*roster_, mine, others) >= 0;
+}
+
+// Returns the store, opened anew.
+std::unique_ptr<Store> GlooBackend::leave_statement(const Statement& mine, bool is_first) {
+  auto whole_store = reopen_store_ ? reopen_store_() : nullptr;
+  if (whole_store && is_first) {
+    with_prefix(*whole_store, prefix_)->set(key_of(roster_->rank), encode(mine));
+  }
+  return whole_store;
+}
+
+void GlooBackend::give_up(const Statement& known) noexcept {
+  const bool first = !failed_.exchange(true);
+  try {
+    if (on_failure_) on_failure_(known);
+    leave_statement(known, first);
+  } catch (const std::exception&) {  // The peers will find out without it.
+  }
+  hang_up(connections_);
+}
+
+// First this rank's own statement, then it hangs up: who is cut off by that finds the reason.
+Verdict GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
+  std::map<int, Statement> others;
+  const auto start = Clock::now();
+  try {
+    const auto whole_store = leave_statement(mine, is_first);
+    const auto store = whole_store ? with_prefix(*whole_store, prefix_) : nullptr;
+    hang_up(connections_);
+    // An aborting rank has nothing to ask; its peers do.
+    const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
+    const auto ask = [&] {
+      for (int r = 0; store && r < roster_->size(); ++r) {
+        if (r == roster_->rank || others.contains(r) || !store->check({key_of(r)})) continue;
+        if (const auto s = decode_statement(store->get(key_of(r), kDiagnosisPatience))) {
+          others[r] = *s;
+        }
+      }
+      return !store || is_clear(mine, others, start);
+    };
+    retry_until(start + patience, ask, kAskAgain);
+  } catch (const Error&) {
+    hang_up(connections_);
+    // The store is as dead as the peer; what this rank saw must do.
+    if (others.empty() && mine.suspect >= 0) {
+      return {mine.cause == Cause::kTimedOut ? ErrorKind::timed_out : ErrorKind::peer_lost,
+              mine.suspect, "lost the connection to " + roster_->name(mine.suspect)};
+    }
+  }
+  return diagnose(*roster_, mine, others);
+}
+
+std::shared_ptr<void> GlooBackend::allocate(const Call& call, std::size_t bytes) {
+  if (aborted_.load()) fail(call, statement(call, {}));
+  return allocate_plain(bytes);
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,36 @@
+#pragma once
+// Gloo's connections, which it does not give away: found among this process's descriptors and
+// duplicated, to tune them, to hang up on all peers at once, and to know which peer an error is
+// about. Only gloo_backend.cc uses this.
+
+#include <string>
+#include <vector>
+
+#include "common/system/unique_fd.h"
+
+namespace gloo {
+class Context;
+}
+
+namespace ddprun::worker_sdk {
+
+struct GlooConnection {
+  UniqueFd socket;      // A duplicate: shutting it down can never hit a reused descriptor.
+  std::string address;  // Of the peer's end, as Gloo words it in its messages.
+};
+
+// By rank; that of this rank is empty. `context` must be connected.
+std::vector<GlooConnection> find_connections(gloo::Context& context);
+
+// The first rank whose connection has ended, or nobody's (-1).
+int first_ended(const std::vector<GlooConnection>& connections) noexcept;
+
+// Makes every pending operation of ours and of our peers fail now.
+void hang_up(const std::vector<GlooConnection>& connections) noexcept;
+
+// To be called when Gloo's own descriptors are closed. It sets them up so that what the kernel has
+// not sent yet would be dropped with the last descriptor, and a peer that is a little behind in the
+// last operation would fail; this lets the kernel finish.
+void close_gently(std::vector<GlooConnection>& connections) noexcept;
+
+}  // namespace ddprun::worker_sdk

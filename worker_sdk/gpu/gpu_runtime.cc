@@ -1,0 +1,163 @@
+#include "worker_sdk/gpu/gpu_runtime.h"
+
+#include "ddprun/error.h"
+#include "worker_sdk/base/shared_library.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+const LibraryWish kCudaWish{
+    .title = "CUDA runtime",
+    .variable = "DDPRUN_CUDART_LIB",
+    .names = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"},
+    .in_folders = {"nvidia/cu13/lib/libcudart.so.*", "nvidia/cuda_runtime/lib/libcudart.so.*",
+                   "torch/lib/libcudart*.so.*", "/usr/local/cuda/lib64/libcudart.so.*"}};
+
+const LibraryWish kNcclWish{.title = "NCCL",
+                            .variable = "DDPRUN_NCCL_LIB",
+                            .names = {"libnccl.so.2", "libnccl.so"},
+                            .in_folders = {"nvidia/nccl/lib/libnccl.so.*", "torch/lib/libnccl.so.*",
+                                           "/usr/local/cuda/lib64/libnccl.so.*"}};
+
+const LibraryWish kDriverWish{.title = "NVIDIA driver",
+                              .variable = "DDPRUN_CUDA_LIB",
+                              .names = {"libcuda.so.1"},
+                              .in_folders = {}};
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorKind::unsupported, {.operation = "loading the backend nccl"}, text);
+}
+
+template <class Function>
+void bind(const Library& library, const char* symbol, Function*& slot, bool required) {
+  slot = reinterpret_cast<Function*>(library.find(symbol));
+  if (!slot && required) refuse(library.path + " has no " + symbol + ": it is too old");
+}
+
+void bind_cuda(GpuRuntime& gpu) {
+  const Library library = open_library(kCudaWish);
+  if (!library.handle) refuse(library.missing);
+  gpu.cuda_path = library.path;
+#define X(member, symbol, result, parameters) bind(library, #symbol, gpu.cuda.member, true);
+  DDPRUN_CUDA_FUNCTIONS(X)
+#undef X
+}
+
+// The runtime has loaded it already, where there is a GPU.
+void bind_driver(GpuRuntime& gpu) {
+  const Library library = open_library(kDriverWish);
+  if (library.handle) {
+    bind(library, "cuDevicePrimaryCtxGetState", gpu.primary_context, false);
+  }
+}
+
+void bind_nccl(GpuRuntime& gpu) {
+  const Library library = open_library(kNcclWish);
+  if (!library.handle) refuse(library.missing);
+  gpu.nccl_path = library.path;
+  bind(library, "ncclGetVersion", gpu.nccl.version, true);
+  if (gpu.nccl.version(&gpu.nccl_version) != kNcclSuccess) {
+    refuse(library.path + " does not tell its version");
+  }
+  gpu.features = features_of(gpu.nccl_version);
+  if (!gpu.features.non_blocking) {
+    refuse(library.path + " is NCCL " + nccl_version_text(gpu.nccl_version) +
+           "; 2.14 or later is needed, whose communicators can be aborted");
+  }
+#define X(member, symbol, result, parameters) bind(library, #symbol, gpu.nccl.member, true);
+  DDPRUN_NCCL_FUNCTIONS(X)
+#undef X
+#define X(member, symbol, result, parameters) bind(library, #symbol, gpu.nccl.member, false);
+  DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)
+#undef X
+}
+
+// A runtime is there on many machines that have no GPU; what its first call says is the truth.
+void count_devices(GpuRuntime& gpu) {
+  gpu.cuda.runtime_version(&gpu.runtime_version);
+  gpu.cuda.driver_version(&gpu.driver_version);  // 0: there is no driver.
+  const int status = gpu.cuda.device_count(&gpu.devices);
+  if (status == kCudaSuccess && gpu.devices > 0) return;
+  const std::string runtime =
+      "the CUDA runtime " + cuda_version_text(gpu.runtime_version) + " (" + gpu.cuda_path + ")";
+  if (gpu.driver_version == 0) {
+    refuse(runtime + " finds no NVIDIA driver (libcuda.so.1) on this machine");
+  }
+  if (status == kCudaInsufficientDriver) {
+    refuse(runtime + " needs a newer driver than this machine's, which is for CUDA " +
+           cuda_version_text(gpu.driver_version));
+  }
+  if (status == kCudaSuccess || status == kCudaNoDevice) {
+    refuse(runtime +
+           " finds no GPU that this process may use; see nvidia-smi and "
+           "CUDA_VISIBLE_DEVICES");
+  }
+  refuse(runtime + " cannot count the GPUs: " + gpu.cuda.error_string(status));
+}
+
+}  // namespace
+
+NcclFeatures features_of(int nccl_version) {
+  const auto since = [&](int version) { return nccl_version >= version; };
+  return {.non_blocking = since(21400),
+          .memory = since(21900),
+          .scalable_init = since(22300),
+          .windows = since(22700),
+          .shrink = since(22700),
+          .revoke = since(22807),
+          .grow = since(22902),
+          .shared_gpu = since(23000)};
+}
+
+// 2.9 and later are written as 20900; what came before, as 2804.
+std::string nccl_version_text(int version) {
+  const int major = version < 10000 ? version / 1000 : version / 10000;
+  const int minor = version < 10000 ? version % 1000 / 100 : version % 10000 / 100;
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
+}
+
+std::string cuda_version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string GpuRuntime::describe() const {
+  return "NCCL " + nccl_version_text(nccl_version) + " (" + nccl_path + "), CUDA " +
+         cuda_version_text(runtime_version) + " (" + cuda_path + "), driver for CUDA " +
+         cuda_version_text(driver_version);
+}
+
+std::shared_ptr<const GpuRuntime> load_gpu_runtime() {
+  auto gpu = std::make_shared<GpuRuntime>();
+  bind_cuda(*gpu);
+  bind_driver(*gpu);
+  bind_nccl(*gpu);
+  count_devices(*gpu);
+  gpu->events = std::make_shared<GpuEventPool>(gpu->cuda);
+  if (!gpu->features.memory) gpu->nccl.mem_alloc = nullptr;
+  if (!gpu->nccl.mem_free || !gpu->nccl.comm_deregister) gpu->nccl.mem_alloc = nullptr;
+  return gpu;
+}
+
+GpuDeviceGuard::GpuDeviceGuard(const GpuRuntime& gpu, int device)
+    : gpu_(gpu), device_(device), before_(device) {
+  if (gpu_.cuda.get_device(&before_) != kCudaSuccess) before_ = device;
+  status_ = gpu_.cuda.set_device(device);
+}
+
+GpuDeviceGuard::~GpuDeviceGuard() {
+  if (before_ == device_ || !gpu_.primary_context) return;
+  unsigned flags = 0;
+  int active = 0;
+  if (gpu_.primary_context(before_, &flags, &active) == kCudaSuccess && active != 0) {
+    gpu_.cuda.set_device(before_);
+  }
+}
+
+void require(const GpuRuntime& gpu, int status, const char* what) {
+  if (status == kCudaSuccess) return;
+  gpu.cuda.last_error();
+  throw Error(ErrorKind::system, {.operation = what},
+              std::string("CUDA says: ") + gpu.cuda.error_string(status));
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,83 @@
+#pragma once
+// The CUDA runtime and NCCL of this machine, as tables of functions: loaded at run time, so that
+// one build of the SDK serves machines with and without a GPU. nccl_join.cc asks for it when a job
+// wants the backend nccl; nothing else does.
+
+#include <memory>
+#include <string>
+
+#include "worker_sdk/gpu/gpu_event_pool.h"
+#include "worker_sdk/gpu/nccl_abi.h"
+
+namespace ddprun::worker_sdk {
+
+// What an NCCL of some version can.
+struct NcclFeatures {
+  bool non_blocking = false;   // 2.14: without it nothing could be aborted. Required.
+  bool memory = false;         // 2.19: ncclMemAlloc, ncclCommRegister.
+  bool scalable_init = false;  // 2.23: several bootstrap roots.
+  bool windows = false;        // 2.27: symmetric memory.
+  bool shrink = false;         // 2.27.
+  bool revoke = false;         // 2.28.7.
+  bool grow = false;           // 2.29.2.
+  bool shared_gpu = false;     // 2.30: several ranks on one GPU, NCCL_MULTI_RANK_GPU_ENABLE.
+};
+NcclFeatures features_of(int nccl_version);  // As ncclGetVersion tells it: 22809 is 2.28.9.
+
+std::string nccl_version_text(int version);  // "2.28.9"
+std::string cuda_version_text(int version);  // "13.0"
+
+struct GpuRuntime {
+  CudaApi cuda;
+  NcclApi nccl;
+  NcclFeatures features;
+  // The driver's: has somebody used the device? Null: it does not tell.
+  int (*primary_context)(int device, unsigned* flags, int* active) = nullptr;
+  std::string cuda_path, nccl_path;
+  int nccl_version = 0, runtime_version = 0, driver_version = 0;
+  int devices = 0;  // That this process may use.
+  std::shared_ptr<GpuEventPool> events;
+
+  std::string describe() const;  // "NCCL 2.28.9 (/usr/lib/...), CUDA 13.0 (...), driver 13.0"
+};
+
+// Makes a device the calling thread's current one, and puts the one before back, where the
+// program's kernels are to go. Not a device that nobody has used: it would get a context for
+// nothing.
+class GpuDeviceGuard {
+ public:
+  GpuDeviceGuard(const GpuRuntime& gpu, int device);
+  ~GpuDeviceGuard();
+  GpuDeviceGuard(const GpuDeviceGuard&) = delete;
+
+  int status() const { return status_; }  // CUDA's, of making it current.
+
+ private:
+  const GpuRuntime& gpu_;
+  const int device_;
+  int before_;
+  int status_;
+};
+
+// Asks CUDA what it may refuse, without a trace: a capture of the program's in another thread goes
+// on, and cudaGetLastError has an error for the program if it had one before (CUDA keeps one only,
+// so it may be another).
+template <class Ask>
+int ask_quietly(const CudaApi& cuda, const Ask& ask) {
+  int mode = kCudaCaptureRelaxed;
+  cuda.exchange_capture_mode(&mode);
+  const bool clean = cuda.peek_error() == kCudaSuccess;
+  const int status = ask();
+  if (status != kCudaSuccess && clean) cuda.last_error();
+  cuda.exchange_capture_mode(&mode);
+  return status;
+}
+
+// Throws Error(system) in CUDA's words if there is an error, which is no longer cudaGetLastError's
+// then.
+void require(const GpuRuntime& gpu, int status, const char* what);
+
+// Throws Error(unsupported) that says what is missing and where it was looked for.
+std::shared_ptr<const GpuRuntime> load_gpu_runtime();
+
+}  // namespace ddprun::worker_sdk

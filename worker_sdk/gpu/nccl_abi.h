@@ -1,0 +1,99 @@
+#pragma once
+// What ddprun uses of NCCL, declared here so that it builds where there is no NCCL: gpu_runtime.cc
+// fills the table from libnccl. tests/unit/gpu/gpu_abi_test.cc compares this with NVIDIA's header
+// where there is one. Pure.
+
+#include <climits>
+#include <cstddef>
+
+#include "worker_sdk/gpu/cuda_abi.h"
+
+namespace ddprun::worker_sdk {
+
+using NcclComm = struct NcclCommState*;      // ncclComm_t.
+using NcclWindow = struct NcclWindowState*;  // ncclWindow_t.
+
+struct NcclUniqueId {
+  char internal[128];
+};
+
+constexpr int kNcclSuccess = 0;
+constexpr int kNcclSystemError = 2;
+constexpr int kNcclInvalidArgument = 4;
+constexpr int kNcclInvalidUsage = 5;
+constexpr int kNcclRemoteError = 6;
+constexpr int kNcclInProgress = 7;
+
+constexpr int kNcclSum = 0, kNcclProd = 1, kNcclMax = 2, kNcclMin = 3, kNcclAvg = 4;
+constexpr int kNcclUint8 = 1, kNcclInt32 = 2, kNcclInt64 = 4;
+constexpr int kNcclFloat16 = 6, kNcclFloat32 = 7, kNcclFloat64 = 8, kNcclBfloat16 = 9;
+constexpr int kNcclWindowSymmetric = 1;
+constexpr int kNcclShrinkAbort = 1;
+
+// ncclConfig_t as of 2.28. It says its own size and version; a library reads no more than it knows,
+// and an older one's users wrote less, so this one serves all.
+struct NcclConfig {
+  std::size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeefU;
+  unsigned version = 22809;
+  int blocking = INT_MIN;  // INT_MIN: not set.
+  int cga_cluster_size = INT_MIN;
+  int min_ctas = INT_MIN;
+  int max_ctas = INT_MIN;
+  const char* net_name = nullptr;
+  int split_share = INT_MIN;
+  int traffic_class = INT_MIN;
+  const char* comm_name = nullptr;
+  int collnet_enable = INT_MIN;
+  int cta_policy = INT_MIN;
+  int shrink_share = INT_MIN;
+  int nvls_ctas = INT_MIN;
+  int channels_per_net_peer = INT_MIN;
+  int nvlink_centric_sched = INT_MIN;
+};
+
+// X(member, symbol, result, parameters). Every NCCL from 2.14 on has these ...
+#define DDPRUN_NCCL_FUNCTIONS(X)                                                                  \
+  X(version, ncclGetVersion, int, (int*))                                                         \
+  X(unique_id, ncclGetUniqueId, int, (NcclUniqueId*))                                             \
+  X(init, ncclCommInitRankConfig, int, (NcclComm*, int, NcclUniqueId, int, NcclConfig*))          \
+  X(finalize, ncclCommFinalize, int, (NcclComm))                                                  \
+  X(destroy, ncclCommDestroy, int, (NcclComm))                                                    \
+  X(abort, ncclCommAbort, int, (NcclComm))                                                        \
+  X(async_error, ncclCommGetAsyncError, int, (NcclComm, int*))                                    \
+  X(error_string, ncclGetErrorString, const char*, (int))                                         \
+  X(last_error, ncclGetLastError, const char*, (NcclComm))                                        \
+  X(all_reduce, ncclAllReduce, int,                                                               \
+    (const void*, void*, std::size_t, int, int, NcclComm, CudaStream))                            \
+  X(broadcast, ncclBroadcast, int,                                                                \
+    (const void*, void*, std::size_t, int, int, NcclComm, CudaStream))                            \
+  X(reduce_scatter, ncclReduceScatter, int,                                                       \
+    (const void*, void*, std::size_t, int, int, NcclComm, CudaStream))                            \
+  X(all_gather, ncclAllGather, int, (const void*, void*, std::size_t, int, NcclComm, CudaStream)) \
+  X(send, ncclSend, int, (const void*, std::size_t, int, int, NcclComm, CudaStream))              \
+  X(recv, ncclRecv, int, (void*, std::size_t, int, int, NcclComm, CudaStream))                    \
+  X(group_start, ncclGroupStart, int, ())                                                         \
+  X(group_end, ncclGroupEnd, int, ())
+
+// ... and these are null where the library is too old.
+#define DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)                                            \
+  X(mem_alloc, ncclMemAlloc, int, (void**, std::size_t))                             \
+  X(mem_free, ncclMemFree, int, (void*))                                             \
+  X(comm_register, ncclCommRegister, int, (NcclComm, void*, std::size_t, void**))    \
+  X(comm_deregister, ncclCommDeregister, int, (NcclComm, void*))                     \
+  X(init_scalable, ncclCommInitRankScalable, int,                                    \
+    (NcclComm*, int, int, int, NcclUniqueId*, NcclConfig*))                          \
+  X(revoke, ncclCommRevoke, int, (NcclComm, int))                                    \
+  X(shrink, ncclCommShrink, int, (NcclComm, int*, int, NcclComm*, NcclConfig*, int)) \
+  X(window_register, ncclCommWindowRegister, int,                                    \
+    (NcclComm, void*, std::size_t, NcclWindow*, int))                                \
+  X(window_deregister, ncclCommWindowDeregister, int, (NcclComm, NcclWindow))
+
+struct NcclApi {
+#define X(member, symbol, result, parameters) result(*member) parameters = nullptr;
+  DDPRUN_NCCL_FUNCTIONS(X)
+  DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)
+#undef X
+};
+
+}  // namespace ddprun::worker_sdk

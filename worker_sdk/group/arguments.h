@@ -1,0 +1,39 @@
+#pragma once
+// Checks what a caller hands to a collective, and says it as a Signature. Wrong arguments leave the
+// group alive: nothing has been communicated. Used by process_group_calls.cc.
+
+#include <memory>
+
+#include "worker_sdk/base/operation.h"
+
+namespace ddprun::worker_sdk {
+
+// All throw Error(bad_argument) with a sentence about what is wrong.
+class Arguments {
+ public:
+  explicit Arguments(std::shared_ptr<const Roster> roster) : roster_(std::move(roster)) {}
+
+  Signature all_reduce(const Buffer& inout, ReduceOp op) const;
+  Signature reduce_scatter(const Buffer& in, const Buffer& out, ReduceOp op) const;
+  Signature broadcast(const Buffer& inout, int root) const;
+  Signature all_gather(const Buffer& in, const Buffer& out) const;
+  Signature all_to_all(const Buffer& in, const Buffer& out) const;
+  Signature gather(const Buffer& in, const Buffer& out, int root) const;
+  Signature scatter(const Buffer& in, const Buffer& out, int root) const;
+  Signature send(const Buffer& in, int destination) const;
+  Signature recv(const Buffer& out, int source) const;
+
+ private:
+  [[noreturn]] void refuse(const Signature& what, const std::string& text) const;
+  void check_buffer(const Signature& what, const Buffer& buffer) const;
+  void check_op(const Signature& what) const;
+  void check_rank(const Signature& what) const;
+  void check_not_self(const Signature& what) const;
+  // `whole` has a part of `part`'s size for each rank.
+  void check_parts(const Signature& what, const Buffer& part, const Buffer& whole,
+                   const char* name) const;
+
+  std::shared_ptr<const Roster> roster_;
+};
+
+}  // namespace ddprun::worker_sdk

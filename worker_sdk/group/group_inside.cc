@@ -1,0 +1,44 @@
+#include "worker_sdk/group/group_inside.h"
+
+#include "worker_sdk/group/process_group_impl.h"
+
+namespace ddprun::worker_sdk {
+
+DeviceSide* GroupInside::device(const ProcessGroup& group) {
+  return group.inside().backend->device();
+}
+
+std::optional<Stream> GroupInside::stream(const ProcessGroup& group) {
+  return group.inside().stream;
+}
+
+std::shared_ptr<Progress> GroupInside::progress(const ProcessGroup& group) {
+  return group.inside().progress;
+}
+
+void GroupInside::note_failure(const ProcessGroup& group, const Error& error) {
+  group.impl_->progress->note_failure(error.kind(),
+                                      group.impl_->roster->of_job(error.where().peer));
+}
+
+void GroupInside::settle(const ProcessGroup& group, const std::string& what) {
+  device(group)->settle(what, group.inside().stream, group.inside().op_timeout);
+}
+
+bool GroupInside::is_forked_child(const ProcessGroup& group) {
+  return group.inside().is_forked_child();
+}
+
+bool GroupInside::is_dead(const ProcessGroup& group) {
+  return group.inside().dead.load(std::memory_order_acquire);
+}
+
+std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
+  return work.state_ ? work.state_->pending : nullptr;
+}
+
+std::chrono::nanoseconds GroupInside::cpu_time(const ProcessGroup& group) {
+  return group.impl_->queue.cpu_time();
+}
+
+}  // namespace ddprun::worker_sdk

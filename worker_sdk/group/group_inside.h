@@ -1,0 +1,27 @@
+#pragma once
+// What DistributedDataParallel's parts see of a ProcessGroup that programs do not: the device
+// behind it, and the page to the agent.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ddprun/process_group.h"
+#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/worker/progress.h"
+
+namespace ddprun::worker_sdk {
+
+struct GroupInside {
+  static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
+  static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
+  static std::shared_ptr<Progress> progress(const ProcessGroup& group);
+  static void note_failure(const ProcessGroup& group, const Error& error);  // For the agent.
+  static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
+  static bool is_forked_child(const ProcessGroup& group);
+  static bool is_dead(const ProcessGroup& group);             // An operation has failed.
+  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
+  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // WorkQueue's.
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,177 @@
+#include "worker_sdk/group/work_queue.h"
+
+#include <pthread.h>
+
+#include <ctime>
+
+#include "common/assert.h"
+
+namespace ddprun {
+
+Work::Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
+Work::Work(Work&&) noexcept = default;
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    Work finished_first(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (!state_) return;
+  if (state_->pending) {
+    try {
+      if (!state_->stream) state_->pending->wait_until(worker_sdk::Clock::time_point::max());
+    } catch (const Error&) {
+    }
+    return;
+  }
+  std::unique_lock lock(state_->mutex);
+  state_->finished.wait(lock, [&] { return state_->done.load(); });
+}
+
+// No deadline of its own: the operation has one.
+void Work::wait() {
+  if (!state_)
+    throw Error(ErrorKind::bad_argument, {.operation = "Work::wait"}, "this Work is empty");
+  if (state_->pending && state_->stream) return state_->pending->follow(*state_->stream);
+  synchronize();
+}
+
+void Work::synchronize() {
+  if (!state_)
+    throw Error(ErrorKind::bad_argument, {.operation = "Work::synchronize"}, "this Work is empty");
+  if (state_->pending) {
+    state_->pending->wait_until(worker_sdk::Clock::time_point::max());
+    return;
+  }
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->finished.wait(lock, [&] { return state_->done.load(); });
+  }
+  if (state_->error) std::rethrow_exception(state_->error);
+}
+
+bool Work::wait_for(std::chrono::milliseconds limit) {
+  if (state_ && state_->pending) {
+    return state_->pending->wait_until(worker_sdk::deadline_after(limit));
+  }
+  if (state_) {
+    std::unique_lock lock(state_->mutex);
+    const auto end = worker_sdk::deadline_after(limit);
+    if (!state_->finished.wait_until(lock, end, [&] { return state_->done.load(); })) return false;
+  }
+  wait();
+  return true;
+}
+
+std::optional<Error> Work::error() const {
+  if (state_ && state_->pending) return state_->pending->error();
+  if (!state_ || !state_->done.load() || !state_->error) return std::nullopt;
+  try {
+    std::rethrow_exception(state_->error);
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+bool Work::done() const noexcept {
+  if (state_ && state_->pending) return state_->pending->done();
+  return !state_ || state_->done.load();
+}
+
+std::chrono::nanoseconds Work::duration() const noexcept {
+  if (state_ && state_->pending) return state_->pending->duration();
+  return state_ && state_->done.load() ? state_->duration : std::chrono::nanoseconds(0);
+}
+
+std::chrono::steady_clock::time_point Work::started() const noexcept {
+  if (state_ && state_->pending) return state_->pending->started();
+  return state_ && state_->done.load() ? state_->start : std::chrono::steady_clock::time_point();
+}
+
+namespace worker_sdk {
+
+WorkQueue::~WorkQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void WorkQueue::start() {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+}
+
+std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation) {
+  auto state = std::make_shared<WorkState>();
+  const std::lock_guard lock(mutex_);
+  DDPRUN_ASSERT(!stopping_ && thread_.joinable());
+  items_.push_back({std::move(operation), state});
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  changed_.notify_all();
+  return state;
+}
+
+std::chrono::nanoseconds WorkQueue::cpu_time() {
+  const std::lock_guard lock(mutex_);
+  clockid_t clock{};
+  timespec used{};
+  if (!thread_.joinable() || ::pthread_getcpuclockid(thread_.native_handle(), &clock) != 0 ||
+      ::clock_gettime(clock, &used) != 0) {
+    return {};
+  }
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+bool WorkQueue::wait_idle(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline_after(limit), [&] { return idle(); });
+}
+
+void WorkQueue::carry_out(const std::function<void()>& operation, WorkState& state) {
+  const auto start = std::chrono::steady_clock::now();
+  std::exception_ptr error;
+  try {
+    operation();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(state.mutex);
+  state.error = error;
+  state.start = start;
+  state.duration = std::chrono::steady_clock::now() - start;
+  state.done.store(true);
+  state.finished.notify_all();
+}
+
+void WorkQueue::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !items_.empty(); });
+    if (items_.empty()) return;
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    lock.unlock();
+    // Idle before done: who has waited for the last operation may go on without this thread.
+    carry_out(
+        [&] {
+          struct Countdown {
+            std::atomic<int>& pending;
+            ~Countdown() { pending.fetch_sub(1, std::memory_order_release); }
+          } const countdown{pending_};
+          item.operation();
+        },
+        *item.state);
+    lock.lock();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace worker_sdk
+}  // namespace ddprun

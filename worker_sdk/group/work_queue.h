@@ -1,0 +1,70 @@
+#pragma once
+// The thread of a ProcessGroup that carries out asynchronous operations in the order of their
+// calls, and the state behind a Work. The thread starts with the first operation.
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ddprun/process_group.h"
+#include "worker_sdk/transport/backend.h"
+
+namespace ddprun {
+
+struct WorkState {
+  std::mutex mutex;
+  std::condition_variable finished;
+  std::atomic<bool> done{false};
+  std::exception_ptr error;                       // Set before `done`.
+  std::chrono::nanoseconds duration{0};           // Likewise.
+  std::chrono::steady_clock::time_point start{};  // Likewise.
+  // Of an operation that a device carries out; then nothing of the above is used.
+  std::shared_ptr<worker_sdk::Pending> pending;
+  std::optional<Stream> stream;  // That is to wait for it.
+};
+
+namespace worker_sdk {
+
+class WorkQueue {
+ public:
+  WorkQueue() = default;
+  ~WorkQueue();  // Waits for all operations. They have deadlines.
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  // post() needs it. Throws std::system_error where no thread can be had.
+  void start();
+  std::shared_ptr<WorkState> post(std::function<void()> operation);
+
+  // True if nothing is queued or under way: then the caller may use the backend itself.
+  bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
+  // That its thread has used; 0 before the first operation.
+  std::chrono::nanoseconds cpu_time();
+  // False: still busy after `limit`.
+  bool wait_idle(std::chrono::milliseconds limit);
+
+  // Carries out `operation` here and now, as the thread would.
+  static void carry_out(const std::function<void()>& operation, WorkState& state);
+
+ private:
+  struct Item {
+    std::function<void()> operation;
+    std::shared_ptr<WorkState> state;
+  };
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  bool stopping_ = false;
+  std::atomic<int> pending_{0};
+  std::thread thread_;
+};
+
+}  // namespace worker_sdk
+}  // namespace ddprun

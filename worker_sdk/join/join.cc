@@ -1,0 +1,298 @@
+#include "worker_sdk/join/join.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "worker_sdk/base/locality.h"
+#include "worker_sdk/base/socket_io.h"
+#include "worker_sdk/join/cpu_backend.h"
+#include "worker_sdk/join/join_address.h"
+#include "worker_sdk/join/meeting.h"
+#include "worker_sdk/join/membership.h"
+#include "worker_sdk/join/nccl_join.h"
+#include "worker_sdk/store/local_store.h"
+#include "worker_sdk/store/tcp_store.h"
+#include "worker_sdk/transport/self_backend.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A store that does not answer within this is of no use to explain a failure.
+constexpr milliseconds kReopenTimeout{500};
+constexpr milliseconds kReplyTimeout{60000};
+
+// One attempt to join: what the steps below share.
+class Joiner {
+ public:
+  Joiner(const Plan& plan, milliseconds timeout, Kin kin)
+      : plan_(plan),
+        kin_(std::move(kin)),
+        host_(plan.host.empty() ? host_name() : plan.host),
+        deadline_(deadline_after(timeout)),
+        rank_(plan.identity.rank),
+        size_(plan.identity.world_size),
+        // A restarted worker must not read what its predecessor wrote.
+        prefix_("ddprun/" + std::to_string(plan.identity.restart_count) + plan.prefix) {}
+
+  Joined run();
+
+ private:
+  void open_store();
+  Table meet();
+  Table decide_for(const std::vector<std::string>& said);
+  void connect(const Table& table);
+  std::string share_control(const std::vector<int>& mates);
+  std::string watch(const Table& table, const std::vector<int>& mates);
+  bool agree_on_shm(const std::string& my_error);
+  std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
+  std::unique_ptr<Backend> connect_nccl(const Table& table);
+  Hello hello() const;
+  milliseconds left() const { return left_until(deadline_); }
+  [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
+    throw Error(kind, {.operation = kJoining, .peer = peer}, text);
+  }
+
+  const Plan& plan_;
+  const Kin kin_;
+  const std::string host_;
+  const Clock::time_point deadline_;
+  const int rank_;
+  const int size_;
+  const std::string prefix_;
+  Joined joined_;
+  std::unique_ptr<Store> keys_;  // The store with our prefix.
+  std::unique_ptr<Meeting> meeting_;
+  std::shared_ptr<Roster> roster_ = std::make_shared<Roster>();
+  std::shared_ptr<SegmentSource> segments_ = std::make_shared<MemfdSource>();
+  OfferedSegment offered_;  // That of the first rank of each host, until all have mapped it.
+  std::shared_ptr<Segment> control_;
+  std::vector<UniqueFd> pidfds_;
+};
+
+Joined Joiner::run() {
+  joined_.identity = plan_.identity;
+  open_store();
+  roster_->rank = rank_;
+  roster_->job_ranks = plan_.job_ranks;
+  if (size_ == 1) {
+    roster_->hosts = {host_};
+    joined_.backend = std::make_unique<SelfBackend>(roster_);
+    if (plan_.backend == "nccl") joined_.backend = connect_nccl({});
+  } else {
+    keys_ = with_prefix(*joined_.store, prefix_);
+    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_);
+    const Table table = meet();
+    for (const Hello& hello : table.hellos) roster_->hosts.push_back(hello.host);
+    if (!plan_.local_rank_known) {
+      const LocalPlace place = local_place(table.hellos, rank_);
+      joined_.identity.local_rank = place.rank;
+      joined_.identity.local_world_size = place.size;
+    }
+    connect(table);
+  }
+  joined_.roster = roster_;
+  return std::move(joined_);
+}
+
+void Joiner::open_store() {
+  const Rendezvous& at = plan_.rendezvous;
+  switch (at.kind) {
+    case Rendezvous::Kind::kAlone:
+      joined_.store = kin_.store ? kin_.store : std::make_shared<LocalStore>();
+      return;
+    case Rendezvous::Kind::kFile: joined_.store = open_file_store(at.path); return;
+    case Rendezvous::Kind::kTcp: break;
+  }
+  if (at.hosted_by_rank_0 && rank_ == 0) {
+    joined_.store_host = std::make_shared<StoreHost>(at.host, at.port, deadline_);
+  }
+  joined_.store = connect_tcp_store({.host = at.host,
+                                     .port = at.port,
+                                     .connect_timeout = left(),
+                                     .reply_timeout = kReplyTimeout});
+}
+
+Hello Joiner::hello() const {
+  Hello mine{.host = host_,
+             .domain = memory_domain(host_),
+             .network = network_domain(),
+             .pid = 0,
+             .address = {},
+             .backend = plan_.backend};
+  mine.pid = static_cast<std::int32_t>(::getpid());
+  if (plan_.rendezvous.kind == Rendezvous::Kind::kTcp) {
+    mine.address = local_address_towards(plan_.rendezvous.host, deadline_);
+  }
+  return mine;
+}
+
+Table Joiner::meet() {
+  if (keys_->add("seat/" + std::to_string(rank_), 1) != 1) {
+    throw Error(
+        ErrorKind::mismatch, {.operation = kTakingSeat, .peer = rank_},
+        "another worker has joined as rank " + std::to_string(rank_) +
+            " before; was init() called twice, while the first group still exists or after it "
+            "failed? Are two started with the same RANK, or is the store of an earlier run?");
+  }
+  const std::string answer = meeting_->hold(
+      "hello", encode(hello()), [this](const auto& said) { return encode(decide_for(said)); });
+  const auto table = decode_table(answer);
+  if (!table) fail(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
+  if (static_cast<int>(table->hellos.size()) != size_) {
+    fail(ErrorKind::mismatch, 0,
+         "rank 0 has a world of " + std::to_string(table->hellos.size()) + ", this rank one of " +
+             std::to_string(size_));
+  }
+  return *table;
+}
+
+// Rank 0's part.
+Table Joiner::decide_for(const std::vector<std::string>& said) {
+  std::vector<Hello> hellos;
+  for (const std::string& text : said) {
+    const auto hello = decode_hello(text);
+    const auto rank = static_cast<int>(hellos.size());
+    if (!hello) {
+      fail(ErrorKind::mismatch, rank, "rank " + std::to_string(rank) + " is of another version");
+    }
+    hellos.push_back(*hello);
+  }
+  Table table = decide(std::move(hellos));
+  if (!table.error.empty()) fail(ErrorKind::mismatch, table.culprit, table.error);
+  return table;
+}
+
+void Joiner::connect(const Table& table) {
+  if (table.backend == "gloo") {
+    joined_.backend = connect_gloo(table);
+    return;
+  }
+  if (table.backend == "nccl") return void(joined_.backend = connect_nccl(table));
+  const auto hosts = hosts_of(table.hellos);
+  const auto here = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
+    return std::find(host.begin(), host.end(), rank_) != host.end();
+  });
+  std::string error = share_control(*here);
+  if (error.empty()) error = watch(table, *here);
+  if (!agree_on_shm(error)) {
+    joined_.backend = connect_gloo(table);
+    return;
+  }
+  offered_.fd.reset();
+  auto team = std::make_unique<ShmTeam>(roster_, *here, std::move(control_), std::move(pidfds_));
+  auto shm = std::make_unique<ShmBackend>(std::move(team), segments_);
+  if (table.backend == "shm") {
+    joined_.backend = std::move(shm);
+    return;
+  }
+  joined_.backend =
+      std::make_unique<CpuBackend>(roster_, hosts, std::move(shm), connect_gloo(table));
+}
+
+// The first of the ranks of this host makes their control segment, the others open it. Returns why
+// this rank cannot share memory; nothing if it can.
+std::string Joiner::share_control(const std::vector<int>& mates) {
+  const std::string key = "segment/" + std::to_string(mates.front());
+  std::string error;
+  try {
+    if (rank_ == mates.front()) {
+      offered_ = segments_->create(ShmTeam::control_bytes(static_cast<int>(mates.size())));
+      control_ = offered_.segment;
+    } else {
+      const auto name = decode_segment(keys_->get(key, left()));
+      if (!name) return "rank " + std::to_string(mates.front()) + " has no memory to share";
+      control_ = segments_->open(*name);
+    }
+  } catch (const Error&) {
+    throw;  // Of the store.
+  } catch (const std::system_error& failure) {
+    error = failure.what();
+  }
+  if (rank_ == mates.front()) keys_->set(key, error.empty() ? encode(offered_.name) : "");
+  return error;
+}
+
+// A rank that dies shall be noticed by those of its host.
+std::string Joiner::watch(const Table& table, const std::vector<int>& mates) {
+  std::vector<std::int32_t> pids;
+  for (const int r : mates) pids.push_back(table.hellos[static_cast<std::size_t>(r)].pid);
+  return open_pidfds(pids, pidfds_);
+}
+
+// All ranks use shared memory, or none. Since every rank has answered while alive, the pidfds are
+// of the right processes.
+bool Joiner::agree_on_shm(const std::string& my_error) {
+  const std::string answer = meeting_->hold("attached", my_error, [this](const auto& errors) {
+    for (std::size_t r = 0; r < errors.size(); ++r) {
+      if (errors[r].empty()) continue;
+      if (plan_.backend == "auto") return std::string("gloo");
+      fail(ErrorKind::system, static_cast<int>(r),
+           "rank " + std::to_string(r) + " cannot share memory: " + errors[r]);
+    }
+    return std::string("shm");
+  });
+  return answer == "shm";
+}
+
+std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
+  GlooOptions options;
+  options.interface = plan_.interface;
+  if (options.interface.empty())
+    options.address = address_for_peers(table.hellos, rank_, deadline_);
+  options.store = joined_.store.get();
+  options.prefix = prefix_ + "/gloo";
+  options.deadline = deadline_;
+  options.reopen_store = [at = plan_.rendezvous]() -> std::unique_ptr<Store> {
+    if (at.kind == Rendezvous::Kind::kFile) return open_file_store(at.path);
+    return connect_tcp_store({.host = at.host,
+                              .port = at.port,
+                              .connect_timeout = kReopenTimeout,
+                              .reply_timeout = kReopenTimeout});
+  };
+  std::unique_ptr<GlooBackend> backend;
+  std::string error;
+  try {
+    backend = std::make_unique<GlooBackend>(roster_, options);
+  } catch (const Error& e) {
+    error = e.text();
+  }
+  // Gloo does not notice a connection that was closed before it looked: a rank that is done and
+  // leaves early would leave a slower one waiting. So nobody begins before all are connected.
+  meeting_->hold("connected", error, [this](const auto& errors) {
+    for (std::size_t r = 0; r < errors.size(); ++r) {
+      if (errors[r].empty()) continue;
+      fail(ErrorKind::unreachable, static_cast<int>(r),
+           "rank " + std::to_string(r) + " cannot connect: " + errors[r]);
+    }
+    return std::string();
+  });
+  return backend;
+}
+
+// In a world of one without a table.
+std::unique_ptr<Backend> Joiner::connect_nccl(const Table& table) {
+  NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
+                          keys_.get(), meeting_.get(),   deadline_, kin_.siblings,
+                          kin_.nccl,   kin_.excluded};
+  for (const Hello& hello : table.hellos) options.domains.push_back(hello.domain);
+  return join_nccl(options, size_ > 1 ? connect_gloo(table) : nullptr);
+}
+
+}  // namespace
+
+Joined join(const Plan& plan, milliseconds timeout, const Kin& kin) {
+  try {
+    return Joiner(plan, timeout, kin).run();
+  } catch (const Error& error) {
+    Error::Where where = error.where();
+    if (where.rank >= 0) throw;
+    where.rank = plan.identity.rank;
+    where.host = plan.host.empty() ? host_name() : plan.host;
+    throw Error(error.kind(), where, error.text());
+  }
+}
+
+}  // namespace ddprun::worker_sdk

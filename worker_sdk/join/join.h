@@ -1,0 +1,41 @@
+#pragma once
+// From a Plan to a connected backend: opens the store, introduces this rank, follows rank 0's
+// decision. The I/O behind ProcessGroup::init().
+
+#include <memory>
+
+#include "ddprun/store.h"
+#include "worker_sdk/join/environment.h"
+#include "worker_sdk/nccl/nccl_siblings.h"
+#include "worker_sdk/store/store_host.h"
+#include "worker_sdk/transport/backend.h"
+
+namespace ddprun::worker_sdk {
+
+// The operations of errors that are not the store's.
+constexpr const char* kJoining = "joining the job";
+constexpr const char* kTakingSeat = "taking the seat of this rank";  // Which another has taken.
+
+struct Joined {
+  Identity identity;
+  std::shared_ptr<const Roster> roster;
+  std::shared_ptr<StoreHost> store_host;  // On rank 0, if nobody else hosts the store.
+  std::shared_ptr<Store> store;
+  std::unique_ptr<Backend> backend;
+};
+
+// What a group shares with those that were split off the same one.
+struct Kin {
+  std::shared_ptr<NcclSiblings> siblings;
+  // The parent's, null for the first group; it is used again where no other process could reach
+  // it, else opened once more.
+  std::shared_ptr<Store> store = {};
+  // Of a group that is to be smaller than the one that it comes from: nccl_join.h.
+  std::shared_ptr<NcclCommunicator> nccl = {};
+  std::vector<int> excluded = {};
+};
+
+// Throws Error, with this rank and host.
+Joined join(const Plan& plan, std::chrono::milliseconds timeout, const Kin& kin);
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,199 @@
+#include "worker_sdk/join/membership.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "worker_sdk/shm/shm_team.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+// "5:hello3:you": fields of any bytes, each with its length.
+void put(std::string& out, std::string_view field) {
+  out += std::to_string(field.size()) + ":";
+  out += field;
+}
+
+template <class Integer>
+void put_number(std::string& out, Integer value) {
+  put(out, std::to_string(value));
+}
+
+class Fields {
+ public:
+  explicit Fields(std::string_view text) : rest_(text) {}
+
+  std::string text() {
+    std::size_t size = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), size);
+    const auto head = static_cast<std::size_t>(end - rest_.data()) + 1;
+    if (error != std::errc() || head > rest_.size() || *end != ':' || size > rest_.size() - head) {
+      ok_ = false;
+      rest_ = {};
+      return {};
+    }
+    std::string field(rest_.substr(head, size));
+    rest_.remove_prefix(head + size);
+    return field;
+  }
+
+  template <class Integer>
+  Integer number() {
+    const std::string field = text();
+    Integer value{};
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc() || end != field.data() + field.size()) ok_ = false;
+    return value;
+  }
+
+  bool ok() const { return ok_; }
+  bool finished() const { return ok_ && rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+void blame(Table& table, int rank, const std::string& error) {
+  table.backend.clear();
+  table.culprit = rank;
+  table.error = error;
+}
+
+std::string wish(const Table& table, int rank) {
+  const Hello& hello = table.hellos[static_cast<std::size_t>(rank)];
+  return "rank " + std::to_string(rank) + " on " + hello.host + " wants the backend " +
+         hello.backend;
+}
+
+}  // namespace
+
+std::string encode(const Hello& hello) {
+  std::string text;
+  put(text, hello.host);
+  put(text, hello.domain);
+  put(text, hello.network);
+  put_number(text, hello.pid);
+  put(text, hello.address);
+  put(text, hello.backend);
+  return text;
+}
+
+std::optional<Hello> decode_hello(std::string_view text) {
+  Fields fields(text);
+  Hello hello;
+  hello.host = fields.text();
+  hello.domain = fields.text();
+  hello.network = fields.text();
+  hello.pid = fields.number<std::int32_t>();
+  hello.address = fields.text();
+  hello.backend = fields.text();
+  if (!fields.finished()) return std::nullopt;
+  return hello;
+}
+
+std::string encode(const Table& table) {
+  std::string text;
+  put(text, table.backend);
+  put_number(text, table.culprit);
+  put(text, table.error);
+  put_number(text, table.hellos.size());
+  for (const Hello& hello : table.hellos) put(text, encode(hello));
+  return text;
+}
+
+std::optional<Table> decode_table(std::string_view text) {
+  Fields fields(text);
+  Table table;
+  table.backend = fields.text();
+  table.culprit = fields.number<int>();
+  table.error = fields.text();
+  const auto n = fields.number<std::size_t>();
+  for (std::size_t i = 0; i < n && fields.ok(); ++i) {
+    const auto hello = decode_hello(fields.text());
+    if (!hello) return std::nullopt;
+    table.hellos.push_back(*hello);
+  }
+  if (!fields.finished()) return std::nullopt;
+  return table;
+}
+
+std::string encode(const SegmentName& segment) {
+  std::string text;
+  put_number(text, segment.pid);
+  put_number(text, segment.fd);
+  put_number(text, segment.inode);
+  put_number(text, segment.bytes);
+  return text;
+}
+
+std::optional<SegmentName> decode_segment(std::string_view text) {
+  Fields fields(text);
+  SegmentName segment;
+  segment.pid = fields.number<std::int32_t>();
+  segment.fd = fields.number<std::int32_t>();
+  segment.inode = fields.number<std::uint64_t>();
+  segment.bytes = fields.number<std::uint64_t>();
+  if (!fields.finished()) return std::nullopt;
+  return segment;
+}
+
+std::vector<std::vector<int>> hosts_of(const std::vector<Hello>& hellos) {
+  std::vector<std::vector<int>> hosts;
+  std::map<std::string_view, std::size_t> seen;
+  for (std::size_t r = 0; r < hellos.size(); ++r) {
+    const auto [at, is_new] = seen.try_emplace(hellos[r].domain, hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[at->second].push_back(static_cast<int>(r));
+  }
+  return hosts;
+}
+
+Table decide(std::vector<Hello> hellos) {
+  Table table;
+  table.hellos = std::move(hellos);
+  const Hello& first = table.hellos.front();
+  int stranger = -1;  // The first rank that cannot share memory with rank 0.
+  for (std::size_t r = 0; r < table.hellos.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (table.hellos[r].backend != first.backend) {
+      blame(table, rank, wish(table, rank) + " where " + wish(table, 0));
+      return table;
+    }
+    if (stranger < 0 && table.hellos[r].domain != first.domain) stranger = rank;
+  }
+  std::size_t most = 0;  // Ranks on one host.
+  for (const auto& host : hosts_of(table.hellos)) most = std::max(most, host.size());
+  const bool too_many = most > static_cast<std::size_t>(kShmRanksMax);
+  table.backend = first.backend;
+  const bool any = first.backend == "auto" || first.backend == "cpu";
+  if (any && stranger < 0) table.backend = "shm";
+  if (any && stranger >= 0) table.backend = most > 1 ? "cpu" : "gloo";
+  if (first.backend == "auto" && too_many) table.backend = "gloo";
+  if (table.backend == "shm" && stranger >= 0) {
+    blame(table, stranger,
+          "the backend shm needs all ranks on one host, in the same namespaces and "
+          "of the same user, which rank " +
+              std::to_string(stranger) + " on " +
+              table.hellos[static_cast<std::size_t>(stranger)].host + " is not");
+  } else if ((table.backend == "shm" || table.backend == "cpu") && too_many) {
+    blame(table, -1,
+          "the backend " + first.backend + " is for at most " + std::to_string(kShmRanksMax) +
+              " ranks on a host");
+  }
+  return table;
+}
+
+LocalPlace local_place(const std::vector<Hello>& hellos, int rank) {
+  const std::string& domain = hellos[static_cast<std::size_t>(rank)].domain;
+  LocalPlace place{0, 0};
+  for (int r = 0; r < static_cast<int>(hellos.size()); ++r) {
+    if (hellos[static_cast<std::size_t>(r)].domain != domain) continue;
+    ++place.size;
+    if (r < rank) ++place.rank;
+  }
+  return place;
+}
+
+}  // namespace ddprun::worker_sdk

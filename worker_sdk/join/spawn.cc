@@ -1,0 +1,276 @@
+// spawn(): forks, watches, ends. A child is told the port of the store through a pipe, as the store
+// must not have a thread before the last fork; through another one it says what it threw.
+
+#include "ddprun/spawn.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "common/system/unique_fd.h"
+#include "worker_sdk/base/folder.h"
+#include "worker_sdk/join/spawn_child.h"
+#include "worker_sdk/store/store_host.h"
+
+namespace ddprun {
+namespace worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kStoreTimeout{10000};
+constexpr std::int64_t kLongestPollMs = 1 << 30;
+
+[[noreturn]] void refuse(ErrorKind kind, const std::string& text) {
+  throw Error(kind, {.operation = "spawn"}, text);
+}
+
+#ifdef __SANITIZE_THREAD__
+bool has_threads() { return false; }  // But for ThreadSanitizer's own.
+#else
+// A thread that has been joined may still be on its way out; the kernel has marked it, then.
+bool is_leaving(const std::string& task) {
+  constexpr unsigned kExiting = 4;  // PF_EXITING.
+  std::ifstream file("/proc/self/task/" + task + "/stat");
+  std::string text;
+  std::getline(file, text);
+  std::istringstream after_name(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string word;  // State, parent, group, session, terminal and its group.
+  for (int i = 0; i < 6; ++i) after_name >> word;
+  unsigned flags = kExiting;  // It may be gone already.
+  after_name >> flags;
+  return (flags & kExiting) != 0;
+}
+
+bool has_threads() {
+  int alive = 0;
+  for (const std::string& task : names_in("/proc/self/task").names) {
+    if (!is_leaving(task)) ++alive;
+  }
+  return alive > 1;
+}
+#endif
+
+struct Pipe {
+  UniqueFd read, write;
+};
+
+Pipe make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) refuse(ErrorKind::system, std::strerror(errno));
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+struct Child {
+  int rank = 0;
+  pid_t pid = -1;
+  UniqueFd port;     // Told to it.
+  UniqueFd report;   // Its words.
+  UniqueFd process;  // A pidfd: a pipe may be held open by what the child has started.
+  std::string said = {};
+  bool ended = false;
+  int status = 0;
+  bool status_known = true;  // False: somebody else in this process has waited for it.
+
+  bool failed() const { return ended && (status != 0 || !status_known); }
+  // It only suffered from another one's failure.
+  bool is_victim() const { return !said.empty() && said[0] == kVictim; }
+};
+
+// All children of one spawn(); ends those that are left.
+class Children {
+ public:
+  ~Children() {
+    for (Child& child : children_) {
+      if (!child.ended) ::kill(child.pid, SIGKILL);
+    }
+    for (Child& child : children_) reap(child);
+  }
+
+  void fork_one(int rank, int n, const std::function<void(int)>& body) {
+    Pipe port = make_pipe(), report = make_pipe();
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) refuse(ErrorKind::system, std::string("fork: ") + std::strerror(errno));
+    if (pid == 0) {
+      // The other children's ends would keep these pipes open after their death.
+      for (Child& child : children_) {
+        child.port.reset();
+        child.report.reset();
+      }
+      port.write.reset();
+      report.read.reset();
+      run_child({rank, n, parent, port.read.get(), report.write.get()}, body);
+    }
+    ::fcntl(report.read.get(), F_SETFL, O_NONBLOCK);
+    children_.push_back({rank, pid, std::move(port.write), std::move(report.read), {}});
+    children_.back().process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!children_.back().process) refuse(ErrorKind::system, std::strerror(errno));
+  }
+
+  void tell_port(std::uint16_t port) {
+    for (Child& child : children_) {
+      [[maybe_unused]] const auto n = ::write(child.port.get(), &port, sizeof port);
+      child.port.reset();
+    }
+  }
+
+  // Until all have ended, or the first failure is clear. Nothing: all went well.
+  const Child* watch(milliseconds grace) {
+    std::optional<Clock::time_point> verdict;  // When even a victim counts as the first.
+    for (;;) {
+      const Child* first = first_failure();
+      if (first && (!first->is_victim() || all_ended())) return first;
+      if (all_ended()) return nullptr;
+      if (first && !verdict) verdict = deadline_after(grace);
+      if (verdict && Clock::now() >= *verdict) return first;
+      wait_for_ends(verdict);
+    }
+  }
+
+  void end_all(milliseconds grace) {
+    const auto deadline = deadline_after(grace);
+    for (Child& child : children_) {
+      if (!child.ended) ::kill(child.pid, SIGTERM);
+    }
+    while (!all_ended() && Clock::now() < deadline) wait_for_ends(deadline);
+  }
+
+ private:
+  bool all_ended() const {
+    return std::all_of(children_.begin(), children_.end(), [](const auto& c) { return c.ended; });
+  }
+
+  // In the order in which they were noticed, culprits before victims.
+  const Child* first_failure() const {
+    const Child* victim = nullptr;
+    for (const int rank : order_) {
+      const Child& child = children_[static_cast<std::size_t>(rank)];
+      if (!child.failed()) continue;
+      if (!child.is_victim()) return &child;
+      if (!victim) victim = &child;
+    }
+    return victim;
+  }
+
+  void wait_for_ends(std::optional<Clock::time_point> deadline) {
+    std::vector<pollfd> entries;
+    for (const Child& child : children_) entries.push_back({child.process.get(), POLLIN, 0});
+    int limit = -1;
+    if (deadline) {
+      const auto left = std::chrono::ceil<milliseconds>(*deadline - Clock::now());
+      limit = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kLongestPollMs));
+    }
+    if (::poll(entries.data(), entries.size(), limit) < 0 && errno != EINTR) {
+      refuse(ErrorKind::system, std::string("poll: ") + std::strerror(errno));
+    }
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].revents != 0) reap(children_[i]);
+    }
+  }
+
+  void reap(Child& child) {
+    if (child.ended) return;
+    pid_t waited = 0;
+    while ((waited = ::waitpid(child.pid, &child.status, 0)) < 0 && errno == EINTR) {
+    }
+    child.status_known = waited == child.pid;
+    child.ended = true;
+    order_.push_back(child.rank);
+    child.process.reset();  // poll() passes over it from now on.
+    child.said.resize(kWordsMax);
+    const ssize_t n = ::read(child.report.get(), child.said.data(), child.said.size());
+    child.said.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+
+  std::vector<Child> children_;
+  std::vector<int> order_;  // Ranks as they ended.
+};
+
+// Where SIGCHLD is ignored, the kernel forgets how children ended. So it is not while this lives.
+class ChildrenAreReaped {
+ public:
+  ChildrenAreReaped() {
+    if (::sigaction(SIGCHLD, nullptr, &before_) != 0) refuse(ErrorKind::system, "sigaction");
+    const bool handled = before_.sa_handler != SIG_IGN && before_.sa_handler != SIG_DFL;
+    if (before_.sa_handler != SIG_IGN && (before_.sa_flags & SA_NOCLDWAIT) == 0) return;
+    struct sigaction now = before_;
+    now.sa_flags &= ~SA_NOCLDWAIT;
+    if (!handled) now.sa_handler = SIG_DFL;
+    changed_ = ::sigaction(SIGCHLD, &now, nullptr) == 0;
+  }
+  ~ChildrenAreReaped() {
+    if (changed_) ::sigaction(SIGCHLD, &before_, nullptr);
+  }
+  ChildrenAreReaped(const ChildrenAreReaped&) = delete;
+
+ private:
+  struct sigaction before_ {};
+  bool changed_ = false;
+};
+
+[[noreturn]] void throw_failure(const Child& child) {
+  const bool killed = WIFSIGNALED(child.status);
+  const int signal = killed ? WTERMSIG(child.status) : 0;
+  const int ended = killed ? 128 + signal : WEXITSTATUS(child.status);
+  const int code = child.status_known ? ended : 1;
+  std::string text = child.said.empty() ? "" : child.said.substr(1);
+  if (text.empty() && !child.status_known) {
+    text =
+        "how it ended is not known, as something else in this process waits for its children, "
+        "such as a handler of SIGCHLD";
+  } else if (text.empty() && killed) {
+    text = "it was killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
+  } else if (text.empty()) {
+    text = "it exited with code " + std::to_string(code);
+  }
+  throw SpawnError(child.rank, code, signal, text);
+}
+
+}  // namespace
+}  // namespace worker_sdk
+
+SpawnError::SpawnError(int rank, int exit_code, int signal, const std::string& text)
+    : Error(ErrorKind::peer_lost, {.operation = "spawn", .peer = rank},
+            "rank " + std::to_string(rank) + " failed: " + text),
+      exit_code_(exit_code),
+      signal_(signal) {}
+
+void spawn(int n, const std::function<void(int rank)>& body, const SpawnOptions& options) {
+  using namespace worker_sdk;
+  if (n < 1) refuse(ErrorKind::bad_argument, "cannot spawn " + std::to_string(n) + " ranks");
+  if (has_threads()) {
+    refuse(ErrorKind::bad_argument,
+           "this process has threads already, which its children would lack; call it earlier");
+  }
+  // Else a child would print again what waits here.
+  std::fflush(nullptr);
+  std::cout.flush();
+  // A child must not lock what a thread of ours held when it was forked: so the store, which has
+  // one, comes last; and goes last, as whoever ends well may still leave words in it.
+  std::optional<StoreHost> store;
+  const ChildrenAreReaped reaped;
+  Children children;
+  for (int rank = 0; rank < n; ++rank) children.fork_one(rank, n, body);
+  store.emplace("127.0.0.1", 0, Clock::now() + kStoreTimeout);
+  children.tell_port(store->port());
+  const Child* failed = children.watch(options.grace);
+  if (!failed) return;
+  children.end_all(options.grace);
+  throw_failure(*failed);
+}
+
+}  // namespace ddprun

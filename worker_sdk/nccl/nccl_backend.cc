@@ -1,0 +1,287 @@
+// The life of the backend nccl: its stream, its memory, its end. The operations are in
+// nccl_backend_move.cc.
+
+#include "worker_sdk/nccl/nccl_backend.h"
+
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/nccl/nccl_captured.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFinishPatience{5000};  // For the peers, that they finish, too.
+constexpr std::chrono::microseconds kLookAgain{200};
+constexpr milliseconds kAbortPatience{10000};
+constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
+
+}  // namespace
+
+NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
+                         std::shared_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
+                         std::shared_ptr<NcclSiblings> siblings, NcclWindowWish windows)
+    : roster_(std::move(roster)),
+      gpu_(comm->runtime()),
+      host_(std::move(host)),
+      comm_(std::move(comm)),
+      windows_(windows),
+      memory_(std::make_shared<NcclMemory>(*comm_)) {
+  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  int least = 0, greatest = 0;
+  gpu_->cuda.priority_range(&least, &greatest);
+  require(*gpu_, gpu_->cuda.stream_create(&stream_, kCudaStreamNonBlocking, greatest),
+          "cudaStreamCreate");
+  ready_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
+  copied_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
+  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, dynamic_cast<GlooBackend*>(host_.get()),
+                                       std::move(siblings));
+}
+
+// Operations have deadlines, so the watch comes to an end.
+NcclBackend::~NcclBackend() {
+  const auto fate = watch_->fate();
+  watch_.reset();
+  if (fate->failing.load()) comm_->abort(kAbortPatience);  // It may only be revoked yet.
+  memory_->end();
+  if (!fate->failing.load()) comm_->finish(Clock::now() + kFinishPatience);
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  gpu_->cuda.stream_destroy(stream_);
+  if (scratch_) gpu_->cuda.free(scratch_);
+}
+
+void NcclBackend::check(const Call& call) {
+  if (aborted_.load()) {
+    throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
+  }
+  if (watch_->fate()->failing.load()) throw_fate(call);
+}
+
+// The failure itself for the first who hears of it.
+void NcclBackend::throw_fate(const Call& call) {
+  const auto fate = watch_->fate();
+  std::unique_lock lock(fate->mutex);
+  fate->changed.wait_for(lock, kDiagnosisPatience, [&] { return fate->failure.has_value(); });
+  if (fate->failure && !fate->told.exchange(true)) throw Error(*fate->failure);
+  throw failure(*roster_, call, ErrorKind::aborted, -1,
+                std::string("this group is dead since: ") +
+                    (fate->failure ? fate->failure->what() : "its communicator was aborted"));
+}
+
+bool NcclBackend::captured(Stream stream) {
+  return is_captured(*gpu_, static_cast<CudaStream>(stream));
+}
+
+std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
+  if (captured(stream)) return nullptr;
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
+  event->record(static_cast<CudaStream>(stream));
+  return event;
+}
+
+std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
+                                             const std::function<void()>& enqueue) {
+  const std::lock_guard lock(mutex_);
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
+  const auto after = static_cast<CudaStream>(stream);
+  ready_->record(after);
+  ready_->hold_up(stream_);
+  if (is_captured(*gpu_, after)) return capture(call, enqueue);
+  auto pending = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
+  pending->begin(stream_);
+  watch_->add(pending);  // NCCL may wait for peers already to put the operation into the stream.
+  bool well = false;
+  try {
+    well = put_into_stream(call, enqueue);
+  } catch (...) {
+    pending->end(stream_);  // There was none.
+    throw;
+  }
+  if (well) pending->end(stream_);
+  return pending;
+}
+
+std::shared_ptr<Pending> NcclBackend::capture(const Call& call,
+                                              const std::function<void()>& enqueue) {
+  watch_->keep_looking(call);
+  if (put_into_stream(call, enqueue)) {
+    return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
+  }
+  auto refused = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
+  watch_->add(refused);
+  return refused;
+}
+
+// False: NCCL refused, so that the end will never be in the stream. Some of NCCL's functions return
+// success although they are in progress (ncclCommWindowRegister since 2.28, ncclAllReduce up to
+// 2.23), so all are settled.
+bool NcclBackend::put_into_stream(const Call& call, const std::function<void()>& enqueue) {
+  status_ = kNcclSuccess;
+  enqueue();
+  if (status_ == kNcclSuccess || status_ == kNcclInProgress) {
+    status_ = comm_->settle([&] {
+      return watch_->fate()->failing.load() || aborted_.load() || Clock::now() >= call.deadline;
+    });
+  }
+  if (status_ == kNcclSuccess) return true;
+  status_ == kNcclInProgress ? watch_->overdue() : watch_->fate()->failing.store(true);
+  return false;
+}
+
+// CUDA itself would wait without end for what is in the stream, if the host's memory is part of a
+// copy. So the stream is waited for before.
+void NcclBackend::copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
+                       milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  const auto start = Clock::now();
+  const std::string what = "copy of " + std::to_string(bytes) + " bytes";
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
+  const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
+  if (!stream) await_default_stream(what, start, timeout);
+  require(*gpu_, gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, in), "cudaMemcpyAsync");
+  if (!stream) await_default_stream(what, start, timeout);
+}
+
+void NcclBackend::zero(void* to, std::size_t bytes, std::optional<Stream> stream,
+                       milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  const auto start = Clock::now();
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
+  const auto in = static_cast<CudaStream>(stream.value_or(nullptr));
+  require(*gpu_, gpu_->cuda.memset(to, 0, bytes, in), "cudaMemsetAsync");
+  if (!stream) await_default_stream("zero of " + std::to_string(bytes) + " bytes", start, timeout);
+}
+
+const GpuKernels& NcclBackend::kernels() {
+  const std::lock_guard lock(mutex_);
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  if (!kernels_) kernels_ = std::make_unique<GpuKernels>(gpu_, comm_->device());
+  return *kernels_;
+}
+
+void NcclBackend::settle(const std::string& what, std::optional<Stream> stream,
+                         milliseconds timeout) {
+  if (stream) return;
+  const std::lock_guard lock(mutex_);
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
+  await_default_stream(what, Clock::now(), timeout);
+}
+
+void NcclBackend::await_default_stream(const std::string& what, Clock::time_point start,
+                                       milliseconds timeout) {
+  constexpr int kQuickLooks = 1000;
+  const auto deadline = deadline_after(start, timeout);
+  copied_->record(nullptr);
+  const auto fail = [&](ErrorKind kind, const std::string& text) {
+    throw Error(kind,
+                {.rank = roster_->rank,
+                 .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
+                 .operation = what,
+                 .waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start)},
+                text);
+  };
+  for (int look = 0;; ++look) {
+    const int status = copied_->look();
+    if (status == kCudaSuccess) return;
+    if (status != kCudaNotReady) {
+      fail(ErrorKind::system, std::string("CUDA says: ") + gpu_->cuda.error_string(status));
+    }
+    if (aborted_.load()) fail(ErrorKind::aborted, "this rank called abort()");
+    if (Clock::now() >= deadline) {
+      fail(ErrorKind::timed_out, "a kernel in CUDA's default stream does not end");
+    }
+    if (look < kQuickLooks) {
+      std::this_thread::yield();
+    } else {
+      retry_until(Clock::now() + kLookAgain, [] { return false; });
+    }
+  }
+}
+
+// The ranks meet on the host, after all that each has put into its stream is done.
+void NcclBackend::barrier(const Call& call) {
+  watch_->wait_idle(call.deadline);
+  check(call);
+  host_->barrier(call);
+  if (!memory_->released().empty()) agree_on_windows(call, false);
+}
+
+std::shared_ptr<void> NcclBackend::allocate(const Call& call, std::size_t bytes) {
+  const std::size_t size = bytes == 0 ? 1 : bytes;
+  std::shared_ptr<NcclMemory::Block> block;
+  {
+    const std::lock_guard lock(mutex_);
+    const GpuDeviceGuard current(*gpu_, comm_->device());
+    block = memory_->take(size);
+    // If this throws, the memory stays: to free it would wait for the device, too.
+    require(*gpu_, gpu_->cuda.memset(block->address, 0, size, nullptr), "cudaMemset");
+    await_default_stream(to_string(call), call.start,
+                         std::chrono::duration_cast<milliseconds>(call.deadline - call.start));
+  }
+  if (has_windows() && agree_on_windows(call, windows_.wanted && block->is_nccls)) {
+    make_window(call, *block);
+  }
+  if (!block->window) memory_->enroll(*block);
+  return memory_->share(std::move(block));
+}
+
+bool NcclBackend::has_windows() const {
+  return roster_->size() > 1 && gpu_->features.windows && gpu_->nccl.window_register &&
+         gpu_->nccl.window_deregister;
+}
+
+// Drops the windows that no rank uses any more. True: all ranks can make another one. Ranks that
+// ask for different sizes, which NCCL would not notice, do not get through here.
+bool NcclBackend::agree_on_windows(const Call& call, bool able) {
+  std::vector<std::int64_t> said = memory_->released();
+  said.push_back(able ? 1 : 0);
+  Call exchange = call;
+  exchange.what.type = DataType::i64;
+  exchange.what.op = ReduceOp::min;
+  host_->all_reduce(exchange, {said.data(), said.size(), DataType::i64});
+  const bool all = said.back() != 0;
+  said.pop_back();
+  memory_->drop(said);
+  return all;
+}
+
+// Collective: it fails as any other operation does. Where no window can be had NCCL registers the
+// memory as ncclCommRegister does, or does nothing, if NCCL_LOCAL_REGISTER is 0.
+void NcclBackend::make_window(const Call& call, NcclMemory::Block& block) {
+  const auto pending = launch(call, nullptr, [&] {
+    put([&](const NcclApi& nccl, NcclComm comm) {
+      return nccl.window_register(comm, block.address, block.bytes, &block.window,
+                                  kNcclWindowSymmetric);
+    });
+  });
+  pending->wait_until(Clock::time_point::max());
+  if (block.window || !windows_.tells || std::exchange(told_no_windows_, true)) return;
+  std::fprintf(stderr,
+               "ddprun: rank %d: NCCL makes no symmetric windows here; buffers are registered\n",
+               roster_->rank);
+}
+
+void NcclBackend::abort() noexcept {
+  aborted_.store(true);
+  host_->abort();
+  watch_->request_abort();
+}
+
+std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
+  abort();
+  const auto fate = watch_->fate();
+  std::unique_lock lock(fate->mutex);
+  fate->changed.wait_for(lock, kDiagnosisPatience, [&] { return fate->failure.has_value(); });
+  return comm_->is_revoked() ? comm_ : nullptr;
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,265 @@
+#include "worker_sdk/nccl/nccl_comm.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <ctime>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "worker_sdk/base/retry.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGatePatience{500};     // For a call of NCCL that should not block, but may.
+constexpr milliseconds kAbortPatience{10000};  // Where nobody says another one.
+constexpr milliseconds kGraphPatience{250};    // For streams to be free, where graphs hold NCCL.
+constexpr milliseconds kAlonePatience{10000};  // For another thread's call to come to its end.
+constexpr std::chrono::microseconds kQuickLooks{500}, kLookAgain{50};
+
+NcclConfig config_of(const NcclCommOptions& options) {
+  NcclConfig config;
+  config.blocking = 0;
+  config.comm_name = options.name.empty() ? nullptr : options.name.c_str();
+  if (options.max_ctas > 0) config.max_ctas = options.max_ctas;
+  return config;
+}
+
+void pause() {
+  const timespec length{0, std::chrono::nanoseconds(kLookAgain).count()};
+  ::nanosleep(&length, nullptr);
+}
+
+// A call that may never return, in a thread of its own.
+template <class Function>
+std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int device,
+                                     Function function) {
+  auto call = std::make_shared<NcclCallApart>();
+  std::thread([gpu = std::move(gpu), device, function, call]() mutable {
+    gpu->cuda.set_device(device);
+    function(gpu->nccl);
+    gpu.reset();
+    const std::lock_guard lock(call->mutex);
+    call->returned = true;
+    call->changed.notify_all();
+  }).detach();
+  return call;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options)
+    : gpu_(std::move(gpu)), options_(std::move(options)) {
+  NcclConfig config = config_of(options_);
+  gpu_->cuda.set_device(options_.device);
+  std::vector<NcclUniqueId> ids = options_.ids;
+  const int status =
+      ids.size() > 1 ? gpu_->nccl.init_scalable(&comm_, options_.size, options_.rank,
+                                                static_cast<int>(ids.size()), ids.data(), &config)
+                     : gpu_->nccl.init(&comm_, options_.size, ids.front(), options_.rank, &config);
+  if (status == kNcclSuccess || status == kNcclInProgress) return;
+  error_ = status;
+  text_ = gpu_->nccl.last_error(comm_);
+}
+
+NcclCommunicator::~NcclCommunicator() { abort(kAbortPatience); }
+
+// Under the gate: the first error stays.
+void NcclCommunicator::keep_error(int status) {
+  if (status == kNcclSuccess || status == kNcclInProgress || error_ != kNcclSuccess) return;
+  error_ = status;
+  text_ = gpu_->nccl.last_error(current());
+}
+
+int NcclCommunicator::status() {
+  const std::unique_lock lock(gate_, std::try_to_lock);
+  if (!lock) return kNcclInProgress;  // Another thread is in a call.
+  const NcclComm comm = current();
+  if (error_ != kNcclSuccess || !comm) return error_;
+  int status = kNcclSuccess;
+  const int asked = gpu_->nccl.async_error(comm, &status);
+  if (asked != kNcclSuccess) status = asked;
+  keep_error(status);
+  return status;
+}
+
+int NcclCommunicator::settle(const std::function<bool()>& give_up) {
+  // NCCL puts each operation into the stream by a thread of its own, which takes some 100 us.
+  for (const auto quick = Clock::now() + kQuickLooks;;) {
+    const int now = status();
+    if (now != kNcclInProgress || give_up()) return now;
+    if (Clock::now() < quick) {
+      std::this_thread::yield();
+    } else {
+      pause();
+    }
+  }
+}
+
+int NcclCommunicator::call(const Use& what) {
+  const std::lock_guard lock(gate_);
+  const NcclComm comm = current();
+  if (!comm || revoked_) return kNcclInvalidUsage;
+  const int status = what(gpu_->nccl, comm);
+  keep_error(status);
+  return status;
+}
+
+int NcclCommunicator::call_alone(const Use& what) {
+  int status = kNcclInProgress;
+  retry_until(Clock::now() + kAlonePatience, [&] {
+    const std::lock_guard lock(gate_);
+    const NcclComm comm = current();
+    if (!comm || revoked_) return status = kNcclInvalidUsage, true;
+    int now = kNcclSuccess;
+    gpu_->nccl.async_error(comm, &now);
+    if (now == kNcclInProgress) return false;
+    status = what(gpu_->nccl, comm);
+    keep_error(status);
+    return true;
+  });
+  return status;
+}
+
+std::string NcclCommunicator::explain(int status) {
+  const auto lock = lock_soon();
+  std::string text = gpu_->nccl.error_string(status);
+  if (lock && !text_.empty() && text_ != text) text += ": " + text_;
+  return text;
+}
+
+// Not by a timed mutex: ThreadSanitizer does not know its timed lock.
+std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
+  std::unique_lock lock(gate_, std::defer_lock);
+  retry_until(Clock::now() + kGatePatience, [&] { return lock.try_lock(); });
+  return lock;
+}
+
+// Whoever takes it ends it.
+NcclComm NcclCommunicator::take() {
+  const auto lock = lock_soon();
+  return std::atomic_ref(comm_).exchange(nullptr);
+}
+
+void NcclCommunicator::begin_abort() {
+  const std::lock_guard lock(ending_gate_);
+  const NcclComm comm = take();
+  if (!comm) return;
+  ended_ = apart(gpu_, options_.device, [comm](const NcclApi& nccl) { nccl.abort(comm); });
+}
+
+bool NcclCommunicator::ended_within(milliseconds limit) {
+  const std::lock_guard lock(ending_gate_);
+  return !ended_ || ended_->returns_before(Clock::now() + limit);
+}
+
+void NcclCommunicator::abort(milliseconds limit) {
+  begin_abort();
+  if (ended_within(limit)) return;
+  std::fprintf(stderr,
+               "ddprun: rank %d: ncclCommAbort has not returned within %lld ms; ending this "
+               "process, for nothing else frees the device\n",
+               options_.rank, static_cast<long long>(limit.count()));
+  std::fflush(stderr);
+  ::_exit(kAbortHangs);
+}
+
+bool NcclCommunicator::is_revoked() {
+  const auto lock = lock_soon();
+  return lock && current() && revoked_;
+}
+
+// Null: it is to be aborted. NCCL must not revoke what is in progress: it would keep a pointer to
+// the job that it then frees (ncclCommEnsureReady in src/init.cc of 2.28.9).
+NcclComm NcclCommunicator::take_for_revocation() {
+  const bool able = gpu_->features.revoke && gpu_->nccl.revoke && gpu_->nccl.shrink;
+  if (!options_.may_shrink || !able) return nullptr;
+  const auto lock = lock_soon();
+  const NcclComm comm = current();
+  if (!lock || !comm) return nullptr;
+  int now = kNcclSuccess;
+  gpu_->nccl.async_error(comm, &now);
+  if (now == kNcclInProgress) return nullptr;
+  revoked_ = true;
+  error_ = kNcclSuccess;  // From now on it is about the revocation.
+  return comm;
+}
+
+void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool in_graphs) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  const NcclComm comm = take_for_revocation();
+  if (!comm && in_graphs) {
+    begin_abort();
+    ended_within(kGraphPatience);
+    return;
+  }
+  if (!comm) return abort(abort_limit);
+  std::promise<int> said;
+  auto answer = said.get_future();
+  std::thread calling([&] {
+    gpu_->cuda.set_device(options_.device);
+    said.set_value(gpu_->nccl.revoke(comm, 0));
+  });
+  bool well = answer.wait_until(deadline) == std::future_status::ready;
+  if (well) {
+    const int status = answer.get();
+    const auto late = [&] { return Clock::now() >= deadline; };
+    well = (status == kNcclSuccess || status == kNcclInProgress) && settle(late) == kNcclSuccess;
+  }
+  if (!well) abort(abort_limit);  // It frees the call, too.
+  calling.join();
+}
+
+// The call itself may block until the device's stream is empty; and the new communicator is not
+// there before the old one is no longer in progress.
+std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shrink(
+    std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up) {
+  const NcclComm parent = is_revoked() ? current() : nullptr;
+  if (!parent) return {nullptr, "there is nothing to shrink"};
+  NcclConfig config = config_of(options);
+  NcclComm child = nullptr;
+  std::atomic<bool> returned{false};
+  int status = kNcclInProgress;
+  std::thread calling([&] {
+    gpu_->cuda.set_device(options_.device);
+    status = gpu_->nccl.shrink(parent, excluded.data(), static_cast<int>(excluded.size()), &child,
+                               &config, kNcclShrinkAbort);
+    returned.store(true);
+  });
+  while (!returned.load() && !give_up()) {
+    pause();
+  }
+  if (!returned.load()) abort(kAbortPatience);
+  calling.join();
+  if (status == kNcclSuccess || status == kNcclInProgress) status = settle(give_up);
+  std::string text;  // A communicator that was aborted meanwhile has no error of its own.
+  if (status == kNcclInProgress || !child) text = "ncclCommShrink does not come to an end";
+  if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
+  if (!text.empty()) abort(kAbortPatience);  // Then nothing writes `child`.
+  std::unique_ptr<NcclCommunicator> made;
+  if (child) made.reset(new NcclCommunicator(gpu_, std::move(options), child));
+  return {std::move(made), std::move(text)};
+}
+
+void NcclCommunicator::finish(Clock::time_point deadline) {
+  const auto late = [&] { return Clock::now() >= deadline; };
+  const int asked = call([](const NcclApi& nccl, NcclComm comm) { return nccl.finalize(comm); });
+  const bool begun = asked == kNcclSuccess || asked == kNcclInProgress;
+  if (!begun || settle(late) != kNcclSuccess) return abort(kAbortPatience);
+  const NcclComm comm = take();
+  if (!comm) return;
+  const auto ended =
+      apart(gpu_, options_.device, [comm](const NcclApi& nccl) { nccl.destroy(comm); });
+  if (ended->returns_before(deadline)) return;
+  std::fprintf(stderr,
+               "ddprun: warning: rank %d: ncclCommDestroy waits for a rank of this host that has "
+               "not ended its part; going on without it\n",
+               options_.rank);
+}
+
+}  // namespace ddprun::worker_sdk

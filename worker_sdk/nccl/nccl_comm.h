@@ -1,0 +1,110 @@
+#pragma once
+// One communicator of NCCL, never waited for without a deadline: it is non-blocking, and aborted
+// from outside if need be. nccl_join.cc makes it, nccl_backend.cc calls it, nccl_watch.cc ends it.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
+
+namespace ddprun::worker_sdk {
+
+struct NcclCommOptions {
+  int device = 0;
+  int rank = 0, size = 1;
+  std::vector<NcclUniqueId> ids;  // One for each root.
+  std::string name;
+  int max_ctas = 0;         // 0: as NCCL likes.
+  bool may_shrink = false;  // revoke() shall leave what shrink() needs.
+};
+
+// A call of NCCL in a thread of its own, which may outlive who waits for it.
+struct NcclCallApart {
+  bool returns_before(Clock::time_point deadline) {
+    std::unique_lock lock(mutex);
+    return changed.wait_until(lock, deadline, [&] { return returned; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool returned = false;
+};
+
+class NcclCommunicator {
+ public:
+  // Begins to join the others; status() tells when that is done.
+  NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options);
+  ~NcclCommunicator();  // Aborts, unless finish() or abort() was called.
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  // kNcclSuccess, kNcclInProgress, or the first error, which stays. Never blocks.
+  int status();
+  // Until the last call is no longer in progress, or `give_up`.
+  int settle(const std::function<bool()>& give_up);
+  using Use = std::function<int(const NcclApi&, NcclComm)>;
+  // Makes a call of NCCL; kNcclInvalidUsage after abort(). Whatever it returns, the call may be in
+  // progress: status() tells. Some functions of NCCL return success all the same.
+  int call(const Use& what);
+  // The same for functions that must not be called while another one is in progress, and do not
+  // look for that themselves. Waits for it, for some seconds.
+  int call_alone(const Use& what);
+  std::string explain(int status);  // In NCCL's words.
+
+  // Frees what is in streams and the peers' connections. Any thread; returns when it is done. If
+  // NCCL does not return within `limit`, the process ends: nothing else would free the device.
+  void abort(std::chrono::milliseconds limit);
+  // Frees what is in streams, as abort() does, but keeps the rest for shrink(); from then on call()
+  // refuses. Aborts where NCCL cannot, or has not done it within `limit`, or nobody wants it.
+  // `in_graphs`: there are captured operations; ncclCommAbort does not return before their graphs
+  // are gone, though what is in streams is free soon. So this does not wait for it to return; the
+  // next abort() does.
+  void revoke(std::chrono::milliseconds limit, std::chrono::milliseconds abort_limit,
+              bool in_graphs);
+  bool is_revoked();
+  // Of a communicator that was revoked: another one without `excluded`, made by all others; or why
+  // there is none. Whatever comes of it, this one is to be aborted then, by all ranks.
+  std::pair<std::unique_ptr<NcclCommunicator>, std::string> shrink(
+      std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up);
+  // A friendly end, when nothing is under way; within the deadline, else as abort(). NCCL itself
+  // may wait for the peers of this host to end, too: one that does not is left behind, with a
+  // warning.
+  void finish(Clock::time_point deadline);
+
+  const std::shared_ptr<const GpuRuntime>& runtime() const { return gpu_; }
+  int device() const { return options_.device; }
+
+ private:
+  NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options, NcclComm comm)
+      : gpu_(std::move(gpu)), options_(std::move(options)), comm_(comm) {}
+  NcclComm take();
+  // Also where take() could not wait for the gate any longer.
+  NcclComm current() { return std::atomic_ref(comm_).load(); }
+  std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
+  void begin_abort();
+  bool ended_within(std::chrono::milliseconds limit);
+  NcclComm take_for_revocation();
+  void keep_error(int status);
+
+  const std::shared_ptr<const GpuRuntime> gpu_;
+  const NcclCommOptions options_;
+  std::mutex gate_;  // One thread at a time may call NCCL; abort() waits for it a while only.
+  NcclComm comm_ = nullptr;
+  bool revoked_ = false;
+  int error_ = kNcclSuccess;
+  std::string text_;  // What NCCL said when `error_` happened.
+  std::mutex ending_gate_;
+  std::shared_ptr<NcclCallApart> ended_;  // Of begin_abort().
+};
+
+// The exit status of a process that could not abort its communicators.
+constexpr int kAbortHangs = 76;
+
+}  // namespace ddprun::worker_sdk

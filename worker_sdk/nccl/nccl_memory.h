@@ -1,0 +1,58 @@
+#pragma once
+// The memory that a group of nccl hands out, and what its communicator knows of it. NcclBackend
+// makes and ends it; the memory's users may let go of theirs before or after that.
+//
+// Windows come and go at the same point on all ranks, else their places in NCCL's symmetric space
+// would drift apart. So a window whose memory nobody uses any more stays until all ranks have said
+// so: in the next allocate() or barrier().
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "worker_sdk/nccl/nccl_comm.h"
+
+namespace ddprun::worker_sdk {
+
+class NcclMemory : public std::enable_shared_from_this<NcclMemory> {
+ public:
+  struct Block {
+    void* address = nullptr;
+    std::size_t bytes = 0;
+    bool is_nccls = false;         // By ncclMemAlloc.
+    void* registration = nullptr;  // By ncclCommRegister, if there is no window.
+    NcclWindow window = nullptr;
+    bool released = false;  // Nobody uses the memory any more.
+  };
+
+  explicit NcclMemory(NcclCommunicator& comm)
+      : gpu_(comm.runtime()), device_(comm.device()), comm_(&comm) {}
+
+  // Throws Error.
+  std::shared_ptr<Block> take(std::size_t bytes);
+  // Without a window. It works without a registration, too, only slower.
+  void enroll(Block& block);
+  // The address, which gives the memory back with its last owner.
+  std::shared_ptr<void> share(std::shared_ptr<Block> block);
+
+  // By window, in the order in which they were made, which is that of all ranks: may it go?
+  std::vector<std::int64_t> released();
+  void drop(const std::vector<std::int64_t>& may_go);
+
+  // Before the communicator ends.
+  void end();
+
+ private:
+  void release(const std::shared_ptr<Block>& block);
+  void close(Block& block);
+  void free(const Block& block);
+
+  const std::shared_ptr<const GpuRuntime> gpu_;
+  const int device_;
+  std::mutex mutex_;
+  NcclCommunicator* comm_;                        // Null: it is gone.
+  std::vector<std::shared_ptr<Block>> windows_;   // With a window.
+  std::vector<std::shared_ptr<Block>> enrolled_;  // With a registration.
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,84 @@
+#pragma once
+// One operation in the stream of a communicator, as nccl_watch.cc and a Work see it.
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "worker_sdk/gpu/gpu_runtime.h"
+#include "worker_sdk/transport/backend.h"
+
+namespace ddprun::worker_sdk {
+
+// A CUDA event that ends with its owner.
+class GpuEvent final : public DeviceMark {
+ public:
+  GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags);
+  ~GpuEvent() override;
+  GpuEvent(const GpuEvent&) = delete;
+  GpuEvent& operator=(const GpuEvent&) = delete;
+
+  void record(CudaStream stream);
+  void hold_up(CudaStream stream) const;  // What comes later in the stream waits for the event.
+  bool passed() const override;
+  // kCudaSuccess: passed; kCudaNotReady; or an error of the device, after which nothing is carried
+  // out any more.
+  int look() const;
+  std::chrono::nanoseconds until(const DeviceMark& end) const override;
+
+ private:
+  const std::shared_ptr<const GpuRuntime> gpu_;
+  const int device_;
+  const unsigned flags_;
+  CudaEvent event_ = nullptr;  // Of gpu_->events.
+};
+
+// What all operations of a backend share, and may outlive it.
+struct NcclFate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Error> failure;      // Under the mutex, with its diagnosis.
+  std::atomic<bool> failing{false};  // Set before anything is aborted: an event that passes later
+                                     // proves nothing.
+  std::atomic<bool> told{false};     // Somebody was thrown `failure`.
+};
+
+class NcclPending final : public Pending {
+ public:
+  NcclPending(std::shared_ptr<const GpuRuntime> gpu, int device, const Call& call,
+              std::shared_ptr<NcclFate> fate);
+
+  bool done() noexcept override;
+  void follow(Stream stream) override;
+  bool wait_until(Clock::time_point limit) override;
+  std::optional<Error> error() override;
+  std::chrono::nanoseconds duration() noexcept override;
+  Clock::time_point started() noexcept override;
+  const DeviceMark& begin_mark() const override { return begin_; }
+  const DeviceMark& end_mark() const override { return end_; }
+
+  // For the backend, in the stream before and after the operation. Until its end is there, NCCL
+  // is about to put it there, for which it may need the peers.
+  void begin(CudaStream stream) { begin_.record(stream); }
+  void end(CudaStream stream);
+  const Call& call() const { return call_; }
+  bool begun() const { return begin_.passed(); }  // What was before it in the stream is done.
+  bool passed();  // The end has come to pass, and nothing had failed by then.
+  int fault() const { return fault_.load(); }  // Of the device, as passed() found it.
+
+ private:
+  enum class State { kRunning, kPassed };
+  void refuse_if_failed();
+
+  const Call call_;
+  const std::shared_ptr<NcclFate> fate_;
+  GpuEvent begin_, end_;
+  std::atomic<bool> enqueued_{false};  // The end is in the stream.
+  std::atomic<int> fault_{kCudaSuccess};
+  std::atomic<State> state_{State::kRunning};
+  std::atomic<Clock::rep> seen_{0};  // When it was found passed.
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,135 @@
+#include "worker_sdk/nccl/nccl_preflight.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr std::size_t kTextMax = 4096;  // Of a rank's error.
+constexpr std::size_t kBusIdMax = 64;
+
+std::string version_text(int v) {
+  return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." +
+         std::to_string(v % 100);
+}
+
+std::string name(int rank, const std::vector<std::string>& hosts) {
+  return "rank " + std::to_string(rank) + " on " + hosts[static_cast<std::size_t>(rank)];
+}
+
+// The version that most ranks have; of equals, that of the lowest rank.
+int usual_version(const std::vector<GpuFacts>& facts) {
+  std::map<int, int> votes;
+  for (const GpuFacts& f : facts) ++votes[f.nccl_version];
+  return std::max_element(facts.begin(), facts.end(),
+                          [&](const GpuFacts& a, const GpuFacts& b) {
+                            return votes.at(a.nccl_version) < votes.at(b.nccl_version);
+                          })
+      ->nccl_version;
+}
+
+bool take_line(std::string_view& text, std::string& line) {
+  const std::size_t end = text.find('\n');
+  if (end == std::string_view::npos) return false;
+  line = text.substr(0, end);
+  text.remove_prefix(end + 1);
+  return true;
+}
+
+bool take_number(std::string_view& text, int& value) {
+  std::string line;
+  if (!take_line(text, line)) return false;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  return error == std::errc() && end == line.data() + line.size();
+}
+
+}  // namespace
+
+std::string encode(const GpuFacts& facts) {
+  std::string error = facts.error.substr(0, kTextMax);
+  std::replace(error.begin(), error.end(), '\n', ' ');
+  return std::to_string(facts.nccl_version) + "\n" + std::to_string(facts.device) + "\n" +
+         facts.bus_id + "\n" + (facts.may_share ? "1" : "0") + "\n" + error + "\n";
+}
+
+std::optional<GpuFacts> decode_gpu_facts(std::string_view text) {
+  GpuFacts facts;
+  int may_share = 0;
+  const bool complete = take_number(text, facts.nccl_version) && take_number(text, facts.device) &&
+                        take_line(text, facts.bus_id) && take_number(text, may_share) &&
+                        take_line(text, facts.error);
+  const bool fits = facts.error.size() <= kTextMax && facts.bus_id.size() <= kBusIdMax;
+  if (!complete || !text.empty() || !fits || may_share < 0 || may_share > 1) {
+    return std::nullopt;
+  }
+  facts.may_share = may_share == 1;
+  return facts;
+}
+
+std::optional<Objection> objection(const std::vector<GpuFacts>& facts,
+                                   const std::vector<std::string>& hosts,
+                                   const std::vector<std::string>& domains) {
+  const auto n = static_cast<int>(facts.size());
+  for (int r = 0; r < n; ++r) {
+    const std::string& error = facts[static_cast<std::size_t>(r)].error;
+    if (!error.empty()) return Objection{r, name(r, hosts) + " cannot use NCCL: " + error};
+  }
+  const int usual = usual_version(facts);
+  std::map<std::pair<std::string, std::string>, int> users;  // Of a GPU: the first.
+  for (int r = 0; r < n; ++r) {
+    const GpuFacts& mine = facts[static_cast<std::size_t>(r)];
+    if (mine.nccl_version != usual) {
+      return Objection{r, name(r, hosts) + " has NCCL " + version_text(mine.nccl_version) +
+                              ", the others " + version_text(usual) + "; all ranks need the same"};
+    }
+    const auto [first, is_new] =
+        users.try_emplace({domains[static_cast<std::size_t>(r)], mine.bus_id}, r);
+    if (is_new || mine.may_share) continue;
+    return Objection{r, name(r, hosts) + " and rank " + std::to_string(first->second) +
+                            " use the same GPU (device " + std::to_string(mine.device) + ", " +
+                            mine.bus_id +
+                            "); give each rank its own by LOCAL_RANK, InitOptions::device or "
+                            "CUDA_VISIBLE_DEVICES"};
+  }
+  return std::nullopt;
+}
+
+int roots_for(int world_size, int ranks_per_root) {
+  return std::max(1, (world_size + ranks_per_root - 1) / ranks_per_root);
+}
+
+int root_of(int rank, int world_size, int roots) {
+  const int larger = world_size % roots;  // So many parts have one rank more.
+  const int part = world_size / roots;
+  const int in_larger = larger * (part + 1);
+  if (rank < in_larger) return rank % (part + 1) == 0 ? rank / (part + 1) : -1;
+  const int rest = rank - in_larger;
+  return rest % part == 0 ? larger + rest / part : -1;
+}
+
+std::string to_hex(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::optional<std::string> from_hex(std::string_view text) {
+  if (text.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    unsigned value = 0;
+    const auto [end, error] = std::from_chars(&text[i], &text[i] + 2, value, 16);
+    if (error != std::errc() || end != &text[i] + 2) return std::nullopt;
+    bytes += static_cast<char>(value);
+  }
+  return bytes;
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,119 @@
+#pragma once
+// Collectives through shared memory, for ranks of one host.
+//
+//   small   (<= kSmallBytes): the arrays travel with the exchange; every rank reduces all of them.
+//           One barrier.
+//   direct  (the array comes from allocate() on every rank, at the same place): each rank reduces
+//           its slice of all arrays and writes it into all of them. No copies, two barriers.
+//   staged  (ordinary memory): chunk by chunk; while the others' slices of chunk t are copied in,
+//           each rank reduces its own slice of chunk t - 1 and copies what the others made of chunk
+//           t - 2 out. One barrier for each chunk.
+//
+// In all three, sources are reduced in the order of ranks, so that results are the same bits on
+// every rank and in every run.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "worker_sdk/shm/shm_team.h"
+#include "worker_sdk/transport/backend.h"
+
+namespace ddprun::worker_sdk {
+
+class ShmBackend : public Backend {
+ public:
+  ShmBackend(std::unique_ptr<ShmTeam> team, std::shared_ptr<SegmentSource> segments);
+
+  const char* name() const noexcept override { return "shm"; }
+  void all_reduce(const Call& call, Buffer inout) override;
+  void reduce_scatter(const Call& call, Buffer in, Buffer out) override;
+  void broadcast(const Call& call, Buffer inout) override;
+  void all_gather(const Call& call, Buffer in, Buffer out) override;
+  void all_to_all(const Call& call, Buffer in, Buffer out) override;
+  void gather(const Call& call, Buffer in, Buffer out) override;
+  void scatter(const Call& call, Buffer in, Buffer out) override;
+  void send(const Call& call, Buffer in) override;
+  void recv(const Call& call, Buffer out) override;
+  void barrier(const Call& call) override;
+  std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  void abort() noexcept override { team_->abort(); }
+
+  // What cpu_backend.h makes all_reduce of where the team is only a part of the group. The array is
+  // cut into equal slices, one for each rank below `owners`.
+  struct Slice {
+    std::size_t begin = 0;  // Elements.
+    std::size_t count = 0;
+  };
+  static Slice slice_of(int rank, int owners, std::size_t count);
+  // The owners get the team's reduction in their slices; the rest of the arrays becomes garbage.
+  void reduce_to_owners(const Call& call, Buffer inout, int owners, ReduceOp op, int averaged);
+  // All get all slices from their owners.
+  void gather_from_owners(const Call& call, Buffer inout, int owners);
+  // A broadcast whose root is given by its rank in the team.
+  void broadcast_from(const Call& call, Buffer inout, int root);
+  ShmTeam& team() { return *team_; }
+
+ private:
+  // All ranks' parts of one allocate(): the part of rank r begins at r * stride.
+  struct Allocation {
+    std::uint64_t id = 0;
+    std::size_t stride = 0;
+    std::shared_ptr<Segment> segment;
+  };
+  struct Place {
+    std::shared_ptr<Allocation> allocation;  // Null: ordinary memory.
+    std::size_t offset = 0;
+    std::byte* of(int rank) const {
+      return allocation->segment->data() + static_cast<std::size_t>(rank) * allocation->stride +
+             offset;
+    }
+  };
+  struct Reduction {
+    ReduceOp op = ReduceOp::sum;
+    int averaged = 0;  // avg divides by this; 0: by the size of the team.
+  };
+
+  // Whatever fails in `operation` must not keep the peers waiting.
+  template <class Operation>
+  void guarded(Operation operation) {
+    try {
+      operation();
+    } catch (const Error& error) {
+      team_->give_up(error);
+      throw;
+    }
+  }
+  Place find(const Buffer& buffer);
+  bool exchange(const Call& call, const Place& place);
+  Slice my_slice(std::size_t count) const { return slice_of(team_->rank(), team_->size(), count); }
+  Slice slice_in(Slice part, Slice whole) const;
+  void reduce_small(const Call& call, Buffer inout, Reduction how);
+  void reduce_direct(const Call& call, Buffer inout, const Place& place);
+  void reduce_direct_to_owners(const Call& call, Buffer inout, const Place& place, int owners,
+                               Reduction how);
+  void reduce_staged(const Call& call, Buffer inout, Slice wanted, Reduction how);
+  void stage_chunk(Buffer chunk, unsigned parity);
+  void reduce_chunk(Buffer chunk, Slice wanted, unsigned parity, Reduction how);
+  void take_chunk(Buffer chunk, Slice wanted, unsigned parity);
+  // One barrier a turn: while all stage(i, my slot), all have what was staged before to take(i - 1,
+  // its parity). To be called after an exchange: the last readers of the slots may be still at it
+  // before.
+  template <class Stage, class Take>
+  void in_turns(const Call& call, std::size_t turns, Stage stage, Take take) {
+    for (std::size_t t = 0; t <= turns; ++t) {
+      if (t >= 1) take(t - 1, static_cast<unsigned>((t - 1) % 2));
+      if (t == turns) return;
+      stage(t, team_->staging(t % 2, team_->rank()));
+      team_->enter(call);
+    }
+  }
+  std::shared_ptr<Segment> share_segment(const Call& call, std::size_t bytes);
+
+  std::unique_ptr<ShmTeam> team_;
+  std::shared_ptr<SegmentSource> segments_;
+  std::vector<std::weak_ptr<Allocation>> allocations_;
+  std::uint64_t allocations_made_ = 0;
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,122 @@
+#pragma once
+// The ranks of one host as seen through their shared segment: barriers, what each of them is
+// calling, and whether they still live. Knows nothing of reductions; shm_backend.h moves the bytes.
+//
+//   enter():    a barrier. Returns when all ranks have entered as often as this one.
+//   exchange(): a barrier at which each rank shows its Posting to all others.
+//
+// Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
+// two differ where the team is but the part of a group that shares a host.
+//
+// A rank that dies is noticed by its pidfd, one that gives up by its state, within kLook; one that
+// is merely late, by the deadline. All three are thrown as Error and name the rank.
+//
+// Why a Posting needs no second barrier: there are two sets, used in turn. A rank writes into a set
+// again only after the next exchange's barrier, which no rank enters before it has read the former
+// one.
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "common/system/unique_fd.h"
+#include "ddprun/error.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/shm/shm_segment.h"
+#include "worker_sdk/shm/shm_sync.h"
+
+namespace ddprun::worker_sdk {
+
+// What a rank tells the others at the start of an operation.
+struct Posting {
+  Signature what;
+  std::uint64_t number = 0;
+  std::uint64_t memory_id = 0;  // Which allocate() the array comes from; 0 for ordinary memory.
+  std::uint64_t offset = 0;     // Of the array in that memory.
+  SegmentName segment = {};     // Of a new allocation.
+  std::int32_t error = 0;       // errno, if this rank cannot take part in an allocation.
+};
+
+constexpr std::size_t kSmallBytes = 8 << 10;    // Up to here each rank reduces everything itself.
+constexpr std::size_t kChunkBytes = 512 << 10;  // What a rank stages between two barriers.
+constexpr std::size_t kParcelBytes = 64 << 10;  // What send() stages at once.
+constexpr int kShmRanksMax = 128;
+
+// A parcel of a send() on its way; the first one of each message tells the receiver what it is.
+struct Parcel {
+  Signature what;
+  std::uint64_t number = 0;
+};
+
+// One direction between two ranks, with room for two parcels. The counters count parcels.
+struct Mailbox {
+  alignas(128) SharedCounter sent;
+  alignas(128) SharedCounter taken;
+  Parcel parcels[2];
+};
+
+class ShmTeam {
+ public:
+  // `members`: the team's ranks in the group, rising; this one's is among them. `control` is a
+  // segment of control_bytes(n), zeroed before the first rank used it. `pidfds` by member; an empty
+  // one for a rank that cannot die without this one.
+  ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
+          std::shared_ptr<Segment> control, std::vector<UniqueFd> pidfds);
+  ~ShmTeam();  // Tells the others that this rank has left.
+
+  static std::size_t control_bytes(int ranks);
+
+  const Roster& roster() const { return *roster_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  int group_rank(int r) const { return members_[static_cast<std::size_t>(r)]; }
+  int team_rank(int group_rank) const;  // -1: not of this team.
+  std::string name(int r) const { return roster_->name(group_rank(r)); }
+
+  void enter(const Call& call);
+  void exchange(const Call& call, const Posting& mine);
+  const Posting& posting(int rank) const;  // Of the latest exchange.
+  // kSmallBytes that travel with an exchange: filled before it, read after it.
+  std::byte* small_of_next() const;
+  std::byte* small(int rank) const;
+  std::byte* staging(unsigned parity, int rank) const;  // kChunkBytes each.
+  std::byte* result(unsigned parity) const;             // kChunkBytes.
+  Mailbox& mailbox(int source, int destination) const;
+  std::byte* parcel(int source, int destination, unsigned parity) const;
+
+  // Waits for a counter that `peer` advances.
+  void await(const Call& call, SharedCounter& counter, std::uint32_t target, int peer);
+
+  // Tells the peers, so that they need not wait for this rank, which has thrown `error`.
+  void give_up(const Error& error) noexcept;
+  void abort() noexcept;
+
+  // Whether waiting begins with spinning: not if the ranks have fewer CPUs than they are, for then
+  // the rank that is waited for may need this very one. Known after the first barrier.
+  bool spins() const { return spin_.limit().count() > 0; }
+
+ private:
+  struct Line;
+  Line& line(int rank) const;
+  void show_cpus() const;
+  bool have_cpus_for_all() const;
+  Posting& posting(unsigned exchange, int rank) const;
+  template <class Missing>
+  void await_while(const Call& call, SharedCounter& counter, std::uint32_t target, int peer,
+                   Missing missing);
+  template <class Missing>
+  void look(const Call& call, Missing missing) const;
+  void check_agreement(const Call& call) const;
+
+  std::shared_ptr<const Roster> roster_;
+  std::vector<int> members_;
+  int rank_;
+  std::shared_ptr<Segment> control_;
+  std::vector<UniqueFd> pidfds_;
+  SpinBudget spin_;
+  std::uint32_t entered_ = 0;
+  unsigned exchanges_ = 0;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace ddprun::worker_sdk

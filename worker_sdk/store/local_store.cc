@@ -1,0 +1,65 @@
+#include "worker_sdk/store/local_store.h"
+
+#include "worker_sdk/base/operation.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+[[noreturn]] void throw_error(ErrorKind kind, const char* operation, const std::string& text) {
+  throw Error(kind, {.operation = operation}, text);
+}
+
+}  // namespace
+
+void LocalStore::set(std::string_view key, std::string_view value) {
+  const std::lock_guard lock(mutex_);
+  if (!table_.set(key, value)) {
+    throw_error(ErrorKind::bad_argument, "set", "above the limits of a store");
+  }
+  changed_.notify_all();
+}
+
+std::string LocalStore::get(std::string_view key, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const std::string* value = nullptr;
+  changed_.wait_until(lock, deadline_after(timeout),
+                      [&] { return (value = table_.find(key)) != nullptr; });
+  if (!value) {
+    throw_error(ErrorKind::timed_out, "get", "waiting for \"" + std::string(key) + "\"");
+  }
+  return *value;
+}
+
+std::int64_t LocalStore::add(std::string_view key, std::int64_t delta) {
+  const std::lock_guard lock(mutex_);
+  const auto value = table_.add(key, delta);
+  if (!value) {
+    throw_error(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is no counter");
+  }
+  changed_.notify_all();
+  return *value;
+}
+
+bool LocalStore::check(const std::vector<std::string>& keys) {
+  const std::lock_guard lock(mutex_);
+  return table_.has_all(keys);
+}
+
+void LocalStore::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_until(lock, deadline_after(timeout), [&] { return table_.has_all(keys); })) {
+    return;
+  }
+  std::string missing;
+  for (const std::string& key : keys) {
+    if (!table_.find(key)) missing += (missing.empty() ? "\"" : ", \"") + key + "\"";
+  }
+  throw_error(ErrorKind::timed_out, "wait", "waiting for " + missing);
+}
+
+bool LocalStore::erase(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  return table_.erase(key);
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,190 @@
+#include "worker_sdk/store/store_host.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "worker_sdk/base/retry.h"
+#include "worker_sdk/base/socket_io.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr std::size_t kClientsMax = 8192;
+constexpr int kBacklog = 1024;
+constexpr int kPauseMs = 50;  // After a failure such as "too many open files".
+constexpr std::chrono::milliseconds kPause(kPauseMs);
+
+SocketAddress any_address(std::uint16_t port) {
+  SocketAddress address;
+  auto& in = reinterpret_cast<sockaddr_in&>(address.storage);
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  in.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.size = sizeof(in);
+  return address;
+}
+
+UniqueFd listen_at(const SocketAddress& address) {
+  UniqueFd socket(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return {};
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), address.get(), address.size) != 0) return {};
+  if (::listen(socket.get(), kBacklog) != 0) return {};
+  return socket;
+}
+
+// Debian gives a host's own name the address 127.0.1.1, at which nobody else can reach it.
+bool leads_only_here(const std::string& host, const std::vector<SocketAddress>& addresses) {
+  if (host == "localhost") return false;
+  for (const SocketAddress& address : addresses) {
+    if (!address.is_loopback() || address.host() == host) return false;
+  }
+  return true;
+}
+
+UniqueFd listen_for(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
+  const auto addresses = resolve(host, port, deadline);
+  const bool everywhere = leads_only_here(host, addresses);
+  int error = EADDRNOTAVAIL;
+  for (const SocketAddress& address : addresses) {
+    if (everywhere) break;
+    UniqueFd socket = listen_at(address);
+    if (socket) return socket;
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  if (error == EADDRNOTAVAIL) {
+    UniqueFd socket = listen_at(any_address(port));
+    if (socket) return socket;
+    error = errno;
+  }
+  throw Error(
+      ErrorKind::system, {.operation = "hosting the store"},
+      "cannot listen at " + host + ":" + std::to_string(port) + ": " + std::strerror(error));
+}
+
+}  // namespace
+
+StoreHost::StoreHost(const std::string& host, std::uint16_t port, Clock::time_point deadline)
+    : listener_(listen_for(host, port, deadline)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!stop_) {
+    throw Error(ErrorKind::system, {.operation = "hosting the store"}, std::strerror(errno));
+  }
+  SocketAddress mine;
+  mine.size = sizeof(mine.storage);
+  ::getsockname(listener_.get(), mine.get(), &mine.size);
+  port_ = mine.port();
+  thread_ = std::thread([this] { run(); });
+}
+
+StoreHost::~StoreHost() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void StoreHost::run() {
+  for (;;) {
+    // A connection that cannot be accepted stays readable, so a paused listener is left out.
+    const bool paused = Clock::now() < paused_until_;
+    std::vector<pollfd> entries{{stop_.get(), POLLIN, 0},
+                                {paused ? -1 : listener_.get(), POLLIN, 0}};
+    for (const auto& client : clients_) {
+      const short wanted = client->session.output().empty() ? POLLIN : POLLIN | POLLOUT;
+      entries.push_back({client->socket.get(), wanted, 0});
+    }
+    // Nothing to do until a client or the destructor says something: no deadline needed.
+    if (::poll(entries.data(), entries.size(), paused ? kPauseMs : -1) < 0) {
+      if (errno != EINTR && !outlast("poll")) return;
+      continue;
+    }
+    if (entries[0].revents) return;
+    for (std::size_t i = 2; i < entries.size(); ++i) {
+      auto& client = clients_[i - 2];
+      if (entries[i].revents && !serve(*client, entries[i].revents)) client = nullptr;
+    }
+    std::erase(clients_, nullptr);
+    if (entries[1].revents) accept_all();
+  }
+}
+
+// Other hosts cannot be told apart here; of this one's users only our own and root may.
+bool StoreHost::may_use(int connection) {
+  const PeerUser user = users_.look_up(connection);
+  return user != PeerUser::kOthers && user != PeerUser::kGone;
+}
+
+void StoreHost::accept_all() {
+  for (;;) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return pause_unless_idle();
+    said_ = false;
+    if (clients_.size() >= kClientsMax || !may_use(socket.get())) continue;
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    clients_.push_back(std::make_unique<Client>());
+    clients_.back()->socket = std::move(socket);
+  }
+}
+
+// After a failed accept: EAGAIN, where nobody waits, and what a client did need no pause.
+void StoreHost::pause_unless_idle() {
+  if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+  complain("accept");
+  paused_until_ = Clock::now() + kPause;
+}
+
+// Waits a moment, for memory is short or descriptors are more than the limit. False: it shall end.
+bool StoreHost::outlast(const char* call) {
+  complain(call);
+  pollfd stop{stop_.get(), POLLIN, 0};
+  if (::poll(&stop, 1, 0) > 0) return false;
+  retry_until(Clock::now() + kPause, [] { return false; });
+  return true;
+}
+
+// Once for each time that something is short.
+void StoreHost::complain(const char* call) {
+  if (std::exchange(said_, true)) return;
+  std::fprintf(stderr, "ddprun: the store of rank 0: %s: %s; going on as soon as that is over\n",
+               call, std::strerror(errno));
+}
+
+// False: the client is gone or must go.
+bool StoreHost::serve(Client& client, short events) {
+  if (events & (POLLIN | POLLHUP | POLLERR)) {
+    char bytes[64 << 10];
+    const ssize_t got = ::recv(client.socket.get(), bytes, sizeof(bytes), 0);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
+    if (got > 0) {
+      if (!client.session.feed({bytes, static_cast<std::size_t>(got)}, table_)) return false;
+      for (const auto& other : clients_) {
+        if (!other) continue;
+        other->session.wake(table_);
+        // A client that cannot be written to is found dead when it is its turn.
+        if (other.get() != &client) flush(*other);
+      }
+    }
+  }
+  return flush(client);
+}
+
+bool StoreHost::flush(Client& client) {
+  std::string& output = client.session.output();
+  while (!output.empty()) {
+    const ssize_t sent = ::send(client.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
+    if (sent < 0) return errno == EAGAIN || errno == EINTR;
+    output.erase(0, static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,213 @@
+#include "worker_sdk/store/tcp_store.h"
+
+#include <mutex>
+
+#include "worker_sdk/base/socket_io.h"
+#include "worker_sdk/store/store_wire.h"
+
+namespace ddprun {
+namespace worker_sdk {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What a server may send as one value: more than ours stores, since PyTorch's may hold larger ones.
+constexpr std::size_t kReplyBytesMax = 64 << 20;
+
+std::string list(const std::vector<std::string>& keys) {
+  constexpr std::size_t kShown = 5;
+  std::string text;
+  for (std::size_t i = 0; i < keys.size() && i < kShown; ++i) {
+    text += (i ? ", \"" : "\"") + keys[i] + "\"";
+  }
+  return keys.size() > kShown ? text + ", ..." : text;
+}
+
+class TcpStore : public Store {
+ public:
+  explicit TcpStore(const TcpStoreOptions& options)
+      : name_("the store at " + options.host + ":" + std::to_string(options.port)),
+        reply_timeout_(options.reply_timeout) {
+    const auto start = Clock::now();
+    try {
+      socket_ =
+          connect_to(options.host, options.port, deadline_after(start, options.connect_timeout));
+    } catch (const Error& error) {
+      throw_error(error.kind(), "connecting to the store", error.text(), start);
+    }
+    greet(std::min(options.connect_timeout, options.reply_timeout));
+  }
+
+  void set(std::string_view key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    std::string request = start_request(wire::Op::kSet, key);
+    wire::put_string(request, value);
+    send(request, "set");
+  }
+
+  std::string get(std::string_view key, milliseconds timeout) override {
+    const std::lock_guard lock(mutex_);
+    wait_locked({std::string(key)}, timeout, "get");
+    send(start_request(wire::Op::kGet, key), "get");
+    return receive_string("get");
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    const std::lock_guard lock(mutex_);
+    std::string request = start_request(wire::Op::kAdd, key);
+    wire::put(request, delta);
+    send(request, "add");
+    return receive<std::int64_t>("add", reply_deadline());
+  }
+
+  bool check(const std::vector<std::string>& keys) override {
+    const std::lock_guard lock(mutex_);
+    send(start_request(wire::Op::kCheck, keys), "check");
+    return receive<char>("check", reply_deadline()) == wire::kReady;
+  }
+
+  void wait(const std::vector<std::string>& keys, milliseconds timeout) override {
+    const std::lock_guard lock(mutex_);
+    wait_locked(keys, timeout, "wait");
+  }
+
+  bool erase(std::string_view key) override {
+    const std::lock_guard lock(mutex_);
+    send(start_request(wire::Op::kDeleteKey, key), "erase");
+    return receive<std::int64_t>("erase", reply_deadline()) != 0;
+  }
+
+ private:
+  // A store answers at once whether it has a key. What is no store, or speaks the dialect before
+  // PyTorch 2.2, does not.
+  void greet(milliseconds timeout) {
+    std::string request;
+    wire::put_op(request, wire::Op::kValidate);
+    wire::put(request, wire::kMagic);
+    request += start_request(wire::Op::kCheck, std::vector<std::string>{"init"});
+    const auto start = Clock::now();
+    const auto deadline = deadline_after(start, timeout);
+    char answer = 0;
+    if (write_all(socket_.get(), request, deadline) == IoResult::kDone &&
+        read_exactly(socket_.get(), &answer, 1, deadline) == IoResult::kDone &&
+        (answer == 0 || answer == 1)) {
+      return;
+    }
+    throw_error(ErrorKind::unreachable, "connecting to the store",
+                name_ + " does not speak the TCPStore protocol of PyTorch 2.2 or later", start);
+  }
+
+  // As PyTorch does, so that its clients find our keys.
+  static void put_key(std::string& out, std::string_view key) {
+    wire::put(out, std::uint64_t{key.size() + 1});
+    out.push_back('/');
+    out.append(key);
+  }
+  static std::string start_request(wire::Op op, std::string_view key) {
+    std::string request;
+    wire::put_op(request, op);
+    put_key(request, key);
+    return request;
+  }
+  static std::string start_request(wire::Op op, const std::vector<std::string>& keys) {
+    std::string request;
+    wire::put_op(request, op);
+    wire::put(request, std::uint64_t{keys.size()});
+    for (const std::string& key : keys) put_key(request, key);
+    return request;
+  }
+
+  void wait_locked(const std::vector<std::string>& keys, milliseconds timeout,
+                   const char* operation) {
+    const auto start = Clock::now();
+    send(start_request(wire::Op::kWait, keys), operation);
+    char answer = 0;
+    const IoResult result = read_exactly(socket_.get(), &answer, 1, deadline_after(start, timeout));
+    if (result == IoResult::kClosed) lost(operation);
+    if (result == IoResult::kDone && answer == wire::kStopWaiting) return;
+    if (result == IoResult::kDone) lost(operation, "answered out of turn");
+    if (!cancel_wait(operation)) return;
+    throw_error(ErrorKind::timed_out, operation, "waiting for " + list(keys) + " in " + name_,
+                start);
+  }
+
+  // True: cancelled. False: what was waited for came in the last moment.
+  bool cancel_wait(const char* operation) {
+    std::string request;
+    wire::put_op(request, wire::Op::kCancelWait);
+    send(request, operation);
+    const auto deadline = reply_deadline();
+    const bool came = receive<char>(operation, deadline) == wire::kStopWaiting;
+    if (came) receive<char>(operation, deadline);  // The answer to the cancellation follows.
+    return !came;
+  }
+
+  Clock::time_point reply_deadline() const { return deadline_after(reply_timeout_); }
+
+  void send(const std::string& request, const char* operation) {
+    if (!socket_) lost(operation);
+    if (write_all(socket_.get(), request, reply_deadline()) != IoResult::kDone) lost(operation);
+  }
+
+  template <class Integer>
+  Integer receive(const char* operation, Clock::time_point deadline) {
+    char bytes[sizeof(Integer)];
+    read(bytes, sizeof(bytes), operation, deadline);
+    Integer value;
+    std::memcpy(&value, bytes, sizeof(value));
+    return value;
+  }
+
+  std::string receive_string(const char* operation) {
+    const auto deadline = reply_deadline();
+    const auto size = receive<std::uint64_t>(operation, deadline);
+    if (size > kReplyBytesMax) lost(operation, "sent a value above 64 MiB");
+    std::string value(size, '\0');
+    read(value.data(), value.size(), operation, deadline);
+    return value;
+  }
+
+  void read(char* bytes, std::size_t size, const char* operation, Clock::time_point deadline) {
+    const auto start = Clock::now();
+    switch (read_exactly(socket_.get(), bytes, size, deadline)) {
+      case IoResult::kDone: return;
+      case IoResult::kClosed: lost(operation);
+      case IoResult::kTimedOut: break;
+    }
+    socket_.reset();  // A late answer would be taken for the next one.
+    throw_error(ErrorKind::timed_out, operation, name_ + " does not answer", start);
+  }
+
+  [[noreturn]] void lost(const char* operation, const std::string& why = "closed the connection") {
+    socket_.reset();
+    throw_error(ErrorKind::unreachable, operation, name_ + " " + why, Clock::now());
+  }
+
+  [[noreturn]] static void throw_error(ErrorKind kind, const char* operation,
+                                       const std::string& text, Clock::time_point start) {
+    throw Error(kind,
+                {.operation = std::string(operation),
+                 .waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start)},
+                text);
+  }
+
+  const std::string name_;
+  const milliseconds reply_timeout_;
+  std::mutex mutex_;
+  UniqueFd socket_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> connect_tcp_store(const TcpStoreOptions& options) {
+  return std::make_unique<TcpStore>(options);
+}
+
+}  // namespace worker_sdk
+
+std::unique_ptr<Store> connect_tcp_store(const std::string& host, std::uint16_t port,
+                                         std::chrono::milliseconds timeout) {
+  return worker_sdk::connect_tcp_store({.host = host, .port = port, .connect_timeout = timeout});
+}
+
+}  // namespace ddprun

@@ -1,0 +1,84 @@
+#include "worker_sdk/timer/device_phases.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::worker_sdk {
+
+void DevicePhases::enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream) {
+  auto mark = stream ? device_.mark(*stream) : nullptr;
+  if (!mark) {
+    gap_ = true;
+    return;
+  }
+  borders_.push_back({std::move(mark), phase});
+}
+
+std::optional<StepTimes> DevicePhases::end_step(std::optional<Stream> stream, StepTimes host,
+                                                std::vector<BucketMarks> buckets) {
+  std::shared_ptr<const DeviceMark> end;
+  if (stream) end = device_.mark(*stream);
+  if (stream && !end) return left_out(std::move(host));
+  Step step{.host = std::move(host), .borders = {}, .buckets = std::move(buckets)};
+  step.by_device = !gap_ && end && !borders_.empty();
+  // Where a stream was used for a part of the step, no clock knows its times.
+  step.host.known = step.by_device || (borders_.empty() && !end);
+  step.borders = std::exchange(borders_, {});
+  if (end) {
+    step.borders.push_back({end, nullptr});
+    borders_.push_back({end, &StepTimes::outside});
+  }
+  gap_ = false;
+  steps_.push_back(std::move(step));
+  if (steps_.size() <= kLag) return std::nullopt;
+  StepTimes done = read(steps_.front());
+  steps_.pop_front();
+  return done;
+}
+
+// Captured for a graph: it was not carried out, and no event may be asked for anything.
+StepTimes DevicePhases::left_out(StepTimes host) {
+  host.known = false;
+  borders_.clear();
+  gap_ = false;
+  return host;
+}
+
+std::vector<StepTimes> DevicePhases::rest() {
+  std::vector<StepTimes> all;
+  for (const Step& step : steps_) all.push_back(read(step));
+  steps_.clear();
+  return all;
+}
+
+StepTimes DevicePhases::read(const Step& step) {
+  StepTimes times = step.host;
+  if (!step.by_device) return times;
+  const auto passed = [](const BucketMarks& bucket) {
+    return std::all_of(bucket.works.begin(), bucket.works.end(),
+                       [](const auto& work) { return work->end_mark().passed(); });
+  };
+  times.outside = times.forward = times.backward = times.exposed = std::chrono::nanoseconds(0);
+  times.known = step.borders.back().mark->passed() &&
+                std::all_of(step.buckets.begin(), step.buckets.end(), passed);
+  for (BucketTimes& bucket : times.buckets) bucket.comm = std::chrono::nanoseconds(0);
+  if (!times.known) return times;
+  for (std::size_t i = 0; i + 1 < step.borders.size(); ++i) {
+    times.*(step.borders[i].phase) += step.borders[i].mark->until(*step.borders[i + 1].mark);
+  }
+  // The host's clock only says where in a trace this step is.
+  const DeviceMark& begin = *step.borders.front().mark;
+  for (std::size_t b = 0; b < times.buckets.size(); ++b) {
+    BucketTimes& bucket = times.buckets[b];
+    const BucketMarks& marks = step.buckets[b];
+    if (marks.ready) bucket.launched = times.begin + begin.until(*marks.ready);
+    bucket.started = bucket.launched;
+    for (const auto& work : marks.works) bucket.comm += work->begin_mark().until(work->end_mark());
+    if (!marks.works.empty()) {
+      bucket.started = times.begin + begin.until(marks.works.front()->begin_mark());
+    }
+  }
+  return times;
+}
+
+}  // namespace ddprun::worker_sdk

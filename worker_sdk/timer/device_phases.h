@@ -1,0 +1,60 @@
+#pragma once
+// The phases of a step and its buckets by a GPU's clock, without ever waiting for it: marks are put
+// into the program's stream, and read some steps later. Whose marks have not come to pass by then
+// is counted as dropped; nothing is held up. Used by timer_shell.cc on the backend nccl.
+//
+//   outside  begin_forward  forward  begin_backward  backward  begin_wait  exposed  end_step
+//      ──────────►─────────────────────►──────────────────────────►──────────────────►  in the
+//      stream
+//                                         ready ► begin ══ comm ══ end      of each bucket
+//
+// `exposed` is what the stream stood still for: its last mark passes only behind all buckets.
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker_sdk/timer/bucket_marks.h"
+#include "worker_sdk/timer/step_times.h"
+#include "worker_sdk/transport/backend.h"
+
+namespace ddprun::worker_sdk {
+
+class DevicePhases {
+ public:
+  // A step is read when so many later ones have ended: a host that is further ahead of its GPU
+  // gets no times.
+  static constexpr std::size_t kLag = 8;
+
+  explicit DevicePhases(DeviceSide& device) : device_(device) {}
+
+  // The stream goes from one phase into `phase`. Nothing: the host waits, its own times are true.
+  void enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream);
+  // `host`: the step by the host's clock. Returns the step that ended kLag steps before, if so many
+  // have; or this one, as unknown, if the stream is captured.
+  std::optional<StepTimes> end_step(std::optional<Stream> stream, StepTimes host,
+                                    std::vector<BucketMarks> buckets);
+  std::vector<StepTimes> rest();  // At the end: those that have not been returned.
+
+ private:
+  struct Border {
+    std::shared_ptr<const DeviceMark> mark;
+    std::chrono::nanoseconds StepTimes::*phase = nullptr;  // After it.
+  };
+  struct Step {
+    StepTimes host;
+    bool by_device = false;
+    std::vector<Border> borders;
+    std::vector<BucketMarks> buckets;
+  };
+  static StepTimes read(const Step& step);
+  StepTimes left_out(StepTimes host);
+
+  DeviceSide& device_;
+  std::vector<Border> borders_;  // Of the step that is under way; the first is the last one's end.
+  bool gap_ = false;             // Some of them are missing.
+  std::deque<Step> steps_;
+};
+
+}  // namespace ddprun::worker_sdk

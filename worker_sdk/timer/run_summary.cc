@@ -1,0 +1,86 @@
+#include "worker_sdk/timer/run_summary.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+
+namespace ddprun::worker_sdk {
+namespace {
+
+std::string seconds(const char* name, std::chrono::nanoseconds value) {
+  char text[96];
+  std::snprintf(text, sizeof text, ", \"%s_s\": %.6f", name,
+                std::chrono::duration<double>(value).count());
+  return text;
+}
+
+std::string quoted(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return text + '"';
+}
+
+std::string late_json(const std::vector<LateRank>& late) {
+  std::string text;
+  for (const LateRank& rank : late) {
+    const auto phase = std::max_element(rank.late.begin(), rank.late.end()) - rank.late.begin();
+    text += std::string(text.empty() ? "" : ", ") + "{\"rank\": " + std::to_string(rank.rank) +
+            ", \"steps\": " + std::to_string(rank.steps) + seconds("late", rank.whole()) +
+            ", \"phase\": \"" + name_of(static_cast<StepPhase>(phase)) + "\"}";
+  }
+  return ", \"late\": [" + text + "]";
+}
+
+}  // namespace
+
+std::chrono::nanoseconds process_age() {
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_ends = line.rfind(')');  // A name may hold anything.
+  if (name_ends == std::string::npos) return {};
+  std::istringstream fields(line.substr(name_ends + 1));
+  std::string skipped;
+  long long ticks = -1;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  fields >> ticks;
+  timespec now{};
+  if (!fields || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return {};
+  const auto started = std::chrono::nanoseconds(ticks * (1'000'000'000 / ::sysconf(_SC_CLK_TCK)));
+  const auto up = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  return up > started ? up - started : std::chrono::nanoseconds{0};
+}
+
+std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host) {
+  const SyncReport& steps = summary.steps;
+  return "{\"rank\": " + std::to_string(who.rank) +
+         ", \"world_size\": " + std::to_string(who.world_size) +
+         ", \"restart_count\": " + std::to_string(who.restart_count) +
+         ", \"host\": " + quoted(host) + ", \"steps\": " + std::to_string(steps.steps) +
+         seconds("startup", summary.startup) + seconds("outside", steps.outside) +
+         seconds("forward", steps.forward) + seconds("backward", steps.backward) +
+         seconds("waiting", steps.waited) +
+         seconds("transfer", steps.exposed - steps.waited - steps.unknown) +
+         seconds("unknown", steps.unknown) + seconds("rest", summary.rest) +
+         ", \"window_steps\": " + std::to_string(summary.window_steps) + late_json(summary.late) +
+         "}\n";
+}
+
+bool write_whole(const std::string& path, const std::string& text) {
+  const std::string aside = path + "." + std::to_string(::getpid());
+  {
+    std::ofstream file(aside, std::ios::trunc);
+    file << text << std::flush;
+    if (!file) return ::unlink(aside.c_str()), false;
+  }
+  return std::rename(aside.c_str(), path.c_str()) == 0;
+}
+
+}  // namespace ddprun::worker_sdk

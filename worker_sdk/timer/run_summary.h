@@ -1,0 +1,30 @@
+#pragma once
+// What a rank leaves behind for `ddprun --report`: its wall time in parts that add up to all of it.
+// launcher/run/report.cc reads it. Used by timer_shell.cc.
+
+#include <string>
+#include <vector>
+
+#include "ddprun/process_group.h"
+#include "ddprun/sync_report.h"
+#include "worker_sdk/timer/sync_timer.h"
+
+namespace ddprun::worker_sdk {
+
+struct RunSummary {
+  std::chrono::nanoseconds startup{0};  // From the start of the process to that of the first step.
+  std::chrono::nanoseconds rest{0};     // From the end of the last step.
+  SyncReport steps;
+  int window_steps = 0;        // Of these, in windows: of them it is known who came last.
+  std::vector<LateRank> late;  // Of the whole job, not only this rank.
+};
+
+// How long ago this process was started; 0 if the system does not say.
+std::chrono::nanoseconds process_age();
+
+std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host);
+
+// Written aside and renamed, so that no reader sees a part. False: it could not be written.
+bool write_whole(const std::string& path, const std::string& text);
+
+}  // namespace ddprun::worker_sdk

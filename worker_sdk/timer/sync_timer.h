@@ -1,0 +1,80 @@
+#pragma once
+// Sums up steps, and finds out from all ranks' times who waited for whom. Pure. The shell around it
+// is timer_shell.cc, which carries contribution() to the other ranks.
+
+#include <deque>
+#include <map>
+#include <span>
+
+#include "ddprun/sync_report.h"
+#include "worker_sdk/timer/step_times.h"
+#include "worker_sdk/timer/sync_window.h"
+
+namespace ddprun::worker_sdk {
+
+// What others took from a backward pass.
+struct Contention {
+  std::chrono::nanoseconds delayed{0};      // Its thread was ready to run, and had no CPU.
+  std::chrono::nanoseconds collectives{0};  // CPU time of this rank's collectives meanwhile.
+};
+
+// Moves from backward to exposed what the last pass was delayed by collectives: no longer than they
+// were under way, and no longer than they used a CPU. The rest of the delay is due to the backward
+// passes of other ranks and to other programs, which would have been there without collectives.
+void charge_contention(StepTimes& step, const Contention& during);
+
+// What was added to `before` to make `sum`.
+SyncReport difference(const SyncReport& sum, const SyncReport& before);
+
+// A rank that the others waited for, all its late steps of a run added up.
+struct LateRank {
+  int rank = -1;
+  int steps = 0;
+  std::array<std::chrono::nanoseconds, 3> late{};  // By the StepPhase in which it lost the most.
+
+  std::chrono::nanoseconds whole() const { return late[0] + late[1] + late[2]; }
+};
+
+class SyncTimer {
+ public:
+  static constexpr std::size_t kRecent = 64;  // Steps kept for a trace.
+
+  // `window` 0: never full.
+  SyncTimer(int rank, int world_size, int window);
+
+  void record(StepTimes step);
+
+  const SyncReport& last() const { return last_; }
+  const SyncReport& total() const { return total_; }
+  const std::deque<StepTimes>& recent() const { return recent_; }
+
+  // Steps since the last contribution() make a window: 8 at first, then as many as all before them,
+  // until that is a whole one. So a short run knows at least half of its steps.
+  bool window_full() const;
+  // This rank's times of the window in its place, zeros in the others': the sum over ranks is what
+  // analyse() wants. Begins the next window.
+  std::vector<float> contribution();
+  SyncWindow analyse(std::span<const float> sum);
+
+  // Of all windows so far, the ranks that the others waited for, worst first; three at most.
+  std::vector<LateRank> late_ranks() const;
+  int window_steps() const { return window_steps_; }  // In all windows so far.
+
+ private:
+  void sum_up(const StepTimes& step);
+  void sum_up(const SyncWindow& window);
+
+  const int rank_;
+  const int world_size_;
+  const int window_;
+  SyncReport last_;
+  SyncReport total_;
+  std::deque<StepTimes> recent_;
+  std::vector<StepTimes> filling_;
+  std::vector<StepTimes> given_;  // What contribution() told.
+  std::size_t all_given_ = 0;     // Steps, by all of them.
+  std::map<int, LateRank> late_;
+  int window_steps_ = 0;
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,192 @@
+#include "worker_sdk/timer/timer_shell.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/timer/run_summary.h"
+#include "worker_sdk/timer/trace.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// What the caller did not say, the environment may.
+SyncTimerOptions with_environment(SyncTimerOptions options) {
+  options.print = options.print || variable("DDPRUN_SYNC_PRINT") == "1";
+  if (options.json_file.empty()) options.json_file = variable("DDPRUN_SYNC_JSON");
+  if (options.trace_folder.empty()) options.trace_folder = variable("DDPRUN_TRACE");
+  return options;
+}
+
+std::string rank_file(const std::string& folder, const char* before, int rank) {
+  return folder + "/" + before + std::to_string(rank) + ".json";
+}
+
+// Of all buckets together, in bytes/s.
+double busbw_of(const SyncWindow& window) {
+  double bytes = 0, seconds = 0;
+  for (const SyncWindow::Bucket& b : window.buckets) {
+    bytes += static_cast<double>(b.bytes);
+    seconds += std::chrono::duration<double>(b.transfer).count();
+  }
+  const auto n = static_cast<double>(window.ranks.size());
+  return seconds > 0 ? bytes / seconds * 2 * (n - 1) / n : 0;
+}
+
+}  // namespace
+
+TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
+    : identity_(group.identity()),
+      host_(group.host_of(group.rank())),
+      options_(with_environment(options)),
+      start_(StepClock::now()),
+      startup_(process_age()),
+      end_(start_),
+      group_(group),
+      progress_(GroupInside::progress(group)),
+      phases_(start_),
+      timer_(identity_.rank, identity_.world_size, options.window) {
+  if (DeviceSide* device = GroupInside::device(group)) device_.emplace(*device);
+}
+
+void TimerShell::enter(std::chrono::nanoseconds StepTimes::*phase) {
+  if (device_) device_->enter(phase, GroupInside::stream(group_));
+}
+
+std::optional<Contention> TimerShell::counters() {
+  const auto delayed = device_ ? std::nullopt : run_delay_.of_this_thread();
+  if (!delayed) return std::nullopt;
+  return Contention{.delayed = *delayed, .collectives = GroupInside::cpu_time(group_)};
+}
+
+void TimerShell::begin_forward() {
+  phases_.begin_forward(StepClock::now());
+  enter(&StepTimes::forward);
+}
+
+void TimerShell::begin_backward() {
+  phases_.begin_backward(StepClock::now());
+  enter(&StepTimes::backward);
+  at_begin_ = counters();
+}
+
+void TimerShell::end_local() {
+  phases_.end_local(StepClock::now());
+  enter(&StepTimes::outside);
+}
+
+void TimerShell::begin_wait() {
+  phases_.begin_wait(StepClock::now());
+  enter(&StepTimes::exposed);
+  const auto now = counters();
+  contention_ = {};
+  if (!now || !at_begin_) return;
+  // Another thread's may be less: then nothing is known.
+  contention_ = {.delayed = now->delayed - at_begin_->delayed,
+                 .collectives = now->collectives - at_begin_->collectives};
+}
+
+TimerShell::~TimerShell() {
+  hear_last();
+  if (device_) {
+    for (StepTimes& step : device_->rest()) timer_.record(std::move(step));
+  }
+  report();
+  failed();
+  const std::string folder = variable("DDPRUN_REPORT_DIR");
+  if (folder.empty()) return;
+  const RunSummary summary{.startup = startup_,
+                           .rest = StepClock::now() - end_,
+                           .steps = timer_.total(),
+                           .window_steps = timer_.window_steps(),
+                           .late = timer_.late_ranks()};
+  const std::string path = rank_file(folder, "rank", identity_.rank);
+  if (!write_whole(path, to_json(summary, identity_, host_))) complain(path);
+}
+
+void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks) {
+  if (exchange_) hear();
+  end_ = StepClock::now();
+  StepTimes step = phases_.end_step(end_);
+  step.buckets = std::move(buckets);
+  if (device_) {
+    auto earlier =
+        device_->end_step(GroupInside::stream(group_), std::move(step), std::move(marks));
+    if (!earlier) return;
+    step = std::move(*earlier);
+  } else {
+    charge_contention(step, contention_);
+  }
+  timer_.record(std::move(step));
+  report();
+  if (!timer_.window_full()) return;
+  sum_ = timer_.contribution();
+  exchange_ =
+      group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum, {.on_host = true});
+}
+
+void TimerShell::hear() {
+  exchange_->wait();
+  exchange_.reset();
+  window_ = timer_.analyse(sum_);
+  const bool speaks = identity_.rank == 0;
+  const SyncWindow::Rank& mine = window_->ranks[static_cast<std::size_t>(identity_.rank)];
+  progress_->count_window(mine, speaks ? busbw_of(*window_) : 0);
+  if (speaks) tell(*window_);
+  if (heard_) heard_(*window_);
+}
+
+// A window that was complete with the last step of all. The program's function is not called any
+// more: what it refers to may be gone.
+void TimerShell::hear_last() {
+  heard_ = nullptr;
+  if (!exchange_) return;
+  try {
+    hear();
+  } catch (const std::exception&) {  // Its steps stay unknown.
+  }
+}
+
+void TimerShell::tell(const SyncWindow& window) {
+  if (options_.print) std::fprintf(stderr, "ddprun: sync: %s\n", to_string(window).c_str());
+  if (options_.json_file.empty()) return;
+  std::ofstream file(options_.json_file, std::ios::app);
+  file << ddprun::to_json(window) << '\n' << std::flush;
+  if (!file) complain(options_.json_file);
+}
+
+void TimerShell::report() {
+  progress_->count_steps(difference(timer_.total(), reported_));
+  reported_ = timer_.total();
+}
+
+void TimerShell::complain(const std::string& path) {
+  std::fprintf(stderr, "ddprun: warning: rank %d cannot write %s: %s\n", identity_.rank,
+               path.c_str(), std::strerror(errno));
+}
+
+std::string TimerShell::trace() const {
+  timespec now{};  // The wall clock only labels the trace.
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto wall = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  const auto steady = StepClock::now().time_since_epoch();
+  return chrome_trace({.rank = identity_.rank, .host = host_, .wall_clock = wall - steady},
+                      timer_.recent());
+}
+
+void TimerShell::failed() {
+  if (options_.trace_folder.empty() || timer_.recent().empty()) return;
+  const std::string path = rank_file(options_.trace_folder, "trace.rank", identity_.rank);
+  if (!write_whole(path, trace())) complain(path);
+}
+
+}  // namespace ddprun::worker_sdk

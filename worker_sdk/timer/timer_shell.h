@@ -1,0 +1,73 @@
+#pragma once
+// The sync timer's connection to the world: it reads the clock, exchanges windows with the other
+// ranks, prints, and writes files. Used by distributed_data_parallel.cc, under its lock.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/process_group.h"
+#include "worker_sdk/timer/device_phases.h"
+#include "worker_sdk/timer/phases.h"
+#include "worker_sdk/timer/run_delay.h"
+#include "worker_sdk/timer/sync_timer.h"
+#include "worker_sdk/worker/progress.h"
+
+namespace ddprun::worker_sdk {
+
+class TimerShell {
+ public:
+  using Heard = std::function<void(const SyncWindow&)>;
+
+  TimerShell(ProcessGroup& group, const SyncTimerOptions& options);
+  ~TimerShell();  // Leaves the trace and the summary behind.
+  TimerShell(const TimerShell&) = delete;
+  TimerShell& operator=(const TimerShell&) = delete;
+
+  void set_heard(Heard heard) { heard_ = std::move(heard); }
+
+  void begin_forward();
+  void begin_backward();
+  void end_local();
+  void begin_wait();
+  // Collective every `window` steps: starts an all_reduce, and looks at its result a step later.
+  void end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks = {});
+  void failed();  // Leaves the trace behind.
+
+  const SyncReport& last() const { return timer_.last(); }
+  const SyncReport& total() const { return timer_.total(); }
+  const std::optional<SyncWindow>& window() const { return window_; }
+  std::string trace() const;
+
+ private:
+  void enter(std::chrono::nanoseconds StepTimes::*phase);
+  std::optional<Contention> counters();  // Nothing where the kernel does not count.
+  void hear();
+  void hear_last();
+  void tell(const SyncWindow& window);
+  void report();  // To the agent.
+  void complain(const std::string& path);
+
+  const Identity identity_;
+  const std::string host_;
+  const SyncTimerOptions options_;
+  const StepClock::time_point start_;
+  const std::chrono::nanoseconds startup_;
+  StepClock::time_point end_;  // Of the last step.
+  ProcessGroup& group_;
+  const std::shared_ptr<Progress> progress_;  // It may outlive the group.
+  RunDelay run_delay_;  // Not asked on a GPU, where collectives take no CPU from anyone.
+  std::optional<Contention> at_begin_;  // Of the backward pass: the counters then, ...
+  Contention contention_;               // ... and what it added to them.
+  Phases phases_;
+  std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
+  SyncTimer timer_;
+  SyncReport reported_;  // Of timer_.total().
+  Heard heard_;
+  std::optional<SyncWindow> window_;
+  std::vector<float> sum_;
+  std::optional<Work> exchange_;  // After sum_, which it writes to.
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,149 @@
+#include "worker_sdk/transport/diagnosis.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+namespace ddprun::worker_sdk {
+namespace {
+
+bool is_collective(OpKind kind) { return kind != OpKind::kSend && kind != OpKind::kRecv; }
+
+template <class Number>
+bool take(std::string_view& text, Number& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  if (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  return true;
+}
+
+std::string called(const Roster& roster, int rank, const Statement& s) {
+  return roster.name(rank) + " called " + to_string(Call{.what = s.what, .number = s.number});
+}
+
+// A rank that called something else under the same number; or a partner with another idea of a
+// message.
+bool contradicts(const Roster& roster, const Statement& mine, int rank, const Statement& theirs) {
+  if (is_collective(mine.what.kind) && is_collective(theirs.what.kind)) {
+    return mine.number == theirs.number && !(mine.what == theirs.what);
+  }
+  const bool opposite = (mine.what.kind == OpKind::kSend && theirs.what.kind == OpKind::kRecv) ||
+                        (mine.what.kind == OpKind::kRecv && theirs.what.kind == OpKind::kSend);
+  return opposite && mine.what.rank == rank && theirs.what.rank == roster.rank &&
+         (mine.what.type != theirs.what.type || mine.what.count != theirs.what.count);
+}
+
+std::optional<Verdict> find_mismatch(const Roster& roster, const Statement& mine,
+                                     const std::map<int, Statement>& others) {
+  for (const auto& [rank, theirs] : others) {
+    if (!contradicts(roster, mine, rank, theirs)) continue;
+    return Verdict{ErrorKind::mismatch, rank,
+                   called(roster, rank, theirs) + " where " + called(roster, roster.rank, mine)};
+  }
+  return std::nullopt;
+}
+
+Verdict of_silence(const Roster& roster, const std::vector<int>& silent, int first_lost,
+                   bool anyone_timed_out) {
+  const bool suspected = first_lost >= 0;
+  const int peer = suspected ? first_lost : silent.front();
+  if (anyone_timed_out) {
+    return {ErrorKind::timed_out, peer, "no sign of " + roster.names(silent)};
+  }
+  return {ErrorKind::peer_lost, peer,
+          "lost " + (suspected ? roster.name(peer) : roster.names(silent))};
+}
+
+// From `from` to the one that it lost, and so on to one that is silent.
+int silent_end(const Roster& roster, const Statement& from,
+               const std::map<int, Statement>& others) {
+  const Statement* at = &from;
+  for (int hops = 0; hops < roster.size(); ++hops) {
+    if (at->cause != Cause::kLost || at->suspect < 0 || at->suspect == roster.rank) return -1;
+    const auto next = others.find(at->suspect);
+    if (next == others.end()) return at->suspect;
+    at = &next->second;
+  }
+  return -1;  // They blame each other in a circle.
+}
+
+}  // namespace
+
+std::string encode(const Statement& s) {
+  std::string text;
+  for (const std::int64_t field :
+       {std::int64_t{static_cast<std::uint8_t>(s.what.kind)},
+        std::int64_t{static_cast<std::uint8_t>(s.what.type)},
+        std::int64_t{static_cast<std::uint8_t>(s.what.op)}, std::int64_t{s.what.rank},
+        static_cast<std::int64_t>(s.what.count), static_cast<std::int64_t>(s.number),
+        std::int64_t{static_cast<std::uint8_t>(s.cause)}, std::int64_t{s.suspect}}) {
+    text += std::to_string(field) + " ";
+  }
+  return text;
+}
+
+std::optional<Statement> decode_statement(std::string_view text) {
+  int kind = 0, type = 0, op = 0, cause = 0;
+  Statement s;
+  const bool complete = take(text, kind) && take(text, type) && take(text, op) &&
+                        take(text, s.what.rank) && take(text, s.what.count) &&
+                        take(text, s.number) && take(text, cause) && take(text, s.suspect);
+  const bool sane = kind >= static_cast<int>(OpKind::kAllReduce) &&
+                    kind <= static_cast<int>(kLastOpKind) && type >= 0 &&
+                    type <= static_cast<int>(DataType::u8) && op >= 0 &&
+                    op <= static_cast<int>(ReduceOp::prod) && cause >= 0 &&
+                    cause <= static_cast<int>(Cause::kAborted);
+  if (!complete || !sane || !text.empty()) return std::nullopt;
+  s.what.kind = static_cast<OpKind>(kind);
+  s.what.type = static_cast<DataType>(type);
+  s.what.op = static_cast<ReduceOp>(op);
+  s.cause = static_cast<Cause>(cause);
+  return s;
+}
+
+int silent_suspect(const Roster& roster, const Statement& mine,
+                   const std::map<int, Statement>& others) {
+  const int first = silent_end(roster, mine, others);
+  if (first >= 0 || mine.cause != Cause::kLost) return first;
+  for (const auto& [rank, theirs] : others) {
+    const int next = silent_end(roster, theirs, others);
+    if (next >= 0) return next;
+  }
+  return -1;
+}
+
+Verdict diagnose(const Roster& roster, const Statement& mine,
+                 const std::map<int, Statement>& others) {
+  if (auto mismatch = find_mismatch(roster, mine, others)) return *mismatch;
+  for (const auto& [rank, theirs] : others) {
+    if (theirs.cause != Cause::kAborted) continue;
+    return {ErrorKind::peer_lost, rank, roster.name(rank) + " called abort()"};
+  }
+  bool anyone_timed_out = mine.cause == Cause::kTimedOut;
+  int gave_up = -1;
+  for (const auto& [rank, theirs] : others) {
+    if (theirs.cause != Cause::kTimedOut) continue;
+    anyone_timed_out = true;
+    if (gave_up < 0) gave_up = rank;
+  }
+  std::vector<int> silent;
+  for (int r = 0; r < roster.size(); ++r) {
+    if (r != roster.rank && !others.contains(r)) silent.push_back(r);
+  }
+  if (!silent.empty()) {
+    return of_silence(roster, silent, silent_suspect(roster, mine, others), anyone_timed_out);
+  }
+  if (gave_up >= 0) {
+    const Statement& theirs = others.at(gave_up);
+    return {ErrorKind::timed_out, gave_up,
+            roster.name(gave_up) + " had given up on " +
+                to_string(Call{.what = theirs.what, .number = theirs.number})};
+  }
+  if (anyone_timed_out) return {ErrorKind::timed_out, -1, "all ranks wait for one another"};
+  return {ErrorKind::peer_lost, mine.suspect,
+          mine.suspect >= 0 ? "lost the connection to " + roster.name(mine.suspect)
+                            : "lost a connection"};
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,39 @@
+#include "worker_sdk/transport/self_backend.h"
+
+#include <cstring>
+#include <new>
+
+namespace ddprun::worker_sdk {
+
+std::shared_ptr<void> allocate_plain(std::size_t bytes) {
+  constexpr std::align_val_t alignment{kAlignment};
+  void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
+  std::memset(memory, 0, bytes);
+  return {memory, [](void* p) { ::operator delete(p, alignment); }};
+}
+
+void SelfBackend::check(const Call& call) const {
+  if (aborted_.load()) {
+    throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
+  }
+}
+
+void SelfBackend::copy(const Call& call, Buffer in, Buffer out) const {
+  check(call);
+  if (in.data != out.data && in.bytes() > 0) std::memmove(out.data, in.data, in.bytes());
+}
+
+void SelfBackend::send(const Call& call, Buffer) {
+  throw failure(*roster_, call, ErrorKind::unsupported, -1, "a world of one has no peer");
+}
+
+void SelfBackend::recv(const Call& call, Buffer) {
+  throw failure(*roster_, call, ErrorKind::unsupported, -1, "a world of one has no peer");
+}
+
+std::shared_ptr<void> SelfBackend::allocate(const Call& call, std::size_t bytes) {
+  check(call);
+  return allocate_plain(bytes);
+}
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,198 @@
+// The handler of install_crash_report(). Between the signal and the end only what may be called
+// from a signal handler is called: write(2) and the like, and backtrace(), which is safe once it
+// has been called before (its library is loaded by then).
+
+#include "ddprun/crash_report.h"
+
+#include <execinfo.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "worker_sdk/worker/crash_text.h"
+
+namespace ddprun {
+namespace {
+
+using worker_sdk::CrashText;
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr int kFramesMax = 64;
+constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+constexpr unsigned kReportSeconds = 5;  // A lock that the crash has left held must not keep us.
+
+// Written once, before the handlers are installed.
+char error_file[4096];
+char rank_text[16] = "?";
+std::terminate_handler previous_terminate = nullptr;
+std::atomic<bool> installed{false};
+std::atomic<bool> crashing{false};
+int crash_signal = 0;
+char exception_text[1024];  // Of the exception that nobody caught.
+// Held for the report: the crash may be that there are no more descriptors.
+int reserve[2] = {-1, -1};
+
+const char* name_of(int signal) {
+  switch (signal) {
+    case SIGSEGV: return "SIGSEGV";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGILL: return "SIGILL";
+    default: return "SIGABRT";
+  }
+}
+
+[[maybe_unused]] std::uintptr_t distance(std::uintptr_t a, std::uintptr_t b) {
+  return a > b ? a - b : b - a;
+}
+
+// The address that could not be read is where the stack goes on.
+bool is_stack_overflow(int signal, const siginfo_t& info, const void* context) {
+  if (signal != SIGSEGV || info.si_code <= 0) return false;
+  constexpr std::uintptr_t kNear = std::uintptr_t{64} << 10;
+  const auto address = reinterpret_cast<std::uintptr_t>(info.si_addr);
+  const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return distance(address, static_cast<std::uintptr_t>(machine.gregs[REG_RSP])) < kNear;
+#elif defined(__aarch64__)
+  return distance(address, machine.sp) < kNear;
+#else
+  return (void)machine, false;
+#endif
+}
+
+void describe(CrashText& text, int signal, const siginfo_t& info, const void* context) {
+  if (exception_text[0] != '\0') return text.add(exception_text);
+  text.add(name_of(signal));
+  if (is_stack_overflow(signal, info, context)) return text.add(": stack overflow");
+  if (signal == SIGABRT) return text.add(": abort() was called");
+  text.add(info.si_code > 0 ? " at address " : " sent by process ");
+  if (info.si_code > 0) return text.add_hex(reinterpret_cast<std::uintptr_t>(info.si_addr));
+  text.add_number(info.si_pid);
+}
+
+// {"message": {"message": "...", "extraInfo": {"cpp_callstack": "...", "timestamp": "..."}}}
+void write_error_file(std::string_view message, void** frames, int count) {
+  if (error_file[0] == '\0') return;
+  for (const int held : reserve) ::close(held);
+  const int file = ::open(error_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  CrashText json(file);
+  json.add("{\"message\": {\"message\": \"");
+  json.add_escaped(message);
+  json.add("\", \"extraInfo\": {\"cpp_callstack\": \"");
+  const int symbols = ::memfd_create("ddprun backtrace", MFD_CLOEXEC);
+  if (symbols >= 0) {
+    ::backtrace_symbols_fd(frames, count, symbols);
+    char part[512];
+    ::lseek(symbols, 0, SEEK_SET);
+    for (ssize_t got; (got = ::read(symbols, part, sizeof part)) > 0;) {
+      json.add_escaped({part, static_cast<std::size_t>(got)});
+    }
+    ::close(symbols);
+  }
+  json.add("\", \"timestamp\": \"");
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  json.add_number(now.tv_sec);
+  json.add("\"}}}\n");
+  json.flush();
+  ::close(file);
+}
+
+// The report hangs: end as if there had been none.
+void give_up(int) {
+  ::signal(crash_signal, SIG_DFL);
+  sigset_t crash;
+  ::sigemptyset(&crash);
+  ::sigaddset(&crash, crash_signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &crash, nullptr);
+  ::raise(crash_signal);
+}
+
+// SA_RESETHAND: a crash in here ends the process by its signal.
+void on_crash(int signal, siginfo_t* info, void* context) {
+  if (crashing.exchange(true)) {
+    for (;;) ::pause();  // Another thread is at it, and ends us.
+  }
+  crash_signal = signal;
+  ::signal(SIGALRM, give_up);
+  ::alarm(kReportSeconds);
+  char buffer[1536];
+  CrashText message(buffer, sizeof buffer);
+  describe(message, signal, *info, context);
+  CrashText said(STDERR_FILENO);
+  said.add("ddprun: rank ");
+  said.add(rank_text);
+  said.add(": ");
+  said.add(message.text());
+  said.add("; call stack:\n");
+  said.flush();
+  void* frames[kFramesMax];
+  const int count = ::backtrace(frames, kFramesMax);
+  write_error_file(message.text(), frames, count);
+  ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
+  ::alarm(0);
+  // A fault happens again when we return; what was sent, by abort() too, does not.
+  if (info->si_code <= 0) ::raise(signal);
+}
+
+// Not in a signal handler yet: may allocate. Then abort() brings us to on_crash.
+void on_terminate() {
+  const std::string text = worker_sdk::describe_current_exception();
+  text.copy(exception_text, sizeof exception_text - 1);
+  if (previous_terminate) previous_terminate();
+  std::abort();
+}
+
+// So that an overflowed stack does not matter. Only for the calling thread, usually the main one.
+void give_handlers_a_stack() {
+  stack_t present{};
+  if (::sigaltstack(nullptr, &present) != 0 || !(present.ss_flags & SS_DISABLE)) return;
+  void* memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED) return;
+  const stack_t own{.ss_sp = memory, .ss_flags = 0, .ss_size = kStackBytes};
+  ::sigaltstack(&own, nullptr);
+}
+
+void copy_variable(const char* name, char* to, std::size_t size) {
+  const char* value = std::getenv(name);
+  if (!value) return;
+  const std::string_view text(value);
+  if (text.size() < size) to[text.copy(to, size - 1)] = '\0';
+}
+
+}  // namespace
+
+void install_crash_report() noexcept {
+  if (installed.exchange(true)) return;
+  copy_variable("TORCHELASTIC_ERROR_FILE", error_file, sizeof error_file);
+  copy_variable("RANK", rank_text, sizeof rank_text);
+  for (int& held : reserve) held = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  void* frame = nullptr;
+  ::backtrace(&frame, 1);
+  give_handlers_a_stack();
+  for (const int signal : kSignals) {
+    struct sigaction present {};
+    const bool free = ::sigaction(signal, nullptr, &present) == 0 &&
+                      !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL;
+    if (!free) continue;
+    struct sigaction ours {};
+    ours.sa_sigaction = on_crash;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+    ::sigemptyset(&ours.sa_mask);
+    ::sigaction(signal, &ours, nullptr);
+  }
+  previous_terminate = std::set_terminate(on_terminate);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,183 @@
+#include "worker_sdk/worker/progress.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "common/system/unique_fd.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+// The first of each kind allocate, compile and connect: what they take says nothing of the others.
+constexpr std::uint64_t kWarmUp = 3;
+
+void add(std::atomic<std::uint64_t>& sum, std::int64_t more) {
+  if (more > 0) sum.fetch_add(static_cast<std::uint64_t>(more), kRelaxed);
+}
+
+void write_name(ProgressPage::Slot& slot, std::string_view name) {
+  const std::size_t length = std::min(name.size(), ProgressPage::kNameMax - 1);
+  for (std::size_t i = 0; i < length; ++i) slot.name[i].store(name[i], kRelaxed);
+  slot.name[length].store('\0', kRelaxed);
+}
+
+bool has_name(const ProgressPage::Slot& slot, std::string_view name) {
+  const std::size_t length = std::min(name.size(), ProgressPage::kNameMax - 1);
+  for (std::size_t i = 0; i < length; ++i) {
+    if (slot.name[i].load(kRelaxed) != name[i]) return false;
+  }
+  return slot.name[length].load(kRelaxed) == '\0';
+}
+
+ProgressPage::Failure page_kind(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::peer_lost: return ProgressPage::kPeerLost;
+    case ErrorKind::timed_out: return ProgressPage::kTimedOut;
+    case ErrorKind::mismatch: return ProgressPage::kMismatch;
+    case ErrorKind::aborted: return ProgressPage::kAborted;
+    default: return ProgressPage::kOther;
+  }
+}
+
+ProgressPage* map_page(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat facts {};
+  // Whoever cut the file now would take the memory from the agent and from us.
+  if (file) (void)::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
+  if (!file || ::fstat(file.get(), &facts) != 0) return nullptr;
+  if (static_cast<std::size_t>(facts.st_size) < sizeof(ProgressPage)) return nullptr;
+  void* page =
+      ::mmap(nullptr, sizeof(ProgressPage), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  return page == MAP_FAILED ? nullptr : static_cast<ProgressPage*>(page);
+}
+
+}  // namespace
+
+Progress::Progress(const std::string& path) {
+  if (path.empty()) return;
+  mapped_ = map_page(path);
+  // Another group of this process reports already: its word is enough.
+  if (!mapped_ || mapped_->magic.load() == ProgressPage::kMagic) return;
+  page_ = mapped_;
+  since_ = Clock::now();
+  beats_ = page_->beats.load();
+  go_to(0, 0);
+  page_->magic.store(ProgressPage::kMagic, std::memory_order_release);
+}
+
+Progress::~Progress() {
+  if (page_) page_->magic.store(0, std::memory_order_release);
+  if (mapped_) ::munmap(mapped_, sizeof(ProgressPage));
+}
+
+std::optional<AgentsWord> Progress::agents_word() const {
+  const std::uint64_t lost = mapped_ ? mapped_->lost.load(std::memory_order_acquire) : 0;
+  if (lost == 0 || lost > std::numeric_limits<int>::max()) return std::nullopt;
+  AgentsWord word{.rank = static_cast<int>(lost - 1), .text = {}};
+  for (const auto& letter : mapped_->why) {
+    const char c = letter.load(kRelaxed);
+    if (c == '\0') break;
+    word.text += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return word;
+}
+
+void Progress::count_steps(const SyncReport& more) {
+  if (!mapped_) return;
+  ProgressPage::Sync& sync = mapped_->sync;
+  add(sync.steps, more.steps);
+  add(sync.bytes, static_cast<std::int64_t>(more.bytes));
+  const std::chrono::nanoseconds phases[] = {more.outside, more.forward, more.backward};
+  for (std::size_t p = 0; p < std::size(phases); ++p) add(sync.phase_ns[p], phases[p].count());
+  add(sync.exposed_ns, more.exposed.count());
+  add(sync.waited_ns, more.waited.count());
+  add(sync.comm_ns, more.comm.count());
+}
+
+void Progress::count_window(const SyncWindow::Rank& mine, double busbw_bytes_per_second) {
+  if (!mapped_) return;
+  ProgressPage::Sync& sync = mapped_->sync;
+  add(sync.late_steps, mine.blamed);
+  for (std::size_t p = 0; p < mine.late.size(); ++p) add(sync.late_ns[p], mine.late[p].count());
+  if (busbw_bytes_per_second <= 0) return;
+  sync.busbw.store(static_cast<std::uint64_t>(busbw_bytes_per_second), kRelaxed);
+}
+
+// The slot that is left has its time counted. No call takes a lock of the kernel's or allocates.
+void Progress::go_to(std::size_t slot, std::uint64_t number) {
+  const auto now = Clock::now();
+  ProgressPage::Slot& left = page_->slots[page_->slot.load(kRelaxed)];
+  const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(now - since_).count());
+  if (beats_ > 0) {
+    const std::uint64_t before = left.count.load(kRelaxed);
+    left.count.store(before + 1, kRelaxed);
+    const bool usual = before >= kWarmUp;
+    if (usual && took > left.longest_ns.load(kRelaxed)) left.longest_ns.store(took, kRelaxed);
+  }
+  since_ = now;
+  page_->slot.store(slot, kRelaxed);
+  page_->number.store(number, kRelaxed);
+  page_->beats.store(++beats_, std::memory_order_release);
+}
+
+void Progress::note_failure(ErrorKind kind, int peer) {
+  if (!mapped_) return;
+  const std::uint64_t culprit = peer < 0 ? 0 : static_cast<std::uint64_t>(peer) + 1;
+  std::uint64_t none = ProgressPage::kNone;
+  mapped_->failure.compare_exchange_strong(none,
+                                           page_kind(kind) | culprit << ProgressPage::kPeerShift);
+}
+
+// The program goes on with another group: it has survived.
+void Progress::forget_failure() {
+  if (mapped_ && mapped_->failure.load(kRelaxed) != ProgressPage::kNone) {
+    mapped_->failure.store(ProgressPage::kNone, kRelaxed);
+  }
+}
+
+void Progress::enter(const Call& call, bool of_whole_job) {
+  forget_failure();
+  if (!page_) return;
+  const std::lock_guard lock(mutex_);
+  const auto slot = static_cast<std::size_t>(call.what.kind);
+  if (slot >= ProgressPage::kOperations) return;
+  if (!has_name(page_->slots[slot], name_of(call.what.kind))) {
+    write_name(page_->slots[slot], name_of(call.what.kind));
+  }
+  // Messages between two ranks, too, have numbers of their own, which nobody else can compare.
+  const bool between_two = call.what.kind == OpKind::kSend || call.what.kind == OpKind::kRecv;
+  if (of_whole_job && !between_two) number_ = call.number;
+  go_to(slot, number_);
+}
+
+void Progress::leave() {
+  if (!page_) return;
+  const std::lock_guard lock(mutex_);
+  go_to(phase_, number_);
+}
+
+// A program that names more phases than there are slots has the rest counted as one.
+std::size_t Progress::slot_of(std::string_view phase) {
+  if (phase.empty()) return 0;
+  for (std::size_t i = ProgressPage::kOperations; i < ProgressPage::kSlots; ++i) {
+    if (has_name(page_->slots[i], phase)) return i;
+    if (!has_name(page_->slots[i], "")) continue;
+    write_name(page_->slots[i], phase);
+    return i;
+  }
+  return ProgressPage::kSlots - 1;
+}
+
+void Progress::set_phase(std::string_view name) {
+  if (!page_) return;
+  const std::lock_guard lock(mutex_);
+  phase_ = slot_of(name);
+  go_to(phase_, number_);
+}
+
+}  // namespace ddprun::worker_sdk

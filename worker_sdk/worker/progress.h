@@ -1,0 +1,82 @@
+#pragma once
+// Tells the agent where this worker is, through the page that DDPRUN_PROGRESS names. Without that
+// variable, or if the page cannot be mapped, it does nothing. Used by ProcessGroup around each of
+// its operations.
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/progress_page.h"
+#include "ddprun/sync_report.h"
+#include "worker_sdk/base/operation.h"
+
+namespace ddprun::worker_sdk {
+
+// What the agent says of a rank that is gone.
+struct AgentsWord {
+  int rank = -1;  // Of the job.
+  std::string text;
+};
+
+class Progress {
+ public:
+  Progress() = default;  // Reports nothing.
+  explicit Progress(const std::string& path);
+  ~Progress();  // Says that nothing more will come.
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `of_whole_job`: false for a sub-group's, whose numbers not all workers can compare.
+  void enter(const Call& call, bool of_whole_job = true);
+  void leave();  // Back to the program's phase.
+  void set_phase(std::string_view name);
+
+  // Why an operation has failed, and the rank of the job that is to blame, or -1. The first failure
+  // counts: what follows from it says less. Never blocks.
+  void note_failure(ErrorKind kind, int peer);
+
+  std::optional<AgentsWord> agents_word() const;
+
+  // For the daemon's metrics, from any of this process's groups: steps that were synchronised since
+  // the last call, ...
+  void count_steps(const SyncReport& more);
+  // ... in how many of them the others waited for this rank, and the bus bandwidth of the window;
+  // 0: somebody else tells it.
+  void count_window(const SyncWindow::Rank& mine, double busbw_bytes_per_second);
+
+  bool reports() const { return page_ != nullptr; }
+
+ private:
+  void forget_failure();
+  void go_to(std::size_t slot, std::uint64_t number);
+  std::size_t slot_of(std::string_view phase);
+
+  ProgressPage* mapped_ = nullptr;
+  ProgressPage* page_ = nullptr;  // The same, unless another group of this process writes there.
+  std::mutex mutex_;              // The program's thread and the group's own.
+  std::size_t phase_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t beats_ = 0;
+  Clock::time_point since_{};
+};
+
+// Around one operation.
+class InCollective {
+ public:
+  InCollective(Progress& progress, const Call& call, bool of_whole_job = true)
+      : progress_(progress) {
+    progress_.enter(call, of_whole_job);
+  }
+  ~InCollective() { progress_.leave(); }
+  InCollective(const InCollective&) = delete;
+  InCollective& operator=(const InCollective&) = delete;
+
+ private:
+  Progress& progress_;
+};
+
+}  // namespace ddprun::worker_sdk
