@@ -10,8 +10,6 @@
 
 namespace ddprun::agent {
 
-constexpr int kExecFailed = 127;  // The exit code of a child whose program could not be executed.
-
 struct GuardedProcess {
   int pid = 0;
   UniqueFd pidfd;
@@ -23,7 +21,7 @@ struct GuardianSetup {
   std::vector<int> own_fds;  // To be closed in a forked child.
 };
 
-// Signals must be blocked. A failing exec is told by the child itself, and shows as kExecFailed.
+// Signals must be blocked. A failing exec is told by the child itself, and shows as kExitCannotStart.
 Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSetup& setup);
 
 }  // namespace ddprun::agent

@@ -12,6 +12,7 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/strays.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/system/log.h"
 #include "launcher/guard/guarded_process.h"
 #include "launcher/guard/guardian_policy.h"
@@ -204,7 +205,7 @@ void Guardian::handle_signals() {
       if (known != 0 && known == keeper_.pid()) keeper_ended();
     } else if (impatience_.signalled(signal, origin)) {
       log::warning("interrupted again: killing everything");
-      exit_code_ = 128 + SIGINT;
+      exit_code_ = exit_code_of_signal(SIGINT);
       kill_all();
     } else {
       forward(signal);
@@ -255,7 +256,7 @@ void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
   const bool done = end.signal == 0 && end.exit_code == 0;  // The daemon ends with its last run.
-  const bool hopeless = end.exit_code == kExecFailed;       // Has been said, and would not change.
+  const bool hopeless = end.exit_code == kExitCannotStart;       // Has been said, and would not change.
   if (ending_ || done || hopeless) return;
   const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
   child.start_at = child.budget.died(Clock::now());

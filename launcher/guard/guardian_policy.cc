@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "common/exit_status.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr Milliseconds kFirstPause{200};
 
 int exit_code_of(const ChildEnd& end) {
   if (end.unseen) return 1;
-  return end.signal != 0 ? 128 + end.signal : end.exit_code;
+  return end.signal != 0 ? exit_code_of_signal(end.signal) : end.exit_code;
 }
 
 std::string describe(const ChildEnd& end) {

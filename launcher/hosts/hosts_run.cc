@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "common/exit_status.h"
 #include "common/system/descriptor_limit.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
@@ -20,7 +21,6 @@
 #include "launcher/options/hosts.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
-#include "launcher/run/exit_status.h"
 
 namespace ddprun::launcher {
 namespace {
