@@ -45,7 +45,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
     const Result<int> status = run_hosts(options, gather_facts(environment), environment);
     return status ? *status : fail(status.error());
   }
-  std::optional<agent::GuardedChild> companion;
+  std::optional<GuardedChild> companion;
   if (control) companion = control->watcher();
   const Result<int> status = launch(std::move(options), environment, std::move(companion));
   return status ? *status : fail(status.error());

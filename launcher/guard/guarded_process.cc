@@ -15,7 +15,7 @@
 #include "common/system/limits.h"
 #include "launcher/guard/guardian_signals.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 namespace {
 
 constexpr int kDescriptorGuess = 65536;  // Where the kernel has no close_range.
@@ -98,4 +98,4 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   return failure;
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

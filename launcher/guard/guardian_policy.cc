@@ -6,7 +6,7 @@
 
 #include "common/exit_status.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 namespace {
 
 constexpr Milliseconds kFirstPause{200};
@@ -47,4 +47,4 @@ bool Impatience::signalled(int signal, Origin origin) {
   return ends && origin == Origin::kTerminal && ++typed_ >= 2;
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

@@ -95,9 +95,9 @@ Result<void> ControlStdin::obey(const Orders& orders) {
                                       std::strerror(errno) + "), where ddprun was started"};
 }
 
-agent::GuardedChild ControlStdin::watcher() {
-  agent::GuardedChild child;
-  child.kind = agent::GuardedChild::Kind::kService;
+GuardedChild ControlStdin::watcher() {
+  GuardedChild child;
+  child.kind = GuardedChild::Kind::kService;
   child.name = "the line to the launching ddprun";
   child.body = [this] { return watch(reader_, ::getppid()); };
   return child;

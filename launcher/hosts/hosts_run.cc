@@ -111,7 +111,7 @@ void HostsRun::listen_to_signals() {
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int signal : kForwarded) {
-    if (!agent::stays_ignored(signal)) ::sigaddset(&handled, signal);
+    if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
   }
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);

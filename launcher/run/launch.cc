@@ -72,8 +72,8 @@ std::string make_job_cgroup() {
   return made ? *made : "";
 }
 
-agent::GuardedChild agent_child(const NodeContext& context, int index) {
-  agent::GuardedChild node;
+GuardedChild agent_child(const NodeContext& context, int index) {
+  GuardedChild node;
   node.name = agent_name(context, index);
   node.body = [&context, index] {
     const bool several = context.plan.local_nodes > 1;
@@ -84,7 +84,7 @@ agent::GuardedChild agent_child(const NodeContext& context, int index) {
 }
 
 // What the keeper removes if all else is killed, by a mark that is on whatever this job starts.
-Result<agent::KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) {
+Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) {
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
   auto roster = agent::Roster::make(static_cast<std::size_t>(context.local_world_size) *
@@ -92,17 +92,17 @@ Result<agent::KeeperTask> keeper_task(NodeContext& context, const RunFolders& fo
   if (!roster) return roster.error();
   context.roster = *roster;
   context.places = folders.places();
-  return agent::KeeperTask{.mark = kJobVariable + ("=" + job),
-                           .cgroup = agent::job_cgroup_path(::getpid()),
-                           .workers = context.roster,
-                           .folders = context.places};
+  return KeeperTask{.mark = kJobVariable + ("=" + job),
+                    .cgroup = agent::job_cgroup_path(::getpid()),
+                    .workers = context.roster,
+                    .folders = context.places};
 }
 
 // Starts everything and watches over it until the run is over.
 Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
-                      std::optional<agent::GuardedChild> companion) {
+                      std::optional<GuardedChild> companion) {
   RunFolders folders;
-  agent::GuardianPlan guardian;
+  GuardianPlan guardian;
   context.launcher_pid = ::getpid();
   auto keeper = keeper_task(context, folders);
   if (!keeper) return keeper.error();
@@ -125,17 +125,16 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
     if (!folders.report.path().empty()) print_report(folders.report.path());
     folders.remove();
   };
-  guardian.on_agent_killed = [&](const agent::GuardedChild& child, int code,
-                                 const std::string& text) {
+  guardian.on_agent_killed = [&](const GuardedChild& child, int code, const std::string& text) {
     if (child.name == agent_name(context, 0)) write_agent_killed(context, code, text);
   };
-  return agent::guard(guardian);
+  return guard(guardian);
 }
 
 }  // namespace
 
 Result<int> launch(Options options, const Environment& environment,
-                   std::optional<agent::GuardedChild> companion) {
+                   std::optional<GuardedChild> companion) {
   auto decided = decide(std::move(options), environment);
   if (!decided) return decided.error();
   if (decided->options.dry_run) return print_dry_run(*decided);

@@ -13,6 +13,6 @@ namespace ddprun::launcher {
 // `companion` is started and watched like an agent: who brings the orders of --hosts.
 // Returns the exit status, or one sentence why nothing was started.
 Result<int> launch(Options options, const Environment& environment,
-                   std::optional<agent::GuardedChild> companion);
+                   std::optional<GuardedChild> companion);
 
 }  // namespace ddprun::launcher

@@ -144,11 +144,11 @@ void Run::on(const NodeId& node, const Leave& leave) {
   if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
     // What fails when somebody interrupts the run is no cause, even if we hear of it first.
     const bool blamed = std::exchange(workers_blamed_, false);
+    const int code = exit_code_of_signal(leave.signal);
     if (active) {
-      close(Verdict::Kind::kInterrupted, exit_code_of_signal(leave.signal), text);
+      close(Verdict::Kind::kInterrupted, code, text);
     } else if (blamed) {
-      verdict_ = {
-          .kind = Verdict::Kind::kInterrupted, .exit_code = exit_code_of_signal(leave.signal), .text = text};
+      verdict_ = {.kind = Verdict::Kind::kInterrupted, .exit_code = code, .text = text};
     }
   }
   lose(members_.find(node), "left");
