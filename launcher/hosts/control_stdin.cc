@@ -55,7 +55,7 @@ int watch(FrameReader& reader, pid_t guardian) {
     auto body = reader.next();
     while (body && *body) {
       if (const auto signal = decode_signal(**body)) ::kill(guardian, *signal);
-      if (**body == kKillNow) ::sigqueue(guardian, SIGINT, {.sival_int = agent::kNowValue});
+      if (**body == kKillNow) ::sigqueue(guardian, SIGINT, {.sival_int = kNowValue});
       body = reader.next();
     }
     if (!body || !read_more(reader, std::nullopt)) break;
