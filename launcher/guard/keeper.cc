@@ -192,9 +192,9 @@ void wait_until_empty(const std::string& cgroup) {
   while (pidfd && ::getppid() == guardian && ::poll(&ended, 1, -1) < 1) {
   }
   clean_up(task, agents);
-  if (!remove_cgroup(task.cgroup)) {
+  if (!agent::remove_cgroup(task.cgroup)) {
     wait_until_empty(task.cgroup);
-    remove_cgroup(task.cgroup);
+    agent::remove_cgroup(task.cgroup);
   }
   ::_exit(0);
 }

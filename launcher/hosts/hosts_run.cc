@@ -58,7 +58,7 @@ class HostsRun {
   void listen_to_signals();
   void wait();
   void handle_signals();
-  void forward(agent::ReceivedSignal received);
+  void forward(ReceivedSignal received);
   void serve(SshNode& node);
   void decide();
   void give_up();
@@ -79,7 +79,7 @@ class HostsRun {
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
-  agent::Impatience impatience_;
+  Impatience impatience_;
   int impatient_ = 0;            // Signals that meant "now".
   std::optional<int> own_code_;  // Ended by us, not by the run.
   int first_code_ = 0;           // Of the first node that ended with another than 0.
@@ -208,11 +208,11 @@ void HostsRun::order_all(const std::vector<SshNode*>& ready) {
 }
 
 void HostsRun::handle_signals() {
-  const auto next = [this] { return agent::read_signal(signals_.get()); };
+  const auto next = [this] { return read_signal(signals_.get()); };
   for (auto received = next(); received.signal != 0; received = next()) forward(received);
 }
 
-void HostsRun::forward(agent::ReceivedSignal received) {
+void HostsRun::forward(ReceivedSignal received) {
   const int signal = received.signal;
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
   const bool now = impatience_.signalled(signal, received.origin);
