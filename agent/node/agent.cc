@@ -30,14 +30,7 @@ std::string seat_text(const rendezvous::Seat& s) {
 
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
-      supervisor_({.host = options_.offer.host,
-                   .local_world_size = options_.offer.local_world_size,
-                   .grace = options_.shutdown_timeout,
-                   .connect_limit = options_.offer.config.join_timeout,
-                   .report_limit = options_.report_limit,
-                   .fence = options_.fence,
-                   .fence_always = options_.fence_always},
-                  Clock::now()),
+      supervisor_(options_.supervision, Clock::now()),
       processes_(loop_),
       progress_(loop_, options_.stalls),
       logs_(options_.output.logs),

@@ -42,11 +42,7 @@ struct AgentOptions {
   std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
   int shared_gpus = 0;                       // That ranks share, see WorkerContext.
   std::string signals_to_handle;             // As text, for workers.
-  Duration shutdown_timeout = std::chrono::seconds(30);
-  Duration report_limit =
-      std::chrono::seconds(70);  // To reach the daemon once the workers are gone.
-  Duration fence{0};             // See SupervisorOptions.
-  bool fence_always = false;
+  SupervisorOptions supervision;
   Limits worker_limits;            // Soft ones that workers get, whatever ours are.
   StallPolicy stalls;              // What to do with workers that are alive but stuck.
   std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.

@@ -2,13 +2,12 @@
 
 #include <cerrno>
 
+#include "common/exit_status.h"
+
 namespace ddprun::agent {
 namespace {
 
 using rendezvous::Fault;
-
-constexpr int kExitCannotStart = 127;  // As a shell has it, of a program that it cannot run.
-constexpr int kExitShort = 1;          // The program is not to blame.
 
 Fault fault_of(int error) {
   switch (error) {
@@ -27,7 +26,7 @@ rendezvous::WorkerDeath start_failure(const Failure& why, const Limits& limits, 
   const int error = of_the_system ? why.code.value() : 0;
   rendezvous::WorkerDeath death;
   death.fault = fault_of(error);
-  death.exit_code = death.fault == Fault::kCannotStart ? kExitCannotStart : kExitShort;
+  death.exit_code = death.fault == Fault::kCannotStart ? kExitCannotStart : kExitFailed;
   death.detail = to_string(why) + what_is_short(error, limits, workers);
   return death;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/text/duration_text.h"
 #include "rendezvous/run/verdict.h"
 
@@ -14,8 +15,6 @@ using rendezvous::Verdict;
 using rendezvous::WorkerDeath;
 
 namespace {
-
-constexpr int kExitRendezvousFailed = 3;
 
 bool succeeded(const WorkerDeath& death) { return death.exit_code == 0 && death.signal == 0; }
 
@@ -130,7 +129,7 @@ void Supervisor::hear(const rendezvous::EndRun& end) {
 void Supervisor::hear(const rendezvous::Refuse& refuse) {
   actions_.push_back(Say{Say::Level::kError,
                          "the rendezvous daemon refused " + options_.host + ": " + refuse.reason});
-  leave_for(kExitRendezvousFailed, std::nullopt);
+  leave_for(kExitRendezvous, std::nullopt);
 }
 
 void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
@@ -211,7 +210,7 @@ void Supervisor::on(const Signalled& signalled) {
   } else if (ever_linked_) {
     unsaid_ = leave;
   }
-  leaving_ = Exit{128 + signalled.signal, std::nullopt};
+  leaving_ = Exit{exit_code_of_signal(signalled.signal), std::nullopt};
   if (state_ == State::kRunning) return begin_stop(signalled.signal);
   if (living_ == 0) depart();
 }
@@ -242,7 +241,7 @@ void Supervisor::on(const Tick&) {
     return exit(0, std::nullopt);
   }
   actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
-  exit(failure_ ? exit_status(*failure_) : kExitRendezvousFailed, std::nullopt);
+  exit(failure_ ? exit_status(*failure_) : kExitRendezvous, std::nullopt);
 }
 
 void Supervisor::join() {

@@ -5,13 +5,14 @@
 
 #include "agent/node/supervisor.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/text/duration_text.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 namespace {
 
-constexpr int kExitWorkersStuck = 128 + SIGKILL;  // As if it had ended them.
+constexpr int kExitWorkersStuck = exit_code_of_signal(SIGKILL);  // As if it had ended them.
 // A tick that comes later than that: this machine stood still, and the link may be mended at once.
 constexpr std::chrono::seconds kStoodStill{1};
 constexpr std::chrono::seconds kReturnTime{2};
@@ -43,7 +44,7 @@ void Supervisor::cut_off() {
 void Supervisor::on(const LauncherDied&) {
   actions_.push_back(SignalWorkers{SIGKILL});
   actions_.push_back(CleanUp{});
-  exit(128 + SIGKILL, std::nullopt);
+  exit(exit_code_of_signal(SIGKILL), std::nullopt);
 }
 
 void Supervisor::begin_stop(int signal) {

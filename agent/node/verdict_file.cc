@@ -8,14 +8,13 @@
 #include <ctime>
 #include <filesystem>
 
+#include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/unique_fd.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 namespace {
-
-constexpr int kExitRendezvousFailed = 3;
 
 Result<void> write_file(const std::string& path, std::string_view text) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -49,7 +48,7 @@ Result<void> prepare_verdict_file(const std::string& path) {
 rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict, int status,
                                const std::string& complaint) {
   if (verdict) return *verdict;
-  const bool never_met = status == kExitRendezvousFailed;
+  const bool never_met = status == kExitRendezvous;
   return {.kind = never_met ? rendezvous::Verdict::Kind::kTimedOut
                             : rendezvous::Verdict::Kind::kInterrupted,
           .exit_code = status,

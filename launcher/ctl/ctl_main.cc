@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
 #include "launcher/ctl/ctl_ask.h"
@@ -17,7 +18,6 @@
 #include "launcher/ctl/ras_ask.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/values.h"
-#include "launcher/run/exit_status.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
@@ -173,6 +173,6 @@ int main(int argc, char** argv) {
     return ddprun::launcher::run(argc, argv);
   } catch (const std::exception& bug) {
     std::fprintf(stderr, "ddprunctl: error: %s\n", bug.what());
-    return ddprun::launcher::kExitFailed;
+    return ddprun::kExitFailed;
   }
 }

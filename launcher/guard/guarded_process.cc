@@ -11,10 +11,11 @@
 #include <cstring>
 #include <exception>
 
+#include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "launcher/guard/guardian_signals.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 namespace {
 
 constexpr int kDescriptorGuess = 65536;  // Where the kernel has no close_range.
@@ -40,7 +41,7 @@ int execute(const GuardedChild& child) {
   ::execve(argv[0], argv.data(), environment.data());
   std::fprintf(stderr, "ddprun: error: starting %s: execve %s: %s\n", child.name.c_str(), argv[0],
                std::strerror(errno));
-  return kExecFailed;
+  return kExitCannotStart;
 }
 
 int run_body(const GuardedChild& child) {
@@ -68,7 +69,7 @@ int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian
   ::signal(SIGTTOU, SIG_IGN);
   if (child.kind == GuardedChild::Kind::kService) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != guardian) return kExecFailed;
+    if (::getppid() != guardian) return kExitCannotStart;
   }
   for (const int fd : setup.own_fds) ::close(fd);
   drop_handlers();
@@ -97,4 +98,4 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   return failure;
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

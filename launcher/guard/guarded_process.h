@@ -8,9 +8,7 @@
 #include "common/system/unique_fd.h"
 #include "launcher/guard/guardian.h"
 
-namespace ddprun::agent {
-
-constexpr int kExecFailed = 127;  // The exit code of a child whose program could not be executed.
+namespace ddprun::launcher {
 
 struct GuardedProcess {
   int pid = 0;
@@ -23,7 +21,8 @@ struct GuardianSetup {
   std::vector<int> own_fds;  // To be closed in a forked child.
 };
 
-// Signals must be blocked. A failing exec is told by the child itself, and shows as kExecFailed.
+// Signals must be blocked. The child itself reports a failing exec, which shows as
+// kExitCannotStart.
 Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSetup& setup);
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

@@ -7,17 +7,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 
 #include "agent/process/cgroup.h"
 #include "agent/process/strays.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/system/log.h"
 #include "launcher/guard/guarded_process.h"
 #include "launcher/guard/guardian_policy.h"
 #include "launcher/guard/guardian_signals.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -40,7 +40,7 @@ class Guardian {
       : plan_(plan),
         signals_(plan.also_forwarded),
         keeper_budget_(plan.respawns_max, plan.respawn_window) {
-    become_sub_reaper();
+    agent::become_sub_reaper();
     start_keeper();
     if (!prepare()) return;
     for (const GuardedChild& child : plan.children) {
@@ -113,7 +113,7 @@ int Guardian::run() {
   kill_strays();
   if (plan_.tidy_up) plan_.tidy_up();
   // The keeper stays as long as a process that survives SIGKILL, and removes the cgroup then.
-  if (plan_.keeper && !remove_cgroup(plan_.keeper->cgroup)) return exit_code_;
+  if (plan_.keeper && !agent::remove_cgroup(plan_.keeper->cgroup)) return exit_code_;
   keeper_.dismiss();  // Last: we may still be killed.
   keeper_.wait();
   return exit_code_;
@@ -141,7 +141,7 @@ void Guardian::keeper_ended() {
   keeper_at_ = keeper_budget_.died(Clock::now());
   log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
   keeper_.wait();
-  reap_unknown_children([this](int pid) { return knows(pid); });
+  agent::reap_unknown_children([this](int pid) { return knows(pid); });
 }
 
 void Guardian::start_due() {
@@ -201,11 +201,11 @@ void Guardian::handle_signals() {
     const auto [signal, origin] = signals_.next();
     if (signal == 0) return;
     if (signal == SIGCHLD) {
-      const int known = reap_unknown_children([this](int pid) { return knows(pid); });
+      const int known = agent::reap_unknown_children([this](int pid) { return knows(pid); });
       if (known != 0 && known == keeper_.pid()) keeper_ended();
     } else if (impatience_.signalled(signal, origin)) {
       log::warning("interrupted again: killing everything");
-      exit_code_ = 128 + SIGINT;
+      exit_code_ = exit_code_of_signal(SIGINT);
       kill_all();
     } else {
       forward(signal);
@@ -241,7 +241,7 @@ void Guardian::reap(Child& child) {
 
 void Guardian::kill_agent_cgroup(int pid) {
   if (!plan_.keeper || plan_.keeper->cgroup.empty()) return;
-  kill_cgroup(plan_.keeper->cgroup + "/" + agent_cgroup_name(pid));
+  agent::kill_cgroup(plan_.keeper->cgroup + "/" + agent::agent_cgroup_name(pid));
 }
 
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
@@ -255,7 +255,7 @@ void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
   const bool done = end.signal == 0 && end.exit_code == 0;  // The daemon ends with its last run.
-  const bool hopeless = end.exit_code == kExecFailed;       // Has been said, and would not change.
+  const bool hopeless = end.exit_code == kExitCannotStart;  // Has been said, and would not change.
   if (ending_ || done || hopeless) return;
   const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
   child.start_at = child.budget.died(Clock::now());
@@ -287,7 +287,7 @@ void Guardian::kill_all() {
 }
 
 void Guardian::kill_strays() {
-  const StrayReport report = kill_unknown_children([this](int pid) { return knows(pid); });
+  const auto report = agent::kill_unknown_children([this](int pid) { return knows(pid); });
   for (const std::string& process : report.stuck) {
     log::warning("a process left behind survives SIGKILL: " + process);
   }
@@ -297,4 +297,4 @@ void Guardian::kill_strays() {
 
 int guard(const GuardianPlan& plan) { return Guardian(plan).run(); }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

@@ -23,7 +23,7 @@
 
 #include "launcher/guard/keeper.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 
 struct GuardedChild {
   enum class Kind {
@@ -77,4 +77,4 @@ struct GuardianPlan {
 // started.
 int guard(const GuardianPlan& plan);
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

@@ -4,7 +4,9 @@
 #include <csignal>
 #include <cstring>
 
-namespace ddprun::agent {
+#include "common/exit_status.h"
+
+namespace ddprun::launcher {
 namespace {
 
 constexpr Milliseconds kFirstPause{200};
@@ -13,7 +15,7 @@ constexpr Milliseconds kFirstPause{200};
 
 int exit_code_of(const ChildEnd& end) {
   if (end.unseen) return 1;
-  return end.signal != 0 ? 128 + end.signal : end.exit_code;
+  return end.signal != 0 ? exit_code_of_signal(end.signal) : end.exit_code;
 }
 
 std::string describe(const ChildEnd& end) {
@@ -51,4 +53,4 @@ bool Impatience::signalled(int signal, Origin origin) {
   return ends && origin == Origin::kTerminal && ++typed_ >= 2;
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

@@ -9,7 +9,7 @@
 
 #include "common/time.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 
 // How a child of the guardian ended.
 struct ChildEnd {
@@ -65,4 +65,4 @@ class Impatience {
   int typed_ = 0;
 };
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

@@ -13,7 +13,7 @@
 #include "common/system/unique_fd.h"
 #include "launcher/guard/guardian_policy.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 
 inline constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                           SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
@@ -81,4 +81,4 @@ class GuardianSignals {
   UniqueFd fd_;
 };
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

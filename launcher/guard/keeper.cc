@@ -22,7 +22,7 @@
 #include "common/assert.h"
 #include "common/time.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 
 constexpr int kAgentsMax = 1024;
 
@@ -54,13 +54,13 @@ bool send_kill(const UniqueFd& pidfd) {
 // Whole entries only: a value that ends like ours is not ours.
 bool carries(int pid, const std::string& mark) {
   const std::string environment =
-      '\0' + read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
+      '\0' + agent::read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
   return environment.find('\0' + mark + '\0') != std::string::npos;
 }
 
 int kill_marked_once(const std::string& mark) {
   int killed = 0;
-  for (const int pid : numbered_entries("/proc")) {
+  for (const int pid : agent::numbered_entries("/proc")) {
     if (pid == ::getpid() || !carries(pid, mark)) continue;
     const UniqueFd pidfd = open_pidfd(pid);
     if (!pidfd || !carries(pid, mark)) continue;  // The number may be another's by now.
@@ -73,13 +73,13 @@ int kill_marked_once(const std::string& mark) {
 // Whether nobody may know what is in its environment: a setuid program's.
 bool is_hidden(int pid) {
   return ::access(("/proc/" + std::to_string(pid) + "/environ").c_str(), R_OK) != 0 ||
-         read_proc_file("/proc/" + std::to_string(pid) + "/environ").empty();
+         agent::read_proc_file("/proc/" + std::to_string(pid) + "/environ").empty();
 }
 
-std::vector<FamilyMember> all_processes() {
-  std::vector<FamilyMember> all;
-  for (const int pid : numbered_entries("/proc")) {
-    const ProcStat stat = read_proc_stat(pid);
+std::vector<agent::FamilyMember> all_processes() {
+  std::vector<agent::FamilyMember> all;
+  for (const int pid : agent::numbered_entries("/proc")) {
+    const agent::ProcStat stat = agent::read_proc_stat(pid);
     const bool dead = stat.state == 'Z' || stat.state == 'X';
     if (stat.state == '?' || pid == ::getpid()) continue;  // It has gone.
     all.push_back({pid, stat.parent, stat.group, stat.session, stat.started, dead});
@@ -89,24 +89,26 @@ std::vector<FamilyMember> all_processes() {
 
 // Where /proc is mounted with hidepid, other users' processes, as a setuid program's is, are not in
 // it; that they lead their sessions the kernel says all the same.
-int kill_unlisted(const std::vector<FamilyHead>& heads, const std::vector<FamilyMember>& all) {
+int kill_unlisted(const std::vector<agent::FamilyHead>& heads,
+                  const std::vector<agent::FamilyMember>& all) {
   int killed = 0;
-  for (const FamilyHead& head : heads) {
-    const bool listed = std::any_of(
-        all.begin(), all.end(), [&](const FamilyMember& member) { return member.pid == head.pid; });
+  for (const agent::FamilyHead& head : heads) {
+    const bool listed = std::any_of(all.begin(), all.end(), [&](const agent::FamilyMember& member) {
+      return member.pid == head.pid;
+    });
     if (listed || head.reaped || ::getsid(head.pid) != head.pid) continue;
     killed += ::kill(-head.pid, SIGKILL) == 0 ? 1 : 0;
   }
   return killed;
 }
 
-int kill_families_once(const Roster& workers) {
-  const std::vector<FamilyHead> heads = workers.heads();
-  const std::vector<FamilyMember> all = all_processes();
+int kill_families_once(const agent::Roster& workers) {
+  const std::vector<agent::FamilyHead> heads = workers.heads();
+  const std::vector<agent::FamilyMember> all = all_processes();
   int killed = kill_unlisted(heads, all);
-  for (const FamilyMember& member : families_of(heads, all, is_hidden)) {
+  for (const agent::FamilyMember& member : agent::families_of(heads, all, is_hidden)) {
     const UniqueFd pidfd = open_pidfd(member.pid);
-    if (!pidfd || read_proc_stat(member.pid).started != member.started) continue;
+    if (!pidfd || agent::read_proc_stat(member.pid).started != member.started) continue;
     killed += send_kill(pidfd) ? 1 : 0;
   }
   return killed;
@@ -130,7 +132,7 @@ void end_agents(const SharedPids& agents) {
     const int pid = agent.pid.load();
     if (pid == 0) continue;
     UniqueFd pidfd = open_pidfd(pid);
-    const bool same = pidfd && read_proc_stat(pid).started == agent.start.load();
+    const bool same = pidfd && agent::read_proc_stat(pid).started == agent.start.load();
     if (same) held.push_back(std::move(pidfd));
   }
   const auto until = Clock::now() + kAgentMoment;
@@ -142,16 +144,17 @@ void end_agents(const SharedPids& agents) {
 }
 
 void clean_up(const KeeperTask& task, const SharedPids& agents) {
-  if (!task.cgroup.empty()) kill_cgroup(task.cgroup);
+  if (!task.cgroup.empty()) agent::kill_cgroup(task.cgroup);
   if (task.workers) kill_families_once(*task.workers);
   kill_marked_once(task.mark);
   end_agents(agents);
   if (task.workers) kill_families(*task.workers, kKillLimit);
-  if (!task.cgroup.empty()) kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
+  if (!task.cgroup.empty())
+    agent::kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
   kill_marked(task.mark, kKillLimit);
   // What was killed leaves it only when it has really ended.
   const auto until = Clock::now() + kKillLimit;
-  while (!remove_cgroup(task.cgroup) && Clock::now() < until) ::poll(nullptr, 0, 2);
+  while (!agent::remove_cgroup(task.cgroup) && Clock::now() < until) ::poll(nullptr, 0, 2);
   for (const std::string& folder : task.folders) {
     std::error_code error;
     // The daemon, too, may still write as it dies.
@@ -189,9 +192,9 @@ void wait_until_empty(const std::string& cgroup) {
   while (pidfd && ::getppid() == guardian && ::poll(&ended, 1, -1) < 1) {
   }
   clean_up(task, agents);
-  if (!remove_cgroup(task.cgroup)) {
+  if (!agent::remove_cgroup(task.cgroup)) {
     wait_until_empty(task.cgroup);
-    remove_cgroup(task.cgroup);
+    agent::remove_cgroup(task.cgroup);
   }
   ::_exit(0);
 }
@@ -217,7 +220,7 @@ void Keeper::child_started(int pid) {
   if (!agents_) return;
   for (auto& agent : agents_->processes) {
     if (agent.pid.load() != 0) continue;
-    agent.start.store(read_proc_stat(pid).started);
+    agent.start.store(agent::read_proc_stat(pid).started);
     return agent.pid.store(pid);
   }
 }
@@ -245,8 +248,8 @@ int kill_marked(const std::string& mark, std::chrono::milliseconds limit) {
   return kill_until_none([&] { return kill_marked_once(mark); }, limit);
 }
 
-int kill_families(const Roster& workers, std::chrono::milliseconds limit) {
+int kill_families(const agent::Roster& workers, std::chrono::milliseconds limit) {
   return kill_until_none([&] { return kill_families_once(workers); }, limit);
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

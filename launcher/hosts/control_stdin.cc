@@ -55,7 +55,7 @@ int watch(FrameReader& reader, pid_t guardian) {
     auto body = reader.next();
     while (body && *body) {
       if (const auto signal = decode_signal(**body)) ::kill(guardian, *signal);
-      if (**body == kKillNow) ::sigqueue(guardian, SIGINT, {.sival_int = agent::kNowValue});
+      if (**body == kKillNow) ::sigqueue(guardian, SIGINT, {.sival_int = kNowValue});
       body = reader.next();
     }
     if (!body || !read_more(reader, std::nullopt)) break;
@@ -95,9 +95,9 @@ Result<void> ControlStdin::obey(const Orders& orders) {
                                       std::strerror(errno) + "), where ddprun was started"};
 }
 
-agent::GuardedChild ControlStdin::watcher() {
-  agent::GuardedChild child;
-  child.kind = agent::GuardedChild::Kind::kService;
+GuardedChild ControlStdin::watcher() {
+  GuardedChild child;
+  child.kind = GuardedChild::Kind::kService;
   child.name = "the line to the launching ddprun";
   child.body = [this] { return watch(reader_, ::getppid()); };
   return child;

@@ -23,7 +23,7 @@ class ControlStdin {
 
   // A service beside the agents: passes signals on to the guardian, its parent, and SIGTERM once
   // the input has ended.
-  agent::GuardedChild watcher();
+  GuardedChild watcher();
 
  private:
   FrameReader reader_{kOrdersBytesMax};

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
@@ -20,7 +21,6 @@
 #include "launcher/options/hosts.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
-#include "launcher/run/exit_status.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -58,7 +58,7 @@ class HostsRun {
   void listen_to_signals();
   void wait();
   void handle_signals();
-  void forward(agent::ReceivedSignal received);
+  void forward(ReceivedSignal received);
   void serve(SshNode& node);
   void decide();
   void give_up();
@@ -79,7 +79,7 @@ class HostsRun {
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
-  agent::Impatience impatience_;
+  Impatience impatience_;
   int impatient_ = 0;            // Signals that meant "now".
   std::optional<int> own_code_;  // Ended by us, not by the run.
   int first_code_ = 0;           // Of the first node that ended with another than 0.
@@ -113,7 +113,7 @@ void HostsRun::listen_to_signals() {
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int signal : kForwarded) {
-    if (!agent::stays_ignored(signal)) ::sigaddset(&handled, signal);
+    if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
   }
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
@@ -208,11 +208,11 @@ void HostsRun::order_all(const std::vector<SshNode*>& ready) {
 }
 
 void HostsRun::handle_signals() {
-  const auto next = [this] { return agent::read_signal(signals_.get()); };
+  const auto next = [this] { return read_signal(signals_.get()); };
   for (auto received = next(); received.signal != 0; received = next()) forward(received);
 }
 
-void HostsRun::forward(agent::ReceivedSignal received) {
+void HostsRun::forward(ReceivedSignal received) {
   const int signal = received.signal;
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
   const bool now = impatience_.signalled(signal, received.origin);

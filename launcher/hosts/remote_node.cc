@@ -1,13 +1,13 @@
 #include "launcher/hosts/remote_node.h"
 
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr int kSshFailed = 255;
-constexpr int kNotFound = 127;
 constexpr std::size_t kWordsMax = 2'000;
 
 struct Known {
@@ -94,7 +94,7 @@ std::string RemoteNode::why() const {
   const std::string said = last_words_.empty() ? "" : ": " + last_words_;
   if (was_ready_) return "ddprun on " + host_ + " ended before it was given anything to do" + said;
   if (ssh_code_ == kSshFailed) return why_ssh_failed();
-  if (ssh_code_ == kNotFound) {
+  if (ssh_code_ == kExitCannotStart) {
     return "ddprun is not installed on " + host_ + ": neither " + program_ +
            " nor in the PATH that ssh gives there";
   }

@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <csignal>
 
+#include "common/exit_status.h"
 #include "launcher/hosts/orders.h"
 #include "launcher/plan/plan.h"
-#include "launcher/run/exit_status.h"
 
 namespace ddprun::launcher {
 namespace {

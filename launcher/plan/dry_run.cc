@@ -63,7 +63,7 @@ std::string node_line(const std::optional<int>& node_rank, const std::string& wh
 }
 
 // Of all nodes if the scheduler named them, else of those of this machine.
-std::string nodes_text(const DryRun& run) {
+std::string nodes_text(const LaunchPlan& run) {
   std::string text;
   const auto& names = run.options.node_names;
   const bool all_known = run.plan.nnodes.min == run.plan.nnodes.max;
@@ -81,7 +81,7 @@ std::string nodes_text(const DryRun& run) {
   return text;
 }
 
-agent::RankFacts facts_of(const DryRun& run, int node_rank, int local_rank) {
+agent::RankFacts facts_of(const LaunchPlan& run, int node_rank, int local_rank) {
   agent::RankFacts facts;
   facts.local_rank = local_rank;
   facts.local_world_size = run.local_world_size;
@@ -101,7 +101,9 @@ agent::RankFacts facts_of(const DryRun& run, int node_rank, int local_rank) {
 using Column = std::vector<std::string>;  // One value a worker.
 
 // What the workers of a node get besides our own environment.
-std::map<std::string, Column> given_to_workers(const DryRun& run, const std::optional<int>& node) {
+std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
+                                               const agent::Environment& parent,
+                                               const std::optional<int>& node) {
   std::map<std::string, Column> given;
   agent::WorkerContext context;
   context.error_file = "(in the log folder)";
@@ -110,7 +112,6 @@ std::map<std::string, Column> given_to_workers(const DryRun& run, const std::opt
   for (const GivenOption& option : run.options.given) {
     if (option.flag == "--signals-to-handle") context.signals_to_handle = *option.value;
   }
-  const agent::Environment& parent = run.parent;
   for (int i = 0; i < run.local_world_size; ++i) {
     for (const std::string& entry :
          worker_environment(facts_of(run, node.value_or(0), i), context, parent)) {
@@ -133,8 +134,9 @@ bool is_equal_for_all(const Column& column) {
   return std::adjacent_find(column.begin(), column.end(), std::not_equal_to<>()) == column.end();
 }
 
-std::string environment_text(const DryRun& run, const std::optional<int>& node) {
-  const auto given = given_to_workers(run, node);
+std::string environment_text(const LaunchPlan& run, const agent::Environment& parent,
+                             const std::optional<int>& node) {
+  const auto given = given_to_workers(run, parent, node);
   std::string text;
   for (const auto& [name, column] : given) {
     if (is_equal_for_all(column)) text += "  " + name + "=" + column.front() + "\n";
@@ -156,7 +158,7 @@ std::string environment_text(const DryRun& run, const std::optional<int>& node) 
 
 }  // namespace
 
-std::string dry_run_text(const DryRun& run) {
+std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent) {
   const Plan& plan = run.plan;
   std::string text = "rendezvous:  " + meeting_text(plan) + "\n";
   if (!run.options.scheduler.empty()) text += "started by:  " + run.options.scheduler + "\n";
@@ -169,7 +171,7 @@ std::string dry_run_text(const DryRun& run) {
     const auto node = node_rank_of(plan, i);
     text += "environment of the workers of " +
             (node ? "node " + std::to_string(*node) : std::string("this node")) +
-            ", besides ddprun's own:\n" + environment_text(run, node);
+            ", besides ddprun's own:\n" + environment_text(run, parent, node);
   }
   return text;
 }

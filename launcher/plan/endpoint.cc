@@ -64,10 +64,10 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::str
       HostedEndpoint{std::move(*listening), std::move(token_file)});
 }
 
-agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
-                                 bool verbose) {
-  agent::GuardedChild child;
-  child.kind = agent::GuardedChild::Kind::kService;
+GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
+                          bool verbose) {
+  GuardedChild child;
+  child.kind = GuardedChild::Kind::kService;
   child.name = "the rendezvous daemon";
   child.argv = {own_folder() + "/ddprun-rendezvous",
                 "--end-when-over",

@@ -27,7 +27,7 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::str
 Result<std::string> obtain_token(const Plan& plan, const std::string& given);
 
 // `state_folder` is for its journal.
-agent::GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
-                                 bool verbose);
+GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
+                          bool verbose);
 
 }  // namespace ddprun::launcher

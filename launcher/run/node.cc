@@ -10,9 +10,9 @@
 #include <filesystem>
 
 #include "agent/node/verdict_file.h"
+#include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
-#include "launcher/run/exit_status.h"
 #include "launcher/run/misplaced.h"
 #include "launcher/run/report.h"
 
@@ -57,6 +57,22 @@ Milliseconds fence_timeout(const RdzvConf& conf, const rendezvous::RunConfig& co
 
 Milliseconds close_timeout(const RdzvConf& conf, const rendezvous::RunConfig& config) {
   return conf.close_timeout.value_or(std::max<Milliseconds>(30s, return_time(config)));
+}
+
+agent::SupervisorOptions supervision(const NodeContext& context,
+                                     const rendezvous::NodeOffer& offer) {
+  const RdzvConf& conf = context.options.rdzv_conf;
+  agent::SupervisorOptions supervision;
+  supervision.host = offer.host;
+  supervision.local_world_size = offer.local_world_size;
+  supervision.grace = context.options.shutdown_timeout;
+  supervision.connect_limit = offer.config.join_timeout;
+  supervision.report_limit = close_timeout(conf, offer.config);
+  if (context.plan.mode == Plan::Mode::kStandalone) return supervision;
+  const NodeRange& nnodes = context.plan.nnodes;
+  supervision.fence = fence_timeout(conf, offer.config);
+  supervision.fence_always = conf.fence_timeout || nnodes.min < nnodes.max;
+  return supervision;
 }
 
 std::string signal_names(const std::vector<int>& signals) {
@@ -135,8 +151,6 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
   if (plan.mode != Plan::Mode::kStandalone) {
     node.daemon = daemon_options(context, node.offer.config);
-    node.fence = fence_timeout(options.rdzv_conf, node.offer.config);
-    node.fence_always = options.rdzv_conf.fence_timeout || plan.nnodes.min < plan.nnodes.max;
   }
   node.command = context.command;
   node.output = output_options(options, node.offer.host);
@@ -144,8 +158,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.signals_to_handle = signal_names(options.signals_to_handle);
   node.virtual_local_rank = options.virtual_local_rank;
   node.shares_machine = plan.local_nodes > 1;
-  node.shutdown_timeout = options.shutdown_timeout;
-  node.report_limit = close_timeout(options.rdzv_conf, node.offer.config);
+  node.supervision = supervision(context, node.offer);
   node.launcher_pid = context.launcher_pid;
   node.processors = slice(context.placement.processors, index, context.local_world_size);
   node.omp_threads = slice(context.placement.omp_threads, index, context.local_world_size);

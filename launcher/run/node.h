@@ -1,29 +1,20 @@
 #pragma once
-// Options and plan -> what one node's agent is told. Called by main for each local node.
+// The plan -> what one node's agent is told. Called by launch.cc for each local node.
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "agent/node/agent.h"
-#include "launcher/options/options.h"
-#include "launcher/plan/placement.h"
-#include "launcher/plan/plan.h"
+#include "launcher/plan/launch_plan.h"
 #include "launcher/run/scratch.h"
 
 namespace ddprun::launcher {
 
-// What every node of this machine shares.
-struct NodeContext {
-  const Options& options;
-  const Plan& plan;
-  std::string host_name;
-  std::string token;
-  std::string run_id;
-  std::vector<std::string> command;  // argv[0] resolved.
-  int local_world_size = 1;
+// What every node of this machine shares: the plan, and what was made to carry it out.
+struct NodeContext : LaunchPlan {
+  std::string token = {};
   int launcher_pid = 0;
-  Placement placement = {};
   std::string cgroup = {};                     // The job's; empty where there can be none.
   std::shared_ptr<agent::Roster> roster = {};  // Of the job's workers.
   std::vector<std::string> places = {};        // Of the run's temporary folders.

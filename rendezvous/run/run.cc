@@ -4,16 +4,11 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/text/duration_text.h"
 #include "rendezvous/run/seats.h"
 
 namespace ddprun::rendezvous {
-namespace {
-
-constexpr int kExitRendezvousFailed = 3;
-
-}  // namespace
-
 std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   DDPRUN_ASSERT(now >= now_);
   now_ = now;
@@ -56,7 +51,7 @@ void Run::advance_gathering() {
                        " of at least " + std::to_string(config_->nnodes_min) + " came.";
     text += losses_text();
     if (!neighbour_.empty()) text += " Meanwhile " + neighbour_;
-    close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvousFailed,
+    close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvous,
           text);
   }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/exit_status.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/verdict.h"
 
@@ -143,11 +144,11 @@ void Run::on(const NodeId& node, const Leave& leave) {
   if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
     // What fails when somebody interrupts the run is no cause, even if we hear of it first.
     const bool blamed = std::exchange(workers_blamed_, false);
+    const int code = exit_code_of_signal(leave.signal);
     if (active) {
-      close(Verdict::Kind::kInterrupted, 128 + leave.signal, text);
+      close(Verdict::Kind::kInterrupted, code, text);
     } else if (blamed) {
-      verdict_ = {
-          .kind = Verdict::Kind::kInterrupted, .exit_code = 128 + leave.signal, .text = text};
+      verdict_ = {.kind = Verdict::Kind::kInterrupted, .exit_code = code, .text = text};
     }
   }
   lose(members_.find(node), "left");
@@ -170,7 +171,7 @@ void Run::on(const NodeId&, const Begin&) {
 void Run::on(const NodeId&, const Cancel& cancel) {
   workers_blamed_ = false;  // A run that closes already is not to open again.
   if (state_ == State::kClosing || state_ == State::kEnded) return;
-  close(Verdict::Kind::kInterrupted, 128 + cancel.signal, cancel.reason);
+  close(Verdict::Kind::kInterrupted, exit_code_of_signal(cancel.signal), cancel.reason);
 }
 
 void Run::on(const NodeId& node, const Drain& drain) {

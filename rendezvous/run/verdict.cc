@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/assert.h"
+#include "common/exit_status.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -144,7 +145,7 @@ std::string how_it_ended(const WorkerDeath& death) {
 }
 
 int exit_status(const WorkerDeath& death) {
-  return death.signal != 0 ? 128 + death.signal : death.exit_code;
+  return death.signal != 0 ? exit_code_of_signal(death.signal) : death.exit_code;
 }
 
 bool is_crash(int signal) {

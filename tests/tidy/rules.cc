@@ -133,6 +133,7 @@ int file_lines_max(const std::string& path) {
 }
 
 constexpr const char* kPlanHeading = "## The plan";
+constexpr const char* kWalksHeading = "## Two walks";
 
 const std::vector<const char*> kFoldersOfSource = {"common",     "rendezvous", "agent", "launcher",
                                                    "worker_sdk", "examples",   "tests", "bench"};
@@ -171,6 +172,26 @@ std::set<std::string> rooms_of_plan(const std::string& page) {
     rooms.insert((below ? folder + "/" + name : name) + (last == "pure" ? " pure" : ""));
   }
   return rooms;
+}
+
+// The walks of docs/architecture.md, "1. `file`: what happens there": files that are not there, or
+// come twice in one walk.
+std::vector<std::string> complaints_about_walks(const std::string& page, const fs::path& root) {
+  std::vector<std::string> complaints;
+  std::set<std::string> seen;
+  std::istringstream lines(page.substr(std::min(page.find(kWalksHeading), page.size())));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t mark = line.find(". `");
+    if (mark == std::string::npos || line.find_first_not_of("0123456789") != mark) continue;
+    if (line.starts_with("1. ")) seen.clear();
+    const std::string file = line.substr(mark + 3, line.find('`', mark + 3) - mark - 3);
+    const bool twice = !seen.insert(file).second;
+    if (twice) complaints.push_back("docs/architecture.md: a walk enters " + file + " twice");
+    if (!fs::exists(root / file)) {
+      complaints.push_back("docs/architecture.md: a walk enters " + file + ", which is not there");
+    }
+  }
+  return complaints;
 }
 
 // Where the plan and layers.txt differ.
@@ -255,6 +276,10 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
   std::vector<std::string> complaints = complaints_about_rooms(layers, root, crowds);
   for (std::string& complaint :
        complaints_about_plan(layers, content_of(root / "docs/architecture.md"))) {
+    complaints.push_back(std::move(complaint));
+  }
+  for (std::string& complaint :
+       complaints_about_walks(content_of(root / "docs/architecture.md"), root)) {
     complaints.push_back(std::move(complaint));
   }
   for (const auto& [path, text] : files) {

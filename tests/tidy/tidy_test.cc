@@ -53,7 +53,8 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   fs::create_directories(root / "docs");
   std::ofstream(root / "docs/architecture.md")
       << "left/  before the plan\n## The plan\n```\nagent/  heads rooms\n  x/  a room  pure\n"
-         "  gone/  another\n```\n";
+         "  gone/  another\n```\n## Two walks\n1. `agent/y.h`: a\n2. `agent/y.h`: b\n1. "
+         "`agent/no.h`: c\n";
   std::ofstream(root / "tests/tidy/layers.txt")
       << "common : common pure\nagent/x : common\nagent/gone : common\n";
   std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
@@ -72,6 +73,8 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
       Complaints{"agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
                  "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
+                 "docs/architecture.md: a walk enters agent/no.h, which is not there",
+                 "docs/architecture.md: a walk enters agent/y.h twice",
                  "docs/architecture.md: the plan lacks agent/x",
                  "docs/architecture.md: the plan shows agent/x pure, layers.txt does not",
                  "layers.txt: no folder agent/gone"});

@@ -22,6 +22,7 @@
 namespace {
 
 using namespace ddprun::agent;
+using namespace ddprun::launcher;
 
 struct Request {
   int workers;

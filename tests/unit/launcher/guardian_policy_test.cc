@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 namespace {
 
 using namespace std::chrono_literals;
@@ -68,4 +68,4 @@ TEST_CASE("Guardian policy: an end that somebody else has seen is a failure", "[
 }
 
 }  // namespace
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

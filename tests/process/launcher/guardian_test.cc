@@ -10,7 +10,7 @@
 #include "launcher/guard/guardian_signals.h"
 #include "tests/process/agent/processes.h"
 
-namespace ddprun::agent {
+namespace ddprun::launcher {
 namespace {
 
 using namespace std::chrono_literals;
@@ -259,4 +259,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace ddprun::agent
+}  // namespace ddprun::launcher

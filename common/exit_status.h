@@ -1,16 +1,19 @@
 #pragma once
-// What ddprun's exit code says. A script that starts ddprun can tell "you typed it wrong" and "the
-// others never came" from "the training failed"; docs/environment.md repeats this table for users.
+// Every exit code that ddprun itself gives. A script that starts ddprun can tell "you typed it
+// wrong" and "the others never came" from "the training failed"; docs/environment.md repeats this
+// table for users.
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;      // ddprun itself failed: no memory, no permission, a bug.
 inline constexpr int kExitUsage = 2;       // The command line or an input file cannot be meant so.
 inline constexpr int kExitRendezvous = 3;  // The nodes did not come together, or not in time.
+// As a shell has it, of a program that it cannot run.
+inline constexpr int kExitCannotStart = 127;
 
 // The shell's code for a program that a signal ended. Any other code is the first failing worker's
 // own.
 constexpr int exit_code_of_signal(int signal) { return 128 + signal; }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,0 +1,59 @@
+#include "launcher/plan/decide.h"
+
+#include "agent/node/command.h"
+#include "agent/placement/placement.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
+#include "launcher/plan/facts.h"
+#include "launcher/plan/placement.h"
+#include "launcher/plan/resolve_name.h"
+
+namespace ddprun::launcher {
+namespace {
+
+Result<std::vector<std::string>> resolve_program(const Options& options) {
+  agent::CommandRequest request;
+  request.program = options.program;
+  request.arguments = options.program_arguments;
+  request.module = options.module;
+  request.no_python = options.no_python;
+  request.run_path = options.run_path;
+  request.pass_local_rank = !options.use_env;
+  return agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
+}
+
+// The Facts, with the one name looked up that they depend on.
+Facts facts_for(const Options& options, const Environment& environment) {
+  Facts facts = gather_facts(environment);
+  if (const std::string name = name_to_resolve(options); !name.empty()) {
+    facts.endpoint_addresses = resolve_name(name);
+  }
+  return facts;
+}
+
+}  // namespace
+
+Result<LaunchPlan> decide(Options options, const Environment& environment) {
+  if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
+  auto command = resolve_program(options);
+  if (!command) return command.error();
+  const auto workers =
+      agent::workers_per_node(to_string(options.nproc_per_node), agent::read_placement_facts());
+  if (!workers) return workers.error();
+  const Facts facts = facts_for(options, environment);
+  auto plan = make_plan(options, facts);
+  if (!plan) return plan.error();
+  for (const std::string& warning : plan->warnings) log::warning(warning);
+  auto placement = place_workers(options, *workers, plan->local_nodes);
+  if (!placement) return placement.error();
+  std::string run_id = plan->run_id ? *plan->run_id : random_hex(4);
+  return LaunchPlan{.options = std::move(options),
+                    .plan = std::move(*plan),
+                    .host_name = facts.host_name,
+                    .run_id = std::move(run_id),
+                    .command = std::move(*command),
+                    .local_world_size = *workers,
+                    .placement = std::move(*placement)};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,159 @@
+#include "launcher/run/launch.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "agent/node/command.h"
+#include "agent/node/verdict_file.h"
+#include "agent/process/cgroup.h"
+#include "agent/process/spawn.h"
+#include "common/exit_status.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
+#include "common/system/secrets.h"
+#include "launcher/plan/decide.h"
+#include "launcher/plan/dry_run.h"
+#include "launcher/plan/endpoint.h"
+#include "launcher/plan/nccl_profile.h"
+#include "launcher/plan/placement.h"
+#include "launcher/run/messages.h"
+#include "launcher/run/node.h"
+#include "launcher/run/report.h"
+#include "launcher/run/scratch.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr const char* kJobVariable = "DDPRUN_JOB";
+
+int print_dry_run(const LaunchPlan& run) {
+  std::fputs(dry_run_text(run, agent::current_environment()).c_str(), stdout);
+  std::fputs(to_text(run.placement, run.local_world_size).c_str(), stdout);
+  return kExitOk;
+}
+
+void offer_nccl_profiler(const Environment& environment) {
+  std::string plugin;
+  for (const std::string& folder : agent::current_command_context().own_folders) {
+    const std::string path = folder + "/" + kNcclPluginFile;
+    if (plugin.empty() && ::access(path.c_str(), R_OK) == 0) plugin = path;
+  }
+  const NcclProfilePlan plan = plan_nccl_profile(environment, plugin);
+  if (!plan.warning.empty()) log::warning(plan.warning);
+  if (!plan.plugin.empty()) ::setenv(kNcclPluginVariable, plan.plugin.c_str(), 1);
+}
+
+void say_how_to_join(const NodeContext& context) {
+  if (context.plan.mode != Plan::Mode::kHost || !context.plan.others_may_come) return;
+  if (!context.options.scheduler.empty()) return;  // It starts the others itself.
+  log::info("on " +
+            std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
+            ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
+}
+
+// Null where this node joins others. May change context.plan: another port, or joining after all.
+Result<std::unique_ptr<HostedEndpoint>> hosted_endpoint(NodeContext& context) {
+  if (context.plan.mode != Plan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
+  auto opened = open_endpoint(context.plan, context.token);
+  if (opened && !*opened && context.plan.token == Plan::Token::kMint) {
+    return missing_token(context.plan.endpoint);
+  }
+  return opened;
+}
+
+// Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
+std::string make_job_cgroup() {
+  const auto made =
+      agent::make_cgroup(agent::own_cgroup_folder(), agent::job_cgroup_name(::getpid()));
+  if (!made) log::debug("without a cgroup of its own: " + to_string(made.error()));
+  return made ? *made : "";
+}
+
+GuardedChild agent_child(const NodeContext& context, int index) {
+  GuardedChild node;
+  node.name = agent_name(context, index);
+  node.body = [&context, index] {
+    const bool several = context.plan.local_nodes > 1;
+    start_log(several ? "ddprun node " + std::to_string(index) : "ddprun", context.options);
+    return run_node(context, index);
+  };
+  return node;
+}
+
+// What the keeper removes if all else is killed, by a mark that is on whatever this job starts.
+Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) {
+  const std::string job = random_hex(8);
+  ::setenv(kJobVariable, job.c_str(), 1);
+  auto roster = agent::Roster::make(static_cast<std::size_t>(context.local_world_size) *
+                                    static_cast<std::size_t>(context.plan.local_nodes));
+  if (!roster) return roster.error();
+  context.roster = *roster;
+  context.places = folders.places();
+  return KeeperTask{.mark = kJobVariable + ("=" + job),
+                    .cgroup = agent::job_cgroup_path(::getpid()),
+                    .workers = context.roster,
+                    .folders = context.places};
+}
+
+// Starts everything and watches over it until the run is over.
+Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
+                      std::optional<GuardedChild> companion) {
+  RunFolders folders;
+  GuardianPlan guardian;
+  context.launcher_pid = ::getpid();
+  auto keeper = keeper_task(context, folders);
+  if (!keeper) return keeper.error();
+  guardian.keeper = std::move(*keeper);
+  guardian.also_forwarded = context.options.signals_to_handle;
+  guardian.prepare = [&]() -> Result<void> {
+    context.cgroup = make_job_cgroup();
+    if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();
+    const bool verbose = context.options.talk == Talk::kVerbose;
+    if (companion) guardian.children.push_back(*companion);
+    if (endpoint) {
+      guardian.children.push_back(daemon_child(*endpoint, folders.state.path(), verbose));
+    }
+    for (int index = 0; index < context.plan.local_nodes; ++index) {
+      guardian.children.push_back(agent_child(context, index));
+    }
+    return {};
+  };
+  guardian.tidy_up = [&] {
+    if (!folders.report.path().empty()) print_report(folders.report.path());
+    folders.remove();
+  };
+  guardian.on_agent_killed = [&](const AgentKilled& killed) {
+    if (killed.agent.name != agent_name(context, 0)) return;
+    using Kind = rendezvous::Verdict::Kind;
+    const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
+    write_agent_killed(context, kind, killed.exit_code, killed.text);
+  };
+  return guard(guardian);
+}
+
+}  // namespace
+
+Result<int> launch(Options options, const Environment& environment,
+                   std::optional<GuardedChild> companion) {
+  auto decided = decide(std::move(options), environment);
+  if (!decided) return decided.error();
+  if (decided->options.dry_run) return print_dry_run(*decided);
+  NodeContext context{std::move(*decided)};
+  offer_nccl_profiler(environment);
+  if (context.options.error_file) {
+    const auto ready = agent::prepare_verdict_file(*context.options.error_file);
+    if (!ready) return ready.error();
+  }
+  auto token = obtain_token(context.plan, value_of(environment, kTokenVariable));
+  if (!token) return token.error();
+  context.token = *token;
+  const auto endpoint = hosted_endpoint(context);
+  if (!endpoint) return endpoint.error();
+  say_how_to_join(context);
+  return guard_run(context, endpoint->get(), std::move(companion));
+}
+
+}  // namespace ddprun::launcher
