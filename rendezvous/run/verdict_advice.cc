@@ -7,6 +7,14 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// What the status alone shows, where nobody has looked closer.
+Fault judged(const WorkerDeath& death) {
+  if (death.fault != Fault::kUnknown) return death.fault;
+  if (is_crash(death.signal)) return Fault::kCrash;
+  if (death.signal != 0) return Fault::kSignal;
+  return death.exit_code == 126 || death.exit_code == 127 ? Fault::kCannotStart : Fault::kExit;
+}
+
 std::string of_fault(Fault fault, bool one_machine) {
   switch (fault) {
     case Fault::kOutOfMemory:
@@ -29,6 +37,9 @@ std::string of_fault(Fault fault, bool one_machine) {
     case Fault::kMismatch:
       return "All ranks must call the same collectives in the same order, with the same shapes, "
              "types and options.";
+    case Fault::kCrash: return "The program crashed; a core file or a debugger shows where.";
+    case Fault::kCannotStart:
+      return "The program could not be started; check its path and its permissions on that host.";
     case Fault::kLeftEarly:
       return "Do the ranks have unequal numbers of batches? See uneven_inputs and join().";
     default: return "";
@@ -38,23 +49,15 @@ std::string of_fault(Fault fault, bool one_machine) {
 }  // namespace
 
 std::string advice(const WorkerDeath& death, bool one_machine) {
-  if (never_ran(death) && death.fault != Fault::kCannotStart) {
+  const Fault fault = judged(death);
+  if (never_ran(death) && fault != Fault::kCannotStart) {
     return "Raise that limit on that host, or start fewer workers there.";
   }
-  if (std::string text = of_fault(death.fault, one_machine); !text.empty()) return text;
-  if (death.fault == Fault::kAborted) return "";
-  if (death.signal == SIGKILL) {
+  if (fault == Fault::kSignal && death.signal == SIGKILL) {
     return "SIGKILL comes from outside the program: a batch system's limit, a person, or the "
            "kernel's out-of-memory killer, of which there is no sign here (see dmesg).";
   }
-  if (death.signal == SIGSEGV || death.signal == SIGBUS || death.signal == SIGABRT ||
-      death.signal == SIGFPE || death.signal == SIGILL) {
-    return "The program crashed; a core file or a debugger shows where.";
-  }
-  if (death.fault == Fault::kCannotStart || death.exit_code == 127 || death.exit_code == 126) {
-    return "The program could not be started; check its path and its permissions on that host.";
-  }
-  return "";
+  return of_fault(fault, one_machine);
 }
 
 }  // namespace ddprun::rendezvous

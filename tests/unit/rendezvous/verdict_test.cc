@@ -245,6 +245,24 @@ TEST_CASE("Verdict: as JSON, with what PyTorch's agent reads", "[verdict]") {
   CHECK_FALSE(other.contains("first_cause"));
 }
 
+TEST_CASE("Verdict: the advice follows from the fault, or from the status where nobody looked",
+          "[verdict]") {
+  const auto advised = [](WorkerDeath death) { return advice(death, false).substr(0, 30); };
+  const std::string crashed = "The program crashed; a core fi",
+                    unknown_program = "The program could not be start";
+  CHECK(advised({.pid = 7, .signal = SIGSEGV}) == crashed);
+  CHECK(advised({.pid = 7, .signal = SIGABRT, .fault = Fault::kCrash}) == crashed);
+  CHECK(advised({.pid = 7, .signal = SIGABRT, .fault = Fault::kNoMemory}) ==
+        "See ulimit -v, and how much me");
+  CHECK(advised({.pid = 7, .signal = SIGKILL}) == "SIGKILL comes from outside the");
+  CHECK(advised({.pid = 7, .signal = SIGTERM, .fault = Fault::kSignal}).empty());
+  CHECK(advised({.pid = 7, .exit_code = 127}) == unknown_program);
+  CHECK(advised({.exit_code = 127, .fault = Fault::kCannotStart}) == unknown_program);
+  CHECK(advised({.pid = 7, .exit_code = 127, .fault = Fault::kExit}).empty());
+  CHECK(advised({.exit_code = 1, .fault = Fault::kNoProcesses}) ==
+        "Raise that limit on that host,");
+}
+
 TEST_CASE("Fault: each has a word, and other words are unknown", "[verdict]") {
   for (int i = 0; i <= static_cast<int>(kLastFault); ++i) {
     CHECK(fault_of_name(fault_name(static_cast<Fault>(i))) == static_cast<Fault>(i));
