@@ -135,7 +135,7 @@ bool Guardian::prepare() {
   return prepared.has_value();
 }
 
-// It ends before us only if somebody kills it.
+// The keeper exits before us only if killed; then another starts while the budget allows.
 void Guardian::keeper_ended() {
   keeper_at_ = keeper_budget_.died(Clock::now());
   log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
