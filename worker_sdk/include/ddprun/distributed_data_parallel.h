@@ -107,8 +107,8 @@ class DistributedDataParallel {
   /// it. Always true without find_unused and static_graph.
   bool used(std::size_t i) const;
 
-  /// If due, moves the gradients into the buckets chosen after the first pass, with their contents,
-  /// and returns true; else begin_backward() does so. Collective when due.
+  /// If due, moves the gradients with their contents into the buckets chosen after the first pass
+  /// and returns true. Without this call begin_backward() does it. Collective when due.
   bool rebuild();
 
   /// Passes that begin while the result exists communicate nothing: the caller accumulates
