@@ -42,7 +42,7 @@ StallWatch::Findings StallWatch::look(const std::vector<ProgressSample>& samples
   if (waiting && !std::exchange(told_waiting_, true)) {
     findings.waiting = "workers here have waited in " + collective(workers_[*waiting].last) +
                        " for " + text(age(*waiting, now)) +
-                       ", and none of this node is missing: look at other nodes";
+                       ", and none of this node is missing: check the other nodes";
   }
   return findings;
 }
@@ -84,7 +84,7 @@ void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint no
     const bool stands = samples[i].reports && worker.last.reports &&
                         samples[i].beats == worker.last.beats && worker.since != TimePoint{};
     if (!stands && worker.told) {
-      const std::string after = samples[i].reports ? "goes on after " : "reports no more, after ";
+      const std::string after = samples[i].reports ? "continues after " : "reports no more, after ";
       findings.going_on.push_back({static_cast<int>(i), age(i, now), after + text(age(i, now))});
       worker.told = false;
     }

@@ -126,7 +126,7 @@ class RemoteLink : public DaemonLink {
   void heard(const std::string& body) {
     heard_ = Clock::now();
     patient_ = false;
-    log::debug("heard " + body);
+    log::debug("received " + body);
     auto message = rendezvous::decode_daemon_message(body);
     if (message) {
       if (const auto* alive = std::get_if<rendezvous::Alive>(&*message)) {

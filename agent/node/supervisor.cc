@@ -61,10 +61,10 @@ void Supervisor::on(const LinkDown& down) {
   if (was_linked) {
     arm_fence();
     const std::string until =
-        fence_at_ ? "workers go on; they are stopped in " +
+        fence_at_ ? "workers continue; they are stopped in " +
                         seconds_text(std::chrono::duration_cast<Milliseconds>(options_.fence)) +
                         " unless it answers; "
-                  : "workers go on, ";
+                  : "workers continue, ";
     actions_.push_back(Say{Say::Level::kWarning, "lost the rendezvous daemon (" + down.why + "); " +
                                                      (living_ > 0 ? until : "") +
                                                      "connecting again"});
@@ -134,7 +134,7 @@ void Supervisor::hear(const rendezvous::Refuse& refuse) {
 
 void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
   actions_.push_back(
-      Say{Say::Level::kInfo, "the run goes on without " + options_.host + ": " + dismiss.reason});
+      Say{Say::Level::kInfo, "the run continues without " + options_.host + ": " + dismiss.reason});
   leave_for(0, std::nullopt);
 }
 
@@ -235,8 +235,8 @@ void Supervisor::on(const Tick&) {
   const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
   if (state_ == State::kFinished) {
     actions_.push_back(Say{Say::Level::kWarning,
-                           "every worker here ended well, but there is no "
-                           "rendezvous daemon to tell so" +
+                           "every worker of this node exited with 0, but there is no "
+                           "rendezvous daemon to report to" +
                                why});
     return exit(0, std::nullopt);
   }

@@ -33,7 +33,7 @@ void Supervisor::cut_off() {
     return;
   }
   const std::string text = options_.host + " is cut off from the rendezvous daemon (" + why_down_ +
-                           "), and the run may go on without it";
+                           "), and the run may continue without it";
   actions_.push_back(Say{Say::Level::kError, text + ": killing its workers, then joining again"});
   fenced_ = true;
   fence_at_.reset();

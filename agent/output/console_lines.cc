@@ -9,7 +9,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kCutMark = " [ddprun: line above 64 KiB, goes on]";
+constexpr std::string_view kCutMark = " [ddprun: line above 64 KiB, continues]";
 
 // For readers of the log; nothing is decided by it.
 std::int64_t wall_time() {

@@ -50,7 +50,7 @@ void LogWriter::run_thread() {
     boost::asio::post(loop, [path, error] {
       const boost::system::error_code code(error, boost::system::system_category());
       log::warning("writing " + path + ": " + code.message() +
-                   "; the run goes on, these lines are lost");
+                   "; the run continues, these lines are lost");
     });
   };
   const auto say_room = [&loop = loop_, this, alive = std::weak_ptr(alive_)] {

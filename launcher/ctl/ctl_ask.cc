@@ -67,7 +67,7 @@ class Question {
   // In words for somebody who typed an endpoint and has a token.
   Failure explained(const Failure& why) const {
     if (why.code == boost::asio::error::connection_refused) {
-      return {why.code, "nobody listens at " + where() + "; is ddprun-rendezvous running there?"};
+      return {why.code, "nothing listens at " + where() + "; is ddprun-rendezvous running there?"};
     }
     if (why.code == boost::asio::error::eof && link_) {
       return {why.code, "the daemon at " + where() +

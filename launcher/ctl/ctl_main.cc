@@ -108,7 +108,7 @@ Result<std::string> all_ras_shown(const CtlOptions& options) {
   if (jobs.empty()) {
     const std::string which = options.run_id.empty() ? "a run" : "the run " + options.run_id;
     return Failure{Errc::kNotFound,
-                   "no process on this machine that you may look at is a worker "
+                   "no process on this machine that you may inspect is a worker "
                    "of " +
                        which + "; --address HOST:PORT asks another place"};
   }

@@ -15,18 +15,18 @@ namespace {
 constexpr std::uint16_t kDaemonPort = 29'400;
 
 constexpr const char* kExamples = R"(Examples
-  ddprunctl status                            what runs the daemon on this machine has
+  ddprunctl status                            the runs of the daemon on this machine
   ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict
   ddprunctl nodes --json | jq .               all nodes of all runs, for programs
-  ddprunctl drain node12 --reason "bad fan"   the run goes on without node12
-  ddprunctl ras                               what NCCL says of the jobs on this machine
+  ddprunctl drain node12 --reason "bad fan"   the run continues without node12
+  ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
-file that DDPRUN_TOKEN_FILE names. Exit codes: 0 done; 1 the daemon refused or could not be reached;
-2 usage.)";
+file that DDPRUN_TOKEN_FILE names. Exit codes: 0: done; 1: the daemon refused or was unreachable;
+2: usage.)";
 
 Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
 
@@ -40,7 +40,7 @@ struct Texts {
 };
 
 void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
-  app.description("Asks a ddprun-rendezvous daemon about its runs, and tells it to end them.");
+  app.description("Shows and controls the runs of a ddprun-rendezvous daemon.");
   app.footer(kExamples);
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
   app.fallthrough();
@@ -52,25 +52,25 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                  "Prints a completion script for bash, zsh or tcsh");
   app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth");
 
-  auto* status = app.add_subcommand("status", "What runs there are, or one with all its nodes");
+  auto* status = app.add_subcommand("status", "All runs, or one run with all its nodes");
   auto* nodes = app.add_subcommand("nodes", "The nodes of all runs, or of one");
   for (CLI::App* verb : {status, nodes}) {
     verb->add_option("--run", o.run_id, "This run only");
     verb->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
   }
-  auto* drain = app.add_subcommand("drain", "Takes a node out; its run goes on without it");
+  auto* drain = app.add_subcommand("drain", "Removes a node; its run continues without it");
   drain->add_option("node", o.node, "The node's id, or the name of its host")->required();
-  drain->add_option("--run", o.run_id, "The run it is in, where that is not clear");
+  drain->add_option("--run", o.run_id, "The node's run, if that is ambiguous");
   auto* cancel = app.add_subcommand("cancel", "Ends a run on all its nodes");
   cancel->add_option("run", o.run_id, "The run's id")->required();
-  auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL sees them");
+  auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL reports them");
   ras->add_option("--run", o.run_id, "This run only");
   ras->add_option("--address", texts.ras,
                   "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]");
   ras->add_option("--timeout", texts.ras_seconds, "Seconds to wait for a job's answer [20]");
   ras->add_flag("--json", o.json, "As NCCL's own JSON (2.28.7 and later)");
   for (CLI::App* verb : {drain, cancel}) {
-    verb->add_option("--reason", o.reason, "Why; the nodes and the verdict say it");
+    verb->add_option("--reason", o.reason, "The reason, for the nodes and the verdict");
   }
   using enum CtlOptions::Verb;
   for (const auto& [app_of_verb, verb] : {std::pair(status, kStatus),

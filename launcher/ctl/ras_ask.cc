@@ -101,7 +101,7 @@ class Question {
 
   void fail(Error error) {
     if (error == boost::asio::error::connection_refused) {
-      result_ = Failure{error, "nobody listens at " + where() +
+      result_ = Failure{error, "nothing listens at " + where() +
                                    "; has a worker on this machine joined NCCL, of 2.24 or later, "
                                    "and is NCCL_RAS_ENABLE not 0?"};
       return;

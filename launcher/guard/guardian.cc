@@ -136,7 +136,7 @@ bool Guardian::prepare() {
   return prepared.has_value();
 }
 
-// It ends before us only if somebody kills it.
+// The keeper exits before us only if killed; then another starts while the budget allows.
 void Guardian::keeper_ended() {
   keeper_at_ = keeper_budget_.died(Clock::now());
   log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
@@ -263,7 +263,7 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
     log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
                  " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
   } else {
-    log::error(what + "; it is not started again, having died too often. Running workers go on");
+    log::error(what + "; it died too often and is not started again. Running workers continue");
   }
 }
 

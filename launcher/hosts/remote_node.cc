@@ -86,7 +86,7 @@ std::string RemoteNode::why_ssh_failed() const {
     return host_ + std::string(known.means) + " (" + last_words_ + ")";
   }
   return "ssh to " + host_ +
-         " failed: " + (last_words_.empty() ? "it does not say why" : last_words_);
+         " failed: " + (last_words_.empty() ? "without a message" : last_words_);
 }
 
 std::string RemoteNode::why() const {

@@ -165,14 +165,14 @@ std::optional<Failure> what_is_missing(const Allocation& found, const Options& o
       found.scheduler + " started this run on " + std::to_string(found.nodes) + " nodes";
   if (!found.endpoint && !options.rdzv_endpoint && !options.master_addr) {
     return usage(started +
-                 " and does not say where they can meet: give --rdzv-endpoint HOST with "
+                 " and provides no endpoint: give --rdzv-endpoint HOST with "
                  "the name of one of them");
   }
   const bool has_token = options.token_file || !value_of(environment, "DDPRUN_TOKEN").empty() ||
                          !value_of(environment, "DDPRUN_TOKEN_FILE").empty();
   if (has_token || !options.rdzv_conf.authenticated) return std::nullopt;
   return usage(started +
-               ", which need one token. Before it starts them, say: export DDPRUN_TOKEN=$(openssl "
+               ", which need one token. Before it starts them, run: export DDPRUN_TOKEN=$(openssl "
                "rand -hex 16), or give --token-file FILE on a disk that all nodes share, or "
                "--rdzv-conf auth=none");
 }

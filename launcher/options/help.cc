@@ -25,12 +25,12 @@ constexpr std::string_view kUsedMost[] = {"standalone",     "nnodes",
 constexpr std::string_view kHead =
     R"(usage: ddprun [options] PROGRAM [its arguments]
 
-Starts PROGRAM as the workers of one distributed training run, on this machine and on others,
-watches them, and says why if they fail. Takes torchrun's command lines.
+Starts PROGRAM as the workers of a distributed training run, on this machine and on others,
+supervises them, and reports why a run failed. Accepts torchrun's command lines.
 
 Examples
   ddprun --standalone --nproc-per-node 2 train          two workers on this machine
-  ddprun --nproc-per-node gpu train.py --epochs 3       one for each GPU, with PyTorch
+  ddprun --nproc-per-node gpu train.py --epochs 3       one worker per GPU, with PyTorch
   ddprun --nnodes 2 --nproc-per-node 8 train            prints the line to paste on machine two
   ddprun --nnodes 2:4 --max-restarts 3 --rdzv-endpoint node1:29400 train
                                                         the same line on each of 2 to 4 machines
@@ -38,12 +38,12 @@ Examples
 )";
 
 constexpr std::string_view kTail = R"(
-Each flag may be spelled with - or _, and cut short as far as no other begins so (--nproc-per 2); it
-has its default in PET_<FLAG>: PET_NNODES=2 is --nnodes 2. What stands after PROGRAM is PROGRAM's.
-The run's token is read from DDPRUN_TOKEN, the file named in DDPRUN_TOKEN_FILE or --token-file, and
-the endpoint from DDPRUN_ENDPOINT where no flag gives it.
-Exit codes: 0 all workers ended well; 2 usage; 3 the nodes did not come together in time; otherwise
-that of the first worker that failed, 128+n if signal n ended it; 1 ddprun itself failed.
+Flags may be spelled with - or _ and abbreviated unless ambiguous (--nproc-per 2). The variable
+PET_<FLAG> sets a flag's default: PET_NNODES=2 is --nnodes 2. All that follows PROGRAM is passed to
+PROGRAM. The run's token is read from --token-file, DDPRUN_TOKEN or the file named by
+DDPRUN_TOKEN_FILE. Without a flag, DDPRUN_ENDPOINT names the endpoint.
+Exit codes: 0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not
+meet in time; otherwise that of the first worker that failed, 128+n if signal n killed it.
 )";
 
 std::string left_side(const Flag& flag) {
@@ -72,7 +72,8 @@ std::string help_text(Flags which) {
   }
   if (which == Flags::kUsedMost) {
     const auto others = all_flags().size() - std::size(kUsedMost);
-    text += "\nand " + std::to_string(others) + " more, torchrun's others too: ddprun --help all\n";
+    text += "\nand " + std::to_string(others) +
+            " more, including torchrun's other flags: ddprun --help all\n";
   }
   return text + std::string(kTail);
 }

@@ -11,7 +11,7 @@ constexpr std::string_view kHead =
     R"(.\" Made from launcher/options/flags.cc: DDPRUN_REWRITE=1 launcher_test "[manual]"
 .TH DDPRUN 1
 .SH NAME
-ddprun \- start, connect and watch the workers of a distributed training run
+ddprun \- start, connect and supervise the workers of a distributed training run
 .SH SYNOPSIS
 .B ddprun
 .RI [ options ]
@@ -20,11 +20,11 @@ ddprun \- start, connect and watch the workers of a distributed training run
 .SH DESCRIPTION
 Starts
 .I PROGRAM
-as the workers of one distributed training run, on this machine and on others, watches them, and
-says why if they fail. Takes torchrun's command lines. Each flag may be spelled with \- or _, and
-cut short as far as no other begins so; it has its default in PET_<FLAG>. What stands after
+as the workers of a distributed training run, on this machine and on others, supervises them, and
+reports why a run failed. Accepts torchrun's command lines. Flags may be spelled with \- or _ and
+abbreviated unless ambiguous. The variable PET_<FLAG> sets a flag's default. All that follows
 .I PROGRAM
-is its own.
+is passed to it.
 )";
 
 constexpr std::string_view kTail = R"(.SH CONFIGURATION
@@ -36,21 +36,21 @@ else
 .IR ~/.config/ddprun/config :
 one
 .B flag = value
-a line, # begins a comment. The command line wins over PET_* and other variables, these over the
-file.
+per line; # begins a comment. The command line overrides PET_* and other variables, which override
+the file.
 .SH ENVIRONMENT
 .TP
 .B DDPRUN_ENDPOINT
-where the nodes meet, if neither \-\-rdzv\-endpoint nor PET_RDZV_ENDPOINT says so
+the address of the rendezvous daemon, unless \-\-rdzv\-endpoint or PET_RDZV_ENDPOINT is given
 .TP
 .BR DDPRUN_TOKEN ", " DDPRUN_TOKEN_FILE
-the run's token, or a file whose first line it is
+the run's token, or a file whose first line is the token
 .TP
 .B PYTHON_EXEC
-the interpreter for scripts and modules, else python3
+the interpreter for scripts and modules [python3]
 .SH EXIT STATUS
-0 all workers ended well; 1 ddprun itself failed; 2 usage; 3 the nodes did not come together;
-otherwise that of the first worker that failed, 128+n if signal n ended it.
+0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not meet in time;
+otherwise that of the first worker that failed, 128+n if signal n killed it.
 .SH EXAMPLES
 .nf
 ddprun \-\-nproc\-per\-node 2 train.py \-\-epochs 3

@@ -130,7 +130,7 @@ Result<RdzvBackend> parse_backend(const std::string& text) {
 Result<std::string> parse_event_log_handler(const std::string& text) {
   if (text == "null") return text;
   return usage(
-      "give null; ddprun makes no torchelastic events: --verbose tells every decision, and "
+      "give null; ddprun has no torchelastic events: --verbose logs every decision, and "
       "ddprun-rendezvous keeps them in its journal");
 }
 
@@ -138,7 +138,7 @@ Result<std::string> parse_logs_specs(const std::string& text) {
   if (text == "default") return text;
   return usage(
       "give default; it names a Python class inside torchrun, and ddprun has no Python inside: "
-      "--log-dir, --redirects, --tee and --local-ranks-filter say where output goes");
+      "--log-dir, --redirects, --tee and --local-ranks-filter select where output goes");
 }
 
 void read_nodes(Reader& reader, Options& options) {

@@ -174,7 +174,7 @@ void place_join(const Options& options, Plan& plan) {
   if (!plan.endpoint.host.empty()) return;
   plan.endpoint.host = "127.0.0.1";
   plan.warnings.push_back(
-      "neither --rdzv-endpoint nor --master-addr says where node rank 0 is: "
+      "neither --rdzv-endpoint nor --master-addr gives the address of node rank 0: "
       "looking on this machine, as torchrun does");
 }
 

@@ -38,7 +38,7 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
     hello(link, *first);
   } else if (peer == peers_.end()) {
     counters_.refused.add(Refusal::kNoHello);
-    actions_.push_back(Hangup{link, "it did not say hello first"});
+    actions_.push_back(Hangup{link, "its first message was no hello"});
   } else {
     hear(peer->second, std::move(*message));
   }

@@ -99,7 +99,7 @@ Result<std::string> Coordinator::drain(const Command& command) {
     }
   }
   if (found.empty()) {
-    return refused("there is no node '" + command.node + "' in a run that goes on; " +
+    return refused("there is no node '" + command.node + "' in a run that has not ended; " +
                    (all.empty() ? "there is none at all" : "there are: " + listed(all)));
   }
   if (found.size() > 1) {
@@ -107,12 +107,12 @@ Result<std::string> Coordinator::drain(const Command& command) {
                    "; name one by its id, or the run too");
   }
   step(found[0].run_id, {found[0].node, Drain{command.reason}});
-  return names[0] + " is drained: the run goes on without it";
+  return names[0] + " is drained: the run continues without it";
 }
 
 Result<std::string> Coordinator::cancel(const Command& command) {
   const auto run = runs_.find(command.run_id);
-  if (run == runs_.end()) return refused("say which run to cancel");
+  if (run == runs_.end()) return refused("name the run to cancel");
   const Run::State state = run->second.state();
   if (state == Run::State::kClosing || state == Run::State::kEnded) {
     // It might still open again, were its failure excused; nobody wants that any more.

@@ -24,7 +24,8 @@ namespace ddprun::rendezvous {
 
 class Gate {
  public:
-  static constexpr Milliseconds kPatience{500};  // Well below what makes agents connect anew.
+  static constexpr Milliseconds kPatience{500};  // Much shorter than the silence after which
+                                                 // agents reconnect.
   static constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;
 
   // `records`, unless empty, are to be appended now, and on_durable() called once they are durable,

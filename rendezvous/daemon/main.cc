@@ -50,7 +50,7 @@ Result<std::string> read_token(DaemonOptions& options) {
     return secret_in_file(file, "token");
   }
   return Failure{Errc::kBadOption,
-                 "no token: give --token-file FILE, DDPRUN_TOKEN or DDPRUN_TOKEN_FILE, or say "
+                 "no token: give --token-file FILE, DDPRUN_TOKEN or DDPRUN_TOKEN_FILE, or give "
                  "--no-auth"};
 }
 
@@ -121,13 +121,13 @@ void add_c10d_options(CLI::App& app, C10dOptions& o) {
   app.add_option("--c10d-address", o.address, "Address that --c10d-port listens on")
       ->capture_default_str();
   app.add_option("--c10d-allow", o.allow,
-                 "Who may use --c10d-port beside this machine (default: everybody who reaches it)")
+                 "Other machines that may use --c10d-port (default: all that reach it)")
       ->delimiter(',');
 }
 
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
-      "Decides who takes part in ddprun runs. Agents connect to it; see docs/protocol.md.");
+      "Decides membership and ranks of ddprun runs. Agents connect to it; see docs/protocol.md.");
   // Whoever starts a service adds to a unit file's options.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
@@ -136,7 +136,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
       ->check(CLI::Range(0, 65535));
   app.add_option("--token-file", o.token_file,
                  "File whose first line is the token (else DDPRUN_TOKEN, else DDPRUN_TOKEN_FILE)");
-  app.add_flag("--no-auth", o.no_auth, "Neither encryption nor authentication: anybody may join");
+  app.add_flag("--no-auth", o.no_auth, "No encryption and no authentication: all clients can join");
   add_memory_options(app, o);
   app.add_option("--listen-fd", o.listen_fd,
                  "Take over this listening socket (--address, --port unused)")
@@ -146,10 +146,10 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
   app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
-               "End all runs when told to end by SIGTERM or SIGINT, as without --state-dir; else "
-               "they go on and wait for the next daemon");
+               "End all runs on SIGTERM or SIGINT, as without --state-dir; otherwise they "
+               "continue and wait for the next daemon");
   add_c10d_options(app, o.c10d);
-  app.add_flag("-v,--verbose", o.verbose, "Say what is heard and sent");
+  app.add_flag("-v,--verbose", o.verbose, "Log every message");
   app.footer(
       "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
       "--state-dir /var/lib/ddprun");
@@ -159,11 +159,12 @@ void add_operators_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--http-port", o.http_port,
                  "Port for /healthz, /status and /metrics; 0 for any [no such port]")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--http-address", o.http_address, "Address for them; whoever reaches it may read")
+  app.add_option("--http-address", o.http_address,
+                 "Address of these pages; all that reach it can read")
       ->capture_default_str();
   const std::map<std::string, log::Format> formats = {{"text", log::Format::kText},
                                                       {"json", log::Format::kJson}};
-  app.add_option("--log-format", o.log_format, "text, or json: one object a line [text]")
+  app.add_option("--log-format", o.log_format, "text, or json: one object per line [text]")
       ->transform(CLI::CheckedTransformer(formats).description("text|json"));
 }
 
@@ -196,7 +197,7 @@ int run(int argc, char** argv) {
     return 2;
   }
   if (token->empty() && !options.no_auth) {
-    log::error("the token is empty; say --no-auth if that is meant");
+    log::error("the token is empty; give --no-auth to run without a token");
     return 2;
   }
   auto password = read_etcd_password(options);

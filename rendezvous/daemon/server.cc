@@ -203,7 +203,7 @@ void Server::hang_up_on_the_silent() {
     if (it == links_.end() || it->second.heard) continue;
     refused_.add(Refusal::kNoHello);
     const auto limit = std::to_string(options_.hello_timeout.count());
-    hang_up({id, "it said nothing within " + limit + " ms"});
+    hang_up({id, "it sent nothing within " + limit + " ms"});
   }
 }
 

@@ -161,7 +161,7 @@ class Service {
       log::info("told to end; ending the runs");
       server_->shut_down(signal);
     } else {
-      log::info("told to end; the runs go on and wait for the next daemon");
+      log::info("told to end; the runs continue and wait for the next daemon");
       server_->leave();
     }
   }

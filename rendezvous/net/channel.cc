@@ -64,7 +64,7 @@ class PlainChannel : public Channel {
     Step step = peek(fd_, {&first, 1});
     if (step.status != StepStatus::kDone || first != kTlsHandshake) return step;
     refuse(fd_);
-    return failed(Errc::kBadToken, "it uses a token where none is asked for");
+    return failed(Errc::kBadToken, "it uses a token, but this run has none");
   }
 
   Step read(char* into, std::size_t size) override {

@@ -52,8 +52,7 @@ std::string Run::stopping_text() const {
 // What a node that has no seat waits for.
 std::string Run::waiting_text() const {
   if (state_ == State::kRunning) {
-    if (seated() >= config_->nnodes_max)
-      return "held in reserve: the run has all the nodes it wants";
+    if (seated() >= config_->nnodes_max) return "held in reserve: the run has enough nodes";
     if (config_->join_at_restart)
       return "held in reserve: new nodes are let in when the round ends";
     return "waiting for more nodes before the round is stopped for them";

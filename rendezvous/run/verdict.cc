@@ -130,11 +130,11 @@ std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& 
            death.exit_code == now.exit_code && death.detail == essence(now.detail);
   });
   if (same && is_programs(now.fault)) {
-    return " It was the same rank with the same error each time: look at the program or its data, "
+    return " It was the same rank with the same error each time: check the program or its data, "
            "not at the machine.";
   }
   if (one_machine || !on_machine(past, machine_of(now))) return "";
-  return " It was on " + machine_of(now) + " each time: look at that host.";
+  return " It was on " + machine_of(now) + " each time: check that host.";
 }
 
 }  // namespace

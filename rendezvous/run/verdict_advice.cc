@@ -20,20 +20,20 @@ std::string of_fault(Fault fault, bool one_machine) {
     case Fault::kOutOfMemory:
       return "Give the job more memory, or let it use less: fewer data loader processes, a smaller "
              "batch.";
-    case Fault::kNoMemory: return "See ulimit -v, and how much memory that host has.";
-    case Fault::kNoSpace: return "Make room on that host's disk; see df -h and df -i.";
-    case Fault::kNoDescriptors: return "See ulimit -n, and who does not close what it opens.";
+    case Fault::kNoMemory: return "See ulimit -v and the memory of that host.";
+    case Fault::kNoSpace: return "Free space on that host's disk; see df -h and df -i.";
+    case Fault::kNoDescriptors:
+      return "See ulimit -n, and check for descriptors that are never closed.";
     case Fault::kNoProcesses: return "See ulimit -u, and the pids.max of its cgroup.";
-    case Fault::kStackOverflow: return "See ulimit -s, and look for endless recursion.";
+    case Fault::kStackOverflow: return "See ulimit -s, and check for endless recursion.";
     case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
     case Fault::kImportError: return "See which python3 runs there, and its sys.path.";
     case Fault::kPeerLost:
       return one_machine ? "It lost a peer, but no other rank has failed."
-                         : "It lost a peer, but no other rank has failed: look at the network "
+                         : "It lost a peer, but no other rank has failed: check the network "
                            "between them.";
     case Fault::kTimedOut: return "It gave up waiting for the other ranks.";
-    case Fault::kStuck:
-      return "A debugger or py-spy shows where such a rank stands while it lasts.";
+    case Fault::kStuck: return "While a rank is stuck, a debugger or py-spy shows where.";
     case Fault::kMismatch:
       return "All ranks must call the same collectives in the same order, with the same shapes, "
              "types and options.";

@@ -24,9 +24,9 @@ EVERY = None  # All blocks of that language on that page.
 
 # (page, language, first line): which test runs it.
 BLOCKS = {
-    (README, "sh", "deploy/quickstart.sh          # installs what is missing, builds, trains on Fashion-MNIST with two workers"):
+    (README, "sh", "deploy/quickstart.sh    # installs what is missing, builds, trains on Fashion-MNIST with two workers"):
         "test_the_scripts_of_readme",
-    (README, "sh", "deploy/test.sh                # what CI runs: unit, simulation, process and system tests; ASan, UBSan and TSan"):
+    (README, "sh", "deploy/test.sh          # what CI runs: all tests, plainly and under ASan, UBSan and TSan"):
         "test_the_scripts_of_readme",
     (README, "sh", "ddprun --nproc-per-node 2 train.py --epochs 3       # your PyTorch script, unchanged"):
         "test_the_command_lines_of_readme",

@@ -111,7 +111,7 @@ class SlowAndFull(DdprunCase):
         for streams in ("-r", "-t"):
             job = self.run_ddprun("--nproc-per-node", "2", "--log-dir", disk, streams, "3", *self.WORKER)
             self.assertEqual(len(glob.glob(self.path("done.*"))), 2)
-            self.assertRegex(job.err(), "writing .*/stdout.log: No space left on device; the run goes on")
+            self.assertRegex(job.err(), "writing .*/stdout.log: No space left on device; the run continues")
             for name in glob.glob(self.path("done.*")):
                 os.unlink(name)
         self.assertEqual(job.out().count("anybody\n"), 2 * self.LINES)  # The terminal has them all.

@@ -28,7 +28,7 @@ class UnderHydra(DdprunCase):
     def test_it_says_that_it_needs_an_endpoint(self):
         job = self.mpirun("true")
         self.assertNotEqual(job.wait(), 0)
-        self.assertIn("MPICH's mpiexec started this run on 3 nodes and does not say where they can meet", job.err())
+        self.assertIn("MPICH's mpiexec started this run on 3 nodes and provides no endpoint", job.err())
 
     def test_several_a_node_are_refused(self):
         job = self.start_program([MPIRUN, "-n", "3", DDPRUN, "true"], env=TOKEN)

@@ -89,7 +89,7 @@ class TwoMachines(DdprunCase):
         self.assertRegex(first.err(), "was silent")
         # The far side's workers compute on, as the daemon is not needed for a step; a signal ends it.
         self.assertFalse(second.ended(), second.text())
-        second.wait_for("lost the rendezvous daemon .*workers go on, connecting again")
+        second.wait_for("lost the rendezvous daemon .*workers continue, connecting again")
         second.signal(15)
         self.finish(second, 143)
 
@@ -121,7 +121,7 @@ class TwoMachines(DdprunCase):
         second = self.start("--rdzv-conf", f"is_host=0,{conf}", *common, netns=b, env=env)
         self.wait_for_workers(2, jobs=[first, second])
         self.net.cut()
-        second.wait_for("workers go on; they are stopped in 3 s unless it answers")
+        second.wait_for("workers continue; they are stopped in 3 s unless it answers")
         second.wait_for("is cut off from the rendezvous daemon .*killing its workers, then joining again")
         ddprun_case.wait_until(lambda: not [p for p in second.processes() if p.argv[0] == "sleep"], second.text)
         self.assertFalse(second.ended())
@@ -141,7 +141,7 @@ class TwoMachines(DdprunCase):
                 for host, space in (("1", a), ("0", b))]
         self.wait_for_workers(2, jobs=jobs)
         self.net.cut()
-        jobs[1].wait_for("workers go on; they are stopped in 70 s unless it answers")
+        jobs[1].wait_for("workers continue; they are stopped in 70 s unless it answers")
         for job in jobs:
             job.signal(15)
             self.finish(job, 143)

@@ -184,7 +184,7 @@ class Operations(DdprunCase):
         self.assertIn("there are: job, other", self.ctl("cancel", "nix", code=1))
         self.assertIn("give both sides the same token",
                       self.ctl("status", code=1, env={"DDPRUN_TOKEN": "wrong"}))
-        self.assertIn("nobody listens at 127.0.0.1:",
+        self.assertIn("nothing listens at 127.0.0.1:",
                       self.ctl("status", "-e", f"127.0.0.1:{free_port()}", code=1))
         self.ctl("frob", code=2)
         self.assertIn("is cancelled", self.ctl("cancel", "job", "--reason", "wrong data"))
@@ -222,7 +222,7 @@ class Operations(DdprunCase):
         self.wait_for_workers(4, jobs=jobs)
         before = sorted(p.pid for job in jobs for p in job.processes())
         lines = self.stop(daemon)
-        self.assertIn("the runs go on", lines[-1]["text"])
+        self.assertIn("the runs continue", lines[-1]["text"])
         with self.assertRaises(OSError):
             self.get("/healthz")
         self.assertIn("is ddprun-rendezvous running there?", self.ctl("status", code=1))

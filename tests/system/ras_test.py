@@ -148,7 +148,7 @@ class Ras(DdprunCase):
             self.assertIn("does not answer within 501 ms", text)
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
-            self.assertIn("nobody listens at", self.ctl("--address", "127.0.0.1:%d" % unused.getsockname()[1], code=1))
+            self.assertIn("nothing listens at", self.ctl("--address", "127.0.0.1:%d" % unused.getsockname()[1], code=1))
 
 
 if __name__ == "__main__":

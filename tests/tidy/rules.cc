@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 namespace ddprun::tidy {
@@ -219,6 +220,27 @@ std::vector<std::string> complaints_about_plan(const Layers& layers, const std::
   return complaints;
 }
 
+// The pages that people read, but for the list of changes.
+std::vector<std::string> pages_of(const fs::path& root) {
+  std::vector<std::string> pages;
+  const auto note = [&](const fs::directory_entry& entry) {
+    const std::string page = fs::relative(entry.path(), root);
+    if (page.ends_with(".md") && page != "CHANGELOG.md") pages.push_back(page);
+  };
+  for (const auto& entry : fs::directory_iterator(root)) note(entry);
+  for (const char* folder : {"docs", "bench"}) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) note(entry);
+  }
+  return pages;
+}
+
+// "[text](address)" or "<address>", alone or as the item of a list.
+bool is_only_a_link(const std::string& line) {
+  static const std::regex kLink(R"(\s*([*+-] )?(\[[^\]]*\]\([^)\s]*\)|<\S*>)[.,;]?)");
+  return std::regex_match(line, kLink);
+}
+
 std::string content_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
@@ -257,6 +279,23 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
   return complaints;
 }
 
+std::vector<std::string> complaints_about_prose(const std::string& path, const std::string& text) {
+  std::vector<std::string> complaints;
+  std::istringstream in(text);
+  bool in_code = false;
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const std::string words = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    if (words.starts_with("```")) in_code = !in_code;
+    const bool prose = !in_code && !words.starts_with("```") && !words.starts_with("|");
+    if (!prose || columns(line) <= kColumnsMax || is_only_a_link(line)) continue;
+    complaints.push_back(path + ":" + std::to_string(number) + ": prose over " +
+                         std::to_string(kColumnsMax) + " columns");
+  }
+  return complaints;
+}
+
 std::vector<std::string> complaints_about_tree(const fs::path& root) {
   Layers layers(content_of(root / "tests/tidy/layers.txt"));
   std::map<std::string, std::string> files;  // Path -> text.
@@ -284,6 +323,11 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
   }
   for (const auto& [path, text] : files) {
     for (std::string& complaint : complaints_about(path, text, layers)) {
+      complaints.push_back(std::move(complaint));
+    }
+  }
+  for (const std::string& page : pages_of(root)) {
+    for (std::string& complaint : complaints_about_prose(page, content_of(root / page))) {
       complaints.push_back(std::move(complaint));
     }
   }

@@ -19,8 +19,12 @@ inline constexpr int kFolderFilesMax = 25;
 std::vector<std::string> complaints_about(const std::string& path, const std::string& text,
                                           const Layers& layers);
 
-// ... with all .h and .cc files below `root`, in its folders of source. Reads
-// root/tests/tidy/layers.txt.
+// The lines of prose of the Markdown page `path` that are too wide. Tables, code and lines that are
+// nothing but a link may be wider. tests/tidy/wrap_prose.py mends it.
+std::vector<std::string> complaints_about_prose(const std::string& path, const std::string& text);
+
+// ... with all .h and .cc files below `root`, in its folders of source, and all pages of it and
+// below its docs/ and bench/. Reads root/tests/tidy/layers.txt.
 std::vector<std::string> complaints_about_tree(const std::filesystem::path& root);
 
 struct Function {

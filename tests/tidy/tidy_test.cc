@@ -61,6 +61,11 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n";
   std::ofstream(root / "agent/y.h") << "#pragma once\n";
   std::ofstream(root / "agent/y.md") << "not source\n";
+  fs::create_directories(root / "docs/notes");
+  const std::string wide = std::string(kColumnsMax, 'x') + " y\n";
+  for (const char* page : {"README.md", "CHANGELOG.md", "docs/notes/a.md", "docs/a.txt"}) {
+    std::ofstream(root / page) << "\n" << wide;
+  }
   std::ofstream(root / "agent/x/claims.h") << "#pragma once\n// Adds. Pure.\n";
   std::ofstream(root / "agent/x/claims_more.cc") << "#include <thread>\n";
   for (int i = 0; i < kFolderFilesMax; ++i) {
@@ -70,14 +75,15 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   fs::remove_all(root);
   CHECK(
       found ==
-      Complaints{"agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
+      Complaints{"README.md:2: prose over 100 columns",
+                 "agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
                  "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
                  "docs/architecture.md: a walk enters agent/no.h, which is not there",
                  "docs/architecture.md: a walk enters agent/y.h twice",
                  "docs/architecture.md: the plan lacks agent/x",
                  "docs/architecture.md: the plan shows agent/x pure, layers.txt does not",
-                 "layers.txt: no folder agent/gone"});
+                 "docs/notes/a.md:2: prose over 100 columns", "layers.txt: no folder agent/gone"});
 }
 
 TEST_CASE("Tidy: layers go one way", "[tidy]") {
@@ -185,6 +191,23 @@ TEST_CASE("Tidy: long files and long lines", "[tidy]") {
   std::string boxes;
   for (int i = 0; i < kColumnsMax; ++i) boxes += "─";
   CHECK(about("io/a.cc", boxes + "\n").empty());
+}
+
+TEST_CASE("Tidy: prose is as wide as code, tables and links may be wider", "[tidy]") {
+  const auto about_page = [](const std::string& text) {
+    return complaints_about_prose("a.md", text);
+  };
+  const std::string fits(kColumnsMax, 'x');
+  const std::string wide = fits + " y";
+  CHECK(about_page("# Title\n\n" + fits + "\n").empty());
+  CHECK(about_page("# Title\n\n" + wide + "\n") == Complaints{"a.md:3: prose over 100 columns"});
+  CHECK(about_page("* item\n  " + wide + "\n").size() == 1);
+  CHECK(about_page("| " + wide + " |\n|---|\n").empty());
+  CHECK(about_page("  | " + wide + " |\n").empty());
+  CHECK(about_page("```sh\n" + wide + "\n```\n" + wide + "\n") ==
+        Complaints{"a.md:4: prose over 100 columns"});
+  CHECK(about_page("[text](https://" + fits + ")\n* <https://" + fits + ">\n").empty());
+  CHECK(about_page("see [text](https://" + fits + ")\n").size() == 1);
 }
 
 TEST_CASE("Tidy: long functions are found, long tables are not functions", "[tidy]") {

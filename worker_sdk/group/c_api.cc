@@ -29,7 +29,7 @@ T options_of(const T* given) {
   T options{};
   if (!given) return options;
   require_argument(given->size >= sizeof(std::size_t) && given->size <= sizeof(T),
-                   "the size of the options is none that this library knows");
+                   "this library does not support this size of the options");
   std::memcpy(&options, given, given->size);
   return options;
 }

@@ -72,9 +72,10 @@ std::unique_ptr<ProcessGroup::Impl> ProcessGroup::Impl::shrunk(
               .limit = half});
   const auto me = std::find(left.members.begin(), left.members.end(), roster->rank);
   if (me == left.members.end()) {
-    throw Error(ErrorKind::aborted, {.rank = roster->rank, .host = host(), .operation = "shrink"},
-                "the others go on without this rank: it came too late, or one of them called it "
-                "lost");
+    throw Error(
+        ErrorKind::aborted, {.rank = roster->rank, .host = host(), .operation = "shrink"},
+        "the others continue without this rank: it called too late, or one of them listed it as "
+        "lost");
   }
   const worker_sdk::Plan next = plan_among(left.members, prefix);
   worker_sdk::Kin kin{.siblings = nullptr,

@@ -63,7 +63,7 @@ void blame(Table& table, int rank, const std::string& error) {
 
 std::string wish(const Table& table, int rank) {
   const Hello& hello = table.hellos[static_cast<std::size_t>(rank)];
-  return "rank " + std::to_string(rank) + " on " + hello.host + " wants the backend " +
+  return "rank " + std::to_string(rank) + " on " + hello.host + " requests the backend " +
          hello.backend;
 }
 
@@ -158,7 +158,7 @@ Table decide(std::vector<Hello> hellos) {
   for (std::size_t r = 0; r < table.hellos.size(); ++r) {
     const int rank = static_cast<int>(r);
     if (table.hellos[r].backend != first.backend) {
-      blame(table, rank, wish(table, rank) + " where " + wish(table, 0));
+      blame(table, rank, wish(table, rank) + ", but " + wish(table, 0));
       return table;
     }
     if (stranger < 0 && table.hellos[r].domain != first.domain) stranger = rank;

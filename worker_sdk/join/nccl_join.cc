@@ -75,7 +75,7 @@ GpuFacts NcclJoiner::look_around() {
   facts.may_share = o_.wish.may_share;
   char bus_id[32] = {};
   if (device_ >= gpu_->devices) {
-    facts.error = "it wants GPU " + std::to_string(device_) + ", but sees " +
+    facts.error = "it requests GPU " + std::to_string(device_) + ", but sees " +
                   std::to_string(gpu_->devices) + " (CUDA_VISIBLE_DEVICES?)";
   } else if (const int status = gpu_->cuda.bus_id(bus_id, sizeof bus_id - 1, device_);
              status != kCudaSuccess) {

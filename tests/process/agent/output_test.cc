@@ -272,7 +272,7 @@ TEST_CASE("Output: a last line without its end gets one, an over-long line is cu
   const std::string body(65'536 + 10, 'x');
   CHECK(one_worker({"write", body + "\n"}) ==
         "[default0]:" + body.substr(10) +
-            " [ddprun: line above 64 KiB, goes on]\n[default0]:xxxxxxxxxx\n");
+            " [ddprun: line above 64 KiB, continues]\n[default0]:xxxxxxxxxx\n");
 }
 
 TEST_CASE("Output: without a terminal only the last state of progress is shown", "[output]") {

@@ -192,7 +192,7 @@ TEST_CASE("Guardian: a service that dies is started again, but not for ever", "[
       service = test::program_of(pid) == "agent_test_worker" ? pid : service;
     REQUIRE(service != 0);
     ::kill(service, SIGKILL);
-    REQUIRE(launcher.wait_for_output(life < 2 ? "starting it again" : "having died too often",
+    REQUIRE(launcher.wait_for_output(life < 2 ? "starting it again" : "it died too often",
                                      life < 2 ? life + 1 : 1));
   }
   CHECK(launcher.output().find("the daemon (pid ") != std::string::npos);

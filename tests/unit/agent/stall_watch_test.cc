@@ -57,7 +57,7 @@ TEST_CASE("Stall: who does not come to a collective is stuck, who waits for it i
   CHECK(took == 195s);               // First seen at the first look.
   CHECK(node.look_for(2h).empty());  // Once is enough.
   node.at(1, "all_reduce", true, 18);
-  CHECK(node.look() == Lines{"1 goes on after 7395 s"});
+  CHECK(node.look() == Lines{"1 continues after 7395 s"});
 }
 
 TEST_CASE("Stall: a phase with a longer history has a longer limit, even if others wait",
@@ -77,7 +77,7 @@ TEST_CASE("Stall: where all wait, another node is named as the place to look", "
   node.at(1, "all_reduce", true, 18);
   CHECK(node.look_for(10min) ==
         Lines{"workers here have waited in all_reduce #18 for 180 s, and none of this node is "
-              "missing: look at other nodes"});
+              "missing: check the other nodes"});
   CHECK(node.look_for(1h).empty());
 }
 

@@ -169,13 +169,13 @@ struct FencedFixture : NodeFixture {
 TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that is cut off kills its workers in time",
                  "[supervisor]") {
   CHECK(does(LinkDown{"gone"}) ==
-        Lines{"say lost the rendezvous daemon (gone); workers go on; they are stopped in 20 s "
+        Lines{"say lost the rendezvous daemon (gone); workers continue; they are stopped in 20 s "
               "unless it answers; connecting again"});
   REQUIRE(supervisor.deadline() == now + 20s);
   CHECK(does(LinkDown{"refused"}, 19s).empty());
   CHECK(does(Tick{}, 1s) ==
-        Lines{"say h is cut off from the rendezvous daemon (refused), and the run may go on "
-              "without it: killing its workers, then joining again",
+        Lines{"say h is cut off from the rendezvous daemon (refused), and the run may "
+              "continue without it: killing its workers, then joining again",
               "signal SIGKILL"});
   CHECK(does(ended(0, 0, SIGKILL)).empty());
   CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up"});
@@ -332,7 +332,7 @@ TEST_CASE_METHOD(NodeFixture,
   does(LinkUp{});
   does(assign(0));
   CHECK(does(LinkDown{"reset"}) ==
-        Lines{"say lost the rendezvous daemon (reset); workers go on, connecting again"});
+        Lines{"say lost the rendezvous daemon (reset); workers continue, connecting again"});
   CHECK_FALSE(supervisor.deadline());
   CHECK(does(LinkDown{"refused"}).empty());
   CHECK(does(ended(0, 0)).empty());
@@ -376,8 +376,8 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: without a daemon it ends in bounded t
     does(LinkDown{"reset"});
     does(ended(0, 0));
     does(ended(1, 0));
-    CHECK(does(Tick{}, 70s) == Lines{"say every worker here ended well, but there is no rendezvous "
-                                     "daemon to tell so (reset)",
+    CHECK(does(Tick{}, 70s) == Lines{"say every worker of this node exited with 0, but there is no "
+                                     "rendezvous daemon to report to (reset)",
                                      "exit 0"});
   }
 }
@@ -490,7 +490,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a drained node stops its workers and 
   does(ended(0, 0, SIGTERM));
   CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "send stopped", "send join"});
   CHECK(does(Heard{rendezvous::Dismiss{"new fans"}}) ==
-        Lines{"say the run goes on without h: new fans", "exit 0"});
+        Lines{"say the run continues without h: new fans", "exit 0"});
 }
 
 }  // namespace

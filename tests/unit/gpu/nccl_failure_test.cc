@@ -90,7 +90,7 @@ TEST_CASE("NCCL: who cannot join is named on every rank", "[nccl]") {
   check_named_at_init("init_hang=2", -1, ErrorKind::unreachable, "does not come to an end");
   check_named_at_init("", 0, ErrorKind::unsupported, "no NVIDIA driver",
                       "devices=0,status=35,driver=0");
-  check_named_at_init("", 2, ErrorKind::unsupported, "it wants GPU 2, but sees 2", "devices=2");
+  check_named_at_init("", 2, ErrorKind::unsupported, "it requests GPU 2, but sees 2", "devices=2");
   check_named_at_init("", 1, ErrorKind::mismatch, "use the same GPU", "devices=1");
 }
 

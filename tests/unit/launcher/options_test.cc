@@ -254,7 +254,7 @@ TEST_CASE("Options: an unknown flag is named with the nearest one", "[options]")
 
 TEST_CASE("Options: what only torchrun's own inside understands is refused with what to do",
           "[options]") {
-  CHECK(error_of("--event-log-handler console t").find("--verbose tells every decision") !=
+  CHECK(error_of("--event-log-handler console t").find("--verbose logs every decision") !=
         std::string::npos);
   CHECK(error_of("--logs-specs mine t").find("--redirects, --tee") != std::string::npos);
   CHECK(error_of("--event-log-handler null --logs-specs default t") == "(no error)");

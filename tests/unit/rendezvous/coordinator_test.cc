@@ -111,7 +111,7 @@ TEST_CASE("Coordinator: what sync timers count is added up beside the run, and g
 TEST_CASE("Coordinator: whoever does not say hello, or in another version, is sent away",
           "[coordinator]") {
   Desk desk;
-  CHECK(desk.say(1, Heartbeat{0}) == Lines{"1 hang up (it did not say hello first)"});
+  CHECK(desk.say(1, Heartbeat{0}) == Lines{"1 hang up (its first message was no hello)"});
   const Lines lines = desk.say(2, Hello{kProtocolVersion + 1, "x", "a"});
   REQUIRE(lines.size() == 2);
   CHECK(lines[0] == "2 <- refuse");

@@ -128,7 +128,7 @@ TEST_CASE("Command: cancel ends a run, once, and is remembered", "[command]") {
   CHECK(desk.told == std::vector<LinkId>{1});
   CHECK(desk.ask(cancel) == "no: run 'x' is over already: cancelled by alice@head");
   CHECK(desk.coordinator.runs().at("y").state() == Run::State::kRunning);
-  CHECK(desk.ask({.verb = Verb::kCancel}) == "no: say which run to cancel");
+  CHECK(desk.ask({.verb = Verb::kCancel}) == "no: name the run to cancel");
 
   Coordinator next;
   next.replay(decode_journal(desk.coordinator.take_records()), desk.now);
@@ -146,11 +146,11 @@ TEST_CASE("Command: drain takes the one node that is meant, or says which it may
         "the run too");
   CHECK(desk.told.empty());
   drain.node = "host-z";
-  CHECK(
-      desk.ask(drain).starts_with("no: there is no node 'host-z' in a run that goes on; there "
-                                  "are: host-a (a) of run 'x', host-b"));
+  CHECK(desk.ask(drain).starts_with(
+      "no: there is no node 'host-z' in a run that has not ended; there "
+      "are: host-a (a) of run 'x', host-b"));
   drain.node = "b";
-  CHECK(desk.ask(drain) == "host-b (b) of run 'x' is drained: the run goes on without it");
+  CHECK(desk.ask(drain) == "host-b (b) of run 'x' is drained: the run continues without it");
   CHECK(desk.told == std::vector<LinkId>{1, 2});  // Both stop; b will not join again.
   CHECK(desk.counted().nodes_lost == decltype(Counters::nodes_lost){});
 

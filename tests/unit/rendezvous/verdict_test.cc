@@ -163,7 +163,7 @@ TEST_CASE("Verdict: the network is no suspect on one machine", "[verdict]") {
     other.host = host;
     return worker_verdict({death(0, Fault::kPeerLost), other}, 0, 0).text;
   };
-  CHECK(has(text("b"), "look at the network"));
+  CHECK(has(text("b"), "check the network"));
   CHECK_FALSE(has(text("a"), "network"));
   CHECK_FALSE(has(text("a/1"), "network"));  // Of --local-nodes.
 }
@@ -188,12 +188,12 @@ TEST_CASE("Verdict: a failure that comes again is recognised", "[verdict]") {
   before.detail = "loss is NaN at step 17", now.detail = "Traceback\nloss is NaN at step 12";
   CHECK(has(text(before, now), "the same rank with the same error each time"));
   now.detail = "another";
-  CHECK(has(text(before, now), "It was on a each time: look at that host."));
+  CHECK(has(text(before, now), "It was on a each time: check that host."));
   now.host = "b";
   CHECK_FALSE(has(text(before, now), "each time"));
   // A machine does this, whatever the program.
   before = now = death(1, Fault::kOutOfMemory);
-  CHECK(has(text(before, now), "look at that host"));
+  CHECK(has(text(before, now), "check that host"));
 }
 
 TEST_CASE("Verdict: one paragraph", "[verdict]") {

@@ -294,7 +294,7 @@ TEST_CASE("Group failure: ranks that want different backends are told who wants 
   }
   for (auto& thread : threads) thread.join();
   CHECK(texts[0] == texts[1]);
-  CHECK(texts[0].find("wants the backend gloo where rank 0") != std::string::npos);
+  CHECK(texts[0].find("requests the backend gloo, but rank 0") != std::string::npos);
 }
 
 }  // namespace

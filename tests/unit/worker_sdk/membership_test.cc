@@ -80,7 +80,7 @@ TEST_CASE("Membership: shm that cannot be is refused and says why", "[membership
 TEST_CASE("Membership: different wishes are refused and say who wants what", "[membership]") {
   const Table table = decide({rank_on("a", "shm"), rank_on("a", "shm"), rank_on("c", "gloo")});
   CHECK(table.error ==
-        "rank 2 on c wants the backend gloo where rank 0 on a wants the backend shm");
+        "rank 2 on c requests the backend gloo, but rank 0 on a requests the backend shm");
   CHECK(table.culprit == 2);
 }
 

@@ -129,7 +129,7 @@ TEST_CASE("ProcessGroup: a rank that the others call lost, or that comes late, i
     REQUIRE(errors[r]);
     INFO(errors[r]->what());
     CHECK(errors[r]->kind() == ErrorKind::aborted);
-    CHECK(errors[r]->text().find("go on without this rank") != std::string::npos);
+    CHECK(errors[r]->text().find("continue without this rank") != std::string::npos);
   }
 }
 

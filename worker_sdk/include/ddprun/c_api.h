@@ -1,20 +1,20 @@
 #ifndef DDPRUN_C_API_H
 #define DDPRUN_C_API_H
-/* The SDK for C, and for every language that can call C: process groups, DistributedDataParallel,
-   DistributedSampler, clip_grad_norm. What each call does, and when it may fail, is said by the C++
-   header of the same name; here is only what is different.
+/* The SDK for C and for languages that can call C: process groups, DistributedDataParallel,
+   DistributedSampler, clip_grad_norm. The C++ header of the same name documents each call and its
+   errors; this header documents only the differences.
 
-   - Every function returns a status: DDPRUN_OK, or why it failed. ddprun_last_error() then has the
-     sentence, of the calling thread. No exception leaves the library.
-   - Handles are made by _init, _create and _async functions and freed by _destroy, which takes
-   NULL. A handle must not be used after its _destroy, nor a group destroyed before what was made
-   from it. Pointers that are returned belong to the handle.
-   - Structs begin with their size, which the caller sets: sizeof(struct ...). So a library knows
-     the fields of programs that are older than itself, and refuses what it does not know.
-   - This interface is stable: functions and fields are added, at the end, and numbers are kept.
+   - Functions return a status: DDPRUN_OK or the kind of failure. ddprun_last_error() then returns
+     the message for the calling thread. No exception leaves the library.
+   - _init, _create and _async functions create handles; _destroy functions free them and accept
+     NULL. A handle must not be used after its _destroy. A group must be destroyed after all handles
+     created from it. Returned pointers belong to the handle.
+   - Structs of options begin with their size, which the caller sets: sizeof(struct ...). From it
+     the library knows which fields an older program has, and it rejects sizes it does not know.
+   - This interface is stable: functions and fields are only added, at the end; numbers are kept.
 
-   libddprun.so has these functions and nothing else: `pkg-config --libs ddprun-c`, or dlopen(). In
-   libddprun_cxx.a (`pkg-config --libs ddprun`) they are, too: it is C++, and wants -lstdc++. */
+   libddprun.so exports only these functions: `pkg-config --libs ddprun-c`, or dlopen().
+   libddprun_cxx.a (`pkg-config --libs ddprun`) also has them; it is C++ and needs -lstdc++. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ extern "C" {
 
 enum {
   DDPRUN_OK = 0,
-  DDPRUN_BAD_ARGUMENT = 1, /* The numbers of ErrorKind in error.h. */
+  DDPRUN_BAD_ARGUMENT = 1, /* As ErrorKind in error.h. */
   DDPRUN_BAD_ENVIRONMENT = 2,
   DDPRUN_UNREACHABLE = 3,
   DDPRUN_TIMED_OUT = 4,
@@ -60,22 +60,22 @@ typedef struct ddprun_work ddprun_work;
 typedef struct ddprun_ddp ddprun_ddp;
 typedef struct ddprun_sampler ddprun_sampler;
 
-/* An array of the host, of `count` elements; not owned. */
+/* An array of `count` elements in host memory; not owned. */
 typedef struct {
   void* data;
   size_t count;
   ddprun_type type;
 } ddprun_buffer;
 
-int ddprun_c_api_version(void); /* Of the library: DDPRUN_C_API_VERSION when it was built. */
+int ddprun_c_api_version(void); /* DDPRUN_C_API_VERSION of the library. */
 
-/* What the last call of this thread that failed said; "" before. Valid until the next call. */
+/* The message of this thread's last failed call; "" if none. Valid until its next call. */
 const char* ddprun_last_error(void);
-int ddprun_last_error_peer(void); /* The rank that is to blame; -1 if unknown. */
+int ddprun_last_error_peer(void); /* The rank that caused the failure; -1 if unknown. */
 
 /* --- process_group.h --- */
 
-/* NULL for a text, and 0 or (for the rank) -1 for a number, mean what C++'s defaults mean. */
+/* NULL for a string, -1 for the rank and 0 for other numbers select the defaults of C++. */
 typedef struct {
   size_t size;
   const char* init_method;
@@ -90,7 +90,7 @@ ddprun_status ddprun_group_init(const ddprun_init_options* options, ddprun_group
 void ddprun_group_destroy(ddprun_group* group);
 /* *part is NULL for a rank whose color is negative. */
 ddprun_status ddprun_group_split(ddprun_group* group, int color, int key, ddprun_group** part);
-void ddprun_group_abort(ddprun_group* group); /* From any thread. */
+void ddprun_group_abort(ddprun_group* group); /* Can be called from any thread. */
 
 int ddprun_rank(const ddprun_group* group);
 int ddprun_world_size(const ddprun_group* group);
@@ -98,7 +98,7 @@ int ddprun_local_rank(const ddprun_group* group);
 int ddprun_restart_count(const ddprun_group* group);
 const char* ddprun_backend(const ddprun_group* group);
 
-/* timeout_ms: 0 means the group's. */
+/* timeout_ms: 0 selects the group's. */
 ddprun_status ddprun_all_reduce(ddprun_group* group, ddprun_buffer inout, ddprun_op op,
                                 int64_t timeout_ms);
 ddprun_status ddprun_reduce_scatter(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
@@ -122,20 +122,20 @@ ddprun_status ddprun_all_reduce_async(ddprun_group* group, ddprun_buffer inout, 
                                       int64_t timeout_ms, ddprun_work** work);
 ddprun_status ddprun_work_wait(ddprun_work* work);
 int ddprun_work_done(const ddprun_work* work); /* 1 once ddprun_work_wait() would not block. */
-void ddprun_work_destroy(ddprun_work* work);   /* Waits, and drops the error. */
+void ddprun_work_destroy(ddprun_work* work);   /* Waits and discards the error. */
 
 /* --- distributed_data_parallel.h --- */
 
 typedef struct {
   const char* name; /* Copied; may be NULL. */
   ddprun_buffer value;
-  const int64_t* shape; /* Copied; NULL: of one dimension. */
+  const int64_t* shape; /* Copied; NULL: one dimension. */
   size_t dimensions;
 } ddprun_parameter;
 
 typedef struct {
   size_t size;
-  size_t first_bucket_bytes; /* 0: C++'s defaults, here and below. */
+  size_t first_bucket_bytes; /* 0: the default of C++, here and below. */
   size_t bucket_bytes;
   int find_unused;
   int static_graph;
@@ -146,17 +146,17 @@ typedef struct {
 ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* parameters,
                                 size_t count, const ddprun_ddp_options* options, ddprun_ddp** ddp);
 void ddprun_ddp_destroy(ddprun_ddp* ddp);
-/* Where the gradient lives; asked for again after each ddprun_ddp_begin_backward(). */
+/* The gradient's location; query again after each ddprun_ddp_begin_backward(). */
 ddprun_status ddprun_ddp_gradient(ddprun_ddp* ddp, size_t parameter, ddprun_buffer* gradient);
 ddprun_status ddprun_ddp_zero_gradients(ddprun_ddp* ddp);
-/* synchronise = 0: a pass within no_sync(). */
+/* synchronise = 0: as a pass within no_sync() of C++. */
 ddprun_status ddprun_ddp_begin_backward(ddprun_ddp* ddp, int synchronise);
 ddprun_status ddprun_ddp_mark_ready(ddprun_ddp* ddp, size_t parameter); /* From any thread. */
 ddprun_status ddprun_ddp_finish_backward(ddprun_ddp* ddp);
-/* Ends a pass that cannot be finished; the peers must be told before they step. */
+/* Ends a pass that cannot be finished; the program must inform the peers before they step. */
 ddprun_status ddprun_ddp_cancel_backward(ddprun_ddp* ddp);
 
-/* Of the last synchronised step, in nanoseconds: sync_report.h. */
+/* Times of the last synchronised step, in nanoseconds: sync_report.h. */
 ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns);
 
 /* --- distributed_sampler.h --- */

@@ -1,6 +1,6 @@
 #pragma once
-// What a program must be compiled with to use this SDK. Headers that need it include this first:
-// so a compiler says in one sentence what is missing, and does not get to the errors that follow.
+// The compiler settings that this SDK requires. Headers that depend on them include this header
+// first, so that a compiler reports one error with the missing setting instead of many others.
 
 #include <cstddef>
 
@@ -13,5 +13,5 @@
 #endif
 
 #ifdef DDPRUN_CANNOT_BE_COMPILED
-#include "ddprun/see_the_error_above"  // It does not exist: that ends the compilation here.
+#include "ddprun/see_the_error_above"  // Does not exist: compilation stops here.
 #endif

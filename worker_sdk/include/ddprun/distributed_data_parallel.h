@@ -7,11 +7,11 @@
 //   for (i : layers, last first) { write the gradient into ddp.gradient(i); ddp.mark_ready(i); }
 //   ddp.finish_backward();                     // ddp.gradient(i) now holds the average over ranks.
 //
-// The algorithm is that of "PyTorch Distributed" (VLDB 2020): gradients live in flat buckets; a
-// bucket is reduced as soon as all its gradients are there, strictly in bucket order, so that all
-// ranks issue the same collectives. The first pass holds its buckets until the last gradient is
-// there; then they are rebuilt in rank 0's order of arrival. libtorch users include ddprun/torch.h,
-// which drives this class by autograd hooks.
+// The algorithm is that of "PyTorch Distributed" (VLDB 2020): gradients are stored in flat buckets.
+// A bucket is reduced once all its gradients are ready, strictly in bucket order, so that all ranks
+// issue the same collectives. The first pass holds all buckets until the last gradient is ready;
+// then the buckets are rebuilt in the order in which rank 0's gradients became ready. Programs with
+// libtorch include ddprun/torch.h, which drives this class by autograd hooks.
 
 #include "ddprun/cxx20.h"
 
@@ -30,8 +30,8 @@
 
 namespace ddprun {
 
-/// One trainable array of f32, f64, f16 or bf16. `value` is written at the start (broadcast from
-/// rank 0), by reconfigure() and by join(), and read by checksum_every; else it is not touched.
+/// One trainable array of f32, f64, f16 or bf16. The constructor (which broadcasts from rank 0),
+/// reconfigure() and join() write `value`; checksum_every reads it; nothing else accesses it.
 struct Parameter {
   std::string name;  ///< Equal on all ranks.
   Buffer value;
@@ -40,25 +40,26 @@ struct Parameter {
 
 /// Must be equal on all ranks.
 struct DdpOptions {
-  /// A bucket is closed when it holds at least this much: the first one is small, so that
-  /// communication starts early.
+  /// A bucket is complete when it holds at least this many bytes. The first bucket is small, so
+  /// that communication starts early.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  bool broadcast_at_start = true;  ///< Else the caller makes the values equal.
-  /// Parameters may get no gradient in a pass, other ones on other ranks. Who used what travels at
-  /// the end of the last bucket, one element a parameter, so it costs no collective. The buckets
-  /// then are not held in the first pass, and not rebuilt.
+  bool broadcast_at_start = true;  ///< If false, the caller makes values equal.
+  /// Parameters may get no gradient in a pass, and ranks may differ in which. The last bucket
+  /// carries one element per parameter that reports its use, so no further collective is needed.
+  /// Buckets are then neither held in the first pass nor rebuilt.
   bool find_unused = false;
-  /// Every pass marks the same parameters equally often as the first one: for layers that are run
-  /// again by checkpointing. Overrides find_unused.
+  /// Every pass marks the same parameters as often as the first pass did: for layers that
+  /// activation checkpointing runs again. Overrides find_unused.
   bool static_graph = false;
-  /// Ranks may have different numbers of passes: see join(). Costs one all_reduce of 8 bytes a
-  /// pass. Not with checksum_every.
+  /// Ranks may run different numbers of passes: see join(). Costs one all_reduce of 8 bytes per
+  /// pass. Excludes checksum_every.
   bool uneven_inputs = false;
-  /// Compares checksums of the parameters every so many steps (0: never). If they differ, every
-  /// rank throws Error(mismatch), which names the parameter and the rank that has diverged.
+  /// Compares parameter checksums every this many steps (0: never). A difference raises
+  /// Error(mismatch) on every rank, which names the parameter and the diverged rank.
   int checksum_every = 0;
-  /// How a bucket is averaged; nothing: by all_reduce. One hook for each DistributedDataParallel.
+  /// How a bucket is averaged; null: by all_reduce. Each DistributedDataParallel needs its own
+  /// hook.
   std::shared_ptr<CommHook> hook = {};
   SyncTimerOptions timer = {};
 };
@@ -71,53 +72,55 @@ class DistributedDataParallel {
   struct Impl;
 
  public:
-  /// Checks with all ranks that number, names, shapes and types of the parameters and the options
-  /// agree (a mismatch names rank, host and parameter on every rank), then broadcasts the values of
-  /// rank 0. Parameters are given in the order of the forward pass: buckets are filled from the
-  /// last to the first. Shares the group, so that `group` may move or end before this.
+  /// Checks that all ranks have the same options and the same number, names, shapes and types of
+  /// parameters (a mismatch names rank, host and parameter on every rank), then broadcasts the
+  /// values of rank 0. Parameters are in the order of the forward pass: buckets are filled from the
+  /// last to the first. Keeps a handle of the group, so `group` may be moved or destroyed before
+  /// this.
   DistributedDataParallel(ProcessGroup& group, std::vector<Parameter> parameters,
                           const DdpOptions& options = {});
   DistributedDataParallel(DistributedDataParallel&&) noexcept;
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;
-  ~DistributedDataParallel();  ///< Says so on stderr if a pass is under way.
+  ~DistributedDataParallel();  ///< Warns on stderr if a pass is unfinished.
 
-  /// Where the gradient of parameter `i` lives: a view into its bucket, 16-byte aligned, zero at
-  /// first. Valid until the next begin_backward(), rebuild() or reconfigure(), which may move
-  /// it; the memory itself lives as long as gradient_memory(i) is held.
+  /// The gradient of parameter `i`: a view into its bucket, 16-byte aligned, initially zero. Valid
+  /// until the next begin_backward(), rebuild() or reconfigure(), which may move it. The memory
+  /// stays allocated while gradient_memory(i) is held.
   Buffer gradient(std::size_t i);
   std::shared_ptr<void> gradient_memory(std::size_t i) const;
-  void zero_gradients();  ///< All of them; for callers that add to them. Not during a pass.
+  void zero_gradients();  ///< For callers that accumulate. Not during a pass.
 
-  /// For the sync timer only: the time until begin_backward() (or end_forward()) is forward's.
+  /// For the sync timer only: forward ends with end_forward() or begin_backward().
   void begin_forward();
   void end_forward();
 
-  /// `unused`: parameters that get no gradient in this pass, as far as known; with find_unused
-  /// only. What they contribute to the average is what their gradients hold, so zero these.
+  /// `unused`: parameters known to get no gradient in this pass; requires find_unused. The contents
+  /// of their gradients enter the average, so the caller zeroes them.
   void begin_backward(std::span<const std::size_t> unused = {});
-  /// The gradient of parameter `i` is written, and must be left alone until finish_backward()
-  /// returns. From any thread. Once for each parameter and pass (but see static_graph); a second
-  /// time throws Error(bad_argument).
+  /// Reports that the gradient of parameter `i` is written; the caller must not access it until
+  /// finish_backward() returns. Can be called from any thread, once per parameter and pass (but see
+  /// static_graph); a second call throws Error(bad_argument).
   void mark_ready(std::size_t i);
-  /// Waits for the reductions. Throws Error(bad_argument) naming the parameters that were never
-  /// marked, unless find_unused is set.
+  /// Waits for the reductions. Unless find_unused is set, throws Error(bad_argument) that names the
+  /// parameters never marked.
   void finish_backward();
-  /// Ends a pass that an exception has ended on this rank; nothing, if none is under way. What is
-  /// left of the pass is reduced, of this rank with what its gradients hold, so that the peers'
-  /// finish_backward() returns. They must hear of it before they step, for example by an all_reduce
-  /// (min) of "all well" after each pass. Throws Error if the group fails.
+  /// Ends a pass that an exception interrupted on this rank; does nothing outside a pass. Reduces
+  /// the remaining buckets with the current contents of this rank's gradients, so that
+  /// finish_backward() returns on the peers. The program must inform the peers before they step,
+  /// for example by an all_reduce (min) of a success flag after each pass. Throws Error if the
+  /// group fails.
   void cancel_backward();
-  /// Did any rank mark the parameter in the last synchronised pass, or in a local one before it?
-  /// Without find_unused and static_graph: true.
+  /// True if any rank marked the parameter in the last synchronised pass or in a local pass before
+  /// it. Always true without find_unused and static_graph.
   bool used(std::size_t i) const;
 
-  /// Puts the gradients into the buckets that the first pass asks for, if that is due; contents
-  /// stay. True: gradients moved. begin_backward() does it otherwise. Collective when due.
+  /// If due, moves the gradients with their contents into the buckets chosen after the first pass
+  /// and returns true. Without this call begin_backward() does it. Collective when due.
   bool rebuild();
 
-  /// While the result lives, passes that begin communicate nothing: the caller adds to the
-  /// gradients, and the next synchronised pass averages the sums. The result must not outlive this,
-  /// or what this is moved into.
+  /// Passes that begin while the result exists communicate nothing: the caller accumulates
+  /// gradients, and the next synchronised pass averages the sums. The result must not outlive this
+  /// object, or the object into which this one is moved.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp);
@@ -130,31 +133,32 @@ class DistributedDataParallel {
   NoSync no_sync() { return NoSync(*this); }
   bool synchronises() const;  ///< False inside no_sync().
 
-  /// With uneven_inputs: to be called on every rank when it has no more input. Takes part in the
-  /// others' passes with zeros (their gradients are still divided by the world size) until nobody
-  /// has input, then all take the values of the rank that went on longest. Gradients are zero then.
+  /// With uneven_inputs, every rank calls join() when its input ends. The rank contributes zeros to
+  /// the passes of the others (still divided by the world size) until no rank has input. Then all
+  /// ranks take the values of the rank with the most passes, and gradients are zero.
   void join();
 
-  /// The optimizer in the backward pass: called for each bucket once it holds the average, while
-  /// later buckets still fill, by the thread that calls mark_ready() or finish_backward(). It must
-  /// not call this object. Between passes only; empty: nobody.
+  /// For an optimizer that runs within the backward pass: `reduced` is called for each bucket that
+  /// holds the average, while later buckets are still being filled, by the thread that calls
+  /// mark_ready() or finish_backward(). It must not call this object. Set between passes only;
+  /// empty: none.
   void on_bucket_reduced(std::function<void(const GradientBucket&)> reduced);
 
-  /// Goes on with other peers after a membership change. Forgets the pass under way and all
-  /// gradients; the values become those of rank 0 of `next`, if broadcast_at_start is set.
-  /// Collective on `next`, where fresh ranks construct. Waits for operations of the old group: if
-  /// a peer of that is lost, abort() it first. Views and `unused` start afresh.
+  /// Continues with other peers after a membership change. Discards an unfinished pass and all
+  /// gradients; if broadcast_at_start is set, values become those of rank 0 of `next`. Collective
+  /// on `next`, where new ranks call the constructor instead. Waits for operations of the old
+  /// group: if the old group lost a peer, call abort() on it first. Views and `unused` are reset.
   void reconfigure(ProcessGroup& next);
 
-  /// Where the values live has changed, not what they are.
+  /// Sets the new location of an unchanged value.
   void set_value(std::size_t i, Buffer value);
 
   SyncReport last_step() const;  ///< Of the last synchronised pass that finished.
   SyncReport total() const;      ///< Over all synchronised steps so far.
-  /// What all ranks' times said about the last complete window; equal on all ranks.
+  /// The last complete window of all ranks' times; equal on all ranks.
   std::optional<SyncWindow> last_window() const;
   void on_window(std::function<void(const SyncWindow&)> heard);  ///< Called in finish_backward().
-  /// The last 64 steps of this rank in Chrome's trace format, as Perfetto shows it.
+  /// The last 64 steps of this rank in Chrome's trace format, for Perfetto.
   std::string trace() const;
 
   /// Which parameters share a bucket, in launch order.

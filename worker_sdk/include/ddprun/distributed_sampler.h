@@ -1,13 +1,14 @@
 #pragma once
-// Which samples of a data set this rank reads in an epoch: torch.utils.data.DistributedSampler, bit
-// for bit (golden files in tests/golden, made by PyTorch), and BatchSampler. What PyTorch's lacks:
-// an epoch can be gone on with in the middle, also by another number of ranks.
+// Selects the samples of a data set that this rank reads in an epoch, exactly as
+// torch.utils.data.DistributedSampler (golden files in tests/golden, made by PyTorch) and
+// BatchSampler do. Unlike in PyTorch, training can resume within an epoch, also with another number
+// of ranks.
 //
 //   for (std::int64_t epoch = sampler.state().epoch; epoch < epochs; ++epoch) {
 //     sampler.set_epoch(epoch);
 //     for (const auto& batch : ddprun::batches(sampler.indices(), 32)) {
 //       train(batch);
-//       sampler.advance(batch.size());    // What a checkpoint saves is sampler.state().
+//       sampler.advance(batch.size());    // A checkpoint saves sampler.state().
 //     }
 //   }
 
@@ -24,40 +25,40 @@ struct SamplerOptions {
   int world_size = 1;
   int rank = 0;
   bool shuffle = true;
-  std::uint64_t seed = 0;  ///< The order of epoch e depends on seed + e alone; equal on all ranks.
-  bool drop_last = false;  ///< Drop the tail instead of repeating samples to make ranks even.
+  std::uint64_t seed = 0;  ///< Epoch e is shuffled with seed + e; equal on all ranks.
+  bool drop_last = false;  ///< Drop the tail instead of padding it with repeated samples.
 };
 
-/// How far an epoch has come; plain numbers, to be saved in any form. Equal on all ranks where all
-/// have read equally much.
+/// Progress within an epoch, to be saved in any form. Equal on all ranks if all have read equally
+/// many samples.
 struct SamplerState {
   std::int64_t epoch = 0;
-  std::int64_t consumed = 0;  ///< Samples that all ranks together have read of this epoch's order.
+  std::int64_t consumed = 0;  ///< Samples of this epoch that all ranks together have read.
 };
 
-/// Not thread-safe. Nothing here communicates.
+/// Not thread-safe. Communicates nothing.
 class DistributedSampler {
  public:
   explicit DistributedSampler(const SamplerOptions& options);  ///< Throws Error(bad_argument).
 
-  /// Another epoch starts at its beginning; the same one goes on where it is.
+  /// Starts another epoch at its beginning; the current epoch continues at its position.
   void set_epoch(std::int64_t epoch) noexcept;
-  std::int64_t num_samples() const noexcept { return num_samples_; }  ///< Of this rank, each epoch.
-  std::int64_t remaining() const noexcept;  ///< Of this rank, in the rest of this epoch.
+  std::int64_t num_samples() const noexcept { return num_samples_; }  ///< Of this rank, per epoch.
+  std::int64_t remaining() const noexcept;  ///< Of this rank, left in this epoch.
 
-  /// This rank's indices for the rest of the current epoch (all of it, unless advance() or load()
-  /// said otherwise), in the order to read them. Every rank has equally many.
+  /// This rank's indices for the rest of the current epoch (all of it before advance() and load()),
+  /// in reading order. All ranks have equally many.
   std::vector<std::int64_t> indices() const;
 
-  /// This rank, and so every other one, has read `count` more of its indices. Throws
-  /// Error(bad_argument) if there are not so many.
+  /// Records that this rank, and so each other rank, has read `count` more indices. Throws
+  /// Error(bad_argument) if fewer remain.
   void advance(std::int64_t count);
 
   SamplerState state() const noexcept { return {epoch_, consumed_}; }
-  /// Goes on where `state` was taken, though world_size and rank may be others: what is left of the
-  /// epoch's order is dealt out among the ranks that there are now. So no sample is read twice in
-  /// an epoch, and none left out, but for what makes the ranks even at its end. Length, seed and
-  /// shuffle must be those of then. Throws Error(bad_argument) for a negative number.
+  /// Continues from `state`, also with another world_size and rank: the rest of the epoch is
+  /// divided among the present ranks. So an epoch repeats and omits no sample, except for the
+  /// padding or dropped tail at its end. Length, seed and shuffle must be unchanged. Throws
+  /// Error(bad_argument) for a negative number.
   void load(const SamplerState& state);
 
  private:
@@ -67,13 +68,14 @@ class DistributedSampler {
   std::int64_t consumed_ = 0;
 };
 
-/// torch.utils.data.BatchSampler: `indices` in groups of `batch_size`, the last of which may be
-/// smaller, or is left out with `drop_last`. Throws Error(bad_argument) if batch_size is below 1.
+/// torch.utils.data.BatchSampler: `indices` in groups of `batch_size`; the last group may be
+/// smaller, and is omitted then if `drop_last` is set. Throws Error(bad_argument) if batch_size is
+/// below 1.
 std::vector<std::vector<std::int64_t>> batches(std::span<const std::int64_t> indices,
                                                std::int64_t batch_size, bool drop_last = false);
 
-/// torch.randperm(n, generator=torch.Generator().manual_seed(seed)) on the CPU: that of any PyTorch
-/// for n below 214,748,364, that of PyTorch 2 from there on.
+/// torch.randperm(n, generator=torch.Generator().manual_seed(seed)) on the CPU: as any PyTorch for
+/// n below 214,748,364, as PyTorch 2 for larger n.
 std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
 #pragma once
-// What the worker SDK throws.
+// The exceptions of the worker SDK.
 
 #include <chrono>
 #include <string>
@@ -9,34 +9,35 @@ namespace ddprun {
 
 /// Why an operation failed; Error::code() compares equal to one of these.
 enum class ErrorKind {
-  bad_argument = 1,  ///< The caller broke the contract of the function; nothing was communicated.
+  bad_argument = 1,  ///< The call violates the function's contract; nothing was communicated.
   bad_environment,   ///< RANK, WORLD_SIZE, MASTER_ADDR... missing or contradictory.
-  unreachable,       ///< The store or a peer cannot be connected to.
-  timed_out,         ///< A deadline passed; the text says who had not arrived.
+  unreachable,       ///< Cannot connect to the store or a peer.
+  timed_out,         ///< A deadline passed; the text names the missing ranks.
   peer_lost,         ///< A peer closed its connection or died.
   mismatch,     ///< Ranks disagree: about shapes, counts, data types or the order of operations.
-  aborted,      ///< ProcessGroup::abort() was called, or an earlier operation had failed.
-  unsupported,  ///< This backend cannot do that.
-  system,       ///< The operating system refused.
+  aborted,      ///< ProcessGroup::abort() was called, or an earlier operation failed.
+  unsupported,  ///< The backend does not support the operation.
+  system,       ///< A system call failed.
   corrupt,      ///< A file is torn or damaged.
 };
 
 const std::error_category& sdk_category() noexcept;
 std::error_code make_error_code(ErrorKind kind) noexcept;
 
-/// Every failure of the SDK. what() is one sentence that names rank, host and operation; the fields
-/// repeat it for programs.
+/// Every failure of the SDK. what() is one sentence that names rank, host and operation; where()
+/// gives the same to programs.
 ///
-/// Once a collective has thrown anything but bad_argument, its group is dead: every later call
-/// throws `aborted`. Exit with a non-zero status, and the launcher starts the next round.
+/// After a collective has thrown any error except bad_argument, its group is unusable: every later
+/// call throws `aborted`. If the program exits with a non-zero status, the launcher starts the next
+/// round.
 class Error : public std::system_error {
  public:
   struct Where {
-    int rank = -1;                        ///< The rank that noticed; -1 before ranks are known.
-    std::string host = {};                ///< Where it runs.
+    int rank = -1;                        ///< The rank that throws; -1 before ranks are known.
+    std::string host = {};                ///< The host of that rank.
     std::string operation = {};           ///< "all_reduce #17", "connecting to the store", ...
-    int peer = -1;                        ///< The rank that is to blame; -1 if unknown.
-    std::chrono::milliseconds waited{0};  ///< How long the operation had been under way.
+    int peer = -1;                        ///< The rank that caused it; -1 if unknown.
+    std::chrono::milliseconds waited{0};  ///< How long the operation had run.
   };
 
   Error(ErrorKind kind, Where where, const std::string& text);

@@ -1,7 +1,7 @@
 #pragma once
-// torch.amp.GradScaler: keeps small gradients of half-precision passes from vanishing. The loss is
-// multiplied by scale() before backward, gradients divided by it after; a step whose gradients
-// overflowed is left out, and the scale halved.
+// torch.amp.GradScaler: prevents underflow of small gradients in half-precision passes. The program
+// multiplies the loss by scale() before backward and divides gradients by it afterwards. A step
+// whose gradients overflowed is skipped, and the scale is halved.
 //
 //   ddprun::GradScaler scaler;
 //   ... backward of loss * scaler.scale(); ddp.finish_backward(); ...
@@ -9,8 +9,8 @@
 //   if (scaler.may_step()) optimizer_step();
 //   scaler.update();
 //
-// Averaged gradients carry an infinity of any rank to all, so ranks agree by themselves; where each
-// rank holds a part of the gradients, call unscale(group, part). libtorch users have
+// Averaging propagates an infinity from any rank to all, so ranks agree without communication. If
+// each rank holds a part of the gradients, call unscale(group, part). For libtorch there is
 // ddprun::torch::GradScaler.
 
 #include "ddprun/cxx20.h"
@@ -27,7 +27,7 @@ struct GradScalerOptions {
   double growth_factor = 2;     ///< Above 1; applied after growth_interval good steps in a row.
   double backoff_factor = 0.5;  ///< Between 0 and 1; applied after a step that overflowed.
   int growth_interval = 2000;
-  bool enabled = true;  ///< False: scale() is 1, unscale() does nothing, every step may be taken.
+  bool enabled = true;  ///< If false, scale() is 1, unscale() has no effect, no step is skipped.
 };
 
 /// For checkpoints.
@@ -43,24 +43,24 @@ class GradScaler {
 
   double scale() const noexcept { return options_.enabled ? state_.scale : 1; }
 
-  /// Divides the gradients (f32, f64 or bf16, of the host) by the scale, in place, and notes
-  /// whether any was infinite or not a number. Once between two update(), for all gradients or
-  /// for those of one optimizer after the other. Throws Error(bad_argument) for gradients of f16,
-  /// as PyTorch does: divided, they would vanish after all. Returns whether these are finite.
+  /// Divides the gradients (f32, f64 or bf16, in host memory) by the scale, in place, and records
+  /// whether any was infinite or NaN. Called once between two calls of update(), for all gradients
+  /// or for each optimizer's in turn. Throws Error(bad_argument) for f16 gradients, as PyTorch
+  /// does: the division would make them underflow. Returns true if all are finite.
   bool unscale(std::span<const Buffer> gradients);
-  /// The same, and collective: an overflow on any rank counts on all. One all_reduce of 4 bytes.
+  /// The same, collective: an overflow on any rank counts on all ranks. One all_reduce of 4 bytes.
   bool unscale(ProcessGroup& group, std::span<const Buffer> part);
 
-  /// The caller has divided gradients by scale() itself, such as those of a GPU; `finite`: all of
-  /// them were. Counts as unscale().
+  /// Replaces unscale() if the caller has divided the gradients by scale(), such as those of a GPU.
+  /// `finite`: true if all were finite.
   void unscaled(bool finite) noexcept;
 
   /// False if gradients seen since the last update() overflowed.
   bool may_step() const noexcept { return !found_inf_; }
 
-  /// At the end of each iteration. Throws Error(bad_argument) if nothing was unscaled in it.
+  /// Ends an iteration. Throws Error(bad_argument) if no gradient was unscaled in the iteration.
   void update();
-  void set_scale(double scale);  ///< As update(new_scale) of PyTorch's.
+  void set_scale(double scale);  ///< As update(new_scale) in PyTorch.
 
   const GradScalerState& state() const noexcept { return state_; }
   void load(const GradScalerState& state);  ///< Throws Error(bad_argument).

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers for the log, over all ranks: loss, accuracy, samples seen.
+// Numbers for the log, aggregated over all ranks: loss, accuracy, samples seen.
 //
 //   ddprun::Metrics metrics;
 //   for (batch) metrics.add("loss", loss, batch_size);           // Local, costs nothing.
@@ -15,32 +15,33 @@
 namespace ddprun {
 
 struct Metric {
-  double average = 0;  ///< Each value weighs as much as it was added with.
+  double average = 0;  ///< Weighted by the weights of add().
   double sum = 0;      ///< Of value * weight.
-  double weight = 0;   ///< In all.
+  double weight = 0;   ///< Sum of weights.
   double min = 0;      ///< Of the values.
   double max = 0;
 };
 
-/// Not thread-safe. Names are short texts; any rank may have any.
+/// Not thread-safe. Names are short strings and may differ between ranks.
 class Metrics {
  public:
-  /// `weight`: of how many samples `value` is the average; at least 0. Throws Error(bad_argument).
+  /// `weight`: the number of samples of which `value` is the average; at least 0. Throws
+  /// Error(bad_argument).
   void add(std::string_view name, double value, double weight = 1);
 
-  /// What this rank has added since the last reduce().
+  /// The metrics that this rank has added since the last reduce().
   const std::map<std::string, Metric, std::less<>>& local() const noexcept { return local_; }
 
-  /// Everybody's, by name, the same bits on all ranks; forgets what was added, then. A name that
-  /// only some ranks have is averaged over these. Collective; throws Error as collectives do, and
-  /// then nothing is forgotten.
+  /// The metrics of all ranks by name, bit-identical on all ranks; clears local(). A name that only
+  /// some ranks have is averaged over those ranks. Collective; throws Error as collectives do and
+  /// then keeps local().
   std::map<std::string, Metric, std::less<>> reduce(ProcessGroup& group);
 
  private:
   std::map<std::string, Metric, std::less<>> local_;
 };
 
-/// One number, averaged over all ranks, each of which counts as much. Collective.
+/// The unweighted average of `value` over all ranks. Collective.
 double average_over_ranks(ProcessGroup& group, double value);
 
 }  // namespace ddprun

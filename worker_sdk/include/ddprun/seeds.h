@@ -1,6 +1,6 @@
 #pragma once
-// Seeds for random numbers: different ones on each rank (augmentation, dropout), or the same one on
-// all (initialisation, sampling).
+// Seeds for random numbers: a different seed on each rank (augmentation, dropout), or the same seed
+// on all ranks (initialisation, sampling).
 
 #include <cstdint>
 
@@ -19,7 +19,7 @@ constexpr std::uint64_t rank_seed(std::uint64_t seed, int rank, int world_size,
          static_cast<std::uint64_t>(rank);
 }
 
-/// A seed that rank 0 drew from the system's entropy, the same on all ranks. Collective.
+/// A seed from the system's entropy on rank 0, the same on all ranks. Collective.
 std::uint64_t shared_seed(ProcessGroup& group);
 
 }  // namespace ddprun

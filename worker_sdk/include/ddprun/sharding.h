@@ -1,6 +1,6 @@
 #pragma once
-// ZeRO stage 1: each rank keeps the optimizer state of its share of the parameters, steps these,
-// and gives them to the others. What needs no framework of it; libtorch users have
+// ZeRO stage 1, the framework-neutral part: each rank keeps the optimizer state of its share of the
+// parameters, steps that share and broadcasts it. For libtorch there is
 // ddprun::torch::ZeroRedundancyOptimizer.
 //
 //   const auto shares = ddprun::partition_greedily(sizes, group.world_size());
@@ -17,15 +17,15 @@
 
 namespace ddprun {
 
-/// By rank: the numbers of its parameters. Largest first, each to the rank that has the fewest
-/// elements so far, as PyTorch's ZeroRedundancyOptimizer deals them out; communicates nothing, and
-/// is the same on all ranks. Throws Error(bad_argument).
+/// The indices of each rank's parameters. Assigns parameters by decreasing size, each to the rank
+/// with the fewest elements so far, as PyTorch's ZeroRedundancyOptimizer does. Communicates
+/// nothing; the result is the same on all ranks. Throws Error(bad_argument).
 std::vector<std::vector<std::size_t>> partition_greedily(std::span<const std::int64_t> sizes,
                                                          int world_size);
 
-/// Every rank's parameters, whose values it has stepped, become everybody's: one broadcast a rank,
-/// of all its arrays packed into one. `values`: of all parameters, in the order that `shares`
-/// counts in; of the host, any types. Collective; throws Error.
+/// Broadcasts the parameters that each rank has stepped: one broadcast per rank, of all its arrays
+/// packed into one. `values`: all parameters, in the order of the indices in `shares`, in host
+/// memory, of any type. Collective; throws Error.
 void broadcast_shares(ProcessGroup& group, const std::vector<std::vector<std::size_t>>& shares,
                       std::span<const Buffer> values);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The key-value store through which the ranks of a job find each other.
+// The key-value store by which the ranks of a job exchange addresses.
 
 #include <chrono>
 #include <cstdint>
@@ -10,33 +10,32 @@
 
 namespace ddprun {
 
-/// Keys and values are bytes. Every call may be made from any thread; calls on one Store are
-/// carried out one after the other, so a waiting thread keeps the others waiting. Throws Error.
+/// Keys and values are bytes. Any thread may make any call. Calls on one Store run one after the
+/// other, so a waiting call blocks those of other threads. Throws Error.
 class Store {
  public:
   virtual ~Store() = default;
 
   virtual void set(std::string_view key, std::string_view value) = 0;
-  /// Waits until the key is there, at most `timeout`; the error names the key.
+  /// Waits until the key exists, at most `timeout`; the error names the key.
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-  /// Adds to a decimal counter, which starts at 0, and returns the new value.
+  /// Adds to a decimal counter that starts at 0 and returns the new value.
   virtual std::int64_t add(std::string_view key, std::int64_t delta) = 0;
-  virtual bool check(const std::vector<std::string>& keys) = 0;  ///< True if all are there.
+  virtual bool check(const std::vector<std::string>& keys) = 0;  ///< True if all exist.
   virtual void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) = 0;
-  virtual bool erase(std::string_view key) = 0;  ///< True if it was there.
+  virtual bool erase(std::string_view key) = 0;  ///< True if it existed.
 };
 
-/// A client of PyTorch's TCPStore or of ddprun's own server of that protocol (wire format of
-/// PyTorch 2.2 and later). Resolves `host`, tries each of its addresses and retries until
-/// `timeout`.
+/// A client of PyTorch's TCPStore or of ddprun's server for the same protocol (wire format of
+/// PyTorch 2.2 and later). Resolves `host` and retries each of its addresses until `timeout`.
 std::unique_ptr<Store> connect_tcp_store(const std::string& host, std::uint16_t port,
                                          std::chrono::milliseconds timeout);
 
-/// A store in one file that all ranks can lock and append to. The file is created if it is missing
-/// and must be new for each run.
+/// A store in one file, which all ranks must be able to lock and append to. Creates the file if it
+/// is missing. Each run needs a new file.
 std::unique_ptr<Store> open_file_store(const std::string& path);
 
-/// `inner` with `prefix` + "/" before every key. `inner` must outlive the result.
+/// Forwards to `inner` with `prefix` + "/" before every key. `inner` must outlive the result.
 std::unique_ptr<Store> with_prefix(Store& inner, std::string prefix);
 
 }  // namespace ddprun

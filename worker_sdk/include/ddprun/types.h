@@ -1,5 +1,5 @@
 #pragma once
-// Arrays, element types and reductions: the vocabulary of every collective.
+// Arrays, element types and reductions, used by every collective.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +13,8 @@ std::size_t size_of(DataType type) noexcept;  ///< Bytes of one element.
 const char* name_of(DataType type) noexcept;  ///< "f32", ...
 const char* name_of(ReduceOp op) noexcept;    ///< "sum", ...
 
-/// A contiguous array: the host's, but on the backend nccl that of the rank's GPU. Not owned: it
-/// must outlive the operation that is given it.
+/// A contiguous array, in host memory or, on the backend nccl, in the memory of the rank's GPU. Not
+/// owned: it must outlive the operations that use it.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;  ///< Elements, not bytes.
@@ -27,7 +27,7 @@ struct Buffer {
 using Stream = void*;
 
 template <class T>
-struct DataTypeOf;  // Specialised for the element types that C++ has.
+struct DataTypeOf;  // Specialised for the element types of C++.
 template <>
 struct DataTypeOf<float> {
   static constexpr DataType value = DataType::f32;

@@ -31,9 +31,9 @@
 namespace ddprun::torch {
 
 struct DdpOptions : ddprun::DdpOptions {
-  /// Before each training forward pass that is synchronised, take rank 0's buffers (such as the
-  /// running averages of batch normalisation), as PyTorch does. Not with uneven_inputs, where
-  /// rank 0 may have no pass left.
+  /// Broadcasts rank 0's buffers (such as the running averages of batch normalisation) before each
+  /// synchronised training forward pass, as PyTorch does. Ignored with uneven_inputs, where rank 0
+  /// may have no pass left.
   bool broadcast_buffers = true;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
-// Where a group's tensors live, and libtorch's streams as the SDK's. On the backend nccl both are a
-// GPU's; on the others this says "cpu" and does nothing. Included through ddprun/torch.h.
+// The device of a group's tensors, and libtorch's streams for the SDK. On the backend nccl both
+// belong to a GPU; on other backends the device is "cpu" and streams are ignored. Included through
+// ddprun/torch.h.
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -22,7 +23,7 @@
 
 namespace ddprun::torch {
 
-/// Of the tensors that the group's operations take: "cuda:1" on nccl, else "cpu".
+/// The device of tensors for the group's operations: such as "cuda:1" on nccl, else "cpu".
 inline at::Device device_of(const ProcessGroup& group) {
   if (group.device() < 0) return at::Device(at::kCPU);
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.device()));
@@ -34,7 +35,7 @@ inline c10::Stream current_stream(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-// What is put into `waits` from now on is done after what is in `first` by now.
+// Makes later work in `waits` run after all present work in `first`.
 inline void put_behind(const c10::Stream& first, const c10::Stream& waits) {
   if (first == waits) return;
   c10::Event event(first.device_type());
@@ -51,7 +52,7 @@ inline Stream native_stream([[maybe_unused]] const c10::Stream& stream) {
 #endif
 }
 
-// Nothing, or why operations of the group cannot take the tensor.
+// Empty, or the reason why the group's operations cannot use the tensor.
 inline std::string objection(const ProcessGroup& group, const at::Tensor& tensor) {
   const at::Device wanted = device_of(group);
   if (tensor.device() == wanted) return {};
@@ -71,15 +72,16 @@ inline void require_device(const ProcessGroup& group, const std::string& name,
 
 }  // namespace detail
 
-/// From now on the group's operations that name no stream are put behind what is in libtorch's
-/// current stream, which waits for them. The classes of this library do so by themselves.
+/// Selects libtorch's current stream for all later operations of the group that name no stream. The
+/// classes of this library call it themselves.
 inline void use_current_stream(ProcessGroup& group) {
   if (group.device() < 0) return;
   group.use_stream(detail::native_stream(detail::current_stream(device_of(group))));
 }
 
-/// The memory of a contiguous tensor for an operation of `group`: of its GPU on nccl, else of the
-/// host. Throws Error if it is elsewhere. On nccl call use_current_stream() before the operation.
+/// The memory of a contiguous tensor for an operation of `group`, on its GPU on nccl, else in host
+/// memory. Throws Error if the tensor is elsewhere. On nccl call use_current_stream() before the
+/// operation.
 inline Buffer buffer(const ProcessGroup& group, const at::Tensor& tensor) {
   const std::string objection = detail::objection(group, tensor);
   if (!objection.empty()) {

@@ -1,5 +1,5 @@
 #pragma once
-// DistributedDataParallel for libtorch modules: the SDK's class of that name, driven by autograd
+// DistributedDataParallel for libtorch modules: drives the SDK's class of the same name by autograd
 // hooks. Included through ddprun/torch.h.
 
 #include <torch/torch.h>
@@ -15,14 +15,15 @@
 namespace ddprun::torch {
 
 /// Wraps a module so that after backward() every `.grad` is the average over all ranks. The module
-/// stays usable by itself; its parameters may not be replaced afterwards. One that is frozen,
-/// unfrozen or of another type or device by the next training pass is an Error(bad_argument) with
-/// its name. Not movable: NoSync refers to it.
+/// remains usable by itself; its parameters must not be replaced. If a parameter was frozen,
+/// unfrozen or given another type or device, the next training pass throws Error(bad_argument) with
+/// its name. Not movable, because NoSync refers to it.
 template <class Module>
 class DistributedDataParallel {
  public:
-  /// Checks that ranks agree about the parameters, then takes rank 0's parameters and buffers.
-  /// A parameter that modules share travels once. Shares the group. Throws Error.
+  /// Checks that all ranks have the same parameters, then copies rank 0's parameters and buffers to
+  /// all ranks. A parameter that several modules share is sent once. Keeps a handle of the group.
+  /// Throws Error.
   DistributedDataParallel(ProcessGroup& group, std::shared_ptr<Module> module,
                           const DdpOptions& options = {})
       : module_(std::move(module)),
@@ -35,8 +36,8 @@ class DistributedDataParallel {
       : DistributedDataParallel(group, module.ptr(), options) {}
   DistributedDataParallel(const DistributedDataParallel&) = delete;
 
-  /// The module's forward(), with rank 0's buffers if options ask for it. Training passes must come
-  /// through here.
+  /// Calls the module's forward(), after a broadcast of rank 0's buffers if the options request it.
+  /// Training passes must use this function.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     averager_->forget_pass();
@@ -57,37 +58,38 @@ class DistributedDataParallel {
     return result;
   }
 
-  /// Zeroes the gradients in place and makes every `.grad` a view of its bucket again.
+  /// Zeroes the gradients in place and restores every `.grad` as a view of its bucket.
   void zero_grad() { averager_->zero_grad(); }
 
-  /// Instead of the backward() of a training pass that threw, on this rank: takes part in the pass
-  /// of the peers with what the gradients hold, so that they and this rank may go on. They must
-  /// hear of it before they step: see ddprun::DistributedDataParallel::cancel_backward(). Without a
-  /// forward() that asks for a backward pass it does nothing.
+  /// Replaces backward() if the training pass threw on this rank: takes part in the peers' pass
+  /// with the current contents of the gradients, so that all ranks can continue. The program must
+  /// inform the peers before they step: see ddprun::DistributedDataParallel::cancel_backward(). No
+  /// effect without a forward() that requires a backward pass.
   void cancel_backward() { averager_->cancel_pass(); }
 
-  /// Takes rank 0's buffers, such as running averages. Collective.
+  /// Copies rank 0's buffers, such as running averages, to all ranks. Collective.
   void broadcast_buffers() { averager_->broadcast_buffers(); }
 
   auto no_sync() { return averager_->ddp().no_sync(); }
   bool synchronises() const { return averager_->ddp().synchronises(); }
 
-  /// To be called on every rank when it has no more batches; with uneven_inputs. Afterwards all
-  /// ranks have the parameters of the one that went on longest; broadcast_buffers() is not implied.
+  /// With uneven_inputs, every rank calls join() when its batches end. Afterwards all ranks have
+  /// the parameters of the rank with the most passes. Does not call broadcast_buffers().
   void join() { averager_->join(); }
 
-  /// Called for each bucket whose gradients are averaged, while backward goes on: the place for an
-  /// optimizer step of these parameters, in the order of those of ddprun::torch::parameters(module)
-  /// that require gradients. Empty: nobody.
+  /// `reduced` is called for each bucket whose gradients are averaged, while backward continues,
+  /// and may run an optimizer step for these parameters. Parameter indices count the parameters of
+  /// ddprun::torch::parameters(module) that require gradients. Empty: none.
   void on_bucket_reduced(std::function<void(const GradientBucket&)> reduced) {
     averager_->ddp().on_bucket_reduced(std::move(reduced));
   }
 
-  /// Goes on with other peers after a membership change; parameters (not buffers) become those of
-  /// rank 0 of `next`, gradients zero. Collective on `next`, where fresh ranks construct.
+  /// Continues with other peers after a membership change. Parameters (not buffers) become those of
+  /// rank 0 of `next`, and gradients zero. Collective on `next`, where new ranks call the
+  /// constructor.
   void reconfigure(ProcessGroup& next) { averager_->reconfigure(next); }
 
-  /// The framework-neutral object beneath: the sync timer, for example.
+  /// The framework-neutral DistributedDataParallel, for example for its sync timer.
   ddprun::DistributedDataParallel& reducer() { return averager_->ddp(); }
 
   SyncReport last_step() const { return averager_->ddp().last_step(); }

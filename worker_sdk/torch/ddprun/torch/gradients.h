@@ -76,17 +76,17 @@ inline bool unscale_by_kernels(const std::vector<at::Tensor>& gradients, double 
 
 }  // namespace detail
 
-/// The gradients that there are, of each parameter once, as buffers (complex ones as pairs); they
-/// must be contiguous and the host's.
+/// The existing gradients, of each parameter once, as buffers (complex numbers as pairs). They must
+/// be contiguous and in host memory.
 inline std::vector<Buffer> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<Buffer> gradients;
   for (const at::Tensor& g : detail::gradients_in(parameters)) gradients.push_back(buffer(g));
   return gradients;
 }
 
-/// torch.nn.utils.clip_grad_norm_ with error_if_nonfinite; sums are taken in f64. After backward(),
-/// when gradients are averaged: so it communicates nothing. Returns the norm before, for which the
-/// host waits if gradients are a GPU's. A parameter that is given twice counts once.
+/// torch.nn.utils.clip_grad_norm_ with error_if_nonfinite; sums are computed in f64. Called after
+/// backward(), when gradients are averaged, so it communicates nothing. Returns the norm before
+/// clipping; with gradients on a GPU the host waits for it. A parameter given twice counts once.
 inline double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
                              const ClipOptions& options = {}) {
   const auto gradients = detail::gradients_in(parameters);
@@ -112,7 +112,7 @@ double clip_grad_norm(const ::torch::nn::ModuleHolder<Module>& module, double ma
 /// torch.amp.GradScaler:
 ///
 ///   scaler.scale(loss).backward();
-///   scaler.unscale(optimizer);              // Only if gradients are looked at, as by clipping.
+///   scaler.unscale(optimizer);              // Only needed if gradients are read, as by clipping.
 ///   clip_grad_norm(parameters, 1.0);
 ///   scaler.step(optimizer);
 ///   scaler.update();
@@ -125,8 +125,8 @@ class GradScaler {
     return enabled_ ? loss * scaler_.scale() : loss;
   }
 
-  /// Divides the gradients of the optimizer's parameters by the scale. Once between two update()
-  /// for each optimizer, and before its step(); else throws Error(bad_argument).
+  /// Divides the gradients of the optimizer's parameters by the scale. Called once per optimizer
+  /// between two calls of update(), before its step(); otherwise throws Error(bad_argument).
   void unscale(::torch::optim::Optimizer& optimizer) {
     if (!enabled_) return;
     if (finite_.count(&optimizer) != 0) {
@@ -147,8 +147,8 @@ class GradScaler {
     }
   }
 
-  /// optimizer.step(), unless its gradients overflowed: then false. Any object with a step() will
-  /// do, such as a ZeroRedundancyOptimizer, if `optimizer` is what was unscaled.
+  /// Calls optimizer.step() and returns true, or returns false if its gradients overflowed. Accepts
+  /// any object with a step(), such as a ZeroRedundancyOptimizer, if `optimizer` was unscaled.
   template <class Stepped>
   bool step(::torch::optim::Optimizer& optimizer, Stepped& stepped) {
     if (enabled_) {
@@ -160,13 +160,13 @@ class GradScaler {
   }
   bool step(::torch::optim::Optimizer& optimizer) { return step(optimizer, optimizer); }
 
-  /// At the end of each iteration.
+  /// Ends an iteration.
   void update() {
     scaler_.update();
     finite_.clear();
   }
 
-  /// The framework-neutral object beneath: its scale(), its state for checkpoints.
+  /// The framework-neutral GradScaler: its scale(), its state for checkpoints.
   ddprun::GradScaler& scaler() noexcept { return scaler_; }
 
  private:

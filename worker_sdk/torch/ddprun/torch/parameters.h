@@ -1,6 +1,6 @@
 #pragma once
-// A module's parameters, each once, and those that a wrapper trains, watched for changes that it
-// could not follow. Included through ddprun/torch.h.
+// A module's parameters without duplicates, and the parameters that a wrapper trains, checked for
+// changes that the wrapper does not support. Included through ddprun/torch.h.
 
 #include <torch/torch.h>
 
@@ -17,7 +17,7 @@ namespace detail {
 
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
-// The first name counts.
+// Keeps the first name of each tensor.
 template <class Items>
 Named each_once(const Items& items) {
   Named result;
@@ -39,7 +39,7 @@ inline std::vector<at::Tensor> each_once(const std::vector<at::Tensor>& tensors)
   return result;
 }
 
-// What a wrapper trains. It refers to the parameters, so that it sees what becomes of them.
+// The parameters that a wrapper trains, by reference, so that later changes are visible.
 class TrainedParameters {
  public:
   TrainedParameters(const ProcessGroup& group, const ::torch::nn::Module& module)
@@ -68,7 +68,7 @@ class TrainedParameters {
     }
   }
 
-  /// Throws Error(bad_argument) if gradients would be missing, of another type, or left out.
+  /// Throws Error(bad_argument) if a gradient would be missing, of another type or not averaged.
   void require_unchanged() const {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].requires_grad()) {
@@ -120,8 +120,8 @@ class TrainedParameters {
 
 }  // namespace detail
 
-/// Each parameter once, as Python's Module.parameters(), in that order: C++'s repeats one that two
-/// modules share, and an optimizer of libtorch would step it twice.
+/// Each parameter once, in order, as Python's Module.parameters(). libtorch's own function repeats
+/// a parameter that two modules share, and an optimizer would step it twice.
 inline std::vector<at::Tensor> parameters(const ::torch::nn::Module& module) {
   return detail::each_once(module.parameters());
 }

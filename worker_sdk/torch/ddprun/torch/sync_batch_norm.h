@@ -3,8 +3,8 @@
 //
 // Forward: each rank's mean, variance and count of every channel are all-gathered (counts may
 // differ, zero included) and combined. Backward: sums of dy and of dy * (x - mean) are all-reduced.
-// Parameters and buffers have the names of torch::nn::BatchNorm, so that either loads the other's
-// state.
+// Parameters and buffers have the names of torch::nn::BatchNorm, so each can load the state of the
+// other.
 
 #include <torch/torch.h>
 
@@ -23,7 +23,7 @@ namespace ddprun::torch {
 struct SyncBatchNormOptions {
   std::int64_t num_features = 0;
   double eps = 1e-5;
-  /// Of the newest batch in the running statistics; nothing: all batches count alike.
+  /// Weight of the newest batch in the running statistics; empty: all batches weigh the same.
   std::optional<double> momentum = 0.1;
 };
 
@@ -133,7 +133,7 @@ class SyncNormalise : public ::torch::autograd::Function<SyncNormalise> {
 
 }  // namespace detail
 
-/// Every rank must run the layer's training passes equally often. Shares the group.
+/// Every rank must run the layer's training passes equally often. Keeps a handle of the group.
 class SyncBatchNormImpl : public ::torch::nn::Module {
  public:
   SyncBatchNormImpl(ProcessGroup& group, const SyncBatchNormOptions& options)

@@ -44,8 +44,8 @@ inline at::Tensor as_real(const at::Tensor& tensor) {
 
 }  // namespace detail
 
-/// The tensor's memory, which must be contiguous and the host's. Not owned. For those of a GPU
-/// there is buffer(group, tensor).
+/// The memory of a tensor, which must be contiguous and in host memory. Not owned. For tensors on a
+/// GPU use buffer(group, tensor).
 inline Buffer buffer(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu()) {
     throw Error(ErrorKind::bad_argument, {.operation = "ddprun::torch"},

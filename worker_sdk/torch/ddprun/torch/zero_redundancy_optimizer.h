@@ -92,14 +92,14 @@ inline void broadcast_packed(ProcessGroup& group,
 
 }  // namespace detail
 
-/// Of one parameter group, without closures. Parameters are dealt out as PyTorch's
-/// ZeroRedundancyOptimizer does. One thread at a time. Movable; one that was moved from may be
-/// destroyed or assigned to, and every other call throws Error(bad_argument).
+/// Supports one parameter group and no closures. Assigns parameters to ranks as PyTorch's
+/// ZeroRedundancyOptimizer does. Only one thread at a time may call it. Movable; a moved-from one
+/// may be destroyed or assigned to, and every other call throws Error(bad_argument).
 template <class Optimizer>
 class ZeroRedundancyOptimizer {
  public:
-  /// `options` as `Optimizer` takes them, equal on all ranks. A parameter that is given twice
-  /// counts once. Shares the group. Communicates nothing. Throws Error if a parameter cannot be
+  /// `options` are those of `Optimizer`, equal on all ranks. A parameter given twice counts once.
+  /// Keeps a handle of the group. Communicates nothing. Throws Error if a parameter cannot be
   /// communicated.
   template <class Options>
   ZeroRedundancyOptimizer(ProcessGroup& group, const std::vector<at::Tensor>& parameters,
@@ -118,29 +118,29 @@ class ZeroRedundancyOptimizer {
     local_ = make_(share_of(group.rank()));
   }
 
-  /// Steps this rank's share, then takes the others' values. Collective; throws Error.
+  /// Steps this rank's share, then receives the other shares. Collective; throws Error.
   void step() {
     inside().step();
     share_values();
   }
 
-  /// As Optimizer::zero_grad(), of all parameters. DistributedDataParallel's own zero_grad() keeps
-  /// gradients where they are, and is the faster one.
+  /// Like Optimizer::zero_grad(), for all parameters. zero_grad() of DistributedDataParallel keeps
+  /// gradients in place and is faster.
   void zero_grad() {
     (void)inside();
     for (at::Tensor& p : parameters_) p.mutable_grad().reset();
   }
 
-  /// The optimizer of this rank's share: for schedulers of the learning rate, to be used equally on
-  /// all ranks, and for GradScaler.
+  /// The optimizer of this rank's share: for GradScaler, and for learning rate schedulers, which
+  /// must make the same changes on all ranks.
   Optimizer& local() { return inside(); }
   const std::vector<std::vector<std::size_t>>& shares() const {
     (void)inside();
     return shares_;
   }
 
-  /// On `root`: the state of all parameters, as torch::save() would have written it for an
-  /// `Optimizer` of all of them; such a one can load it. The others get nothing. Collective.
+  /// Returns on `root` the state of all parameters as torch::save() writes it for an `Optimizer` of
+  /// all parameters, which can load it. Returns an empty string on other ranks. Collective.
   std::string consolidate(int root = 0) {
     const auto parts = gather_bytes(group_, detail::serialised(inside()), root);
     if (group_.rank() != root) return {};
@@ -155,9 +155,9 @@ class ZeroRedundancyOptimizer {
     return detail::serialised(*whole);
   }
 
-  /// What consolidate() gave, with any world size, or the state of an ordinary `Optimizer`: each
-  /// rank keeps its share. Options are not loaded, as with libtorch's own. Throws c10::Error if it
-  /// is something else. Communicates nothing: every rank passes the same bytes.
+  /// Loads a result of consolidate() from any world size, or the state of an ordinary `Optimizer`;
+  /// each rank keeps its share. As in libtorch, options are not loaded. Throws c10::Error for other
+  /// input. Communicates nothing: every rank passes the same bytes.
   void load(const std::string& bytes) {
     Optimizer& mine = inside();
     const auto whole = make_(parameters_);
