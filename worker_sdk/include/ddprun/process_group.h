@@ -113,12 +113,12 @@ class [[nodiscard]] Work {
   std::shared_ptr<struct WorkState> state_;
 };
 
-/// The ranks of a job, or some of them. Movable; a moved-from group may be destroyed or assigned to,
-/// and every other call except abort() throws Error(bad_argument). Every rank must issue the same
-/// collectives in the same order with matching arguments. A backend that can detect a difference
-/// reports `mismatch`; otherwise the operations time out. Only one thread at a time may call a group;
-/// calls of a second thread and of a forked child throw Error(bad_argument). A thread of the group
-/// runs asynchronous operations in the order of their calls.
+/// The ranks of a job, or some of them. Movable; a moved-from group may be destroyed or assigned
+/// to, and every other call except abort() throws Error(bad_argument). Every rank must issue the
+/// same collectives in the same order with matching arguments. A backend that can detect a
+/// difference reports `mismatch`; otherwise the operations time out. Only one thread at a time may
+/// call a group; calls of a second thread and of a forked child throw Error(bad_argument). A thread
+/// of the group runs asynchronous operations in the order of their calls.
 class ProcessGroup {
  public:
   /// Joins the job: connects to the store, agrees with the other ranks on the backend, connects to
