@@ -102,7 +102,7 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool 
     const Peer peer = it->second;
     forget_link(it);
     if (const auto run = runs_.find(peer.run_id); run != runs_.end()) {
-      if (unseen && run->second.knows(peer.node)) step(peer.run_id, {peer.node, Away{}});
+      if (unseen && run->second.knows(peer.node)) step(peer.run_id, {peer.node, Unseen{}});
       if (!run->second.misses(peer.node)) {
         step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
       }

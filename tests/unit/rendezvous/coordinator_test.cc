@@ -239,6 +239,21 @@ TEST_CASE("Coordinator: a link that closed while the daemon stood still is no lo
   CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 137);
 }
 
+TEST_CASE("Coordinator: a node whose link closed in a standstill has ten seconds to come back",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += Milliseconds(5000);
+  CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
+  CHECK(desk.close(2).empty());
+  desk.now += Milliseconds(10'900);
+  desk.say(1, Heartbeat{0});
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  desk.now += Milliseconds(100);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
+}
+
 TEST_CASE("Coordinator: a link that closes long after a standstill is a lost node",
           "[coordinator]") {
   Desk desk;
@@ -263,8 +278,8 @@ TEST_CASE("Coordinator: an agent that says so before it closes its link may come
     CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
     CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
   }
-  SECTION("or not: then it is lost after ten seconds and its usual time") {
-    desk.now += Milliseconds(10'900);
+  SECTION("or not: then it is lost after a standstill and its usual time") {
+    desk.now += Milliseconds(60'900);
     desk.say(1, Heartbeat{0});
     CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
     desk.now += Milliseconds(100);
