@@ -164,6 +164,13 @@ class Run {
   void check_invariants() const;
 
  private:
+  //          sealed          every worker exited with 0
+  //   kReady ──────▶ kSeated ──────────────────────────▶ kFinished
+  //     ▲               │ the round ends                     │
+  //     │ Join          └──────────────▶ kStopping ◀─────────┘    A Join makes a node kReady from
+  //     └─────────────────────────────── │      ▲                 kSeated and kFinished, too: its
+  //               Stopped, in kClosing   ▼      │ excused         workers are gone without a word.
+  //                                      kStopped
   enum class Phase {
     kReady,     // Has joined and waits for a seat; while kRunning, a spare.
     kSeated,    // Its workers run.
@@ -227,6 +234,7 @@ class Run {
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
+  static bool may_become(Phase before, Phase after);
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
   Milliseconds patience(const Member& member) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/assert.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/verdict.h"
 
@@ -38,6 +39,8 @@ void Run::on(const NodeId& node, const Join& join) {
 }
 
 void Run::admit(const NodeId& node, const Join& join) {
+  DDPRUN_ASSERT(gathering() || state_ == State::kRunning);
+  DDPRUN_ASSERT(!dismissed_.contains(node));
   if (!config_) {
     config_ = join.offer.config;
     config_from_ = join.offer.host;
@@ -146,6 +149,7 @@ void Run::on(const NodeId& node, const Leave& leave) {
     if (active) {
       close(Verdict::Kind::kInterrupted, 128 + leave.signal, text);
     } else if (blamed) {
+      DDPRUN_ASSERT(state_ == State::kClosing);
       verdict_ = {
           .kind = Verdict::Kind::kInterrupted, .exit_code = 128 + leave.signal, .text = text};
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/assert.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
@@ -24,6 +25,7 @@ Milliseconds Run::beat() const {
 
 // A node that was told to beat less often must be given more time, and so must one that is far.
 Milliseconds Run::patience(const Member& member) const {
+  DDPRUN_ASSERT(config_);
   return std::max({config_->heartbeat_timeout, kBeatsInTimeout * member.beat,
                    kRoundTripsInSilence * member.reach.round_trip});
 }
