@@ -243,6 +243,8 @@ class Run {
   // So many nodes that their beats were made rarer than the configuration wants.
   bool many() const { return beat() > beat_interval(config_->heartbeat_timeout); }
   void erase(Members::iterator it);
+  void take_offer(Members::iterator it, const NodeOffer& offer);
+  void free_node_rank(Members::iterator it);
   bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
   void tell(const NodeId& node, DaemonMessage message) {
     actions_.push_back({node, std::move(message)});

@@ -57,11 +57,10 @@ void Run::admit(const NodeId& node, const Join& join) {
   // A daemon that forgot everything must not number a round as one its nodes remember.
   if (gathering()) round_ = std::max(round_, join.after_round + 1);
   const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
-  member.offer = join.offer;
+  take_offer(it, join.offer);
   member.missing = false;
   member.last_seen = now_;
   member.seat.reset();
-  if (join.offer.node_rank >= 0) node_ranks_[join.offer.node_rank] = node;
   set_phase(it, Phase::kReady);
   ++roster_;
   // It has no workers any more, whatever we believed: the others cannot go on without them.

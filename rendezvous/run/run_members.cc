@@ -32,11 +32,24 @@ void Run::set_phase(Members::iterator it, Phase phase) {
   }
 }
 
+// Under the node rank that it was told, if any.
+void Run::take_offer(Members::iterator it, const NodeOffer& offer) {
+  free_node_rank(it);
+  it->second.offer = offer;
+  if (offer.node_rank < 0) return;
+  const bool is_free = node_ranks_.emplace(offer.node_rank, it->first).second;
+  DDPRUN_ASSERT(is_free);
+}
+
+void Run::free_node_rank(Members::iterator it) {
+  const auto told = node_ranks_.find(it->second.offer.node_rank);
+  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
+}
+
 void Run::erase(Members::iterator it) {
   --in_phase_[static_cast<std::size_t>(it->second.phase)];
   ready_.erase(it->first);
-  const auto told = node_ranks_.find(it->second.offer.node_rank);
-  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
+  free_node_rank(it);
   members_.erase(it);
   ++roster_;
 }
