@@ -39,7 +39,7 @@ void run_seed(std::uint64_t seed) {
   cluster.mend_everything();
   cluster.let_workers_finish();
   const bool over = cluster.run_until_over(20min);
-  INFO("seed " << seed << "\n" << cluster.describe());
+  INFO(cluster.describe());
   REQUIRE(cluster.broken().empty());
   REQUIRE(over);
 }
@@ -53,9 +53,13 @@ std::uint64_t wanted(const char* name, std::uint64_t usual) {
 // SEED replays one seed. Else there are SEEDS of them, for a longer search or a shorter test, that
 // begin with FIRST, for a search in pieces.
 void for_each_seed(std::uint64_t usual, const std::function<void(std::uint64_t)>& run) {
-  if (const std::uint64_t one = wanted("SEED", 0)) return run(one);
-  const std::uint64_t first = wanted("FIRST", 1), count = wanted("SEEDS", usual);
-  for (std::uint64_t seed = first; seed < first + count; ++seed) run(seed);
+  const std::uint64_t one = wanted("SEED", 0);
+  const std::uint64_t first = one ? one : wanted("FIRST", 1);
+  const std::uint64_t count = one ? 1 : wanted("SEEDS", usual);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    INFO("seed " << seed);  // Also where an assertion of a state machine ends the program.
+    run(seed);
+  }
 }
 
 TEST_CASE("Run: whatever fails, no rank runs twice and every run ends", "[sim]") {
@@ -72,7 +76,7 @@ TEST_CASE("Run: without faults one round is enough and all exit with 0", "[sim]"
   for_each_seed(50, [](std::uint64_t seed) {
     Cluster cluster(fixed_options_of(seed));
     cluster.let_workers_finish();
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     REQUIRE(cluster.run_until_over(60s));
     CHECK(cluster.rounds_started() == 1);
     CHECK(cluster.exit_statuses() == std::set<int>{0});
@@ -88,7 +92,7 @@ TEST_CASE("Run: a daemon that dies while workers compute costs no round", "[sim]
       cluster.kill_daemon(kill % 2 == 0);
       cluster.run_for(4s);
     }
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     CHECK(cluster.rounds_started() == 1);
     REQUIRE(cluster.broken().empty());
   });
@@ -124,7 +128,7 @@ TEST_CASE("Run: no standstill of any process and no lost packet costs a round", 
       stand_still(cluster, seed * 13 + stop * 5);
       cluster.run_for(Milliseconds(500 + seed * 91 % 20'000));
     }
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     REQUIRE(cluster.rounds_started() == 1);
     cluster.let_workers_finish();
     REQUIRE(cluster.run_until_over(20min));
@@ -147,7 +151,7 @@ TEST_CASE("Run: a worker's death in a standstill is neither forgotten nor counte
       ++deaths;
       cluster.run_for(150s);
     }
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     const int restarts = std::min(deaths, options.config.max_restarts);
     REQUIRE(cluster.rounds_started() == 1 + restarts);
     cluster.let_workers_finish();
