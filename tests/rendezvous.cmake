@@ -1,6 +1,7 @@
 # Tests of what the daemon and the agents decide; no socket and no process.
 ddprun_test(NAME run_test
-            SOURCES unit/rendezvous/coordinator_test.cc unit/rendezvous/file_log_test.cc unit/rendezvous/gate_test.cc unit/rendezvous/journal_test.cc
+            SOURCES unit/rendezvous/any_order_test.cc
+                    unit/rendezvous/coordinator_test.cc unit/rendezvous/file_log_test.cc unit/rendezvous/gate_test.cc unit/rendezvous/journal_test.cc
                     unit/rendezvous/json_text_test.cc
                     unit/rendezvous/operators_test.cc unit/rendezvous/run_verdict_test.cc
                     unit/rendezvous/seats_test.cc unit/rendezvous/status_test.cc unit/rendezvous/verdict_test.cc unit/rendezvous/wire_test.cc
@@ -12,7 +13,8 @@ ddprun_test(NAME etcd_test
             LIBRARIES ddprun_rendezvous LABELS unit)
 ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/last_words_test.cc
+ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/any_order_test.cc
+                                         unit/agent/last_words_test.cc
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test
             SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_faults.cc sim/sim_standstill.cc

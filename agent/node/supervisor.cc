@@ -11,7 +11,6 @@
 namespace ddprun::agent {
 
 using rendezvous::AgentMessage;
-using rendezvous::Verdict;
 using rendezvous::WorkerDeath;
 
 namespace {
@@ -33,8 +32,8 @@ Supervisor::Supervisor(SupervisorOptions options, TimePoint now)
 
 std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
   DDPRUN_ASSERT(now >= now_);
+  DDPRUN_ASSERT(actions_.empty());
   now_ = now;
-  actions_.clear();
   if (state_ != State::kDone) std::visit([&](const auto& e) { on(e); }, event);
   return std::exchange(actions_, {});
 }
@@ -82,6 +81,7 @@ void Supervisor::on(const Heard& heard) {
 void Supervisor::hear(const rendezvous::Assign& assign) {
   // Workers of another round are still here, or this is the seat we hold: nothing to do.
   if (state_ != State::kJoining || leaving_ || assign.seat.round <= last_round_) return;
+  DDPRUN_ASSERT(all_accounted_for() && !seat_ && !kill_at_ && !abandon_at_);
   seat_ = assign.seat;
   last_round_ = assign.seat.round;
   deaths_.clear();
@@ -139,12 +139,17 @@ void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
 }
 
 void Supervisor::on(const WorkerEnded& ended) {
+  DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kStopping);
   DDPRUN_ASSERT(living_ > 0);
   --living_;
   wordless_ += ended.words_follow ? 1 : 0;
   WorkerDeath death = ended.death;
   death.stopped_by_us = state_ == State::kStopping && !ended.before_stop;
   (succeeded(death) ? successes_ : deaths_).push_back(death);
+  if (living_ == 0) {  // Nobody is left to kill, whatever is still to be heard of them.
+    kill_at_.reset();
+    abandon_at_.reset();
+  }
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   if (!succeeded(death)) {
     failure_ = death;
@@ -161,6 +166,7 @@ void Supervisor::on(const WorkerEnded& ended) {
 
 // After its own last words, which the console has by now.
 void Supervisor::announce(const WorkerDeath& death) {
+  DDPRUN_ASSERT(failure_ && !succeeded(death));
   actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
                                                  std::to_string(death.pid) + ") " +
                                                  how_it_ended(death)});
@@ -182,6 +188,7 @@ void Supervisor::on(const WordsCame& words) {
 void Supervisor::on(const StartFailed& failed) {
   DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
   living_ -= options_.local_world_size - failed.death.local_rank;
+  DDPRUN_ASSERT(living_ >= 0);
   failure_ = failed.death;
   deaths_.push_back(failed.death);
   actions_.push_back(Say{Say::Level::kError, failed.death.detail});
@@ -215,12 +222,6 @@ void Supervisor::on(const Signalled& signalled) {
   if (living_ == 0) depart();
 }
 
-// The others learn faster from a word than from our silence, if the daemon comes back soon.
-void Supervisor::depart() {
-  if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
-  give_up_at_ = now_ + options_.leave_limit;
-}
-
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
     actions_.push_back(Say{Say::Level::kWarning, number_of(living_, "worker") +
@@ -244,32 +245,6 @@ void Supervisor::on(const Tick&) {
   exit(failure_ ? exit_status(*failure_) : kExitRendezvous, std::nullopt);
 }
 
-void Supervisor::join() {
-  state_ = State::kJoining;
-  seat_.reset();
-  failure_.reset();
-  if (linked_)
-    actions_.push_back(SendJoin{last_round_});
-  else
-    give_up_at_ = now_ + options_.connect_limit;
-}
-
-void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
-  if (living_ == 0) return exit(status, std::move(verdict));
-  leaving_ = Exit{status, std::move(verdict)};
-  if (state_ == State::kRunning) begin_stop(SIGTERM);
-}
-
-void Supervisor::exit(int status, std::optional<Verdict> verdict) {
-  state_ = State::kDone;
-  living_ = wordless_ = 0;
-  kill_at_.reset();
-  abandon_at_.reset();
-  give_up_at_.reset();
-  fence_at_.reset();
-  actions_.push_back(Exit{status, std::move(verdict)});
-}
-
 void Supervisor::send(AgentMessage message) {
   if (linked_) actions_.push_back(SendMessage{std::move(message)});
 }
@@ -286,9 +261,14 @@ void Supervisor::check_invariants() const {
   DDPRUN_ASSERT(living_ >= 0 && living_ <= options_.local_world_size);
   const bool active = state_ == State::kRunning || state_ == State::kStopping;
   DDPRUN_ASSERT(active != all_accounted_for());
-  if (state_ == State::kRunning) DDPRUN_ASSERT(wordless_ == 0);
   DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
-  if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping);
+  if (wordless_ > 0) DDPRUN_ASSERT(state_ == State::kStopping);
+  if (kill_at_ || abandon_at_) DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
+  if (failure_) DDPRUN_ASSERT(state_ != State::kJoining && state_ != State::kFinished);
+  if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
+  if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
+  if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
+  DDPRUN_ASSERT(actions_.empty());
   if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
 }
 

@@ -1,4 +1,4 @@
-// How a Supervisor ends its workers: asked, then killed, then left behind.
+// How a Supervisor ends its workers (asked, then killed, then left behind), and then itself.
 
 #include <csignal>
 #include <utility>
@@ -10,6 +10,9 @@
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
+
+using rendezvous::Verdict;
+
 namespace {
 
 constexpr int kExitWorkersStuck = exit_code_of_signal(SIGKILL);  // As if it had ended them.
@@ -20,6 +23,7 @@ constexpr std::chrono::seconds kReturnTime{2};
 }  // namespace
 
 void Supervisor::arm_fence() {
+  DDPRUN_ASSERT(!linked_);
   const bool may_go_on = options_.fence_always || replaceable_;
   if (options_.fence == Duration::zero() || !may_go_on || state_ != State::kRunning) return;
   fence_at_ = now_ + options_.fence;
@@ -48,6 +52,8 @@ void Supervisor::on(const LauncherDied&) {
 }
 
 void Supervisor::begin_stop(int signal) {
+  DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kFinished);
+  DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
   state_ = State::kStopping;
   fence_at_.reset();
   if (all_accounted_for()) return workers_gone();
@@ -67,6 +73,7 @@ void Supervisor::begin_stop(int signal) {
 void Supervisor::kill_workers() {
   kill_at_.reset();
   if (living_ == 0) return;
+  DDPRUN_ASSERT(state_ == State::kStopping);
   actions_.push_back(SignalWorkers{SIGKILL});
   if (!abandon_at_) abandon_at_ = now_ + options_.kill_limit;
 }
@@ -74,6 +81,7 @@ void Supervisor::kill_workers() {
 // They hold memory, ports and devices that a new round would need: this node cannot go on. Where
 // the run is over anyway, its verdict is worth a moment more.
 void Supervisor::abandon_workers() {
+  DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
   const std::string text = "SIGKILL does not end " + number_of(living_, "worker") + " of " +
                            options_.host + "; leaving what is stuck behind";
   actions_.push_back(Say{Say::Level::kError, text});
@@ -94,8 +102,8 @@ void Supervisor::abandon_workers() {
 }
 
 void Supervisor::workers_gone() {
-  kill_at_.reset();
-  abandon_at_.reset();
+  DDPRUN_ASSERT(state_ == State::kStopping && all_accounted_for());
+  DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
   state_ = State::kStopped;
   actions_.push_back(CleanUp{});
   if (leaving_) return depart();
@@ -106,6 +114,7 @@ void Supervisor::workers_gone() {
 
 // The daemon may name a rank that left early; of many that ended well together, some are enough.
 void Supervisor::say_stopped() {
+  DDPRUN_ASSERT(state_ == State::kStopped && seat_);
   constexpr std::size_t kSuccessesMax = 64;
   rendezvous::Stopped stopped{round(), deaths_, successes_};
   if (stopped.successes.size() > kSuccessesMax) stopped.successes.resize(kSuccessesMax);
@@ -114,11 +123,47 @@ void Supervisor::say_stopped() {
 
 // Every worker is gone and the daemon has said how to go on.
 void Supervisor::after_stop() {
+  DDPRUN_ASSERT(order_ && all_accounted_for());
   say_stopped();
   if (order_->final) return;
   if (!leaving_) return join();
   send(rendezvous::Leave{0, options_.host + " cannot start workers again"});
   exit(leaving_->status, leaving_->verdict);
+}
+
+// The others learn faster from a word than from our silence, if the daemon comes back soon.
+void Supervisor::depart() {
+  DDPRUN_ASSERT(leaving_ && living_ == 0);
+  if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
+  give_up_at_ = now_ + options_.leave_limit;
+}
+
+void Supervisor::join() {
+  DDPRUN_ASSERT(state_ == State::kStopped && !leaving_ && all_accounted_for());
+  state_ = State::kJoining;
+  seat_.reset();
+  failure_.reset();
+  if (linked_)
+    actions_.push_back(SendJoin{last_round_});
+  else
+    give_up_at_ = now_ + options_.connect_limit;
+}
+
+void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
+  if (living_ == 0) return exit(status, std::move(verdict));
+  leaving_ = Exit{status, std::move(verdict)};
+  if (state_ == State::kRunning) begin_stop(SIGTERM);
+}
+
+void Supervisor::exit(int status, std::optional<Verdict> verdict) {
+  DDPRUN_ASSERT(state_ != State::kDone);
+  state_ = State::kDone;
+  living_ = wordless_ = 0;
+  kill_at_.reset();
+  abandon_at_.reset();
+  give_up_at_.reset();
+  fence_at_.reset();
+  actions_.push_back(Exit{status, std::move(verdict)});
 }
 
 }  // namespace ddprun::agent

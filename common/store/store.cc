@@ -127,6 +127,7 @@ void StoreMachine::give_up_wait(int id, Connection& connection, std::vector<Stor
   key_waits_.cancel(id);
   barrier_waits_.cancel(id);
   pass_on_queue_turn(connection, replies);
+  DDPRUN_ASSERT(!key_waits_.waiting(id) && !barrier_waits_.waiting(id) && !connection.queue_turn);
 }
 
 // Who was woken for a queue's element and did not take it lets the next one have it, else that one
@@ -146,8 +147,11 @@ void StoreMachine::wake_queue_waiter(const std::string& key, std::vector<StoreRe
     key_waits_.wake_first(key, done);
     if (key_waits_.size() == before) return;
   }
+  DDPRUN_ASSERT(done.size() == 1 && queues_.contains(key));
   append_u8(reply_to(done.front(), replies), kStopWaiting);
-  connections_.at(done.front())->queue_turn = key;
+  Connection& next = *connections_.at(done.front());
+  DDPRUN_ASSERT(!next.queue_turn);
+  next.queue_turn = key;
 }
 
 }  // namespace ddprun::rendezvous

@@ -8,6 +8,13 @@
 // wait counts each key once it has been there, even if it is deleted before the others come: that
 // is what PyTorch does.
 //
+//            WAIT or BARRIER, while keys or peers are missing
+//   speaks ──────────────────────────────────────────────────▶ waits
+//     ▲ ▲        the last of them has come, or any                │ │
+//     │ └─────── request: the wait is given up ───────────────────┘ │ woken by a queue's element
+//     │      QUEUE_POP takes it; any other request                  ▼
+//     └───── passes it on, as close() does ───────────────── has a queue's turn
+//
 // Pure: no socket, no clock. The StoreServer puts it on TCP; tests and fuzz targets call it
 // directly.
 

@@ -225,6 +225,7 @@ Result<void> StoreMachine::queue_pop(Turn& turn) {
     append_i64(turn.reply(), 0);
     return {};
   }
+  DDPRUN_ASSERT(!queue->second.empty());
   append_i64(turn.reply(), static_cast<std::int64_t>(queue->second.size()));
   const std::string element = std::move(queue->second.front());
   queue->second.pop_front();

@@ -27,11 +27,13 @@ void StoreWaits::cancel(int connection) {
     link.node->second.erase(link.place);
     if (link.node->second.empty()) lines_.erase(lines_.find(link.node->first));
   }
+  DDPRUN_ASSERT(entry->second.missing > 0 && entry->second.missing <= places_);
   places_ -= entry->second.missing;
   waiters_.erase(entry);
 }
 
 void StoreWaits::wake_front(Node& node, std::vector<int>& done) {
+  DDPRUN_ASSERT(!node.second.empty() && places_ > 0);
   const Place place = node.second.front();
   node.second.pop_front();
   --places_;

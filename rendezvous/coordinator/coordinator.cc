@@ -21,8 +21,13 @@ bool same_for_all(const DaemonMessage& a, const DaemonMessage& b) {
 
 }  // namespace
 
-std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view body, TimePoint now) {
+void Coordinator::enter(TimePoint now) {
+  DDPRUN_ASSERT(now >= now_ && actions_.empty());
   now_ = now;
+}
+
+std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view body, TimePoint now) {
+  enter(now);
   Result<AgentMessage> message = decode_agent_message(body);
   const auto peer = peers_.find(link);
   if (message) ++counters_.messages[message->index()];
@@ -59,11 +64,13 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   }
   const auto [old, is_new] = links_[hello.run_id].try_emplace(hello.node, link);
   if (!is_new) {  // The same life of the same agent on a new connection: the old one is dead.
+    DDPRUN_ASSERT(peers_.contains(old->second));
     peers_.erase(old->second);
     actions_.push_back(Hangup{old->second, "the agent connected again"});
     old->second = link;
   }
   peers_[link] = Peer{hello.run_id, hello.node};
+  note_busy(hello.run_id);
   const auto run = runs_.find(hello.run_id);
   if (run != runs_.end() && run->second.misses(hello.node)) {
     step(hello.run_id, {hello.node, Returned{}});
@@ -95,14 +102,14 @@ void Coordinator::hear(const Peer& peer, AgentMessage message) {
 }
 
 std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool unseen) {
-  now_ = now;
+  enter(now);
   if (awake_since_ != TimePoint::min() && now - awake_since_ < kWakeTime) unseen = true;
   const auto it = peers_.find(link);
   if (it != peers_.end()) {
     const Peer peer = it->second;
     forget_link(it);
     if (const auto run = runs_.find(peer.run_id); run != runs_.end()) {
-      if (unseen && run->second.knows(peer.node)) step(peer.run_id, {peer.node, Away{}});
+      if (unseen && run->second.knows(peer.node)) step(peer.run_id, {peer.node, Unseen{}});
       if (!run->second.misses(peer.node)) {
         step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
       }
@@ -114,13 +121,15 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool 
 
 void Coordinator::forget_link(Peers::iterator it) {
   const auto links = links_.find(it->second.run_id);
+  DDPRUN_ASSERT(links != links_.end() && links->second.at(it->second.node) == it->first);
   links->second.erase(it->second.node);
   if (links->second.empty()) links_.erase(links);
   peers_.erase(it);
 }
 
 std::vector<LinkAction> Coordinator::on_standstill(Milliseconds how_long, TimePoint now) {
-  now_ = awake_since_ = now;
+  enter(now);
+  awake_since_ = now;
   for (const auto& [run_id, run] : runs_) {
     const bool goes_on = run.state() != Run::State::kEnded && !run.blank();
     if (goes_on) step(run_id, {"", StoodStill{how_long}});
@@ -142,7 +151,7 @@ std::vector<LinkId> Coordinator::quiet(TimePoint now) const {
 }
 
 std::vector<LinkAction> Coordinator::on_reach(LinkId link, const Reach& reach, TimePoint now) {
-  now_ = now;
+  enter(now);
   const auto peer = peers_.find(link);
   const auto run = peer == peers_.end() ? runs_.end() : runs_.find(peer->second.run_id);
   if (run == runs_.end()) return {};
@@ -170,7 +179,7 @@ void Coordinator::hang_up(const std::string& run_id, const NodeId& node,
 }
 
 std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
-  now_ = now;
+  enter(now);
   std::vector<std::string> due_runs;
   for (auto it = due_.begin(); it != due_.end() && it->first <= now; ++it) {
     due_runs.push_back(it->second);
@@ -189,7 +198,7 @@ std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
 }
 
 std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
-  now_ = now;
+  enter(now);
   for (auto& [run_id, run] : runs_) {
     step(run_id, {"", Cancel{signal, "the rendezvous daemon was told to end"}});
   }
@@ -197,6 +206,7 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
 }
 
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
+  DDPRUN_ASSERT(!run_id.empty());
   Run& run = runs_[run_id];
   run.set_beat_floor(beat_interval_of(peers_.size()));
   std::optional<StepWatch> watch;  // Heartbeats are many and change nothing.
@@ -236,6 +246,7 @@ void Coordinator::schedule(const std::string& run_id, const Run& run) {
   if (!due) return;
   due_.emplace(*due, run_id);
   due_of_.emplace(run_id, *due);
+  DDPRUN_ASSERT(due_.size() == due_of_.size());
 }
 
 void Coordinator::refuse(LinkId link, Refusal refusal, const std::string& reason) {

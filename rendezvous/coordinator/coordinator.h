@@ -2,6 +2,15 @@
 // All runs of one daemon: which connection speaks for which node of which run. Pure: bodies of
 // frames in, bodies out. Used by daemon/server behind sockets, by a standalone agent without
 // any, and by the simulator.
+//
+// A link:                hello                        closed, hung up, or the node's next hello
+//          ──▶ stranger ───────▶ peer: speaks for a node ──────────────────────────────────▶ gone
+//                 │ a Command, or anything else                                               ▲
+//                 └────────── the answer, or why not; hung up ────────────────────────────────┘
+//
+// A run:   the first word of a node        everybody has gone, for kRemembered
+//          ──▶ blank ──▶ goes on ──▶ ended ─────────────────────────────────▶ forgotten
+//                └── its last link has closed ────────────────────────────────────▲
 
 #include <cstdint>
 #include <map>
@@ -77,6 +86,9 @@ class Coordinator {
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
+  // Aborts unless every invariant holds, also those of the runs. Tests call it after each call.
+  void check_invariants() const;
+
  private:
   struct Peer {
     std::string run_id;
@@ -86,6 +98,7 @@ class Coordinator {
   using Peers = std::unordered_map<LinkId, Peer>;
   using Links = std::unordered_map<NodeId, LinkId>;  // Of one run.
 
+  void enter(TimePoint now);
   void hello(LinkId link, const Hello& hello);
   void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
   void forget_link(Peers::iterator it);

@@ -68,7 +68,7 @@ void Coordinator::replay(const Journal& journal, TimePoint now, const std::strin
 }
 
 std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
-  now_ = now;
+  enter(now);
   for (auto& [run_id, run] : runs_) {
     if (run.state() == Run::State::kEnded) continue;
     step(run_id, {"", Recovered{}});
@@ -119,17 +119,41 @@ void Coordinator::forget_blank(const std::string& run_id) {
 void Coordinator::forget_idle() {
   while (!idle_.empty() && now_ - idle_.begin()->first >= kRemembered) {
     const std::string run_id = idle_.begin()->second;
+    DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded);
     step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
     erase(run_id);
   }
 }
 
 void Coordinator::erase(const std::string& run_id) {
+  DDPRUN_ASSERT(runs_.contains(run_id) && !has_links(run_id));
   schedule(run_id, Run());
   note_busy(run_id);
   sync_.erase(run_id);
   compare_waiting(run_id);
   runs_.erase(run_id);
+}
+
+void Coordinator::check_invariants() const {
+  DDPRUN_ASSERT(actions_.empty());
+  std::size_t linked = 0;
+  for (const auto& [run_id, links] : links_) {
+    DDPRUN_ASSERT(!links.empty());
+    linked += links.size();
+    for (const auto& [node, link] : links) {
+      const Peer& peer = peers_.at(link);
+      DDPRUN_ASSERT(peer.run_id == run_id && peer.node == node);
+    }
+  }
+  DDPRUN_ASSERT(linked == peers_.size());
+  DDPRUN_ASSERT(due_.size() == due_of_.size() && idle_.size() == idle_since_.size());
+  for (const auto& [run_id, due] : due_of_) DDPRUN_ASSERT(due_.contains({due, run_id}));
+  for (const auto& [run_id, since] : idle_since_) {
+    DDPRUN_ASSERT(idle_.contains({since, run_id}));
+    DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded && !has_links(run_id));
+  }
+  for (const std::string& run_id : waiting_) DDPRUN_ASSERT(runs_.at(run_id).lacks_nodes());
+  for (const auto& [run_id, run] : runs_) run.check_invariants();
 }
 
 std::optional<TimePoint> Coordinator::forget_at() const {

@@ -8,6 +8,7 @@ namespace ddprun::rendezvous {
 
 // Takes what the Coordinator has decided: its records, and its actions behind them.
 void Gate::pass(std::vector<LinkAction> actions, TimePoint now, Work& work) {
+  DDPRUN_ASSERT(!stalled_);
   std::string records = coordinator_.take_records();
   if (!records.empty() && work.records.empty()) {
     ++appended_;
@@ -29,6 +30,7 @@ bool Gate::stalls(TimePoint now) {
 }
 
 Gate::Work Gate::replay(const Journal& journal, TimePoint now, const std::string& clock) {
+  DDPRUN_ASSERT(appended_ == 0 && !stalled_);
   coordinator_.replay(journal, now, clock);
   Work work;
   pass({}, now, work);
@@ -54,6 +56,7 @@ Gate::Work Gate::on_closed(LinkId link, TimePoint now) {
 
 // That we are here is always true; anything more might turn out never to have been decided.
 Gate::Work Gate::hold(LinkId link, std::string_view body) {
+  DDPRUN_ASSERT(stalled_);
   const auto message = decode_agent_message(body);
   const bool beats = message && std::holds_alternative<Heartbeat>(*message);
   const bool greets = message && std::holds_alternative<Hello>(*message);
@@ -100,7 +103,7 @@ Gate::Work Gate::on_shutdown(int signal, TimePoint now) {
 }
 
 Gate::Work Gate::on_durable(TimePoint now) {
-  DDPRUN_ASSERT(!unwritten_.empty());
+  DDPRUN_ASSERT(!unwritten_.empty() && durable_ < appended_);
   unwritten_.pop_front();
   ++durable_;
   Work work;
@@ -113,6 +116,7 @@ Gate::Work Gate::on_durable(TimePoint now) {
 }
 
 void Gate::resume(TimePoint now, Work& work) {
+  DDPRUN_ASSERT(stalled_ && unwritten_.empty() && waiting_.empty());
   stalled_ = false;
   held_bytes_ = 0;
   const std::vector<Held> held = std::exchange(held_, {});
@@ -133,6 +137,14 @@ void Gate::hear(const Held& held, TimePoint now, Work& work) {
   pass(held.body ? coordinator_.on_message(held.link, *held.body, now)
                  : coordinator_.on_closed(held.link, now, /*unseen=*/true),
        now, work);
+}
+
+void Gate::check_invariants() const {
+  coordinator_.check_invariants();
+  DDPRUN_ASSERT(appended_ == durable_ + unwritten_.size());
+  DDPRUN_ASSERT(waiting_.empty() || waiting_.front().after > durable_);
+  DDPRUN_ASSERT(waiting_.empty() || waiting_.back().after <= appended_);
+  DDPRUN_ASSERT(stalled_ ? !unwritten_.empty() : held_.empty() && held_bytes_ == 0);
 }
 
 std::optional<TimePoint> Gate::deadline() const {

@@ -49,6 +49,7 @@ class Gate {
   bool idle() const { return unwritten_.empty(); }  // Nothing waits for the log.
   const Coordinator& coordinator() const { return coordinator_; }
   std::vector<News> take_news() { return coordinator_.take_news(); }
+  void check_invariants() const;  // As the Coordinator's.
 
  private:
   struct Waiting {

@@ -56,6 +56,7 @@ struct ToJson {
   void operator()(const Begin&) const { out.name("begin"), out.truth(true); }
   void operator()(const Recovered&) const { out.name("recovered"), out.truth(true); }
   void operator()(const Returned&) const { out.name("returned"), out.truth(true); }
+  void operator()(const Unseen&) const { out.name("unseen"), out.truth(true); }
   void operator()(const StoodStill& still) const {
     out.name("stood_still_ms"), out.whole(still.how_long.count());
   }
@@ -101,6 +102,7 @@ bool read_event(const json& object, RunEvent& event) {
   if (object.contains("begin")) return event.what = Begin{}, true;
   if (object.contains("recovered")) return event.what = Recovered{}, true;
   if (object.contains("returned")) return event.what = Returned{}, true;
+  if (object.contains("unseen")) return event.what = Unseen{}, true;
   if (const auto ms = field<std::int64_t>(object, "stood_still_ms")) {
     // A year; what is beyond is nonsense.
     if (*ms < 0 || *ms > 31'536'000'000) return false;

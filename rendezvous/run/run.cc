@@ -11,8 +11,8 @@
 namespace ddprun::rendezvous {
 std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   DDPRUN_ASSERT(now >= now_);
+  DDPRUN_ASSERT(actions_.empty());
   now_ = now;
-  actions_.clear();
   std::visit([&](const auto& what) { on(event.node, what); }, event.what);
   // Heartbeats are many and change nothing.
   if (!std::holds_alternative<Heartbeat>(event.what)) advance();
@@ -34,6 +34,7 @@ void Run::advance() {
 }
 
 void Run::advance_gathering() {
+  DDPRUN_ASSERT(gathering() && seated() == 0 && !verdict_);
   if (!config_) return;
   const int ready = count(Phase::kReady);
   if (count(Phase::kStopping) == 0 && ready >= config_->nnodes_min) {
@@ -57,6 +58,7 @@ void Run::advance_gathering() {
 }
 
 void Run::advance_running() {
+  DDPRUN_ASSERT(state_ == State::kRunning && config_ && count(Phase::kStopping) == 0);
   if (count(Phase::kSeated) == 0) {
     if (count(Phase::kFinished) == 0) return regather("every node was lost");
     return close(Verdict::Kind::kSuccess, 0, "every worker exited with 0");
@@ -73,6 +75,8 @@ void Run::advance_running() {
 
 // Chooses the nodes of the round, those of the round before first, and gives them their seats.
 void Run::seal() {
+  DDPRUN_ASSERT(state_ == State::kLastCall && seated() == 0 && count(Phase::kStopping) == 0);
+  DDPRUN_ASSERT(count(Phase::kReady) >= config_->nnodes_min);
   std::vector<Members::iterator> ready;
   for (const NodeId& node : ready_) ready.push_back(members_.find(node));
   std::sort(ready.begin(), ready.end(), [](auto a, auto b) {
@@ -92,6 +96,7 @@ void Run::seal() {
     offers.push_back(&ready[i]->second.offer);
   }
   const std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
+  DDPRUN_ASSERT(seats.size() == ordered.size());
   for (std::size_t i = 0; i < seats.size(); ++i) {
     auto& [node, member] = *ordered[i];
     set_phase(ordered[i], Phase::kSeated);

@@ -23,7 +23,9 @@
 // Silence is no loss by itself. A node whose agent is silent for heartbeat_timeout is lost if its
 // kernel is silent too; one whose kernel still answers stands still, and is kept for
 // standstill_timeout. Where a round trip is long the first limit is kRoundTripsInSilence of them.
-// A node that has lost its connection without being lost (Away) is `missing` and has kReturnTime.
+// A node that has lost its connection without being lost is `missing` and has kReturnTime to come
+// back, or standstill_timeout if it was the node that left (Away): its agent may stand still before
+// it is back, and without a connection its kernel cannot be asked.
 //
 // Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions
 // out: rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal
@@ -50,6 +52,7 @@ struct Lost {
 struct Tick {};         // The time that deadline() named has come.
 struct Begin {};        // The run id is used again: forget the run that has ended.
 struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
+struct Unseen {};       // The node's connection has ended while the daemon did not look.
 struct Returned {};     // The node has found the daemon again.
 struct Cancel {
   int signal = 0;
@@ -64,8 +67,8 @@ struct Drain {
 
 struct RunEvent {
   NodeId node;  // Empty for what concerns no single node.
-  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Lost, Tick, Begin,
-               Recovered, Returned, StoodStill, Cancel, Drain>
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Unseen, Lost, Tick,
+               Begin, Recovered, Returned, StoodStill, Cancel, Drain>
       what;
 };
 
@@ -161,6 +164,13 @@ class Run {
   void check_invariants() const;
 
  private:
+  //          sealed          every worker exited with 0
+  //   kReady ──────▶ kSeated ──────────────────────────▶ kFinished
+  //     ▲               │ the round ends                     │
+  //     │ Join          └──────────────▶ kStopping ◀─────────┘    A Join makes a node kReady from
+  //     └─────────────────────────────── │      ▲                 kSeated and kFinished, too: its
+  //               Stopped, in kClosing   ▼      │ excused         workers are gone without a word.
+  //                                      kStopped
   enum class Phase {
     kReady,     // Has joined and waits for a seat; while kRunning, a spare.
     kSeated,    // Its workers run.
@@ -192,6 +202,7 @@ class Run {
   void on(const NodeId& node, const Stopped& stopped);
   void on(const NodeId& node, const Leave& leave);
   void on(const NodeId& node, const Away&);
+  void on(const NodeId& node, const Unseen&);
   void on(const NodeId& node, const Lost& lost);
   void on(const NodeId& node, const Tick&);
   void on(const NodeId& node, const Begin&);
@@ -223,14 +234,17 @@ class Run {
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
+  static bool may_become(Phase before, Phase after);
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
   Milliseconds patience(const Member& member) const;
   TimePoint look_again(const Member& member, TimePoint now) const;
-  void expect_back(Member& member);
+  void expect_back(Member& member, Milliseconds within);
   // So many nodes that their beats were made rarer than the configuration wants.
   bool many() const { return beat() > beat_interval(config_->heartbeat_timeout); }
   void erase(Members::iterator it);
+  void take_offer(Members::iterator it, const NodeOffer& offer);
+  void free_node_rank(Members::iterator it);
   bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
   void tell(const NodeId& node, DaemonMessage message) {
     actions_.push_back({node, std::move(message)});

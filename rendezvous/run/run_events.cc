@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/assert.h"
 #include "common/exit_status.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/verdict.h"
@@ -39,6 +40,8 @@ void Run::on(const NodeId& node, const Join& join) {
 }
 
 void Run::admit(const NodeId& node, const Join& join) {
+  DDPRUN_ASSERT(gathering() || state_ == State::kRunning);
+  DDPRUN_ASSERT(!dismissed_.contains(node));
   if (!config_) {
     config_ = join.offer.config;
     config_from_ = join.offer.host;
@@ -55,11 +58,10 @@ void Run::admit(const NodeId& node, const Join& join) {
   // A daemon that forgot everything must not number a round as one its nodes remember.
   if (gathering()) round_ = std::max(round_, join.after_round + 1);
   const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
-  member.offer = join.offer;
+  take_offer(it, join.offer);
   member.missing = false;
   member.last_seen = now_;
   member.seat.reset();
-  if (join.offer.node_rank >= 0) node_ranks_[join.offer.node_rank] = node;
   set_phase(it, Phase::kReady);
   ++roster_;
   // It has no workers any more, whatever we believed: the others cannot go on without them.
@@ -148,6 +150,7 @@ void Run::on(const NodeId& node, const Leave& leave) {
     if (active) {
       close(Verdict::Kind::kInterrupted, code, text);
     } else if (blamed) {
+      DDPRUN_ASSERT(state_ == State::kClosing);
       verdict_ = {.kind = Verdict::Kind::kInterrupted, .exit_code = code, .text = text};
     }
   }

@@ -8,8 +8,20 @@
 
 namespace ddprun::rendezvous {
 
+bool Run::may_become(Phase before, Phase after) {
+  switch (after) {
+    case Phase::kReady: return before != Phase::kStopped;
+    case Phase::kSeated: return before == Phase::kReady;
+    case Phase::kFinished: return before == Phase::kSeated;
+    case Phase::kStopping: return before != Phase::kReady;
+    case Phase::kStopped: return before == Phase::kStopping || before == Phase::kStopped;
+  }
+  return false;
+}
+
 void Run::set_phase(Members::iterator it, Phase phase) {
   auto& [node, member] = *it;
+  DDPRUN_ASSERT(may_become(member.phase, phase));
   --in_phase_[static_cast<std::size_t>(member.phase)];
   member.phase = phase;
   ++in_phase_[static_cast<std::size_t>(phase)];
@@ -20,23 +32,38 @@ void Run::set_phase(Members::iterator it, Phase phase) {
   }
 }
 
+// Under the node rank that it was told, if any.
+void Run::take_offer(Members::iterator it, const NodeOffer& offer) {
+  free_node_rank(it);
+  it->second.offer = offer;
+  if (offer.node_rank < 0) return;
+  const bool is_free = node_ranks_.emplace(offer.node_rank, it->first).second;
+  DDPRUN_ASSERT(is_free);
+}
+
+void Run::free_node_rank(Members::iterator it) {
+  const auto told = node_ranks_.find(it->second.offer.node_rank);
+  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
+}
+
 void Run::erase(Members::iterator it) {
   --in_phase_[static_cast<std::size_t>(it->second.phase)];
   ready_.erase(it->first);
-  const auto told = node_ranks_.find(it->second.offer.node_rank);
-  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
+  free_node_rank(it);
   members_.erase(it);
   ++roster_;
 }
 
 // The node is not needed any more; its workers are gone.
 void Run::dismiss(Members::iterator it) {
+  DDPRUN_ASSERT(it->second.phase != Phase::kSeated && it->second.phase != Phase::kStopped);
   tell(it->first, Dismiss{dismissed_.at(it->first)});
   erase(it);
 }
 
 // The member is gone, with its workers. One that had finished owes us nothing.
 void Run::lose(Members::iterator it, const std::string& how) {
+  DDPRUN_ASSERT(it != members_.end());
   const Phase phase = it->second.phase;
   const std::string what = it->second.offer.host + " " + how;
   const int first_rank = it->second.seat ? it->second.seat->base_rank : -1;
@@ -57,8 +84,10 @@ void Run::note_loss(const std::string& what) {
 
 // The round has ended because a node is gone, not because a worker failed. See the top of run.h.
 void Run::excuse_workers(const std::string& reason) {
+  DDPRUN_ASSERT(workers_blamed_);
   workers_blamed_ = false;
   if (state_ == State::kGathering) {
+    DDPRUN_ASSERT(restart_count_ > 0);
     --restart_count_;
     return;
   }
@@ -77,6 +106,8 @@ void Run::excuse_workers(const std::string& reason) {
 }
 
 void Run::lose_stuck() {
+  DDPRUN_ASSERT(state_ == State::kGathering || state_ == State::kClosing);
+  DDPRUN_ASSERT(count(Phase::kStopping) > 0 && now_ >= stop_ends_);
   std::vector<NodeId> stuck, missing;
   for (const auto& [node, member] : members_) {
     if (member.phase == Phase::kStopping) (member.missing ? missing : stuck).push_back(node);
@@ -90,12 +121,14 @@ void Run::lose_stuck() {
 void Run::regather(const std::string& reason, int lost_rank) {
   DDPRUN_ASSERT(state_ == State::kRunning);
   stop_seated(reason, /*final=*/false, lost_rank);
+  DDPRUN_ASSERT(seated() == 0);
   state_ = State::kGathering;
   ++round_;
   gather_ends_ = now_ + config_->join_timeout;
 }
 
 void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
+  DDPRUN_ASSERT(config_);
   stop_ends_ = now_ + config_->stop_timeout;
   for (auto it = members_.begin(); it != members_.end(); ++it) {
     const Phase phase = it->second.phase;
@@ -113,15 +146,21 @@ void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
 // The outcome is known. It is told once the workers are gone, so that the verdict can name the
 // victims.
 void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank) {
+  DDPRUN_ASSERT(!verdict_ && (gathering() || state_ == State::kRunning));
+  const bool success = kind == Verdict::Kind::kSuccess;
+  if (success) DDPRUN_ASSERT(state_ == State::kRunning && count(Phase::kSeated) == 0);
   verdict_ = Verdict{.kind = kind, .exit_code = exit_code, .text = reason};
   // Whatever a worker was blamed for before, only the failure that ends the run may be excused.
   if (kind != Verdict::Kind::kWorkerFailed) workers_blamed_ = false;
-  if (kind != Verdict::Kind::kSuccess) stop_seated(reason, /*final=*/true, lost_rank);
+  if (kind == Verdict::Kind::kWorkerFailed) DDPRUN_ASSERT(workers_blamed_ && !deaths_.empty());
+  // A run that nobody has joined has nobody to stop.
+  if (!success && config_) stop_seated(reason, /*final=*/true, lost_rank);
   state_ = State::kClosing;
-  if (kind == Verdict::Kind::kSuccess) end();
+  if (success) end();
 }
 
 void Run::end() {
+  DDPRUN_ASSERT(state_ == State::kClosing && verdict_ && count(Phase::kStopping) == 0);
   if (verdict_->kind == Verdict::Kind::kWorkerFailed) {
     verdict_ = worker_verdict(deaths_, restart_count_, config_->max_restarts,
                               {.successes = successes_, .past = past_});
@@ -172,6 +211,7 @@ void Run::answer_stranger(const NodeId& node, int round) {
 }
 
 void Run::tell_waiting(const NodeId& node, Member& member) {
+  DDPRUN_ASSERT(member.phase == Phase::kReady);
   member.roster_told = roster_;
   Waiting waiting;
   if (state_ != State::kRunning && wait_ends() > now_) {
@@ -220,9 +260,16 @@ void Run::check_invariants() const {
   for (const auto& [rank, node] : node_ranks_)
     DDPRUN_ASSERT(members_.at(node).offer.node_rank == rank);
   DDPRUN_ASSERT(deaths_.size() == dead_ranks_.size());
-  if (workers_blamed_ && verdict_) {
-    DDPRUN_ASSERT(verdict_->kind == Verdict::Kind::kWorkerFailed);
+  if (workers_blamed_) {
+    DDPRUN_ASSERT(state_ == State::kClosing || (gathering() && restart_count_ > 0));
+    DDPRUN_ASSERT(!verdict_ || verdict_->kind == Verdict::Kind::kWorkerFailed);
   }
+  for (const auto& [node, why] : dismissed_) {
+    const auto it = members_.find(node);
+    const bool stops = it != members_.end() && it->second.phase == Phase::kStopping;
+    DDPRUN_ASSERT(it == members_.end() || stops || it->second.phase == Phase::kStopped);
+  }
+  DDPRUN_ASSERT(actions_.empty());
 }
 
 }  // namespace ddprun::rendezvous

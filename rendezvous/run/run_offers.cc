@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/assert.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
@@ -64,6 +65,7 @@ bool Run::is_overruled_by(const NodeOffer& offer) const {
 }
 
 void Run::overrule(const NodeOffer& host) {
+  DDPRUN_ASSERT(gathering() && round_ == 0 && config_);
   std::vector<NodeId> others;
   for (const auto& [node, member] : members_) {
     if (difference(member.offer, host.config, host.host)) others.push_back(node);

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/assert.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::chrono::seconds kReturnTime{10};  // For agents to find a daemon that is back.
+constexpr Milliseconds kReturnTime{10'000};  // For agents to find a daemon that is back.
 // Enough for three retransmissions of TCP in a row, each after twice the time of the one before.
 constexpr int kRoundTripsInSilence = 20;
 
@@ -24,6 +25,7 @@ Milliseconds Run::beat() const {
 
 // A node that was told to beat less often must be given more time, and so must one that is far.
 Milliseconds Run::patience(const Member& member) const {
+  DDPRUN_ASSERT(config_);
   return std::max({config_->heartbeat_timeout, kBeatsInTimeout * member.beat,
                    kRoundTripsInSilence * member.reach.round_trip});
 }
@@ -91,9 +93,9 @@ bool Run::misses(const NodeId& node) const {
 }
 
 // It has no connection, and is not lost: it gets time to come back, once.
-void Run::expect_back(Member& member) {
+void Run::expect_back(Member& member, Milliseconds within) {
   if (std::exchange(member.missing, true)) return;
-  const Milliseconds time = std::max<Milliseconds>(kReturnTime, 3 * kBeatsInTimeout * beat());
+  const Milliseconds time = std::max({kReturnTime, within, 3 * kBeatsInTimeout * beat()});
   member.last_seen = now_ + time;
   // One that has stopped its workers meanwhile could not say so.
   if (member.phase == Phase::kStopping) stop_ends_ = std::max(stop_ends_, now_ + time);
@@ -102,13 +104,19 @@ void Run::expect_back(Member& member) {
 void Run::on(const NodeId& node, const Away&) {
   const auto it = members_.find(node);
   // Once all is over a node that goes is gone; if it does come back it hears the verdict.
-  if (it != members_.end() && state_ != State::kEnded) expect_back(it->second);
+  if (it == members_.end() || state_ == State::kEnded) return;
+  expect_back(it->second, config_->standstill_timeout);
+}
+
+void Run::on(const NodeId& node, const Unseen&) {
+  const auto it = members_.find(node);
+  if (it != members_.end() && state_ != State::kEnded) expect_back(it->second, kReturnTime);
 }
 
 void Run::on(const NodeId&, const Recovered&) {
   // Nodes need time to find us again; what they have to say they will say when they have. One that
   // did not come back to our predecessor gets no more time from us.
-  for (auto& [node, member] : members_) expect_back(member);
+  for (auto& [node, member] : members_) expect_back(member, kReturnTime);
   if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
 }
 

@@ -2,6 +2,8 @@
 // began. A snapshot knows no clock: each point of time is written as its distance from the moment
 // of the snapshot, and so means the same on another boot or another host.
 
+#include <algorithm>
+
 #include "rendezvous/protocol/wire_archive.h"
 #include "rendezvous/run/run.h"
 
@@ -43,6 +45,8 @@ struct Run::Snapshot {
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
+  static bool plausible(const Run& run, const RunConfig& config);
+  static bool plausible(const Run& run, const NodeId& node, const Member& member);
   static bool plausible(const Run& run, TimePoint at);
 };
 
@@ -85,11 +89,26 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
   }
 }
 
+bool Run::Snapshot::plausible(const Run& run, const RunConfig& config) {
+  if (config.nnodes_min < 1 || config.nnodes_max < config.nnodes_min) return false;
+  if (run.restart_count_ < 0 || run.restart_count_ > config.max_restarts) return false;
+  return run.seated() <= config.nnodes_max;
+}
+
+bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& member) {
+  if (member.seat.has_value() != (member.phase != Phase::kReady)) return false;
+  if (member.offer.local_world_size < 1) return false;
+  const bool stops = member.phase == Phase::kStopping || member.phase == Phase::kStopped;
+  if (run.dismissed_.contains(node) && !stops) return false;
+  if (!member.seat) return true;
+  return stops ? member.seat->round <= run.round_ : member.seat->round == run.round_;
+}
+
 // What step() relies on. A checksum has kept chance away; this is for whoever wrote nonsense.
 bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   const bool over = run.state_ == State::kClosing || run.state_ == State::kEnded;
   if (run.now_ > at || run.verdict_.has_value() != over) return false;
-  if (!run.config_ && !run.members_.empty()) return false;
+  if (run.config_ ? !plausible(run, *run.config_) : !run.members_.empty()) return false;
   if (run.state_ == State::kRunning && (run.seated() == 0 || run.count(Phase::kStopping) > 0)) {
     return false;
   }
@@ -99,13 +118,14 @@ bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   if (over && run.verdict_->kind == Verdict::Kind::kWorkerFailed && run.deaths_.empty()) {
     return false;
   }
+  if (run.count(Phase::kStopped) > 0 && !over) return false;
+  if (run.workers_blamed_ && !over && (!run.gathering() || run.restart_count_ == 0)) return false;
   for (const auto& [rank, node] : run.node_ranks_) {
-    if (!run.members_.contains(node)) return false;
+    const auto member = run.members_.find(node);
+    if (member == run.members_.end() || member->second.offer.node_rank != rank) return false;
   }
-  for (const auto& [node, member] : run.members_) {
-    if (member.seat.has_value() != (member.phase != Phase::kReady)) return false;
-  }
-  return true;
+  return std::all_of(run.members_.begin(), run.members_.end(),
+                     [&](const auto& one) { return plausible(run, one.first, one.second); });
 }
 
 Result<Run> Run::restore(std::string_view snapshot, TimePoint at) {

@@ -42,8 +42,11 @@ std::vector<std::size_t> order_nodes(const std::vector<Candidate>& candidates) {
   });
   auto next = rest.begin();
   for (std::size_t& place : order) {
-    if (place == kFree) place = *next++;
+    if (place != kFree) continue;
+    DDPRUN_ASSERT(next != rest.end());
+    place = *next++;
   }
+  DDPRUN_ASSERT(next == rest.end());
   return order;
 }
 

@@ -3,8 +3,11 @@
 
 #include "tests/fuzz/messages_fuzz.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/assert.h"
 #include "rendezvous/daemon/http_message.h"
@@ -40,6 +43,32 @@ void journal(std::string_view bytes) {
   DDPRUN_ASSERT(second == again);
 }
 
+// Whatever it was restored from, it keeps its invariants.
+void go_on(rendezvous::Run run, TimePoint now) {
+  using namespace rendezvous;
+  const auto step = [&](const RunEvent& event) {
+    (void)run.step(event, now);
+    run.check_invariants();
+  };
+  run.check_invariants();
+  step({"", Recovered{}});
+  const std::vector<NodeStatus> nodes = run.status(now).nodes;
+  for (const NodeStatus& node : nodes) {
+    step({node.id, Returned{}});
+    step({node.id, Heartbeat{run.round()}});
+    step({node.id, Failed{run.round(), {}}});
+    step({node.id, Stopped{run.round(), {}}});
+    step({node.id, Join{{}, run.round()}});
+  }
+  for (int i = 0; i < 10; ++i) {
+    now = std::max(now, run.deadline().value_or(now));
+    for (const Run::Silent& silent : run.silent(now)) step({silent.node, Lost{silent.how}});
+    step({"", Tick{}});
+  }
+  for (const NodeStatus& node : nodes) step({node.id, Leave{15, "told to"}});
+  step({"", Cancel{15, "told to"}});
+}
+
 // Without the checksum that keeps the journal's snapshots whole: what is restored must be able to
 // go on.
 void snapshot(std::string_view bytes) {
@@ -50,6 +79,7 @@ void snapshot(std::string_view bytes) {
   const auto second = rendezvous::Run::restore(again, now);
   DDPRUN_ASSERT(second.has_value());
   DDPRUN_ASSERT(second->snapshot(now) == again);
+  go_on(std::move(*run), now);
 }
 
 }  // namespace

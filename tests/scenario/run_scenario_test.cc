@@ -1,6 +1,7 @@
 // Plays tests/scenario/run/*.txt against a Run. Commands:
 //
-//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 join_at_restart=1
+//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
+//          join_at_restart=1
 //                        before the first join; times in seconds
 //   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N] [restarts=N]
 //                        `host`: it hosts the endpoint
@@ -15,7 +16,8 @@
 //   recovered            the daemon is back from the dead
 //   returned NODE
 //   flap NODE TIMES      it joins and is lost, so often; says nothing of it
-//   away NODE            its link ends, and it is not lost
+//   away NODE            it leaves its link, and will come back on another
+//   unseen NODE          its link has ended while the daemon did not look
 //   answers NODE [MS]    its kernel does, though it says nothing; MS: how long a round trip takes
 //   stood SECONDS        the daemon stood still for so long
 //   wait SECONDS         with a tick at each deadline on the way; says who has been silent too long
@@ -54,6 +56,7 @@ class Script {
     }
     const NodeId& node = words.at(1);
     if (verb == "away") return step({node, Away{}});
+    if (verb == "unseen") return step({node, Unseen{}});
     if (verb == "flap") return flap(node, words);
     if (verb == "answers") return answers(node, words);
     if (verb == "returned") return step({node, Returned{}});
@@ -87,6 +90,7 @@ class Script {
     config_.last_call = seconds(option(words, "last_call", 30));
     config_.join_timeout = seconds(option(words, "join_timeout", 600));
     config_.heartbeat_timeout = seconds(option(words, "heartbeat", 86'400));
+    config_.standstill_timeout = seconds(option(words, "standstill", 60));
     config_.join_at_restart = option(words, "join_at_restart", 0) != 0;
     return {};
   }

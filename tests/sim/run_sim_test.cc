@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <functional>
+#include <string>
 
 #include "tests/sim/sim_cluster.h"
 
@@ -37,57 +39,63 @@ void run_seed(std::uint64_t seed) {
   cluster.mend_everything();
   cluster.let_workers_finish();
   const bool over = cluster.run_until_over(20min);
-  INFO("seed " << seed << "\n" << cluster.describe());
+  INFO(cluster.describe());
   REQUIRE(cluster.broken().empty());
   REQUIRE(over);
 }
 
-// DDPRUN_SIM_SEEDS, for a longer search or a shorter test, or what is usual.
-std::uint64_t seeds(std::uint64_t usual) {
-  const char* count = std::getenv("DDPRUN_SIM_SEEDS");
-  return count ? std::stoull(count) : usual;
+// DDPRUN_SIM_`name`, or what is usual.
+std::uint64_t wanted(const char* name, std::uint64_t usual) {
+  const char* value = std::getenv((std::string("DDPRUN_SIM_") + name).c_str());
+  return value ? std::stoull(value) : usual;
 }
 
-// DDPRUN_SIM_FIRST, for a search in pieces.
-std::uint64_t first_seed() {
-  const char* first = std::getenv("DDPRUN_SIM_FIRST");
-  return first ? std::stoull(first) : 1;
+// SEED replays one seed. Else there are SEEDS of them, for a longer search or a shorter test, that
+// begin with FIRST, for a search in pieces.
+void for_each_seed(std::uint64_t usual, const std::function<void(std::uint64_t)>& run) {
+  const std::uint64_t one = wanted("SEED", 0);
+  const std::uint64_t first = one ? one : wanted("FIRST", 1);
+  const std::uint64_t count = one ? 1 : wanted("SEEDS", usual);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    INFO("seed " << seed);  // Also where an assertion of a state machine ends the program.
+    run(seed);
+  }
 }
 
 TEST_CASE("Run: whatever fails, no rank runs twice and every run ends", "[sim]") {
-  if (const char* seed = std::getenv("DDPRUN_SIM_SEED")) return run_seed(std::stoull(seed));
-  const std::uint64_t first = first_seed();
-  for (std::uint64_t seed = first; seed < first + seeds(3000); ++seed) run_seed(seed);
+  for_each_seed(3000, run_seed);
+}
+
+ClusterOptions fixed_options_of(std::uint64_t seed) {
+  ClusterOptions options = options_of(seed);
+  options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+  return options;
 }
 
 TEST_CASE("Run: without faults one round is enough and all exit with 0", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    ClusterOptions options = options_of(seed);
-    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
-    Cluster cluster(options);
+  for_each_seed(50, [](std::uint64_t seed) {
+    Cluster cluster(fixed_options_of(seed));
     cluster.let_workers_finish();
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     REQUIRE(cluster.run_until_over(60s));
     CHECK(cluster.rounds_started() == 1);
     CHECK(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
-  }
+  });
 }
 
 TEST_CASE("Run: a daemon that dies while workers compute costs no round", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= std::min<std::uint64_t>(200, seeds(200)); ++seed) {
-    ClusterOptions options = options_of(seed);
-    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
-    Cluster cluster(options);
+  for_each_seed(200, [](std::uint64_t seed) {
+    Cluster cluster(fixed_options_of(seed));
     cluster.run_for(5s);
     for (int kill = 0; kill < 10; ++kill) {
       cluster.kill_daemon(kill % 2 == 0);
       cluster.run_for(4s);
     }
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     CHECK(cluster.rounds_started() == 1);
     REQUIRE(cluster.broken().empty());
-  }
+  });
 }
 
 // Nothing happens but that processes stand still, for up to a minute, and packets are lost.
@@ -107,31 +115,30 @@ void stand_still(Cluster& cluster, std::uint64_t seed) {
 }
 
 ClusterOptions still_options_of(std::uint64_t seed) {
-  ClusterOptions options = options_of(seed);
-  options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+  ClusterOptions options = fixed_options_of(seed);
   options.several_daemons = seed % 3 == 0;
   return options;
 }
 
 TEST_CASE("Run: no standstill of any process and no lost packet costs a round", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
+  for_each_seed(300, [](std::uint64_t seed) {
     Cluster cluster(still_options_of(seed));
     cluster.run_for(5s);
     for (std::uint64_t stop = 0; stop < 6; ++stop) {
       stand_still(cluster, seed * 13 + stop * 5);
       cluster.run_for(Milliseconds(500 + seed * 91 % 20'000));
     }
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     REQUIRE(cluster.rounds_started() == 1);
     cluster.let_workers_finish();
     REQUIRE(cluster.run_until_over(20min));
     REQUIRE(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
-  }
+  });
 }
 
 TEST_CASE("Run: a worker's death in a standstill is neither forgotten nor counted twice", "[sim]") {
-  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
+  for_each_seed(300, [](std::uint64_t seed) {
     ClusterOptions options = still_options_of(seed);
     options.config.max_restarts = static_cast<int>(seed % 3);
     Cluster cluster(options);
@@ -144,7 +151,7 @@ TEST_CASE("Run: a worker's death in a standstill is neither forgotten nor counte
       ++deaths;
       cluster.run_for(150s);
     }
-    INFO("seed " << seed << "\n" << cluster.describe());
+    INFO(cluster.describe());
     const int restarts = std::min(deaths, options.config.max_restarts);
     REQUIRE(cluster.rounds_started() == 1 + restarts);
     cluster.let_workers_finish();
@@ -152,7 +159,7 @@ TEST_CASE("Run: a worker's death in a standstill is neither forgotten nor counte
     const bool in_vain = deaths > options.config.max_restarts;
     REQUIRE((cluster.exit_statuses() == std::set<int>{0}) == !in_vain);
     REQUIRE(cluster.broken().empty());
-  }
+  });
 }
 
 }  // namespace

@@ -341,7 +341,7 @@ void Cluster::pump_up(LinkId id) {
   const auto it = links_.find(id);
   if (it == links_.end() || it->second.up.empty()) return;
   if (hosts_.at(it->second.host).cut_up) return after(50ms, [this, id] { pump_up(id); });
-  if (now_ < daemon_stands_until_) {  // It reads one link after the other when it goes on.
+  if (daemon_stands()) {  // It reads one link after the other when it goes on.
     const auto left = std::chrono::duration_cast<Milliseconds>(daemon_stands_until_ - now_);
     return after(left + Milliseconds(1 + random_() % 50), [this, id] { pump_up(id); });
   }

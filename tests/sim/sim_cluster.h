@@ -125,6 +125,8 @@ class Cluster {
   Milliseconds latency(const Host& host);
   Milliseconds resending();
   bool stands(const Host& host) const { return now_ < host.stands_until; }
+  // In the moment in which it goes on it notices that it stood still, and reads nothing before.
+  bool daemon_stands() const { return now_ <= daemon_stands_until_; }
   // At once, or when the host's agent goes on, somewhere among all that it then finds.
   void when_awake(const std::string& host, std::function<void()> what);
   void put_up(LinkId link, std::optional<std::string> what);

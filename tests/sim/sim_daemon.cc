@@ -128,7 +128,7 @@ void Cluster::daemon_does(Gate::Work work) {
     if (!disk_full_) disk_ += work.records.substr(0, random_() % (work.records.size() + 1));
     return kill_daemon(false);
   }
-  for (const auto& [run_id, run] : daemon_->coordinator().runs()) run.check_invariants();
+  daemon_->check_invariants();
   for (const auto& news : daemon_->take_news()) trace("news: " + news.text + " " + news.node);
   for (rendezvous::LinkAction& action : work.actions) daemon_sends(action);
   if (!work.records.empty()) backlog_.push_back(std::move(work.records));
@@ -161,6 +161,10 @@ void Cluster::check_verdict() {
   if (!verdict) return;
   const bool ended = run()->state() == rendezvous::Run::State::kEnded;
   if (ended || verdict->kind != Kind::kWorkerFailed) final_ = verdict->kind;
+  // Of a failure its first cause gives the exit code, and never one that was stopped by us.
+  static const std::set<int> kFailures = {7, 97, 128 + SIGSEGV};
+  check(!ended || verdict->kind != Kind::kWorkerFailed || kFailures.contains(verdict->exit_code),
+        "the verdict names one that did not fail: " + verdict->text);
   check(verdict->kind != Kind::kSuccess || !failed_in_.contains(run()->round()),
         "a worker of round " + std::to_string(run()->round()) + " failed, and was forgotten");
 }
@@ -193,16 +197,16 @@ void Cluster::arm_daemon_tick() {
   after(delay, [this, life = daemon_life_, due = *due] {
     if (!daemon_ || daemon_life_ != life || daemon_->deadline() != due) return;
     // A daemon that stood still reads what has come meanwhile before it looks at its clock.
-    if (now_ >= std::max(daemon_stands_until_, daemon_woke_ + 100ms)) return daemon_looks();
+    if (!daemon_stands() && now_ >= daemon_woke_ + 100ms) return daemon_looks();
     const auto left = std::max(daemon_stands_until_, daemon_woke_) + 101ms - now_;
     after(std::chrono::duration_cast<Milliseconds>(left), [this, life] {
-      if (daemon_ && daemon_life_ == life && now_ >= daemon_stands_until_) daemon_looks();
+      if (daemon_ && daemon_life_ == life && !daemon_stands()) daemon_looks();
     });
   });
 }
 
 void Cluster::drain(const std::string& name) {
-  if (!daemon_ || now_ < daemon_stands_until_) return;
+  if (!daemon_ || daemon_stands()) return;
   trace("an operator drains " + hosts_.at(name).node);
   rendezvous::Command command;
   command.verb = rendezvous::Command::Verb::kDrain;
@@ -218,7 +222,7 @@ void Cluster::drain(const std::string& name) {
 }
 
 void Cluster::cancel() {
-  if (!daemon_ || now_ < daemon_stands_until_) return;
+  if (!daemon_ || daemon_stands()) return;
   trace("an operator cancels the run");
   rendezvous::Command command;
   command.verb = rendezvous::Command::Verb::kCancel;
@@ -228,7 +232,7 @@ void Cluster::cancel() {
 }
 
 void Cluster::shut_down_daemon() {
-  if (!daemon_ || now_ < daemon_stands_until_ || daemon_->stalled() || disk_full_) return;
+  if (!daemon_ || daemon_stands() || daemon_->stalled() || disk_full_) return;
   trace("the daemon is told to end");
   twin_.reset();
   daemon_does(daemon_->on_shutdown(SIGTERM, daemon_now()));

@@ -50,6 +50,7 @@ void Reducer::regroup(const Buckets& buckets) {
 
 Result<Reducer::Released> Reducer::begin(std::span<const std::size_t> unused) {
   if (const auto allowed = check_begin(unused); allowed.has_error()) return allowed.error();
+  DDPRUN_ASSERT(!collecting_);
   collecting_ = true;
   released_ = complete_ = 0;
   pending_ = sizes_;
@@ -84,6 +85,7 @@ Result<void> Reducer::check_begin(std::span<const std::size_t> unused) const {
 
 Result<Reducer::Released> Reducer::mark_ready(std::size_t parameter) {
   if (const auto allowed = check_mark(parameter); allowed.has_error()) return allowed.error();
+  DDPRUN_ASSERT(collecting_ && (counting() || left_[parameter] > 0));
   if (first_ && !marked_[parameter]) arrival_.push_back(parameter);
   marked_[parameter] = true;
   if (counting()) {
@@ -121,11 +123,14 @@ Result<void> Reducer::check_mark(std::size_t parameter) const {
 }
 
 void Reducer::complete(std::size_t parameter) {
+  DDPRUN_ASSERT(!counting() && left_[parameter] == 0);
+  DDPRUN_ASSERT(complete_ < names_.size() && pending_[bucket_of_[parameter]] > 0);
   ++complete_;
   --pending_[bucket_of_[parameter]];
 }
 
 Reducer::Released Reducer::release() {
+  DDPRUN_ASSERT(!counting() && released_ <= pending_.size());
   const std::size_t first = released_;
   if (first_ && rules_.hold_first && complete_ < names_.size()) return {first, first};
   while (released_ < pending_.size() && pending_[released_] == 0) ++released_;
@@ -136,6 +141,7 @@ Result<Reducer::Released> Reducer::finish() {
   if (!collecting_) return misuse("finish_backward() was called without begin_backward()");
   collecting_ = false;
   if (counting()) {
+    DDPRUN_ASSERT(released_ == 0);
     expected_ = left_;
     counted_ = true;
     first_ = false;
@@ -147,12 +153,13 @@ Result<Reducer::Released> Reducer::finish() {
     complete(p);
   }
   const Released rest = release();
+  DDPRUN_ASSERT(complete_ == names_.size() && rest.last == sizes_.size());
   first_ = false;
   return rest;
 }
 
 Reducer::Released Reducer::cancel() {
-  DDPRUN_ASSERT(collecting_);
+  DDPRUN_ASSERT(collecting_ && released_ <= sizes_.size());
   collecting_ = false;
   first_ = false;
   return {released_, sizes_.size()};
@@ -172,6 +179,7 @@ Failure Reducer::incomplete() const {
 }
 
 std::vector<std::size_t> Reducer::arrival() const {
+  DDPRUN_ASSERT(arrival_.size() <= names_.size());
   std::vector<std::size_t> order = arrival_;
   std::vector<bool> seen(names_.size(), false);
   for (const std::size_t p : order) seen[p] = true;

@@ -14,6 +14,7 @@ struct Desk {
   std::string disk;
 
   Lines show(const std::vector<LinkAction>& actions) {
+    coordinator.check_invariants();
     disk += coordinator.take_records();
     Lines lines;
     for (const LinkAction& action : actions) {
@@ -239,6 +240,21 @@ TEST_CASE("Coordinator: a link that closed while the daemon stood still is no lo
   CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 137);
 }
 
+TEST_CASE("Coordinator: a node whose link closed in a standstill has ten seconds to come back",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  desk.now += Milliseconds(5000);
+  CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
+  CHECK(desk.close(2).empty());
+  desk.now += Milliseconds(10'900);
+  desk.say(1, Heartbeat{0});
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
+  desk.now += Milliseconds(100);
+  CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
+}
+
 TEST_CASE("Coordinator: a link that closes long after a standstill is a lost node",
           "[coordinator]") {
   Desk desk;
@@ -263,8 +279,8 @@ TEST_CASE("Coordinator: an agent that says so before it closes its link may come
     CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
     CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
   }
-  SECTION("or not: then it is lost after ten seconds and its usual time") {
-    desk.now += Milliseconds(10'900);
+  SECTION("or not: then it is lost after a standstill and its usual time") {
+    desk.now += Milliseconds(60'900);
     desk.say(1, Heartbeat{0});
     CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
     desk.now += Milliseconds(100);
@@ -339,6 +355,32 @@ TEST_CASE("Coordinator: a run is forgotten an hour after it ended and everybody 
   next.replay(decode_journal(desk.disk), desk.now);
   CHECK_FALSE(next.runs().contains("x"));
   CHECK(next.runs().contains("y"));
+}
+
+TEST_CASE("Coordinator: a run whose node is back is not forgotten before it has gone again",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  desk.say(1, Finished{0});
+  desk.close(1);
+  desk.now += std::chrono::minutes(59);
+  desk.say(2, Hello{kProtocolVersion, "x", "a"});
+  desk.now += std::chrono::minutes(2);
+  desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK(desk.coordinator.runs().contains("x"));
+  desk.close(2);
+  desk.now += std::chrono::hours(1);
+  desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK_FALSE(desk.coordinator.runs().contains("x"));
+}
+
+TEST_CASE("Coordinator: a run that nobody has joined may be cancelled", "[coordinator]") {
+  Desk desk;
+  desk.say(1, Hello{kProtocolVersion, "x", "a"});
+  desk.say(1, Heartbeat{-1});
+  CHECK(desk.show(desk.coordinator.on_shutdown(15, desk.now)).empty());
+  CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 143);
+  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- end"});
 }
 
 TEST_CASE("Coordinator: a run that nobody joined leaves nothing behind", "[coordinator]") {

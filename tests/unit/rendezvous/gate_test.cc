@@ -16,6 +16,7 @@ struct Door {
   int unwritten = 0;
 
   Lines show(Gate::Work work) {
+    gate.check_invariants();
     written += work.records;
     unwritten += work.records.empty() ? 0 : 1;
     Lines lines;
