@@ -1,7 +1,7 @@
 #pragma once
 // Lets Gloo exchange its addresses through our Store. Only gloo_backend.cc uses this.
 
-#include <gloo/common/store/store.h>
+#include <gloo/rendezvous/store.h>
 
 #include <algorithm>
 
