@@ -7,7 +7,7 @@
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
 
 using test::bytes;
@@ -453,4 +453,4 @@ TEST_CASE("Store: waking a waiter costs the same however many wait", "[store]") 
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

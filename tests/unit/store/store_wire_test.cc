@@ -5,7 +5,7 @@
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
 
 using test::bytes;
@@ -84,6 +84,16 @@ TEST_CASE("Store wire: reads every request of 1.13", "[store]") {
             " k:/k\n");
 }
 
+TEST_CASE("Store wire: requests are encoded as clients of 2.2 and later send them", "[store]") {
+  const std::string requests = every_new_request();
+  const StoreLimits limits;
+  StoreReader reader(limits);
+  reader.feed(requests);
+  std::string encoded;
+  while (const StoreRequest* request = *reader.next()) encoded += encode(*request);
+  CHECK(test::hex(encoded) == test::hex(requests));
+}
+
 TEST_CASE("Store wire: a cut at any byte, or at every byte, changes nothing", "[store]") {
   for (const std::string& input : {every_new_request(), every_old_request()}) {
     const std::string whole = read_at_once(input);
@@ -157,4 +167,4 @@ TEST_CASE("Store wire: what is no request is refused with a reason", "[store]") 
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store
