@@ -141,7 +141,7 @@ class FileStore : public Store {
         table_.erase(key);
       } else if (!table_.set(key, std::string(rest.substr(sizeof(header) + key.size(),
                                                           header.value_bytes)))) {
-        fail(ErrorKind::bad_argument, "reading", "more keys than a store may have");
+        fail(ErrorKind::bad_argument, "reading", "more than a store may hold");
       }
       rest.remove_prefix(length);
       end_ += length;
