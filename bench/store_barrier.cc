@@ -20,7 +20,7 @@
 #include <deque>
 
 #include "bench/barrier_talk.h"
-#include "common/system/descriptor_limit.h"
+#include "common/system/limits.h"
 #include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
@@ -141,7 +141,7 @@ int run(char** argv, int cpu) {
   CPU_ZERO(&set);
   CPU_SET(static_cast<unsigned>(cpu), &set);
   if (cpu >= 0) ::sched_setaffinity(0, sizeof set, &set);
-  raise_descriptor_limit();
+  raise_soft_limits();
   std::deque<BarrierTalk> talks;
   for (int i = 0; i < std::atoi(argv[3]); ++i) {
     talks.push_back(barrier_talk(argv[1], std::string("/") + argv[4], i));

@@ -23,7 +23,7 @@
 #include <limits>
 
 #include "bench/store_script.h"
-#include "common/system/descriptor_limit.h"
+#include "common/system/limits.h"
 #include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
@@ -163,7 +163,7 @@ int run(char** argv, int cpu) {
   CPU_ZERO(&set);
   CPU_SET(static_cast<unsigned>(cpu), &set);
   if (cpu >= 0) ::sched_setaffinity(0, sizeof set, &set);
-  raise_descriptor_limit();
+  raise_soft_limits();
   std::deque<Client> clients;
   for (int i = 0; i < std::atoi(argv[4]); ++i) {
     clients.emplace_back(static_cast<std::uint16_t>(std::atoi(argv[3])),

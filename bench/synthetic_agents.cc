@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "common/system/descriptor_limit.h"
+#include "common/system/limits.h"
 #include "common/system/random_id.h"
 #include "rendezvous/net/handshake.h"
 #include "rendezvous/net/link.h"
@@ -265,7 +265,7 @@ int main(int argc, char** argv) {
                stderr);
     return 2;
   }
-  raise_descriptor_limit(100'000);
+  raise_soft_limits(100'000);
   bench::Plan plan;
   plan.daemon = {boost::asio::ip::make_address(argv[1]),
                  static_cast<std::uint16_t>(std::atoi(argv[2]))};

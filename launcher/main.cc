@@ -174,9 +174,11 @@ int guard_run(NodeContext context, const HostedEndpoint* endpoint, ControlStdin*
     if (!folders.report.path().empty()) print_report(folders.report.path());
     folders.remove();
   };
-  guardian.on_agent_killed = [&](const agent::GuardedChild& child, int code,
-                                 const std::string& text) {
-    if (child.name == agent_name(context, 0)) write_agent_killed(context, code, text);
+  guardian.on_agent_killed = [&](const agent::AgentKilled& killed) {
+    if (killed.agent.name != agent_name(context, 0)) return;
+    using Kind = rendezvous::Verdict::Kind;
+    const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
+    write_agent_killed(context, kind, killed.exit_code, killed.text);
   };
   return agent::guard(guardian);
 }

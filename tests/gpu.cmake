@@ -33,6 +33,7 @@ ddprun_test(NAME nccl_profile_test
             LIBRARIES ddprun_flags nlohmann_json::nlohmann_json LABELS unit)
 # With the agent's side of the progress page.
 gpu_test(nccl_failure_test unit/gpu/nccl_failure_test.cc unit/gpu/nccl_siblings_test.cc
+         unit/gpu/nccl_blocking_test.cc
          ${PROJECT_SOURCE_DIR}/agent/health/progress_files.cc)
 if(TARGET nccl_failure_test)
   target_link_libraries(nccl_failure_test PRIVATE ddprun_common)

@@ -33,8 +33,8 @@ foreach(workers 1 3)
 endforeach()
 ddprun_test(NAME store_host_test SOURCES process/worker_sdk/store_host_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
-ddprun_test(NAME group_life_test SOURCES process/worker_sdk/group_life_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS process)
+ddprun_test(NAME group_life_test SOURCES process/worker_sdk/group_life_test.cc unit/worker_sdk/moved_from_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS process)
 ddprun_test(NAME joining_test SOURCES process/worker_sdk/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test

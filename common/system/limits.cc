@@ -9,27 +9,42 @@ namespace {
 
 constexpr int kDescriptorsAWorker = 4;  // Two pipes, the pidfd, the page of its progress.
 
-std::uint64_t soft(int resource) {
+std::uint64_t soft(__rlimit_resource resource) {
   rlimit limit{};
-  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return kUnlimited;
+  if (::getrlimit(resource, &limit) != 0) return kUnlimited;
   return limit.rlim_cur == RLIM_INFINITY ? kUnlimited : limit.rlim_cur;
 }
 
-void raise(int resource) {
+void raise(__rlimit_resource resource, std::uint64_t wanted) {
   rlimit limit{};
-  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
+  if (::getrlimit(resource, &limit) != 0) return;
+  const rlimit more{wanted, wanted};
+  if (wanted > limit.rlim_max && ::setrlimit(resource, &more) == 0) return;
   limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(static_cast<__rlimit_resource>(resource), &limit);  // As far as it goes.
+  (void)::setrlimit(resource, &limit);  // What is missing shows where it is missed.
+}
+
+void set_soft(int pid, __rlimit_resource resource, std::uint64_t soft) {
+  rlimit limit{};
+  if (::prlimit(pid, resource, nullptr, &limit) != 0) return;
+  limit.rlim_cur = soft == kUnlimited ? RLIM_INFINITY : soft;
+  (void)::prlimit(pid, resource, &limit, nullptr);
 }
 
 }  // namespace
 
 Limits current_limits() { return {soft(RLIMIT_NOFILE), soft(RLIMIT_NPROC)}; }
 
-Limits raise_soft_limits() {
+Limits raise_soft_limits(std::uint64_t descriptors) {
   const Limits before = current_limits();
-  for (const int resource : {RLIMIT_NOFILE, RLIMIT_NPROC}) raise(resource);
+  raise(RLIMIT_NOFILE, descriptors);
+  raise(RLIMIT_NPROC, 0);
   return before;
+}
+
+void set_soft_limits(int pid, const Limits& limits) {
+  set_soft(pid, RLIMIT_NOFILE, limits.descriptors);
+  set_soft(pid, RLIMIT_NPROC, limits.processes);
 }
 
 std::string what_is_short(int error, const Limits& limits, int workers) {

@@ -16,9 +16,15 @@ struct Limits {
 
 Limits current_limits();
 
-// Raises this process's soft limits to its hard limits, and returns what they were: for the
-// workers, which get what the user gave them.
-Limits raise_soft_limits();
+// Raises this process's soft limits to its hard limits, and returns what they were: a daemon needs
+// a descriptor for each agent, an agent several for each worker, and the usual soft limit of 1,024
+// is for programs that select(). With `descriptors`, raises the hard limit too, where this process
+// may.
+Limits raise_soft_limits(std::uint64_t descriptors = 0);
+
+// Gives `pid` these soft limits: workers, and what starts them, run under the user's own. A child
+// that cannot be given them keeps ours.
+void set_soft_limits(int pid, const Limits& limits);
 
 // Behind a failure with that errno: "; ulimit -n is 64, and ddprun needs about 4 a worker, 256 for
 // 64"; empty if it is not about a limit.

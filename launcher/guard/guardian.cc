@@ -112,7 +112,8 @@ int Guardian::run() {
   }
   kill_strays();
   if (plan_.tidy_up) plan_.tidy_up();
-  if (plan_.keeper) remove_cgroup(plan_.keeper->cgroup);
+  // The keeper stays as long as a process that survives SIGKILL, and removes the cgroup then.
+  if (plan_.keeper && !remove_cgroup(plan_.keeper->cgroup)) return exit_code_;
   keeper_.dismiss();  // Last: we may still be killed.
   keeper_.wait();
   return exit_code_;
@@ -234,7 +235,6 @@ void Guardian::reap(Child& child) {
   kill_agent_cgroup(pid);  // In one write, which nothing can fork away from.
   kill_strays();
   if (plan_.keeper && plan_.keeper->workers) plan_.keeper->workers->forget(pid);
-  if (leave_at_) return;
   if (child.is_agent()) return agent_ended(child, pid, end);
   service_ended(child, pid, end);
 }
@@ -247,10 +247,10 @@ void Guardian::kill_agent_cgroup(int pid) {
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
   if (exit_code_ == 0) exit_code_ = exit_code_of(end);
   if (end.signal == 0 && !end.unseen) return;
-  const std::string text = child.plan->name + " (pid " + std::to_string(pid) + ") " +
-                           describe(end) + "; its workers were killed with it";
-  log::error(text);
-  if (plan_.on_agent_killed) plan_.on_agent_killed(*child.plan, exit_code_of(end), text);
+  const bool by_us = leave_at_.has_value();
+  const std::string text = agent_killed(child.plan->name, pid, end, by_us);
+  if (!by_us) log::error(text);
+  if (plan_.on_agent_killed) plan_.on_agent_killed({*child.plan, exit_code_, text, by_us});
 }
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {

@@ -46,6 +46,14 @@ struct GuardedChild {
   std::vector<int> inherited_fds = {};
 };
 
+// An agent that was killed, or ended in an unknown way, and could give no verdict itself.
+struct AgentKilled {
+  const GuardedChild& agent;
+  int exit_code;     // What ddprun ends with.
+  std::string text;  // Says which agent it was, and how it ended.
+  bool by_us;        // After a second Ctrl-C at a terminal.
+};
+
 struct GuardianPlan {
   std::vector<GuardedChild> children;  // Started in this order.
   // Called once the keeper lives and before anything is started: to make what the keeper is to
@@ -53,10 +61,7 @@ struct GuardianPlan {
   std::function<Result<void>()> prepare = {};
   // Called when nothing else is left, before the keeper goes: to remove it all.
   std::function<void()> tidy_up = {};
-  // An agent was killed, or ended in an unknown way, and could give no verdict itself; `text` says
-  // which.
-  std::function<void(const GuardedChild& agent, int exit_code, const std::string& text)>
-      on_agent_killed = {};
+  std::function<void(const AgentKilled&)> on_agent_killed = {};
   int respawns_max = 5;  // Of one service within `respawn_window`.
   std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
   std::chrono::milliseconds service_grace{

@@ -24,6 +24,12 @@ std::string describe(const ChildEnd& end) {
          (name ? "SIG" + std::string(name) : "signal " + std::to_string(end.signal));
 }
 
+std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, bool by_us) {
+  if (by_us) return "interrupted again while the workers were stopping; all were killed";
+  return name + " (pid " + std::to_string(pid) + ") " + describe(end) +
+         "; its workers were killed with it";
+}
+
 std::string keeper_killed(int pid, bool another_comes) {
   return "the keeper (pid " + std::to_string(pid) + ") was killed; " +
          (another_comes ? "starting another"

@@ -24,6 +24,9 @@ int exit_code_of(const ChildEnd& end);
 // "was killed by SIGKILL", "exited with code 3".
 std::string describe(const ChildEnd& end);
 
+// What is said when somebody has killed the agent `name`, or when we have after a second Ctrl-C.
+std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, bool by_us);
+
 // What is said when somebody has killed the keeper.
 std::string keeper_killed(int pid, bool another_comes);
 

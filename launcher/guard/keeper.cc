@@ -161,6 +161,19 @@ void clean_up(const KeeperTask& task, const SharedPids& agents) {
   }
 }
 
+// A process in uninterruptible sleep ends whenever its disk answers.
+void wait_until_empty(const std::string& cgroup) {
+  const UniqueFd events(::open((cgroup + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  pollfd changed{events.get(), POLLPRI, 0};
+  char text[256];
+  for (bool populated = true; populated && events;) {
+    const ssize_t n = ::pread(events.get(), text, sizeof text, 0);
+    const std::string_view all(text, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    populated = all.find("populated 1") != std::string_view::npos;
+    if (populated) ::poll(&changed, 1, -1);
+  }
+}
+
 // In the child. Holds none of the guardian's descriptors: whoever reads its output must see its
 // end.
 [[noreturn]] void keep(const KeeperTask& task, const SharedPids& agents, int guardian) {
@@ -176,6 +189,10 @@ void clean_up(const KeeperTask& task, const SharedPids& agents) {
   while (pidfd && ::getppid() == guardian && ::poll(&ended, 1, -1) < 1) {
   }
   clean_up(task, agents);
+  if (!remove_cgroup(task.cgroup)) {
+    wait_until_empty(task.cgroup);
+    remove_cgroup(task.cgroup);
+  }
   ::_exit(0);
 }
 

@@ -7,6 +7,8 @@
 //   guardian killed           SIGKILL to the job's cgroup, to the workers and their families, to
 //                             what carries the job's mark in its environment, and to agents that do
 //                             not end by themselves; then the job's temporary folders are removed
+//   guardian leaves behind    the same; then the keeper sleeps until that process has ended, and
+//   what survives SIGKILL     removes the job's cgroup, which would stay for ever
 //   keeper killed             the guardian starts another, which knows the same
 //   both killed               workers still die by their death signal; what they detached lives on,
 //                             in the cgroup if there is one

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "common/system/descriptor_limit.h"
+#include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
@@ -96,12 +96,14 @@ bool HostsRun::all_ended() const {
 }
 
 Result<void> HostsRun::start_all() {
+  const Limits before = raise_soft_limits();
   const std::string self = own_program();
   for (const HostEntry& host : options_.hosts) {
     std::vector<std::string> argv = way_to(host, options_, facts_, self);
     if (argv.empty()) argv = {self, std::string(kControlFlag)};
     auto process = start_ssh(argv);
     if (!process) return process.error();
+    set_soft_limits(process->pid, before);  // Nothing looks at them before its orders come.
     nodes_.push_back(std::make_unique<SshNode>(host, self, std::move(*process)));
   }
   return {};
@@ -119,7 +121,6 @@ void HostsRun::listen_to_signals() {
 }
 
 Result<int> HostsRun::run() {
-  raise_descriptor_limit();
   listen_to_signals();
   if (const auto started = start_all(); !started) {
     kill_all();
@@ -138,9 +139,7 @@ Result<int> HostsRun::run() {
 // Until something can be read, written or reaped, or a deadline passes.
 void HostsRun::wait() {
   std::vector<pollfd> polls{{signals_.get(), POLLIN, 0}};
-  for (const auto& node : nodes_) {
-    node->add_polls(polls);
-  }
+  for (const auto& node : nodes_) node->add_polls(polls);
   std::optional<TimePoint> next = kill_at_;
   if (!decided_ && (!next || connect_until_ < *next)) next = connect_until_;
   int timeout = -1;

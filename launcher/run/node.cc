@@ -189,11 +189,10 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
   return {};
 }
 
-void write_agent_killed(const NodeContext& context, int exit_code, const std::string& text) {
-  agent::write_verdict_files(
-      agent_options(context, 0).verdict_files,
-      {.kind = rendezvous::Verdict::Kind::kAgentKilled, .exit_code = exit_code, .text = text},
-      context.run_id);
+void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind kind, int exit_code,
+                        const std::string& text) {
+  agent::write_verdict_files(agent_options(context, 0).verdict_files,
+                             {.kind = kind, .exit_code = exit_code, .text = text}, context.run_id);
 }
 
 namespace {

@@ -41,7 +41,8 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
 std::string agent_name(const NodeContext& context, int index);
 
 // The verdict of a node whose agent was killed and could not write it.
-void write_agent_killed(const NodeContext& context, int exit_code, const std::string& text);
+void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind kind, int exit_code,
+                        const std::string& text);
 
 // `index` counts the nodes of this machine.
 agent::AgentOptions agent_options(const NodeContext& context, int index);

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "common/error.h"
-#include "common/system/descriptor_limit.h"
+#include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
 #include "common/system/start_signals.h"
@@ -85,6 +85,12 @@ void add_etcd_options(CLI::App& app, CLI::Option* etcd, DaemonOptions& o) {
   app.add_option("--etcd-ca", o.etcd_ca,
                  "File with the authorities that etcd's certificates are signed by [the system's]")
       ->needs(etcd);
+  auto* cert = app.add_option("--etcd-cert", o.etcd_cert,
+                              "File with the certificate that is shown to an etcd that wants one");
+  cert->needs(etcd);
+  auto* key = app.add_option("--etcd-key", o.etcd_key, "File with its private key");
+  key->needs(cert);
+  cert->needs(key);
   auto* user = app.add_option("--etcd-user", o.etcd_user, "Log in to etcd as this user");
   user->needs(etcd);
   app.add_option("--etcd-password-file", o.etcd_password_file,
@@ -180,7 +186,7 @@ int run(int argc, char** argv) {
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit(kDescriptorsWanted);
+  raise_soft_limits(kDescriptorsWanted);
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
@@ -199,6 +205,7 @@ int run(int argc, char** argv) {
     return 2;
   }
   options.etcd_password = std::move(*password);
+  if (!options.etcd_key.empty()) hide_memory();
   return serve(options, std::move(*token));
 }
 

@@ -87,7 +87,7 @@ class Service {
   Result<void> campaign() {
     auto endpoints = parse_etcd_endpoints(options_.etcd);
     if (!endpoints) return endpoints.error();
-    auto trust = make_etcd_trust(options_.etcd_ca);
+    auto trust = make_etcd_trust({options_.etcd_ca, options_.etcd_cert, options_.etcd_key});
     if (!trust) return trust.error();
     EtcdAccess access{std::move(*trust), options_.etcd_user, options_.etcd_password};
     warn_of_open_password(*endpoints);

@@ -20,7 +20,7 @@ struct DaemonOptions {
   std::string etcd;
   std::string etcd_prefix = "/ddprun";
   int etcd_lease = 2;
-  std::string etcd_ca;
+  std::string etcd_ca, etcd_cert, etcd_key;
   std::string etcd_user;
   std::string etcd_password_file;
   std::string etcd_password;

@@ -211,18 +211,46 @@ void EtcdClient::Call::abandon() {
   forget();
 }
 
-Result<EtcdTrust> make_etcd_trust(const std::string& ca_file) {
+namespace {
+
+Failure unreadable(const std::string& option_and_file, const std::string& what,
+                   const ErrorCode& error) {
+  return {Errc::kBadOption,
+          option_and_file + ": no " + what + " can be read there (" + error.message() + ")"};
+}
+
+// A key with a passphrase is refused: nobody sits there to type it.
+Result<void> show_certificate(ssl::context& trust, const EtcdTlsFiles& files) {
+  ErrorCode error;
+  trust.use_certificate_chain_file(files.cert, error);
+  if (error) return unreadable("--etcd-cert " + files.cert, "certificate", error);
+  trust.set_password_callback([](std::size_t, ssl::context::password_purpose) { return ""; });
+  trust.use_private_key_file(files.key, ssl::context::pem, error);
+  // OpenSSL checks here already whether the two belong together.
+  const auto code = static_cast<unsigned long>(error.value());
+  if (ERR_GET_LIB(code) == ERR_LIB_X509 && ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH) {
+    return Failure{Errc::kBadOption,
+                   "--etcd-key " + files.key + " is not the key of --etcd-cert " + files.cert};
+  }
+  if (error) {
+    return unreadable("--etcd-key " + files.key, "private key without a passphrase", error);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<EtcdTrust> make_etcd_trust(const EtcdTlsFiles& files) {
+  DDPRUN_ASSERT(files.cert.empty() == files.key.empty());
   auto trust = std::make_shared<ssl::context>(ssl::context::tls_client);
   trust->set_options(ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1);
   ErrorCode error;
-  if (ca_file.empty()) {
-    trust->set_default_verify_paths(error);
-  } else {
-    trust->load_verify_file(ca_file, error);
-  }
-  if (!error) return trust;
-  return Failure{Errc::kBadOption, "--etcd-ca " + ca_file + ": no certificate can be read there (" +
-                                       error.message() + ")"};
+  files.ca.empty() ? trust->set_default_verify_paths(error)
+                   : trust->load_verify_file(files.ca, error);
+  if (error) return unreadable("--etcd-ca " + files.ca, "certificate", error);
+  if (files.cert.empty()) return trust;
+  if (const auto shown = show_certificate(*trust, files); !shown) return shown.error();
+  return trust;
 }
 
 EtcdClient::EtcdClient(boost::asio::io_context& io, std::vector<EtcdEndpoint> endpoints,

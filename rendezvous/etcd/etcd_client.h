@@ -31,12 +31,17 @@ struct EtcdEndpoint {
 // "http://a:2379,https://[::1]". The failure is one sentence for the user.
 Result<std::vector<EtcdEndpoint>> parse_etcd_endpoints(std::string_view text);
 
-// Which certificates are believed.
+struct EtcdTlsFiles {
+  std::string ca = {};    // Authorities whose certificates are believed; empty: the system's.
+  std::string cert = {};  // Our own certificate, and those between it and its authority.
+  std::string key = {};   // Its private key, without a passphrase. Given if `cert` is.
+};
+
+// Which certificates are believed, and which one is shown to an etcd that wants one.
 using EtcdTrust = std::shared_ptr<boost::asio::ssl::context>;
 
-// Those that the authorities in `ca_file` have signed, or if that is empty the system's
-// authorities.
-Result<EtcdTrust> make_etcd_trust(const std::string& ca_file);
+// The failure is one sentence for the user.
+Result<EtcdTrust> make_etcd_trust(const EtcdTlsFiles& files);
 
 struct EtcdAccess {
   EtcdTrust trust = {};   // Null: none.

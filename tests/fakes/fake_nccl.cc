@@ -11,6 +11,9 @@
 //   deaf_ids=1        so many unique ids of this process lead nowhere
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
+//   blocks=R:N        the call does not return before its communicator is aborted
+//   words=/path       errors are not explained before that file is there, or 20 s have passed;
+//                     /path.wanted is there as soon as somebody asks, /path.late then
 //   windows=0         it makes none; window_hang=R: a rank never ends to make one
 //   revoke_hang=R     ncclCommRevoke stays in progress; revoke_blocks=R: it does not return
 //   shrink_hang=R     so does ncclCommShrink; shrink_blocks=R; shrink_error=R: it fails;
@@ -23,11 +26,13 @@
 
 #include <fcntl.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 
 #include "tests/fakes/fake_comm.h"
 #include "tests/fakes/fake_profiler.h"
+#include "worker_sdk/base/retry.h"
 #include "worker_sdk/transport/reduce.h"
 
 using namespace ddprun::worker_sdk;  // The C names below are in its words.
@@ -182,6 +187,10 @@ int submit(NcclComm handle, CudaStream stream, const std::vector<FakeOperation>&
     return kNcclInvalidUsage;  // The last call is in progress.
   ++comm->operations;
   if (comm->is("refuse")) return kNcclSystemError;
+  if (comm->is("blocks")) {
+    while (!comm->ending.load()) comm->wire->listen(comm->wire->bell.load());
+    return kNcclSystemError;
+  }
   const bool fails = comm->is("async_error"), hangs = comm->is("hang");
   if (comm->operations == 1 && number("connect", 0)) {
     comm->connecting.store(true);
@@ -260,6 +269,20 @@ bool map_wire(Comm& comm) {
   if (memory == MAP_FAILED) return false;
   comm.wire = static_cast<FakeWire*>(memory);
   return true;
+}
+
+void touch(const std::string& path) {
+  ::close(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
+void await_words() {
+  const std::string path = injected("FAKE_NCCL", "words");
+  if (path.empty()) return;
+  touch(path + ".wanted");
+  const auto give_up = Clock::now() + std::chrono::seconds(20);
+  if (!retry_until(give_up, [&] { return ::access(path.c_str(), F_OK) == 0; })) {
+    touch(path + ".late");
+  }
 }
 
 // Counts the ids since the fault was asked for.
@@ -402,6 +425,7 @@ int ncclCommAbort(NcclComm handle) {
 }
 
 const char* ncclGetErrorString(int status) {
+  if (status != kNcclSuccess) await_words();
   return status == kNcclRemoteError ? "remote process exited or there was a network error"
                                     : "unhandled system error";
 }

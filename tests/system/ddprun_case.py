@@ -102,7 +102,7 @@ def processes_with(marker):
 class Job:
     """One ddprun on one "machine". What it prints goes to files, so that it never waits for us."""
 
-    def __init__(self, argv, folder, env=None, netns=None, cwd=None):
+    def __init__(self, argv, folder, env=None, netns=None, cwd=None, cgroup=None):
         self.marker = uuid.uuid4().hex
         self.argv = argv
         self._out = tempfile.NamedTemporaryFile(dir=folder, prefix="out-", delete=False)
@@ -111,7 +111,8 @@ class Job:
         prefix = ["ip", "netns", "exec", netns] if netns else []
         self.started = time.monotonic()
         self._popen = subprocess.Popen(prefix + argv, env=environment, cwd=cwd or folder,
-                                       stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err)
+                                       stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err,
+                                       preexec_fn=cgroup.enter if cgroup else None)
         self.pid = self._popen.pid
 
     def out(self):
@@ -163,22 +164,83 @@ class Job:
         os.kill(self.pid, number)
 
     def end(self):
-        """Kills what is left of this job and of nothing else."""
-        for _ in range(50):
-            left = self.processes()
+        """Kills what is left of this job and of nothing else; the keeper last, which has folders to remove."""
+        keepers_end = time.monotonic() + PROMISED
+        while left := self.processes():
+            late = time.monotonic() > keepers_end
             for process in left:
+                if process.name == "keeper" and not late:
+                    continue
                 try:
                     os.kill(process.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            if not left:
+            if time.monotonic() > keepers_end + 1:
                 break
-            time.sleep(0.02)
+            time.sleep(0.005)
         if self._popen.poll() is None:
             self._popen.kill()
             self._popen.wait(PATIENCE)
         self._out.close()
         self._err.close()
+
+
+class JobsCgroup:
+    """A cgroup for the jobs of one test; each makes one below it, and is to remove that again."""
+
+    _count = 0
+
+    def __init__(self):
+        JobsCgroup._count += 1
+        own = own_cgroup()
+        self.path = f"{own}/ddprun-tests-{os.getpid()}-{JobsCgroup._count}" if own else None
+        try:
+            if self.path:
+                os.mkdir(self.path)
+        except OSError:  # A read-only tree, as in a container.
+            self.path = None
+
+    def enter(self):
+        """In the child that is to be in it."""
+        if self.path:
+            with open(self.path + "/cgroup.procs", "wb", buffering=0) as f:
+                f.write(b"0")
+
+    def of(self, job):
+        """Where `job` has its cgroup, if it could make one."""
+        return f"{self.path}/ddprun-{job.pid}" if self.path else None
+
+    def left(self):
+        return [entry.path for entry in os.scandir(self.path) if entry.is_dir()] if self.path else []
+
+    def remove(self):
+        """With all in it, of a test that has failed too."""
+        if not self.path:
+            return
+        if os.path.exists(self.path + "/cgroup.kill"):
+            with open(self.path + "/cgroup.kill", "wb", buffering=0) as f:
+                f.write(b"1")
+        wait_until(lambda: all([self._removed(folder) for folder, _, _ in os.walk(self.path, topdown=False)]),
+                   f"{self.path} to be empty")
+
+    @staticmethod
+    def _removed(folder):
+        try:
+            os.rmdir(folder)
+        except OSError:  # What was killed still ends.
+            return False
+        return True
+
+
+def own_cgroup():
+    """Our own folder in the tree of version 2; None where there is none that we may write to."""
+    with open("/proc/self/cgroup", encoding="ascii") as f:
+        own = next((line[3:].strip().rstrip("/") for line in f if line.startswith("0::/")), None)
+    for root in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+        folder = f"{root}{own}"
+        if own is not None and os.path.exists(folder + "/cgroup.procs") and os.access(folder, os.W_OK):
+            return folder
+    return None
 
 
 class Gate:
@@ -209,6 +271,9 @@ class DdprunCase(unittest.TestCase):
         os.mkdir(self.temporary, 0o1777)
         os.chmod(self.temporary, 0o1777)
         self.jobs = []
+        self.cgroup = JobsCgroup()
+        self.addCleanup(self.cgroup.remove)
+        self.addCleanup(self.assert_nothing_of_ours_left)
         self.addCleanup(lambda: [job.end() for job in self.jobs])
 
     def path(self, name):
@@ -227,7 +292,7 @@ class DdprunCase(unittest.TestCase):
 
     def start_program(self, argv, env=None, netns=None, cwd=None):
         environment = {"D": self.dir, "TMPDIR": self.temporary, "XDG_RUNTIME_DIR": self.temporary, **(env or {})}
-        job = Job(argv, self.dir, environment, netns, cwd)
+        job = Job(argv, self.dir, environment, netns, cwd, self.cgroup)
         self.jobs.append(job)
         return job
 
@@ -275,6 +340,14 @@ class DdprunCase(unittest.TestCase):
         """Once every job of the test is over."""
         if all(job.ended() for job in self.jobs) and not any(job.processes() for job in self.jobs):
             wait_until(lambda: not self.folders_left(), lambda: f"the end of {self.folders_left()}", PROMISED)
+
+    def assert_nothing_of_ours_left(self):
+        """At the end of each test that has not failed before: no process, temporary folder or cgroup of its jobs."""
+        if not self._outcome.success:
+            return
+        self.assert_nothing_left(*self.jobs)
+        wait_until(lambda: not self.folders_left() + self.cgroup.left(),
+                   lambda: f"the end of {self.folders_left() + self.cgroup.left()}", PROMISED)
 
     def report(self, text):
         print(f"  [{self.id().split('.')[-1]}] {text}", flush=True)
@@ -360,6 +433,11 @@ class Network:
 
     def mend(self):
         self._ip("-n", self.names[0], "link", "set", "wire", "up")
+
+    def deafen(self, index):
+        """Cuts the cable in one direction: what the other machine sends to this one goes to a card that is not there."""
+        self._ip("-n", self.names[1 - index], "neigh", "replace", self.addresses[index], "lladdr", "02:00:00:00:00:99",
+                 "dev", "wire", "nud", "permanent")
 
     def __exit__(self, *_):
         for name in self.names:

@@ -49,22 +49,24 @@ class Elastic(DdprunCase):
         self.assertNotEqual(alone[0]["MASTER_PORT"], both[0]["MASTER_PORT"])
         self.end_well(first, second)
 
-    def test_survivors_go_on_without_a_lost_node(self):
-        for victim_of in ("agent", "launcher"):
-            with self.subTest(killed=victim_of):
-                self.setUp()
-                first = self.node("1:2", host=True)
-                second = self.node("1:2")
-                self.workers_of_world(4)
-                seen = set(self.arrivals("env.0.2"))
-                victim = second.agents()[0].pid if victim_of == "agent" else second.pid
-                os.kill(victim, signal.SIGKILL)
-                self.assertEqual(second.wait(), 137)
-                self.assert_nothing_left(second)
-                alone, _ = self.workers_of_world(2, besides=seen)
-                self.assertEqual(set(column(alone, "DDPRUN_TEST_JOB")), {first.marker})
-                self.assertEqual(set(column(alone, "TORCHELASTIC_RESTART_COUNT")), {"0"})
-                self.end_well(first)
+    def survivors_go_on(self, victim_of):
+        first = self.node("1:2", host=True)
+        second = self.node("1:2")
+        self.workers_of_world(4)
+        seen = set(self.arrivals("env.0.2"))
+        os.kill(victim_of(second), signal.SIGKILL)
+        self.assertEqual(second.wait(), 137)
+        self.assert_nothing_left(second)
+        alone, _ = self.workers_of_world(2, besides=seen)
+        self.assertEqual(set(column(alone, "DDPRUN_TEST_JOB")), {first.marker})
+        self.assertEqual(set(column(alone, "TORCHELASTIC_RESTART_COUNT")), {"0"})
+        self.end_well(first)
+
+    def test_survivors_go_on_without_a_node_whose_agent_was_killed(self):
+        self.survivors_go_on(lambda node: node.agents()[0].pid)
+
+    def test_survivors_go_on_without_a_node_whose_launcher_was_killed(self):
+        self.survivors_go_on(lambda node: node.pid)
 
     def test_a_node_that_leaves_on_purpose_shrinks_the_run(self):
         first = self.node("1:2", host=True)

@@ -60,6 +60,26 @@ class Etcd:
         self._log.close()
 
 
+class Certificates:
+    """Made in the test's folder, NAME.pem and NAME.key each."""
+
+    def certificate(self, name, *options):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-subj", f"/CN={name}", "-days", "2", "-keyout", self.path(name + ".key"), "-out",
+                        self.path(name + ".pem"), *options], check=True, capture_output=True, timeout=60)
+
+    def signed(self, name, *options, by="ca"):
+        self.certificate(name, *options, "-CA", self.path(by + ".pem"), "-CAkey", self.path(by + ".key"))
+
+    def shown(self, name, key=None):
+        return ["--etcd-cert", self.path(name + ".pem"), "--etcd-key", self.path((key or name) + ".key")]
+
+    def certificates_of_etcd(self):
+        self.certificate("ca")
+        self.signed("etcd", "-addext", "subjectAltName=IP:127.0.0.1")
+        return ["--cert-file", self.path("etcd.pem"), "--key-file", self.path("etcd.key")]
+
+
 class TwoDaemonsCase(DdprunCase):
     lease = 2
 
@@ -165,28 +185,20 @@ class ALongLease(TwoDaemonsCase):
         self.assertEqual(len(self.arrivals()), 2)
 
 
-class Guarded(TwoDaemonsCase):
+class Guarded(Certificates, TwoDaemonsCase):
     """etcd with a certificate of an authority that nobody knows, which lets in who has a password."""
     PASSWORD = 'of "etcd" alone'
     access_env = {"DDPRUN_ETCD_PASSWORD": PASSWORD}
 
     def make_etcd(self):
-        self.certificate("ca")
-        self.certificate("etcd", "-addext", "subjectAltName=IP:127.0.0.1", "-CA", self.path("ca.pem"), "-CAkey",
-                         self.path("ca.key"))
-        etcd = Etcd(self.dir, ssl.create_default_context(cafile=self.path("ca.pem")),
-                    ["--cert-file", self.path("etcd.pem"), "--key-file", self.path("etcd.key"), "--bcrypt-cost", "4"])
+        options = [*self.certificates_of_etcd(), "--bcrypt-cost", "4"]
+        etcd = Etcd(self.dir, ssl.create_default_context(cafile=self.path("ca.pem")), options)
         etcd.ask("/v3/auth/user/add", name="root", password=self.PASSWORD)
         etcd.ask("/v3/auth/role/add", name="root")
         etcd.ask("/v3/auth/user/grant", user="root", role="root")
         etcd.ask("/v3/auth/enable")
         self.access = ["--etcd-ca", self.path("ca.pem"), "--etcd-user", "root"]
         return etcd
-
-    def certificate(self, name, *options):
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                        "-subj", f"/CN={name}", "-days", "2", "-keyout", self.path(name + ".key"), "-out",
-                        self.path(name + ".pem"), *options], check=True, capture_output=True, timeout=60)
 
     def assert_hidden(self, daemon):
         with open(f"/proc/{daemon.pid}/environ", "rb") as f:
@@ -242,7 +254,39 @@ class Guarded(TwoDaemonsCase):
             self.assertEqual(job.wait(), 0)
 
 
-class Options(DdprunCase):
+class Mutual(Certificates, TwoDaemonsCase):
+    """etcd lets in who has a certificate of its authority."""
+
+    def make_etcd(self):
+        options = [*self.certificates_of_etcd(), "--client-cert-auth", "--trusted-ca-file", self.path("ca.pem")]
+        self.signed("daemon")
+        tls = ssl.create_default_context(cafile=self.path("ca.pem"))
+        tls.load_cert_chain(self.path("daemon.pem"), self.path("daemon.key"))
+        self.access = ["--etcd-ca", self.path("ca.pem"), *self.shown("daemon")]
+        return Etcd(self.dir, tls, options)
+
+    def test_the_run_goes_from_one_daemon_to_the_other(self):
+        gate = self.gate()
+        nodes = self.nodes("--max-restarts", "1", worker=shell(FAIL_LATER))
+        self.wait_for_workers(2, jobs=nodes)
+        self.daemons[0].signal(signal.SIGKILL)
+        self.take_over(time.monotonic())
+        gate.open()
+        self.finish_all(nodes)
+        self.assertEqual(column(self.wait_for_workers(2, "env.1"), "RANK"), ["0", "1"])
+
+    def test_who_shows_no_certificate_or_a_strangers_is_not_let_in(self):
+        self.certificate("stranger")
+        for argv, says in (([], "alert (bad certificate|certificate required)"),
+                           (self.shown("stranger"), "alert (bad certificate|unknown ca)")):
+            job = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", "--port", "0", "--etcd",
+                                      self.etcd.url, "--etcd-ca", self.path("ca.pem"), *argv])
+            job.wait_for("etcd cannot be used: .*" + says)
+            job.signal(signal.SIGTERM)
+            self.assertEqual(job.wait(), 0)
+
+
+class Options(Certificates, DdprunCase):
     def refused(self, *argv):
         job = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", *argv])
         self.assertNotEqual(job.wait(), 0)
@@ -254,6 +298,25 @@ class Options(DdprunCase):
         self.assertIn("--etcd-ca /none: no certificate", self.refused("--etcd", "https://a", "--etcd-ca", "/none"))
         self.assertIn("requires --etcd", self.refused("--etcd-user", "me"))
         self.assertIn("excludes", self.refused("--etcd", "http://a", "--state-dir", self.dir))
+
+    def test_files_of_a_certificate_that_cannot_be_used_are_named(self):
+        for name in ("mine", "other"):
+            self.certificate(name)
+        locked = self.path("locked.key")
+        subprocess.run(["openssl", "ec", "-aes128", "-passout", "pass:secret", "-in", self.path("mine.key"), "-out", locked],
+                       check=True, capture_output=True, timeout=60)
+        mine, key = self.path("mine.pem"), self.path("mine.key")
+        for files, says in ((["/none", key], "--etcd-cert /none: no certificate can be read there"),
+                            ([key, key], f"--etcd-cert {key}: no certificate can be read there"),
+                            ([mine, "/none"], "--etcd-key /none: no private key without a passphrase can be read there"),
+                            ([mine, mine], f"--etcd-key {mine}: no private key"),
+                            ([mine, locked], f"--etcd-key {locked}: no private key without a passphrase"),
+                            ([mine, self.path("other.key")],
+                             f"--etcd-key {self.path('other.key')} is not the key of --etcd-cert {mine}")):
+            with self.subTest(files=files):
+                self.assertIn(says, self.refused("--etcd", "https://a", "--etcd-cert", files[0], "--etcd-key", files[1]))
+        for option in ("--etcd-cert", "--etcd-key"):
+            self.assertIn("requires --etcd-", self.refused("--etcd", "https://a", option, mine))
 
     def test_without_etcd_it_stands_by_and_says_so(self):
         job = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", "--etcd",

@@ -24,20 +24,6 @@ WITHOUT_CGROUPS = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
                    'umount -l /sys/fs/cgroup; }; exec "$@"', "sh"]
 
 
-def job_cgroup(job):
-    """The folder that a job may have in our own cgroup, beside those of other tests' jobs; None where there can be none."""
-    own = ""
-    with open("/proc/self/cgroup", encoding="ascii") as f:
-        for line in f:
-            if line.startswith("0::/"):
-                own = line[3:].strip().rstrip("/")
-    for root in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
-        folder = root + own
-        if os.path.exists(folder + "/cgroup.kill") or os.path.exists(folder + "/cgroup.controllers"):
-            return f"{folder}/ddprun-{job.pid}" if os.access(folder, os.W_OK) else None
-    return None
-
-
 def kill(process):
     """Whoever is killed later may be gone already: the others have noticed."""
     try:
@@ -89,7 +75,7 @@ class EveryCombination(DdprunCase):
 
     def test_with_what_this_machine_has(self):
         self.every_combination()
-        folders = [folder for folder in map(job_cgroup, self.jobs) if folder]
+        folders = [folder for folder in map(self.cgroup.of, self.jobs) if folder]
         if folders:
             self.report("in a cgroup of its own")
             wait_until(lambda: not any(map(os.path.exists, folders)), lambda: f"the end of the cgroups {folders}")
@@ -135,7 +121,7 @@ class EveryCombination(DdprunCase):
         """More than is promised. Workers die with their agent; what they had detached has nobody left who
         could know of it, and is found in the job's cgroup, if there is one, by an operator."""
         job = self.started()
-        left = job_cgroup(job)
+        left = self.cgroup.of(job)
         keepers = [p for p in job.processes() if p.name == "keeper"]
         self.assertEqual(len(keepers), 1)
         agents = job.agents()
@@ -147,6 +133,8 @@ class EveryCombination(DdprunCase):
             kill(victim)
         wait_until(lambda: not workers & {p.pid for p in job.processes()}, job.text, PROMISED)
         self.report(f"workers gone, detached processes left: {len(job.processes())}")
+        for folder in self.folders_left():
+            shutil.rmtree(folder)
         if left is None:
             return
         with open(os.path.join(left, "cgroup.kill"), "w", encoding="ascii") as f:

@@ -93,6 +93,23 @@ class TwoMachines(DdprunCase):
         second.signal(15)
         self.finish(second, 143)
 
+    def node_cut_in_one_direction(self, deaf):
+        first, second = self.on_two_machines("--rdzv-conf", "heartbeat_timeout=1,join_timeout=3",
+                                             worker=shell(env_to() + "exec sleep 600"))
+        self.wait_for_workers(2, jobs=[first, second])
+        self.net.deafen(deaf)
+        self.finish(first, 3)
+        self.assertRegex(first.err(), r"was silent for \d+ ms;")  # Not: "did not come back", 10 s later.
+        second.signal(15)
+        self.finish(second, 143)
+
+    def test_a_node_that_nothing_reaches_is_lost_by_its_silence(self):
+        """It goes on sending, but for no longer than TCP does without acknowledgements."""
+        self.node_cut_in_one_direction(deaf=1)
+
+    def test_a_node_from_which_nothing_comes_is_lost_by_its_silence(self):
+        self.node_cut_in_one_direction(deaf=0)
+
     def test_a_node_that_is_cut_off_stops_its_workers_in_time_and_comes_back(self):
         """The others go on without it: no two halves of a run write the same checkpoint."""
         a, b = self.net.names

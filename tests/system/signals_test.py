@@ -1,5 +1,6 @@
 """Signals to the launcher: every node ends, with the code that a shell would give, and nothing stays."""
 
+import json
 import os
 import re
 import signal
@@ -183,6 +184,22 @@ class AtATerminal(DdprunCase):
         job = self.second_ctrl_c("--local-nodes", "2", "--nproc-per-node", "2", workers=4)
         self.type(b"\x03")
         self.finish(job, 130)
+
+    def error_file_after_a_second_ctrl_c(self, *argv, workers):
+        """The agent, which would have written it, is killed; the launcher does it."""
+        job = self.second_ctrl_c("--error-file", self.path("verdict.json"), *argv, workers=workers)
+        self.type(b"\x03")
+        self.finish(job, 130)
+        with open(self.path("verdict.json"), encoding="utf-8") as f:
+            verdict = json.load(f)
+        self.assertEqual((verdict["kind"], verdict["exit_code"]), ("interrupted", 130))
+        self.assertIn("interrupted again", verdict["text"])
+
+    def test_after_a_second_ctrl_c_the_error_file_says_that_the_run_was_interrupted(self):
+        self.error_file_after_a_second_ctrl_c(workers=1)
+
+    def test_after_a_second_ctrl_c_several_nodes_of_a_machine_write_one_error_file(self):
+        self.error_file_after_a_second_ctrl_c("--local-nodes", "2", workers=2)
 
     def test_a_second_ctrl_c_is_passed_on_to_other_hosts(self):
         job = self.second_ctrl_c("--hosts", "localhost", "--nproc-per-node", "2", workers=2)

@@ -101,6 +101,13 @@ class Limits(DdprunCase):
         self.finish(job)
         self.assertEqual(job.out().count("limit 40"), 16, job.text())
 
+    def test_nodes_that_hosts_starts_on_this_machine_do_not_get_the_raised_limit(self):
+        """Two names of this machine, so that neither needs ssh."""
+        job = self.start_program([*limited("-Sn 40"), DDPRUN, "--hosts", "127.0.0.1,127.0.0.2",
+                                  "--nproc-per-node", "2", *shell("echo limit $(ulimit -Sn)")])
+        self.finish(job)
+        self.assertEqual(job.out().count("limit 40"), 4, job.text())
+
     def as_somebody(self):
         """A user of our own, who has no other process."""
         if os.geteuid() != 0:
@@ -157,7 +164,15 @@ class Folders(DdprunCase):
         folder = self.mounted("ro")
         for argv in ([], ["-r", "3"], ["--report"], ["--local-nodes", "2"]):
             with self.subTest(argv=argv):
-                self.run_ddprun(*argv, "true", env={"TMPDIR": folder, "XDG_RUNTIME_DIR": folder})
+                job = self.run_ddprun(*argv, "true", env={"TMPDIR": folder, "XDG_RUNTIME_DIR": folder})
+                self.remove_logs_elsewhere(job)
+
+    def remove_logs_elsewhere(self, job):
+        """Logs that were asked for stay, in /tmp where TMPDIR cannot be used. True if it was so."""
+        elsewhere = re.search("output goes to (/tmp/ddprun_[^/]+)/", job.err())
+        if elsewhere:
+            shutil.rmtree(elsewhere[1])
+        return bool(elsewhere)
 
     def test_without_any_temporary_folder_there_are_no_error_files(self):
         if os.geteuid() != 0:
@@ -182,10 +197,8 @@ class Folders(DdprunCase):
             with self.subTest(argv=argv):
                 job = self.run_ddprun("--nproc-per-node", "4", *argv, *shell("echo it runs"),
                                       env={"TMPDIR": folder, "XDG_RUNTIME_DIR": folder})
-                elsewhere = re.search("output goes to (/tmp/ddprun_[^/]+)/", job.err())
-                if elsewhere:  # There is room in /tmp.
-                    shutil.rmtree(elsewhere[1])
-                if not elsewhere or "-t" in argv:
+                there_is_room_in_tmp = self.remove_logs_elsewhere(job)
+                if not there_is_room_in_tmp or "-t" in argv:
                     self.assertEqual(job.out().count("it runs"), 4, job.text())
                 self.assertLessEqual(job.err().count("warning"), 2, job.text())
 

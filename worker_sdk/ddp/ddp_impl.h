@@ -23,6 +23,7 @@ struct DistributedDataParallel::Impl {
   bool rebuild();
   void complain_if_unfinished() const noexcept;  // As it ends.
   [[noreturn]] void refuse(const std::string& text) const;
+  void require_parameter(std::size_t i) const;
   template <class T>
   void require(const Result<T>& result) const {
     if (result.has_error()) refuse(result.error().context);
@@ -57,6 +58,17 @@ struct DistributedDataParallel::Impl {
   Pass pass = Pass::none;
   int no_sync_depth = 0;
   std::int64_t passes = 0;  // Synchronised ones of this rank's own, since connect().
+};
+
+// What is behind an object, for as long as it is held: the public calls see it by this only.
+class DistributedDataParallel::Locked {
+ public:
+  explicit Locked(Impl& impl) : impl_(impl), lock_(impl.mutex) {}
+  Impl* operator->() const { return &impl_; }
+
+ private:
+  Impl& impl_;
+  const std::unique_lock<std::recursive_mutex> lock_;
 };
 
 }  // namespace ddprun

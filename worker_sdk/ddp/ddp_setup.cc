@@ -150,4 +150,10 @@ void DistributedDataParallel::Impl::refuse(const std::string& text) const {
   refuse_for(group, text);
 }
 
+void DistributedDataParallel::Impl::require_parameter(std::size_t i) const {
+  if (i < parameters.size()) return;
+  refuse("there is no parameter " + std::to_string(i) + ", only " +
+         std::to_string(parameters.size()));
+}
+
 }  // namespace ddprun

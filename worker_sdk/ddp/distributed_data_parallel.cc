@@ -31,6 +31,15 @@ DistributedDataParallel::DistributedDataParallel(ProcessGroup& group,
     : impl_(std::make_unique<Impl>(group, std::move(parameters), options)) {}
 DistributedDataParallel::DistributedDataParallel(DistributedDataParallel&&) noexcept = default;
 
+DistributedDataParallel& DistributedDataParallel::operator=(
+    DistributedDataParallel&& other) noexcept {
+  if (this != &other) {
+    const DistributedDataParallel ended_first(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+
 DistributedDataParallel::~DistributedDataParallel() {
   if (!impl_) return;
   if (worker_sdk::GroupInside::is_forked_child(impl_->group)) {
@@ -40,127 +49,141 @@ DistributedDataParallel::~DistributedDataParallel() {
   impl_->complain_if_unfinished();
 }
 
+DistributedDataParallel::Impl& DistributedDataParallel::inside() const {
+  if (impl_) return *impl_;
+  throw Error(ErrorKind::bad_argument, {.operation = "DistributedDataParallel"},
+              "this DistributedDataParallel was moved from; use the one that it was moved into");
+}
+
+DistributedDataParallel::Locked DistributedDataParallel::locked() const { return Locked(inside()); }
+
 // Without the lock: those who write gradients may be waited for under it, such as a stream's work.
-Buffer DistributedDataParallel::gradient(std::size_t i) { return impl_->buckets->gradient(i); }
+Buffer DistributedDataParallel::gradient(std::size_t i) {
+  inside().require_parameter(i);
+  return impl_->buckets->gradient(i);
+}
 
 std::shared_ptr<void> DistributedDataParallel::gradient_memory(std::size_t i) const {
+  inside().require_parameter(i);
   return impl_->buckets->memory(i);
 }
 
 void DistributedDataParallel::zero_gradients() {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->buckets->zero(impl_->group);
+  const Locked in = locked();
+  in->buckets->zero(in->group);
 }
 
 void DistributedDataParallel::begin_forward() {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->timer->begin_forward();
+  const Locked in = locked();
+  in->timer->begin_forward();
 }
 
 void DistributedDataParallel::end_forward() {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->timer->begin_backward();
+  const Locked in = locked();
+  in->timer->begin_backward();
 }
 
 void DistributedDataParallel::begin_backward(std::span<const std::size_t> unused) {
-  const std::lock_guard lock(impl_->mutex);
-  traced(*impl_->timer, [&] { impl_->begin(unused); });
+  const Locked in = locked();
+  traced(*in->timer, [&] { in->begin(unused); });
 }
 
 void DistributedDataParallel::mark_ready(std::size_t i) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->mark(i);
+  const Locked in = locked();
+  in->mark(i);
 }
 
 void DistributedDataParallel::finish_backward() {
-  const std::lock_guard lock(impl_->mutex);
-  traced(*impl_->timer, [&] { impl_->finish(); });
+  const Locked in = locked();
+  traced(*in->timer, [&] { in->finish(); });
 }
 
 void DistributedDataParallel::cancel_backward() {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->pass != Impl::Pass::none) traced(*impl_->timer, [&] { impl_->cancel(); });
+  const Locked in = locked();
+  if (in->pass != Impl::Pass::none) traced(*in->timer, [&] { in->cancel(); });
 }
 
 bool DistributedDataParallel::used(std::size_t i) const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->buckets->used(impl_->group, i);
+  const Locked in = locked();
+  in->require_parameter(i);
+  return in->buckets->used(in->group, i);
 }
 
 bool DistributedDataParallel::rebuild() {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->rebuild();
+  const Locked in = locked();
+  return in->rebuild();
 }
 
-DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp) {
-  const std::lock_guard lock(ddp_.impl_->mutex);
-  ++ddp_.impl_->no_sync_depth;
+DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp.inside()) {
+  const std::lock_guard lock(ddp_.mutex);
+  ++ddp_.no_sync_depth;
 }
 
 DistributedDataParallel::NoSync::~NoSync() {
-  const std::lock_guard lock(ddp_.impl_->mutex);
-  --ddp_.impl_->no_sync_depth;
+  const std::lock_guard lock(ddp_.mutex);
+  --ddp_.no_sync_depth;
 }
 
-bool DistributedDataParallel::synchronises() const noexcept {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->no_sync_depth == 0;
+bool DistributedDataParallel::synchronises() const {
+  const Locked in = locked();
+  return in->no_sync_depth == 0;
 }
 
 void DistributedDataParallel::join() {
-  const std::lock_guard lock(impl_->mutex);
-  traced(*impl_->timer, [&] { impl_->join(); });
+  const Locked in = locked();
+  traced(*in->timer, [&] { in->join(); });
 }
 
 void DistributedDataParallel::on_bucket_reduced(
     std::function<void(const GradientBucket&)> reduced) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->flow.set_reduced(std::move(reduced));
+  const Locked in = locked();
+  in->flow.set_reduced(std::move(reduced));
 }
 
 void DistributedDataParallel::reconfigure(ProcessGroup& next) {
-  const std::lock_guard lock(impl_->mutex);
-  static_cast<void>(impl_->flow.complete());  // Whatever became of it.
-  impl_->connect(next);
+  const Locked in = locked();
+  static_cast<void>(in->flow.complete());  // Whatever became of it.
+  in->connect(next);
 }
 
 void DistributedDataParallel::set_value(std::size_t i, Buffer value) {
-  const std::lock_guard lock(impl_->mutex);
-  Buffer& mine = impl_->parameters.at(i).value;
+  const Locked in = locked();
+  in->require_parameter(i);
+  Buffer& mine = in->parameters[i].value;
   if (value.count != mine.count || value.type != mine.type) {
-    impl_->refuse("set_value() got an array of another size or type");
+    in->refuse("set_value() got an array of another size or type");
   }
   mine = value;
 }
 
-SyncReport DistributedDataParallel::last_step() const noexcept {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->timer->last();
+SyncReport DistributedDataParallel::last_step() const {
+  const Locked in = locked();
+  return in->timer->last();
 }
 
-SyncReport DistributedDataParallel::total() const noexcept {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->timer->total();
+SyncReport DistributedDataParallel::total() const {
+  const Locked in = locked();
+  return in->timer->total();
 }
 
 std::optional<SyncWindow> DistributedDataParallel::last_window() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->timer->window();
+  const Locked in = locked();
+  return in->timer->window();
 }
 
 void DistributedDataParallel::on_window(std::function<void(const SyncWindow&)> heard) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->timer->set_heard(std::move(heard));
+  const Locked in = locked();
+  in->timer->set_heard(std::move(heard));
 }
 
 std::string DistributedDataParallel::trace() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->timer->trace();
+  const Locked in = locked();
+  return in->timer->trace();
 }
 
 std::vector<std::vector<std::size_t>> DistributedDataParallel::buckets() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->buckets->order();
+  const Locked in = locked();
+  return in->buckets->order();
 }
 
 }  // namespace ddprun

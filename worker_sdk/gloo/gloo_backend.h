@@ -58,6 +58,7 @@ class GlooBackend : public Backend {
   void recv(const Call& call, Buffer out) override;
   void barrier(const Call& call) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  std::chrono::nanoseconds cpu_time() const override;
   void abort() noexcept override;
 
   // Among `ranks`, rising, of which this one is one; the others do not take part.
@@ -97,6 +98,7 @@ class GlooBackend : public Backend {
   std::function<std::unique_ptr<Store>()> reopen_store_;
   const std::string prefix_;
   std::vector<int> everybody_;
+  int thread_ = 0;  // Gloo's own, which reads and writes its connections; 0: not found.
   std::shared_ptr<gloo::Context> context_;
   std::vector<GlooConnection> connections_;  // By rank.
   std::unique_ptr<GlooWatch> watch_;

@@ -38,7 +38,7 @@ std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
 }
 
 std::chrono::nanoseconds GroupInside::cpu_time(const ProcessGroup& group) {
-  return group.impl_->queue.cpu_time();
+  return group.impl_->queue.cpu_time() + group.impl_->backend->cpu_time();
 }
 
 }  // namespace ddprun::worker_sdk

@@ -17,11 +17,11 @@ struct GroupInside {
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
   static void note_failure(const ProcessGroup& group, const Error& error);  // For the agent.
-  static void settle(const ProcessGroup& group, const std::string& what);  // DeviceSide's.
+  static void settle(const ProcessGroup& group, const std::string& what);   // DeviceSide's.
   static bool is_forked_child(const ProcessGroup& group);
-  static bool is_dead(const ProcessGroup& group);             // An operation has failed.
-  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
-  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // WorkQueue's.
+  static bool is_dead(const ProcessGroup& group);                       // An operation has failed.
+  static std::shared_ptr<Pending> pending(const Work& work);            // Null: not a device's.
+  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of its threads.
 };
 
 }  // namespace ddprun::worker_sdk

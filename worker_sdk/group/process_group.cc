@@ -184,17 +184,19 @@ Store& ProcessGroup::store() { return *inside("store").store; }
 void ProcessGroup::use_stream(std::optional<Stream> stream) { inside().stream = stream; }
 
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
+  const Impl& group = inside("copy");
   if (bytes == 0 || to == from) return;
-  if (auto* device = inside("copy").backend->device()) {
-    return device->copy(to, from, bytes, impl_->stream, impl_->op_timeout);
+  if (auto* device = group.backend->device()) {
+    return device->copy(to, from, bytes, group.stream, group.op_timeout);
   }
   std::memmove(to, from, bytes);
 }
 
 void ProcessGroup::zero(void* to, std::size_t bytes) {
+  const Impl& group = inside("zero");
   if (bytes == 0) return;
-  if (auto* device = impl_->backend->device()) {
-    return device->zero(to, bytes, impl_->stream, impl_->op_timeout);
+  if (auto* device = group.backend->device()) {
+    return device->zero(to, bytes, group.stream, group.op_timeout);
   }
   std::memset(to, 0, bytes);
 }

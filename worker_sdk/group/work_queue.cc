@@ -32,64 +32,70 @@ Work::~Work() {
   state_->finished.wait(lock, [&] { return state_->done.load(); });
 }
 
+WorkState& Work::inside() const {
+  if (state_) return *state_;
+  throw Error(ErrorKind::bad_argument, {.operation = "Work"},
+              "this Work is empty: it was moved from, or stands for no operation");
+}
+
 // No deadline of its own: the operation has one.
 void Work::wait() {
-  if (!state_)
-    throw Error(ErrorKind::bad_argument, {.operation = "Work::wait"}, "this Work is empty");
-  if (state_->pending && state_->stream) return state_->pending->follow(*state_->stream);
+  const WorkState& state = inside();
+  if (state.pending && state.stream) return state.pending->follow(*state.stream);
   synchronize();
 }
 
 void Work::synchronize() {
-  if (!state_)
-    throw Error(ErrorKind::bad_argument, {.operation = "Work::synchronize"}, "this Work is empty");
-  if (state_->pending) {
-    state_->pending->wait_until(worker_sdk::Clock::time_point::max());
+  WorkState& state = inside();
+  if (state.pending) {
+    state.pending->wait_until(worker_sdk::Clock::time_point::max());
     return;
   }
   {
-    std::unique_lock lock(state_->mutex);
-    state_->finished.wait(lock, [&] { return state_->done.load(); });
+    std::unique_lock lock(state.mutex);
+    state.finished.wait(lock, [&] { return state.done.load(); });
   }
-  if (state_->error) std::rethrow_exception(state_->error);
+  if (state.error) std::rethrow_exception(state.error);
 }
 
 bool Work::wait_for(std::chrono::milliseconds limit) {
-  if (state_ && state_->pending) {
-    return state_->pending->wait_until(worker_sdk::deadline_after(limit));
-  }
-  if (state_) {
-    std::unique_lock lock(state_->mutex);
-    const auto end = worker_sdk::deadline_after(limit);
-    if (!state_->finished.wait_until(lock, end, [&] { return state_->done.load(); })) return false;
+  WorkState& state = inside();
+  const auto end = worker_sdk::deadline_after(limit);
+  if (state.pending) return state.pending->wait_until(end);
+  {
+    std::unique_lock lock(state.mutex);
+    if (!state.finished.wait_until(lock, end, [&] { return state.done.load(); })) return false;
   }
   wait();
   return true;
 }
 
 std::optional<Error> Work::error() const {
-  if (state_ && state_->pending) return state_->pending->error();
-  if (!state_ || !state_->done.load() || !state_->error) return std::nullopt;
+  const WorkState& state = inside();
+  if (state.pending) return state.pending->error();
+  if (!state.done.load() || !state.error) return std::nullopt;
   try {
-    std::rethrow_exception(state_->error);
+    std::rethrow_exception(state.error);
   } catch (const Error& error) {
     return error;
   }
 }
 
-bool Work::done() const noexcept {
-  if (state_ && state_->pending) return state_->pending->done();
-  return !state_ || state_->done.load();
+bool Work::done() const {
+  const WorkState& state = inside();
+  return state.pending ? state.pending->done() : state.done.load();
 }
 
-std::chrono::nanoseconds Work::duration() const noexcept {
-  if (state_ && state_->pending) return state_->pending->duration();
-  return state_ && state_->done.load() ? state_->duration : std::chrono::nanoseconds(0);
+std::chrono::nanoseconds Work::duration() const {
+  const WorkState& state = inside();
+  if (state.pending) return state.pending->duration();
+  return state.done.load() ? state.duration : std::chrono::nanoseconds(0);
 }
 
-std::chrono::steady_clock::time_point Work::started() const noexcept {
-  if (state_ && state_->pending) return state_->pending->started();
-  return state_ && state_->done.load() ? state_->start : std::chrono::steady_clock::time_point();
+std::chrono::steady_clock::time_point Work::started() const {
+  const WorkState& state = inside();
+  if (state.pending) return state.pending->started();
+  return state.done.load() ? state.start : std::chrono::steady_clock::time_point();
 }
 
 namespace worker_sdk {

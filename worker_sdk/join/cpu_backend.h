@@ -41,6 +41,7 @@ class CpuBackend : public Backend {
   void recv(const Call& call, Buffer out) override;
   void barrier(const Call& call) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  std::chrono::nanoseconds cpu_time() const override { return gloo_->cpu_time(); }
   void abort() noexcept override;
 
  private:

@@ -127,8 +127,8 @@ int NcclCommunicator::call_alone(const Use& what) {
 }
 
 std::string NcclCommunicator::explain(int status) {
+  std::string text = gpu_->nccl.error_string(status);  // Of no communicator: needs no gate.
   const auto lock = lock_soon();
-  std::string text = gpu_->nccl.error_string(status);
   if (lock && !text_.empty() && text_ != text) text += ": " + text_;
   return text;
 }

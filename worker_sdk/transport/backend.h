@@ -97,6 +97,9 @@ class Backend {
   // Zeroed memory, aligned to kAlignment at least.
   virtual std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) = 0;
 
+  // That threads of its own have used so far, beside those that call it.
+  virtual std::chrono::nanoseconds cpu_time() const { return {}; }
+
   // From any thread, while a call may be under way, without blocking: that call and all later ones
   // throw `aborted`.
   virtual void abort() noexcept = 0;

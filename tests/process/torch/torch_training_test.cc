@@ -155,6 +155,32 @@ TEST_CASE("ZeRO: parameters of another memory layout are shared too") {
   CHECK(outcome(errors) == "all well");
 }
 
+TEST_CASE("ZeRO: one that was moved from is refused by name, and may be assigned to") {
+  using Zero = ZeroRedundancyOptimizer<torch::optim::SGD>;
+  const auto errors = Ranks{.world_size = 1}.run([](ProcessGroup& group) {
+    Tensors parameters{torch::ones({2}).requires_grad_()};
+    Zero zero(group, parameters, torch::optim::SGDOptions(1));
+    Zero taken = std::move(zero);
+    const std::vector<std::function<void()>> calls = {
+        [&] { zero.step(); },         [&] { zero.zero_grad(); },   [&] { (void)zero.local(); },
+        [&] { (void)zero.shares(); }, [&] { zero.consolidate(); }, [&] { zero.load({}); }};
+    for (const auto& call : calls) {
+      std::string text = "nothing";
+      try {
+        call();
+      } catch (const Error& error) {
+        text = error.text();
+      }
+      require(text.find("this ZeroRedundancyOptimizer was moved from") == 0, text);
+    }
+    zero = std::move(taken);
+    parameters[0].mutable_grad() = torch::ones({2});
+    zero.step();
+    require(torch::equal(parameters[0].detach(), torch::zeros({2})), "where it was assigned");
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
 TEST_CASE("Adapter: clip_grad_norm is torch::nn::utils::clip_grad_norm_") {
   for (const double max_norm : {0.1, 1.0, 1000.0}) {
     auto ours = parameters_of({3, 40, 1}), theirs = parameters_of({3, 40, 1});

@@ -54,6 +54,8 @@ TEST_CASE("Group life: what was moved from says so, whatever it is asked") {
                                                       [&] { (void)group.split(0); },
                                                       [&] { (void)group.shrink(); },
                                                       [&] { group.use_stream({}); },
+                                                      [&] { group.copy(nullptr, nullptr, 0); },
+                                                      [&] { group.zero(nullptr, 0); },
                                                       [&] { (void)group.allocate(1); },
                                                       [&] { (void)group.share(); },
                                                       [&] { (void)group.barrier({.timeout = 1s}); },

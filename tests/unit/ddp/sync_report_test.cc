@@ -13,6 +13,7 @@
 
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
+#include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/timer/run_summary.h"
 
 namespace ddprun {
@@ -33,6 +34,25 @@ std::string contents(const std::string& path) {
 }
 
 }  // namespace
+
+// Blocking operations are carried out by the caller, whose time is not meant.
+TEST_CASE("Sync report: the CPU time of collectives has that of Gloo's thread in it") {
+  for (const char* backend : {"gloo", "cpu", "shm"}) {
+    INFO(backend);
+    Complaints complaints;
+    const auto errors = Ranks{.world_size = 3, .backend = backend}.run([&](ProcessGroup& group) {
+      std::vector<float> values(1 << 18, 1);
+      group.barrier();
+      const auto before = worker_sdk::GroupInside::cpu_time(group);
+      for (int i = 0; i < 8; ++i) group.all_reduce(buffer(values.data(), values.size()));
+      const auto after = worker_sdk::GroupInside::cpu_time(group);
+      const bool has_thread = group.backend() != "shm";
+      complaints.unless(has_thread ? before > 0ns && after > before : after == 0ns, "CPU time");
+    });
+    CHECK(outcome(errors) == "all well");
+    CHECK(complaints.text() == "none");
+  }
+}
 
 TEST_CASE("Sync report: all ranks hear the same windows, and who stalled") {
   const test::TemporaryDirectory directory;

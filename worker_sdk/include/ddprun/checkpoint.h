@@ -49,7 +49,7 @@ struct CheckpointOptions {
 };
 
 /// All calls but the constructor are collective: every rank makes them, with the same step, from
-/// the thread that uses the group. A thread of its own does the writing.
+/// the thread that uses the group. A thread of its own does the writing. Not movable.
 class CheckpointWriter {
  public:
   /// `folder` is made when it is first needed. Shares the group.
@@ -82,7 +82,8 @@ class CheckpointWriter {
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::string& folder);
 
-/// A checkpoint to read. Immutable: may be used by several threads. Communicates nothing.
+/// A checkpoint to read. Immutable: may be used by several threads. Communicates nothing. Not
+/// movable.
 class Checkpoint {
  public:
   struct Array {

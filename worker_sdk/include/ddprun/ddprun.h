@@ -1,12 +1,18 @@
 #pragma once
 // The whole framework-neutral SDK.
+//
+// What can be moved follows one rule: an object that was moved from may be destroyed or assigned
+// to; every other call of it throws Error(bad_argument) that names its class. These are
+// ProcessGroup (but for abort(), which then does nothing), Work, DistributedDataParallel and
+// torch::ZeroRedundancyOptimizer. Samplers, scalers, metrics, options and reports are plain values;
+// the other classes cannot be moved.
 
-#include "ddprun/cxx20.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/comm_hook.h"
 #include "ddprun/crash_report.h"
+#include "ddprun/cxx20.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/error.h"

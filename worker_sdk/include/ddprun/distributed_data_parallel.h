@@ -63,7 +63,13 @@ struct DdpOptions {
   SyncTimerOptions timer = {};
 };
 
+/// Movable; one that was moved from may be destroyed or assigned to, and every other call throws
+/// Error(bad_argument), as does the number of a parameter that there is not. One thread at a time
+/// may call it, but for mark_ready() and what is const except gradient_memory(), which any thread
+/// may call.
 class DistributedDataParallel {
+  struct Impl;
+
  public:
   /// Checks with all ranks that number, names, shapes and types of the parameters and the options
   /// agree (a mismatch names rank, host and parameter on every rank), then broadcasts the values of
@@ -72,6 +78,7 @@ class DistributedDataParallel {
   DistributedDataParallel(ProcessGroup& group, std::vector<Parameter> parameters,
                           const DdpOptions& options = {});
   DistributedDataParallel(DistributedDataParallel&&) noexcept;
+  DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;
   ~DistributedDataParallel();  ///< Says so on stderr if a pass is under way.
 
   /// Where the gradient of parameter `i` lives: a view into its bucket, 16-byte aligned, zero at
@@ -109,7 +116,8 @@ class DistributedDataParallel {
   bool rebuild();
 
   /// While the result lives, passes that begin communicate nothing: the caller adds to the
-  /// gradients, and the next synchronised pass averages the sums. The result must not outlive this.
+  /// gradients, and the next synchronised pass averages the sums. The result must not outlive this,
+  /// or what this is moved into.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp);
@@ -117,10 +125,10 @@ class DistributedDataParallel {
     ~NoSync();
 
    private:
-    DistributedDataParallel& ddp_;
+    Impl& ddp_;
   };
   NoSync no_sync() { return NoSync(*this); }
-  bool synchronises() const noexcept;  ///< False inside no_sync().
+  bool synchronises() const;  ///< False inside no_sync().
 
   /// With uneven_inputs: to be called on every rank when it has no more input. Takes part in the
   /// others' passes with zeros (their gradients are still divided by the world size) until nobody
@@ -141,8 +149,8 @@ class DistributedDataParallel {
   /// Where the values live has changed, not what they are.
   void set_value(std::size_t i, Buffer value);
 
-  SyncReport last_step() const noexcept;  ///< Of the last synchronised pass that finished.
-  SyncReport total() const noexcept;      ///< Over all synchronised steps so far.
+  SyncReport last_step() const;  ///< Of the last synchronised pass that finished.
+  SyncReport total() const;      ///< Over all synchronised steps so far.
   /// What all ranks' times said about the last complete window; equal on all ranks.
   std::optional<SyncWindow> last_window() const;
   void on_window(std::function<void(const SyncWindow&)> heard);  ///< Called in finish_backward().
@@ -153,7 +161,9 @@ class DistributedDataParallel {
   std::vector<std::vector<std::size_t>> buckets() const;
 
  private:
-  struct Impl;
+  class Locked;
+  Impl& inside() const;   // Throws if this was moved from.
+  Locked locked() const;  // The same, with the lock that guards it.
   std::unique_ptr<Impl> impl_;
 };
 

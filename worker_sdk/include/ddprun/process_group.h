@@ -83,7 +83,8 @@ struct CallOptions {
 };
 
 /// An operation under way. Move-only; destroying it without wait() waits, and drops the error; one
-/// in a stream (CallOptions::stream) goes on.
+/// in a stream (CallOptions::stream) goes on. One that was moved from, or made by Work(), is empty:
+/// it may be destroyed or assigned to, and every other call throws Error(bad_argument).
 class [[nodiscard]] Work {
  public:
   Work() = default;
@@ -94,26 +95,28 @@ class [[nodiscard]] Work {
 
   void wait();         ///< Returns when the result may be read. Throws Error.
   void synchronize();  ///< As wait(), but the host waits, whatever CallOptions::stream says.
-  bool done() const noexcept;  ///< True once wait() would not block.
+  bool done() const;   ///< True once wait() would not block.
   /// As wait(), but false if the operation is not done within `limit`; it goes on then.
   bool wait_for(std::chrono::milliseconds limit);
   /// What wait() would throw; nothing before done(), or if all went well.
   std::optional<Error> error() const;
   /// How long the operation itself took, from its start to its end; 0 before done().
-  std::chrono::nanoseconds duration() const noexcept;
+  std::chrono::nanoseconds duration() const;
   /// When it began, which is when those before it had ended; the epoch before done().
-  std::chrono::steady_clock::time_point started() const noexcept;
+  std::chrono::steady_clock::time_point started() const;
 
  private:
   friend struct worker_sdk::GroupInside;
+  struct WorkState& inside() const;  // Throws if this is empty.
   std::shared_ptr<struct WorkState> state_;
 };
 
-/// All ranks of a job. Movable; what was moved from throws Error(bad_argument). Collectives must be
-/// issued in the same order with the same arguments on every rank; mismatched ones are reported as
-/// `mismatch` where the backend can see it, else they time out. One thread at a time may call a
-/// group; a second one, and a forked child, get Error(bad_argument). Asynchronous operations are
-/// carried out in the order of their calls by a thread of the group.
+/// All ranks of a job. Movable; one that was moved from may be destroyed or assigned to, and every
+/// other call but abort() throws Error(bad_argument). Collectives must be issued in the same order
+/// with the same arguments on every rank; mismatched ones are reported as `mismatch` where the
+/// backend can see it, else they time out. One thread at a time may call a group; a second one, and
+/// a forked child, get Error(bad_argument). Asynchronous operations are carried out in the order of
+/// their calls by a thread of the group.
 class ProcessGroup {
  public:
   /// Joins the job: connects to the store, agrees on the backend, connects to the peers. May be
@@ -229,7 +232,8 @@ class ProcessGroup {
   std::shared_ptr<void> allocate(std::size_t bytes);
 
   /// Makes every pending and later operation of this rank fail with `aborted`. May be called from
-  /// any thread and never blocks. Peers notice by their deadline or when this process ends.
+  /// any thread and never blocks. Peers notice by their deadline or when this process ends. Does
+  /// nothing if this was moved from.
   void abort() noexcept;
 
  private:

@@ -70,7 +70,7 @@ class DistributedDataParallel {
   void broadcast_buffers() { averager_->broadcast_buffers(); }
 
   auto no_sync() { return averager_->ddp().no_sync(); }
-  bool synchronises() const noexcept { return averager_->ddp().synchronises(); }
+  bool synchronises() const { return averager_->ddp().synchronises(); }
 
   /// To be called on every rank when it has no more batches; with uneven_inputs. Afterwards all
   /// ranks have the parameters of the one that went on longest; broadcast_buffers() is not implied.
@@ -90,8 +90,8 @@ class DistributedDataParallel {
   /// The framework-neutral object beneath: the sync timer, for example.
   ddprun::DistributedDataParallel& reducer() { return averager_->ddp(); }
 
-  SyncReport last_step() const noexcept { return averager_->ddp().last_step(); }
-  SyncReport total() const noexcept { return averager_->ddp().total(); }
+  SyncReport last_step() const { return averager_->ddp().last_step(); }
+  SyncReport total() const { return averager_->ddp().total(); }
   std::vector<std::vector<std::size_t>> buckets() const { return averager_->ddp().buckets(); }
   const std::shared_ptr<Module>& module() const noexcept { return module_; }
 

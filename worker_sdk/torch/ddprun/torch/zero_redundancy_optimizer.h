@@ -93,7 +93,8 @@ inline void broadcast_packed(ProcessGroup& group,
 }  // namespace detail
 
 /// Of one parameter group, without closures. Parameters are dealt out as PyTorch's
-/// ZeroRedundancyOptimizer does. One thread at a time.
+/// ZeroRedundancyOptimizer does. One thread at a time. Movable; one that was moved from may be
+/// destroyed or assigned to, and every other call throws Error(bad_argument).
 template <class Optimizer>
 class ZeroRedundancyOptimizer {
  public:
@@ -119,25 +120,29 @@ class ZeroRedundancyOptimizer {
 
   /// Steps this rank's share, then takes the others' values. Collective; throws Error.
   void step() {
-    local_->step();
+    inside().step();
     share_values();
   }
 
   /// As Optimizer::zero_grad(), of all parameters. DistributedDataParallel's own zero_grad() keeps
   /// gradients where they are, and is the faster one.
   void zero_grad() {
+    (void)inside();
     for (at::Tensor& p : parameters_) p.mutable_grad().reset();
   }
 
   /// The optimizer of this rank's share: for schedulers of the learning rate, to be used equally on
   /// all ranks, and for GradScaler.
-  Optimizer& local() noexcept { return *local_; }
-  const std::vector<std::vector<std::size_t>>& shares() const noexcept { return shares_; }
+  Optimizer& local() { return inside(); }
+  const std::vector<std::vector<std::size_t>>& shares() const {
+    (void)inside();
+    return shares_;
+  }
 
   /// On `root`: the state of all parameters, as torch::save() would have written it for an
   /// `Optimizer` of all of them; such a one can load it. The others get nothing. Collective.
   std::string consolidate(int root = 0) {
-    const auto parts = gather_bytes(group_, detail::serialised(*local_), root);
+    const auto parts = gather_bytes(group_, detail::serialised(inside()), root);
     if (group_.rank() != root) return {};
     const auto whole = make_(parameters_);
     whole->param_groups()[0].set_options(local_->param_groups()[0].options().clone());
@@ -154,12 +159,19 @@ class ZeroRedundancyOptimizer {
   /// rank keeps its share. Options are not loaded, as with libtorch's own. Throws c10::Error if it
   /// is something else. Communicates nothing: every rank passes the same bytes.
   void load(const std::string& bytes) {
+    Optimizer& mine = inside();
     const auto whole = make_(parameters_);
     detail::deserialise(bytes, *whole, device_of(group_));
-    detail::move_states(*whole, *local_, share_of(group_.rank()));
+    detail::move_states(*whole, mine, share_of(group_.rank()));
   }
 
  private:
+  Optimizer& inside() const {
+    if (local_) return *local_;
+    throw Error(ErrorKind::bad_argument, {.operation = "ZeroRedundancyOptimizer"},
+                "this ZeroRedundancyOptimizer was moved from; use the one that it was moved into");
+  }
+
   std::vector<at::Tensor> share_of(int rank) const {
     std::vector<at::Tensor> share;
     for (const std::size_t i : shares_[static_cast<std::size_t>(rank)]) {

@@ -1,0 +1,101 @@
+// abort() and the failure of a sibling do not wait for NCCL, which may take its time to explain an
+// error, or not return at all. On the fakes; ranks are threads.
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <future>
+
+#include "tests/support/fake_gpu.h"
+#include "tests/support/model.h"
+#include "tests/support/ranks.h"
+#include "worker_sdk/base/retry.h"
+
+namespace ddprun {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Complaints;
+using test::FakeGpu;
+using test::Ranks;
+
+// An NCCL that explains an error when the test lets it.
+class SlowWords {
+ public:
+  explicit SlowWords(const std::string& faults) : gpu_(faults + ",words=" + path_) {}
+
+  bool wanted() const {
+    const auto limit = worker_sdk::Clock::now() + 60s;
+    return worker_sdk::retry_until(limit, [&] { return exists(path_ + ".wanted"); });
+  }
+  void come() const { std::ofstream{path_}; }
+  bool were_late() const { return exists(path_ + ".late"); }
+
+ private:
+  static bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+  const test::TemporaryDirectory folder_;
+  const std::string path_ = folder_ / "words";
+  const FakeGpu gpu_;
+};
+
+TEST_CASE("NCCL: abort() does not wait for NCCL to explain an error", "[nccl]") {
+  const SlowWords words("async_error=0:1");
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 1, .backend = "nccl"}.run([&](ProcessGroup& group) {
+    float value = 0;
+    const Work work = group.all_reduce_async(buffer(&value, 1));
+    complaints.unless(words.wanted(), "nobody asks for an explanation");
+    group.abort();
+    complaints.unless(!words.were_late(), "abort() waited for it");
+    words.come();
+  });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+// Rank 0 of the job is rank 1 of the sibling, where NCCL reports an error.
+TEST_CASE("NCCL: a group fails though NCCL still explains an error of its sibling", "[nccl]") {
+  const SlowWords words("async_error=1:1");
+  Complaints complaints;
+  std::promise<void> over;
+  auto done = over.get_future().share();
+  const auto errors = Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
+    auto sibling = group.split(0, -group.rank());
+    if (group.rank() == 1) return done.wait();
+    float a = 0, b = 0;
+    const Work other = sibling->all_reduce_async(buffer(&a, 1));
+    Work mine = group.all_reduce_async(buffer(&b, 1));
+    complaints.unless(words.wanted(), "nobody asks for an explanation");
+    group.abort();
+    try {
+      mine.wait();
+      complaints.unless(false, "the operation ended well");
+    } catch (const Error& error) {
+      complaints.unless(error.kind() == ErrorKind::aborted, error.what());
+    }
+    complaints.unless(!words.were_late(), "the group waited for the sibling's explanation");
+    words.come();
+    over.set_value();
+  });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+TEST_CASE("NCCL: a call that does not return is freed by the abort", "[nccl]") {
+  const FakeGpu gpu("blocks=0:2");
+  const auto errors = Ranks{.backend = "nccl", .op_timeout = 2s}.run([](ProcessGroup& group) {
+    float value = 1;
+    for (int i = 0; i < 2; ++i) group.all_reduce(buffer(&value, 1));
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    INFO(error->what());
+    CHECK(error->kind() == ErrorKind::timed_out);
+    CHECK(error->where().operation.find("all_reduce #2") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun
