@@ -8,7 +8,8 @@
 // wait counts each key once it has been there, even if it is deleted before the others come: that
 // is what PyTorch does.
 //
-// Pure: no socket, no clock. StoreClients put it on sockets; tests and fuzz targets call it directly.
+// Pure: no socket, no clock. StoreClients put it on sockets; tests and fuzz targets call it
+// directly.
 
 #include <list>
 #include <memory>
