@@ -1,7 +1,7 @@
 # Tests of the store and of the control link.
 ddprun_test(NAME store_test
-            SOURCES unit/store/store_test.cc unit/store/store_wire_test.cc unit/store/store_differential_test.cc
-                    unit/store/store_fuzz_test.cc fuzz/store_fuzz.cc
+            SOURCES unit/store/store_test.cc unit/store/store_wire_test.cc unit/store/store_model_test.cc
+                    unit/store/store_table_test.cc unit/store/store_fuzz_test.cc fuzz/store_fuzz.cc
             LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME frames_test SOURCES unit/common/frames_test.cc unit/common/secrets_test.cc fuzz/frames_fuzz.cc
             LIBRARIES ddprun_common)
@@ -11,6 +11,7 @@ if(DDPRUN_FUZZ)
 endif()
 
 ddprun_test(NAME store_server_test SOURCES unit/store/store_server_test.cc unit/store/ready_sockets_test.cc
+                                              unit/store/store_clients_test.cc
                                               unit/common/peer_user_test.cc
             LIBRARIES ddprun_rendezvous)
 ddprun_test(NAME link_test SOURCES unit/rendezvous/link_test.cc unit/rendezvous/listener_test.cc unit/rendezvous/tls_psk_test.cc
@@ -22,19 +23,22 @@ ddprun_test(NAME operations_unit_test
             LIBRARIES ddprun_rendezvous
             LABELS unit)
 
-# PyTorch's own clients against our server, skipped where there is no PyTorch; and one table of cases
-# for our server and PyTorch's own.
+# PyTorch's own clients against our servers, the agent's and rank 0's, skipped where there is no
+# PyTorch; and one table of cases for ours and PyTorch's own.
 add_executable(store_serve support/store_serve.cc)
 target_link_libraries(store_serve PRIVATE ddprun_rendezvous)
-set_target_properties(store_serve PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_executable(store_host_serve support/store_host_serve.cc)
+target_link_libraries(store_host_serve PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(store_serve store_host_serve PROPERTIES
+                      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 find_program(DDPRUN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 if(DDPRUN_PYTHON)
   add_test(NAME store_interop
            COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/interop/store_interop.py
-                   $<TARGET_FILE:store_serve>)
+                   $<TARGET_FILE:store_serve> $<TARGET_FILE:store_host_serve>)
   add_test(NAME store_conformance
            COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/interop/store_conformance.py
-                   $<TARGET_FILE:store_serve>)
+                   $<TARGET_FILE:store_serve> $<TARGET_FILE:store_host_serve>)
   set_tests_properties(store_conformance PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS interop)
   set_tests_properties(store_interop PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS interop)
 endif()

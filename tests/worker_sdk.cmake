@@ -39,7 +39,7 @@ ddprun_test(NAME joining_test SOURCES process/worker_sdk/joining_test.cc LIBRARI
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
             SOURCES unit/worker_sdk/environment_test.cc unit/worker_sdk/reduce_test.cc unit/worker_sdk/membership_test.cc
-                    unit/worker_sdk/diagnosis_test.cc unit/worker_sdk/store_session_test.cc
+                    unit/worker_sdk/diagnosis_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME objects_test SOURCES unit/worker_sdk/objects_test.cc unit/ddp/sharding_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)

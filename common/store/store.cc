@@ -1,11 +1,9 @@
 #include "common/store/store.h"
 
-#include <algorithm>
-
 #include "common/assert.h"
 #include "common/store/store_connection.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 
 std::string& reply_to(int connection, std::vector<StoreReply>& replies) {
   if (replies.empty() || replies.back().connection != connection) {
@@ -14,7 +12,7 @@ std::string& reply_to(int connection, std::vector<StoreReply>& replies) {
   return replies.back().bytes;
 }
 
-StoreMachine::StoreMachine(StoreLimits limits) : limits_(limits) {}
+StoreMachine::StoreMachine(StoreLimits limits) : limits_(limits), table_(limits) {}
 StoreMachine::~StoreMachine() = default;
 
 void StoreMachine::open(int connection) {
@@ -51,7 +49,7 @@ void StoreMachine::close(int connection, std::vector<StoreReply>& replies) {
     if (watched == watchers_.end()) continue;  // Watched twice, and removed at the first mention.
     std::vector<int>& watchers = watched->second;
     const std::size_t removed = std::erase(watchers, connection);
-    release(removed, removed * (kStoreEntryBytes + key.size()));
+    table_.release(removed, removed * (kStoreEntryBytes + key.size()));
     if (watchers.empty()) watchers_.erase(watched);
   }
   pass_on_queue_turn(gone, replies);
@@ -59,50 +57,19 @@ void StoreMachine::close(int connection, std::vector<StoreReply>& replies) {
 }
 
 std::string_view StoreMachine::value_of(const std::string& key) const {
-  const auto entry = values_.find(key);
-  return entry == values_.end() ? std::string_view() : std::string_view(entry->second);
-}
-
-bool StoreMachine::check(const std::vector<std::string>& keys) const {
-  return std::all_of(keys.begin(), keys.end(), [this](const auto& key) { return there(key); });
-}
-
-// Takes room for new entries; refuses what would exceed the store's limits.
-Result<void> StoreMachine::reserve(std::size_t keys, std::size_t bytes) {
-  if (keys_ + keys > limits_.keys_max) {
-    return Failure{Errc::kBadMessage,
-                   "storing more than " + std::to_string(limits_.keys_max) + " keys"};
-  }
-  if (bytes_ + bytes > limits_.store_bytes_max) {
-    return Failure{Errc::kBadMessage,
-                   "storing more than " + std::to_string(limits_.store_bytes_max) + " bytes"};
-  }
-  keys_ += keys;
-  bytes_ += bytes;
-  return {};
-}
-
-void StoreMachine::release(std::size_t keys, std::size_t bytes) {
-  DDPRUN_ASSERT(keys <= keys_ && bytes <= bytes_);
-  keys_ -= keys;
-  bytes_ -= bytes;
+  const std::string* const value = table_.find(key);
+  return value ? std::string_view(*value) : std::string_view();
 }
 
 // Sets a value, wakes whoever waits for the key and tells whoever watches it.
 Result<void> StoreMachine::store(const std::string& key, std::string value,
                                  std::vector<StoreReply>& replies) {
-  const auto entry = values_.find(key);
-  const bool fresh = entry == values_.end();
-  const std::size_t size = value.size();
-  Result<void> room = fresh ? reserve(1, kStoreEntryBytes + key.size() + size) : reserve(0, size);
-  if (!room) return room;
-  if (fresh) {
-    tell_watchers(kCreated, key, {}, value, replies);
-    values_.emplace(key, std::move(value));
+  const Result<std::optional<std::string>> before = table_.set(key, std::move(value));
+  if (!before) return before.error();
+  if (*before) {
+    tell_watchers(kUpdated, key, **before, replies);
   } else {
-    tell_watchers(kUpdated, key, entry->second, value, replies);
-    release(0, entry->second.size());
-    entry->second = std::move(value);
+    tell_watchers(kCreated, key, {}, replies);
   }
   std::vector<int> done;
   key_waits_.wake_all(key, done);
@@ -110,10 +77,12 @@ Result<void> StoreMachine::store(const std::string& key, std::string value,
   return {};
 }
 
+// To be called after the change.
 void StoreMachine::tell_watchers(int change, const std::string& key, std::string_view before,
-                                 std::string_view after, std::vector<StoreReply>& replies) {
+                                 std::vector<StoreReply>& replies) {
   const auto watched = watchers_.find(key);
   if (watched == watchers_.end()) return;
+  const std::string_view after = value_of(key);
   for (const int watcher : watched->second) {
     std::string& out = reply_to(watcher, replies);
     append_u8(out, static_cast<std::uint8_t>(change));
@@ -154,4 +123,4 @@ void StoreMachine::wake_queue_waiter(const std::string& key, std::vector<StoreRe
   next.queue_turn = key;
 }
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

@@ -15,7 +15,7 @@
 //     │      QUEUE_POP takes it; any other request                  ▼
 //     └───── passes it on, as close() does ───────────────── has a queue's turn
 //
-// Pure: no socket, no clock. The StoreServer puts it on TCP; tests and fuzz targets call it
+// Pure: no socket, no clock. StoreClients put it on sockets; tests and fuzz targets call it
 // directly.
 
 #include <list>
@@ -27,10 +27,11 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/store/store_table.h"
 #include "common/store/store_waits.h"
 #include "common/store/store_wire.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 
 // Bytes that one connection must be sent. Several for one connection are sent in order.
 struct StoreReply {
@@ -54,12 +55,11 @@ class StoreMachine {
 
   void close(int connection, std::vector<StoreReply>& replies);
 
-  std::size_t key_count() const { return values_.size(); }
+  std::size_t key_count() const { return table_.size(); }
   std::size_t connection_count() const { return connections_.size(); }
 
  private:
   struct Connection;
-  using Values = std::unordered_map<std::string, std::string>;
   using Queue = std::list<std::string>;
 
   // One request of one connection, while it is carried out.
@@ -88,33 +88,26 @@ class StoreMachine {
   Result<void> multi_get(Turn& turn);
   Result<void> list_keys(Turn& turn);
   Result<void> remove(Turn& turn);
-  bool check(const std::vector<std::string>& keys) const;
+  Result<void> check(Turn& turn);
 
   Result<void> store(const std::string& key, std::string value, std::vector<StoreReply>& replies);
   Result<std::int64_t> add_to(const std::string& key, std::int64_t delta,
                               std::vector<StoreReply>& replies);
-  bool there(const std::string& key) const {
-    return values_.contains(key) || queues_.contains(key);
-  }
+  bool there(const std::string& key) const { return table_.find(key) || queues_.contains(key); }
   std::string_view value_of(const std::string& key) const;
-  Result<void> reserve(std::size_t keys, std::size_t bytes);
-  void release(std::size_t keys, std::size_t bytes);
   void give_up_wait(int id, Connection& connection, std::vector<StoreReply>& replies);
   void pass_on_queue_turn(Connection& connection, std::vector<StoreReply>& replies);
   void wake_queue_waiter(const std::string& key, std::vector<StoreReply>& replies);
   void tell_watchers(int change, const std::string& key, std::string_view before,
-                     std::string_view after, std::vector<StoreReply>& replies);
+                     std::vector<StoreReply>& replies);
 
   const StoreLimits limits_;
-  Values values_;
+  StoreTable table_;
   std::unordered_map<std::string, Queue> queues_;  // None is empty.
   StoreWaits key_waits_;
   StoreWaits barrier_waits_;
   std::unordered_map<std::string, std::vector<int>> watchers_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
-  std::size_t keys_ =
-      0;  // Entries of values_, queues_ and watchers_, which limits_.keys_max bounds.
-  std::size_t bytes_ = 0;  // What those entries hold, about.
 };
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

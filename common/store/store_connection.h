@@ -7,7 +7,7 @@
 
 #include "common/store/store.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 
 struct StoreMachine::Connection {
   explicit Connection(const StoreLimits& limits) : reader(limits) {}
@@ -22,13 +22,7 @@ struct StoreMachine::Connection {
 // What a watching client is told (1.13's numbers).
 enum StoreChange { kUpdated = 0, kCreated = 1, kDeleted = 2, kWatchBegun = 3 };
 
-// About what an entry of an unordered_map of strings takes beside its text.
-constexpr std::size_t kStoreEntryBytes = 100;
-
-constexpr std::uint8_t kStopWaiting = 0;
-constexpr std::uint8_t kWaitCanceled = 1;
-
 // The text of the answer to `connection` under construction at the end of `replies`.
 std::string& reply_to(int connection, std::vector<StoreReply>& replies);
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

@@ -1,26 +1,14 @@
 // What each operation of the store does. The table of requests and answers is in docs/protocol.md.
 
 #include <algorithm>
-#include <charconv>
 
 #include "common/assert.h"
 #include "common/store/store_connection.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
 
 Failure bad(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
-
-// Reads as strtoll does, for that is what PyTorch reads counters with: spaces, a sign, digits, and
-// no matter what follows.
-std::optional<std::int64_t> parse_counter(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  std::int64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc()) return std::nullopt;
-  return value;
-}
 
 }  // namespace
 
@@ -43,11 +31,11 @@ Result<void> StoreMachine::answer(Turn& turn) {
     case StoreOp::kCompareSet: return compare_set(turn);
     case StoreOp::kGet: return answer_text(turn, value_of(request.keys[0]));
     case StoreOp::kAdd: return add(turn);
-    case StoreOp::kCheck: append_u8(turn.reply(), check(request.keys) ? 0 : 1); return {};
+    case StoreOp::kCheck: return check(turn);
     case StoreOp::kWait: return wait(turn);
     case StoreOp::kCancelWait: append_u8(turn.reply(), kWaitCanceled); return {};
     case StoreOp::kKeyCount:
-      append_i64(turn.reply(), static_cast<std::int64_t>(values_.size()));
+      append_i64(turn.reply(), static_cast<std::int64_t>(table_.size()));
       return {};
     case StoreOp::kWatch: return watch(turn);
     case StoreOp::kDelete: return remove(turn);
@@ -79,10 +67,9 @@ Result<void> StoreMachine::compare_set(Turn& turn) {
   const std::string& key = turn.request.keys[0];
   const std::string& expected = turn.request.values[0];
   const std::string& desired = turn.request.values[1];
-  const auto present = values_.find(key);
-  const bool missing = present == values_.end();
-  if (missing && !expected.empty()) return answer_text(turn, expected);
-  if (!missing && present->second != expected) return answer_text(turn, present->second);
+  const std::string* const present = table_.find(key);
+  if (!present && !expected.empty()) return answer_text(turn, expected);
+  if (present && *present != expected) return answer_text(turn, *present);
   Result<void> stored = store(key, desired, turn.replies);
   if (!stored) return stored;
   return answer_text(turn, desired);
@@ -90,16 +77,9 @@ Result<void> StoreMachine::compare_set(Turn& turn) {
 
 Result<std::int64_t> StoreMachine::add_to(const std::string& key, std::int64_t delta,
                                           std::vector<StoreReply>& replies) {
-  std::int64_t sum = 0;
-  if (values_.contains(key)) {
-    const std::optional<std::int64_t> before = parse_counter(value_of(key));
-    if (!before) return bad("adding to store key '" + key + "', which holds no number");
-    sum = *before;
-  }
-  if (__builtin_add_overflow(sum, delta, &sum)) {
-    return bad("adding " + std::to_string(delta) + " to store key '" + key + "' overflows");
-  }
-  const Result<void> stored = store(key, std::to_string(sum), replies);
+  const Result<std::int64_t> sum = table_.sum(key, delta);
+  if (!sum) return sum;
+  const Result<void> stored = store(key, std::to_string(*sum), replies);
   if (!stored) return stored.error();
   return sum;
 }
@@ -111,22 +91,15 @@ Result<void> StoreMachine::add(Turn& turn) {
   return {};
 }
 
-// In place, for a long value may be appended to by short requests.
 Result<void> StoreMachine::append(Turn& turn) {
   const std::string& key = turn.request.keys[0];
   std::string& more = turn.request.values[0];
-  const auto entry = values_.find(key);
-  if (entry == values_.end()) return store(key, std::move(more), turn.replies);
-  std::string& value = entry->second;
-  if (value.size() + more.size() > limits_.value_bytes_max) {
-    return bad("appending to a store value of " + std::to_string(value.size()) + " bytes");
-  }
-  Result<void> room = reserve(0, more.size());
-  if (!room) return room;
-  const std::string before = watchers_.contains(key) ? value : std::string();
-  value += more;
-  tell_watchers(kUpdated, key, before, value, turn.replies);
-  return {};
+  const std::string* const value = table_.find(key);
+  if (!value) return store(key, std::move(more), turn.replies);
+  const std::string before = watchers_.contains(key) ? *value : std::string();
+  Result<void> appended = table_.append(key, more);
+  if (appended) tell_watchers(kUpdated, key, before, turn.replies);
+  return appended;
 }
 
 Result<void> StoreMachine::multi_set(Turn& turn) {
@@ -147,8 +120,8 @@ Result<void> StoreMachine::multi_get(Turn& turn) {
 }
 
 Result<void> StoreMachine::list_keys(Turn& turn) {
-  append_i64(turn.reply(), static_cast<std::int64_t>(values_.size()));
-  for (const auto& [key, value] : values_) {
+  append_i64(turn.reply(), static_cast<std::int64_t>(table_.size()));
+  for (const auto& [key, value] : table_) {
     Result<void> answered = answer_text(turn, key);
     if (!answered) return answered;
   }
@@ -156,14 +129,18 @@ Result<void> StoreMachine::list_keys(Turn& turn) {
 }
 
 Result<void> StoreMachine::remove(Turn& turn) {
-  const auto entry = values_.find(turn.request.keys[0]);
-  const bool found = entry != values_.end();
-  if (found) {
-    tell_watchers(kDeleted, entry->first, entry->second, {}, turn.replies);
-    release(1, kStoreEntryBytes + entry->first.size() + entry->second.size());
-    values_.erase(entry);
-  }
-  append_i64(turn.reply(), found ? 1 : 0);
+  const std::string& key = turn.request.keys[0];
+  const std::optional<std::string> erased = table_.erase(key);
+  if (erased) tell_watchers(kDeleted, key, *erased, turn.replies);
+  append_i64(turn.reply(), erased ? 1 : 0);
+  return {};
+}
+
+Result<void> StoreMachine::check(Turn& turn) {
+  const std::vector<std::string>& keys = turn.request.keys;
+  const bool all =
+      std::all_of(keys.begin(), keys.end(), [&](const auto& key) { return there(key); });
+  append_u8(turn.reply(), all ? kAllThere : 1);
   return {};
 }
 
@@ -200,7 +177,7 @@ Result<void> StoreMachine::barrier(Turn& turn) {
 
 Result<void> StoreMachine::watch(Turn& turn) {
   const std::string& key = turn.request.keys[0];
-  Result<void> room = reserve(1, kStoreEntryBytes + key.size());
+  Result<void> room = table_.reserve(1, kStoreEntryBytes + key.size());
   if (!room) return room;
   watchers_[key].push_back(turn.id);
   turn.connection.watched.push_back(key);
@@ -211,7 +188,7 @@ Result<void> StoreMachine::watch(Turn& turn) {
 Result<void> StoreMachine::queue_push(Turn& turn) {
   const std::string& key = turn.request.keys[0];
   std::string& element = turn.request.values[0];
-  Result<void> room = reserve(1, kStoreEntryBytes + key.size() + element.size());
+  Result<void> room = table_.reserve(1, kStoreEntryBytes + key.size() + element.size());
   if (!room) return room;
   queues_[key].push_back(std::move(element));
   wake_queue_waiter(key, turn.replies);
@@ -229,7 +206,7 @@ Result<void> StoreMachine::queue_pop(Turn& turn) {
   append_i64(turn.reply(), static_cast<std::int64_t>(queue->second.size()));
   const std::string element = std::move(queue->second.front());
   queue->second.pop_front();
-  release(1, kStoreEntryBytes + key.size() + element.size());
+  table_.release(1, kStoreEntryBytes + key.size() + element.size());
   if (queue->second.empty()) queues_.erase(queue);
   return answer_text(turn, element);
 }
@@ -241,4 +218,4 @@ Result<void> StoreMachine::queue_length(Turn& turn) {
   return {};
 }
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

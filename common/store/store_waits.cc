@@ -2,7 +2,7 @@
 
 #include "common/assert.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 
 void StoreWaits::begin(int connection, const std::vector<std::string>& keys) {
   DDPRUN_ASSERT(!keys.empty());
@@ -59,4 +59,4 @@ void StoreWaits::wake_first(const std::string& key, std::vector<int>& done) {
   if (line->second.empty()) lines_.erase(line);
 }
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 
 class StoreWaits {
  public:
@@ -52,4 +52,4 @@ class StoreWaits {
   std::size_t places_ = 0;
 };
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

@@ -1,15 +1,72 @@
 #include "common/store/store_wire.h"
 
 #include <array>
-#include <span>
 
 #include "common/assert.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
+
+enum class StoreField : std::uint8_t { kKey, kValue, kNumber, kNonce, kMagic, kKeyList, kPairList };
+
+// An operation's number in the dialect of 1.13 (-1: it has none there) and in that of 2.2 and
+// later, and the fields that follow it.
+struct StoreShape {
+  StoreOp op;
+  int old_opcode;
+  int new_opcode;
+  std::array<StoreField, 3> fields = {};
+  std::size_t field_count = 0;
+
+  constexpr StoreShape(StoreOp o, int old_number, int new_number,
+                       std::initializer_list<StoreField> list)
+      : op(o), old_opcode(old_number), new_opcode(new_number) {
+    for (const StoreField field : list) fields[field_count++] = field;
+  }
+};
+
 namespace {
 
+using enum StoreField;
+
+// The dialects. The same table is in docs/protocol.md.
+constexpr StoreShape kShapes[] = {
+    {StoreOp::kValidate, -1, 0, {kMagic}},
+    {StoreOp::kPing, -1, 13, {kNonce}},
+    {StoreOp::kSet, 0, 1, {kKey, kValue}},
+    {StoreOp::kCompareSet, 1, 2, {kKey, kValue, kValue}},
+    {StoreOp::kGet, 2, 3, {kKey}},
+    {StoreOp::kAdd, 3, 4, {kKey, kNumber}},
+    {StoreOp::kCheck, 4, 5, {kKeyList}},
+    {StoreOp::kWait, 5, 6, {kKeyList}},
+    {StoreOp::kCancelWait, -1, 12, {}},
+    {StoreOp::kKeyCount, 6, 7, {}},
+    {StoreOp::kWatch, 7, -1, {kKey}},
+    {StoreOp::kDelete, 8, 8, {kKey}},
+    {StoreOp::kAppend, -1, 9, {kKey, kValue}},
+    {StoreOp::kMultiGet, -1, 10, {kKeyList}},
+    {StoreOp::kMultiSet, -1, 11, {kPairList}},
+    {StoreOp::kQueuePush, -1, 14, {kKey, kValue}},
+    {StoreOp::kQueuePop, -1, 15, {kKey}},
+    {StoreOp::kQueueLength, -1, 16, {kKey}},
+    {StoreOp::kListKeys, -1, 17, {}},
+    {StoreOp::kBarrier, -1, 18, {kKey, kNumber}},
+};
+
+using Opcodes = std::array<const StoreShape*, 19>;
+
+constexpr Opcodes opcodes_of(int StoreShape::*number) {
+  Opcodes opcodes{};
+  for (const StoreShape& shape : kShapes) {
+    if (shape.*number >= 0) opcodes[static_cast<std::size_t>(shape.*number)] = &shape;
+  }
+  return opcodes;
+}
+
+constexpr Opcodes kOld = opcodes_of(&StoreShape::old_opcode);
+constexpr Opcodes kNew = opcodes_of(&StoreShape::new_opcode);
+
 constexpr std::string_view kValidate("\x00\xce\xf7\x85\x3c", 5);
-constexpr std::int64_t kMagic = 0x3c85f7ce;
+constexpr std::uint32_t kMagicNumber = 0x3c85f7ce;
 constexpr std::size_t kLengthBytes = 8;
 
 std::uint64_t decode(std::string_view bytes) {
@@ -26,7 +83,52 @@ void append_little_endian(std::string& out, std::uint64_t value, int bytes) {
 
 Failure bad(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
 
+// The fields of one request, taken in their order.
+class FieldWriter {
+ public:
+  FieldWriter(std::string& out, const StoreRequest& request) : out_(out), request_(request) {}
+
+  void append(StoreField field) {
+    switch (field) {
+      case kKey: return append_string(out_, request_.keys.at(keys_++));
+      case kValue: return append_string(out_, request_.values.at(values_++));
+      case kNumber: return append_i64(out_, request_.number);
+      case kNonce: return append_u32(out_, static_cast<std::uint32_t>(request_.number));
+      case kMagic: return append_u32(out_, kMagicNumber);
+      case kKeyList:
+      case kPairList: return append_list(field);
+    }
+  }
+  bool complete() const {
+    return keys_ == request_.keys.size() && values_ == request_.values.size();
+  }
+
+ private:
+  void append_list(StoreField field) {
+    append_i64(out_, static_cast<std::int64_t>(request_.keys.size()));
+    while (keys_ < request_.keys.size()) {
+      append(kKey);
+      if (field == kPairList) append(kValue);
+    }
+  }
+
+  std::string& out_;
+  const StoreRequest& request_;
+  std::size_t keys_ = 0;
+  std::size_t values_ = 0;
+};
+
 }  // namespace
+
+std::string encode(const StoreRequest& request) {
+  const StoreShape& shape = kShapes[static_cast<std::size_t>(request.op)];
+  DDPRUN_ASSERT(shape.op == request.op && shape.new_opcode >= 0);
+  std::string out(1, static_cast<char>(shape.new_opcode));
+  FieldWriter writer(out, request);
+  for (std::size_t i = 0; i < shape.field_count; ++i) writer.append(shape.fields[i]);
+  DDPRUN_ASSERT(writer.complete());
+  return out;
+}
 
 void append_u8(std::string& out, std::uint8_t value) { append_little_endian(out, value, 1); }
 void append_u32(std::string& out, std::uint32_t value) { append_little_endian(out, value, 4); }
@@ -36,51 +138,6 @@ void append_i64(std::string& out, std::int64_t value) {
 void append_string(std::string& out, std::string_view value) {
   append_little_endian(out, value.size(), kLengthBytes);
   out += value;
-}
-
-struct StoreReader::Shape {
-  StoreOp op;
-  std::array<Field, 3> fields = {};
-  std::size_t field_count = 0;
-
-  constexpr Shape(StoreOp o, std::initializer_list<Field> list) : op(o) {
-    for (const Field field : list) fields[field_count++] = field;
-  }
-};
-
-const StoreReader::Shape* StoreReader::shape_of(Dialect dialect, unsigned char opcode) {
-  using enum Field;
-  static constexpr Shape kNew[] = {
-      {StoreOp::kValidate, {kMagic}},
-      {StoreOp::kSet, {kKey, kValue}},
-      {StoreOp::kCompareSet, {kKey, kValue, kValue}},
-      {StoreOp::kGet, {kKey}},
-      {StoreOp::kAdd, {kKey, kNumber}},
-      {StoreOp::kCheck, {kKeyList}},
-      {StoreOp::kWait, {kKeyList}},
-      {StoreOp::kKeyCount, {}},
-      {StoreOp::kDelete, {kKey}},
-      {StoreOp::kAppend, {kKey, kValue}},
-      {StoreOp::kMultiGet, {kKeyList}},
-      {StoreOp::kMultiSet, {kPairList}},
-      {StoreOp::kCancelWait, {}},
-      {StoreOp::kPing, {kNonce}},
-      {StoreOp::kQueuePush, {kKey, kValue}},
-      {StoreOp::kQueuePop, {kKey}},
-      {StoreOp::kQueueLength, {kKey}},
-      {StoreOp::kListKeys, {}},
-      {StoreOp::kBarrier, {kKey, kNumber}},
-  };
-  static constexpr Shape kOld[] = {
-      {StoreOp::kSet, {kKey, kValue}}, {StoreOp::kCompareSet, {kKey, kValue, kValue}},
-      {StoreOp::kGet, {kKey}},         {StoreOp::kAdd, {kKey, kNumber}},
-      {StoreOp::kCheck, {kKeyList}},   {StoreOp::kWait, {kKeyList}},
-      {StoreOp::kKeyCount, {}},        {StoreOp::kWatch, {kKey}},
-      {StoreOp::kDelete, {kKey}},
-  };
-  const std::span<const Shape> shapes =
-      dialect == Dialect::kNew ? std::span<const Shape>(kNew) : std::span<const Shape>(kOld);
-  return opcode < shapes.size() ? &shapes[opcode] : nullptr;
 }
 
 // False while the first bytes may still become a VALIDATE. They are few, and a request of the old
@@ -118,7 +175,8 @@ Result<bool> StoreReader::begin_request() {
     return false;
   }
   const auto opcode = static_cast<unsigned char>(rest().front());
-  shape_ = shape_of(dialect_, opcode);
+  const Opcodes& opcodes = dialect_ == Dialect::kNew ? kNew : kOld;
+  shape_ = opcode < opcodes.size() ? opcodes[opcode] : nullptr;
   if (!shape_) return bad("reading a store request with opcode " + std::to_string(opcode));
   request_bytes_ = 0;
   consume(1);
@@ -139,15 +197,15 @@ Result<bool> StoreReader::read_fields() {
   return true;
 }
 
-Result<bool> StoreReader::read_field(Field field) {
+Result<bool> StoreReader::read_field(StoreField field) {
   switch (field) {
-    case Field::kKey: return read_string(request_.keys, limits_.key_bytes_max, "key");
-    case Field::kValue: return read_string(request_.values, limits_.value_bytes_max, "value");
-    case Field::kNumber: return read_integer(8);
-    case Field::kNonce: return read_integer(4);
-    case Field::kMagic: return check_magic();
-    case Field::kKeyList:
-    case Field::kPairList: return read_list(field);
+    case kKey: return read_string(request_.keys, limits_.key_bytes_max, "key");
+    case kValue: return read_string(request_.values, limits_.value_bytes_max, "value");
+    case kNumber: return read_integer(8);
+    case kNonce: return read_integer(4);
+    case kMagic: return check_magic();
+    case kKeyList:
+    case kPairList: return read_list(field);
   }
   DDPRUN_ASSERT(false);
   return false;
@@ -155,8 +213,9 @@ Result<bool> StoreReader::read_field(Field field) {
 
 Result<bool> StoreReader::check_magic() {
   Result<bool> read = read_integer(4);
-  if (read && *read && request_.number != kMagic)
+  if (read && *read && request_.number != kMagicNumber) {
     return bad("reading a VALIDATE with a wrong number");
+  }
   return read;
 }
 
@@ -167,7 +226,7 @@ Result<bool> StoreReader::read_integer(std::size_t bytes) {
   return true;
 }
 
-Result<bool> StoreReader::read_list(Field field) {
+Result<bool> StoreReader::read_list(StoreField field) {
   if (!items_left_) {
     if (rest().size() < kLengthBytes) return false;
     const std::uint64_t count = decode(rest().substr(0, kLengthBytes));
@@ -179,11 +238,11 @@ Result<bool> StoreReader::read_list(Field field) {
   }
   for (; *items_left_ > 0; --*items_left_) {
     // A pair may be cut between its halves: the key is there, its value is not.
-    if (field == Field::kKeyList || request_.keys.size() == request_.values.size()) {
+    if (field == kKeyList || request_.keys.size() == request_.values.size()) {
       Result<bool> key = read_string(request_.keys, limits_.key_bytes_max, "key");
       if (!key || !*key) return key;
     }
-    if (field == Field::kPairList) {
+    if (field == kPairList) {
       Result<bool> value = read_string(request_.values, limits_.value_bytes_max, "value");
       if (!value || !*value) return value;
     }
@@ -223,4 +282,4 @@ void StoreReader::drop_consumed() {
   if (buffer_.empty() && buffer_.capacity() > 64 << 10) std::string().swap(buffer_);
 }
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

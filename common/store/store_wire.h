@@ -5,8 +5,8 @@
 // that the opcode calls for. Two dialects are spoken, told apart by a connection's first bytes:
 // PyTorch 2.2 and later open with VALIDATE (00 CE F7 85 3C), PyTorch 1.13 and 2.0 open with
 // anything else. 2.1 speaks the old dialect with other numbers from 7 up and cannot be told
-// from 1.13, so those operations fail there. Pure: bytes in, requests out. Used by the
-// StoreMachine.
+// from 1.13, so those operations fail there. Pure: bytes in, requests out, and back. Used by the
+// StoreMachine, and by the SDK's client, which writes requests.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +17,10 @@
 
 #include "common/error.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 
-// The operations, whatever their number in the client's dialect.
+// The operations, whatever their number in the client's dialect. In the order of the table of
+// dialects, see store_wire.cc.
 enum class StoreOp {
   kValidate,    // "I speak 2.2+"; must come first, has no answer.
   kPing,        // Echo a number.
@@ -53,12 +54,22 @@ struct StoreLimits {
   std::size_t store_bytes_max = std::size_t{1} << 30;  // Keys and values of the whole store.
 };
 
+// Of a store that lies in a rank, whose memory is the training program's.
+constexpr StoreLimits kRankStoreLimits{.request_bytes_max = 32 << 20, .keys_max = 128 << 10};
+
 struct StoreRequest {
   StoreOp op = StoreOp::kPing;
-  std::vector<std::string> keys;
-  std::vector<std::string> values;  // COMPARE_SET: expected, desired.
-  std::int64_t number = 0;          // ADD: delta; BARRIER: world size; PING: nonce.
+  std::vector<std::string> keys = {};
+  std::vector<std::string> values = {};  // COMPARE_SET: expected, desired.
+  std::int64_t number = 0;               // ADD: delta; BARRIER: world size; PING: nonce.
 };
+
+// `request` in the dialect of 2.2 and later, which must have its operation, with as many keys and
+// values as that has.
+std::string encode(const StoreRequest& request);
+
+struct StoreShape;  // A row of the table of dialects.
+enum class StoreField : std::uint8_t;
 
 // Cuts one connection's bytes, which may arrive in pieces of any size, into requests. No byte is
 // looked at twice, however small the pieces are.
@@ -77,15 +88,12 @@ class StoreReader {
 
  private:
   enum class Dialect { kUnknown, kOld, kNew };
-  enum class Field { kKey, kValue, kNumber, kNonce, kMagic, kKeyList, kPairList };
-  struct Shape;
 
-  static const Shape* shape_of(Dialect dialect, unsigned char opcode);
   bool find_dialect();
   Result<bool> begin_request();
   Result<bool> read_fields();
-  Result<bool> read_field(Field field);
-  Result<bool> read_list(Field field);
+  Result<bool> read_field(StoreField field);
+  Result<bool> read_list(StoreField field);
   Result<bool> read_string(std::vector<std::string>& into, std::size_t bytes_max, const char* what);
   Result<bool> read_integer(std::size_t bytes);
   Result<bool> check_magic();
@@ -99,12 +107,16 @@ class StoreReader {
   Dialect dialect_ = Dialect::kUnknown;
 
   // The request being read.
-  const Shape* shape_ = nullptr;
+  const StoreShape* shape_ = nullptr;
   StoreRequest request_;
   std::size_t field_ = 0;  // Of shape_->fields.
   std::size_t request_bytes_ = 0;
   std::optional<std::uint64_t> items_left_;  // Of the list being read.
 };
+
+constexpr std::uint8_t kAllThere = 0;     // Answers a CHECK; 1: not all.
+constexpr std::uint8_t kStopWaiting = 0;  // Answers a WAIT or a BARRIER, when it is over.
+constexpr std::uint8_t kWaitCanceled = 1;
 
 // Pieces of answers: integers are little-endian, strings follow their 8-byte length.
 void append_u8(std::string& out, std::uint8_t value);
@@ -112,4 +124,4 @@ void append_u32(std::string& out, std::uint32_t value);
 void append_i64(std::string& out, std::int64_t value);
 void append_string(std::string& out, std::string_view value);
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

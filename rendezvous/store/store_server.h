@@ -1,7 +1,8 @@
 #pragma once
-// A TCPStore server: the StoreMachine on a listening socket. The agent of group rank 0 opens one
-// for each round, so that no key of an earlier round can be read; the daemon offers one to
-// unmodified torchrun agents. Everything happens on the thread that runs the io_context.
+// A TCPStore server: the StoreClients on a listening socket, and who is admitted. The agent of
+// group rank 0 opens one for each round, so that no key of an earlier round can be read; the daemon
+// offers one to unmodified torchrun agents. Everything happens on the thread that runs the
+// io_context.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/store/store_wire.h"
+#include "common/store_sockets/store_clients.h"
 
 namespace ddprun::rendezvous {
 
@@ -20,10 +21,7 @@ struct StoreServerOptions {
   bool admit_everyone = false;   // Else this machine and whom admit() names.
   bool own_user_only = false;    // Of this machine's users only this process's own, and root.
   bool await_admission = false;  // Until admit() whoever connects waits, and nobody is refused.
-  std::size_t connections_max = 65'536;
-  std::size_t unsent_bytes_max = 128
-                                 << 20;  // For one client; above, it is not reading and is dropped.
-  StoreLimits limits = {};
+  store::StoreClientsOptions clients = {};
 };
 
 class StoreServer {

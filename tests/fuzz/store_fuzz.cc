@@ -14,9 +14,9 @@
 namespace ddprun::fuzz {
 namespace {
 
-using rendezvous::StoreLimits;
-using rendezvous::StoreMachine;
-using rendezvous::StoreReply;
+using store::StoreLimits;
+using store::StoreMachine;
+using store::StoreReply;
 
 constexpr int kConnections = 3;
 

@@ -1,8 +1,8 @@
-"""The same cases against our store server and PyTorch's own, byte by byte.
+"""The same cases against our store servers and PyTorch's own, byte by byte.
 
-Usage: store_conformance.py PATH_OF_store_serve [-v]. PyTorch's servers are Debian's and those of what
-DDPRUN_TEST_TORCH_PYTHONS names, with each of their backends. Where a server does otherwise, DIFFERENT says what and
-why. Without PyTorch our own server is still held to the table.
+Usage: store_conformance.py PATH_OF_store_serve PATH_OF_store_host_serve [-v]. PyTorch's servers are Debian's and
+those of what DDPRUN_TEST_TORCH_PYTHONS names, with each of their backends. Where a server does otherwise, DIFFERENT
+says what and why. Without PyTorch our own servers are still held to the table.
 """
 
 import os
@@ -73,8 +73,9 @@ class Server:
             self._process.wait()
 
 
-def servers(program):
-    yield Server("ddprun", "ddprun", ("old", "new"), [program])
+def servers(programs):
+    for program in programs:
+        yield Server("ddprun", os.path.basename(program), ("old", "new"), [program])
     host = os.path.join(HERE, "torch_store.py")
     for torch in torch_pythons():
         for backend in ("legacy",) if torch.old else ("libuv", "legacy"):
@@ -156,9 +157,9 @@ def hold_to_the_cases(server, verbose):
 
 
 def main():
-    program, verbose = sys.argv[1], "-v" in sys.argv
+    programs, verbose = [word for word in sys.argv[1:] if word != "-v"], "-v" in sys.argv
     complaints = []
-    for server in servers(program):
+    for server in servers(programs):
         if server.port is None:
             print(f"skipped: {server.name}: {server.absent}")
         else:

@@ -1,6 +1,6 @@
-"""PyTorch's TCPStore client and Gloo process groups against ddprun's store server.
+"""PyTorch's TCPStore client and Gloo process groups against ddprun's store servers.
 
-Usage: store_interop.py PATH_OF_store_serve. Once for Debian's PyTorch and each that DDPRUN_TEST_TORCH_PYTHONS names;
+Usage: store_interop.py PATH_OF_store_serve PATH_OF_store_host_serve. Once for Debian's PyTorch and each that DDPRUN_TEST_TORCH_PYTHONS names;
 exits 77 where there is none.
 """
 
@@ -21,7 +21,7 @@ SECONDS = datetime.timedelta(seconds=1)
 
 
 class Server:
-    """store_serve, for as long as its standard input is open."""
+    """One of the two, for as long as its standard input is open."""
 
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -153,10 +153,11 @@ def main():
         print("skipped: there is no PyTorch: neither Debian's nor one that DDPRUN_TEST_TORCH_PYTHONS names")
         sys.exit(77)
     for torch_found in torches:
-        print(f"PyTorch {torch_found.version}:", flush=True)
-        argv = [torch_found.python, "-W", "ignore", "-B", __file__, sys.argv[1], "--inner"]
-        if subprocess.run(argv, check=False).returncode != 0:
-            sys.exit(1)
+        for program in sys.argv[1:]:
+            print(f"PyTorch {torch_found.version} and {os.path.basename(program)}:", flush=True)
+            argv = [torch_found.python, "-W", "ignore", "-B", __file__, program, "--inner"]
+            if subprocess.run(argv, check=False).returncode != 0:
+                sys.exit(1)
 
 
 if __name__ == "__main__":

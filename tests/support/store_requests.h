@@ -19,7 +19,7 @@ class StoreRequests {
   static std::string validate() { return std::string("\x00\xce\xf7\x85\x3c", 5); }
   static std::string ping(std::uint32_t nonce) {
     std::string out(1, 13);
-    rendezvous::append_u32(out, nonce);
+    store::append_u32(out, nonce);
     return out;
   }
   std::string set(const std::string& key, const std::string& value) const {
@@ -45,10 +45,10 @@ class StoreRequests {
   static std::string multi_get(const Strings& keys) { return list(10, keys); }
   static std::string multi_set(const std::vector<std::pair<std::string, std::string>>& pairs) {
     std::string out(1, 11);
-    rendezvous::append_i64(out, static_cast<std::int64_t>(pairs.size()));
+    store::append_i64(out, static_cast<std::int64_t>(pairs.size()));
     for (const auto& [key, value] : pairs) {
-      rendezvous::append_string(out, key);
-      rendezvous::append_string(out, value);
+      store::append_string(out, key);
+      store::append_string(out, value);
     }
     return out;
   }
@@ -66,18 +66,18 @@ class StoreRequests {
  private:
   static std::string strings(int opcode, const Strings& fields) {
     std::string out(1, static_cast<char>(opcode));
-    for (const std::string& field : fields) rendezvous::append_string(out, field);
+    for (const std::string& field : fields) store::append_string(out, field);
     return out;
   }
   static std::string numbered(int opcode, const std::string& key, std::int64_t number) {
     std::string out = strings(opcode, {key});
-    rendezvous::append_i64(out, number);
+    store::append_i64(out, number);
     return out;
   }
   static std::string list(int opcode, const Strings& keys) {
     std::string out(1, static_cast<char>(opcode));
-    rendezvous::append_i64(out, static_cast<std::int64_t>(keys.size()));
-    for (const std::string& key : keys) rendezvous::append_string(out, key);
+    store::append_i64(out, static_cast<std::int64_t>(keys.size()));
+    for (const std::string& key : keys) store::append_string(out, key);
     return out;
   }
 
@@ -87,12 +87,12 @@ class StoreRequests {
 inline std::string u8(int value) { return std::string(1, static_cast<char>(value)); }
 inline std::string i64(std::int64_t value) {
   std::string out;
-  rendezvous::append_i64(out, value);
+  store::append_i64(out, value);
   return out;
 }
 inline std::string text(const std::string& value) {
   std::string out;
-  rendezvous::append_string(out, value);
+  store::append_string(out, value);
   return out;
 }
 

@@ -12,17 +12,18 @@
 #include <cstring>
 #include <mutex>
 
+#include "common/store/store_table.h"
 #include "common/system/unique_fd.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/retry.h"
-#include "worker_sdk/store/store_table.h"
-#include "worker_sdk/store/store_wire.h"
 
 namespace ddprun {
 namespace worker_sdk {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr store::StoreLimits kLimits = store::kRankStoreLimits;
 
 // A rank that holds the lock for longer is stopped.
 constexpr milliseconds kLockPatience{30000};
@@ -60,12 +61,10 @@ class FileStore : public Store {
     const std::lock_guard guard(mutex_);
     const FileLock lock(*this);
     replay();
-    StoreTable next = {};
-    if (const std::string* present = table_.find(key)) next.set(key, *present);
-    const auto value = next.add(key, delta);
-    if (!value) fail(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is no counter");
-    append(Record::kSet, key, std::to_string(*value));
-    return *value;
+    const Result<std::int64_t> sum = table_.sum(key, delta);
+    if (!sum) fail(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is no counter");
+    append(Record::kSet, key, std::to_string(*sum));
+    return *sum;
   }
 
   bool check(const std::vector<std::string>& keys) override {
@@ -140,8 +139,9 @@ class FileStore : public Store {
       const std::string_view key = rest.substr(sizeof(header), header.key_bytes);
       if (header.record == Record::kErase) {
         table_.erase(key);
-      } else if (!table_.set(key, rest.substr(sizeof(header) + key.size(), header.value_bytes))) {
-        fail(ErrorKind::bad_argument, "reading", "more keys than a store may have");
+      } else if (!table_.set(key, std::string(rest.substr(sizeof(header) + key.size(),
+                                                          header.value_bytes)))) {
+        fail(ErrorKind::bad_argument, "reading", "more than a store may hold");
       }
       rest.remove_prefix(length);
       end_ += length;
@@ -150,8 +150,8 @@ class FileStore : public Store {
 
   void check_header(const Header& header) {
     const bool known = header.record == Record::kSet || header.record == Record::kErase;
-    if (known && header.key_bytes <= wire::kKeyBytesMax &&
-        header.value_bytes <= wire::kValueBytesMax) {
+    if (known && header.key_bytes <= kLimits.key_bytes_max &&
+        header.value_bytes <= kLimits.value_bytes_max) {
       return;
     }
     fail(ErrorKind::bad_argument, "reading", "this is not the file of a store");
@@ -159,7 +159,7 @@ class FileStore : public Store {
 
   // Called after replay(), under the lock.
   void append(Record record, std::string_view key, std::string_view value) {
-    if (key.size() > wire::kKeyBytesMax || value.size() > wire::kValueBytesMax) {
+    if (key.size() > kLimits.key_bytes_max || value.size() > kLimits.value_bytes_max) {
       fail(ErrorKind::bad_argument, "set", "above the limits of a store");
     }
     Header header{};
@@ -191,7 +191,7 @@ class FileStore : public Store {
   const std::string path_;
   std::mutex mutex_;
   UniqueFd file_;
-  StoreTable table_;
+  store::StoreTable table_{kLimits};
   std::size_t size_ = 0;  // Of the file, under the lock.
   std::size_t end_ = 0;
 };

@@ -13,8 +13,13 @@ namespace {
 
 void LocalStore::set(std::string_view key, std::string_view value) {
   const std::lock_guard lock(mutex_);
-  if (!table_.set(key, value)) {
-    throw_error(ErrorKind::bad_argument, "set", "above the limits of a store");
+  put(key, std::string(value), "set");
+}
+
+// Under the lock.
+void LocalStore::put(std::string_view key, std::string value, const char* operation) {
+  if (!table_.set(key, std::move(value))) {
+    throw_error(ErrorKind::bad_argument, operation, "above the limits of a store");
   }
   changed_.notify_all();
 }
@@ -32,12 +37,12 @@ std::string LocalStore::get(std::string_view key, std::chrono::milliseconds time
 
 std::int64_t LocalStore::add(std::string_view key, std::int64_t delta) {
   const std::lock_guard lock(mutex_);
-  const auto value = table_.add(key, delta);
-  if (!value) {
+  const Result<std::int64_t> sum = table_.sum(key, delta);
+  if (!sum) {
     throw_error(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is no counter");
   }
-  changed_.notify_all();
-  return *value;
+  put(key, std::to_string(*sum), "add");
+  return *sum;
 }
 
 bool LocalStore::check(const std::vector<std::string>& keys) {
@@ -59,7 +64,7 @@ void LocalStore::wait(const std::vector<std::string>& keys, std::chrono::millise
 
 bool LocalStore::erase(std::string_view key) {
   const std::lock_guard lock(mutex_);
-  return table_.erase(key);
+  return table_.erase(key).has_value();
 }
 
 }  // namespace ddprun::worker_sdk

@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "common/store/store_table.h"
 #include "ddprun/store.h"
-#include "worker_sdk/store/store_table.h"
 
 namespace ddprun::worker_sdk {
 
@@ -21,9 +21,11 @@ class LocalStore : public Store {
   bool erase(std::string_view key) override;
 
  private:
+  void put(std::string_view key, std::string value, const char* operation);
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  StoreTable table_;
+  store::StoreTable table_{store::kRankStoreLimits};
 };
 
 }  // namespace ddprun::worker_sdk

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +16,8 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-constexpr std::size_t kClientsMax = 8192;
+constexpr store::StoreClientsOptions kOptions{
+    .connections_max = 8192, .unsent_bytes_max = 64 << 20, .limits = store::kRankStoreLimits};
 constexpr int kBacklog = 1024;
 constexpr int kPauseMs = 50;  // After a failure such as "too many open files".
 constexpr std::chrono::milliseconds kPause(kPauseMs);
@@ -78,6 +80,11 @@ StoreHost::StoreHost(const std::string& host, std::uint16_t port, Clock::time_po
   if (!stop_) {
     throw Error(ErrorKind::system, {.operation = "hosting the store"}, std::strerror(errno));
   }
+  auto clients = store::StoreClients::make(kOptions, [](const std::string&) {});
+  if (!clients) {
+    throw Error(ErrorKind::system, {.operation = "hosting the store"}, to_string(clients.error()));
+  }
+  clients_ = std::move(*clients);
   SocketAddress mine;
   mine.size = sizeof(mine.storage);
   ::getsockname(listener_.get(), mine.get(), &mine.size);
@@ -95,24 +102,17 @@ void StoreHost::run() {
   for (;;) {
     // A connection that cannot be accepted stays readable, so a paused listener is left out.
     const bool paused = Clock::now() < paused_until_;
-    std::vector<pollfd> entries{{stop_.get(), POLLIN, 0},
-                                {paused ? -1 : listener_.get(), POLLIN, 0}};
-    for (const auto& client : clients_) {
-      const short wanted = client->session.output().empty() ? POLLIN : POLLIN | POLLOUT;
-      entries.push_back({client->socket.get(), wanted, 0});
-    }
-    // Nothing to do until a client or the destructor says something: no deadline needed.
+    std::array<pollfd, 3> entries{{{stop_.get(), POLLIN, 0},
+                                   {clients_->descriptor(), POLLIN, 0},
+                                   {paused ? -1 : listener_.get(), POLLIN, 0}}};
+    // Nothing to do until a client comes, one sends, or the host ends: no deadline needed.
     if (::poll(entries.data(), entries.size(), paused ? kPauseMs : -1) < 0) {
       if (errno != EINTR && !outlast("poll")) return;
       continue;
     }
     if (entries[0].revents) return;
-    for (std::size_t i = 2; i < entries.size(); ++i) {
-      auto& client = clients_[i - 2];
-      if (entries[i].revents && !serve(*client, entries[i].revents)) client = nullptr;
-    }
-    std::erase(clients_, nullptr);
-    if (entries[1].revents) accept_all();
+    if (entries[1].revents) clients_->serve();
+    if (entries[2].revents) accept_all();
   }
 }
 
@@ -127,11 +127,10 @@ void StoreHost::accept_all() {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return pause_unless_idle();
     said_ = false;
-    if (clients_.size() >= kClientsMax || !may_use(socket.get())) continue;
+    if (!may_use(socket.get())) continue;
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    clients_.push_back(std::make_unique<Client>());
-    clients_.back()->socket = std::move(socket);
+    clients_->take(std::move(socket), {});
   }
 }
 
@@ -156,35 +155,6 @@ void StoreHost::complain(const char* call) {
   if (std::exchange(said_, true)) return;
   std::fprintf(stderr, "ddprun: the store of rank 0: %s: %s; going on as soon as that is over\n",
                call, std::strerror(errno));
-}
-
-// False: the client is gone or must go.
-bool StoreHost::serve(Client& client, short events) {
-  if (events & (POLLIN | POLLHUP | POLLERR)) {
-    char bytes[64 << 10];
-    const ssize_t got = ::recv(client.socket.get(), bytes, sizeof(bytes), 0);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
-    if (got > 0) {
-      if (!client.session.feed({bytes, static_cast<std::size_t>(got)}, table_)) return false;
-      for (const auto& other : clients_) {
-        if (!other) continue;
-        other->session.wake(table_);
-        // A client that cannot be written to is found dead when it is its turn.
-        if (other.get() != &client) flush(*other);
-      }
-    }
-  }
-  return flush(client);
-}
-
-bool StoreHost::flush(Client& client) {
-  std::string& output = client.session.output();
-  while (!output.empty()) {
-    const ssize_t sent = ::send(client.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
-    if (sent < 0) return errno == EAGAIN || errno == EINTR;
-    output.erase(0, static_cast<std::size_t>(sent));
-  }
-  return true;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -1,15 +1,20 @@
 #include "worker_sdk/store/tcp_store.h"
 
+#include <bit>
+#include <cstring>
 #include <mutex>
 
+#include "common/store/store_wire.h"
 #include "worker_sdk/base/socket_io.h"
-#include "worker_sdk/store/store_wire.h"
 
 namespace ddprun {
 namespace worker_sdk {
 namespace {
 
 using std::chrono::milliseconds;
+using store::encode;
+using store::StoreOp;
+using store::StoreRequest;
 
 // What a server may send as one value: more than ours stores, since PyTorch's may hold larger ones.
 constexpr std::size_t kReplyBytesMax = 64 << 20;
@@ -40,30 +45,26 @@ class TcpStore : public Store {
 
   void set(std::string_view key, std::string_view value) override {
     const std::lock_guard lock(mutex_);
-    std::string request = start_request(wire::Op::kSet, key);
-    wire::put_string(request, value);
-    send(request, "set");
+    send({.op = StoreOp::kSet, .keys = {path(key)}, .values = {std::string(value)}}, "set");
   }
 
   std::string get(std::string_view key, milliseconds timeout) override {
     const std::lock_guard lock(mutex_);
     wait_locked({std::string(key)}, timeout, "get");
-    send(start_request(wire::Op::kGet, key), "get");
+    send({.op = StoreOp::kGet, .keys = {path(key)}}, "get");
     return receive_string("get");
   }
 
   std::int64_t add(std::string_view key, std::int64_t delta) override {
     const std::lock_guard lock(mutex_);
-    std::string request = start_request(wire::Op::kAdd, key);
-    wire::put(request, delta);
-    send(request, "add");
+    send({.op = StoreOp::kAdd, .keys = {path(key)}, .number = delta}, "add");
     return receive<std::int64_t>("add", reply_deadline());
   }
 
   bool check(const std::vector<std::string>& keys) override {
     const std::lock_guard lock(mutex_);
-    send(start_request(wire::Op::kCheck, keys), "check");
-    return receive<char>("check", reply_deadline()) == wire::kReady;
+    send({.op = StoreOp::kCheck, .keys = paths(keys)}, "check");
+    return receive<std::uint8_t>("check", reply_deadline()) == store::kAllThere;
   }
 
   void wait(const std::vector<std::string>& keys, milliseconds timeout) override {
@@ -73,7 +74,7 @@ class TcpStore : public Store {
 
   bool erase(std::string_view key) override {
     const std::lock_guard lock(mutex_);
-    send(start_request(wire::Op::kDeleteKey, key), "erase");
+    send({.op = StoreOp::kDelete, .keys = {path(key)}}, "erase");
     return receive<std::int64_t>("erase", reply_deadline()) != 0;
   }
 
@@ -81,10 +82,8 @@ class TcpStore : public Store {
   // A store answers at once whether it has a key. What is no store, or speaks the dialect before
   // PyTorch 2.2, does not.
   void greet(milliseconds timeout) {
-    std::string request;
-    wire::put_op(request, wire::Op::kValidate);
-    wire::put(request, wire::kMagic);
-    request += start_request(wire::Op::kCheck, std::vector<std::string>{"init"});
+    const std::string request = encode({.op = StoreOp::kValidate}) +
+                                encode({.op = StoreOp::kCheck, .keys = {path("init")}});
     const auto start = Clock::now();
     const auto deadline = deadline_after(start, timeout);
     char answer = 0;
@@ -98,33 +97,21 @@ class TcpStore : public Store {
   }
 
   // As PyTorch does, so that its clients find our keys.
-  static void put_key(std::string& out, std::string_view key) {
-    wire::put(out, std::uint64_t{key.size() + 1});
-    out.push_back('/');
-    out.append(key);
-  }
-  static std::string start_request(wire::Op op, std::string_view key) {
-    std::string request;
-    wire::put_op(request, op);
-    put_key(request, key);
-    return request;
-  }
-  static std::string start_request(wire::Op op, const std::vector<std::string>& keys) {
-    std::string request;
-    wire::put_op(request, op);
-    wire::put(request, std::uint64_t{keys.size()});
-    for (const std::string& key : keys) put_key(request, key);
-    return request;
+  static std::string path(std::string_view key) { return "/" + std::string(key); }
+  static std::vector<std::string> paths(const std::vector<std::string>& keys) {
+    std::vector<std::string> list;
+    for (const std::string& key : keys) list.push_back(path(key));
+    return list;
   }
 
   void wait_locked(const std::vector<std::string>& keys, milliseconds timeout,
                    const char* operation) {
     const auto start = Clock::now();
-    send(start_request(wire::Op::kWait, keys), operation);
+    send({.op = StoreOp::kWait, .keys = paths(keys)}, operation);
     char answer = 0;
     const IoResult result = read_exactly(socket_.get(), &answer, 1, deadline_after(start, timeout));
     if (result == IoResult::kClosed) lost(operation);
-    if (result == IoResult::kDone && answer == wire::kStopWaiting) return;
+    if (result == IoResult::kDone && answer == store::kStopWaiting) return;
     if (result == IoResult::kDone) lost(operation, "answered out of turn");
     if (!cancel_wait(operation)) return;
     throw_error(ErrorKind::timed_out, operation, "waiting for " + list(keys) + " in " + name_,
@@ -133,20 +120,19 @@ class TcpStore : public Store {
 
   // True: cancelled. False: what was waited for came in the last moment.
   bool cancel_wait(const char* operation) {
-    std::string request;
-    wire::put_op(request, wire::Op::kCancelWait);
-    send(request, operation);
+    send({.op = StoreOp::kCancelWait}, operation);
     const auto deadline = reply_deadline();
-    const bool came = receive<char>(operation, deadline) == wire::kStopWaiting;
+    const bool came = receive<char>(operation, deadline) == store::kStopWaiting;
     if (came) receive<char>(operation, deadline);  // The answer to the cancellation follows.
     return !came;
   }
 
   Clock::time_point reply_deadline() const { return deadline_after(reply_timeout_); }
 
-  void send(const std::string& request, const char* operation) {
+  void send(const StoreRequest& request, const char* operation) {
     if (!socket_) lost(operation);
-    if (write_all(socket_.get(), request, reply_deadline()) != IoResult::kDone) lost(operation);
+    const std::string bytes = encode(request);
+    if (write_all(socket_.get(), bytes, reply_deadline()) != IoResult::kDone) lost(operation);
   }
 
   template <class Integer>
@@ -154,6 +140,7 @@ class TcpStore : public Store {
     char bytes[sizeof(Integer)];
     read(bytes, sizeof(bytes), operation, deadline);
     Integer value;
+    static_assert(std::endian::native == std::endian::little);  // As on the wire.
     std::memcpy(&value, bytes, sizeof(value));
     return value;
   }

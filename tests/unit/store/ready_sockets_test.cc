@@ -1,20 +1,18 @@
-#include "rendezvous/store/ready_sockets.h"
+#include "common/store_sockets/ready_sockets.h"
 
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
-#include <boost/asio/post.hpp>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "common/system/unique_fd.h"
-#include "tests/support/loop.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
-
-using test::run_until;
 
 struct Pair {
   Pair() {
@@ -39,33 +37,33 @@ struct Told {
 };
 
 struct Fixture {
-  Fixture() {
-    set = ReadySockets::start(io, [this](int fd, std::uint32_t events) {
-            told.push_back({fd, events});
-            if (react) react(fd);
-          }).value();
-  }
   void poll() {
-    io.restart();
-    io.poll();
+    set.report([this](int fd, std::uint32_t events) {
+      told.push_back({fd, events});
+      if (react) react(fd);
+    });
+  }
+  bool is_ready() const {
+    pollfd entry{set.descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
   }
 
-  boost::asio::io_context io;
+  ReadySockets set = ReadySockets::make().value();
   std::vector<Told> told;
   std::function<void(int)> react;
-  std::shared_ptr<ReadySockets> set;
 };
 
 TEST_CASE("Ready sockets: a socket is told of again until it has been read", "[store]") {
   Fixture f;
   const Pair pair;
-  REQUIRE(f.set->add(pair.ours.get(), ReadySockets::kReadable).has_value());
+  REQUIRE(f.set.add(pair.ours.get(), ReadySockets::kReadable).has_value());
   f.poll();
   CHECK(f.told.empty());
+  CHECK_FALSE(f.is_ready());
   pair.say();
-  f.io.restart();
-  f.io.run_one();
-  f.io.run_one();
+  CHECK(f.is_ready());
+  f.poll();
+  f.poll();
   CHECK(f.told.size() >= 2);
   CHECK(f.told[0] == Told{pair.ours.get(), ReadySockets::kReadable});
   f.react = [&](int) { CHECK(pair.hear()); };
@@ -78,16 +76,16 @@ TEST_CASE("Ready sockets: a socket is told of again until it has been read", "[s
 TEST_CASE("Ready sockets: only what is waited for is told", "[store]") {
   Fixture f;
   const Pair pair;
-  REQUIRE(f.set->add(pair.ours.get(), ReadySockets::kWritable).has_value());
+  REQUIRE(f.set.add(pair.ours.get(), ReadySockets::kWritable).has_value());
   pair.say();
-  f.io.run_one();
+  f.poll();
   CHECK(f.told.front() == Told{pair.ours.get(), ReadySockets::kWritable});
-  f.set->change(pair.ours.get(), ReadySockets::kNothing);
+  f.set.change(pair.ours.get(), ReadySockets::kNothing);
   f.told.clear();
   f.poll();
   CHECK(f.told.empty());
-  f.set->change(pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable);
-  f.react = [&](int) { f.set->stop(); };
+  f.set.change(pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable);
+  f.react = [&](int) { f.set.stop(); };
   f.poll();
   CHECK(f.told.front() == Told{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable});
 }
@@ -95,9 +93,9 @@ TEST_CASE("Ready sockets: only what is waited for is told", "[store]") {
 TEST_CASE("Ready sockets: a peer that is gone is told as both", "[store]") {
   Fixture f;
   Pair pair;
-  REQUIRE(f.set->add(pair.ours.get(), ReadySockets::kReadable).has_value());
+  REQUIRE(f.set.add(pair.ours.get(), ReadySockets::kReadable).has_value());
   pair.theirs.reset();
-  f.react = [&](int) { f.set->stop(); };
+  f.react = [&](int) { f.set.stop(); };
   f.poll();
   CHECK(f.told ==
         std::vector<Told>{{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable}});
@@ -107,27 +105,37 @@ TEST_CASE("Ready sockets: after stop() nobody is told of, not even of the same r
   Fixture f;
   const Pair one, two;
   for (const Pair* pair : {&one, &two}) {
-    REQUIRE(f.set->add(pair->ours.get(), ReadySockets::kReadable).has_value());
+    REQUIRE(f.set.add(pair->ours.get(), ReadySockets::kReadable).has_value());
     pair->say();
   }
-  f.react = [&](int) { f.set->stop(); };
+  f.react = [&](int) { f.set.stop(); };
   f.poll();
   CHECK(f.told.size() == 1);
+}
+
+TEST_CASE("Ready sockets: one that is removed is not reported, whoever else holds it", "[store]") {
+  Fixture f;
+  Pair pair;
+  const UniqueFd of_a_child(::dup(pair.ours.get()));
+  REQUIRE(f.set.add(pair.ours.get(), ReadySockets::kReadable).has_value());
+  pair.theirs.reset();
+  CHECK(f.is_ready());
+  f.set.remove(pair.ours.get());
+  pair.ours.reset();
+  CHECK_FALSE(f.is_ready());
 }
 
 TEST_CASE("Ready sockets: busy sockets leave others of the loop their turn", "[store]") {
   Fixture f;
   const Pair one, two;
   for (const Pair* pair : {&one, &two}) {
-    REQUIRE(f.set->add(pair->ours.get(), ReadySockets::kReadable).has_value());
+    REQUIRE(f.set.add(pair->ours.get(), ReadySockets::kReadable).has_value());
     pair->say();  // Never read.
   }
-  bool had_a_turn = false;
-  boost::asio::post(f.io, [&] { had_a_turn = true; });
-  for (int i = 0; i < 3; ++i) f.io.run_one();
-  CHECK(had_a_turn);
+  f.poll();  // Comes to an end.
   CHECK(f.told.size() > 2);
+  CHECK(f.is_ready());
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

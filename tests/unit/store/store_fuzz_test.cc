@@ -50,5 +50,20 @@ TEST_CASE("Store: random bytes break no promise", "[store][fuzz]") {
   }
 }
 
+TEST_CASE("Store: bytes that are nearly requests break no promise", "[store][fuzz]") {
+  for (std::uint32_t seed = 0; seed < 2'000; ++seed) {
+    std::mt19937 random(seed);
+    const std::string hello = StoreRequests::validate();
+    std::string input = static_cast<char>(hello.size() << 2) + hello;
+    for (int i = 0; i < 50; ++i) {
+      std::string piece(1 + random() % 40, '\0');
+      // Mostly small numbers, so that some requests are well-formed.
+      for (char& c : piece) c = static_cast<char>(random() % 3 == 0 ? random() % 19 : 0);
+      input += static_cast<char>(piece.size() << 2) + piece;
+    }
+    fuzz::fuzz_store(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+  }
+}
+
 }  // namespace
 }  // namespace ddprun

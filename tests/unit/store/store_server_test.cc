@@ -118,7 +118,7 @@ TEST_CASE("Store server: a client that goes away is forgotten at once", "[store]
 
 TEST_CASE("Store server: a client that does not read is closed, others are served", "[store]") {
   StoreServerOptions options;
-  options.unsent_bytes_max = 8 << 20;
+  options.clients.unsent_bytes_max = 8 << 20;
   Fixture f(options);
   RawClient deaf(f.server->port()), good(f.server->port());
   f.expect(
@@ -215,7 +215,7 @@ TEST_CASE("Store server: whoever comes before it is known who may waits", "[stor
 
 TEST_CASE("Store server: connections beyond the limit are closed at once", "[store]") {
   StoreServerOptions options;
-  options.connections_max = 2;
+  options.clients.connections_max = 2;
   Fixture f(options);
   RawClient one(f.server->port()), two(f.server->port()), three(f.server->port());
   CHECK(f.closed(three));

@@ -7,7 +7,7 @@
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
 
 using test::bytes;
@@ -96,7 +96,8 @@ TEST_CASE("Store: answers 2.2+ clients byte for byte as recorded", "[store]") {
   }
 }
 
-// The same conversation, cut at each byte in turn: what is answered may not depend on it.
+// The same conversation, cut at each byte in turn, and in pieces of each size: what is answered may
+// not depend on it.
 TEST_CASE("Store: answers do not depend on how the requests are cut", "[store]") {
   std::string requests, answers;
   for (const Exchange& exchange : kGolden) {
@@ -109,6 +110,16 @@ TEST_CASE("Store: answers do not depend on how the requests are cut", "[store]")
     const std::string first = bench.ask(1, requests.substr(0, cut));
     CAPTURE(cut);
     REQUIRE(hex(first + bench.ask(1, requests.substr(cut))) == hex(answers));
+  }
+  for (std::size_t piece = 1; piece <= requests.size(); ++piece) {
+    Bench bench;
+    bench.store.open(1);
+    std::string seen;
+    for (std::size_t at = 0; at < requests.size(); at += piece) {
+      seen += bench.ask(1, requests.substr(at, piece));
+    }
+    CAPTURE(piece);
+    REQUIRE(hex(seen) == hex(answers));
   }
 }
 
@@ -453,4 +464,4 @@ TEST_CASE("Store: waking a waiter costs the same however many wait", "[store]") 
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

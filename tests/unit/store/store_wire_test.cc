@@ -5,7 +5,7 @@
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
 
 using test::bytes;
@@ -84,6 +84,16 @@ TEST_CASE("Store wire: reads every request of 1.13", "[store]") {
             " k:/k\n");
 }
 
+TEST_CASE("Store wire: requests are encoded as clients of 2.2 and later send them", "[store]") {
+  const std::string requests = every_new_request();
+  const StoreLimits limits;
+  StoreReader reader(limits);
+  reader.feed(requests);
+  std::string encoded;
+  while (const StoreRequest* request = *reader.next()) encoded += encode(*request);
+  CHECK(test::hex(encoded) == test::hex(requests));
+}
+
 TEST_CASE("Store wire: a cut at any byte, or at every byte, changes nothing", "[store]") {
   for (const std::string& input : {every_new_request(), every_old_request()}) {
     const std::string whole = read_at_once(input);
@@ -123,6 +133,22 @@ TEST_CASE("Store wire: the first bytes tell the dialect", "[store]") {
   CHECK_FALSE(is_new(bytes("00 ce 00*7 2f*206 01 00*7 78")));
 }
 
+TEST_CASE("Store wire: the limits are those of PyTorch's server where nothing else is said",
+          "[store]") {
+  const std::string hello = StoreRequests::validate();
+  for (const auto& [request, why] : std::vector<std::pair<const char*, const char*>>{
+           {"13", "reading a store request with opcode 19"},
+           {"01 01 20 00*6", "reading a store key of 8193 bytes"},
+           {"01 01 00*7 61 01 00*2 80 00*4", "reading a store value of 2147483649 bytes"},
+           {"05 01 00*1 02 00*5", "reading a store request for 131073 keys"},
+           {"0a 01 00*2 80 00*4", "reading a store request for 2147483649 keys"}}) {
+    CAPTURE(request);
+    const std::string seen = read_at_once(hello + bytes(request));
+    CHECK(seen.substr(seen.find('!')) == "! " + std::string(why) + "\n");
+  }
+  CHECK(read_at_once("GET / HTTP/1.1\r\n") == "! reading a store request with opcode 71\n");
+}
+
 TEST_CASE("Store wire: what is no request is refused with a reason", "[store]") {
   StoreLimits limits;
   limits.key_bytes_max = 10;
@@ -157,4 +183,4 @@ TEST_CASE("Store wire: what is no request is refused with a reason", "[store]") 
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

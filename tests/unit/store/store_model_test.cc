@@ -10,7 +10,7 @@
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::store {
 namespace {
 
 using test::i64;
@@ -219,4 +219,4 @@ TEST_CASE("Store: agrees with a plain model in random conversations", "[store]")
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::store

@@ -1,0 +1,105 @@
+#include "common/store/store_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "common/assert.h"
+
+namespace ddprun::store {
+namespace {
+
+Failure bad(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
+
+// Reads as strtoll does, for that is what PyTorch reads counters with: spaces, a sign, digits, and
+// no matter what follows.
+std::optional<std::int64_t> parse_counter(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  std::int64_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+const std::string* StoreTable::find(std::string_view key) const {
+  const auto entry = values_.find(key);
+  return entry == values_.end() ? nullptr : &entry->second;
+}
+
+bool StoreTable::has_all(const std::vector<std::string>& keys) const {
+  return std::all_of(keys.begin(), keys.end(), [&](const auto& key) { return find(key); });
+}
+
+Result<std::optional<std::string>> StoreTable::set(std::string_view key, std::string value) {
+  if (key.size() > limits_.key_bytes_max || value.size() > limits_.value_bytes_max) {
+    return bad("storing a key of " + std::to_string(key.size()) + " and a value of " +
+               std::to_string(value.size()) + " bytes");
+  }
+  const auto entry = values_.find(key);
+  const bool fresh = entry == values_.end();
+  const Result<void> room =
+      fresh ? reserve(1, kStoreEntryBytes + key.size() + value.size()) : reserve(0, value.size());
+  if (!room) return room.error();
+  if (fresh) {
+    values_.emplace(key, std::move(value));
+    return std::optional<std::string>();
+  }
+  release(0, entry->second.size());
+  return std::optional<std::string>(std::exchange(entry->second, std::move(value)));
+}
+
+Result<void> StoreTable::append(std::string_view key, std::string_view more) {
+  const auto entry = values_.find(key);
+  DDPRUN_ASSERT(entry != values_.end());
+  std::string& value = entry->second;
+  if (value.size() + more.size() > limits_.value_bytes_max) {
+    return bad("appending to a store value of " + std::to_string(value.size()) + " bytes");
+  }
+  Result<void> room = reserve(0, more.size());
+  if (room) value += more;
+  return room;
+}
+
+Result<std::int64_t> StoreTable::sum(std::string_view key, std::int64_t delta) const {
+  const std::string* const value = find(key);
+  const auto before = value ? parse_counter(*value) : std::optional<std::int64_t>(0);
+  if (!before) return bad("adding to store key '" + std::string(key) + "', which holds no number");
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(*before, delta, &sum)) {
+    return bad("adding " + std::to_string(delta) + " to store key '" + std::string(key) +
+               "' overflows");
+  }
+  return sum;
+}
+
+std::optional<std::string> StoreTable::erase(std::string_view key) {
+  const auto entry = values_.find(key);
+  if (entry == values_.end()) return std::nullopt;
+  release(1, kStoreEntryBytes + key.size() + entry->second.size());
+  std::optional<std::string> value(std::move(entry->second));
+  values_.erase(entry);
+  return value;
+}
+
+Result<void> StoreTable::reserve(std::size_t keys, std::size_t bytes) {
+  if (keys_ + keys > limits_.keys_max) {
+    return bad("storing more than " + std::to_string(limits_.keys_max) + " keys");
+  }
+  if (bytes_ + bytes > limits_.store_bytes_max) {
+    return bad("storing more than " + std::to_string(limits_.store_bytes_max) + " bytes");
+  }
+  keys_ += keys;
+  bytes_ += bytes;
+  return {};
+}
+
+void StoreTable::release(std::size_t keys, std::size_t bytes) {
+  DDPRUN_ASSERT(keys <= keys_ && bytes <= bytes_);
+  keys_ -= keys;
+  bytes_ -= bytes;
+}
+
+}  // namespace ddprun::store

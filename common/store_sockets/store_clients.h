@@ -1,0 +1,85 @@
+#pragma once
+// The clients of one StoreMachine: their sockets, and what each of them has not been sent yet. Does
+// not decide who may connect and does not wait: its owner accepts connections, hands them to
+// take(), and calls serve() whenever descriptor() is readable. Used by the StoreServer, on the
+// agent's and the daemon's loop, and by the SDK's StoreHost, on a thread of its own.
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/store/store.h"
+#include "common/store_sockets/ready_sockets.h"
+
+namespace ddprun::store {
+
+struct StoreClientsOptions {
+  std::size_t connections_max = 65'536;
+  // For one client; above, the client does not read its answers and is dropped.
+  std::size_t unsent_bytes_max = 128 << 20;
+  StoreLimits limits = {};
+};
+
+class StoreClients {
+ public:
+  // Is given why a client was refused or dropped, unless it just hung up. Must not call back.
+  using OnComplaint = std::function<void(const std::string& text)>;
+
+  static Result<std::unique_ptr<StoreClients>> make(const StoreClientsOptions& options,
+                                                    OnComplaint on_complaint);
+  StoreClients(const StoreClients&) = delete;
+  StoreClients& operator=(const StoreClients&) = delete;
+
+  // A non-blocking socket and the peer's address for complaints. False: refused, and closed.
+  bool take(UniqueFd socket, std::string peer);
+
+  int descriptor() const { return ready_.descriptor(); }
+  void serve();
+
+  // Drops all clients, without a complaint; none is served any more.
+  void close();
+
+  std::size_t connection_count() const { return clients_.size(); }
+  std::size_t key_count() const { return machine_.key_count(); }
+
+ private:
+  struct Client {
+    std::string peer;
+    UniqueFd socket;
+    std::string out = {};
+    std::size_t sent = 0;  // Of `out`.
+    std::uint32_t awaited = ReadySockets::kReadable;
+
+    std::size_t unsent() const { return out.size() - sent; }
+  };
+
+  static constexpr std::size_t kReadBytes = 64 << 10;  // A turn of one client: others wait for it.
+
+  StoreClients(const StoreClientsOptions& options, ReadySockets ready, OnComplaint on_complaint);
+
+  void serve_client(int fd, std::uint32_t events);
+  void read(int fd);
+  void deliver();
+  void send(int fd, Client& client, std::string_view bytes);
+  void flush(int fd, Client& client);
+  void await(int fd, Client& client);
+  void drop(int fd, const std::string& why);
+  Client* find(int fd) {
+    const auto entry = clients_.find(fd);
+    return entry == clients_.end() ? nullptr : &entry->second;
+  }
+
+  const StoreClientsOptions options_;
+  const OnComplaint on_complaint_;
+  StoreMachine machine_;
+  ReadySockets ready_;
+  std::unordered_map<int, Client> clients_;  // By descriptor, which is the machine's number too.
+  std::vector<StoreReply> replies_;          // Of the machine, not delivered yet.
+  bool delivering_ = false;
+  std::array<char, kReadBytes> scratch_;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,15 @@
+// Serves a store as rank 0 does where nobody else hosts one, until standard input ends; says the
+// port on standard output. For interop tests, as store_serve, which serves the agent's.
+
+#include <cstdio>
+#include <iostream>
+
+#include "worker_sdk/store/store_host.h"
+
+int main() {
+  using namespace ddprun::worker_sdk;
+  const StoreHost host("127.0.0.1", 0, Clock::now() + std::chrono::seconds(10));
+  std::cout << host.port() << std::endl;
+  while (std::getchar() != EOF) {
+  }
+}
