@@ -129,11 +129,11 @@ SyncWindow SyncTimer::analyse(std::span<const float> sum) {
   for (std::size_t s = 0; s < given_.size(); ++s) {
     if (!table.known(s)) continue;
     const auto ranks = table.step(s);
-    double least = ranks[0].comm;
-    for (const RankPhases& r : ranks) least = std::min(least, r.comm);
+    double least = ranks[0][kComm];
+    for (const RankPhases& r : ranks) least = std::min(least, r[kComm]);
     const RankPhases& me = ranks[static_cast<std::size_t>(rank_)];
     total_["waited_ns"] +=
-        static_cast<std::uint64_t>(1e3 * std::max(0.0, std::min(me.exposed, me.comm - least)));
+        static_cast<std::uint64_t>(1e3 * std::max(0.0, std::min(me[kExposed], me[kComm] - least)));
     if (world_size_ > 1) total_["settled_ns"] += ns(given_[s].exposed);
   }
   SyncWindow window = summarise(table, world_size_, given_);
