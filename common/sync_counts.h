@@ -94,10 +94,12 @@ struct Counts {
   constexpr std::uint64_t& operator[](Row row) { return values[row.at]; }
   constexpr std::uint64_t operator[](Row row) const { return values[row.at]; }
 
-  constexpr void add(const Counts& more) {
+  // No count gets above `limit`.
+  constexpr void add(const Counts& more, std::uint64_t limit = ~std::uint64_t{0}) {
     for (std::size_t i = 0; i < kSize; ++i) {
-      if (!kTable[i].is_rate()) values[i] += more.values[i];
-      if (kTable[i].is_rate() && more.values[i] > 0) values[i] = more.values[i];
+      if (more.values[i] == 0) continue;
+      const std::uint64_t sum = kTable[i].is_rate() ? 0 : values[i];
+      values[i] = sum + std::min(more.values[i], limit - std::min(sum, limit));
     }
   }
   // What was added to `before`. Honest sums only grow; of one that has not, nothing.
@@ -107,11 +109,6 @@ struct Counts {
       if (!kTable[i].is_rate()) more.values[i] -= std::min(values[i], before.values[i]);
     }
     return more;
-  }
-  constexpr Counts at_most(std::uint64_t limit) const {
-    Counts cut = *this;
-    for (std::uint64_t& value : cut.values) value = std::min(value, limit);
-    return cut;
   }
 
   std::array<std::uint64_t, kSize> values{};

@@ -2,16 +2,6 @@
 
 namespace ddprun::agent {
 
-namespace {
-
-template <class Counts>
-void take(Counts& sum, const Counts& more) {
-  sum.add(more.at_most(SyncLedger::kMost));
-  sum = sum.at_most(SyncLedger::kMost);
-}
-
-}  // namespace
-
 LateCounts& SyncLedger::late(int rank) {
   for (LateRank& one : untold_->late) {
     if (one.rank == rank) return one.counts;
@@ -24,8 +14,8 @@ void SyncLedger::see(int local_rank, int rank, const WorkerCounts& now) {
   if (now == before) return;
   const WorkerCounts more = now.since(before);
   if (!untold_) untold_.emplace();
-  take(untold_->sums, more.sums);
-  if (more.late != LateCounts()) take(late(rank), more.late);
+  untold_->sums.add(more.sums, kMost);
+  if (more.late != LateCounts()) late(rank).add(more.late, kMost);
   before = now;
 }
 

@@ -100,7 +100,10 @@ TEST_CASE("Sync counts: sums add up, of a rate the newest counts", "[sync_counts
   CHECK(sum["busbw"] == 40);
   const SyncCounts later{{"steps", 9}, {"comm_ns", 6}, {"busbw", 40}};
   CHECK(later.since(sum) == SyncCounts{{"steps", 4}, {"busbw", 40}});
-  CHECK(later.at_most(8) == SyncCounts{{"steps", 8}, {"comm_ns", 6}, {"busbw", 8}});
+  sum.add(later, 8);
+  CHECK(sum == SyncCounts{{"steps", 8}, {"comm_ns", 8}, {"busbw", 8}});
+  sum.add({{"steps", ~std::uint64_t{0}}});
+  CHECK(sum["steps"] == ~std::uint64_t{0});  // It does not begin again at 0.
 }
 
 }  // namespace
