@@ -14,9 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/sync_counts.h"
+
 namespace ddprun {
 
 struct ProgressPage {
+  static constexpr auto kRelaxed = std::memory_order_relaxed;
   static constexpr std::uint64_t kMagic = 0x31'65'67'61'50'72'64'64;  // "ddrPage1"
   static constexpr std::size_t kNameMax = 24;                         // With the closing zero.
   static constexpr std::size_t kOperations = 32;  // Slots below it are collectives, by OpKind; 0 is
@@ -41,24 +44,34 @@ struct ProgressPage {
   std::atomic<std::uint64_t> lost;  // The rank + 1; 0: none. Set after `why`.
   std::atomic<char> why[kWhyMax];
 
-  // Sums over the synchronised steps of all writers in this process; nothing is ever taken back.
-  struct Sync {
-    static constexpr std::size_t kPhases = 3;  // outside, forward, backward: StepPhase.
-    std::atomic<std::uint64_t> steps;
-    std::atomic<std::uint64_t> bytes;  // Of gradients.
-    std::atomic<std::uint64_t> phase_ns[kPhases];
-    std::atomic<std::uint64_t> exposed_ns, waited_ns, comm_ns;
-    // Steps in which the others waited for this rank; how long, by the phase that it lost most in.
-    std::atomic<std::uint64_t> late_steps;
-    std::atomic<std::uint64_t> late_ns[kPhases];
-    std::atomic<std::uint64_t> busbw;  // Of the last window, in bytes/s; by rank 0 only.
-  };
-  Sync sync;
-
   // Why the last operation of this process failed; taken back when the next one begins.
   enum Failure : std::uint64_t { kNone, kPeerLost, kTimedOut, kMismatch, kAborted, kOther };
   static constexpr int kPeerShift = 8;  // Above a Failure: the rank of the job to blame, + 1.
   std::atomic<std::uint64_t> failure;
+
+  // What all sync timers of this process have counted. Places that no row has yet are left free, so
+  // that a new row moves nothing.
+  template <class Counts>
+  struct Tally {
+    static constexpr std::size_t kPlaces = 32;
+    static_assert(Counts::kSize <= kPlaces);
+    std::atomic<std::uint64_t> values[kPlaces];
+
+    void add(const Counts& more) {
+      for (std::size_t i = 0; i < Counts::kSize; ++i) {
+        if (more.values[i] == 0) continue;
+        if (!Counts::kRows[i].is_rate()) values[i].fetch_add(more.values[i], kRelaxed);
+        if (Counts::kRows[i].is_rate()) values[i].store(more.values[i], kRelaxed);
+      }
+    }
+    Counts read() const {
+      Counts counts;
+      for (std::size_t i = 0; i < Counts::kSize; ++i) counts.values[i] = values[i].load(kRelaxed);
+      return counts;
+    }
+  };
+  Tally<SyncCounts> sync;
+  Tally<LateCounts> late;
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

@@ -48,36 +48,20 @@ ProgressSample read_page(const ProgressPage& page) {
   return sample;
 }
 
-SyncSample read_sync(const ProgressPage& page) {
-  const auto value = [](const auto& number) { return number.load(std::memory_order_relaxed); };
-  const ProgressPage::Sync& sync = page.sync;
-  SyncSample sample{.steps = value(sync.steps),
-                    .bytes = value(sync.bytes),
-                    .exposed_ns = value(sync.exposed_ns),
-                    .waited_ns = value(sync.waited_ns),
-                    .comm_ns = value(sync.comm_ns),
-                    .late_steps = value(sync.late_steps),
-                    .busbw = value(sync.busbw)};
-  for (std::size_t p = 0; p < ProgressPage::Sync::kPhases; ++p) {
-    sample.phase_ns[p] = value(sync.phase_ns[p]);
-    sample.late_ns[p] = value(sync.late_ns[p]);
-  }
-  return sample;
-}
+WorkerCounts read_sync(const ProgressPage& page) { return {page.sync.read(), page.late.read()}; }
 
 WorkerFate read_fate(const ProgressPage& page) {
-  const auto value = [](const auto& number, std::uint64_t most) {
-    return std::min(number.load(std::memory_order_relaxed), most);
+  const auto bounded = [](std::uint64_t count) {
+    return static_cast<std::int64_t>(std::min(count, std::uint64_t{1} << 50));
   };
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
   WorkerFate fate;
   const std::uint64_t failure = page.failure.load(std::memory_order_relaxed);
   const std::uint64_t kind = failure & ((1U << ProgressPage::kPeerShift) - 1);
   if (kind <= ProgressPage::kOther) fate.failure = static_cast<ProgressPage::Failure>(kind);
   const std::uint64_t peer = failure >> ProgressPage::kPeerShift;
   if (peer > 0 && peer <= std::numeric_limits<int>::max()) fate.peer = static_cast<int>(peer) - 1;
-  fate.collective = static_cast<std::int64_t>(value(page.number, kMost));
-  fate.steps = static_cast<std::int64_t>(value(page.sync.steps, kMost));
+  fate.collective = bounded(page.number.load(std::memory_order_relaxed));
+  fate.steps = bounded(page.sync.read()["steps"]);
   return fate;
 }
 
@@ -129,7 +113,7 @@ bool ProgressFile::is_page() {
   return is_page_;
 }
 
-SyncSample ProgressFile::sync() { return is_page() ? read_sync(*page_) : SyncSample(); }
+WorkerCounts ProgressFile::sync() { return is_page() ? read_sync(*page_) : WorkerCounts(); }
 
 WorkerFate ProgressFile::fate() { return is_page() ? read_fate(*page_) : WorkerFate(); }
 

@@ -9,7 +9,6 @@
 
 #include "agent/health/fault.h"
 #include "agent/health/stall_watch.h"
-#include "agent/health/sync_ledger.h"
 #include "common/error.h"
 #include "common/progress_page.h"
 #include "common/system/unique_fd.h"
@@ -18,7 +17,7 @@ namespace ddprun::agent {
 
 // What a page says; a page may hold anything.
 ProgressSample read_page(const ProgressPage& page);
-SyncSample read_sync(const ProgressPage& page);
+WorkerCounts read_sync(const ProgressPage& page);
 
 WorkerFate read_fate(const ProgressPage& page);
 
@@ -31,7 +30,7 @@ class ProgressFile {
 
   std::string path() const;
   void tell(int lost_rank, const std::string& why);  // Once.
-  SyncSample sync();                                 // Zeros, if it is no page.
+  WorkerCounts sync();                               // Zeros, if it is no page.
   WorkerFate fate();                                 // The same.
   ProgressSample read();  // A plain look at memory, unless only touching can have changed it.
 

@@ -69,7 +69,7 @@ void ProgressMonitor::tell(int lost_rank, const std::string& why) {
   for (auto& [local_rank, worker] : workers_) worker.file.tell(lost_rank, why);
 }
 
-const std::optional<rendezvous::SyncCounts>& ProgressMonitor::untold_sync() {
+const std::optional<rendezvous::SyncIncrease>& ProgressMonitor::untold_sync() {
   for (auto& [local_rank, worker] : workers_)
     sync_.see(local_rank, worker.rank, worker.file.sync());
   return sync_.untold();

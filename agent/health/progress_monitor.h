@@ -26,7 +26,7 @@ class ProgressMonitor {
   // To all workers: a rank of the round is gone, and why.
   void tell(int lost_rank, const std::string& why);
   // What the workers' sync timers have counted and nobody was told; sync_told() when they were.
-  const std::optional<rendezvous::SyncCounts>& untold_sync();
+  const std::optional<rendezvous::SyncIncrease>& untold_sync();
   void sync_told() { sync_.told(); }
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);

@@ -16,14 +16,14 @@ class SyncTotals {
   // Ranks that are remembered one by one; those beyond are summed up as rank -1.
   static constexpr std::size_t kLateRanksMax = 64;
 
-  void add(const SyncCounts& more);
+  void add(const SyncIncrease& more);
 
-  const SyncCounts& sums() const { return sums_; }  // Without `late`.
-  const std::map<int, LateRank>& late() const { return late_; }
+  const SyncCounts& sums() const { return sums_; }
+  const std::map<int, LateCounts>& late() const { return late_; }  // By rank.
 
  private:
   SyncCounts sums_;
-  std::map<int, LateRank> late_;
+  std::map<int, LateCounts> late_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -7,6 +7,8 @@
 #include <prometheus/text_serializer.h>
 
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -91,47 +93,40 @@ void write_events(Writer& out, const Counters& counters) {
   }
 }
 
-void write_sync(Writer& out, const std::map<std::string, SyncTotals>& runs) {
-  if (runs.empty()) return;
-  auto& steps = out.counters("ddprun_sync_steps_total", "Synchronised steps, of all ranks.");
-  auto& bytes = out.counters("ddprun_sync_bytes_total", "Gradient bytes reduced, of all ranks.");
-  auto& phases = out.counters("ddprun_sync_seconds_total", "Time of those steps, by phase.");
-  auto& waited = out.counters("ddprun_sync_waited_seconds_total",
-                              "Exposed time until the last rank had come.");
-  auto& comm = out.counters("ddprun_sync_comm_seconds_total", "Time of the buckets' collectives.");
-  auto& busbw = out.gauges("ddprun_sync_busbw_bytes_per_second", "Bus bandwidth, last window.");
-  for (const auto& [run, totals] : runs) {
-    const SyncCounts& sums = totals.sums();
-    const auto phase = [&, id = run](const char* name, std::uint64_t ns) {
-      phases.Add({{"run", id}, {"phase", name}}).Increment(seconds(ns));
+template <class Counts>
+using Labelled = std::vector<std::pair<Labels, Counts>>;
+
+template <class Counts>
+void write_counts(Writer& out, const Labelled<Counts>& all, bool zeros) {
+  for (std::size_t i = 0; i < Counts::kSize; ++i) {
+    const SyncCounter& row = Counts::kRows[i];
+    const bool is_time = row.unit == SyncUnit::kNanoseconds;
+    const auto write = [&](auto& family) {
+      for (const auto& [whose, counts] : all) {
+        const double value = is_time ? seconds(counts.values[i]) : number(counts.values[i]);
+        if (value == 0 && !zeros) continue;
+        Labels labels = whose;
+        if (*row.phase != '\0') labels.emplace("phase", row.phase);
+        family.Add(labels).Increment(value);
+      }
     };
-    steps.Add({{"run", run}}).Increment(number(sums.steps));
-    bytes.Add({{"run", run}}).Increment(number(sums.bytes));
-    phase("outside", sums.outside_ns), phase("forward", sums.forward_ns);
-    phase("backward", sums.backward_ns), phase("exposed", sums.exposed_ns);
-    waited.Add({{"run", run}}).Increment(seconds(sums.waited_ns));
-    comm.Add({{"run", run}}).Increment(seconds(sums.comm_ns));
-    busbw.Add({{"run", run}}).Set(number(sums.busbw));
+    const std::string name = std::string("ddprun_sync_") + row.metric;
+    if (row.is_told() && row.is_rate()) write(out.gauges(name, row.help));
+    if (row.is_told() && !row.is_rate()) write(out.counters(name, row.help));
   }
 }
 
-void write_late(Writer& out, const std::map<std::string, SyncTotals>& runs) {
-  if (runs.empty()) return;
-  auto& steps = out.counters("ddprun_sync_late_steps_total",
-                             "Steps in which the others waited for this rank.");
-  auto& time = out.counters("ddprun_sync_late_seconds_total",
-                            "How long they did, by the phase in which it lost the most.");
+void write_sync(Writer& out, const std::map<std::string, SyncTotals>& runs) {
+  Labelled<SyncCounts> sums;
+  Labelled<LateCounts> late;
   for (const auto& [run, totals] : runs) {
-    for (const auto& [number_of_rank, late] : totals.late()) {
-      const std::string rank = number_of_rank < 0 ? "other" : std::to_string(number_of_rank);
-      const auto phase = [&, id = run](const char* name, std::uint64_t ns) {
-        if (ns > 0) time.Add({{"run", id}, {"rank", rank}, {"phase", name}}).Increment(seconds(ns));
-      };
-      steps.Add({{"run", run}, {"rank", rank}}).Increment(number(late.steps));
-      phase("outside", late.outside_ns), phase("forward", late.forward_ns);
-      phase("backward", late.backward_ns);
+    sums.push_back({{{"run", run}}, totals.sums()});
+    for (const auto& [rank, counts] : totals.late()) {
+      late.push_back({{{"run", run}, {"rank", rank < 0 ? "other" : std::to_string(rank)}}, counts});
     }
   }
+  write_counts(out, sums, /*zeros=*/true);
+  write_counts(out, late, /*zeros=*/false);
 }
 
 void write_connections(Writer& out, const Measurement& measured) {
@@ -162,7 +157,6 @@ std::string metrics_text(const Measurement& measured) {
   write_runs(out, measured.status);
   write_events(out, measured.counters);
   write_sync(out, measured.sync);
-  write_late(out, measured.sync);
   write_connections(out, measured);
   if (measured.has_journal) {
     out.counter("ddprun_journal_records_total", "Records written to the journal.",

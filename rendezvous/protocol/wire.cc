@@ -9,15 +9,14 @@ void fields(auto&& a, Is<Hello> auto& m) {
   a("version", m.version), a("run_id", m.run_id), a("node", m.node);
 }
 void fields(auto&& a, Is<Join> auto& m) { a("offer", m.offer), a("after_round", m.after_round); }
-void fields(auto&& a, Is<LateRank> auto& m) {
-  a("rank", m.rank), a("steps", m.steps), a("outside_ns", m.outside_ns);
-  a("forward_ns", m.forward_ns), a("backward_ns", m.backward_ns);
+// An agent of another age may lack some: nothing was counted.
+void counts(auto& a, auto& m) {
+  for (std::size_t i = 0; i < m.kSize; ++i) {
+    if (m.kRows[i].is_told()) a.added(m.kRows[i].name, m.values[i]);
+  }
 }
-void fields(auto&& a, Is<SyncCounts> auto& m) {
-  a("steps", m.steps), a("bytes", m.bytes), a("outside_ns", m.outside_ns);
-  a("forward_ns", m.forward_ns), a("backward_ns", m.backward_ns), a("exposed_ns", m.exposed_ns);
-  a("waited_ns", m.waited_ns), a("comm_ns", m.comm_ns), a("late", m.late), a("busbw", m.busbw);
-}
+void fields(auto&& a, Is<LateRank> auto& m) { a("rank", m.rank), counts(a, m.counts); }
+void fields(auto&& a, Is<SyncIncrease> auto& m) { counts(a, m.sums), a("late", m.late); }
 void fields(auto&& a, Is<Heartbeat> auto& m) { a("round", m.round), a("sync", m.sync); }
 void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
 void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }

@@ -3,7 +3,7 @@
 // Pure.
 //
 // Every message is idempotent: after a broken link both sides say again where they stand, and
-// hearing a thing twice changes nothing. Only SyncCounts are added up; they decide nothing.
+// hearing a thing twice changes nothing. Only a SyncIncrease is added up; it decides nothing.
 
 #include <cstdint>
 #include <optional>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/sync_counts.h"
 #include "common/time.h"
 
 namespace ddprun::rendezvous {
@@ -155,28 +156,15 @@ struct Join {
   int after_round =
       -1;  // The last round this node was told of; it will never take part in it again.
 };
-// How long the others waited for one rank, by the phase of its step in which it lost most.
-struct LateRank {
-  int rank = 0;
-  std::uint64_t steps = 0;
-  std::uint64_t outside_ns = 0, forward_ns = 0, backward_ns = 0;
-  bool operator==(const LateRank&) const = default;
-};
-// What the sync timers of a node's workers have counted since the node told last: sums over
-// workers.
-struct SyncCounts {
-  std::uint64_t steps = 0;
-  std::uint64_t bytes = 0;  // Of gradients.
-  std::uint64_t outside_ns = 0, forward_ns = 0, backward_ns = 0, exposed_ns = 0;
-  std::uint64_t waited_ns = 0;  // Of exposed, as far as windows are complete.
-  std::uint64_t comm_ns = 0;
+// What the sync timers of a node's workers have counted since the node told last.
+struct SyncIncrease {
+  SyncCounts sums{};  // Over workers.
   std::vector<LateRank> late{};
-  std::uint64_t busbw = 0;  // Of the last window, in bytes/s; 0: not told by this node.
-  bool operator==(const SyncCounts&) const = default;
+  bool operator==(const SyncIncrease&) const = default;
 };
 struct Heartbeat {
   int round = -1;  // Whose seat the agent holds; -1: none.
-  std::optional<SyncCounts> sync{};
+  std::optional<SyncIncrease> sync{};
 };
 struct Finished {
   int round = 0;

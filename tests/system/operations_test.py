@@ -17,6 +17,7 @@ from ddprun_case import BIN, DdprunCase, PASS_GATE, PATIENCE, column, env_to, fr
 
 TOKEN = "a token that nobody may read in a log"
 SYNC_WORKER = os.path.join(os.path.dirname(BIN), "tests", "sync_worker")
+OPERATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "operations.md")
 WAIT = env_to() + PASS_GATE
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="[^"\\\n]*",?)*)\})? (\S+)$')
 
@@ -96,6 +97,9 @@ class Operations(DdprunCase):
         for job in jobs:
             self.finish(job)
         samples = self.samples()
+        with open(OPERATIONS, encoding="utf-8") as page:
+            listed = set(re.findall("`(ddprun_sync_[a-z_]+)`", page.read()))
+        self.assertEqual({name for name, _ in samples if name.startswith("ddprun_sync_")}, listed)
         self.assertEqual(samples['ddprun_sync_steps_total', 'run="job"'], 4 * 66)
         told = re.findall(r"([0-9.]+) s exposed, ([0-9]+) bytes", "".join(job.out() for job in jobs))
         self.assertEqual(len(told), 4)

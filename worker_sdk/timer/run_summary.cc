@@ -30,10 +30,13 @@ std::string quoted(const std::string& value) {
 std::string late_json(const std::vector<LateRank>& late) {
   std::string text;
   for (const LateRank& rank : late) {
-    const auto phase = std::max_element(rank.late.begin(), rank.late.end()) - rank.late.begin();
+    std::size_t most = LateCounts::Row("outside_ns").at;
+    for (std::size_t i = most; i < LateCounts::kSize; ++i) {
+      if (rank.counts.values[i] > rank.counts.values[most]) most = i;
+    }
     text += std::string(text.empty() ? "" : ", ") + "{\"rank\": " + std::to_string(rank.rank) +
-            ", \"steps\": " + std::to_string(rank.steps) + seconds("late", rank.whole()) +
-            ", \"phase\": \"" + name_of(static_cast<StepPhase>(phase)) + "\"}";
+            ", \"steps\": " + std::to_string(rank.counts["steps"]) + seconds("late", rank.time()) +
+            ", \"phase\": \"" + LateCounts::kRows[most].phase + "\"}";
   }
   return ", \"late\": [" + text + "]";
 }

@@ -2,12 +2,13 @@
 // What a rank leaves behind for `ddprun --report`: its wall time in parts that add up to all of it.
 // launcher/run/report.cc reads it. Used by timer_shell.cc.
 
+#include <chrono>
 #include <string>
 #include <vector>
 
+#include "common/sync_counts.h"
 #include "ddprun/process_group.h"
 #include "ddprun/sync_report.h"
-#include "worker_sdk/timer/sync_timer.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,6 +1,7 @@
 #include "worker_sdk/timer/sync_timer.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "common/assert.h"
@@ -8,35 +9,63 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-void add(SyncReport& sum, const SyncReport& step) {
-  sum.steps += step.steps;
-  sum.comm += step.comm;
-  sum.exposed += step.exposed;
-  sum.contended += step.contended;
-  sum.bytes += step.bytes;
-  sum.buckets += step.buckets;
-  sum.outside += step.outside;
-  sum.forward += step.forward;
-  sum.backward += step.backward;
-  sum.unknown += step.unknown;
+// A GPU's clock may say that a phase took less than nothing.
+std::uint64_t ns(std::chrono::nanoseconds time) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(time.count(), 0));
+}
+
+SyncCounts counts_of(const StepTimes& step) {
+  SyncCounts counts{{"steps", 1},
+                    {"comm_ns", ns(step.comm())},
+                    {"exposed_ns", ns(step.exposed)},
+                    {"contended_ns", ns(step.contended)},
+                    {"buckets", step.buckets.size()},
+                    {"outside_ns", ns(step.outside)},
+                    {"forward_ns", ns(step.forward)},
+                    {"backward_ns", ns(step.backward)}};
+  for (const BucketTimes& b : step.buckets) counts["bytes"] += b.bytes;
+  return counts;
+}
+
+LateCounts counts_of(const SyncWindow::Rank& rank) {
+  const auto late = [&](StepPhase phase) { return ns(rank.late[static_cast<std::size_t>(phase)]); };
+  return {{"steps", static_cast<std::uint64_t>(rank.blamed)},
+          {"outside_ns", late(StepPhase::outside)},
+          {"forward_ns", late(StepPhase::forward)},
+          {"backward_ns", late(StepPhase::backward)}};
+}
+
+SyncReport report_of(const SyncCounts& counts) {
+  DDPRUN_ASSERT(counts["settled_ns"] <= counts["exposed_ns"]);
+  const auto time = [](std::uint64_t ns) {
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(ns));
+  };
+  return {.steps = static_cast<int>(counts["steps"]),
+          .comm = time(counts["comm_ns"]),
+          .exposed = time(counts["exposed_ns"]),
+          .contended = time(counts["contended_ns"]),
+          .bytes = counts["bytes"],
+          .buckets = static_cast<int>(counts["buckets"]),
+          .outside = time(counts["outside_ns"]),
+          .forward = time(counts["forward_ns"]),
+          .backward = time(counts["backward_ns"]),
+          .waited = time(counts["waited_ns"]),
+          .unknown = time(counts["exposed_ns"] - counts["settled_ns"]),
+          .dropped = static_cast<int>(counts["dropped"])};
+}
+
+// Of all buckets together, in bytes/s.
+std::uint64_t busbw_of(const SyncWindow& window) {
+  double bytes = 0, seconds = 0;
+  for (const SyncWindow::Bucket& b : window.buckets) {
+    bytes += static_cast<double>(b.bytes);
+    seconds += std::chrono::duration<double>(b.transfer).count();
+  }
+  const auto n = static_cast<double>(window.ranks.size());
+  return seconds > 0 ? static_cast<std::uint64_t>(bytes / seconds * 2 * (n - 1) / n) : 0;
 }
 
 }  // namespace
-
-SyncReport difference(const SyncReport& sum, const SyncReport& before) {
-  return {.steps = sum.steps - before.steps,
-          .comm = sum.comm - before.comm,
-          .exposed = sum.exposed - before.exposed,
-          .contended = sum.contended - before.contended,
-          .bytes = sum.bytes - before.bytes,
-          .buckets = sum.buckets - before.buckets,
-          .outside = sum.outside - before.outside,
-          .forward = sum.forward - before.forward,
-          .backward = sum.backward - before.backward,
-          .waited = sum.waited - before.waited,
-          .unknown = sum.unknown - before.unknown,
-          .dropped = sum.dropped - before.dropped};
-}
 
 void charge_contention(StepTimes& step, const Contention& during) {
   constexpr std::chrono::nanoseconds kNothing{0};
@@ -53,13 +82,15 @@ void charge_contention(StepTimes& step, const Contention& during) {
 }
 
 SyncTimer::SyncTimer(int rank, int world_size, int window)
-    : rank_(rank), world_size_(world_size), window_(window) {}
+    : rank_(rank), world_size_(world_size), window_(window) {
+  DDPRUN_ASSERT(rank >= 0 && rank < world_size);
+}
 
 void SyncTimer::record(StepTimes step) {
   if (step.known) {
     sum_up(step);
   } else {
-    ++total_.dropped;
+    ++total_["dropped"];
   }
   if (window_ > 0) {
     // The buckets were rebuilt: times before and after do not go together.
@@ -72,17 +103,9 @@ void SyncTimer::record(StepTimes step) {
 }
 
 void SyncTimer::sum_up(const StepTimes& step) {
-  last_ = {.steps = 1,
-           .comm = step.comm(),
-           .exposed = step.exposed,
-           .contended = step.contended,
-           .buckets = static_cast<int>(step.buckets.size()),
-           .outside = step.outside,
-           .forward = step.forward,
-           .backward = step.backward,
-           .unknown = world_size_ > 1 ? step.exposed : std::chrono::nanoseconds{0}};
-  for (const BucketTimes& b : step.buckets) last_.bytes += b.bytes;
-  add(total_, last_);
+  last_ = counts_of(step);
+  if (world_size_ == 1) last_["settled_ns"] = last_["exposed_ns"];  // It waits for nobody.
+  total_.add(last_);
 }
 
 bool SyncTimer::window_full() const {
@@ -106,12 +129,12 @@ SyncWindow SyncTimer::analyse(std::span<const float> sum) {
   for (std::size_t s = 0; s < given_.size(); ++s) {
     if (!table.known(s)) continue;
     const auto ranks = table.step(s);
-    double least = ranks[0].comm;
-    for (const RankPhases& r : ranks) least = std::min(least, r.comm);
+    double least = ranks[0][kComm];
+    for (const RankPhases& r : ranks) least = std::min(least, r[kComm]);
     const RankPhases& me = ranks[static_cast<std::size_t>(rank_)];
-    total_.waited += std::chrono::nanoseconds(
-        static_cast<std::int64_t>(1e3 * std::min(me.exposed, me.comm - least)));
-    if (world_size_ > 1) total_.unknown -= given_[s].exposed;
+    total_["waited_ns"] +=
+        static_cast<std::uint64_t>(1e3 * std::max(0.0, std::min(me[kExposed], me[kComm] - least)));
+    if (world_size_ > 1) total_["settled_ns"] += ns(given_[s].exposed);
   }
   SyncWindow window = summarise(table, world_size_, given_);
   sum_up(window);
@@ -120,22 +143,25 @@ SyncWindow SyncTimer::analyse(std::span<const float> sum) {
 
 void SyncTimer::sum_up(const SyncWindow& window) {
   window_steps_ += window.steps;
+  if (rank_ == 0) total_["busbw"] = busbw_of(window);
   for (std::size_t r = 0; r < window.ranks.size(); ++r) {
-    const SyncWindow::Rank& rank = window.ranks[r];
-    if (rank.blamed == 0) continue;
-    LateRank& sum = late_[static_cast<int>(r)];
-    sum.rank = static_cast<int>(r);
-    sum.steps += rank.blamed;
-    for (std::size_t p = 0; p < sum.late.size(); ++p) sum.late[p] += rank.late[p];
+    if (window.ranks[r].blamed > 0) late_[static_cast<int>(r)].add(counts_of(window.ranks[r]));
   }
+}
+
+SyncReport SyncTimer::last() const { return report_of(last_); }
+SyncReport SyncTimer::total() const { return report_of(total_); }
+
+WorkerCounts SyncTimer::counted() const {
+  const auto mine = late_.find(rank_);
+  return {total_, mine == late_.end() ? LateCounts() : mine->second};
 }
 
 std::vector<LateRank> SyncTimer::late_ranks() const {
   constexpr std::size_t kMost = 3;
   std::vector<LateRank> ranks;
-  for (const auto& [rank, sum] : late_) ranks.push_back(sum);
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [](auto& a, auto& b) { return a.whole() > b.whole(); });
+  for (const auto& [rank, counts] : late_) ranks.push_back({rank, counts});
+  std::ranges::stable_sort(ranks, std::greater(), &LateRank::time);
   if (ranks.size() > kMost) ranks.resize(kMost);
   return ranks;
 }

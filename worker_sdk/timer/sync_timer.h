@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "common/sync_counts.h"
 #include "ddprun/sync_report.h"
 #include "worker_sdk/timer/step_times.h"
 #include "worker_sdk/timer/sync_window.h"
@@ -23,18 +24,6 @@ struct Contention {
 // passes of other ranks and to other programs, which would have been there without collectives.
 void charge_contention(StepTimes& step, const Contention& during);
 
-// What was added to `before` to make `sum`.
-SyncReport difference(const SyncReport& sum, const SyncReport& before);
-
-// A rank that the others waited for, all its late steps of a run added up.
-struct LateRank {
-  int rank = -1;
-  int steps = 0;
-  std::array<std::chrono::nanoseconds, 3> late{};  // By the StepPhase in which it lost the most.
-
-  std::chrono::nanoseconds whole() const { return late[0] + late[1] + late[2]; }
-};
-
 class SyncTimer {
  public:
   static constexpr std::size_t kRecent = 64;  // Steps kept for a trace.
@@ -44,8 +33,9 @@ class SyncTimer {
 
   void record(StepTimes step);
 
-  const SyncReport& last() const { return last_; }
-  const SyncReport& total() const { return total_; }
+  SyncReport last() const;
+  SyncReport total() const;
+  WorkerCounts counted() const;
   const std::deque<StepTimes>& recent() const { return recent_; }
 
   // Steps since the last contribution() make a window: 8 at first, then as many as all before them,
@@ -67,13 +57,13 @@ class SyncTimer {
   const int rank_;
   const int world_size_;
   const int window_;
-  SyncReport last_;
-  SyncReport total_;
+  SyncCounts last_;  // Of the last step.
+  SyncCounts total_;
   std::deque<StepTimes> recent_;
   std::vector<StepTimes> filling_;
-  std::vector<StepTimes> given_;  // What contribution() told.
-  std::size_t all_given_ = 0;     // Steps, by all of them.
-  std::map<int, LateRank> late_;
+  std::vector<StepTimes> given_;    // What contribution() told.
+  std::size_t all_given_ = 0;       // Steps, by all of them.
+  std::map<int, LateCounts> late_;  // By rank.
   int window_steps_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "common/assert.h"
@@ -13,7 +14,6 @@ using Duration = std::chrono::nanoseconds;
 
 constexpr double kLateAtLeastUs = 1000;
 constexpr double kLateShare = 0.05;
-constexpr std::size_t kPhases = 5;  // outside, forward, backward, exposed, comm.
 
 double us(Duration d) { return static_cast<double>(d.count()) / 1e3; }
 Duration from_us(double value) { return Duration(static_cast<std::int64_t>(value * 1e3)); }
@@ -32,20 +32,20 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-double whole(const RankPhases& r) { return r.outside + r.forward + r.backward + r.exposed; }
+double whole(const RankPhases& r) { return std::accumulate(r.begin(), r.begin() + kComm, 0.0); }
 
 // Whose collectives were shortest.
 std::size_t last_of(std::span<const RankPhases> ranks) {
   const auto last = std::min_element(ranks.begin(), ranks.end(),
-                                     [](auto& a, auto& b) { return a.comm < b.comm; });
+                                     [](auto& a, auto& b) { return a[kComm] < b[kComm]; });
   return static_cast<std::size_t>(last - ranks.begin());
 }
 
 // Of everybody but `rank`.
-double median_of_others(std::span<const RankPhases> ranks, int rank, double RankPhases::*value) {
+double median_of_others(std::span<const RankPhases> ranks, int rank, std::size_t phase) {
   std::vector<double> others;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (static_cast<int>(r) != rank) others.push_back(ranks[r].*value);
+    if (static_cast<int>(r) != rank) others.push_back(ranks[r][phase]);
   }
   return median(std::move(others));
 }
@@ -58,20 +58,16 @@ std::optional<Straggler> find_straggler(std::span<const RankPhases> ranks) {
   for (const RankPhases& r : ranks) step = std::max(step, whole(r));
   const std::size_t last = last_of(ranks);
   const int rank = static_cast<int>(last);
-  const double late = median_of_others(ranks, rank, &RankPhases::comm) - ranks[last].comm;
+  const double late = median_of_others(ranks, rank, kComm) - ranks[last][kComm];
   if (late < kLateAtLeastUs && late < kLateShare * step) return std::nullopt;
 
   Straggler result{.rank = rank, .steps = 1, .late = from_us(late), .worst = from_us(late)};
   double most = 0;
-  const std::pair<StepPhase, double RankPhases::*> phases[] = {
-      {StepPhase::outside, &RankPhases::outside},
-      {StepPhase::forward, &RankPhases::forward},
-      {StepPhase::backward, &RankPhases::backward}};
-  for (const auto& [phase, value] : phases) {
-    const double lost = ranks[last].*value - median_of_others(ranks, rank, value);
+  for (std::size_t p = 0; p < kStepPhases; ++p) {
+    const double lost = ranks[last][p] - median_of_others(ranks, rank, p);
     if (lost <= most) continue;
     most = lost;
-    result.phase = phase;
+    result.phase = static_cast<StepPhase>(p);
   }
   return result;
 }
@@ -102,10 +98,10 @@ WindowTable::WindowTable(int world_size, std::size_t steps, std::size_t buckets)
     : world_(static_cast<std::size_t>(world_size)),
       steps_(steps),
       buckets_(buckets),
-      values_(world_ * (steps * kPhases + buckets), 0) {}
+      values_(world_ * (steps * kRankPhases + buckets), 0) {}
 
 std::size_t WindowTable::phases_at(std::size_t rank, std::size_t step) const {
-  return rank * (steps_ * kPhases + buckets_) + step * kPhases;
+  return rank * (steps_ * kRankPhases + buckets_) + step * kRankPhases;
 }
 
 std::size_t WindowTable::bucket_at(std::size_t rank, std::size_t bucket) const {
@@ -118,8 +114,8 @@ void WindowTable::put(int rank, const std::vector<StepTimes>& steps) {
   for (std::size_t s = 0; s < steps_; ++s) {
     const StepTimes& t = steps[s];
     if (!t.known) continue;
-    const Duration phases[kPhases] = {t.outside, t.forward, t.backward, t.exposed, t.comm()};
-    for (std::size_t p = 0; p < kPhases; ++p) {
+    const Duration phases[kRankPhases] = {t.outside, t.forward, t.backward, t.exposed, t.comm()};
+    for (std::size_t p = 0; p < kRankPhases; ++p) {
       values_[phases_at(r, s) + p] = static_cast<float>(us(phases[p]));
     }
   }
@@ -140,8 +136,7 @@ void WindowTable::assign(std::span<const float> values) {
 std::vector<RankPhases> WindowTable::step(std::size_t s) const {
   std::vector<RankPhases> ranks;
   for (std::size_t r = 0; r < world_; ++r) {
-    const float* v = &values_[phases_at(r, s)];
-    ranks.push_back({v[0], v[1], v[2], v[3], v[4]});
+    std::copy_n(&values_[phases_at(r, s)], kRankPhases, ranks.emplace_back().begin());
   }
   return ranks;
 }
@@ -167,26 +162,29 @@ void add_lost(SyncWindow& w, const std::vector<RankPhases>& ranks) {
   std::vector<double> exposed, waiting;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (r == last && ranks.size() > 1) continue;
-    exposed.push_back(ranks[r].exposed);
-    waiting.push_back(std::min(ranks[r].exposed, ranks[r].comm - ranks[last].comm));
+    exposed.push_back(ranks[r][kExposed]);
+    waiting.push_back(std::min(ranks[r][kExposed], ranks[r][kComm] - ranks[last][kComm]));
   }
   w.lost += from_us(median(std::move(exposed)) / w.steps);
   w.lost_waiting += from_us(median(std::move(waiting)) / w.steps);
 }
 
+using Means = SyncWindow::Rank;
+constexpr Duration Means::*kMeans[kRankPhases] = {&Means::outside, &Means::forward,
+                                                  &Means::backward, &Means::exposed, &Means::comm};
+
 void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t number,
               std::vector<Straggler>& stragglers) {
-  const double least = ranks[last_of(ranks)].comm;
+  const double least = ranks[last_of(ranks)][kComm];
   const double parts = w.steps;
   add_lost(w, ranks);
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    w.ranks[r].outside += from_us(ranks[r].outside / parts);
-    w.ranks[r].forward += from_us(ranks[r].forward / parts);
-    w.ranks[r].backward += from_us(ranks[r].backward / parts);
-    w.ranks[r].exposed += from_us(ranks[r].exposed / parts);
-    w.ranks[r].comm += from_us(ranks[r].comm / parts);
-    w.ranks[r].waited += from_us((ranks[r].comm - least) / parts);
-    const double hidden = std::max(0.0, ranks[r].comm - least - ranks[r].exposed);
+    for (std::size_t p = 0; p < kRankPhases; ++p) {
+      w.ranks[r].*kMeans[p] += from_us(ranks[r][p] / parts);
+    }
+    const double waited = ranks[r][kComm] - least;
+    w.ranks[r].waited += from_us(waited / parts);
+    const double hidden = std::max(0.0, waited - ranks[r][kExposed]);
     w.hidden += from_us(hidden / parts / static_cast<double>(ranks.size()));
   }
   auto late = find_straggler(ranks);
@@ -224,7 +222,7 @@ SyncWindow summarise(const WindowTable& table, int world_size, const std::vector
   for (std::size_t s = 0; s < mine.size(); ++s) {
     if (!table.known(s)) continue;
     const auto ranks = table.step(s);
-    for (const RankPhases& r : ranks) exposed.push_back(r.exposed);
+    for (const RankPhases& r : ranks) exposed.push_back(r[kExposed]);
     add_step(w, ranks, mine[s].step, stragglers);
   }
   w.straggler = worst_straggler(stragglers);

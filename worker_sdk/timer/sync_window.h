@@ -2,6 +2,7 @@
 // All ranks' times of one window of steps: how they are laid out for the exchange, and what they
 // say. Pure. Used by sync_timer.cc.
 
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,10 +12,9 @@
 
 namespace ddprun::worker_sdk {
 
-// Of one rank in one step, in microseconds.
-struct RankPhases {
-  double outside = 0, forward = 0, backward = 0, exposed = 0, comm = 0;
-};
+// Of one rank in one step, in microseconds: each StepPhase, then these.
+enum : std::size_t { kStepPhases = 3, kExposed = kStepPhases, kComm, kRankPhases };
+using RankPhases = std::array<double, kRankPhases>;
 
 // Of one step. Nobody where the others waited for less than a millisecond and less than a twentieth
 // of the step.

@@ -31,17 +31,6 @@ std::string rank_file(const std::string& folder, const char* before, int rank) {
   return folder + "/" + before + std::to_string(rank) + ".json";
 }
 
-// Of all buckets together, in bytes/s.
-double busbw_of(const SyncWindow& window) {
-  double bytes = 0, seconds = 0;
-  for (const SyncWindow::Bucket& b : window.buckets) {
-    bytes += static_cast<double>(b.bytes);
-    seconds += std::chrono::duration<double>(b.transfer).count();
-  }
-  const auto n = static_cast<double>(window.ranks.size());
-  return seconds > 0 ? bytes / seconds * 2 * (n - 1) / n : 0;
-}
-
 }  // namespace
 
 TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
@@ -138,10 +127,7 @@ void TimerShell::hear() {
   exchange_->wait();
   exchange_.reset();
   window_ = timer_.analyse(sum_);
-  const bool speaks = identity_.rank == 0;
-  const SyncWindow::Rank& mine = window_->ranks[static_cast<std::size_t>(identity_.rank)];
-  progress_->count_window(mine, speaks ? busbw_of(*window_) : 0);
-  if (speaks) tell(*window_);
+  if (identity_.rank == 0) tell(*window_);
   if (heard_) heard_(*window_);
 }
 
@@ -165,8 +151,9 @@ void TimerShell::tell(const SyncWindow& window) {
 }
 
 void TimerShell::report() {
-  progress_->count_steps(difference(timer_.total(), reported_));
-  reported_ = timer_.total();
+  const WorkerCounts counted = timer_.counted();
+  progress_->count(counted.since(reported_));
+  reported_ = counted;
 }
 
 void TimerShell::complain(const std::string& path) {

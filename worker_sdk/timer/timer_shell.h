@@ -35,8 +35,8 @@ class TimerShell {
   void end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks = {});
   void failed();  // Leaves the trace behind.
 
-  const SyncReport& last() const { return timer_.last(); }
-  const SyncReport& total() const { return timer_.total(); }
+  SyncReport last() const { return timer_.last(); }
+  SyncReport total() const { return timer_.total(); }
   const std::optional<SyncWindow>& window() const { return window_; }
   std::string trace() const;
 
@@ -63,7 +63,7 @@ class TimerShell {
   Phases phases_;
   std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
   SyncTimer timer_;
-  SyncReport reported_;  // Of timer_.total().
+  WorkerCounts reported_;  // Of timer_.counted().
   Heard heard_;
   std::optional<SyncWindow> window_;
   std::vector<float> sum_;

@@ -16,10 +16,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // The first of each kind allocate, compile and connect: what they take says nothing of the others.
 constexpr std::uint64_t kWarmUp = 3;
 
-void add(std::atomic<std::uint64_t>& sum, std::int64_t more) {
-  if (more > 0) sum.fetch_add(static_cast<std::uint64_t>(more), kRelaxed);
-}
-
 void write_name(ProgressPage::Slot& slot, std::string_view name) {
   const std::size_t length = std::min(name.size(), ProgressPage::kNameMax - 1);
   for (std::size_t i = 0; i < length; ++i) slot.name[i].store(name[i], kRelaxed);
@@ -87,25 +83,10 @@ std::optional<AgentsWord> Progress::agents_word() const {
   return word;
 }
 
-void Progress::count_steps(const SyncReport& more) {
+void Progress::count(const WorkerCounts& more) {
   if (!mapped_) return;
-  ProgressPage::Sync& sync = mapped_->sync;
-  add(sync.steps, more.steps);
-  add(sync.bytes, static_cast<std::int64_t>(more.bytes));
-  const std::chrono::nanoseconds phases[] = {more.outside, more.forward, more.backward};
-  for (std::size_t p = 0; p < std::size(phases); ++p) add(sync.phase_ns[p], phases[p].count());
-  add(sync.exposed_ns, more.exposed.count());
-  add(sync.waited_ns, more.waited.count());
-  add(sync.comm_ns, more.comm.count());
-}
-
-void Progress::count_window(const SyncWindow::Rank& mine, double busbw_bytes_per_second) {
-  if (!mapped_) return;
-  ProgressPage::Sync& sync = mapped_->sync;
-  add(sync.late_steps, mine.blamed);
-  for (std::size_t p = 0; p < mine.late.size(); ++p) add(sync.late_ns[p], mine.late[p].count());
-  if (busbw_bytes_per_second <= 0) return;
-  sync.busbw.store(static_cast<std::uint64_t>(busbw_bytes_per_second), kRelaxed);
+  mapped_->sync.add(more.sums);
+  mapped_->late.add(more.late);
 }
 
 // The slot that is left has its time counted. No call takes a lock of the kernel's or allocates.

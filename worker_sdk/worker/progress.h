@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "common/progress_page.h"
-#include "ddprun/sync_report.h"
+#include "common/sync_counts.h"
 #include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
@@ -41,12 +41,8 @@ class Progress {
 
   std::optional<AgentsWord> agents_word() const;
 
-  // For the daemon's metrics, from any of this process's groups: steps that were synchronised since
-  // the last call, ...
-  void count_steps(const SyncReport& more);
-  // ... in how many of them the others waited for this rank, and the bus bandwidth of the window;
-  // 0: somebody else tells it.
-  void count_window(const SyncWindow::Rank& mine, double busbw_bytes_per_second);
+  // What a sync timer of this process has counted since the last call, for the daemon's metrics.
+  void count(const WorkerCounts& more);
 
   bool reports() const { return page_ != nullptr; }
 

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "agent/health/progress_files.h"
@@ -148,34 +149,21 @@ TEST_CASE("Progress: whoever only touches the file reports too", "[progress]") {
 
 TEST_CASE("Progress: what the sync timers of all groups of a worker count comes to the agent",
           "[progress]") {
-  using std::chrono::nanoseconds;
   ProgressFile file = ProgressFile::make(0).value();
-  CHECK(file.sync().steps == 0);
+  CHECK(file.sync() == WorkerCounts());
   Progress first(file.path());
   Progress second(file.path());
-  first.count_steps({.steps = 1,
-                     .comm = nanoseconds(70),
-                     .exposed = nanoseconds(40),
-                     .bytes = 1000,
-                     .outside = nanoseconds(10),
-                     .forward = nanoseconds(20),
-                     .backward = nanoseconds(30),
-                     .waited = nanoseconds(50)});
-  second.count_steps({.steps = 2, .exposed = nanoseconds(2)});
-  SyncWindow::Rank mine{.blamed = 3};
-  mine.late = {nanoseconds(1), nanoseconds(2), nanoseconds(3)};
-  first.count_window(mine, 5e9);
-  second.count_window({}, 0);
-  const agent::SyncSample sample = file.sync();
-  CHECK(sample.steps == 3);
-  CHECK(sample.bytes == 1000);
-  CHECK(sample.phase_ns == std::array<std::uint64_t, 3>{10, 20, 30});
-  CHECK(sample.exposed_ns == 42);
-  CHECK(sample.waited_ns == 50);
-  CHECK(sample.comm_ns == 70);
-  CHECK(sample.late_steps == 3);
-  CHECK(sample.late_ns == std::array<std::uint64_t, 3>{1, 2, 3});
-  CHECK(sample.busbw == 5'000'000'000);
+  WorkerCounts some;  // A number of its own for each counter.
+  std::iota(some.sums.values.begin(), some.sums.values.end(), 100);
+  std::iota(some.late.values.begin(), some.late.values.end(), 200);
+  first.count(some);
+  CHECK(file.sync() == some);
+  second.count({.sums = {{"steps", 2}, {"busbw", 7}}, .late = {{"forward_ns", 5}}});
+  some.sums["steps"] += 2;
+  some.sums["busbw"] = 7;  // Nobody adds up bandwidths.
+  some.late["forward_ns"] += 5;
+  CHECK(file.sync() == some);
+  CHECK(file.fate().steps == 102);
 }
 
 // As `> $DDPRUN_PROGRESS` in a script does.

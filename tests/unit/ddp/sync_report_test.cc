@@ -156,6 +156,8 @@ TEST_CASE("Sync report: a trace is left when a collective fails") {
 }
 
 TEST_CASE("Sync report: the parts of a rank's summary are all of its time") {
+  const LateRank late{
+      2, {{"steps", 3}, {"forward_ns", 1'000'000'000}, {"backward_ns", 2'000'000'000}}};
   const worker_sdk::RunSummary summary{.startup = 2s,
                                        .rest = 1s,
                                        .steps = {.steps = 7,
@@ -166,7 +168,7 @@ TEST_CASE("Sync report: the parts of a rank's summary are all of its time") {
                                                  .waited = 2s,
                                                  .unknown = 1s},
                                        .window_steps = 4,
-                                       .late = {{.rank = 2, .steps = 3, .late = {0s, 1s, 2s}}}};
+                                       .late = {late}};
   const auto json = nlohmann::json::parse(
       worker_sdk::to_json(summary, {.rank = 3, .world_size = 8}, "node \"a\""));
   CHECK(json.at("rank") == 3);

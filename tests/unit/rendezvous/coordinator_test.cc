@@ -83,7 +83,9 @@ TEST_CASE("Coordinator: where many runs wait, none is thought to be mistaken", "
 TEST_CASE("Coordinator: what sync timers count is added up beside the run, and goes with it",
           "[coordinator]") {
   Desk desk;
-  const auto counted = [](std::uint64_t steps) { return Heartbeat{0, SyncCounts{.steps = steps}}; };
+  const auto counted = [](std::uint64_t steps) {
+    return Heartbeat{0, SyncIncrease{.sums = {{"steps", steps}}}};
+  };
   (void)desk.join(1, "x", "a", 2);
   (void)desk.join(2, "x", "b", 2);
   (void)desk.join(3, "y", "a");
@@ -92,14 +94,14 @@ TEST_CASE("Coordinator: what sync timers count is added up beside the run, and g
   CHECK(desk.say(2, counted(6)) == Lines{"2 <- alive"});
   CHECK(desk.say(3, counted(100)) == Lines{"3 <- alive"});
   CHECK(desk.disk.size() == written);
-  CHECK(desk.coordinator.sync().at("x").sums().steps == 11);
-  CHECK(desk.coordinator.sync().at("y").sums().steps == 100);
+  CHECK(desk.coordinator.sync().at("x").sums()["steps"] == 11);
+  CHECK(desk.coordinator.sync().at("y").sums()["steps"] == 100);
   (void)desk.say(4, Hello{kProtocolVersion, "x", "stranger"});
   (void)desk.say(4, counted(1000));
-  CHECK(desk.coordinator.sync().at("x").sums().steps == 11);
+  CHECK(desk.coordinator.sync().at("x").sums()["steps"] == 11);
   (void)desk.close(2);
   (void)desk.say(1, counted(1));
-  CHECK(desk.coordinator.sync().at("x").sums().steps == 12);  // Nothing is taken back.
+  CHECK(desk.coordinator.sync().at("x").sums()["steps"] == 12);  // Nothing is taken back.
   CHECK(desk.say(3, Finished{0}) == Lines{"3 <- end"});
   (void)desk.close(3);
   CHECK(desk.coordinator.sync().contains("y"));

@@ -233,9 +233,9 @@ TEST_CASE("Metrics: what sync timers counted stands under its run, late ranks un
   Measurement measured;
   CHECK(metrics_text(measured).find("ddprun_sync") == std::string::npos);
   SyncTotals& totals = measured.sync["a \"b\""];
-  totals.add({.steps = 64, .outside_ns = 1'500'000'000, .exposed_ns = 250'000'000});
-  totals.add({.steps = 1, .late = {{.rank = 3, .steps = 2, .forward_ns = 600'000'000}}});
-  totals.add({.late = {{.rank = 3, .steps = 1, .forward_ns = 100'000'000}}, .busbw = 7});
+  totals.add({.sums = {{"steps", 64}, {"outside_ns", 1'500'000'000}, {"exposed_ns", 250'000'000}}});
+  totals.add({{{"steps", 1}}, {{3, {{"steps", 2}, {"forward_ns", 600'000'000}}}}});
+  totals.add({{{"busbw", 7}}, {{3, {{"steps", 1}, {"forward_ns", 100'000'000}}}}});
   totals.add({});  // Says nothing of the bandwidth.
   const std::string text = metrics_text(measured);
   const std::string run = R"(run="a \"b\"")";
@@ -254,11 +254,11 @@ TEST_CASE("Metrics: what sync timers counted stands under its run, late ranks un
 TEST_CASE("Sync totals: ranks beyond those that have a place are summed up", "[metrics]") {
   SyncTotals totals;
   for (int turn = 0; turn < 2; ++turn) {
-    for (int rank = 0; rank < 100; ++rank) totals.add({.late = {{.rank = rank, .steps = 1}}});
+    for (int rank = 0; rank < 100; ++rank) totals.add({.late = {{rank, {{"steps", 1}}}}});
   }
   CHECK(totals.late().size() == SyncTotals::kLateRanksMax + 1);
-  CHECK(totals.late().at(63).steps == 2);
-  CHECK(totals.late().at(-1).steps == 2 * 36);
+  CHECK(totals.late().at(63)["steps"] == 2);
+  CHECK(totals.late().at(-1)["steps"] == 2 * 36);
 }
 
 }  // namespace

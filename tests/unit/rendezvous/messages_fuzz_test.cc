@@ -31,7 +31,7 @@ std::vector<std::string> real_messages() {
   std::vector<std::string> all;
   for (const AgentMessage& m : std::vector<AgentMessage>{
            Hello{kProtocolVersion, "run", "node"}, Join{offer, 4}, Heartbeat{2},
-           Heartbeat{2, SyncCounts{.steps = 32, .late = {{.rank = 3, .steps = 1}}}}, Finished{1},
+           Heartbeat{2, SyncIncrease{{{"steps", 32}}, {{3, {{"steps", 1}}}}}}, Finished{1},
            Failed{1, death}, Stopped{1, {death, death}}, Leave{15, "told to"}}) {
     all.push_back('\0' + encode(m));
   }

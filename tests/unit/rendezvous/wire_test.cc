@@ -36,7 +36,7 @@ std::vector<AgentMessage> agent_messages() {
   return {Hello{1, "job", "h.1"},
           Join{full_offer(), 4},
           Heartbeat{-1},
-          Heartbeat{3, SyncCounts{1, 2, 3, 4, 5, 6, 7, 8, {{5, 1, 2, 3, 4}, {}}, 9}},
+          Heartbeat{3, SyncIncrease{{{"steps", 1}, {"busbw", 9}}, {{5, {{"steps", 2}}}, {}}}},
           Finished{2},
           Failed{7, death},
           Stopped{7, {death, {}}, {death}},
@@ -113,8 +113,26 @@ TEST_CASE("Wire: a bad message names the field that is wrong", "[wire]") {
         "decoding field 'reason' of 'leave'");
 }
 
+TEST_CASE("Wire: every counter that has a metric travels", "[wire]") {
+  SyncIncrease sync{.late = {{.rank = 5}}};
+  auto number = [next = std::uint64_t{100}](auto& counts) mutable {
+    for (std::size_t i = 0; i < counts.kSize; ++i) {
+      if (counts.kRows[i].is_told()) counts.values[i] = ++next;
+    }
+  };
+  number(sync.sums), number(sync.late[0].counts);
+  const auto decoded = decode_agent_message(encode(AgentMessage(Heartbeat{3, sync}))).value();
+  CHECK(std::get<Heartbeat>(decoded).sync == sync);
+}
+
+TEST_CASE("Wire: counters that an agent of another age lacks have counted nothing", "[wire]") {
+  const auto decoded = decode_agent_message(
+      R"({"is":"heartbeat","round":0,"sync":{"steps":2,"late":[{"rank":1}],"newer":7}})");
+  CHECK(std::get<Heartbeat>(decoded.value()).sync == SyncIncrease{{{"steps", 2}}, {{1, {}}}});
+}
+
 TEST_CASE("Wire: counts that nobody can have counted are refused", "[wire]") {
-  const std::string body = encode(AgentMessage(Heartbeat{3, SyncCounts{.steps = 4711}}));
+  const std::string body = encode(AgentMessage(Heartbeat{3, SyncIncrease{{{"steps", 4711}}, {}}}));
   const auto why = [&](const std::string& steps) {
     std::string other = body;
     const auto decoded = decode_agent_message(other.replace(other.find("4711"), 4, steps));
