@@ -7,9 +7,11 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What the status alone shows, where nobody has looked closer.
+// What to give advice about. If no agent has judged the death, its status does; a C++ exception
+// that nobody caught ends in abort(), so a core file shows where it came from.
 Fault judged(const WorkerDeath& death) {
-  if (death.fault != Fault::kUnknown) return death.fault;
+  const bool thrown = death.fault == Fault::kException && is_crash(death.signal);
+  if (death.fault != Fault::kUnknown && !thrown) return death.fault;
   if (is_crash(death.signal)) return Fault::kCrash;
   if (death.signal != 0) return Fault::kSignal;
   return death.exit_code == 126 || death.exit_code == 127 ? Fault::kCannotStart : Fault::kExit;

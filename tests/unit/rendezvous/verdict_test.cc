@@ -253,7 +253,9 @@ TEST_CASE("Verdict: the advice follows from the fault, or from the status where 
   CHECK(advised({.pid = 7, .signal = SIGSEGV}) == crashed);
   CHECK(advised({.pid = 7, .signal = SIGABRT, .fault = Fault::kCrash}) == crashed);
   CHECK(advised({.pid = 7, .signal = SIGABRT, .fault = Fault::kNoMemory}) ==
-        "See ulimit -v, and how much me");
+        "See ulimit -v and the memory o");
+  CHECK(advised({.pid = 7, .signal = SIGABRT, .fault = Fault::kException}) == crashed);
+  CHECK(advised({.pid = 7, .exit_code = 1, .fault = Fault::kException}).empty());
   CHECK(advised({.pid = 7, .signal = SIGKILL}) == "SIGKILL comes from outside the");
   CHECK(advised({.pid = 7, .signal = SIGTERM, .fault = Fault::kSignal}).empty());
   CHECK(advised({.pid = 7, .exit_code = 127}) == unknown_program);
