@@ -113,7 +113,30 @@ inline AllComms& all_comms() {
 }
 
 using CommHandle = std::shared_ptr<Comm>;
-inline CommHandle& comm_of(NcclComm handle) { return *reinterpret_cast<CommHandle*>(handle); }
+// A handle stays where it is after its communicator has ended, so that a use of it is noticed.
+struct AllHandles {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<CommHandle>> list;
+};
+inline AllHandles& all_handles() {
+  static AllHandles* one = new AllHandles;
+  return *one;
+}
+inline NcclComm handle_of(CommHandle comm) {
+  const std::lock_guard lock(all_handles().mutex);
+  all_handles().list.push_back(std::make_unique<CommHandle>(std::move(comm)));
+  return reinterpret_cast<NcclComm>(all_handles().list.back().get());
+}
+inline CommHandle comm_of(NcclComm handle) {
+  const std::lock_guard lock(all_handles().mutex);
+  CommHandle comm = *reinterpret_cast<CommHandle*>(handle);
+  if (!comm) rule_broken("a communicator is used after its end");
+  return comm;
+}
+inline void drop(NcclComm handle) {
+  const std::lock_guard lock(all_handles().mutex);
+  reinterpret_cast<CommHandle*>(handle)->reset();
+}
 
 // Of fake_nccl.cc: one look whether everybody has come, in whatever the result of
 // ncclCommGetAsyncError would be.

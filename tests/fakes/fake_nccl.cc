@@ -351,7 +351,7 @@ int ncclCommInitRankScalable(NcclComm* result, int size, int rank, int ids, Nccl
   comm->file = "/dev/shm/ddprun-fake-nccl-" + std::string(id[0].internal);
   for (int i = 1; i < ids; ++i) comm->file += id[i].internal + 10;
   comm->profile = profile_communicator(config->comm_name ? config->comm_name : "", size, rank);
-  *result = reinterpret_cast<NcclComm>(new CommHandle(comm));
+  *result = handle_of(comm);
   comm->error.store(join(*comm));
   const int status = comm->error.load();
   if (status != kNcclInProgress && status != kNcclSuccess) return status;
@@ -369,7 +369,8 @@ int ncclCommInitRankConfig(NcclComm* comm, int size, NcclUniqueId id, int rank,
 }
 
 int ncclCommGetAsyncError(NcclComm handle, int* status) {
-  Comm& comm = *comm_of(handle);
+  const CommHandle alive = comm_of(handle);
+  Comm& comm = *alive;
   *status = comm.error.load();
   if (*status != kNcclSuccess) return kNcclSuccess;
   if (comm.revoked.load()) {
@@ -404,7 +405,7 @@ int ncclCommDestroy(NcclComm handle) {
     comm->idle.wait(lock, [&] { return comm->running == 0; });
   }
   end_profile(comm->profile);
-  delete &comm_of(handle);
+  drop(handle);
   return kNcclSuccess;
 }
 

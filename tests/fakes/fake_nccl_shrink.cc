@@ -31,7 +31,7 @@ int progress_of_shrink(Comm& comm) {
   int status = join(*comm.child);
   if (status == kNcclSuccess && is(comm, "shrink_late")) status = kNcclSystemError;
   if (status == kNcclSuccess) {
-    *comm.child_handle = reinterpret_cast<NcclComm>(new CommHandle(std::move(comm.child)));
+    *comm.child_handle = handle_of(std::move(comm.child));
   }
   if (status != kNcclInProgress) comm.child_handle = nullptr;
   return status;

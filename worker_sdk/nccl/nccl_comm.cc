@@ -133,6 +133,12 @@ std::string NcclCommunicator::explain(int status) {
   return text;
 }
 
+// For a thread that may come to run when the call has been given up, and `comm` freed.
+int NcclCommunicator::call_unless_taken(NcclComm comm, const Use& what) {
+  const std::lock_guard lock(gate_);
+  return current() == comm ? what(gpu_->nccl, comm) : kNcclInProgress;
+}
+
 // Not by a timed mutex: ThreadSanitizer does not know its timed lock.
 std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
   std::unique_lock lock(gate_, std::defer_lock);
@@ -203,7 +209,8 @@ void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool
   auto answer = said.get_future();
   std::thread calling([&] {
     gpu_->cuda.set_device(options_.device);
-    said.set_value(gpu_->nccl.revoke(comm, 0));
+    said.set_value(call_unless_taken(
+        comm, [](const NcclApi& nccl, NcclComm mine) { return nccl.revoke(mine, 0); }));
   });
   bool well = answer.wait_until(deadline) == std::future_status::ready;
   if (well) {
@@ -227,8 +234,10 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   int status = kNcclInProgress;
   std::thread calling([&] {
     gpu_->cuda.set_device(options_.device);
-    status = gpu_->nccl.shrink(parent, excluded.data(), static_cast<int>(excluded.size()), &child,
-                               &config, kNcclShrinkAbort);
+    status = call_unless_taken(parent, [&](const NcclApi& nccl, NcclComm mine) {
+      return nccl.shrink(mine, excluded.data(), static_cast<int>(excluded.size()), &child, &config,
+                         kNcclShrinkAbort);
+    });
     returned.store(true);
   });
   while (!returned.load() && !give_up()) {

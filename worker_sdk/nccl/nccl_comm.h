@@ -91,6 +91,7 @@ class NcclCommunicator {
   void begin_abort();
   bool ended_within(std::chrono::milliseconds limit);
   NcclComm take_for_revocation();
+  int call_unless_taken(NcclComm comm, const Use& what);
   void keep_error(int status);
 
   const std::shared_ptr<const GpuRuntime> gpu_;

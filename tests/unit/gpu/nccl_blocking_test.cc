@@ -3,14 +3,17 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
 #include "worker_sdk/base/retry.h"
+#include "worker_sdk/nccl/nccl_comm.h"
 
 namespace ddprun {
 namespace {
@@ -95,6 +98,74 @@ TEST_CASE("NCCL: a call that does not return is freed by the abort", "[nccl]") {
     CHECK(error->kind() == ErrorKind::timed_out);
     CHECK(error->where().operation.find("all_reduce #2") != std::string::npos);
   }
+}
+
+// A runtime in which the first other thread that asks for the device gets it after the next abort:
+// the thread of a call that is given up before it runs. Should the abort's own thread be the first,
+// it is late by some seconds, and the test finds nothing.
+class LateThread {
+ public:
+  LateThread() {
+    late_.store(false);
+    aborted_.store(false);
+    caller_ = std::this_thread::get_id();
+    auto runtime = std::make_shared<worker_sdk::GpuRuntime>(*real_);
+    abort_ = real_->nccl.abort;
+    runtime->nccl.abort = [](worker_sdk::NcclComm comm) {
+      const int status = abort_(comm);
+      aborted_.store(true);
+      return status;
+    };
+    set_device_ = real_->cuda.set_device;
+    runtime->cuda.set_device = [](int device) {
+      if (std::this_thread::get_id() != caller_ && late_.exchange(false)) {
+        worker_sdk::retry_until(worker_sdk::Clock::now() + 5s, [] { return aborted_.load(); });
+      }
+      return set_device_(device);
+    };
+    runtime_ = std::move(runtime);
+  }
+  const std::shared_ptr<const worker_sdk::GpuRuntime>& runtime() const { return runtime_; }
+  void arm() { late_.store(true); }
+
+ private:
+  static inline std::atomic<bool> late_;
+  static inline std::atomic<bool> aborted_;
+  static inline std::thread::id caller_;
+  static inline int (*abort_)(worker_sdk::NcclComm);
+  static inline int (*set_device_)(int);
+
+  const FakeGpu gpu_;
+  const std::shared_ptr<const worker_sdk::GpuRuntime> real_ = worker_sdk::load_gpu_runtime();
+  std::shared_ptr<const worker_sdk::GpuRuntime> runtime_;
+};
+
+worker_sdk::NcclCommOptions alone(const worker_sdk::GpuRuntime& runtime) {
+  worker_sdk::NcclCommOptions options;
+  options.may_shrink = true;
+  options.ids.resize(1);
+  REQUIRE(runtime.nccl.unique_id(options.ids.data()) == worker_sdk::kNcclSuccess);
+  return options;
+}
+
+// The fake ends the process where a communicator is used after its end.
+TEST_CASE("NCCL: a shrink that is given up before its thread runs is not called", "[nccl]") {
+  LateThread late;
+  worker_sdk::NcclCommunicator comm(late.runtime(), alone(*late.runtime()));
+  comm.revoke(20s, 20s, false);
+  REQUIRE(comm.is_revoked());
+  late.arm();
+  const auto [made, why] = comm.shrink({0}, alone(*late.runtime()), [] { return true; });
+  CHECK(made == nullptr);
+  CHECK(why == "ncclCommShrink does not come to an end");
+}
+
+TEST_CASE("NCCL: a revocation that is late before its thread runs is not called", "[nccl]") {
+  LateThread late;
+  worker_sdk::NcclCommunicator comm(late.runtime(), alone(*late.runtime()));
+  late.arm();
+  comm.revoke(0s, 20s, false);
+  CHECK_FALSE(comm.is_revoked());
 }
 
 }  // namespace
