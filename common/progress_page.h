@@ -72,6 +72,8 @@ struct ProgressPage {
   };
   Tally<SyncCounts> sync;
   Tally<LateCounts> late;
+
+  std::atomic<std::uint32_t> bell;  // Rung when the agent has said its word: a futex.
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "common/system/shared_bell.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -100,6 +102,7 @@ void ProgressFile::tell(int lost_rank, const std::string& why) {
   for (std::size_t i = 0; i < length; ++i) page_->why[i].store(why[i], std::memory_order_relaxed);
   page_->why[length].store('\0', std::memory_order_relaxed);
   page_->lost.store(static_cast<std::uint64_t>(lost_rank) + 1, std::memory_order_release);
+  ring(page_->bell);
 }
 
 // The SDK has made sure that the file stays as long as the page. Until then `> $DDPRUN_PROGRESS` in

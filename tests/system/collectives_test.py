@@ -3,7 +3,7 @@
 import os
 
 import ddprun_case
-from ddprun_case import DdprunCase, Network, skip_all
+from ddprun_case import DdprunCase, Network, skip_all, wait_until
 
 WORKER = os.path.join(ddprun_case.BIN, "collectives_worker")
 
@@ -31,6 +31,15 @@ class CollectivesOfTwoMachines(DdprunCase):
         said = "".join(job.out() for job in jobs)
         for rank in range(4):
             self.assertIn(f"rank {rank} of 4 on cpu: right", said)
+
+    def test_a_loss_that_ends_no_connection_ends_the_operations_of_the_others(self):
+        """A cable is pulled, and operations have half an hour: what ends them is the agent's word."""
+        begun = self.path("begun")
+        first, _ = self.on_two_machines(f'exec "{WORKER}" {begun}')
+        wait_until(lambda: all(os.path.exists(f"{begun}.{rank}") for rank in range(4)), "all ranks reduce")
+        self.net.cut()
+        for rank in (0, 1):
+            first.wait_for(rf"rank {rank} on node-0: all_reduce .*: lost rank 2 on node-1 \(the agent says: ")
 
 
 if __name__ == "__main__":

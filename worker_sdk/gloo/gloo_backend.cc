@@ -135,8 +135,26 @@ void GlooBackend::abort() noexcept {
   hang_up(connections_);
 }
 
+void GlooBackend::lose(int rank, const std::string& why) noexcept {
+  lost_.tell(rank, why);
+  watch_->free_all();
+}
+
+// The peers hear the same from their agents, but perhaps later than the end of this rank's
+// connections: so it leaves a statement, unless the store may be as far away as the lost rank.
+void GlooBackend::follow_agent(const Call& call) {
+  const auto host_of = [this](int r) { return roster_->hosts[static_cast<std::size_t>(r)]; };
+  const bool store_is_there =
+      host_of(lost_.rank()) != host_of(0) || host_of(0) == host_of(roster_->rank);
+  const Statement mine{.what = call.what, .number = call.number, .suspect = lost_.rank()};
+  if (store_is_there) give_up(mine);
+  if (!store_is_there && on_failure_ && !failed_.exchange(true)) on_failure_(mine);
+  throw lost_.error(*roster_, call);
+}
+
 void GlooBackend::guarded(const Call& call, const std::function<void()>& operation) {
   if (aborted_.load()) fail(call, statement(call, {}));
+  if (lost_) follow_agent(call);
   const SigpipeGuard guard;
   try {
     operation();
@@ -162,6 +180,7 @@ Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_
 }
 
 void GlooBackend::fail(const Call& call, const Statement& known) {
+  if (lost_ && known.cause != Cause::kAborted) follow_agent(call);
   const bool first = !failed_.exchange(true);
   Statement mine = known;
   // Gloo does not always say whose connection broke, and the watch may be on its way to it. Who
@@ -212,6 +231,7 @@ Verdict GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
     // An aborting rank has nothing to ask; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
     const auto ask = [&] {
+      if (lost_) return true;  // The agent's word.
       for (int r = 0; store && r < roster_->size(); ++r) {
         if (r == roster_->rank || others.contains(r) || !store->check({key_of(r)})) continue;
         if (const auto s = decode_statement(store->get(key_of(r), kDiagnosisPatience))) {
@@ -229,6 +249,7 @@ Verdict GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
               mine.suspect, "lost the connection to " + roster_->name(mine.suspect)};
     }
   }
+  if (lost_) return {ErrorKind::peer_lost, lost_.rank(), lost_.text(*roster_)};
   return diagnose(*roster_, mine, others);
 }
 

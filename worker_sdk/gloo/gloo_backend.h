@@ -24,6 +24,7 @@
 #include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/backend.h"
 #include "worker_sdk/transport/diagnosis.h"
+#include "worker_sdk/transport/lost_peer.h"
 
 namespace gloo {
 class Context;
@@ -60,6 +61,7 @@ class GlooBackend : public Backend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override;
   void abort() noexcept override;
+  void lose(int rank, const std::string& why) noexcept override;
 
   // Among `ranks`, rising, of which this one is one; the others do not take part.
   void all_reduce_among(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
@@ -80,6 +82,7 @@ class GlooBackend : public Backend {
 
  private:
   void connect(const GlooOptions& options);
+  [[noreturn]] void follow_agent(const Call& call);
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_said) const;
   std::unique_ptr<Store> leave_statement(const Statement& mine, bool is_first);
@@ -108,6 +111,7 @@ class GlooBackend : public Backend {
   std::function<void(const Statement&)> on_failure_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> aborted_{false};
+  LostPeer lost_;
 };
 
 }  // namespace ddprun::worker_sdk

@@ -17,6 +17,12 @@ constexpr std::uint64_t kSentinelSlot = std::uint64_t{0x72} << 56;
 // For Gloo's thread to read the end of a connection that has ended.
 constexpr std::chrono::seconds kGlooPatience{5};
 
+// Whichever of the two it waits in.
+void free_waits(gloo::transport::UnboundBuffer& buffer) {
+  buffer.abortWaitRecv();
+  buffer.abortWaitSend();
+}
+
 }  // namespace
 
 struct GlooWatch::Sentinel {
@@ -54,6 +60,13 @@ GlooWatch::~GlooWatch() {
 void GlooWatch::add(int peer, gloo::transport::UnboundBuffer& buffer) {
   const std::lock_guard lock(mutex_);
   pending_[&buffer] = {peer, &buffer};
+  if (all_free_) free_waits(buffer);
+}
+
+void GlooWatch::free_all() noexcept {
+  const std::lock_guard lock(mutex_);
+  all_free_ = true;
+  for (const auto& [key, wait] : pending_) free_waits(*wait.second);
 }
 
 void GlooWatch::remove(const gloo::transport::UnboundBuffer& buffer) {
@@ -87,8 +100,7 @@ void GlooWatch::lose(int peer) {
   const std::lock_guard lock(mutex_);
   for (const auto& [key, wait] : pending_) {
     if (wait.first != peer) continue;
-    wait.second->abortWaitRecv();  // Whichever of the two it waits in.
-    wait.second->abortWaitSend();
+    free_waits(*wait.second);
   }
 }
 

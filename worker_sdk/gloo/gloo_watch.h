@@ -35,6 +35,9 @@ class GlooWatch {
   void add(int peer, gloo::transport::UnboundBuffer& buffer);
   void remove(const gloo::transport::UnboundBuffer& buffer);
 
+  // Frees all waits, those to come too: a peer is gone whose connection has not ended.
+  void free_all() noexcept;
+
   // The rank whose connection ended first; -1: none has.
   int first_lost() const noexcept { return first_lost_.load(); }
 
@@ -47,6 +50,7 @@ class GlooWatch {
   std::mutex mutex_;
   std::map<const gloo::transport::UnboundBuffer*, std::pair<int, gloo::transport::UnboundBuffer*>>
       pending_;
+  bool all_free_ = false;
   std::atomic<int> first_lost_{-1};
   std::atomic<bool> stopping_{false};
   UniqueFd stop_;

@@ -44,7 +44,8 @@ struct ProcessGroup::Impl {
         backend(std::move(joined.backend)),
         backend_name(backend->name()),
         init_timeout(options.init_timeout),
-        op_timeout(options.op_timeout) {}
+        op_timeout(options.op_timeout),
+        agents_word(hear_agent()) {}
 
   ~Impl() {
     if (!queue.wait_idle(op_timeout)) backend->abort();
@@ -135,6 +136,15 @@ struct ProcessGroup::Impl {
     auto state = std::make_shared<WorkState>();
     worker_sdk::WorkQueue::carry_out(operation, *state);
     return Work(std::move(state));
+  }
+
+  // What the agent says of a lost rank ends what is under way.
+  std::shared_ptr<void> hear_agent() {
+    if (roster->size() == 1) return nullptr;
+    return progress->listen([this](const worker_sdk::AgentsWord& word) {
+      const int lost = roster->from_job(word.rank);
+      if (lost >= 0 && lost != roster->rank) backend->lose(lost, word.text);
+    });
   }
 
   void start_queue(const worker_sdk::Signature& what) {
@@ -248,7 +258,8 @@ struct ProcessGroup::Impl {
   std::string first_failure;
   std::atomic<bool> dead{false};
   std::atomic<bool> aborted{false};
-  worker_sdk::WorkQueue queue;  // Last: its thread uses all of the above.
+  const std::shared_ptr<void> agents_word;  // Is heard until here.
+  worker_sdk::WorkQueue queue;              // Last: its thread uses all of the above.
 };
 
 }  // namespace ddprun

@@ -136,6 +136,11 @@ std::shared_ptr<void> CpuBackend::allocate(const Call& call, std::size_t bytes) 
   return memory;
 }
 
+void CpuBackend::lose(int rank, const std::string& why) noexcept {
+  shm_->lose(rank, why);
+  gloo_->lose(rank, why);
+}
+
 void CpuBackend::abort() noexcept {
   shm_->abort();
   gloo_->abort();

@@ -43,6 +43,7 @@ class CpuBackend : public Backend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override { return gloo_->cpu_time(); }
   void abort() noexcept override;
+  void lose(int rank, const std::string& why) noexcept override;
 
  private:
   template <class Operation>

@@ -38,6 +38,7 @@ class ShmBackend : public Backend {
   void barrier(const Call& call) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override { team_->abort(); }
+  void lose(int rank, const std::string& why) noexcept override { team_->lose(rank, why); }
 
   // What cpu_backend.h makes all_reduce of where the team is only a part of the group. The array is
   // cut into equal slices, one for each rank below `owners`.

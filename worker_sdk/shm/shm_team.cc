@@ -124,7 +124,9 @@ std::byte* ShmTeam::parcel(int source, int destination, unsigned parity) const {
 }
 
 void ShmTeam::enter(const Call& call) {
-  if (aborted_.load(std::memory_order_relaxed)) look(call, [] { return std::vector<int>(); });
+  if (aborted_.load(std::memory_order_relaxed) || lost_) {
+    look(call, [] { return std::vector<int>(); });
+  }
   ++entered_;
   line(rank()).cpu.store(::sched_getcpu(), std::memory_order_relaxed);
   publish(line(rank()).entered, entered_);
@@ -181,6 +183,7 @@ void ShmTeam::look(const Call& call, Missing missing) const {
   if (aborted_.load()) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
+  if (lost_) throw lost_.error(*roster_, call);
   const auto lost = [&](int r, const std::string& why) {
     const std::vector<int> still = missing();
     if (std::find(still.begin(), still.end(), r) == still.end()) return;

@@ -8,8 +8,9 @@
 // Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
 // two differ where the team is but the part of a group that shares a host.
 //
-// A rank that dies is noticed by its pidfd, one that gives up by its state, within kLook; one that
-// is merely late, by the deadline. All three are thrown as Error and name the rank.
+// A rank that dies is noticed by its pidfd, one that gives up by its state, one that the agent has
+// lost by its word, within kLook; one that is merely late, by the deadline. All are thrown as Error
+// and name the rank.
 //
 // Why a Posting needs no second barrier: there are two sets, used in turn. A rank writes into a set
 // again only after the next exchange's barrier, which no rank enters before it has read the former
@@ -24,6 +25,7 @@
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/shm/shm_segment.h"
 #include "worker_sdk/shm/shm_sync.h"
+#include "worker_sdk/transport/lost_peer.h"
 
 namespace ddprun::worker_sdk {
 
@@ -90,6 +92,7 @@ class ShmTeam {
   // Tells the peers, so that they need not wait for this rank, which has thrown `error`.
   void give_up(const Error& error) noexcept;
   void abort() noexcept;
+  void lose(int group_rank, const std::string& why) noexcept { lost_.tell(group_rank, why); }
 
   // Whether waiting begins with spinning: not if the ranks have fewer CPUs than they are, for then
   // the rank that is waited for may need this very one. Known after the first barrier.
@@ -117,6 +120,7 @@ class ShmTeam {
   std::uint32_t entered_ = 0;
   unsigned exchanges_ = 0;
   std::atomic<bool> aborted_{false};
+  LostPeer lost_;
 };
 
 }  // namespace ddprun::worker_sdk

@@ -103,6 +103,9 @@ class Backend {
   // From any thread, while a call may be under way, without blocking: that call and all later ones
   // throw `aborted`.
   virtual void abort() noexcept = 0;
+  // The same for a peer that is gone, as the agent says: that call, unless it ends at once, and all
+  // later ones throw `peer_lost`. (nccl asks for that word itself, with its other looks.)
+  virtual void lose(int /*rank*/, const std::string& /*why*/) noexcept {}
   // After it nothing is called but the destructor. What a smaller group may be made of; null: that
   // begins from nothing.
   virtual std::shared_ptr<NcclCommunicator> retire() {

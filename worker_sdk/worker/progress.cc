@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "common/system/unique_fd.h"
 
@@ -57,6 +57,7 @@ ProgressPage* map_page(const std::string& path) {
 Progress::Progress(const std::string& path) {
   if (path.empty()) return;
   mapped_ = map_page(path);
+  if (mapped_) ear_ = std::make_unique<AgentsEar>(*mapped_);
   // Another group of this process reports already: its word is enough.
   if (!mapped_ || mapped_->magic.load() == ProgressPage::kMagic) return;
   page_ = mapped_;
@@ -68,19 +69,16 @@ Progress::Progress(const std::string& path) {
 
 Progress::~Progress() {
   if (page_) page_->magic.store(0, std::memory_order_release);
+  ear_.reset();
   if (mapped_) ::munmap(mapped_, sizeof(ProgressPage));
 }
 
 std::optional<AgentsWord> Progress::agents_word() const {
-  const std::uint64_t lost = mapped_ ? mapped_->lost.load(std::memory_order_acquire) : 0;
-  if (lost == 0 || lost > std::numeric_limits<int>::max()) return std::nullopt;
-  AgentsWord word{.rank = static_cast<int>(lost - 1), .text = {}};
-  for (const auto& letter : mapped_->why) {
-    const char c = letter.load(kRelaxed);
-    if (c == '\0') break;
-    word.text += c >= ' ' && c <= '~' ? c : '?';
-  }
-  return word;
+  return mapped_ ? read_word(*mapped_) : std::nullopt;
+}
+
+std::shared_ptr<void> Progress::listen(AgentsEar::Listener listener) {
+  return ear_ ? ear_->listen(std::move(listener)) : nullptr;
 }
 
 void Progress::count(const WorkerCounts& more) {

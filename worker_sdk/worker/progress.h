@@ -13,14 +13,9 @@
 #include "common/progress_page.h"
 #include "common/sync_counts.h"
 #include "worker_sdk/base/operation.h"
+#include "worker_sdk/worker/agents_ear.h"
 
 namespace ddprun::worker_sdk {
-
-// What the agent says of a rank that is gone.
-struct AgentsWord {
-  int rank = -1;  // Of the job.
-  std::string text;
-};
 
 class Progress {
  public:
@@ -40,6 +35,8 @@ class Progress {
   void note_failure(ErrorKind kind, int peer);
 
   std::optional<AgentsWord> agents_word() const;
+  // See AgentsEar; null where there is no page.
+  std::shared_ptr<void> listen(AgentsEar::Listener listener);
 
   // What a sync timer of this process has counted since the last call, for the daemon's metrics.
   void count(const WorkerCounts& more);
@@ -52,8 +49,9 @@ class Progress {
   std::size_t slot_of(std::string_view phase);
 
   ProgressPage* mapped_ = nullptr;
-  ProgressPage* page_ = nullptr;  // The same, unless another group of this process writes there.
-  std::mutex mutex_;              // The program's thread and the group's own.
+  ProgressPage* page_ = nullptr;    // The same, unless another group of this process writes there.
+  std::unique_ptr<AgentsEar> ear_;  // Of mapped_.
+  std::mutex mutex_;                // The program's thread and the group's own.
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t beats_ = 0;

@@ -1,7 +1,14 @@
 // A worker for system tests: joins as its environment says, tries collectives, and tells on which
 // backend: "rank 2 of 4 on cpu: right".
+//
+// collectives_worker FILE: reduces until something ends that, writes FILE.RANK when it has begun,
+// outlives SIGTERM, and says what it threw.
+
+#include <signal.h>
 
 #include <cstdio>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "ddprun/ddprun.h"
@@ -25,11 +32,21 @@ bool sums_are_right(ddprun::ProcessGroup& group) {
   return inside->backend() == "shm" && one == static_cast<float>(inside->world_size());
 }
 
+[[noreturn]] void reduce_for_ever(ddprun::ProcessGroup& group, const std::string& file) {
+  ::signal(SIGTERM, SIG_IGN);
+  std::vector<float> values(100000, 1);
+  for (int step = 0;; ++step) {
+    group.all_reduce(ddprun::buffer(values.data(), values.size()));
+    if (step == 10) std::ofstream{file + "." + std::to_string(group.rank())};
+  }
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
     auto group = ddprun::ProcessGroup::init();
+    if (argc > 1) reduce_for_ever(group, argv[1]);
     const bool right = sums_are_right(group);
     std::printf("rank %d of %d on %s: %s\n", group.rank(), group.world_size(),
                 group.backend().c_str(), right ? "right" : "wrong");

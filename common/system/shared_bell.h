@@ -1,0 +1,30 @@
+#pragma once
+// A counter in memory that processes share, to sleep on until another one rings it. The agent rings
+// the one of a progress page, the SDK listens.
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdint>
+
+namespace ddprun {
+
+using SharedBell = std::atomic<std::uint32_t>;
+static_assert(SharedBell::is_always_lock_free && sizeof(SharedBell) == sizeof(std::uint32_t));
+
+inline void ring(SharedBell& bell) noexcept {
+  bell.fetch_add(1);
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAKE, INT_MAX, nullptr,
+            nullptr, 0);
+}
+
+// Sleeps until somebody has rung since `seen` was read. May return early.
+inline void await_ring(SharedBell& bell, std::uint32_t seen) noexcept {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAIT, seen, nullptr, nullptr,
+            0);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,79 @@
+#include "worker_sdk/worker/agents_ear.h"
+
+#include <pthread.h>
+
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "common/assert.h"
+#include "common/system/shared_bell.h"
+#include "common/system/signals_held.h"
+#include "worker_sdk/base/fork_count.h"
+
+namespace ddprun::worker_sdk {
+
+std::optional<AgentsWord> read_word(const ProgressPage& page) {
+  const std::uint64_t lost = page.lost.load(std::memory_order_acquire);
+  if (lost == 0 || lost > std::numeric_limits<int>::max()) return std::nullopt;
+  AgentsWord word{.rank = static_cast<int>(lost - 1), .text = {}};
+  for (const auto& letter : page.why) {
+    const char c = letter.load(ProgressPage::kRelaxed);
+    if (c == '\0') break;
+    word.text += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return word;
+}
+
+AgentsEar::AgentsEar(ProgressPage& page) : page_(page), forks_(fork_count()) {}
+
+// A forked child has no such thread.
+AgentsEar::~AgentsEar() {
+  if (!thread_.joinable()) return;
+  if (forks_ != fork_count()) {
+    thread_.detach();
+    return;
+  }
+  stopping_.store(true);
+  ring(page_.bell);
+  thread_.join();
+}
+
+std::shared_ptr<void> AgentsEar::listen(Listener listener) {
+  DDPRUN_ASSERT(listener != nullptr);
+  const std::lock_guard lock(mutex_);
+  if (heard_) listener(*read_word(page_));
+  const auto at = listeners_.insert(listeners_.end(), std::move(listener));
+  if (!heard_) start();
+  return {this, [at](AgentsEar* ear) {
+            const std::lock_guard ear_lock(ear->mutex_);
+            ear->listeners_.erase(at);
+          }};
+}
+
+void AgentsEar::start() {
+  if (thread_.joinable()) return;
+  try {
+    const SignalsHeld held;  // The program's handlers are for the program's threads.
+    thread_ = std::thread([this] { run(); });
+    ::pthread_setname_np(thread_.native_handle(), "ddprun-ear");
+  } catch (const std::system_error&) {
+    // The ends of connections and deadlines tell the same, later.
+  }
+}
+
+void AgentsEar::run() {
+  for (;;) {
+    const std::uint32_t seen = page_.bell.load(std::memory_order_acquire);
+    if (stopping_.load()) return;
+    if (const auto word = read_word(page_)) {
+      const std::lock_guard lock(mutex_);
+      heard_ = true;
+      for (const Listener& listener : listeners_) listener(*word);
+      return;
+    }
+    await_ring(page_.bell, seen);
+  }
+}
+
+}  // namespace ddprun::worker_sdk
