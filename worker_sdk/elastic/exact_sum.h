@@ -1,0 +1,66 @@
+#pragma once
+// Sums of gradients whose bits do not depend on who added what first: fixed point in 64 bits. Each
+// gradient is rounded to a multiple of one unit, the same for all shards, and integers add in any
+// order, by any library, to the same sum. After J. Demmel and H. D. Nguyen, "Fast Reproducible
+// Floating-Point Summation" (ARITH 2013), with integers in place of a pre-rounded f64.
+//
+// The unit hangs on an exponent of the tensor, known before its gradients are: that of the last
+// step, with room for it to grow by 2^kHeadroom. How large the gradients really were is counted in
+// a tail that is summed with them, so that all ranks decide alike: the sum is good, or the step is
+// to run again with a larger exponent.
+//
+//   for each shard:  largest = add_exact(sums, gradients, n, exponent)
+//                    count_class(tail, class_of(largest))
+//   all ranks:       all_reduce(sum, i64) of sums and tail
+//                    judge(exponent, highest_class(tail)), then finish_exact(sums, gradients, ...)
+//
+// Pure. An element that is less than 2^-(52 - kHeadroom) of its tensor's largest counts as zero.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ddprun::worker_sdk {
+
+// An exponent E stands for gradients whose magnitude is below 2^E.
+constexpr int kNoExponent = -1000;  // Nothing is known: the first step runs again.
+constexpr int kLeastExponent = -126, kMostExponent = 128;
+constexpr int kHeadroom = 8;
+constexpr int kBits = 51;  // Of an addend, and its sign.
+constexpr int kExactShardsMax = 2048;
+
+// 0: all are zeros. Then one for each exponent of f32, denormals first; the last: infinite or no
+// number.
+constexpr int kClasses = 257;
+constexpr int kNotFiniteClass = kClasses - 1;
+
+// What is added to a bucket of 64-bit integers for each of its tensors: a counter of 16 bits for
+// each class, four in a word.
+using ClassTail = std::array<std::int64_t, (kClasses + 3) / 4>;
+
+// Adds `gradients` to `sums`, elements alike in number. Returns the bits of the largest magnitude;
+// infinite ones are larger than all numbers, and what is no number larger still.
+std::uint32_t add_exact(std::span<std::int64_t> sums, std::span<const float> gradients,
+                        int exponent) noexcept;
+// The sums as floats, once all shards are in them.
+void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients,
+                  int exponent) noexcept;
+
+int class_of(std::uint32_t largest) noexcept;
+int exponent_of(int gradient_class) noexcept;  // Of 1 .. kNotFiniteClass - 1.
+// At most kExactShardsMax shards count into one tail, in whatever parts it is added up.
+void count_class(ClassTail& tail, int gradient_class) noexcept;
+int highest_class(const ClassTail& tail) noexcept;
+
+struct Judgement {
+  enum class Kind {
+    kGood,       // finish_exact() gives the sums.
+    kOver,       // Some gradient was too large for the exponent: the step runs again.
+    kNotFinite,  // Some gradient is infinite or no number; so are all sums of the tensor.
+  } kind = Kind::kGood;
+  int next = kNoExponent;  // The exponent from now on.
+};
+Judgement judge(int exponent, int highest) noexcept;
+
+}  // namespace ddprun::worker_sdk
