@@ -36,6 +36,15 @@ struct Identity {
   std::string run_id = "none";
 };
 
+/// Options of the backend nccl; other backends ignore them.
+struct NcclOptions {
+  /// The GPU of this rank, as an index into its visible GPUs. -1: the local rank, or 0 if only one
+  /// GPU is visible.
+  int device = -1;
+  int max_ctas = 0;         ///< GPU blocks that a collective may use; 0: no limit.
+  bool may_shrink = false;  ///< shrink() keeps NCCL's communicator (NCCL 2.28.7 or later).
+};
+
 struct InitOptions {
   /// "env://" reads MASTER_ADDR and MASTER_PORT; "tcp://host:port" and "file:///path" need rank and
   /// world_size below, unless RANK and WORLD_SIZE are set. Without a launcher (no RANK) and without
@@ -50,12 +59,7 @@ struct InitOptions {
   std::string host = {};
   int rank = -1;        ///< -1: from the environment.
   int world_size = -1;  ///< -1: from the environment.
-  /// On nccl only: the GPU of this rank, as an index into its visible GPUs. -1: the local rank, or
-  /// 0 if only one GPU is visible.
-  int device = -1;
-  int max_ctas = 0;  ///< On nccl: GPU blocks that a collective may use; 0: no limit.
-  /// On nccl: after a failure the group is kept so that shrink() can use it (NCCL 2.28.7 or later).
-  bool may_shrink = false;
+  NcclOptions nccl = {};
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
   /// Time limit of one collective, unless the call has its own.
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
