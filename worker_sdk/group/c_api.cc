@@ -214,12 +214,9 @@ ddprun_status ddprun_sampler_create(const ddprun_sampler_options* options,
     require_argument(options && sampler, "a pointer is null");
     *sampler = nullptr;
     const auto given = options_of(options);
-    *sampler = new ddprun_sampler{DistributedSampler({.length = given.length,
-                                                      .world_size = given.world_size,
-                                                      .rank = given.rank,
-                                                      .shuffle = given.shuffle != 0,
-                                                      .seed = given.seed,
-                                                      .drop_last = given.drop_last != 0})};
+    *sampler = new ddprun_sampler{DistributedSampler(
+        {.length = given.length, .world_size = given.world_size, .rank = given.rank},
+        {.shuffle = given.shuffle != 0, .seed = given.seed, .drop_last = given.drop_last != 0})};
   });
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// ddprun for libtorch: DistributedDataParallel driven by autograd, SyncBatchNorm, GradScaler,
-// clip_grad_norm and ZeroRedundancyOptimizer. Header-only: the program compiles it against its own
-// libtorch (1.13 or 2.x), and the SDK's library does not depend on libtorch. CMake target
-// ddprun::torch.
+// ddprun for libtorch: DistributedDataParallel driven by autograd, DistributedSampler for data
+// loaders, SyncBatchNorm, GradScaler, clip_grad_norm and ZeroRedundancyOptimizer. Header-only: the
+// program compiles it against its own libtorch (1.13 or 2.x), and the SDK's library does not depend
+// on libtorch. CMake target ddprun::torch.
 //
 //   auto group = ddprun::ProcessGroup::init();
 //   Net model;
@@ -17,6 +17,7 @@
 #include "ddprun/cxx20.h"
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
+#include "ddprun/torch/distributed_sampler.h"
 #include "ddprun/torch/gradients.h"
 #include "ddprun/torch/parameters.h"
 #include "ddprun/torch/sync_batch_norm.h"
