@@ -176,7 +176,7 @@ class Trainer {
   }
 
   double step(const Batch& batch) {
-    const auto scores = ddp_.forward(input(batch));
+    const auto scores = ddp_(input(batch));
     const auto loss = torch::nn::functional::cross_entropy(scores, batch.labels);
     ddp_.zero_grad();
     loss.backward();
