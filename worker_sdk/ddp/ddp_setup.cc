@@ -77,22 +77,23 @@ DistributedDataParallel::Impl::Impl(ProcessGroup& g, std::vector<Parameter> give
       parameters(checked(g, std::move(given), wanted)),
       reducer(worker_sdk::expected_order(parameters, options), names_of(parameters),
               rules_of(options)),
-      flow(options.hook ? options.hook : hooks::all_reduce()),
       touched(parameters.size(), false) {
   connect(g);
 }
 
 void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   group = g.share();
-  const bool on_device = g.backend() == "nccl";
-  if (on_device && options.hook && options.hook->computes_on_host()) {
-    refuse_for(g, "the hook " + options.hook->name() +
+  auto hook = (options.hook ? options.hook : hooks::all_reduce())(group);
+  if (!hook) refuse_for(g, "DdpOptions::hook returns no hook");
+  const CommHookTraits& traits = hook->traits();
+  if (traits.computes_on_host && g.backend() == "nccl") {
+    refuse_for(g, "the hook " + traits.name +
                       " computes on the host, which the arrays of nccl are not on");
   }
-  if (options.hook) options.hook->prepare(g);
   if (group.world_size() > 1) {
-    worker_sdk::require_agreement(group, worker_sdk::signature(parameters, options));
+    worker_sdk::require_agreement(group, worker_sdk::signature(parameters, options, traits.name));
   }
+  flow.use(std::move(hook));
   const auto order = worker_sdk::expected_order(parameters, options);
   reducer.reset(order);
   use_buckets(order);
