@@ -104,7 +104,7 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   timer = std::make_unique<worker_sdk::TimerShell>(group, options.timer);
   touched.assign(parameters.size(), false);
   rebuilt = options.find_unused && !options.static_graph;  // Then there is nothing to rebuild from.
-  pass = Pass::none;
+  pass = Pass::kNone;
   passes = 0;
 }
 
@@ -117,7 +117,7 @@ void DistributedDataParallel::Impl::use_buckets(worker_sdk::BucketOrder order) {
 
 // Rank 0's order is everybody's: ranks may have seen different ones.
 bool DistributedDataParallel::Impl::rebuild() {
-  if (rebuilt || !reducer.knows_order() || pass != Pass::none) return false;
+  if (rebuilt || !reducer.knows_order() || pass != Pass::kNone) return false;
   rebuilt = true;
   std::vector<std::int64_t> arrival;
   for (const std::size_t p : reducer.arrival()) arrival.push_back(static_cast<std::int64_t>(p));
@@ -138,7 +138,7 @@ bool DistributedDataParallel::Impl::rebuild() {
 
 // Not where an exception ends the program's scopes, or a failure the group: these speak themselves.
 void DistributedDataParallel::Impl::complain_if_unfinished() const noexcept {
-  if (pass == Pass::none || std::uncaught_exceptions() > 0) return;
+  if (pass == Pass::kNone || std::uncaught_exceptions() > 0) return;
   if (worker_sdk::GroupInside::is_dead(group)) return;
   std::fprintf(
       stderr,
