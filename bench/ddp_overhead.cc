@@ -99,7 +99,7 @@ void compare(const char* name, const std::function<nn::Sequential()>& make,
                     [&] { bare.optimizer.zero_grad(); });
   };
   const auto run_wrapped = [&] {
-    return wrapped.run([&] { return ddp.forward(wrapped.x); }, [&] { ddp.zero_grad(); });
+    return wrapped.run([&] { return ddp(wrapped.x); }, [&] { ddp.zero_grad(); });
   };
   std::vector<double> wall[2], cpu[2], wall_ratio, cpu_ratio;
   for (int round = -3; round < rounds; ++round) {
@@ -155,7 +155,7 @@ void print_step(const char* name, const std::function<nn::Sequential()>& make,
   ddprun::torch::DistributedDataParallel<nn::SequentialImpl> ddp(group, step.model);
   const auto run = [&](int times) {
     for (int i = 0; i < times; ++i) {
-      step.run([&] { return ddp.forward(step.x); }, [&] { ddp.zero_grad(); });
+      step.run([&] { return ddp(step.x); }, [&] { ddp.zero_grad(); });
     }
     if (device.is_cuda()) torch::cuda::synchronize(device.index());
   };

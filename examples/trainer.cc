@@ -89,10 +89,7 @@ class Trainer {
         layout_(options.channels_last ? Layout::channels_last : Layout::plain),
         training_set_(read_fashion_mnist(options.data, "train")),
         test_set_(read_fashion_mnist(options.data, "t10k")),
-        sampler_({.length = static_cast<std::int64_t>(training_set_.size()),
-                  .world_size = group.world_size(),
-                  .rank = group.rank(),
-                  .seed = options.seed}),
+        sampler_(group, static_cast<std::int64_t>(training_set_.size()), {.seed = options.seed}),
         model_(make_model(options, group)),
         ddp_(group, model_),
         optimizer_(model_->parameters(), torch::optim::SGDOptions(options.lr).momentum(kMomentum)),
@@ -179,7 +176,7 @@ class Trainer {
   }
 
   double step(const Batch& batch) {
-    const auto scores = ddp_.forward(input(batch));
+    const auto scores = ddp_(input(batch));
     const auto loss = torch::nn::functional::cross_entropy(scores, batch.labels);
     ddp_.zero_grad();
     loss.backward();

@@ -7,9 +7,9 @@ int main(void) {
   const ddprun_init_options options = {.size = sizeof options, .rank = -1};
   ddprun_group* group = NULL;
   float loss = 1.5f;
-  const ddprun_buffer buffer = {&loss, 1, DDPRUN_F32};
+  const ddprun_buffer buffer = DDPRUN_BUFFER(&loss, 1, DDPRUN_F32);
   if (ddprun_group_init(&options, &group) != DDPRUN_OK ||
-      ddprun_all_reduce(group, buffer, DDPRUN_AVG, 0) != DDPRUN_OK) {
+      ddprun_all_reduce(group, &buffer, DDPRUN_AVG, 0) != DDPRUN_OK) {
     fprintf(stderr, "%s\n", ddprun_last_error());
     return 1;
   }

@@ -89,13 +89,18 @@ class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("init_method", ctypes.c_char_p), ("backend", ctypes.c_char_p), ("rank", ctypes.c_int),
                 ("world_size", ctypes.c_int), ("init_ms", ctypes.c_int64), ("op_ms", ctypes.c_int64)]
 class Buffer(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("type", ctypes.c_int32)]
+    _fields_ = [("size", ctypes.c_size_t), ("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("type", ctypes.c_int32),
+                ("reserved", ctypes.c_int32)]
 sdk = ctypes.CDLL("libddprun.so.1")
 group = ctypes.c_void_p()
 assert sdk.ddprun_group_init(ctypes.byref(Options(ctypes.sizeof(Options), rank=-1)), ctypes.byref(group)) == 0
 values = (ctypes.c_double * 3)(1, 2, 3)
-assert sdk.ddprun_all_reduce(group, Buffer(ctypes.addressof(values), 3, 1), 0, ctypes.c_int64(0)) == 0
+buffer = Buffer(ctypes.sizeof(Buffer), ctypes.addressof(values), 3, 1)
+assert sdk.ddprun_all_reduce(group, ctypes.byref(buffer), 0, ctypes.c_int64(0)) == 0
 print("sums", list(values))
+assert sdk.ddprun_rank(None) == -1 and sdk.ddprun_rank(group) >= 0
+buffer.size -= 8
+assert sdk.ddprun_all_reduce(group, ctypes.byref(buffer), 0, ctypes.c_int64(0)) == 1
 sdk.ddprun_group_destroy(group)
 """)
         said = self.shell("%s/ddprun --nproc-per-node 2 --no-python %s %s" % (BIN, sys.executable, program),

@@ -270,6 +270,9 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
     complaints.push_back(path + ": " + std::to_string(number) + " lines, " +
                          std::to_string(file_lines_max(path)) + " are allowed");
   }
+  for (std::string& complaint : complaints_about_enumerators(path, text)) {
+    complaints.push_back(std::move(complaint));
+  }
   for (const Function& function : functions_in(text)) {
     if (function.lines <= kFunctionLinesMax) continue;
     complaints.push_back(path + ":" + std::to_string(function.line) + ": function of " +

@@ -19,6 +19,11 @@ inline constexpr int kFolderFilesMax = 25;
 std::vector<std::string> complaints_about(const std::string& path, const std::string& text,
                                           const Layers& layers);
 
+// Enumerators of public headers that are not snake_case, and others that are not kPascalCase.
+// Tests, benchmarks and examples may name theirs as they like.
+std::vector<std::string> complaints_about_enumerators(const std::string& path,
+                                                      const std::string& text);
+
 // The lines of prose of the Markdown page `path` that are too wide. Tables, code and lines that are
 // nothing but a link may be wider. tests/tidy/wrap_prose.py mends it.
 std::vector<std::string> complaints_about_prose(const std::string& path, const std::string& text);

@@ -180,6 +180,19 @@ TEST_CASE("Tidy: banned words are found wherever they stand", "[tidy]") {
             .empty());
 }
 
+TEST_CASE("Tidy: enumerators are snake_case in public headers, and kPascalCase elsewhere") {
+  const std::string right = "enum class A : int { kB = 1, kC };  // none\n";
+  const std::string open = "enum class A { b, two_words };\n";
+  CHECK(about("io/a.cc", right).empty());
+  CHECK(about("worker_sdk/include/ddprun/a.h", open).empty());
+  CHECK(about("tests/unit/a_test.cc", open).empty());
+  CHECK(about("worker_sdk/include/ddprun/a.h", right).size() == 2);
+  CHECK(about("io/a.cc", open) ==
+        Complaints{"io/a.cc: enumerator b: public ones are snake_case, all others kPascalCase",
+                   "io/a.cc: enumerator two_words: public ones are snake_case, all others "
+                   "kPascalCase"});
+}
+
 TEST_CASE("Tidy: long files and long lines", "[tidy]") {
   CHECK(about("io/a.cc", lines(kFileLinesMax)).empty());
   CHECK(about("io/a.cc", lines(kFileLinesMax + 1)) ==

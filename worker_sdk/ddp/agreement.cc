@@ -64,7 +64,7 @@ std::string at(const ProcessGroup& group, int rank) {
 }  // namespace
 
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,
-                                   const DdpOptions& options) {
+                                   const DdpOptions& options, const std::string& hook) {
   std::vector<std::string> lines{"first_bucket_bytes " + std::to_string(options.first_bucket_bytes),
                                  "bucket_bytes " + std::to_string(options.bucket_bytes),
                                  "broadcast_at_start " + std::to_string(options.broadcast_at_start),
@@ -73,7 +73,7 @@ std::vector<std::string> signature(const std::vector<Parameter>& parameters,
                                  "uneven_inputs " + std::to_string(options.uneven_inputs),
                                  "checksum_every " + std::to_string(options.checksum_every),
                                  "timer.window " + std::to_string(options.timer.window),
-                                 "hook " + (options.hook ? options.hook->name() : "all_reduce")};
+                                 "hook " + hook};
   DDPRUN_ASSERT(lines.size() == kOptions);
   for (const Parameter& p : parameters) {
     std::string line = std::string(name_of(p.value.type)) + " [";

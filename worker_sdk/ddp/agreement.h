@@ -13,9 +13,10 @@
 
 namespace ddprun::worker_sdk {
 
-// What has to agree, one line each: the options, then "type [shape]<tab>name" of every parameter.
+// What has to agree, one line each: the options, the hook's name, then "type [shape]<tab>name" of
+// every parameter.
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,
-                                   const DdpOptions& options);
+                                   const DdpOptions& options, const std::string& hook);
 
 // Over everything.
 std::uint64_t hash_of(const std::vector<std::string>& signature);

@@ -7,9 +7,8 @@
 
 namespace ddprun::worker_sdk {
 
-void BucketFlow::use(ProcessGroup& group, const BucketSet& buckets) {
+void BucketFlow::use(ProcessGroup& group, BucketSet& buckets) {
   works_.clear();
-  hook_->forget();
   group_ = &group;
   buckets_ = &buckets;
   works_.resize(buckets.size());
@@ -30,12 +29,12 @@ void BucketFlow::start(std::size_t b) {
   const auto stream = GroupInside::stream(*group_);
   DeviceSide* device = GroupInside::device(*group_);
   if (device && stream) marks_[b].ready = device->mark(*stream);
-  works_[b] = hook_->start(*group_, buckets_->bucket(b));
+  next(b, 0);
 }
 
-// The collective that bucket `b` is in, if it is in any.
+// The collective that bucket `b` is in.
 void BucketFlow::await(std::size_t b) {
-  if (!works_[b]) return;
+  DDPRUN_ASSERT(works_[b]);
   works_[b]->wait();
   BucketTimes& times = times_[b];
   if (auto pending = GroupInside::pending(*works_[b])) marks_[b].works.push_back(pending);
@@ -46,32 +45,42 @@ void BucketFlow::await(std::size_t b) {
   works_[b].reset();
 }
 
-void BucketFlow::end(std::size_t b) {
-  DDPRUN_ASSERT(b == ended_);
-  hook_->end(*group_, buckets_->bucket(b));
-  ++ended_;
-  if (reduced_) reduced_(buckets_->bucket(b));
+void BucketFlow::next(std::size_t b, int step) {
+  DDPRUN_ASSERT(!works_[b] && b >= ended_ && b < started_);
+  works_[b] = hook_->next(*group_, buckets_->bucket(b), step);
+  if (works_[b] && step >= hook_->traits().collectives) {
+    throw Error(ErrorKind::bad_argument, {.operation = "CommHook"},
+                "the hook " + hook_->traits().name + " starts more than the " +
+                    std::to_string(hook_->traits().collectives) + " collectives of its traits");
+  }
 }
 
-// Only where ending a bucket starts no collective: when that is done must not depend on the clock.
+// In the order of buckets, whichever is done first.
+void BucketFlow::hand_on() {
+  while (ended_ < started_ && !works_[ended_]) {
+    const std::size_t b = ended_++;
+    if (reduced_) reduced_(buckets_->bucket(b));
+  }
+}
+
+// Only where the next step starts no collective: when that is done must not depend on the clock.
 void BucketFlow::poll() {
-  if (!reduced_ || hook_->phases() > 1) return;
-  while (ended_ < started_ && (!works_[ended_] || works_[ended_]->done())) {
+  if (!reduced_ || hook_->traits().collectives > 1) return;
+  for (hand_on(); ended_ < started_ && works_[ended_]->done(); hand_on()) {
     await(ended_);
-    end(ended_);
+    next(ended_, 1);
   }
 }
 
 void BucketFlow::complete_all() {
-  for (int phase = 2; phase <= hook_->phases(); ++phase) {
+  hand_on();
+  for (int step = 1; ended_ < started_; ++step) {
     for (std::size_t b = ended_; b < started_; ++b) {
+      if (!works_[b]) continue;
       await(b);
-      works_[b] = hook_->proceed(*group_, buckets_->bucket(b), phase);
+      next(b, step);
+      hand_on();
     }
-  }
-  while (ended_ < started_) {
-    await(ended_);
-    end(ended_);
   }
 }
 

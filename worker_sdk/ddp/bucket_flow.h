@@ -19,15 +19,14 @@ class BucketFlow {
  public:
   using Reduced = std::function<void(const GradientBucket&)>;
 
-  explicit BucketFlow(std::shared_ptr<CommHook> hook) : hook_(std::move(hook)) {}
-
   void set_reduced(Reduced reduced) { reduced_ = std::move(reduced); }
-  // Other buckets or another group from now on. Drops what is under way.
-  void use(ProcessGroup& group, const BucketSet& buckets);
+  // Another hook, or other buckets, from now on. Drops what is under way.
+  void use(std::unique_ptr<CommHook> hook) { hook_ = std::move(hook); }
+  void use(ProcessGroup& group, BucketSet& buckets);
 
   void begin();               // A new pass.
   void start(std::size_t b);  // Once for each bucket and pass, in order.
-  void poll();                // Hands on what is finished by now, if somebody wants to hear of it.
+  void poll();                // Hands on what is done by now, if anything is called for it.
   // Waits for all that was started, to its end. The first error counts; then nothing more is done.
   std::exception_ptr complete();
 
@@ -36,18 +35,19 @@ class BucketFlow {
 
  private:
   void await(std::size_t b);
-  void end(std::size_t b);
+  void next(std::size_t b, int step);
+  void hand_on();
   void complete_all();
 
-  std::shared_ptr<CommHook> hook_;
+  std::unique_ptr<CommHook> hook_;
   Reduced reduced_;
   ProcessGroup* group_ = nullptr;
-  const BucketSet* buckets_ = nullptr;
-  std::vector<std::optional<Work>> works_;
+  BucketSet* buckets_ = nullptr;
+  std::vector<std::optional<Work>> works_;  // Under way; none for a bucket that is done.
   std::vector<BucketTimes> times_;
   std::vector<BucketMarks> marks_;
   std::size_t started_ = 0;
-  std::size_t ended_ = 0;
+  std::size_t ended_ = 0;  // So many are done and handed on.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -27,6 +27,7 @@ class BucketSet {
 
   std::size_t size() const { return buckets_.size(); }
   const BucketOrder& order() const { return order_; }
+  GradientBucket& bucket(std::size_t b) { return buckets_[b]; }
   const GradientBucket& bucket(std::size_t b) const { return buckets_[b]; }
   Buffer gradient(std::size_t parameter) const { return gradients_.at(parameter); }
   std::shared_ptr<void> memory(std::size_t parameter) const { return memory_[home_.at(parameter)]; }

@@ -13,7 +13,7 @@
 namespace ddprun {
 
 struct DistributedDataParallel::Impl {
-  enum class Pass { none, local, synchronised };
+  enum class Pass { kNone, kLocal, kSynchronised };
 
   Impl(ProcessGroup& g, std::vector<Parameter> given, const DdpOptions& wanted);
 
@@ -55,7 +55,7 @@ struct DistributedDataParallel::Impl {
   std::unique_ptr<worker_sdk::TimerShell> timer;
   std::vector<bool> touched;  // In a local pass since the last synchronised one.
   bool rebuilt = false;
-  Pass pass = Pass::none;
+  Pass pass = Pass::kNone;
   int no_sync_depth = 0;
   std::int64_t passes = 0;  // Synchronised ones of this rank's own, since connect().
 };

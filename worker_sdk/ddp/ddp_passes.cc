@@ -12,12 +12,12 @@ namespace ddprun {
 using worker_sdk::Reducer;
 
 void DistributedDataParallel::Impl::begin(std::span<const std::size_t> unused) {
-  if (pass == Pass::local) {
+  if (pass == Pass::kLocal) {
     refuse("begin_backward() was called twice without finish_backward() between");
   }
-  if (no_sync_depth > 0 && pass == Pass::none) {
+  if (no_sync_depth > 0 && pass == Pass::kNone) {
     timer->begin_backward();
-    pass = Pass::local;
+    pass = Pass::kLocal;
     return;
   }
   require(reducer.check_begin(unused));  // Before anything collective.
@@ -49,7 +49,7 @@ void DistributedDataParallel::Impl::begin_synchronised(std::span<const std::size
   check_values();
   timer->begin_backward();
   flow.begin();
-  pass = Pass::synchronised;
+  pass = Pass::kSynchronised;
   const auto released = reducer.begin(unused);
   require(released);
   launch(*released);
@@ -61,7 +61,7 @@ void DistributedDataParallel::Impl::check_values() {
 }
 
 void DistributedDataParallel::Impl::mark(std::size_t i) {
-  if (pass == Pass::local) {
+  if (pass == Pass::kLocal) {
     touched.at(i) = true;
     return;
   }
@@ -85,7 +85,7 @@ void DistributedDataParallel::Impl::launch(Reducer::Released released) {
 }
 
 void DistributedDataParallel::Impl::finish() {
-  if (std::exchange(pass, Pass::none) == Pass::local) return timer->end_local();
+  if (std::exchange(pass, Pass::kNone) == Pass::kLocal) return timer->end_local();
   timer->begin_wait();
   const auto rest = reducer.finish();
   std::exception_ptr error;
@@ -104,7 +104,7 @@ void DistributedDataParallel::Impl::finish() {
 
 // The peers wait for this rank's part of each bucket, wherever it gave up: so it gives what it has.
 void DistributedDataParallel::Impl::cancel() {
-  if (std::exchange(pass, Pass::none) != Pass::synchronised) return timer->end_local();
+  if (std::exchange(pass, Pass::kNone) != Pass::kSynchronised) return timer->end_local();
   std::exception_ptr error;
   try {
     launch(reducer.cancel());
@@ -125,7 +125,7 @@ int DistributedDataParallel::Impl::live_ranks(bool has_input) {
 
 void DistributedDataParallel::Impl::join() {
   if (!options.uneven_inputs) refuse("join() needs DdpOptions::uneven_inputs on all ranks");
-  if (pass != Pass::none) refuse("join() was called inside a backward pass");
+  if (pass != Pass::kNone) refuse("join() was called inside a backward pass");
   while (live_ranks(false) > 0) shadow_pass();
   take_values_of_last();
   buckets->zero(group);

@@ -77,22 +77,23 @@ DistributedDataParallel::Impl::Impl(ProcessGroup& g, std::vector<Parameter> give
       parameters(checked(g, std::move(given), wanted)),
       reducer(worker_sdk::expected_order(parameters, options), names_of(parameters),
               rules_of(options)),
-      flow(options.hook ? options.hook : hooks::all_reduce()),
       touched(parameters.size(), false) {
   connect(g);
 }
 
 void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   group = g.share();
-  const bool on_device = g.backend() == "nccl";
-  if (on_device && options.hook && options.hook->computes_on_host()) {
-    refuse_for(g, "the hook " + options.hook->name() +
+  auto hook = (options.hook ? options.hook : hooks::all_reduce())(group);
+  if (!hook) refuse_for(g, "DdpOptions::hook returns no hook");
+  const CommHookTraits& traits = hook->traits();
+  if (traits.computes_on_host && g.backend() == "nccl") {
+    refuse_for(g, "the hook " + traits.name +
                       " computes on the host, which the arrays of nccl are not on");
   }
-  if (options.hook) options.hook->prepare(g);
   if (group.world_size() > 1) {
-    worker_sdk::require_agreement(group, worker_sdk::signature(parameters, options));
+    worker_sdk::require_agreement(group, worker_sdk::signature(parameters, options, traits.name));
   }
+  flow.use(std::move(hook));
   const auto order = worker_sdk::expected_order(parameters, options);
   reducer.reset(order);
   use_buckets(order);
@@ -103,7 +104,7 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   timer = std::make_unique<worker_sdk::TimerShell>(group, options.timer);
   touched.assign(parameters.size(), false);
   rebuilt = options.find_unused && !options.static_graph;  // Then there is nothing to rebuild from.
-  pass = Pass::none;
+  pass = Pass::kNone;
   passes = 0;
 }
 
@@ -116,7 +117,7 @@ void DistributedDataParallel::Impl::use_buckets(worker_sdk::BucketOrder order) {
 
 // Rank 0's order is everybody's: ranks may have seen different ones.
 bool DistributedDataParallel::Impl::rebuild() {
-  if (rebuilt || !reducer.knows_order() || pass != Pass::none) return false;
+  if (rebuilt || !reducer.knows_order() || pass != Pass::kNone) return false;
   rebuilt = true;
   std::vector<std::int64_t> arrival;
   for (const std::size_t p : reducer.arrival()) arrival.push_back(static_cast<std::int64_t>(p));
@@ -137,7 +138,7 @@ bool DistributedDataParallel::Impl::rebuild() {
 
 // Not where an exception ends the program's scopes, or a failure the group: these speak themselves.
 void DistributedDataParallel::Impl::complain_if_unfinished() const noexcept {
-  if (pass == Pass::none || std::uncaught_exceptions() > 0) return;
+  if (pass == Pass::kNone || std::uncaught_exceptions() > 0) return;
   if (worker_sdk::GroupInside::is_dead(group)) return;
   std::fprintf(
       stderr,

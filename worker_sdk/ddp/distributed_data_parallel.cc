@@ -100,7 +100,7 @@ void DistributedDataParallel::finish_backward() {
 
 void DistributedDataParallel::cancel_backward() {
   const Locked in = locked();
-  if (in->pass != Impl::Pass::none) traced(*in->timer, [&] { in->cancel(); });
+  if (in->pass != Impl::Pass::kNone) traced(*in->timer, [&] { in->cancel(); });
 }
 
 bool DistributedDataParallel::used(std::size_t i) const {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "ddprun/clip_grad_norm.h"
 
@@ -23,15 +25,15 @@ ddprun_status remember(ddprun_status status, const char* text, int peer) noexcep
   return status;
 }
 
-// The caller's struct may be that of an older header, which ends earlier; not that of a newer one.
+// Without padding, a new field cannot lie in bytes that older programs leave undefined.
+template <class T>
+constexpr bool kGrows = std::has_unique_object_representations_v<T>;
+static_assert(kGrows<ddprun_buffer> && kGrows<ddprun_parameter> && kGrows<ddprun_init_options> &&
+              kGrows<ddprun_ddp_options> && kGrows<ddprun_sampler_options>);
+
 template <class T>
 T options_of(const T* given) {
-  T options{};
-  if (!given) return options;
-  require_argument(given->size >= sizeof(std::size_t) && given->size <= sizeof(T),
-                   "this library does not support this size of the options");
-  std::memcpy(&options, given, given->size);
-  return options;
+  return given ? struct_of(given) : T{};
 }
 
 std::chrono::milliseconds or_default(std::int64_t value, std::chrono::milliseconds otherwise) {
@@ -53,12 +55,12 @@ InitOptions init_options_of(const ddprun_init_options* given) {
 }
 
 std::vector<Parameter> parameters_of(const ddprun_parameter* parameters, std::size_t count) {
-  require_argument(parameters || count == 0, "the parameters are null");
   std::vector<Parameter> result;
   for (std::size_t i = 0; i < count; ++i) {
-    const ddprun_parameter& p = parameters[i];
-    Parameter next{p.name ? p.name : "", buffer_of(p.value), {}};
-    next.shape = {static_cast<std::int64_t>(p.value.count)};
+    const ddprun_parameter p = struct_of(parameters, i);
+    const ddprun_buffer value{sizeof value, p.data, p.count, p.type, p.reserved};
+    Parameter next{p.name ? p.name : "", buffer_of(&value), {}};
+    next.shape = {static_cast<std::int64_t>(p.count)};
     if (p.shape) next.shape.assign(p.shape, p.shape + p.dimensions);
     result.push_back(std::move(next));
   }
@@ -84,7 +86,9 @@ void require_argument(bool ok, const char* text) {
   if (!ok) throw Error(ErrorKind::bad_argument, {}, text);
 }
 
-Buffer buffer_of(const ddprun_buffer& buffer) {
+Buffer buffer_of(const ddprun_buffer* given) {
+  const ddprun_buffer buffer = struct_of(given);
+  require_argument(buffer.reserved == 0, "a reserved field is not 0");
   require_argument(buffer.type >= DDPRUN_F32 && buffer.type <= DDPRUN_U8, "unknown element type");
   return {buffer.data, buffer.count, static_cast<DataType>(buffer.type)};
 }
@@ -143,7 +147,8 @@ ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* par
     if (given.bucket_bytes) wanted.bucket_bytes = given.bucket_bytes;
     wanted.find_unused = given.find_unused != 0;
     wanted.static_graph = given.static_graph != 0;
-    wanted.checksum_every = given.checksum_every;
+    require_argument(std::in_range<int>(given.checksum_every), "checksum_every is out of range");
+    wanted.checksum_every = static_cast<int>(given.checksum_every);
     *ddp = new ddprun_ddp{
         DistributedDataParallel(group->group, parameters_of(parameters, count), wanted), count};
   });
@@ -155,8 +160,12 @@ ddprun_status ddprun_ddp_gradient(ddprun_ddp* ddp, size_t parameter, ddprun_buff
   return guarded([&] {
     require_argument(ddp && gradient, "a handle is null");
     require_argument(parameter < ddp->parameters, "there is no such parameter");
+    ddprun_buffer found = struct_of(gradient);
     const Buffer g = ddp->ddp.gradient(parameter);
-    *gradient = {g.data, g.count, static_cast<ddprun_type>(g.type)};
+    found.data = g.data;
+    found.count = g.count;
+    found.type = static_cast<ddprun_type>(g.type);
+    std::memcpy(gradient, &found, found.size);
   });
 }
 
@@ -205,12 +214,9 @@ ddprun_status ddprun_sampler_create(const ddprun_sampler_options* options,
     require_argument(options && sampler, "a pointer is null");
     *sampler = nullptr;
     const auto given = options_of(options);
-    *sampler = new ddprun_sampler{DistributedSampler({.length = given.length,
-                                                      .world_size = given.world_size,
-                                                      .rank = given.rank,
-                                                      .shuffle = given.shuffle != 0,
-                                                      .seed = given.seed,
-                                                      .drop_last = given.drop_last != 0})};
+    *sampler = new ddprun_sampler{DistributedSampler(
+        {.length = given.length, .world_size = given.world_size, .rank = given.rank},
+        {.shuffle = given.shuffle != 0, .seed = given.seed, .drop_last = given.drop_last != 0})};
   });
 }
 
@@ -237,8 +243,9 @@ ddprun_status ddprun_sampler_advance(ddprun_sampler* sampler, int64_t count) {
 ddprun_status ddprun_sampler_state(const ddprun_sampler* sampler, int64_t* epoch,
                                    int64_t* consumed) {
   return guarded([&] {
-    *epoch = live(sampler).sampler.state().epoch;
-    *consumed = live(sampler).sampler.state().consumed;
+    require_argument(sampler && epoch && consumed, "a pointer is null");
+    *epoch = sampler->sampler.state().epoch;
+    *consumed = sampler->sampler.state().consumed;
   });
 }
 
@@ -249,9 +256,12 @@ ddprun_status ddprun_sampler_load(ddprun_sampler* sampler, int64_t epoch, int64_
 ddprun_status ddprun_clip_grad_norm(const ddprun_buffer* gradients, size_t count, double max_norm,
                                     double norm_type, int error_if_nonfinite, double* norm) {
   return guarded([&] {
-    require_argument(norm && (gradients || count == 0), "a pointer is null");
+    require_argument(norm, "a pointer is null");
     std::vector<Buffer> buffers;
-    for (size_t i = 0; i < count; ++i) buffers.push_back(buffer_of(gradients[i]));
+    for (size_t i = 0; i < count; ++i) {
+      const ddprun_buffer gradient = struct_of(gradients, i);
+      buffers.push_back(buffer_of(&gradient));
+    }
     *norm = clip_grad_norm(buffers, max_norm,
                            {.norm_type = norm_type, .error_if_nonfinite = error_if_nonfinite != 0});
   });

@@ -2,6 +2,7 @@
 // What the implementations of ddprun/c_api.h share: handles, and how exceptions become statuses.
 // Used by c_api.cc and c_api_calls.cc.
 
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <string>
@@ -35,7 +36,7 @@ namespace ddprun::worker_sdk {
 ddprun_status status_of_exception() noexcept;
 // Throws Error(bad_argument) unless `ok`.
 void require_argument(bool ok, const char* text);
-Buffer buffer_of(const ddprun_buffer& buffer);
+Buffer buffer_of(const ddprun_buffer* buffer);
 ReduceOp op_of(ddprun_op op);
 CallOptions timeout_of(std::int64_t milliseconds);
 
@@ -43,6 +44,32 @@ template <class Handle>
 Handle& live(Handle* handle) {
   require_argument(handle != nullptr, "the handle is null");
   return *handle;
+}
+
+// The size of a struct in version 1 of the interface, which every program has. Once a field is
+// added this is a number for each struct, and the struct of an older program ends before the field.
+template <class T>
+constexpr std::size_t kFirstSize = sizeof(T);
+
+// The caller's struct, whose end may be missing, but not one that this library does not know.
+template <class T>
+T struct_of(const T* given) {
+  require_argument(given != nullptr, "a struct is null");
+  require_argument(given->size >= kFirstSize<T> && given->size <= sizeof(T),
+                   "this library does not support this size of the struct");
+  T known{};
+  std::memcpy(&known, given, given->size);
+  return known;
+}
+
+// Element `i` of the caller's array, whose elements are as long as the first says.
+template <class T>
+T struct_of(const T* array, std::size_t i) {
+  const T first = struct_of(array);
+  const T element =
+      struct_of(reinterpret_cast<const T*>(reinterpret_cast<const char*>(array) + i * first.size));
+  require_argument(element.size == first.size, "the structs of an array have different sizes");
+  return element;
 }
 
 template <class Body>
@@ -53,6 +80,13 @@ ddprun_status guarded(const Body& body) noexcept {
   } catch (...) {
     return status_of_exception();
   }
+}
+
+// What `body` returns; `otherwise` if it throws, as for a null handle.
+template <class T, class Body>
+T answer(T otherwise, const Body& body) noexcept {
+  guarded([&] { otherwise = body(); });
+  return otherwise;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -149,9 +149,10 @@ std::string read_backend(const Variables& variables, const InitOptions& options)
 
 GpuWish read_gpu_wish(const Variables& variables, const InitOptions& options) {
   GpuWish wish;
-  wish.device = options.device;
-  wish.may_shrink = options.may_shrink;
-  wish.max_ctas = number_of(variables, "DDPRUN_NCCL_MAX_CTAS", 1, 64).value_or(options.max_ctas);
+  wish.device = options.nccl.device;
+  wish.may_shrink = options.nccl.may_shrink;
+  wish.max_ctas =
+      number_of(variables, "DDPRUN_NCCL_MAX_CTAS", 1, 64).value_or(options.nccl.max_ctas);
   wish.ranks_per_root = number_of(variables, "DDPRUN_NCCL_RANKS_PER_ROOT", 1, kWorldSizeMax)
                             .value_or(wish.ranks_per_root);
   // NCCL 2.30 asks for the first, those before it take ranks of other hosts to be on other GPUs.

@@ -90,7 +90,7 @@ std::optional<Objection> objection(const std::vector<GpuFacts>& facts,
     return Objection{r, name(r, hosts) + " and rank " + std::to_string(first->second) +
                             " use the same GPU (device " + std::to_string(mine.device) + ", " +
                             mine.bus_id +
-                            "); give each rank its own by LOCAL_RANK, InitOptions::device or "
+                            "); give each rank its own by LOCAL_RANK, NcclOptions::device or "
                             "CUDA_VISIBLE_DEVICES"};
   }
   return std::nullopt;

@@ -1,9 +1,10 @@
-// hooks::power_sgd(). Phase 1 averages p of every compressed matrix, together with all that is not
-// compressed; phase 2 averages q. Buckets of half types are averaged in full. What is computed in
-// between is in power_sgd_host.cc and power_sgd_device.cc.
+// hooks::power_sgd(). Step 0 averages p of every compressed matrix, together with all that is not
+// compressed; step 1 averages q. Factors are the state of their bucket. Buckets of half types are
+// averaged in full. What is computed in between is in power_sgd_host.cc and power_sgd_device.cc.
 
 #include <algorithm>
-#include <map>
+#include <any>
+#include <memory>
 #include <utility>
 
 #include "ddprun/comm_hook.h"
@@ -22,58 +23,52 @@ LowRankShape shape_of(const GradientBucket::Piece& piece, int rank) {
   return {rows, columns, std::min({rows, columns, static_cast<std::size_t>(rank)})};
 }
 
+std::string name_of(const PowerSgdOptions& options) {
+  return "power_sgd rank " + std::to_string(options.rank) + " from step " +
+         std::to_string(options.start_step) + " rate " +
+         std::to_string(options.min_compression_rate) +
+         (options.use_error_feedback ? " feedback" : "") + (options.warm_start ? " warm" : "") +
+         " epsilon " + std::to_string(options.orthogonalization_epsilon) + " seed " +
+         std::to_string(options.seed);
+}
+
 class PowerSgd final : public CommHook {
  public:
-  explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
+  PowerSgd(ProcessGroup& group, const PowerSgdOptions& options)
+      : CommHook({.name = name_of(options), .collectives = 2}),
+        options_(options),
+        steps_(worker_sdk::GroupInside::device(group)
+                   ? worker_sdk::power_sgd_on_device(group, options)
+                   : worker_sdk::power_sgd_on_host(options)) {}
 
-  std::string name() const override {
-    return "power_sgd rank " + std::to_string(options_.rank) + " from step " +
-           std::to_string(options_.start_step) + " rate " +
-           std::to_string(options_.min_compression_rate) +
-           (options_.use_error_feedback ? " feedback" : "") + (options_.warm_start ? " warm" : "") +
-           " epsilon " + std::to_string(options_.orthogonalization_epsilon) + " seed " +
-           std::to_string(options_.seed);
-  }
-  int phases() const override { return 2; }
-  void forget() override { factors_.clear(); }
-
-  void prepare(ProcessGroup& group) override {
-    factors_.clear();
-    steps_ = worker_sdk::GroupInside::device(group)
-                 ? worker_sdk::power_sgd_on_device(group, options_)
-                 : worker_sdk::power_sgd_on_host(options_);
-  }
-
-  std::optional<Work> start(ProcessGroup& group, const GradientBucket& bucket) override {
-    if (bucket.index == 0) step_ += 1;
-    if (!compresses(bucket)) return group.all_reduce_async(bucket.flat, ReduceOp::avg);
-    auto [it, is_new] = factors_.try_emplace(bucket.index);
-    PowerSgdFactors& f = it->second;
-    if (is_new) f = plan(group, bucket);
-    const auto stream = static_cast<std::uint64_t>(step_) << 20 ^ bucket.index;
-    steps_->send_p(f, options_.seed ^ stream);
-    return group.all_reduce_async({f.sent.get(), f.sent_count, f.type}, ReduceOp::avg);
-  }
-
-  std::optional<Work> proceed(ProcessGroup& group, const GradientBucket& bucket, int) override {
-    if (!compresses(bucket)) return {};
-    PowerSgdFactors& f = factors_.at(bucket.index);
-    steps_->send_q(f);
-    if (f.q_count == 0) return {};
-    return group.all_reduce_async({f.q.get(), f.q_count, f.type}, ReduceOp::avg);
-  }
-
-  void end(ProcessGroup&, const GradientBucket& bucket) override {
-    if (!compresses(bucket)) return;
-    PowerSgdFactors& f = factors_.at(bucket.index);
+  std::optional<Work> next(ProcessGroup& group, GradientBucket& bucket, int step) override {
+    if (step == 0 && bucket.index == 0) passes_ += 1;
+    if (!compresses(bucket)) {
+      if (step > 0) return {};
+      return group.all_reduce_async(bucket.flat, ReduceOp::avg);
+    }
+    if (!bucket.state.has_value()) bucket.state = plan(group, bucket);
+    auto& f = std::any_cast<PowerSgdFactors&>(bucket.state);
+    if (step == 0) {
+      const auto stream = static_cast<std::uint64_t>(passes_) << 20 ^ bucket.index;
+      steps_->send_p(f, options_.seed ^ stream);
+      return group.all_reduce_async({f.sent.get(), f.sent_count, f.type}, ReduceOp::avg);
+    }
+    if (step == 1) {
+      steps_->send_q(f);
+      if (f.q_count > 0) {
+        return group.all_reduce_async({f.q.get(), f.q_count, f.type}, ReduceOp::avg);
+      }
+    }
     steps_->take(f);
     f.warm = options_.warm_start;
+    return {};
   }
 
  private:
   bool compresses(const GradientBucket& bucket) const {
     const bool wide = bucket.flat.type == DataType::f32 || bucket.flat.type == DataType::f64;
-    return wide && step_ > options_.start_step;
+    return wide && passes_ > options_.start_step;
   }
 
   PowerSgdFactors plan(ProcessGroup& group, const GradientBucket& bucket) {
@@ -99,19 +94,18 @@ class PowerSgd final : public CommHook {
   }
 
   const PowerSgdOptions options_;
-  std::unique_ptr<worker_sdk::PowerSgdSteps> steps_;
-  std::map<std::size_t, PowerSgdFactors> factors_;  // By bucket.
-  int step_ = 0;  // Counts from 1, as PyTorch's iterations from 0.
+  const std::unique_ptr<worker_sdk::PowerSgdSteps> steps_;
+  int passes_ = 0;  // Counts from 1, as PyTorch's iterations from 0.
 };
 
 }  // namespace
 
-std::shared_ptr<CommHook> power_sgd(const PowerSgdOptions& options) {
+CommHookFactory power_sgd(const PowerSgdOptions& options) {
   if (options.rank < 1 || options.start_step < 0) {
     throw Error(ErrorKind::bad_argument, {.operation = "hooks::power_sgd"},
                 "rank must be at least 1, and start_step not negative");
   }
-  return std::make_shared<PowerSgd>(options);
+  return [options](ProcessGroup& group) { return std::make_unique<PowerSgd>(group, options); };
 }
 
 }  // namespace ddprun::hooks

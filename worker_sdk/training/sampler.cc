@@ -9,6 +9,7 @@
 
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/error.h"
+#include "ddprun/process_group.h"
 
 namespace ddprun {
 namespace {
@@ -35,16 +36,16 @@ void permute_wide(std::vector<std::int64_t>& v, std::mt19937 random) {
 }
 
 // `length` samples dealt out.
-std::int64_t samples_per_rank(std::int64_t length, const SamplerOptions& o) {
-  const std::int64_t whole = length / o.world_size;
-  return whole + (!o.drop_last && length % o.world_size != 0 ? 1 : 0);
+std::int64_t samples_per_rank(std::int64_t length, int world_size, bool drop_last) {
+  const std::int64_t whole = length / world_size;
+  return whole + (!drop_last && length % world_size != 0 ? 1 : 0);
 }
 
 [[noreturn]] void refuse(const char* operation, const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = operation}, text);
 }
 
-void check(const SamplerOptions& o) {
+void check(const SamplerShare& o) {
   const auto fail = [](const std::string& text) { refuse("DistributedSampler", text); };
   if (o.length < 0) fail("the data set has " + std::to_string(o.length) + " samples");
   if (o.world_size < 1) fail("world_size is " + std::to_string(o.world_size));
@@ -66,9 +67,15 @@ std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed)
   return v;
 }
 
-DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
-  check(options);
-  num_samples_ = samples_per_rank(options.length, options);
+DistributedSampler::DistributedSampler(const ProcessGroup& group, std::int64_t length,
+                                       const SamplerOptions& options)
+    : DistributedSampler({.length = length, .world_size = group.world_size(), .rank = group.rank()},
+                         options) {}
+
+DistributedSampler::DistributedSampler(const SamplerShare& share, const SamplerOptions& options)
+    : share_(share), options_(options) {
+  check(share);
+  num_samples_ = samples_per_rank(share.length, share.world_size, options.drop_last);
 }
 
 void DistributedSampler::set_epoch(std::int64_t epoch) noexcept {
@@ -77,7 +84,8 @@ void DistributedSampler::set_epoch(std::int64_t epoch) noexcept {
 }
 
 std::int64_t DistributedSampler::remaining() const noexcept {
-  return samples_per_rank(std::max<std::int64_t>(options_.length - consumed_, 0), options_);
+  return samples_per_rank(std::max<std::int64_t>(share_.length - consumed_, 0), share_.world_size,
+                          options_.drop_last);
 }
 
 void DistributedSampler::advance(std::int64_t count) {
@@ -85,7 +93,7 @@ void DistributedSampler::advance(std::int64_t count) {
     refuse("DistributedSampler", "cannot advance by " + std::to_string(count) + " of " +
                                      std::to_string(remaining()) + " samples");
   }
-  consumed_ += count * options_.world_size;
+  consumed_ += count * share_.world_size;
 }
 
 void DistributedSampler::load(const SamplerState& state) {
@@ -100,16 +108,16 @@ void DistributedSampler::load(const SamplerState& state) {
 std::vector<std::int64_t> DistributedSampler::indices() const {
   std::vector<std::int64_t> order;
   if (options_.shuffle) {
-    order = random_permutation(options_.length, options_.seed + static_cast<std::uint64_t>(epoch_));
+    order = random_permutation(share_.length, options_.seed + static_cast<std::uint64_t>(epoch_));
   }
   std::vector<std::int64_t> mine(static_cast<std::size_t>(remaining()));
   // Past the end, the list starts again from its beginning; only without drop_last does it get
   // there.
-  std::int64_t position = consumed_ + options_.rank;
+  std::int64_t position = consumed_ + share_.rank;
   for (std::int64_t& index : mine) {
-    const std::int64_t at = position % options_.length;
+    const std::int64_t at = position % share_.length;
     index = options_.shuffle ? order[static_cast<std::size_t>(at)] : at;
-    position += options_.world_size;
+    position += share_.world_size;
   }
   return mine;
 }

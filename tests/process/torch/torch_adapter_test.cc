@@ -83,7 +83,7 @@ void train_like_one(ProcessGroup& group, bool set_to_none, bool spread) {
   for (int step = 0; step < 3; ++step) {
     theirs.zero_grad();
     torch::mse_loss(reference->forward(all), target).backward();
-    const auto loss = torch::mse_loss(ddp.forward(all.narrow(0, 4 * group.rank(), 4)),
+    const auto loss = torch::mse_loss(ddp(all.narrow(0, 4 * group.rank(), 4)),
                                       target.narrow(0, 4 * group.rank(), 4));
     if (set_to_none) {
       for (auto& p : model->parameters()) p.mutable_grad().reset();
@@ -131,10 +131,10 @@ TEST_CASE("Adapter: no_sync accumulates here, the next pass averages the sums") 
     (2 * reference->forward(both).sum() / 2).backward();
     {
       const auto guard = ddp.no_sync();
-      ddp.forward(x).sum().backward();
+      ddp(x).sum().backward();
       require(ddp.total().steps == 0, "communicated in no_sync");
     }
-    ddp.forward(x).sum().backward();
+    ddp(x).sum().backward();
     require(ddp.total().steps == 1, "did not synchronise");
     for (std::size_t i = 0; i < 4; ++i) {
       require_close(model->parameters()[i].grad(), reference->parameters()[i].grad(), "sum");
@@ -158,7 +158,7 @@ TEST_CASE(
                 text.find("0.bias, 2.weight, 2.bias") != std::string::npos,
             "said: " + text);
     ddp.zero_grad();
-    ddp.forward(random({4, 6}, 0)).sum().backward();
+    ddp(random({4, 6}, 0)).sum().backward();
     require(ddp.total().steps == 1, "the step after it failed");
   });
   CHECK(outcome(errors) == "all well");
@@ -183,7 +183,7 @@ TEST_CASE("Adapter: a pass that an exception ended does not spoil the next one")
     }
     require(threw, "nothing was thrown");
     ddp.zero_grad();
-    ddp.forward(x).sum().backward();
+    ddp(x).sum().backward();
     require(ddp.total().steps == 1, "no step after it");
   });
   CHECK(outcome(errors) == "all well");
@@ -196,7 +196,7 @@ TEST_CASE("Adapter: a module outlives its wrapper, gradients and all") {
     torch::Tensor first;
     {
       Ddp ddp(group, model);
-      ddp.forward(x).sum().backward();
+      ddp(x).sum().backward();
       first = model->parameters()[0].grad().clone();
     }
     model->forward(x).sum().backward();
@@ -213,7 +213,7 @@ TEST_CASE("Adapter: a model that loads its state after it was wrapped is still s
     Ddp ddp(group, model);
     const auto views = addresses(model);
     torch::load(model, saved);
-    ddp.forward(random({4, 6}, static_cast<std::uint64_t>(group.rank()))).sum().backward();
+    ddp(random({4, 6}, static_cast<std::uint64_t>(group.rank()))).sum().backward();
     require(ddp.total().steps == 1, "not synchronised");
     auto reference = make_model(2);
     const auto both = torch::cat({random({4, 6}, 0), random({4, 6}, 1)});
@@ -236,7 +236,7 @@ TEST_CASE("Adapter: buffers are rank 0's at the start and at each forward pass")
     Ddp ddp(group, model);
     require(mean[5].item<float>() == 10 && batches.item<std::int64_t>() == 5, "at the start");
     mean.fill_(20 + group.rank());
-    ddp.forward(torch::zeros({4, 6}));
+    ddp(torch::zeros({4, 6}));
     require_close(mean, torch::full({6}, 18.0), "in forward");  // 0.9 * 20
   });
   CHECK(outcome(errors) == "all well");

@@ -63,18 +63,18 @@ TEST_CASE("Adapter changes: a parameter frozen after wrapping is named, and may 
   const auto errors = Ranks{}.run([](ProcessGroup& group) {
     auto model = two_layers();
     Ddp ddp(group, model);
-    ddp.forward(input(group)).sum().backward();
+    ddp(input(group)).sum().backward();
     auto weight = model->named_parameters()["2.weight"];
     weight.requires_grad_(false);
-    require_text(misuse([&] { ddp.forward(input(group)); }),
+    require_text(misuse([&] { ddp(input(group)); }),
                  "parameter 2.weight was frozen (requires_grad is off) after it was wrapped");
     model->eval();
-    (void)ddp.forward(input(group));  // Looks at no gradients.
-    require_text(misuse([&] { ddp.forward(input(group)).sum().backward(); }), "parameter 2.weight");
+    (void)ddp(input(group));  // Looks at no gradients.
+    require_text(misuse([&] { ddp(input(group)).sum().backward(); }), "parameter 2.weight");
     model->train();
     weight.requires_grad_(true);
     ddp.zero_grad();
-    ddp.forward(input(group)).sum().backward();
+    ddp(input(group)).sum().backward();
     require(weight.grad().defined(), "no gradient after it has thawed");
   });
   CHECK(outcome(errors) == "all well");
@@ -86,9 +86,9 @@ TEST_CASE("Adapter changes: a parameter unfrozen after wrapping is named") {
     auto weight = model->named_parameters()["0.weight"];
     weight.requires_grad_(false);
     Ddp ddp(group, model);
-    ddp.forward(input(group)).sum().backward();
+    ddp(input(group)).sum().backward();
     weight.requires_grad_(true);
-    require_text(misuse([&] { ddp.forward(input(group)); }),
+    require_text(misuse([&] { ddp(input(group)); }),
                  "parameter 0.weight was frozen when it was wrapped");
   });
   CHECK(outcome(errors) == "all well");
@@ -101,14 +101,14 @@ TEST_CASE("Adapter changes: a module of another type than when it was wrapped is
     model->to(torch::kDouble);
     const auto x = input(group).to(torch::kDouble);
     require_text(
-        misuse([&] { ddp.forward(x); }),
+        misuse([&] { ddp(x); }),
         "parameter 0.weight is Double [16, 6] on cpu by now, but was Float [16, 6] on cpu");
     model->eval();  // Then it is found out in the backward pass, if there is one.
-    require_text(misuse([&] { ddp.forward(x).sum().backward(); }), "parameter 0.weight");
+    require_text(misuse([&] { ddp(x).sum().backward(); }), "parameter 0.weight");
     model->train();
     model->to(torch::kFloat);
     ddp.zero_grad();
-    ddp.forward(input(group)).sum().backward();
+    ddp(input(group)).sum().backward();
   });
   CHECK(outcome(errors) == "all well");
 }
@@ -142,7 +142,7 @@ TEST_CASE("Adapter changes: buffers of every type become rank 0's") {
     if (group.rank() == 1) {
       for (auto& b : model->buffers()) b.zero_();
     }
-    ddp.forward(torch::ones({1})).sum().backward();
+    ddp(torch::ones({1})).sum().backward();
     all_ones("in forward");
   });
   CHECK(outcome(errors) == "all well");
@@ -170,7 +170,7 @@ TEST_CASE("Adapter changes: complex parameters are averaged and clipped as pairs
     auto model = std::make_shared<Phase>(1.0 + group.rank());  // Rank 0's wins.
     ddprun::torch::DistributedDataParallel<Phase> ddp(group, model);
     const auto x = torch::full({3}, 1.0 + group.rank(), torch::kComplexFloat);
-    ddp.forward(x).sum().backward();
+    ddp(x).sum().backward();
     auto reference = std::make_shared<Phase>(1.0);
     const auto both = reference->forward(torch::full({3}, 1.0, torch::kComplexFloat)) +
                       reference->forward(torch::full({3}, 2.0, torch::kComplexFloat));
@@ -199,7 +199,7 @@ TEST_CASE("Adapter changes: a weight that two modules share counts once, everywh
     for (const auto& bucket : ddp.buckets()) travelling += bucket.size();
     require(travelling == 2, "they travel twice");
     ddp.zero_grad();
-    ddp.forward(torch::ones({2, 4})).sum().backward();
+    ddp(torch::ones({2, 4})).sum().backward();
     double squares = 0;
     for (const auto& p : once) squares += p.grad().square().sum().item<double>();
     const auto close = [](double a, double b) { return std::abs(a - b) < 1e-4 * b; };
@@ -234,9 +234,9 @@ TEST_CASE("Adapter changes: the group may move and its handle end while it is us
     {
       const ProcessGroup elsewhere = std::move(*handle);
       handle.reset();
-      ddp.forward(input(elsewhere)).sum().backward();
+      ddp(input(elsewhere)).sum().backward();
     }
-    ddp.forward(torch::rand({4, 6})).square().sum().backward();
+    ddp(torch::rand({4, 6})).square().sum().backward();
     zero.step();
   });
   CHECK(outcome(errors) == "all well");
@@ -253,7 +253,7 @@ TEST_CASE("Adapter changes: a pass that one rank cannot end is cancelled, and al
         std::int32_t well = 1;
         ddp.zero_grad();
         try {
-          auto out = ddp.forward(input(group));
+          auto out = ddp(input(group));
           if (fails && in_forward) throw std::logic_error("before the pass");
           if (fails) {  // Behind the last layer's bias, whose bucket is on its way by then.
             const auto hidden = model[0]->as<torch::nn::Linear>()->forward(input(group));

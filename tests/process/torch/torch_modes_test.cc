@@ -78,7 +78,7 @@ TEST_CASE("Adapter: ranks that take different branches train as one process does
         ((reference->forward(x, true).sum() + reference->forward(y, false).sum()) / 2).backward();
         const bool use_left = group.rank() == 0;
         // A result that the graph cannot be seen from: unused parameters show at the end.
-        auto out = as_tensor ? ddp.forward(use_left ? x : y, use_left)
+        auto out = as_tensor ? ddp(use_left ? x : y, use_left)
                              : model->forward(use_left ? x : y, use_left);
         out.sum().backward();
         for (const auto& item : model->named_parameters()) {
@@ -100,7 +100,7 @@ TEST_CASE("Adapter: a gradient that no rank has stays undefined") {
     Ddp ddp(group, model, options);
     for (int step = 0; step < 3; ++step) {
       clear_gradients(model);
-      ddp.forward(random({2, 4}, 1), true).sum().backward();
+      ddp(random({2, 4}, 1), true).sum().backward();
       require(!model->right->weight.grad().defined(), "a gradient appeared");
       require(model->left->weight.grad().defined(), "a gradient is missing");
     }
@@ -120,7 +120,7 @@ TEST_CASE("Adapter: a static graph with an unused branch and a layer that is use
       const auto mine = random({2, 4}, static_cast<std::uint64_t>(group.rank()));
       const auto all = torch::cat({random({2, 4}, 0), random({2, 4}, 1)});
       (reference->forward(reference->forward(all, true), true).sum() / 2).backward();
-      const auto loss = [&] { return ddp.forward(model->forward(mine, true), true).sum(); };
+      const auto loss = [&] { return ddp(model->forward(mine, true), true).sum(); };
       if (step == 2) {
         const auto guard = ddp.no_sync();
         loss().backward();
@@ -145,10 +145,10 @@ TEST_CASE("Adapter: buckets are rebuilt in the order of the backward pass, and .
     torch::Tensor grad;
     for (int step = 0; step < 3; ++step) {
       ddp.zero_grad();
-      ddp.forward(random({2, 4}, 1), false).sum().backward();
+      ddp(random({2, 4}, 1), false).sum().backward();
       if (step == 0) grad = model->trunk->weight.grad().clone();
       require_close(model->trunk->weight.grad(), grad, "gradient");
-      require(model->trunk->weight.grad().data_ptr() == ddp.reducer().gradient(2).data,
+      require(model->trunk->weight.grad().data_ptr() == ddp.neutral().gradient(2).data,
               "a gradient left its bucket");
     }
     require(ddp.buckets() != before, "not rebuilt");
@@ -166,7 +166,7 @@ TEST_CASE("Adapter: ranks with unequal batches join, and end with the same weigh
     torch::optim::SGD optimizer(model->parameters(), 0.1);
     for (int step = 0; step < 2 + group.rank(); ++step) {
       ddp.zero_grad();
-      ddp.forward(random({2, 4}, 1), true).sum().backward();
+      ddp(random({2, 4}, 1), true).sum().backward();
       optimizer.step();
     }
     ddp.join();
@@ -189,7 +189,7 @@ TEST_CASE("Adapter: weights that drift apart are named by checksum_every") {
         const torch::NoGradGuard no_grad;
         model->left->bias.add_(1);
       }
-      ddp.forward(random({2, 4}, 1), true).sum().backward();
+      ddp(random({2, 4}, 1), true).sum().backward();
     }
   });
   CHECK_THAT(outcome(errors), Catch::Matchers::Contains("parameter left.bias of rank"));
@@ -213,7 +213,7 @@ TEST_CASE("Adapter: the optimizer may step in the backward pass") {
     const auto x = random({2, 4}, 1);
     for (int step = 0; step < 3; ++step) {
       ddp.zero_grad();
-      ddp.forward(x, true).sum().backward();
+      ddp(x, true).sum().backward();
       optimizer.zero_grad();
       reference->forward(x, true).sum().backward();
       optimizer.step();
@@ -231,7 +231,7 @@ TEST_CASE("Adapter: after reconfigure it trains on with the new peers") {
     auto options = tiny();
     options.static_graph = true;
     Ddp ddp(group, model, options);
-    ddp.forward(random({2, 4}, 1), true).sum().backward();
+    ddp(random({2, 4}, 1), true).sum().backward();
     auto next =
         ProcessGroup::init(Ranks{.world_size = 2}.options(directory / "next", 1 - group.rank()));
     {
@@ -240,7 +240,7 @@ TEST_CASE("Adapter: after reconfigure it trains on with the new peers") {
     }
     ddp.reconfigure(next);
     require(model->trunk->weight[0][0].item<float>() == 1, "values are not the new rank 0's");
-    ddp.forward(random({2, 4}, static_cast<std::uint64_t>(group.rank())), true).sum().backward();
+    ddp(random({2, 4}, static_cast<std::uint64_t>(group.rank())), true).sum().backward();
     Branches reference;
     const torch::NoGradGuard no_grad;
     reference->trunk->weight.fill_(1);

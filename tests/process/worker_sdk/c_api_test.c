@@ -18,31 +18,32 @@ static void check(int ok, const char* what, int line) {
 static void collectives(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);
   float value = 1.0f + (float)rank;
-  ddprun_buffer b = {&value, 1, DDPRUN_F32};
-  CHECK(ddprun_all_reduce(group, b, DDPRUN_SUM, 0) == DDPRUN_OK);
+  ddprun_buffer b = DDPRUN_BUFFER(&value, 1, DDPRUN_F32);
+  CHECK(ddprun_all_reduce(group, &b, DDPRUN_SUM, 0) == DDPRUN_OK);
   CHECK(value == (float)(n * (n + 1) / 2));
   ddprun_work* work = NULL;
-  CHECK(ddprun_all_reduce_async(group, b, DDPRUN_MAX, 60000, &work) == DDPRUN_OK);
+  CHECK(ddprun_all_reduce_async(group, &b, DDPRUN_MAX, 60000, &work) == DDPRUN_OK);
   CHECK(ddprun_work_wait(work) == DDPRUN_OK);
   CHECK(ddprun_work_done(work));
   ddprun_work_destroy(work);
 
   int64_t* all = calloc((size_t)n, sizeof *all);
   int64_t mine = 10 * rank;
-  const ddprun_buffer in = {&mine, 1, DDPRUN_I64}, out = {all, (size_t)n, DDPRUN_I64};
-  CHECK(ddprun_all_gather(group, in, out, 0) == DDPRUN_OK);
+  const ddprun_buffer in = DDPRUN_BUFFER(&mine, 1, DDPRUN_I64),
+                      out = DDPRUN_BUFFER(all, (size_t)n, DDPRUN_I64);
+  CHECK(ddprun_all_gather(group, &in, &out, 0) == DDPRUN_OK);
   for (int r = 0; r < n; ++r) CHECK(all[r] == 10 * r);
-  CHECK(ddprun_all_to_all(group, out, out, 0) == DDPRUN_OK);
+  CHECK(ddprun_all_to_all(group, &out, &out, 0) == DDPRUN_OK);
   for (int r = 0; r < n; ++r) CHECK(all[r] == 10 * rank);
-  CHECK(ddprun_broadcast(group, in, n - 1, 0) == DDPRUN_OK);
+  CHECK(ddprun_broadcast(group, &in, n - 1, 0) == DDPRUN_OK);
   CHECK(mine == 10 * (n - 1));
-  CHECK(ddprun_gather(group, in, out, 0, 0) == DDPRUN_OK);
-  CHECK(ddprun_scatter(group, out, in, 0, 0) == DDPRUN_OK);
+  CHECK(ddprun_gather(group, &in, &out, 0, 0) == DDPRUN_OK);
+  CHECK(ddprun_scatter(group, &out, &in, 0, 0) == DDPRUN_OK);
   CHECK(mine == 10 * (n - 1));
-  CHECK(ddprun_reduce_scatter(group, out, in, DDPRUN_MIN, 0) == DDPRUN_OK);
+  CHECK(ddprun_reduce_scatter(group, &out, &in, DDPRUN_MIN, 0) == DDPRUN_OK);
   if (n > 1 && rank < 2) {
     const int peer = 1 - rank;
-    CHECK((rank == 0 ? ddprun_send(group, in, peer, 0) : ddprun_recv(group, in, peer, 0)) ==
+    CHECK((rank == 0 ? ddprun_send(group, &in, peer, 0) : ddprun_recv(group, &in, peer, 0)) ==
           DDPRUN_OK);
   }
   CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);
@@ -62,9 +63,11 @@ static void train(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);
   float a[6] = {0}, b[2] = {(float)rank, 7};
   const int64_t shape[] = {2, 3};
-  const ddprun_parameter parameters[] = {{"a", {a, 6, DDPRUN_F32}, shape, 2},
-                                         {NULL, {b, 2, DDPRUN_F32}, NULL, 0}};
-  ddprun_ddp_options options = {sizeof options, 8, 8, 0, 0, 0};
+  ddprun_parameter parameters[] = {
+      {sizeof(ddprun_parameter), "a", a, 6, shape, 2, DDPRUN_F32, 0},
+      {.size = sizeof(ddprun_parameter), .data = b, .count = 2, .type = DDPRUN_F32}};
+  const ddprun_ddp_options options = {
+      .size = sizeof options, .first_bucket_bytes = 8, .bucket_bytes = 8};
   ddprun_ddp* ddp = NULL;
   CHECK(ddprun_ddp_create(group, parameters, 2, &options, &ddp) == DDPRUN_OK);
   CHECK(b[0] == 0); /* Rank 0's. */
@@ -72,13 +75,13 @@ static void train(ddprun_group* group) {
     const int synchronise = step % 2; /* Every second pass adds up only. */
     CHECK(ddprun_ddp_begin_backward(ddp, synchronise) == DDPRUN_OK);
     for (size_t i = 2; i-- > 0;) {
-      ddprun_buffer gradient;
+      ddprun_buffer gradient = {.size = sizeof gradient};
       CHECK(ddprun_ddp_gradient(ddp, i, &gradient) == DDPRUN_OK);
       for (size_t k = 0; k < gradient.count; ++k) ((float*)gradient.data)[k] += (float)rank;
       CHECK(ddprun_ddp_mark_ready(ddp, i) == DDPRUN_OK);
     }
     CHECK(ddprun_ddp_finish_backward(ddp) == DDPRUN_OK);
-    ddprun_buffer gradient;
+    ddprun_buffer gradient = {.size = sizeof gradient};
     CHECK(ddprun_ddp_gradient(ddp, 0, &gradient) == DDPRUN_OK);
     if (!synchronise) continue;
     CHECK(fabs(((float*)gradient.data)[5] - (n - 1)) < 1e-6); /* 2 * the average rank. */
@@ -99,11 +102,18 @@ static void train(ddprun_group* group) {
   CHECK(ddprun_ddp_last_step(ddp, &comm, &exposed) == DDPRUN_OK);
   CHECK(comm >= 0 && exposed >= 0);
   CHECK(ddprun_ddp_mark_ready(ddp, 99) == DDPRUN_BAD_ARGUMENT);
+  ddprun_buffer newer = {.size = sizeof newer + 8};
+  CHECK(ddprun_ddp_gradient(ddp, 0, &newer) == DDPRUN_BAD_ARGUMENT && !newer.data);
+  ddprun_ddp* other = ddp;
+  parameters[1].size += 8; /* Of the second only. */
+  CHECK(ddprun_ddp_create(group, parameters, 2, NULL, &other) == DDPRUN_BAD_ARGUMENT && !other);
+  CHECK(ddprun_ddp_create(group, NULL, 2, NULL, &other) == DDPRUN_BAD_ARGUMENT);
   ddprun_ddp_destroy(ddp);
 }
 
 static void sample(void) {
-  ddprun_sampler_options options = {sizeof options, 10, 2, 1, 1, 42, 0};
+  ddprun_sampler_options options = {
+      .size = sizeof options, .length = 10, .seed = 42, .world_size = 2, .rank = 1, .shuffle = 1};
   ddprun_sampler* sampler = NULL;
   CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_OK);
   CHECK(ddprun_sampler_set_epoch(sampler, 3) == DDPRUN_OK);
@@ -121,28 +131,53 @@ static void sample(void) {
   options.rank = 2;
   CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_BAD_ARGUMENT);
   CHECK(strstr(ddprun_last_error(), "rank 2 is not within 0 .. 1") && !sampler);
+  options.size = sizeof options - 8; /* Of no version. */
+  CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_BAD_ARGUMENT);
   options.size = sizeof options + 8; /* A newer program's. */
   CHECK(ddprun_sampler_create(&options, &sampler) == DDPRUN_BAD_ARGUMENT);
 }
 
+/* No function reads through a null handle or pointer. */
+static void nulls(void) {
+  CHECK(ddprun_rank(NULL) == -1 && ddprun_world_size(NULL) == -1);
+  CHECK(strstr(ddprun_last_error(), "the handle is null"));
+  CHECK(ddprun_local_rank(NULL) == -1 && ddprun_restart_count(NULL) == -1);
+  CHECK(strcmp(ddprun_backend(NULL), "") == 0);
+  CHECK(ddprun_work_done(NULL) == -1 && ddprun_work_wait(NULL) == DDPRUN_BAD_ARGUMENT);
+  int64_t number = 0;
+  CHECK(ddprun_sampler_state(NULL, &number, &number) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_ddp_last_step(NULL, &number, NULL) == DDPRUN_BAD_ARGUMENT);
+  double norm = 0;
+  CHECK(ddprun_clip_grad_norm(NULL, 1, 1, 2, 0, &norm) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_clip_grad_norm(NULL, 0, 1, 2, 0, &norm) == DDPRUN_OK);
+  ddprun_group_abort(NULL);
+  ddprun_group_destroy(NULL);
+  ddprun_ddp_destroy(NULL);
+  ddprun_sampler_destroy(NULL);
+  ddprun_work_destroy(NULL);
+}
+
 static void misuse(ddprun_group* group) {
   float value = 0;
-  ddprun_buffer b = {&value, 1, (ddprun_type)77};
-  CHECK(ddprun_all_reduce(group, b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  ddprun_buffer b = DDPRUN_BUFFER(&value, 1, (ddprun_type)77);
+  CHECK(ddprun_all_reduce(group, &b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
   b.type = DDPRUN_F32;
-  CHECK(ddprun_all_reduce(group, b, (ddprun_op)9, 0) == DDPRUN_BAD_ARGUMENT);
-  CHECK(ddprun_all_reduce(NULL, b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
-  CHECK(ddprun_broadcast(group, b, 1000, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_all_reduce(group, &b, (ddprun_op)9, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_all_reduce(NULL, &b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_broadcast(group, &b, 1000, 0) == DDPRUN_BAD_ARGUMENT);
   CHECK(strstr(ddprun_last_error(), "there is no rank 1000"));
   CHECK(ddprun_last_error_peer() == -1);
   ddprun_init_options options = {sizeof options, "nonsense://", NULL, 0, 1, 0, 0};
   ddprun_group* other = group;
   CHECK(ddprun_group_init(&options, &other) == DDPRUN_BAD_ARGUMENT);
   CHECK(other == NULL);
-  ddprun_group_destroy(NULL);
-  ddprun_ddp_destroy(NULL);
-  ddprun_sampler_destroy(NULL);
-  ddprun_work_destroy(NULL);
+  CHECK(ddprun_all_reduce(group, NULL, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  b.reserved = 1;
+  CHECK(ddprun_all_reduce(group, &b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  b.reserved = 0;
+  b.size = 24; /* As if it did not begin with its size. */
+  CHECK(ddprun_all_reduce(group, &b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "does not support this size"));
 }
 
 int main(void) {
@@ -153,6 +188,7 @@ int main(void) {
   split(group);
   train(group);
   sample();
+  nulls();
   misuse(group);
   ddprun_group_abort(group);
   CHECK(ddprun_barrier(group, 0) == DDPRUN_ABORTED);

@@ -60,7 +60,7 @@ TEST_CASE("NCCL: a rank that dies in the shrink is left behind, too", "[nccl]") 
       4,
       [&](int rank) {
         InitOptions options = ranks.options(directory / "store", rank);
-        options.may_shrink = true;
+        options.nccl.may_shrink = true;
         return options;
       },
       [](ProcessGroup& group, const auto&) {

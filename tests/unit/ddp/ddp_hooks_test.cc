@@ -20,20 +20,18 @@ using test::pass;
 using test::Ranks;
 using test::read;
 
-using MakeHook = std::function<std::shared_ptr<CommHook>()>;
-
-DdpOptions with(const MakeHook& make) {
+DdpOptions with(CommHookFactory hook) {
   DdpOptions options{.first_bucket_bytes = 64, .bucket_bytes = 200};
-  options.hook = make();
+  options.hook = std::move(hook);
   return options;
 }
 
 // The largest relative error of three steps' means.
-double error_of(const MakeHook& make) {
+double error_of(const CommHookFactory& hook) {
   std::vector<double> worst(2, 0);
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
     Model model({30, 7, 100, 3}, 0);
-    DistributedDataParallel ddp(group, model.parameters(), with(make));
+    DistributedDataParallel ddp(group, model.parameters(), with(hook));
     for (int step = 0; step < 3; ++step) {
       ddp.zero_gradients();
       const float mine = group.rank() == 0 ? 1.00073F : 0.3337F;
@@ -53,18 +51,18 @@ double error_of(const MakeHook& make) {
 }  // namespace
 
 TEST_CASE("Hooks: each averages as exactly as its type can") {
-  CHECK(error_of([] { return hooks::all_reduce(); }) < 1e-6);
-  CHECK(error_of([] { return hooks::fp16(); }) < 2e-3);
-  CHECK(error_of([] { return hooks::fp16(); }) > 1e-6);  // It did send halves.
-  CHECK(error_of([] { return hooks::bf16(); }) < 1e-2);
-  CHECK(error_of([] { return hooks::bf16(); }) > 1e-4);
-  CHECK(error_of([] { return hooks::power_sgd({.start_step = 0}); }) < 1e-6);  // Vectors only.
+  CHECK(error_of(hooks::all_reduce()) < 1e-6);
+  CHECK(error_of(hooks::fp16()) < 2e-3);
+  CHECK(error_of(hooks::fp16()) > 1e-6);  // It did send halves.
+  CHECK(error_of(hooks::bf16()) < 1e-2);
+  CHECK(error_of(hooks::bf16()) > 1e-4);
+  CHECK(error_of(hooks::power_sgd({.start_step = 0})) < 1e-6);  // Vectors only.
 }
 
 TEST_CASE("Hooks: noop leaves each rank its own gradients") {
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
     Model model({5}, 0);
-    DistributedDataParallel ddp(group, model.parameters(), with([] { return hooks::noop(); }));
+    DistributedDataParallel ddp(group, model.parameters(), with(hooks::noop()));
     pass(ddp, 1, static_cast<float>(group.rank() + 7));
     if (read(ddp.gradient(0))[0] != static_cast<float>(group.rank() + 7)) {
       throw Error(ErrorKind::mismatch, {}, "changed");
@@ -78,20 +76,18 @@ TEST_CASE("Hooks: a user's hook sees every bucket once a step, in order, and may
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
     Model model({30, 7, 100}, 0);
     std::string seen;
-    const auto make = [&] {
-      return hooks::custom(
-          "ten times the sum",
-          [&](ProcessGroup& g, const GradientBucket& b) -> std::optional<Work> {
-            seen += std::to_string(b.index) + (b.last ? "! " : " ");
-            for (const auto& piece : b.pieces) seen += std::to_string(piece.parameter) + ",";
-            return g.all_reduce_async(b.flat, ReduceOp::sum);
-          },
-          [](ProcessGroup&, const GradientBucket& b) {
-            for (std::size_t i = 0; i < b.flat.count; ++i)
-              static_cast<float*>(b.flat.data)[i] *= 10;
-          });
+    const auto ten_times_the_sum = [&](ProcessGroup& g, GradientBucket& b,
+                                       int step) -> std::optional<Work> {
+      if (step == 1) {
+        for (std::size_t i = 0; i < b.flat.count; ++i) static_cast<float*>(b.flat.data)[i] *= 10;
+        return {};
+      }
+      seen += std::to_string(b.index) + (b.last ? "! " : " ");
+      for (const auto& piece : b.pieces) seen += std::to_string(piece.parameter) + ",";
+      return g.all_reduce_async(b.flat, ReduceOp::sum);
     };
-    DistributedDataParallel ddp(group, model.parameters(), with(make));
+    DistributedDataParallel ddp(group, model.parameters(),
+                                with(hooks::custom({.name = "ten times"}, ten_times_the_sum)));
     pass(ddp, 3, static_cast<float>(1 + group.rank()));
     complaints.unless(seen == "0 2,1! 1,0,", "saw " + seen);
     complaints.unless(read(ddp.gradient(1))[6] == 30, "value");
@@ -103,9 +99,8 @@ TEST_CASE("Hooks: a user's hook sees every bucket once a step, in order, and may
 TEST_CASE("Hooks: ranks with different hooks are told before they exchange anything") {
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
     Model model({5}, 0);
-    DistributedDataParallel(group, model.parameters(), with([&] {
-                              return group.rank() == 0 ? hooks::fp16() : hooks::bf16();
-                            }));
+    DistributedDataParallel(group, model.parameters(),
+                            with(group.rank() == 0 ? hooks::fp16() : hooks::bf16()));
   });
   for (const auto& error : errors) {
     REQUIRE(error);
@@ -116,24 +111,111 @@ TEST_CASE("Hooks: ranks with different hooks are told before they exchange anyth
 TEST_CASE("Hooks: what a hook throws ends the step, and the error is the hook's") {
   const auto errors = Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
     Model model({5}, 0);
-    DistributedDataParallel ddp(group, model.parameters(), with([&] {
-                                  return hooks::custom(
-                                      "broken", [](auto&, auto&) -> std::optional<Work> {
-                                        throw Error(ErrorKind::unsupported, {}, "not today");
-                                      });
-                                }));
+    const auto broken =
+        hooks::custom({.name = "broken"}, [](auto&, auto&, int) -> std::optional<Work> {
+          throw Error(ErrorKind::unsupported, {}, "not today");
+        });
+    DistributedDataParallel ddp(group, model.parameters(), with(broken));
     pass(ddp, 1, 1);
   });
   CHECK_THAT(outcome(errors), Contains("not today"));
 }
 
+namespace {
+
+// Three collectives a bucket: the sum of all ranks, doubled twice by sums of sums. Writes down each
+// step, and how often its bucket has been seen before.
+class Thrice final : public CommHook {
+ public:
+  explicit Thrice(std::string& seen)
+      : CommHook({.name = "thrice", .collectives = 3, .computes_on_host = true}), seen_(seen) {}
+
+  std::optional<Work> next(ProcessGroup& group, GradientBucket& bucket, int step) override {
+    if (!bucket.state.has_value()) bucket.state = 0;
+    if (step == 0) std::any_cast<int&>(bucket.state) += 1;
+    seen_ += std::to_string(bucket.index) + "." + std::to_string(step) + "x" +
+             std::to_string(std::any_cast<int>(bucket.state)) + " ";
+    if (step == 3 || (step == 1 && bucket.index == 1)) return {};
+    return group.all_reduce_async(bucket.flat, ReduceOp::sum);
+  }
+
+ private:
+  std::string& seen_;
+};
+
+}  // namespace
+
+TEST_CASE("Hooks: the steps of all buckets come in rounds, and a bucket may be done earlier") {
+  Complaints complaints;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    std::string seen;
+    std::string reduced;
+    Model model({30, 60, 100}, 0);
+    DistributedDataParallel ddp(group, model.parameters(), with([&](ProcessGroup&) {
+                                  return std::make_unique<Thrice>(seen);
+                                }));
+    ddp.on_bucket_reduced([&](const GradientBucket& b) { reduced += std::to_string(b.index); });
+    pass(ddp, 3, 1);
+    complaints.unless(seen == "0.0x1 1.0x1 2.0x1 0.1x1 1.1x1 2.1x1 0.2x1 2.2x1 0.3x1 2.3x1 ",
+                      "saw " + seen);
+    complaints.unless(reduced == "012", "reduced " + reduced);
+    complaints.unless(read(ddp.gradient(2))[0] == 8, "three sums");
+    complaints.unless(read(ddp.gradient(1))[0] == 2, "one sum");
+    seen.clear();
+    ddp.zero_gradients();
+    pass(ddp, 3, 1);
+    complaints.unless(seen.starts_with("0.0x2 1.0x2 2.0x2 0.1x2"), "then saw " + seen);
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(complaints.text() == "none");
+}
+
+TEST_CASE("Hooks: each wrapper has its own, made for its group") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    std::vector<ProcessGroup*> made;
+    const auto hook = with([&](ProcessGroup& g) {
+      made.push_back(&g);
+      return hooks::fp16()(g);
+    });
+    Model model({5}, 0);
+    DistributedDataParallel first(group, model.parameters(), hook);
+    DistributedDataParallel second(group, model.parameters(), hook);
+    first.reconfigure(group);
+    if (made.size() != 3 || made[0] == made[1] || made[2] != made[0] || made[0] == &group) {
+      throw Error(ErrorKind::mismatch, {}, "made of " + std::to_string(made.size()));
+    }
+    pass(first, 1, 1);
+    pass(second, 1, 1);
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("Hooks: more collectives than its traits have, and no hook at all, are refused") {
+  const auto refusal = [](const CommHookFactory& hook) {
+    return outcome(Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
+      Model model({5}, 0);
+      DistributedDataParallel ddp(group, model.parameters(), with(hook));
+      pass(ddp, 1, 1);
+    }));
+  };
+  const auto for_ever = hooks::custom({.name = "long", .collectives = 2},
+                                      [](ProcessGroup& g, GradientBucket& b, int) {
+                                        return std::optional(g.all_reduce_async(b.flat));
+                                      });
+  CHECK_THAT(refusal(for_ever), Contains("the hook long starts more than the 2 collectives"));
+  CHECK_THAT(refusal([](ProcessGroup&) { return nullptr; }), Contains("returns no hook"));
+  CHECK_THROWS_WITH(hooks::custom({.name = "empty"}, {}), Contains("the function is empty"));
+  CHECK_THROWS_WITH(hooks::custom({.name = "none", .collectives = 0},
+                                  [](auto&, auto&, int) { return std::optional<Work>(); }),
+                    Contains("no collectives"));
+}
+
 TEST_CASE("Hooks: compressed buckets still carry who used what") {
-  for (const MakeHook& make :
-       {MakeHook([] { return hooks::bf16(); }), MakeHook([] { return hooks::fp16(); }),
-        MakeHook([] { return hooks::power_sgd({.start_step = 1}); })}) {
+  for (const CommHookFactory& hook :
+       {hooks::bf16(), hooks::fp16(), hooks::power_sgd({.start_step = 1})}) {
     const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {
       Model model({30, 7, 100}, 0);
-      DdpOptions options = with(make);
+      DdpOptions options = with(hook);
       options.find_unused = true;
       DistributedDataParallel ddp(group, model.parameters(), options);
       for (int step = 0; step < 3; ++step) {

@@ -241,14 +241,12 @@ TEST_CASE("DDP: models that drift apart are named by parameter and rank") {
 }
 
 TEST_CASE("DDP: every rank gets the same bits, whatever the hook") {
-  using Make = std::shared_ptr<CommHook> (*)();
-  for (const Make make :
-       {+[] { return hooks::all_reduce(); }, +[] { return hooks::fp16(); },
-        +[] { return hooks::bf16(); }, +[] { return hooks::power_sgd({.start_step = 1}); }}) {
+  for (const CommHookFactory& hook :
+       {hooks::all_reduce(), hooks::fp16(), hooks::bf16(), hooks::power_sgd({.start_step = 1})}) {
     const auto errors = Ranks{.world_size = 4}.run([&](ProcessGroup& group) {
       std::vector<float> values(40 * 30 + 7);
       DdpOptions options = kTiny;
-      options.hook = make();
+      options.hook = hook;
       DistributedDataParallel ddp(group,
                                   {{"matrix", buffer(values.data(), 1200), {40, 30}},
                                    {"vector", buffer(values.data() + 1200, 7), {7}}},

@@ -286,7 +286,7 @@ TEST_CASE("DDP: a model that differs on one rank is reported with its name on ev
 TEST_CASE("Agreement: names, types and shapes count") {
   float x[6];
   const auto lines = [&](const std::string& name, DataType type, std::vector<std::int64_t> shape) {
-    return signature({{name, {x, 6, type}, shape}}, {});
+    return signature({{name, {x, 6, type}, shape}}, {}, "all_reduce");
   };
   const auto base = lines("a", DataType::f32, {2, 3});
   CHECK(hash_of(base) == hash_of(lines("a", DataType::f32, {2, 3})));

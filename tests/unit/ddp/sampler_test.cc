@@ -11,6 +11,7 @@
 
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/error.h"
+#include "tests/support/ranks.h"
 
 namespace {
 
@@ -44,11 +45,13 @@ std::string rest_of(std::istringstream& in) {
 }
 
 std::string sampler_answer(std::istringstream& in) {
+  ddprun::SamplerShare share;
   ddprun::SamplerOptions o;
   std::int64_t epoch = 0;
   std::int64_t count = 0;
-  in >> o.length >> o.world_size >> o.rank >> o.seed >> epoch >> o.shuffle >> o.drop_last >> count;
-  DistributedSampler sampler(o);
+  in >> share.length >> share.world_size >> share.rank >> o.seed >> epoch >> o.shuffle >>
+      o.drop_last >> count;
+  DistributedSampler sampler(share, o);
   sampler.set_epoch(epoch);
   CHECK(sampler.num_samples() == count);
   return summary(sampler.indices());
@@ -91,11 +94,21 @@ TEST_CASE("Sampler: without drop_last every sample is read, by ranks that read e
   CHECK(read.size() == 104);
 }
 
+TEST_CASE("Sampler: a group's rank reads its own share") {
+  const auto errors = ddprun::test::Ranks{.world_size = 3}.run([](ddprun::ProcessGroup& group) {
+    const auto mine = DistributedSampler(group, 103, {.seed = 7}).indices();
+    const auto same =
+        DistributedSampler({.length = 103, .world_size = 3, .rank = group.rank()}, {.seed = 7});
+    if (mine != same.indices()) throw ddprun::Error(ddprun::ErrorKind::mismatch, {}, "another");
+  });
+  CHECK(ddprun::test::outcome(errors) == "all well");
+}
+
 TEST_CASE("Sampler: with drop_last no sample is read twice") {
   std::set<std::int64_t> read;
   for (int rank = 0; rank < 4; ++rank) {
     const auto mine =
-        DistributedSampler({.length = 103, .world_size = 4, .rank = rank, .drop_last = true})
+        DistributedSampler({.length = 103, .world_size = 4, .rank = rank}, {.drop_last = true})
             .indices();
     CHECK(mine.size() == 25);
     read.insert(mine.begin(), mine.end());
@@ -106,7 +119,7 @@ TEST_CASE("Sampler: with drop_last no sample is read twice") {
 TEST_CASE("Sampler: fewer samples than ranks repeat until every rank has one") {
   for (int rank = 0; rank < 5; ++rank) {
     const auto mine =
-        DistributedSampler({.length = 2, .world_size = 5, .rank = rank, .shuffle = false})
+        DistributedSampler({.length = 2, .world_size = 5, .rank = rank}, {.shuffle = false})
             .indices();
     CHECK(mine == std::vector<std::int64_t>{rank % 2});
   }
@@ -134,8 +147,8 @@ TEST_CASE("Sampler: what cannot be is refused, and the text says what") {
 namespace {
 
 DistributedSampler of_world(int world_size, int rank, bool drop_last = false) {
-  return DistributedSampler(
-      {.length = 103, .world_size = world_size, .rank = rank, .seed = 3, .drop_last = drop_last});
+  return DistributedSampler({.length = 103, .world_size = world_size, .rank = rank},
+                            {.seed = 3, .drop_last = drop_last});
 }
 
 }  // namespace

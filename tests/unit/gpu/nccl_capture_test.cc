@@ -25,9 +25,9 @@ using test::Ranks;
 using worker_sdk::CudaStream;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
-using Make = std::function<std::shared_ptr<CommHook>()>;
+using Make = std::function<CommHookFactory()>;
 
-DdpOptions with(std::shared_ptr<CommHook> hook) {
+DdpOptions with(CommHookFactory hook) {
   DdpOptions options{.first_bucket_bytes = 64, .bucket_bytes = 2000};
   options.hook = std::move(hook);
   return options;

@@ -25,7 +25,7 @@ using test::Ranks;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
 
-DdpOptions with(std::shared_ptr<CommHook> hook) {
+DdpOptions with(CommHookFactory hook) {
   DdpOptions options{.first_bucket_bytes = 64, .bucket_bytes = 2000};
   options.hook = std::move(hook);
   return options;
@@ -106,8 +106,7 @@ std::vector<Parameter> parameters_of(Model& model) {
 }
 
 // A kernel of the program holds up the whole step, and no call of ours waits for it.
-void step_behind_a_kernel(ProcessGroup& group, std::shared_ptr<CommHook> hook,
-                          Complaints& complaints) {
+void step_behind_a_kernel(ProcessGroup& group, CommHookFactory hook, Complaints& complaints) {
   OwnStream stream(group.local_rank());
   group.use_stream(stream.get());
   Model model(kSizes, 0);
@@ -142,7 +141,7 @@ void step_behind_a_kernel(ProcessGroup& group, std::shared_ptr<CommHook> hook,
 
 TEST_CASE("NCCL hooks: no call of a step in a stream waits for the GPU", "[nccl]") {
   const FakeGpu gpu;
-  using Make = std::function<std::shared_ptr<CommHook>()>;
+  using Make = std::function<CommHookFactory()>;
   for (const Make& make : {Make(hooks::fp16), Make(hooks::bf16),
                            Make([] { return hooks::power_sgd({.start_step = 0}); }), Make([] {
                              return hooks::power_sgd({.start_step = 0, .warm_start = false});
@@ -170,21 +169,19 @@ TEST_CASE("NCCL hooks: without kernels for the card they are refused before trai
   }
 }
 
-class OnHost final : public CommHook {
-  std::string name() const override { return "mine"; }
-  bool computes_on_host() const override { return true; }
-  std::optional<Work> start(ProcessGroup&, const GradientBucket&) override { return {}; }
-};
-
 TEST_CASE("NCCL hooks: what a GPU cannot do is refused", "[nccl]") {
   const FakeGpu gpu;
-  const auto refusal = [](const std::function<std::shared_ptr<CommHook>()>& make) {
+  const auto refusal = [](const std::function<CommHookFactory()>& make) {
     return outcome(Ranks{.backend = "nccl"}.run([&](ProcessGroup& group) {
       Model model({10}, 0);
       DistributedDataParallel ddp(group, model.parameters(), with(make()));
     }));
   };
-  CHECK_THAT(refusal(std::make_shared<OnHost>), Contains("the hook mine computes on the host"));
+  const auto on_host = [] {
+    return hooks::custom({.name = "mine", .computes_on_host = true},
+                         [](auto&, auto&, int) { return std::optional<Work>(); });
+  };
+  CHECK_THAT(refusal(on_host), Contains("the hook mine computes on the host"));
   CHECK_THAT(refusal([] { return hooks::power_sgd({.rank = 9}); }),
              Contains("power_sgd of rank 9: a GPU's kernels are for 8 at most"));
   CHECK(refusal([] { return hooks::power_sgd({.rank = 8}); }) == "all well");

@@ -39,7 +39,7 @@ TEST_CASE("NCCL preflight: the rank with another version is named, not the first
 TEST_CASE("NCCL preflight: two ranks on one GPU are named, unless NCCL was told of it", "[nccl]") {
   CHECK(objection_to({facts(0), facts(1), facts(1), facts(1)}) ==
         "3: rank 3 on b and rank 2 use the same GPU (device 1, 0000:01:00.0); give each rank its "
-        "own by LOCAL_RANK, InitOptions::device or CUDA_VISIBLE_DEVICES");
+        "own by LOCAL_RANK, NcclOptions::device or CUDA_VISIBLE_DEVICES");
   GpuFacts sharing = facts(1);
   sharing.may_share = true;
   CHECK(objection_to({facts(0), facts(1), facts(1), sharing}) == "none");

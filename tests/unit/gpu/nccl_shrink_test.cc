@@ -51,7 +51,7 @@ class Lost {
     Ranks ranks{.world_size = 3, .backend = "nccl", .op_timeout = 50s};
     ranks.init_timeout = 6s;
     InitOptions options = ranks.options(folder / "store", rank);
-    options.may_shrink = may_shrink_;
+    options.nccl.may_shrink = may_shrink_;
     auto group = ProcessGroup::init(options);
     auto kept = group.allocate(64), released = group.allocate(64);
     float value = 1;

@@ -143,6 +143,16 @@ TEST_CASE("Environment: DDPRUN_BACKEND goes before the option", "[environment]")
   CHECK(refusal(kLaunched, options).starts_with("bad argument: the backend \"self\""));
 }
 
+TEST_CASE("Environment: what is nccl's own reaches its plan", "[environment]") {
+  InitOptions options;
+  options.nccl = {.device = 3, .max_ctas = 8, .may_shrink = true};
+  const GpuWish wish = read_environment(kLaunched, options).gpu;
+  CHECK(wish.device == 3);
+  CHECK(wish.max_ctas == 8);
+  CHECK(wish.may_shrink);
+  CHECK(read_environment(with("DDPRUN_NCCL_MAX_CTAS", "4"), options).gpu.max_ctas == 4);
+}
+
 TEST_CASE("Environment: our interface variable goes before Gloo's", "[environment]") {
   CHECK(read_environment(with("GLOO_SOCKET_IFNAME", "eth0"), {}).interface == "eth0");
   Variables both = with("GLOO_SOCKET_IFNAME", "eth0");

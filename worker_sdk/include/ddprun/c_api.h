@@ -9,8 +9,11 @@
    - _init, _create and _async functions create handles; _destroy functions free them and accept
      NULL. A handle must not be used after its _destroy. A group must be destroyed after all handles
      created from it. Returned pointers belong to the handle.
-   - Structs of options begin with their size, which the caller sets: sizeof(struct ...). From it
-     the library knows which fields an older program has, and it rejects sizes it does not know.
+   - Every struct begins with its size, which the caller sets: sizeof(struct ...). From it the
+     library knows which fields an older program has; it rejects sizes that it does not know. All
+     elements of an array of structs have the same size.
+   - A null handle or pointer is DDPRUN_BAD_ARGUMENT. Functions that return no status return -1 (""
+     instead of a string) for a null handle, and set ddprun_last_error().
    - This interface is stable: functions and fields are only added, at the end; numbers are kept.
 
    libddprun.so exports only these functions: `pkg-config --libs ddprun-c`, or dlopen().
@@ -60,12 +63,19 @@ typedef struct ddprun_work ddprun_work;
 typedef struct ddprun_ddp ddprun_ddp;
 typedef struct ddprun_sampler ddprun_sampler;
 
-/* An array of `count` elements in host memory; not owned. */
+/* An array of `count` elements in host memory; not owned. The struct itself is only used during
+   the call to which it is passed. */
 typedef struct {
+  size_t size;
   void* data;
   size_t count;
   ddprun_type type;
+  int32_t reserved; /* 0. */
 } ddprun_buffer;
+
+/* const ddprun_buffer b = DDPRUN_BUFFER(values, 10, DDPRUN_F32); */
+#define DDPRUN_BUFFER(data, count, type) \
+  { sizeof(ddprun_buffer), (data), (count), (type), 0 }
 
 int ddprun_c_api_version(void); /* DDPRUN_C_API_VERSION of the library. */
 
@@ -80,8 +90,8 @@ typedef struct {
   size_t size;
   const char* init_method;
   const char* backend;
-  int rank;
-  int world_size;
+  int32_t rank;
+  int32_t world_size;
   int64_t init_timeout_ms;
   int64_t op_timeout_ms;
 } ddprun_init_options;
@@ -99,54 +109,61 @@ int ddprun_restart_count(const ddprun_group* group);
 const char* ddprun_backend(const ddprun_group* group);
 
 /* timeout_ms: 0 selects the group's. */
-ddprun_status ddprun_all_reduce(ddprun_group* group, ddprun_buffer inout, ddprun_op op,
+ddprun_status ddprun_all_reduce(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                 int64_t timeout_ms);
-ddprun_status ddprun_reduce_scatter(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
-                                    ddprun_op op, int64_t timeout_ms);
-ddprun_status ddprun_broadcast(ddprun_group* group, ddprun_buffer inout, int root,
+ddprun_status ddprun_reduce_scatter(ddprun_group* group, const ddprun_buffer* in,
+                                    const ddprun_buffer* out, ddprun_op op, int64_t timeout_ms);
+ddprun_status ddprun_broadcast(ddprun_group* group, const ddprun_buffer* inout, int root,
                                int64_t timeout_ms);
-ddprun_status ddprun_all_gather(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
-                                int64_t timeout_ms);
-ddprun_status ddprun_all_to_all(ddprun_group* group, ddprun_buffer in, ddprun_buffer out,
-                                int64_t timeout_ms);
-ddprun_status ddprun_gather(ddprun_group* group, ddprun_buffer in, ddprun_buffer out, int root,
-                            int64_t timeout_ms);
-ddprun_status ddprun_scatter(ddprun_group* group, ddprun_buffer in, ddprun_buffer out, int root,
-                             int64_t timeout_ms);
-ddprun_status ddprun_send(ddprun_group* group, ddprun_buffer in, int destination,
+ddprun_status ddprun_all_gather(ddprun_group* group, const ddprun_buffer* in,
+                                const ddprun_buffer* out, int64_t timeout_ms);
+ddprun_status ddprun_all_to_all(ddprun_group* group, const ddprun_buffer* in,
+                                const ddprun_buffer* out, int64_t timeout_ms);
+ddprun_status ddprun_gather(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                            int root, int64_t timeout_ms);
+ddprun_status ddprun_scatter(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                             int root, int64_t timeout_ms);
+ddprun_status ddprun_send(ddprun_group* group, const ddprun_buffer* in, int destination,
                           int64_t timeout_ms);
-ddprun_status ddprun_recv(ddprun_group* group, ddprun_buffer out, int source, int64_t timeout_ms);
+ddprun_status ddprun_recv(ddprun_group* group, const ddprun_buffer* out, int source,
+                          int64_t timeout_ms);
 ddprun_status ddprun_barrier(ddprun_group* group, int64_t timeout_ms);
 
-ddprun_status ddprun_all_reduce_async(ddprun_group* group, ddprun_buffer inout, ddprun_op op,
+ddprun_status ddprun_all_reduce_async(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                       int64_t timeout_ms, ddprun_work** work);
 ddprun_status ddprun_work_wait(ddprun_work* work);
-int ddprun_work_done(const ddprun_work* work); /* 1 once ddprun_work_wait() would not block. */
-void ddprun_work_destroy(ddprun_work* work);   /* Waits and discards the error. */
+/* 1 once ddprun_work_wait() would not block, else 0. */
+int ddprun_work_done(const ddprun_work* work);
+void ddprun_work_destroy(ddprun_work* work); /* Waits and discards the error. */
 
 /* --- distributed_data_parallel.h --- */
 
 typedef struct {
+  size_t size;
   const char* name; /* Copied; may be NULL. */
-  ddprun_buffer value;
+  void* data;       /* The value: an array as in ddprun_buffer. */
+  size_t count;
   const int64_t* shape; /* Copied; NULL: one dimension. */
   size_t dimensions;
+  ddprun_type type;
+  int32_t reserved; /* 0. */
 } ddprun_parameter;
 
 typedef struct {
   size_t size;
   size_t first_bucket_bytes; /* 0: the default of C++, here and below. */
   size_t bucket_bytes;
-  int find_unused;
-  int static_graph;
-  int checksum_every;
+  int64_t checksum_every;
+  int32_t find_unused;
+  int32_t static_graph;
 } ddprun_ddp_options;
 
 /* `options` may be NULL. */
 ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* parameters,
                                 size_t count, const ddprun_ddp_options* options, ddprun_ddp** ddp);
 void ddprun_ddp_destroy(ddprun_ddp* ddp);
-/* The gradient's location; query again after each ddprun_ddp_begin_backward(). */
+/* Sets the location, count and type of the gradient in *gradient, whose size the caller has set;
+   query again after each ddprun_ddp_begin_backward(). */
 ddprun_status ddprun_ddp_gradient(ddprun_ddp* ddp, size_t parameter, ddprun_buffer* gradient);
 ddprun_status ddprun_ddp_zero_gradients(ddprun_ddp* ddp);
 /* synchronise = 0: as a pass within no_sync() of C++. */
@@ -164,11 +181,11 @@ ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int6
 typedef struct {
   size_t size;
   int64_t length;
-  int world_size;
-  int rank;
-  int shuffle;
   uint64_t seed;
-  int drop_last;
+  int32_t world_size;
+  int32_t rank;
+  int32_t shuffle;
+  int32_t drop_last;
 } ddprun_sampler_options;
 
 ddprun_status ddprun_sampler_create(const ddprun_sampler_options* options,

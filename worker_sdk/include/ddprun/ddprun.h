@@ -18,6 +18,8 @@
 #include "ddprun/error.h"
 #include "ddprun/global_batches.h"
 #include "ddprun/grad_scaler.h"
+#include "ddprun/identity.h"
+#include "ddprun/init_options.h"
 #include "ddprun/metrics.h"
 #include "ddprun/objects.h"
 #include "ddprun/process_group.h"
@@ -28,3 +30,4 @@
 #include "ddprun/store.h"
 #include "ddprun/sync_report.h"
 #include "ddprun/types.h"
+#include "ddprun/work.h"

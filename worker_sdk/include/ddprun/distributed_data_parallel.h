@@ -58,9 +58,8 @@ struct DdpOptions {
   /// Compares parameter checksums every this many steps (0: never). A difference raises
   /// Error(mismatch) on every rank, which names the parameter and the diverged rank.
   int checksum_every = 0;
-  /// How a bucket is averaged; null: by all_reduce. Each DistributedDataParallel needs its own
-  /// hook.
-  std::shared_ptr<CommHook> hook = {};
+  /// How a bucket is averaged; empty: by all_reduce.
+  CommHookFactory hook = {};
   SyncTimerOptions timer = {};
 };
 

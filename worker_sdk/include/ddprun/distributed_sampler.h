@@ -4,6 +4,7 @@
 // BatchSampler do. Unlike in PyTorch, training can resume within an epoch, also with another number
 // of ranks.
 //
+//   ddprun::DistributedSampler sampler(group, samples, {.seed = 7});
 //   for (std::int64_t epoch = sampler.state().epoch; epoch < epochs; ++epoch) {
 //     sampler.set_epoch(epoch);
 //     for (const auto& batch : ddprun::batches(sampler.indices(), 32)) {
@@ -20,12 +21,19 @@
 
 namespace ddprun {
 
-struct SamplerOptions {
+class ProcessGroup;
+
+/// What is divided, among how many ranks, and which of them this is.
+struct SamplerShare {
   std::int64_t length = 0;  ///< Samples in the data set.
   int world_size = 1;
   int rank = 0;
+};
+
+/// Must be equal on all ranks.
+struct SamplerOptions {
   bool shuffle = true;
-  std::uint64_t seed = 0;  ///< Epoch e is shuffled with seed + e; equal on all ranks.
+  std::uint64_t seed = 0;  ///< Epoch e is shuffled with seed + e.
   bool drop_last = false;  ///< Drop the tail instead of padding it with repeated samples.
 };
 
@@ -36,10 +44,14 @@ struct SamplerState {
   std::int64_t consumed = 0;  ///< Samples of this epoch that all ranks together have read.
 };
 
-/// Not thread-safe. Communicates nothing.
+/// Not thread-safe. Communicates nothing, and does not keep the group.
 class DistributedSampler {
  public:
-  explicit DistributedSampler(const SamplerOptions& options);  ///< Throws Error(bad_argument).
+  /// For this rank of `group`. Throws Error(bad_argument).
+  DistributedSampler(const ProcessGroup& group, std::int64_t length,
+                     const SamplerOptions& options = {});
+  /// The same without a group, such as for a process that only loads data.
+  explicit DistributedSampler(const SamplerShare& share, const SamplerOptions& options = {});
 
   /// Starts another epoch at its beginning; the current epoch continues at its position.
   void set_epoch(std::int64_t epoch) noexcept;
@@ -62,6 +74,7 @@ class DistributedSampler {
   void load(const SamplerState& state);
 
  private:
+  SamplerShare share_;
   SamplerOptions options_;
   std::int64_t num_samples_ = 0;
   std::int64_t epoch_ = 0;

@@ -36,10 +36,10 @@ class DistributedDataParallel {
       : DistributedDataParallel(group, module.ptr(), options) {}
   DistributedDataParallel(const DistributedDataParallel&) = delete;
 
-  /// Calls the module's forward(), after a broadcast of rank 0's buffers if the options request it.
-  /// Training passes must use this function.
+  /// ddp(x): calls the module's forward(), after a broadcast of rank 0's buffers if the options
+  /// request it. Training passes must use this operator.
   template <class... Arguments>
-  auto forward(Arguments&&... arguments) {
+  auto operator()(Arguments&&... arguments) {
     averager_->forget_pass();
     const bool training = module_->is_training();
     if (training && at::GradMode::is_enabled()) averager_->require_unchanged();
@@ -58,13 +58,19 @@ class DistributedDataParallel {
     return result;
   }
 
+  /// The module: ddp->train(), ddp->named_parameters().
+  Module* operator->() const noexcept { return module_.get(); }
+  const std::shared_ptr<Module>& module() const noexcept { return module_; }
+  /// The module's parameters, each once: for an optimizer.
+  std::vector<at::Tensor> parameters() const { return torch::parameters(*module_); }
+
   /// Zeroes the gradients in place and restores every `.grad` as a view of its bucket.
   void zero_grad() { averager_->zero_grad(); }
 
   /// Replaces backward() if the training pass threw on this rank: takes part in the peers' pass
   /// with the current contents of the gradients, so that all ranks can continue. The program must
   /// inform the peers before they step: see ddprun::DistributedDataParallel::cancel_backward(). No
-  /// effect without a forward() that requires a backward pass.
+  /// effect without a forward pass that requires a backward pass.
   void cancel_backward() { averager_->cancel_pass(); }
 
   /// Copies rank 0's buffers, such as running averages, to all ranks. Collective.
@@ -90,12 +96,11 @@ class DistributedDataParallel {
   void reconfigure(ProcessGroup& next) { averager_->reconfigure(next); }
 
   /// The framework-neutral DistributedDataParallel, for example for its sync timer.
-  ddprun::DistributedDataParallel& reducer() { return averager_->ddp(); }
+  ddprun::DistributedDataParallel& neutral() { return averager_->ddp(); }
 
   SyncReport last_step() const { return averager_->ddp().last_step(); }
   SyncReport total() const { return averager_->ddp().total(); }
   std::vector<std::vector<std::size_t>> buckets() const { return averager_->ddp().buckets(); }
-  const std::shared_ptr<Module>& module() const noexcept { return module_; }
 
  private:
   std::shared_ptr<Module> module_;

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <optional>
 #include <string>
 
 #include "ddprun/error.h"
@@ -10,7 +11,9 @@
 
 namespace ddprun::torch {
 
-inline DataType data_type_of(at::ScalarType type) {
+namespace detail {
+
+inline std::optional<DataType> known_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat: return DataType::f32;
     case at::kDouble: return DataType::f64;
@@ -19,11 +22,17 @@ inline DataType data_type_of(at::ScalarType type) {
     case at::kInt: return DataType::i32;
     case at::kLong: return DataType::i64;
     case at::kByte: return DataType::u8;
-    default:
-      throw Error(
-          ErrorKind::unsupported, {.operation = "ddprun::torch"},
-          std::string("tensors of type ") + c10::toString(type) + " cannot be communicated");
+    default: return {};
   }
+}
+
+}  // namespace detail
+
+/// Throws Error(unsupported) that names a type which buffers cannot have.
+inline DataType data_type_of(at::ScalarType type) {
+  if (const auto known = detail::known_type(type)) return *known;
+  throw Error(ErrorKind::unsupported, {.operation = "ddprun::torch"},
+              std::string("tensors of type ") + c10::toString(type) + " cannot be communicated");
 }
 
 namespace detail {
@@ -45,7 +54,7 @@ inline at::Tensor as_real(const at::Tensor& tensor) {
 }  // namespace detail
 
 /// The memory of a tensor, which must be contiguous and in host memory. Not owned. For tensors on a
-/// GPU use buffer(group, tensor).
+/// GPU use buffer(group, tensor); for other strides and types, collectives.h.
 inline Buffer buffer(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu()) {
     throw Error(ErrorKind::bad_argument, {.operation = "ddprun::torch"},
