@@ -42,6 +42,7 @@ struct ProcessGroup::Impl {
         store_host(std::move(joined.store_host)),
         store(std::move(joined.store)),
         backend(std::move(joined.backend)),
+        device(backend->device()),
         backend_name(backend->name()),
         init_timeout(options.init_timeout),
         op_timeout(options.op_timeout) {}
@@ -51,8 +52,7 @@ struct ProcessGroup::Impl {
   }
 
   worker_sdk::Call number(const worker_sdk::Signature& what) {
-    const bool between_two =
-        what.kind == worker_sdk::OpKind::kSend || what.kind == worker_sdk::OpKind::kRecv;
+    const bool between_two = worker_sdk::is_message(what.kind);
     return {.what = what, .number = between_two ? ++messages : ++collectives};
   }
 
@@ -84,16 +84,20 @@ struct ProcessGroup::Impl {
     return options.timeout.count() == 0 ? op_timeout : options.timeout;
   }
 
-  template <class Body>
-  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, bool on_host,
-               const Body& body) {
+  // Starts the time of the operation, and says for how long this rank is in it.
+  worker_sdk::InCollective begin(worker_sdk::Call& call, std::chrono::milliseconds timeout) {
     call.start = worker_sdk::Clock::now();
     call.deadline = worker_sdk::deadline_after(call.start, timeout);
     if (dead.load(std::memory_order_acquire)) refuse_dead(call);
-    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
+    return {*progress, call, plan.job_ranks.empty()};
+  }
+
+  // Here and now: `body` has carried out the operation when it returns.
+  template <class Body>
+  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, const Body& body) {
+    const worker_sdk::InCollective here = begin(call, timeout);
     try {
-      backend->check(call);
-      body(on_host ? backend->host() : *backend, call);
+      body(call);
       // The peers may have done their part before they, or this thread, could notice the abort.
       if (aborted.load()) refuse_aborted(call);
     } catch (const Error& error) {
@@ -105,36 +109,58 @@ struct ProcessGroup::Impl {
     }
   }
 
+  // After all that is queued, in whichever thread; done when it returns.
   template <class Body>
-  void run(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
-    const Caller here(*this, what);
-    const auto timeout = timeout_of(what, options);
-    const worker_sdk::Call call = number(what);
-    if (is_devices(what, options)) return await_launched(call, timeout, options, body);
-    const bool on_host = options.on_host;
-    if (queue.idle()) return perform(call, timeout, on_host, body);
-    Work(queue.post([=, this] { perform(call, timeout, on_host, body); })).wait();
+  void perform_in_turn(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
+                       const Body& body) {
+    if (queue.idle()) return perform(call, timeout, body);
+    Work(queue.post([&] { perform(call, timeout, body); })).wait();
   }
 
-  template <class Body>
-  Work run_async(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
+  void run(const worker_sdk::Operation& operation, const CallOptions& options) {
+    const Caller here(*this, operation.what);
+    const auto timeout = timeout_of(operation.what, options);
+    const worker_sdk::Call call = number(operation.what);
+    if (is_devices(operation.what, options)) {
+      const auto pending = enqueue(call, timeout, operation.arrays, options);
+      return await(call, *pending, stream_of(options));
+    }
+    perform_in_turn(call, timeout, [&](const worker_sdk::Call& begun) {
+      backend->carry_out(begun, operation.arrays);
+    });
+  }
+
+  Work run_async(const worker_sdk::Operation& operation, const CallOptions& options) {
+    const worker_sdk::Signature& what = operation.what;
     const Caller here(*this, what);
     const auto timeout = timeout_of(what, options);
-    const bool queued = roster->size() > 1 && !is_devices(what, options);
+    const bool of_device = is_devices(what, options);
+    const bool queued = roster->size() > 1 && !of_device;
     if (queued) start_queue(what);  // Before this rank counts a call that its peers do not.
     const worker_sdk::Call call = number(what);
-    if (is_devices(what, options)) {
-      auto state = std::make_shared<WorkState>();
-      state->pending = launch(call, timeout, options, body);
+    auto state = std::make_shared<WorkState>();
+    if (of_device) {
+      state->pending = enqueue(call, timeout, operation.arrays, options);
       state->stream = stream_of(options);
       return Work(std::move(state));
     }
-    const bool on_host = options.on_host;
-    std::function<void()> operation = [=, this] { perform(call, timeout, on_host, body); };
-    if (queued) return Work(queue.post(std::move(operation)));
-    auto state = std::make_shared<WorkState>();
-    worker_sdk::WorkQueue::carry_out(operation, *state);
+    std::function<void()> task = [this, call, timeout, arrays = operation.arrays] {
+      perform(call, timeout,
+              [&](const worker_sdk::Call& begun) { backend->carry_out(begun, arrays); });
+    };
+    if (queued) return Work(queue.post(std::move(task)));
+    worker_sdk::WorkQueue::carry_out(task, *state);
     return Work(std::move(state));
+  }
+
+  std::shared_ptr<void> allocate(std::size_t bytes) {
+    const worker_sdk::Signature what{.kind = worker_sdk::OpKind::kAllocate, .count = bytes};
+    const Caller here(*this, what);
+    std::shared_ptr<void> memory;
+    perform_in_turn(number(what), op_timeout, [&](const worker_sdk::Call& begun) {
+      memory = backend->allocate(begun, bytes);
+    });
+    return memory;
   }
 
   void start_queue(const worker_sdk::Signature& what) {
@@ -151,40 +177,33 @@ struct ProcessGroup::Impl {
   bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const {
     const bool always_hosts =
         what.kind == worker_sdk::OpKind::kBarrier || what.kind == worker_sdk::OpKind::kAllocate;
-    return backend->device() && !options.on_host && !always_hosts;
+    return device && !options.on_host && !always_hosts;
   }
 
   std::optional<Stream> stream_of(const CallOptions& options) const {
     return options.stream ? options.stream : stream;
   }
 
-  template <class Body>
-  std::shared_ptr<worker_sdk::Pending> launch(worker_sdk::Call call,
-                                              std::chrono::milliseconds timeout,
-                                              const CallOptions& options, const Body& body) {
-    call.start = worker_sdk::Clock::now();
-    call.deadline = worker_sdk::deadline_after(call.start, timeout);
-    if (dead.load(std::memory_order_acquire)) refuse_dead(call);
-    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
+  std::shared_ptr<worker_sdk::Pending> enqueue(worker_sdk::Call call,
+                                               std::chrono::milliseconds timeout,
+                                               const worker_sdk::Arrays& arrays,
+                                               const CallOptions& options) {
+    const worker_sdk::InCollective here = begin(call, timeout);
     try {
-      backend->check(call);
-      return backend->device()->launch(call, stream_of(options).value_or(nullptr),
-                                       [&] { body(*backend, call); });
+      return device->enqueue(call, arrays, stream_of(options).value_or(nullptr));
     } catch (const Error& error) {
       die(error);
       throw;
     }
   }
 
-  template <class Body>
-  void await_launched(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
-                      const CallOptions& options, const Body& body) {
-    const auto pending = launch(call, timeout, options, body);
+  // `after` waits for it, or else this thread.
+  void await(const worker_sdk::Call& call, worker_sdk::Pending& pending,
+             std::optional<Stream> after) {
     const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
     try {
-      const auto after = stream_of(options);
-      if (after) return pending->follow(*after);
-      pending->wait_until(worker_sdk::Clock::time_point::max());
+      if (after) return pending.follow(*after);
+      pending.wait_until(worker_sdk::Clock::time_point::max());
     } catch (const Error& error) {
       die(error);
       throw;
@@ -194,6 +213,14 @@ struct ProcessGroup::Impl {
   void abort() noexcept {
     if (!aborted.exchange(true)) progress->note_failure(ErrorKind::aborted, -1);
     backend->abort();
+  }
+
+  // What a smaller group may be made of, if anything.
+  std::shared_ptr<worker_sdk::NcclCommunicator> retire() {
+    aborted.store(true);
+    if (device) return device->retire();
+    backend->abort();
+    return nullptr;
   }
 
   // Of a group of some of this one's ranks.
@@ -235,7 +262,8 @@ struct ProcessGroup::Impl {
   worker_sdk::Arguments arguments;
   std::shared_ptr<worker_sdk::StoreHost> store_host;
   std::shared_ptr<Store> store;
-  std::unique_ptr<worker_sdk::Backend> backend;
+  const std::unique_ptr<worker_sdk::HostBackend> backend;
+  worker_sdk::DeviceBackend* const device;  // The same, if arrays are a device's; else null.
   const std::string backend_name;
   const std::chrono::milliseconds init_timeout;
   const std::chrono::milliseconds op_timeout;

@@ -1,5 +1,6 @@
-// The operations of the backend nccl, as NCCL has them. Each only puts work into the stream.
+// The operations of the backend nccl, as NCCL has them: put into the stream, no more.
 
+#include "common/assert.h"
 #include "worker_sdk/nccl/nccl_backend.h"
 
 namespace ddprun::worker_sdk {
@@ -29,53 +30,79 @@ int op_of(ReduceOp op) {
   return kNcclSum;
 }
 
-template <class Byte>
-Byte* part(Byte* data, std::size_t bytes, int rank) {
-  return data + bytes * static_cast<std::size_t>(rank);
+// All but those that are made of several messages.
+int call_nccl(const NcclApi& nccl, const Signature& what, const Arrays& arrays, NcclComm comm,
+              CudaStream stream) {
+  const Buffer in = arrays.in, out = arrays.out;
+  const int type = type_of(what.type);
+  switch (what.kind) {
+    case OpKind::kAllReduce:
+      return nccl.all_reduce(in.data, out.data, what.count, type, op_of(what.op), comm, stream);
+    case OpKind::kReduceScatter:
+      return nccl.reduce_scatter(in.data, out.data, what.count, type, op_of(what.op), comm, stream);
+    case OpKind::kBroadcast:
+      return nccl.broadcast(in.data, out.data, what.count, type, what.rank, comm, stream);
+    case OpKind::kAllGather:
+      return nccl.all_gather(in.data, out.data, what.count, type, comm, stream);
+    case OpKind::kSend:
+    case OpKind::kGather: return nccl.send(in.data, what.count, type, what.rank, comm, stream);
+    case OpKind::kRecv:
+    case OpKind::kScatter: return nccl.recv(out.data, what.count, type, what.rank, comm, stream);
+    case OpKind::kAllToAll:
+    case OpKind::kBarrier:
+    case OpKind::kAllocate: break;
+  }
+  return kNcclInvalidUsage;
 }
 
 }  // namespace
 
-void NcclBackend::put(const Enqueue& enqueue) { status_ = comm_->call(enqueue); }
+std::shared_ptr<Pending> NcclBackend::enqueue(const Call& call, const Arrays& arrays,
+                                              Stream stream) {
+  DDPRUN_ASSERT(call.what.kind != OpKind::kBarrier && call.what.kind != OpKind::kAllocate);
+  check(call);
+  return put_behind(call, stream, [&] { return put_operation(call.what, arrays); });
+}
 
-// Several messages at once, so that none waits for another.
-void NcclBackend::put_messages(const Enqueue& enqueue) {
-  put([&](const NcclApi& nccl, NcclComm comm) {
+int NcclBackend::put_operation(const Signature& what, const Arrays& arrays) {
+  if (what.count == 0) return kNcclSuccess;
+  const auto* from = static_cast<const std::byte*>(arrays.in.data);
+  auto* to = static_cast<std::byte*>(arrays.out.data);
+  const bool is_root = what.rank == roster_->rank;
+  const std::size_t my_part =
+      what.count * size_of(what.type) * static_cast<std::size_t>(roster_->rank);
+  if (what.kind == OpKind::kAllToAll) {
+    return put_messages(what, from == to ? apart(arrays.in) : from, to);
+  }
+  if (what.kind == OpKind::kGather && is_root) {
+    put_copy(to + my_part, from, arrays.in.bytes());
+    return put_messages(what, nullptr, to);
+  }
+  if (what.kind == OpKind::kScatter && is_root) {
+    put_copy(to, from + my_part, arrays.out.bytes());
+    return put_messages(what, from, nullptr);
+  }
+  return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
+    return call_nccl(nccl, what, arrays, comm, stream_);
+  });
+}
+
+// To each rank its part of `from`, and from each its part of `to`; where one of them is null, this
+// rank has its part already. All at once, so that no message waits for another.
+int NcclBackend::put_messages(const Signature& what, const std::byte* from, std::byte* to) {
+  const int type = type_of(what.type);
+  return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
     int status = nccl.group_start();
-    if (status == kNcclSuccess) status = enqueue(nccl, comm);
+    for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {
+      if (r == roster_->rank && !(from && to)) continue;
+      const std::size_t at = what.count * size_of(what.type) * static_cast<std::size_t>(r);
+      if (from) status = nccl.send(from + at, what.count, type, r, comm, stream_);
+      if (to && status == kNcclSuccess) {
+        status = nccl.recv(to + at, what.count, type, r, comm, stream_);
+      }
+    }
     const int ended = nccl.group_end();
     return status == kNcclSuccess || status == kNcclInProgress ? ended : status;
-  });
-}
-
-void NcclBackend::all_reduce(const Call& call, Buffer inout) {
-  if (inout.count == 0) return;
-  put([&](const NcclApi& nccl, NcclComm comm) {
-    return nccl.all_reduce(inout.data, inout.data, inout.count, type_of(inout.type),
-                           op_of(call.what.op), comm, stream_);
-  });
-}
-
-void NcclBackend::reduce_scatter(const Call& call, Buffer in, Buffer out) {
-  if (out.count == 0) return;
-  put([&](const NcclApi& nccl, NcclComm comm) {
-    return nccl.reduce_scatter(in.data, out.data, out.count, type_of(out.type), op_of(call.what.op),
-                               comm, stream_);
-  });
-}
-
-void NcclBackend::broadcast(const Call& call, Buffer inout) {
-  if (inout.count == 0) return;
-  put([&](const NcclApi& nccl, NcclComm comm) {
-    return nccl.broadcast(inout.data, inout.data, inout.count, type_of(inout.type), call.what.rank,
-                          comm, stream_);
-  });
-}
-
-void NcclBackend::all_gather(const Call&, Buffer in, Buffer out) {
-  if (in.count == 0) return;
-  put([&](const NcclApi& nccl, NcclComm comm) {
-    return nccl.all_gather(in.data, out.data, in.count, type_of(in.type), comm, stream_);
   });
 }
 
@@ -100,67 +127,6 @@ void NcclBackend::put_copy(void* to, const void* from, std::size_t bytes) {
   if (to == from) return;
   require(*gpu_, gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, stream_),
           "cudaMemcpyAsync");
-}
-
-void NcclBackend::all_to_all(const Call& call, Buffer in, Buffer out) {
-  const std::size_t count = call.what.count, bytes = count * size_of(in.type);
-  if (count == 0) return;
-  const auto* from = in.data == out.data ? apart(in) : static_cast<const std::byte*>(in.data);
-  auto* to = static_cast<std::byte*>(out.data);
-  put_messages([&](const NcclApi& nccl, NcclComm comm) {
-    int status = kNcclSuccess;
-    for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {
-      status = nccl.send(part(from, bytes, r), count, type_of(in.type), r, comm, stream_);
-      if (status != kNcclSuccess) break;
-      status = nccl.recv(part(to, bytes, r), count, type_of(in.type), r, comm, stream_);
-    }
-    return status;
-  });
-}
-
-void NcclBackend::gather(const Call& call, Buffer in, Buffer out) {
-  if (in.count == 0) return;
-  if (call.what.rank != roster_->rank) return send(call, in);
-  auto* to = static_cast<std::byte*>(out.data);
-  put_copy(part(to, in.bytes(), roster_->rank), in.data, in.bytes());
-  put_messages([&](const NcclApi& nccl, NcclComm comm) {
-    int status = kNcclSuccess;
-    for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {
-      if (r == roster_->rank) continue;
-      status = nccl.recv(part(to, in.bytes(), r), in.count, type_of(in.type), r, comm, stream_);
-    }
-    return status;
-  });
-}
-
-void NcclBackend::scatter(const Call& call, Buffer in, Buffer out) {
-  if (out.count == 0) return;
-  if (call.what.rank != roster_->rank) return recv(call, out);
-  const auto* from = static_cast<const std::byte*>(in.data);
-  put_copy(out.data, part(from, out.bytes(), roster_->rank), out.bytes());
-  put_messages([&](const NcclApi& nccl, NcclComm comm) {
-    int status = kNcclSuccess;
-    for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {
-      if (r == roster_->rank) continue;
-      status =
-          nccl.send(part(from, out.bytes(), r), out.count, type_of(out.type), r, comm, stream_);
-    }
-    return status;
-  });
-}
-
-void NcclBackend::send(const Call& call, Buffer in) {
-  if (in.count == 0) return;
-  put([&](const NcclApi& nccl, NcclComm comm) {
-    return nccl.send(in.data, in.count, type_of(in.type), call.what.rank, comm, stream_);
-  });
-}
-
-void NcclBackend::recv(const Call& call, Buffer out) {
-  if (out.count == 0) return;
-  put([&](const NcclApi& nccl, NcclComm comm) {
-    return nccl.recv(out.data, out.count, type_of(out.type), call.what.rank, comm, stream_);
-  });
 }
 
 }  // namespace ddprun::worker_sdk
