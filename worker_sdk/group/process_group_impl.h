@@ -1,6 +1,6 @@
 #pragma once
-// What a ProcessGroup is made of: numbers the operations, runs them here or on the queue's thread,
-// and remembers the first failure. Only process_group*.cc include this.
+// What a ProcessGroup is made of. process_group_run.cc has its operations carried out; here is who
+// may call, and the first failure, which ends it. Only process_group*.cc include this.
 
 #include <atomic>
 #include <mutex>
@@ -51,11 +51,6 @@ struct ProcessGroup::Impl {
     if (!queue.wait_idle(op_timeout)) backend->abort();
   }
 
-  worker_sdk::Call number(const worker_sdk::Signature& what) {
-    const bool between_two = worker_sdk::is_message(what.kind);
-    return {.what = what, .number = between_two ? ++messages : ++collectives};
-  }
-
   [[noreturn]] void refuse(const std::string& operation, const std::string& text) const {
     throw Error(ErrorKind::bad_argument,
                 {.rank = roster->rank, .host = host(), .operation = operation}, text);
@@ -76,139 +71,28 @@ struct ProcessGroup::Impl {
   }
   const std::string& host() const { return roster->hosts[static_cast<std::size_t>(roster->rank)]; }
 
+  // In process_group_run.cc, as what they are made of:
+  void run(const worker_sdk::Operation& operation, const CallOptions& options);
+  Work run_async(const worker_sdk::Operation& operation, const CallOptions& options);
+  std::shared_ptr<void> allocate(std::size_t bytes);
   std::chrono::milliseconds timeout_of(const worker_sdk::Signature& what,
-                                       const CallOptions& options) const {
-    if (options.timeout.count() < 0) {
-      refuse(worker_sdk::to_string(what), "the timeout must not be negative");
-    }
-    return options.timeout.count() == 0 ? op_timeout : options.timeout;
-  }
-
-  // Starts the time of the operation, and says for how long this rank is in it.
-  worker_sdk::InCollective begin(worker_sdk::Call& call, std::chrono::milliseconds timeout) {
-    call.start = worker_sdk::Clock::now();
-    call.deadline = worker_sdk::deadline_after(call.start, timeout);
-    if (dead.load(std::memory_order_acquire)) refuse_dead(call);
-    return {*progress, call, plan.job_ranks.empty()};
-  }
-
-  // Here and now: `body` has carried out the operation when it returns.
+                                       const CallOptions& options) const;
+  worker_sdk::Call number(const worker_sdk::Signature& what);
+  worker_sdk::InCollective begin(worker_sdk::Call& call, std::chrono::milliseconds timeout);
   template <class Body>
-  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, const Body& body) {
-    const worker_sdk::InCollective here = begin(call, timeout);
-    try {
-      body(call);
-      // The peers may have done their part before they, or this thread, could notice the abort.
-      if (aborted.load()) refuse_aborted(call);
-    } catch (const Error& error) {
-      die(error);
-      throw;
-    } catch (const std::exception& error) {
-      die(error.what());
-      throw worker_sdk::failure(*roster, call, ErrorKind::system, -1, error.what());
-    }
-  }
-
-  // After all that is queued, in whichever thread; done when it returns.
+  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, const Body& body);
   template <class Body>
   void perform_in_turn(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
-                       const Body& body) {
-    if (queue.idle()) return perform(call, timeout, body);
-    Work(queue.post([&] { perform(call, timeout, body); })).wait();
-  }
-
-  void run(const worker_sdk::Operation& operation, const CallOptions& options) {
-    const Caller here(*this, operation.what);
-    const auto timeout = timeout_of(operation.what, options);
-    const worker_sdk::Call call = number(operation.what);
-    if (is_devices(operation.what, options)) {
-      const auto pending = enqueue(call, timeout, operation.arrays, options);
-      return await(call, *pending, stream_of(options));
-    }
-    perform_in_turn(call, timeout, [&](const worker_sdk::Call& begun) {
-      backend->carry_out(begun, operation.arrays);
-    });
-  }
-
-  Work run_async(const worker_sdk::Operation& operation, const CallOptions& options) {
-    const worker_sdk::Signature& what = operation.what;
-    const Caller here(*this, what);
-    const auto timeout = timeout_of(what, options);
-    const bool of_device = is_devices(what, options);
-    const bool queued = roster->size() > 1 && !of_device;
-    if (queued) start_queue(what);  // Before this rank counts a call that its peers do not.
-    const worker_sdk::Call call = number(what);
-    auto state = std::make_shared<WorkState>();
-    if (of_device) {
-      state->pending = enqueue(call, timeout, operation.arrays, options);
-      state->stream = stream_of(options);
-      return Work(std::move(state));
-    }
-    std::function<void()> task = [this, call, timeout, arrays = operation.arrays] {
-      perform(call, timeout,
-              [&](const worker_sdk::Call& begun) { backend->carry_out(begun, arrays); });
-    };
-    if (queued) return Work(queue.post(std::move(task)));
-    worker_sdk::WorkQueue::carry_out(task, *state);
-    return Work(std::move(state));
-  }
-
-  std::shared_ptr<void> allocate(std::size_t bytes) {
-    const worker_sdk::Signature what{.kind = worker_sdk::OpKind::kAllocate, .count = bytes};
-    const Caller here(*this, what);
-    std::shared_ptr<void> memory;
-    perform_in_turn(number(what), op_timeout, [&](const worker_sdk::Call& begun) {
-      memory = backend->allocate(begun, bytes);
-    });
-    return memory;
-  }
-
-  void start_queue(const worker_sdk::Signature& what) {
-    try {
-      queue.start();
-    } catch (const std::system_error& error) {
-      throw Error(ErrorKind::system,
-                  {.rank = roster->rank, .host = host(), .operation = worker_sdk::to_string(what)},
-                  std::string("no thread for asynchronous operations: ") + error.what());
-    }
-  }
-
-  // Carried out by a device, behind the host's back?
-  bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const {
-    const bool always_hosts =
-        what.kind == worker_sdk::OpKind::kBarrier || what.kind == worker_sdk::OpKind::kAllocate;
-    return device && !options.on_host && !always_hosts;
-  }
-
-  std::optional<Stream> stream_of(const CallOptions& options) const {
-    return options.stream ? options.stream : stream;
-  }
-
+                       const Body& body);
+  void start_queue(const worker_sdk::Signature& what);
+  bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const;
+  std::optional<Stream> stream_of(const CallOptions& options) const;
   std::shared_ptr<worker_sdk::Pending> enqueue(worker_sdk::Call call,
                                                std::chrono::milliseconds timeout,
                                                const worker_sdk::Arrays& arrays,
-                                               const CallOptions& options) {
-    const worker_sdk::InCollective here = begin(call, timeout);
-    try {
-      return device->enqueue(call, arrays, stream_of(options).value_or(nullptr));
-    } catch (const Error& error) {
-      die(error);
-      throw;
-    }
-  }
-
-  // `after` waits for it, or else this thread.
+                                               const CallOptions& options);
   void await(const worker_sdk::Call& call, worker_sdk::Pending& pending,
-             std::optional<Stream> after) {
-    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
-    try {
-      if (after) return pending.follow(*after);
-      pending.wait_until(worker_sdk::Clock::time_point::max());
-    } catch (const Error& error) {
-      die(error);
-      throw;
-    }
-  }
+             std::optional<Stream> after);
 
   void abort() noexcept {
     if (!aborted.exchange(true)) progress->note_failure(ErrorKind::aborted, -1);
