@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <catch2/catch.hpp>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -230,6 +231,28 @@ TEST_CASE("ShmBackend: arrays at different places of one allocation are staged",
     return std::memcmp(at, want.data(), want.size()) == 0 ? "" : "wrong";
   });
   CHECK(outcome == "all well");
+}
+
+// Rank 2 does not come, and rank 0 has less patience than rank 1.
+std::string barrier_without_the_third(Rank& rank, std::latch& failed) {
+  std::string outcome;
+  Call call = rank.call({.kind = OpKind::kBarrier});
+  if (rank.rank == 0) call.deadline = call.start + 50ms;
+  try {
+    if (rank.rank < 2) rank.backend.carry_out(call, {});
+  } catch (const Error& error) {
+    outcome = error.text();
+  }
+  if (rank.rank < 2) failed.count_down();
+  failed.wait();  // Nobody leaves before.
+  return rank.rank == 1 ? outcome : "";
+}
+
+TEST_CASE("ShmBackend: a rank whose call has failed lets its peers know", "[shm]") {
+  std::latch failed(2);
+  const std::string outcome =
+      on_one_mapping(3, [&](Rank& rank) { return barrier_without_the_third(rank, failed); });
+  CHECK(outcome == "rank 0 on here has given up because of rank 2 on here");
 }
 
 TEST_CASE("ShmBackend: the parts of the control segment do not overlap", "[shm]") {
