@@ -1,5 +1,5 @@
-// The life of the backend nccl: its stream, its memory, its end. The operations are in
-// nccl_backend_move.cc.
+// The life of the backend nccl: its stream, its memory, its end, and what is done on the host.
+// nccl_enqueue.cc has the operations in the stream.
 
 #include "worker_sdk/nccl/nccl_backend.h"
 
@@ -90,53 +90,6 @@ std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
   auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
   event->record(static_cast<CudaStream>(stream));
   return event;
-}
-
-std::shared_ptr<Pending> NcclBackend::put_behind(const Call& call, Stream stream, const Put& put) {
-  const std::lock_guard lock(mutex_);
-  const GpuDeviceGuard current(*gpu_, comm_->device());
-  require(*gpu_, current.status(), "cudaSetDevice");
-  const auto after = static_cast<CudaStream>(stream);
-  ready_->record(after);
-  ready_->hold_up(stream_);
-  if (is_captured(*gpu_, after)) return capture(call, put);
-  auto pending = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
-  pending->begin(stream_);
-  watch_->add(pending);  // NCCL may wait for peers already to put the operation into the stream.
-  bool well = false;
-  try {
-    well = put_into_stream(call, put);
-  } catch (...) {
-    pending->end(stream_);  // There was none.
-    throw;
-  }
-  if (well) pending->end(stream_);
-  return pending;
-}
-
-std::shared_ptr<Pending> NcclBackend::capture(const Call& call, const Put& put) {
-  watch_->keep_looking(call);
-  if (put_into_stream(call, put)) {
-    return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
-  }
-  auto refused = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
-  watch_->add(refused);
-  return refused;
-}
-
-// False: NCCL refused, so that the end will never be in the stream. Some of NCCL's functions return
-// success although they are in progress (ncclCommWindowRegister since 2.28, ncclAllReduce up to
-// 2.23), so all are settled.
-bool NcclBackend::put_into_stream(const Call& call, const Put& put) {
-  int status = put();
-  if (status == kNcclSuccess || status == kNcclInProgress) {
-    status = comm_->settle([&] {
-      return watch_->fate()->failing.load() || aborted_.load() || Clock::now() >= call.deadline;
-    });
-  }
-  if (status == kNcclSuccess) return true;
-  status == kNcclInProgress ? watch_->overdue() : watch_->fate()->failing.store(true);
-  return false;
 }
 
 // CUDA itself would wait without end for what is in the stream, if the host's memory is part of a

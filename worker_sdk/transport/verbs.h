@@ -1,6 +1,6 @@
 #pragma once
-// The list of operations, for backends that have a function for each: they declare their functions
-// as Verbs, privately, and make Verbs::call a friend.
+// The list of operations, for backends that have a function for each: they declare those functions
+// as `Verb`, privately, and make Verbs a friend.
 
 #include "common/assert.h"
 #include "worker_sdk/base/operation.h"
@@ -13,6 +13,7 @@ struct Verbs {
   // The function of `backend` that call.what names.
   template <class Backend>
   static void carry_out(Backend& backend, const Call& call, const Arrays& arrays) {
+    DDPRUN_ASSERT(call.what.kind != OpKind::kAllocate);
     switch (call.what.kind) {
       case OpKind::kAllReduce: return backend.all_reduce(call, arrays);
       case OpKind::kBroadcast: return backend.broadcast(call, arrays);
@@ -26,7 +27,6 @@ struct Verbs {
       case OpKind::kScatter: return backend.scatter(call, arrays);
       case OpKind::kAllocate: break;  // Returns something, and so has a function of its own.
     }
-    DDPRUN_ASSERT(call.what.kind != OpKind::kAllocate);
   }
 };
 
