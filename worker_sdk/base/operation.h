@@ -51,6 +51,9 @@ constexpr OpKind kLastOpKind = OpKind::kScatter;
 
 const char* name_of(OpKind kind) noexcept;
 
+// Between two ranks; all others are called by every rank.
+constexpr bool is_message(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
 // What all ranks must agree on, but for send and recv. Travels between ranks of one build: plain
 // memory.
 struct Signature {
@@ -63,6 +66,18 @@ struct Signature {
                             // kAllocate.
 
   bool operator==(const Signature&) const = default;
+};
+
+// A rank's arrays of one operation; which is what: transport/backend.h.
+struct Arrays {
+  Buffer in = {};
+  Buffer out = {};
+};
+
+// What a rank wants to have done, its arguments checked.
+struct Operation {
+  Signature what;
+  Arrays arrays;
 };
 
 // "all_reduce (f32 x 1000, sum)"

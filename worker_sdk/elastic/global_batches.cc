@@ -1,12 +1,12 @@
-#include "ddprun/global_batches.h"
+#include "ddprun/elastic/global_batches.h"
 
 #include <algorithm>
 #include <bit>
 #include <string>
 
 #include "common/assert.h"
+#include "ddprun/elastic/random_stream.h"
 #include "ddprun/error.h"
-#include "ddprun/random_stream.h"
 #include "worker_sdk/elastic/mix.h"
 
 namespace ddprun {

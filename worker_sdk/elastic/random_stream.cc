@@ -1,4 +1,4 @@
-#include "ddprun/random_stream.h"
+#include "ddprun/elastic/random_stream.h"
 
 #include "worker_sdk/elastic/mix.h"
 

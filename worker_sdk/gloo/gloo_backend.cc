@@ -152,6 +152,24 @@ void GlooBackend::follow_agent(const Call& call) {
   throw lost_.error(*roster_, call);
 }
 
+void GlooBackend::carry_out(const Call& call, const Arrays& arrays) {
+  guarded(call, [&] { Verbs::carry_out(*this, call, arrays); });
+}
+
+void GlooBackend::all_reduce_among(const Call& call, const std::vector<int>& ranks, Buffer inout,
+                                   ReduceOp op) {
+  guarded(call, [&] { reduce_for_all(call, ranks, inout, op); });
+}
+
+void GlooBackend::broadcast_among(const Call& call, const std::vector<int>& ranks, Buffer inout,
+                                  int root) {
+  guarded(call, [&] { spread(call, ranks, inout, root); });
+}
+
+void GlooBackend::barrier_among(const Call& call, const std::vector<int>& ranks) {
+  guarded(call, [&] { meet(call, ranks); });
+}
+
 void GlooBackend::guarded(const Call& call, const std::function<void()>& operation) {
   if (aborted_.load()) fail(call, statement(call, {}));
   if (lost_) follow_agent(call);

@@ -25,6 +25,7 @@
 #include "worker_sdk/transport/backend.h"
 #include "worker_sdk/transport/diagnosis.h"
 #include "worker_sdk/transport/lost_peer.h"
+#include "worker_sdk/transport/verbs.h"
 
 namespace gloo {
 class Context;
@@ -42,27 +43,19 @@ struct GlooOptions {
   std::function<std::unique_ptr<Store>()> reopen_store;
 };
 
-class GlooBackend : public Backend {
+class GlooBackend : public HostBackend {
  public:
   GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions& options);
   ~GlooBackend() override;
 
   const char* name() const noexcept override { return "gloo"; }
-  void all_reduce(const Call& call, Buffer inout) override;
-  void reduce_scatter(const Call& call, Buffer in, Buffer out) override;
-  void broadcast(const Call& call, Buffer inout) override;
-  void all_gather(const Call& call, Buffer in, Buffer out) override;
-  void all_to_all(const Call& call, Buffer in, Buffer out) override;
-  void gather(const Call& call, Buffer in, Buffer out) override;
-  void scatter(const Call& call, Buffer in, Buffer out) override;
-  void send(const Call& call, Buffer in) override;
-  void recv(const Call& call, Buffer out) override;
-  void barrier(const Call& call) override;
+  void carry_out(const Call& call, const Arrays& arrays) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override;
   void abort() noexcept override;
   void lose(int rank, const std::string& why) noexcept override;
 
+  const std::vector<int>& everybody() const { return everybody_; }
   // Among `ranks`, rising, of which this one is one; the others do not take part.
   void all_reduce_among(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
   void broadcast_among(const Call& call, const std::vector<int>& ranks, Buffer inout, int root);
@@ -81,6 +74,10 @@ class GlooBackend : public Backend {
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }
 
  private:
+  friend Verbs;
+  Verb all_reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
+  Verb send, recv, barrier;
+
   void connect(const GlooOptions& options);
   [[noreturn]] void follow_agent(const Call& call);
   void guarded(const Call& call, const std::function<void()>& operation);
@@ -93,6 +90,9 @@ class GlooBackend : public Backend {
   GlooTransfers transfers(std::uint64_t slot, const Call& call) {
     return {*context_, *watch_, slot, call.deadline};
   }
+  void spread(const Call& call, const std::vector<int>& ranks, Buffer inout, int root);
+  void meet(const Call& call, const std::vector<int>& ranks);
+  void reduce_for_all(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
   void reduce_whole(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
   void reduce_in_windows(const Call& call, const std::vector<int>& ranks, Buffer inout,
                          ReduceOp op);

@@ -120,19 +120,17 @@ std::byte* GlooBackend::scratch(std::size_t bytes) {
   return scratch_.get();
 }
 
-void GlooBackend::all_reduce(const Call& call, Buffer inout) {
-  all_reduce_among(call, everybody_, inout, call.what.op);
+void GlooBackend::all_reduce(const Call& call, const Arrays& arrays) {
+  reduce_for_all(call, everybody_, arrays.out, call.what.op);
 }
 
-void GlooBackend::all_reduce_among(const Call& call, const std::vector<int>& ranks, Buffer inout,
-                                   ReduceOp op) {
-  guarded(call, [&] {
-    if (inout.count == 0 || ranks.size() == 1) return;
-    const bool small = ranks.size() == 2 ? inout.bytes() <= kWholeBytesOfTwo
-                                         : inout.bytes() * (ranks.size() - 1) <= kWholeBytes;
-    if (small) return reduce_whole(call, ranks, inout, op);
-    reduce_in_windows(call, ranks, inout, op);
-  });
+void GlooBackend::reduce_for_all(const Call& call, const std::vector<int>& ranks, Buffer inout,
+                                 ReduceOp op) {
+  if (inout.count == 0 || ranks.size() == 1) return;
+  const bool small = ranks.size() == 2 ? inout.bytes() <= kWholeBytesOfTwo
+                                       : inout.bytes() * (ranks.size() - 1) <= kWholeBytes;
+  if (small) return reduce_whole(call, ranks, inout, op);
+  reduce_in_windows(call, ranks, inout, op);
 }
 
 void GlooBackend::reduce_whole(const Call& call, const std::vector<int>& ranks, Buffer inout,
@@ -165,31 +163,30 @@ void GlooBackend::reduce_in_windows(const Call& call, const std::vector<int>& ra
   }
 }
 
-void GlooBackend::reduce_scatter(const Call& call, Buffer in, Buffer out) {
-  guarded(call, [&] {
-    const Circle circle(everybody_, roster_->rank);
-    const std::size_t step = kWindowBytes / circle.size() / size_of(out.type) + kGrain;
-    const std::size_t bytes = step * size_of(out.type);
-    std::byte* memory = scratch(circle.size() * bytes);
-    const auto from = [&](std::size_t k, std::size_t begin) {
-      return bytes_of(in) + (k * out.count + begin) * size_of(out.type);
-    };
-    std::uint32_t part = 0;
-    for (std::size_t begin = 0; begin < out.count; begin += step, ++part) {
-      const std::size_t count = std::min(step, out.count - begin);
-      GlooTransfers messages = transfers(collective_slot(call), call);
-      std::vector<const void*> sources;
-      for (std::size_t k = 0; k < circle.size(); ++k) {
-        sources.push_back(k == circle.me ? from(k, begin) : memory + k * bytes);
-        if (k == circle.me) continue;
-        messages.recv(everybody_[k], memory + k * bytes, count * size_of(out.type), part);
-        messages.send(everybody_[k], from(k, begin), count * size_of(out.type), part);
-      }
-      messages.wait();
-      reduce(out.type, call.what.op, bytes_of(out) + begin * size_of(out.type),
-             {sources.data(), static_cast<int>(sources.size())}, count);
+void GlooBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  const Circle circle(everybody_, roster_->rank);
+  const std::size_t step = kWindowBytes / circle.size() / size_of(out.type) + kGrain;
+  const std::size_t bytes = step * size_of(out.type);
+  std::byte* memory = scratch(circle.size() * bytes);
+  const auto from = [&](std::size_t k, std::size_t begin) {
+    return bytes_of(in) + (k * out.count + begin) * size_of(out.type);
+  };
+  std::uint32_t part = 0;
+  for (std::size_t begin = 0; begin < out.count; begin += step, ++part) {
+    const std::size_t count = std::min(step, out.count - begin);
+    GlooTransfers messages = transfers(collective_slot(call), call);
+    std::vector<const void*> sources;
+    for (std::size_t k = 0; k < circle.size(); ++k) {
+      sources.push_back(k == circle.me ? from(k, begin) : memory + k * bytes);
+      if (k == circle.me) continue;
+      messages.recv(everybody_[k], memory + k * bytes, count * size_of(out.type), part);
+      messages.send(everybody_[k], from(k, begin), count * size_of(out.type), part);
     }
-  });
+    messages.wait();
+    reduce(out.type, call.what.op, bytes_of(out) + begin * size_of(out.type),
+           {sources.data(), static_cast<int>(sources.size())}, count);
+  }
 }
 
 }  // namespace ddprun::worker_sdk

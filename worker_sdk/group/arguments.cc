@@ -56,34 +56,34 @@ void Arguments::check_parts(const Signature& what, const Buffer& part, const Buf
                    std::to_string(part.count) + " elements of the same type");
 }
 
-Signature Arguments::all_reduce(const Buffer& inout, ReduceOp op) const {
+Operation Arguments::all_reduce(const Buffer& inout, ReduceOp op) const {
   const Signature what = signature(OpKind::kAllReduce, inout, -1, op);
   check_buffer(what, inout);
   check_op(what);
-  return what;
+  return {what, {inout, inout}};
 }
 
-Signature Arguments::reduce_scatter(const Buffer& in, const Buffer& out, ReduceOp op) const {
+Operation Arguments::reduce_scatter(const Buffer& in, const Buffer& out, ReduceOp op) const {
   const Signature what = signature(OpKind::kReduceScatter, out, -1, op);
   check_parts(what, out, in, "input");
   check_op(what);
-  return what;
+  return {what, {in, out}};
 }
 
-Signature Arguments::broadcast(const Buffer& inout, int root) const {
+Operation Arguments::broadcast(const Buffer& inout, int root) const {
   const Signature what = signature(OpKind::kBroadcast, inout, root);
   check_buffer(what, inout);
   check_rank(what);
-  return what;
+  return {what, {inout, inout}};
 }
 
-Signature Arguments::all_gather(const Buffer& in, const Buffer& out) const {
+Operation Arguments::all_gather(const Buffer& in, const Buffer& out) const {
   const Signature what = signature(OpKind::kAllGather, in);
   check_parts(what, in, out, "output");
-  return what;
+  return {what, {in, out}};
 }
 
-Signature Arguments::all_to_all(const Buffer& in, const Buffer& out) const {
+Operation Arguments::all_to_all(const Buffer& in, const Buffer& out) const {
   const auto n = static_cast<std::size_t>(roster_->size());
   Signature what = signature(OpKind::kAllToAll, in);
   what.count /= n;
@@ -96,37 +96,37 @@ Signature Arguments::all_to_all(const Buffer& in, const Buffer& out) const {
   if (out.type != in.type || out.count != in.count) {
     refuse(what, "the output must hold as many elements as the input, of the same type");
   }
-  return what;
+  return {what, {in, out}};
 }
 
-Signature Arguments::gather(const Buffer& in, const Buffer& out, int root) const {
+Operation Arguments::gather(const Buffer& in, const Buffer& out, int root) const {
   const Signature what = signature(OpKind::kGather, in, root);
   check_rank(what);
   check_buffer(what, in);
   if (root == roster_->rank) check_parts(what, in, out, "output");
-  return what;
+  return {what, {in, out}};
 }
 
-Signature Arguments::scatter(const Buffer& in, const Buffer& out, int root) const {
+Operation Arguments::scatter(const Buffer& in, const Buffer& out, int root) const {
   const Signature what = signature(OpKind::kScatter, out, root);
   check_rank(what);
   check_buffer(what, out);
   if (root == roster_->rank) check_parts(what, out, in, "input");
-  return what;
+  return {what, {in, out}};
 }
 
-Signature Arguments::send(const Buffer& in, int destination) const {
+Operation Arguments::send(const Buffer& in, int destination) const {
   const Signature what = signature(OpKind::kSend, in, destination);
   check_buffer(what, in);
   check_not_self(what);
-  return what;
+  return {what, {in, {}}};
 }
 
-Signature Arguments::recv(const Buffer& out, int source) const {
+Operation Arguments::recv(const Buffer& out, int source) const {
   const Signature what = signature(OpKind::kRecv, out, source);
   check_buffer(what, out);
   check_not_self(what);
-  return what;
+  return {what, {{}, out}};
 }
 
 }  // namespace ddprun::worker_sdk

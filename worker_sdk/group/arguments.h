@@ -1,6 +1,6 @@
 #pragma once
-// Checks what a caller hands to a collective, and says it as a Signature. Wrong arguments leave the
-// group alive: nothing has been communicated. Used by process_group_calls.cc.
+// Checks what a caller hands to a collective, and says it as an Operation. Wrong arguments leave
+// the group alive: nothing has been communicated. Used by process_group_calls.cc.
 
 #include <memory>
 
@@ -13,15 +13,15 @@ class Arguments {
  public:
   explicit Arguments(std::shared_ptr<const Roster> roster) : roster_(std::move(roster)) {}
 
-  Signature all_reduce(const Buffer& inout, ReduceOp op) const;
-  Signature reduce_scatter(const Buffer& in, const Buffer& out, ReduceOp op) const;
-  Signature broadcast(const Buffer& inout, int root) const;
-  Signature all_gather(const Buffer& in, const Buffer& out) const;
-  Signature all_to_all(const Buffer& in, const Buffer& out) const;
-  Signature gather(const Buffer& in, const Buffer& out, int root) const;
-  Signature scatter(const Buffer& in, const Buffer& out, int root) const;
-  Signature send(const Buffer& in, int destination) const;
-  Signature recv(const Buffer& out, int source) const;
+  Operation all_reduce(const Buffer& inout, ReduceOp op) const;
+  Operation reduce_scatter(const Buffer& in, const Buffer& out, ReduceOp op) const;
+  Operation broadcast(const Buffer& inout, int root) const;
+  Operation all_gather(const Buffer& in, const Buffer& out) const;
+  Operation all_to_all(const Buffer& in, const Buffer& out) const;
+  Operation gather(const Buffer& in, const Buffer& out, int root) const;
+  Operation scatter(const Buffer& in, const Buffer& out, int root) const;
+  Operation send(const Buffer& in, int destination) const;
+  Operation recv(const Buffer& out, int source) const;
 
  private:
   [[noreturn]] void refuse(const Signature& what, const std::string& text) const;

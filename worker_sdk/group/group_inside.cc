@@ -4,9 +4,7 @@
 
 namespace ddprun::worker_sdk {
 
-DeviceSide* GroupInside::device(const ProcessGroup& group) {
-  return group.inside().backend->device();
-}
+DeviceSide* GroupInside::device(const ProcessGroup& group) { return group.inside().device; }
 
 std::optional<Stream> GroupInside::stream(const ProcessGroup& group) {
   return group.inside().stream;

@@ -124,7 +124,7 @@ worker_sdk::Plan ProcessGroup::Impl::plan_among(const std::vector<int>& members,
       static_cast<int>(std::find(members.begin(), members.end(), roster->rank) - members.begin());
   next.identity.world_size = static_cast<int>(members.size());
   next.local_rank_known = false;
-  if (const auto* device = backend->device()) next.gpu.device = device->index();
+  if (device) next.gpu.device = device->index();
   next.rendezvous.hosted_by_rank_0 = false;  // It is there already.
   next.prefix += prefix;
   next.job_ranks.clear();
@@ -163,7 +163,7 @@ const Identity& ProcessGroup::identity() const { return inside().identity; }
 const std::string& ProcessGroup::backend() const { return inside().backend_name; }
 
 int ProcessGroup::device() const {
-  const auto* device = inside().backend->device();
+  const auto* device = inside().device;
   return device ? device->index() : -1;
 }
 
@@ -186,18 +186,14 @@ void ProcessGroup::use_stream(std::optional<Stream> stream) { inside().stream = 
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
   const Impl& group = inside("copy");
   if (bytes == 0 || to == from) return;
-  if (auto* device = group.backend->device()) {
-    return device->copy(to, from, bytes, group.stream, group.op_timeout);
-  }
+  if (group.device) return group.device->copy(to, from, bytes, group.stream, group.op_timeout);
   std::memmove(to, from, bytes);
 }
 
 void ProcessGroup::zero(void* to, std::size_t bytes) {
   const Impl& group = inside("zero");
   if (bytes == 0) return;
-  if (auto* device = group.backend->device()) {
-    return device->zero(to, bytes, group.stream, group.op_timeout);
-  }
+  if (group.device) return group.device->zero(to, bytes, group.stream, group.op_timeout);
   std::memset(to, 0, bytes);
 }
 

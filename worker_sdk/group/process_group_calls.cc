@@ -3,111 +3,75 @@
 #include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun {
-namespace {
-
-using worker_sdk::Backend;
-using worker_sdk::Call;
-using worker_sdk::OpKind;
-
-// What the backend is to do, once it is this operation's turn.
-using OnOne = void (Backend::*)(const Call&, Buffer);
-using OnTwo = void (Backend::*)(const Call&, Buffer, Buffer);
-
-auto on(OnOne operation, Buffer buffer) {
-  return [=](Backend& backend, const Call& call) { (backend.*operation)(call, buffer); };
-}
-
-auto on(OnTwo operation, Buffer in, Buffer out) {
-  return [=](Backend& backend, const Call& call) { (backend.*operation)(call, in, out); };
-}
-
-}  // namespace
 
 void ProcessGroup::all_reduce(Buffer inout, ReduceOp op, const CallOptions& options) {
-  inside().run(inside().arguments.all_reduce(inout, op), options, on(&Backend::all_reduce, inout));
+  inside().run(inside().arguments.all_reduce(inout, op), options);
 }
 Work ProcessGroup::all_reduce_async(Buffer inout, ReduceOp op, const CallOptions& options) {
-  return inside().run_async(inside().arguments.all_reduce(inout, op), options,
-                            on(&Backend::all_reduce, inout));
+  return inside().run_async(inside().arguments.all_reduce(inout, op), options);
 }
 
 void ProcessGroup::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const CallOptions& options) {
-  inside().run(inside().arguments.reduce_scatter(in, out, op), options,
-               on(&Backend::reduce_scatter, in, out));
+  inside().run(inside().arguments.reduce_scatter(in, out, op), options);
 }
 Work ProcessGroup::reduce_scatter_async(Buffer in, Buffer out, ReduceOp op,
                                         const CallOptions& options) {
-  return inside().run_async(inside().arguments.reduce_scatter(in, out, op), options,
-                            on(&Backend::reduce_scatter, in, out));
+  return inside().run_async(inside().arguments.reduce_scatter(in, out, op), options);
 }
 
 void ProcessGroup::broadcast(Buffer inout, int root, const CallOptions& options) {
-  inside().run(inside().arguments.broadcast(inout, root), options, on(&Backend::broadcast, inout));
+  inside().run(inside().arguments.broadcast(inout, root), options);
 }
 Work ProcessGroup::broadcast_async(Buffer inout, int root, const CallOptions& options) {
-  return inside().run_async(inside().arguments.broadcast(inout, root), options,
-                            on(&Backend::broadcast, inout));
+  return inside().run_async(inside().arguments.broadcast(inout, root), options);
 }
 
 void ProcessGroup::all_gather(Buffer in, Buffer out, const CallOptions& options) {
-  inside().run(inside().arguments.all_gather(in, out), options, on(&Backend::all_gather, in, out));
+  inside().run(inside().arguments.all_gather(in, out), options);
 }
 Work ProcessGroup::all_gather_async(Buffer in, Buffer out, const CallOptions& options) {
-  return inside().run_async(inside().arguments.all_gather(in, out), options,
-                            on(&Backend::all_gather, in, out));
+  return inside().run_async(inside().arguments.all_gather(in, out), options);
 }
 
 void ProcessGroup::all_to_all(Buffer in, Buffer out, const CallOptions& options) {
-  inside().run(inside().arguments.all_to_all(in, out), options, on(&Backend::all_to_all, in, out));
+  inside().run(inside().arguments.all_to_all(in, out), options);
 }
 Work ProcessGroup::all_to_all_async(Buffer in, Buffer out, const CallOptions& options) {
-  return inside().run_async(inside().arguments.all_to_all(in, out), options,
-                            on(&Backend::all_to_all, in, out));
+  return inside().run_async(inside().arguments.all_to_all(in, out), options);
 }
 
 void ProcessGroup::gather(Buffer in, Buffer out, int root, const CallOptions& options) {
-  inside().run(inside().arguments.gather(in, out, root), options, on(&Backend::gather, in, out));
+  inside().run(inside().arguments.gather(in, out, root), options);
 }
 Work ProcessGroup::gather_async(Buffer in, Buffer out, int root, const CallOptions& options) {
-  return inside().run_async(inside().arguments.gather(in, out, root), options,
-                            on(&Backend::gather, in, out));
+  return inside().run_async(inside().arguments.gather(in, out, root), options);
 }
 
 void ProcessGroup::scatter(Buffer in, Buffer out, int root, const CallOptions& options) {
-  inside().run(inside().arguments.scatter(in, out, root), options, on(&Backend::scatter, in, out));
+  inside().run(inside().arguments.scatter(in, out, root), options);
 }
 Work ProcessGroup::scatter_async(Buffer in, Buffer out, int root, const CallOptions& options) {
-  return inside().run_async(inside().arguments.scatter(in, out, root), options,
-                            on(&Backend::scatter, in, out));
+  return inside().run_async(inside().arguments.scatter(in, out, root), options);
 }
 
 void ProcessGroup::send(Buffer in, int destination, const CallOptions& options) {
-  inside().run(inside().arguments.send(in, destination), options, on(&Backend::send, in));
+  inside().run(inside().arguments.send(in, destination), options);
 }
 Work ProcessGroup::send_async(Buffer in, int destination, const CallOptions& options) {
-  return inside().run_async(inside().arguments.send(in, destination), options,
-                            on(&Backend::send, in));
+  return inside().run_async(inside().arguments.send(in, destination), options);
 }
 
 void ProcessGroup::recv(Buffer out, int source, const CallOptions& options) {
-  inside().run(inside().arguments.recv(out, source), options, on(&Backend::recv, out));
+  inside().run(inside().arguments.recv(out, source), options);
 }
 Work ProcessGroup::recv_async(Buffer out, int source, const CallOptions& options) {
-  return inside().run_async(inside().arguments.recv(out, source), options, on(&Backend::recv, out));
+  return inside().run_async(inside().arguments.recv(out, source), options);
 }
 
 void ProcessGroup::barrier(const CallOptions& options) {
-  inside().run({.kind = OpKind::kBarrier}, options,
-               [](Backend& backend, const Call& call) { backend.barrier(call); });
+  inside().run({{.kind = worker_sdk::OpKind::kBarrier}, {}}, options);
 }
 
-std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) {
-  std::shared_ptr<void> memory;
-  inside().run({.kind = OpKind::kAllocate, .count = bytes}, {},
-               [&memory, bytes](Backend& backend, const Call& call) {
-                 memory = backend.allocate(call, bytes);
-               });
-  return memory;
-}
+std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) { return inside().allocate(bytes); }
 
 }  // namespace ddprun

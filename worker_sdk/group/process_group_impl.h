@@ -1,6 +1,6 @@
 #pragma once
-// What a ProcessGroup is made of: numbers the operations, runs them here or on the queue's thread,
-// and remembers the first failure. Only process_group*.cc include this.
+// What a ProcessGroup is made of. process_group_run.cc has its operations carried out; here is who
+// may call, and the first failure, which ends it. Only process_group*.cc include this.
 
 #include <atomic>
 #include <mutex>
@@ -42,6 +42,7 @@ struct ProcessGroup::Impl {
         store_host(std::move(joined.store_host)),
         store(std::move(joined.store)),
         backend(std::move(joined.backend)),
+        device(backend->device()),
         backend_name(backend->name()),
         init_timeout(options.init_timeout),
         op_timeout(options.op_timeout),
@@ -49,12 +50,6 @@ struct ProcessGroup::Impl {
 
   ~Impl() {
     if (!queue.wait_idle(op_timeout)) backend->abort();
-  }
-
-  worker_sdk::Call number(const worker_sdk::Signature& what) {
-    const bool between_two =
-        what.kind == worker_sdk::OpKind::kSend || what.kind == worker_sdk::OpKind::kRecv;
-    return {.what = what, .number = between_two ? ++messages : ++collectives};
   }
 
   [[noreturn]] void refuse(const std::string& operation, const std::string& text) const {
@@ -77,66 +72,28 @@ struct ProcessGroup::Impl {
   }
   const std::string& host() const { return roster->hosts[static_cast<std::size_t>(roster->rank)]; }
 
+  // In process_group_run.cc, as what they are made of:
+  void run(const worker_sdk::Operation& operation, const CallOptions& options);
+  Work run_async(const worker_sdk::Operation& operation, const CallOptions& options);
+  std::shared_ptr<void> allocate(std::size_t bytes);
   std::chrono::milliseconds timeout_of(const worker_sdk::Signature& what,
-                                       const CallOptions& options) const {
-    if (options.timeout.count() < 0) {
-      refuse(worker_sdk::to_string(what), "the timeout must not be negative");
-    }
-    return options.timeout.count() == 0 ? op_timeout : options.timeout;
-  }
-
+                                       const CallOptions& options) const;
+  worker_sdk::Call number(const worker_sdk::Signature& what);
+  worker_sdk::InCollective begin(worker_sdk::Call& call, std::chrono::milliseconds timeout);
   template <class Body>
-  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, bool on_host,
-               const Body& body) {
-    call.start = worker_sdk::Clock::now();
-    call.deadline = worker_sdk::deadline_after(call.start, timeout);
-    if (dead.load(std::memory_order_acquire)) refuse_dead(call);
-    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
-    try {
-      backend->check(call);
-      body(on_host ? backend->host() : *backend, call);
-      // The peers may have done their part before they, or this thread, could notice the abort.
-      if (aborted.load()) refuse_aborted(call);
-    } catch (const Error& error) {
-      die(error);
-      throw;
-    } catch (const std::exception& error) {
-      die(error.what());
-      throw worker_sdk::failure(*roster, call, ErrorKind::system, -1, error.what());
-    }
-  }
-
+  void perform(worker_sdk::Call call, std::chrono::milliseconds timeout, const Body& body);
   template <class Body>
-  void run(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
-    const Caller here(*this, what);
-    const auto timeout = timeout_of(what, options);
-    const worker_sdk::Call call = number(what);
-    if (is_devices(what, options)) return await_launched(call, timeout, options, body);
-    const bool on_host = options.on_host;
-    if (queue.idle()) return perform(call, timeout, on_host, body);
-    Work(queue.post([=, this] { perform(call, timeout, on_host, body); })).wait();
-  }
-
-  template <class Body>
-  Work run_async(const worker_sdk::Signature& what, const CallOptions& options, const Body& body) {
-    const Caller here(*this, what);
-    const auto timeout = timeout_of(what, options);
-    const bool queued = roster->size() > 1 && !is_devices(what, options);
-    if (queued) start_queue(what);  // Before this rank counts a call that its peers do not.
-    const worker_sdk::Call call = number(what);
-    if (is_devices(what, options)) {
-      auto state = std::make_shared<WorkState>();
-      state->pending = launch(call, timeout, options, body);
-      state->stream = stream_of(options);
-      return Work(std::move(state));
-    }
-    const bool on_host = options.on_host;
-    std::function<void()> operation = [=, this] { perform(call, timeout, on_host, body); };
-    if (queued) return Work(queue.post(std::move(operation)));
-    auto state = std::make_shared<WorkState>();
-    worker_sdk::WorkQueue::carry_out(operation, *state);
-    return Work(std::move(state));
-  }
+  void perform_in_turn(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
+                       const Body& body);
+  void start_queue(const worker_sdk::Signature& what);
+  bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const;
+  std::optional<Stream> stream_of(const CallOptions& options) const;
+  std::shared_ptr<worker_sdk::Pending> enqueue(worker_sdk::Call call,
+                                               std::chrono::milliseconds timeout,
+                                               const worker_sdk::Arrays& arrays,
+                                               const CallOptions& options);
+  void await(const worker_sdk::Call& call, worker_sdk::Pending& pending,
+             std::optional<Stream> after);
 
   // What the agent says of a lost rank ends what is under way.
   std::shared_ptr<void> hear_agent() {
@@ -147,63 +104,17 @@ struct ProcessGroup::Impl {
     });
   }
 
-  void start_queue(const worker_sdk::Signature& what) {
-    try {
-      queue.start();
-    } catch (const std::system_error& error) {
-      throw Error(ErrorKind::system,
-                  {.rank = roster->rank, .host = host(), .operation = worker_sdk::to_string(what)},
-                  std::string("no thread for asynchronous operations: ") + error.what());
-    }
-  }
-
-  // Carried out by a device, behind the host's back?
-  bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const {
-    const bool always_hosts =
-        what.kind == worker_sdk::OpKind::kBarrier || what.kind == worker_sdk::OpKind::kAllocate;
-    return backend->device() && !options.on_host && !always_hosts;
-  }
-
-  std::optional<Stream> stream_of(const CallOptions& options) const {
-    return options.stream ? options.stream : stream;
-  }
-
-  template <class Body>
-  std::shared_ptr<worker_sdk::Pending> launch(worker_sdk::Call call,
-                                              std::chrono::milliseconds timeout,
-                                              const CallOptions& options, const Body& body) {
-    call.start = worker_sdk::Clock::now();
-    call.deadline = worker_sdk::deadline_after(call.start, timeout);
-    if (dead.load(std::memory_order_acquire)) refuse_dead(call);
-    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
-    try {
-      backend->check(call);
-      return backend->device()->launch(call, stream_of(options).value_or(nullptr),
-                                       [&] { body(*backend, call); });
-    } catch (const Error& error) {
-      die(error);
-      throw;
-    }
-  }
-
-  template <class Body>
-  void await_launched(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
-                      const CallOptions& options, const Body& body) {
-    const auto pending = launch(call, timeout, options, body);
-    const worker_sdk::InCollective here(*progress, call, plan.job_ranks.empty());
-    try {
-      const auto after = stream_of(options);
-      if (after) return pending->follow(*after);
-      pending->wait_until(worker_sdk::Clock::time_point::max());
-    } catch (const Error& error) {
-      die(error);
-      throw;
-    }
-  }
-
   void abort() noexcept {
     if (!aborted.exchange(true)) progress->note_failure(ErrorKind::aborted, -1);
     backend->abort();
+  }
+
+  // What a smaller group may be made of, if anything.
+  std::shared_ptr<worker_sdk::NcclCommunicator> retire() {
+    aborted.store(true);
+    if (device) return device->retire();
+    backend->abort();
+    return nullptr;
   }
 
   // Of a group of some of this one's ranks.
@@ -245,7 +156,8 @@ struct ProcessGroup::Impl {
   worker_sdk::Arguments arguments;
   std::shared_ptr<worker_sdk::StoreHost> store_host;
   std::shared_ptr<Store> store;
-  std::unique_ptr<worker_sdk::Backend> backend;
+  const std::unique_ptr<worker_sdk::HostBackend> backend;
+  worker_sdk::DeviceBackend* const device;  // The same, if arrays are a device's; else null.
   const std::string backend_name;
   const std::chrono::milliseconds init_timeout;
   const std::chrono::milliseconds op_timeout;

@@ -44,8 +44,7 @@ ProcessGroup ProcessGroup::shrink(const ShrinkOptions& options) {
     impl_->refuse("shrink", "rank " + std::to_string(r) + " cannot be lost");
   }
   if (options.patience.count() < 0) impl_->refuse("shrink", "the patience must not be negative");
-  impl_->aborted.store(true);
-  const auto nccl = impl_->backend->retire();
+  const auto nccl = impl_->retire();
   const std::string prefix = "/shrink " + std::to_string(++impl_->shrinks) + ".";
   for (int attempt = 1;; ++attempt) {
     try {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "ddprun/process_group.h"
-#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/transport/device_side.h"
 
 namespace ddprun {
 

@@ -52,82 +52,61 @@ void CpuBackend::guarded(const Call& call, Operation operation) {
   }
 }
 
-void CpuBackend::all_reduce(const Call& call, Buffer inout) {
+void CpuBackend::carry_out(const Call& call, const Arrays& arrays) {
   guarded(call, [&] {
-    const int owners = inout.bytes() <= kSmallBytes ? 1 : owners_;
-    const bool avg = call.what.op == ReduceOp::avg;
-    // An average of half types divides before it rounds, lest the sum overflow.
-    const bool divide_first = avg && is_half(inout.type);
-    const ReduceOp between = avg ? ReduceOp::sum : call.what.op;
-    shm_->reduce_to_owners(call, inout, owners, divide_first ? ReduceOp::avg : between,
-                           roster_->size());
-    const int me = shm_->team().rank();
-    if (me < owners) {
-      const auto slice = ShmBackend::slice_of(me, owners, inout.count);
-      const Buffer mine{static_cast<std::byte*>(inout.data) + slice.begin * size_of(inout.type),
-                        slice.count, inout.type};
-      std::vector<int> peers;
-      for (const auto& host : hosts_) peers.push_back(host[static_cast<std::size_t>(me)]);
-      std::sort(peers.begin(), peers.end());
-      gloo_->all_reduce_among(call, peers, mine, between);
-      if (avg && !divide_first) divide(mine.type, mine.data, mine.count, roster_->size());
+    switch (call.what.kind) {
+      case OpKind::kAllReduce: return all_reduce(call, arrays.out);
+      case OpKind::kBroadcast: return broadcast(call, arrays.out);
+      case OpKind::kBarrier: return barrier(call);
+      default: break;
     }
-    shm_->gather_from_owners(call, inout, owners);
+    const bool within_host = is_message(call.what.kind) && is_here(call.what.rank);
+    within_host ? shm_->carry_out(call, arrays) : gloo_->carry_out(call, arrays);
   });
+}
+
+void CpuBackend::all_reduce(const Call& call, Buffer inout) {
+  const int owners = inout.bytes() <= kSmallBytes ? 1 : owners_;
+  const bool avg = call.what.op == ReduceOp::avg;
+  // An average of half types divides before it rounds, lest the sum overflow.
+  const bool divide_first = avg && is_half(inout.type);
+  const ReduceOp between = avg ? ReduceOp::sum : call.what.op;
+  shm_->reduce_to_owners(call, inout, owners, divide_first ? ReduceOp::avg : between,
+                         roster_->size());
+  const int me = shm_->team().rank();
+  if (me < owners) {
+    const auto slice = ShmBackend::slice_of(me, owners, inout.count);
+    const Buffer mine{static_cast<std::byte*>(inout.data) + slice.begin * size_of(inout.type),
+                      slice.count, inout.type};
+    std::vector<int> peers;
+    for (const auto& host : hosts_) peers.push_back(host[static_cast<std::size_t>(me)]);
+    std::sort(peers.begin(), peers.end());
+    gloo_->all_reduce_among(call, peers, mine, between);
+    if (avg && !divide_first) divide(mine.type, mine.data, mine.count, roster_->size());
+  }
+  shm_->gather_from_owners(call, inout, owners);
 }
 
 void CpuBackend::broadcast(const Call& call, Buffer inout) {
-  guarded(call, [&] {
-    const int root = call.what.rank;
-    std::vector<int> first;  // Of each host; on the root's, the root.
-    for (const auto& host : hosts_) {
-      const bool of_root = std::find(host.begin(), host.end(), root) != host.end();
-      first.push_back(of_root ? root : host.front());
-    }
-    const int here = is_here(root) ? shm_->team().team_rank(root) : 0;
-    if (shm_->team().rank() == here) gloo_->broadcast_among(call, first, inout, root);
-    shm_->broadcast_from(call, inout, here);
-  });
+  const int root = call.what.rank;
+  std::vector<int> first;  // Of each host; on the root's, the root.
+  for (const auto& host : hosts_) {
+    const bool of_root = std::find(host.begin(), host.end(), root) != host.end();
+    first.push_back(of_root ? root : host.front());
+  }
+  const int here = is_here(root) ? shm_->team().team_rank(root) : 0;
+  if (shm_->team().rank() == here) gloo_->broadcast_among(call, first, inout, root);
+  shm_->broadcast_from(call, inout, here);
 }
 
 void CpuBackend::barrier(const Call& call) {
-  guarded(call, [&] {
-    shm_->barrier(call);
-    if (shm_->team().rank() == 0) {
-      std::vector<int> first;
-      for (const auto& host : hosts_) first.push_back(host.front());
-      gloo_->barrier_among(call, first);
-    }
-    shm_->barrier(call);
-  });
-}
-
-void CpuBackend::reduce_scatter(const Call& call, Buffer in, Buffer out) {
-  guarded(call, [&] { gloo_->reduce_scatter(call, in, out); });
-}
-
-void CpuBackend::all_gather(const Call& call, Buffer in, Buffer out) {
-  guarded(call, [&] { gloo_->all_gather(call, in, out); });
-}
-
-void CpuBackend::all_to_all(const Call& call, Buffer in, Buffer out) {
-  guarded(call, [&] { gloo_->all_to_all(call, in, out); });
-}
-
-void CpuBackend::gather(const Call& call, Buffer in, Buffer out) {
-  guarded(call, [&] { gloo_->gather(call, in, out); });
-}
-
-void CpuBackend::scatter(const Call& call, Buffer in, Buffer out) {
-  guarded(call, [&] { gloo_->scatter(call, in, out); });
-}
-
-void CpuBackend::send(const Call& call, Buffer in) {
-  guarded(call, [&] { is_here(call.what.rank) ? shm_->send(call, in) : gloo_->send(call, in); });
-}
-
-void CpuBackend::recv(const Call& call, Buffer out) {
-  guarded(call, [&] { is_here(call.what.rank) ? shm_->recv(call, out) : gloo_->recv(call, out); });
+  shm_->carry_out(call, {});
+  if (shm_->team().rank() == 0) {
+    std::vector<int> first;
+    for (const auto& host : hosts_) first.push_back(host.front());
+    gloo_->barrier_among(call, first);
+  }
+  shm_->carry_out(call, {});
 }
 
 std::shared_ptr<void> CpuBackend::allocate(const Call& call, std::size_t bytes) {

@@ -22,7 +22,7 @@
 
 namespace ddprun::worker_sdk {
 
-class CpuBackend : public Backend {
+class CpuBackend : public HostBackend {
  public:
   // `hosts`: the group's ranks by host, each in rising order. `gloo` joins all of them, `shm` those
   // of this rank's host.
@@ -30,16 +30,7 @@ class CpuBackend : public Backend {
              std::unique_ptr<ShmBackend> shm, std::unique_ptr<GlooBackend> gloo);
 
   const char* name() const noexcept override { return "cpu"; }
-  void all_reduce(const Call& call, Buffer inout) override;
-  void reduce_scatter(const Call& call, Buffer in, Buffer out) override;
-  void broadcast(const Call& call, Buffer inout) override;
-  void all_gather(const Call& call, Buffer in, Buffer out) override;
-  void all_to_all(const Call& call, Buffer in, Buffer out) override;
-  void gather(const Call& call, Buffer in, Buffer out) override;
-  void scatter(const Call& call, Buffer in, Buffer out) override;
-  void send(const Call& call, Buffer in) override;
-  void recv(const Call& call, Buffer out) override;
-  void barrier(const Call& call) override;
+  void carry_out(const Call& call, const Arrays& arrays) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override { return gloo_->cpu_time(); }
   void abort() noexcept override;
@@ -48,6 +39,9 @@ class CpuBackend : public Backend {
  private:
   template <class Operation>
   void guarded(const Call& call, Operation operation);
+  void all_reduce(const Call& call, Buffer inout);
+  void broadcast(const Call& call, Buffer inout);
+  void barrier(const Call& call);
   bool is_here(int rank) const { return shm_->team().team_rank(rank) >= 0; }
 
   std::shared_ptr<const Roster> roster_;

@@ -48,7 +48,7 @@ class Joiner {
   std::string watch(const Table& table, const std::vector<int>& mates);
   bool agree_on_shm(const std::string& my_error);
   std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
-  std::unique_ptr<Backend> connect_nccl(const Table& table);
+  std::unique_ptr<HostBackend> connect_nccl(const Table& table);
   Hello hello() const;
   milliseconds left() const { return left_until(deadline_); }
   [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
@@ -273,7 +273,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
 }
 
 // In a world of one without a table.
-std::unique_ptr<Backend> Joiner::connect_nccl(const Table& table) {
+std::unique_ptr<HostBackend> Joiner::connect_nccl(const Table& table) {
   NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
                           keys_.get(), meeting_.get(),   deadline_, kin_.siblings,
                           kin_.nccl,   kin_.excluded};

@@ -21,7 +21,7 @@ struct Joined {
   std::shared_ptr<const Roster> roster;
   std::shared_ptr<StoreHost> store_host;  // On rank 0, if nobody else hosts the store.
   std::shared_ptr<Store> store;
-  std::unique_ptr<Backend> backend;
+  std::unique_ptr<HostBackend> backend;
 };
 
 // What a group shares with those that were split off the same one.

@@ -5,7 +5,6 @@
 
 #include "worker_sdk/nccl/nccl_backend.h"
 #include "worker_sdk/nccl/nccl_preflight.h"
-#include "worker_sdk/transport/self_backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -221,13 +220,11 @@ bool NcclJoiner::agree(int attempt, const std::string& my_error) {
 
 }  // namespace
 
-std::unique_ptr<Backend> join_nccl(const NcclJoinOptions& options,
-                                   std::unique_ptr<GlooBackend> gloo) {
+std::unique_ptr<DeviceBackend> join_nccl(const NcclJoinOptions& options,
+                                         std::unique_ptr<GlooBackend> gloo) {
   auto comm = NcclJoiner(options, gloo.get()).run();
   if (options.parent) options.parent->abort(kAbortPatience);
-  std::unique_ptr<Backend> host = std::move(gloo);
-  if (!host) host = std::make_unique<SelfBackend>(options.roster);
-  return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(host),
+  return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(gloo),
                                        options.siblings,
                                        NcclWindowWish{options.wish.windows, options.wish.verbose});
 }

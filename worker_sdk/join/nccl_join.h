@@ -36,7 +36,7 @@ struct NcclJoinOptions {
 };
 
 // Throws Error. Collective. `gloo` joins the same ranks already; null in a world of one.
-std::unique_ptr<Backend> join_nccl(const NcclJoinOptions& options,
-                                   std::unique_ptr<GlooBackend> gloo);
+std::unique_ptr<DeviceBackend> join_nccl(const NcclJoinOptions& options,
+                                         std::unique_ptr<GlooBackend> gloo);
 
 }  // namespace ddprun::worker_sdk

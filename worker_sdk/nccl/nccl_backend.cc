@@ -1,5 +1,5 @@
-// The life of the backend nccl: its stream, its memory, its end. The operations are in
-// nccl_backend_move.cc.
+// The life of the backend nccl: its stream, its memory, its end, and what is done on the host.
+// nccl_enqueue.cc has the operations in the stream.
 
 #include "worker_sdk/nccl/nccl_backend.h"
 
@@ -7,8 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "common/assert.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/nccl/nccl_captured.h"
+#include "worker_sdk/transport/self_backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -20,14 +22,21 @@ constexpr std::chrono::microseconds kLookAgain{200};
 constexpr milliseconds kAbortPatience{10000};
 constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
 
+std::unique_ptr<HostBackend> beside(std::shared_ptr<const Roster> roster,
+                                    std::unique_ptr<GlooBackend> gloo) {
+  if (gloo) return gloo;
+  return std::make_unique<SelfBackend>(std::move(roster));
+}
+
 }  // namespace
 
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
-                         std::shared_ptr<NcclCommunicator> comm, std::unique_ptr<Backend> host,
+                         std::shared_ptr<NcclCommunicator> comm, std::unique_ptr<GlooBackend> gloo,
                          std::shared_ptr<NcclSiblings> siblings, NcclWindowWish windows)
     : roster_(std::move(roster)),
       gpu_(comm->runtime()),
-      host_(std::move(host)),
+      gloo_(gloo.get()),
+      host_(beside(roster_, std::move(gloo))),
       comm_(std::move(comm)),
       windows_(windows),
       memory_(std::make_shared<NcclMemory>(*comm_)) {
@@ -38,8 +47,7 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
           "cudaStreamCreate");
   ready_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
   copied_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
-  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, dynamic_cast<GlooBackend*>(host_.get()),
-                                       std::move(siblings));
+  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, gloo_, std::move(siblings));
 }
 
 // Operations have deadlines, so the watch comes to an end.
@@ -82,56 +90,6 @@ std::shared_ptr<const DeviceMark> NcclBackend::mark(Stream stream) {
   auto event = std::make_shared<GpuEvent>(gpu_, comm_->device(), kCudaEventDefault);
   event->record(static_cast<CudaStream>(stream));
   return event;
-}
-
-std::shared_ptr<Pending> NcclBackend::launch(const Call& call, Stream stream,
-                                             const std::function<void()>& enqueue) {
-  const std::lock_guard lock(mutex_);
-  const GpuDeviceGuard current(*gpu_, comm_->device());
-  require(*gpu_, current.status(), "cudaSetDevice");
-  const auto after = static_cast<CudaStream>(stream);
-  ready_->record(after);
-  ready_->hold_up(stream_);
-  if (is_captured(*gpu_, after)) return capture(call, enqueue);
-  auto pending = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
-  pending->begin(stream_);
-  watch_->add(pending);  // NCCL may wait for peers already to put the operation into the stream.
-  bool well = false;
-  try {
-    well = put_into_stream(call, enqueue);
-  } catch (...) {
-    pending->end(stream_);  // There was none.
-    throw;
-  }
-  if (well) pending->end(stream_);
-  return pending;
-}
-
-std::shared_ptr<Pending> NcclBackend::capture(const Call& call,
-                                              const std::function<void()>& enqueue) {
-  watch_->keep_looking(call);
-  if (put_into_stream(call, enqueue)) {
-    return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
-  }
-  auto refused = std::make_shared<NcclPending>(gpu_, comm_->device(), call, watch_->fate());
-  watch_->add(refused);
-  return refused;
-}
-
-// False: NCCL refused, so that the end will never be in the stream. Some of NCCL's functions return
-// success although they are in progress (ncclCommWindowRegister since 2.28, ncclAllReduce up to
-// 2.23), so all are settled.
-bool NcclBackend::put_into_stream(const Call& call, const std::function<void()>& enqueue) {
-  status_ = kNcclSuccess;
-  enqueue();
-  if (status_ == kNcclSuccess || status_ == kNcclInProgress) {
-    status_ = comm_->settle([&] {
-      return watch_->fate()->failing.load() || aborted_.load() || Clock::now() >= call.deadline;
-    });
-  }
-  if (status_ == kNcclSuccess) return true;
-  status_ == kNcclInProgress ? watch_->overdue() : watch_->fate()->failing.store(true);
-  return false;
 }
 
 // CUDA itself would wait without end for what is in the stream, if the host's memory is part of a
@@ -207,15 +165,20 @@ void NcclBackend::await_default_stream(const std::string& what, Clock::time_poin
   }
 }
 
-// The ranks meet on the host, after all that each has put into its stream is done.
-void NcclBackend::barrier(const Call& call) {
-  watch_->wait_idle(call.deadline);
+// In a barrier the ranks meet on the host, after all that each has put into its stream is done.
+void NcclBackend::carry_out(const Call& call, const Arrays& arrays) {
   check(call);
-  host_->barrier(call);
-  if (!memory_->released().empty()) agree_on_windows(call, false);
+  const bool is_barrier = call.what.kind == OpKind::kBarrier;
+  if (is_barrier) {
+    watch_->wait_idle(call.deadline);
+    check(call);
+  }
+  host_->carry_out(call, arrays);
+  if (is_barrier && !memory_->released().empty()) agree_on_windows(call, false);
 }
 
 std::shared_ptr<void> NcclBackend::allocate(const Call& call, std::size_t bytes) {
+  check(call);
   const std::size_t size = bytes == 0 ? 1 : bytes;
   std::shared_ptr<NcclMemory::Block> block;
   {
@@ -242,12 +205,14 @@ bool NcclBackend::has_windows() const {
 // Drops the windows that no rank uses any more. True: all ranks can make another one. Ranks that
 // ask for different sizes, which NCCL would not notice, do not get through here.
 bool NcclBackend::agree_on_windows(const Call& call, bool able) {
+  DDPRUN_ASSERT(gloo_);  // There are no windows in a world of one.
   std::vector<std::int64_t> said = memory_->released();
   said.push_back(able ? 1 : 0);
   Call exchange = call;
   exchange.what.type = DataType::i64;
   exchange.what.op = ReduceOp::min;
-  host_->all_reduce(exchange, {said.data(), said.size(), DataType::i64});
+  gloo_->all_reduce_among(exchange, gloo_->everybody(), buffer(said.data(), said.size()),
+                          ReduceOp::min);
   const bool all = said.back() != 0;
   said.pop_back();
   memory_->drop(said);
@@ -257,8 +222,8 @@ bool NcclBackend::agree_on_windows(const Call& call, bool able) {
 // Collective: it fails as any other operation does. Where no window can be had NCCL registers the
 // memory as ncclCommRegister does, or does nothing, if NCCL_LOCAL_REGISTER is 0.
 void NcclBackend::make_window(const Call& call, NcclMemory::Block& block) {
-  const auto pending = launch(call, nullptr, [&] {
-    put([&](const NcclApi& nccl, NcclComm comm) {
+  const auto pending = put_behind(call, nullptr, [&] {
+    return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
       return nccl.window_register(comm, block.address, block.bytes, &block.window,
                                   kNcclWindowSymmetric);
     });

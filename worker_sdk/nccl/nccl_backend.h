@@ -21,24 +21,25 @@ struct NcclWindowWish {
   bool tells = false;  // Once, on stderr, that NCCL makes none.
 };
 
-class NcclBackend final : public Backend, public DeviceSide {
+class NcclBackend final : public DeviceBackend {
  public:
-  // `host`: of the same ranks; a GlooBackend, or that of a world of one.
+  // `gloo`: of the same ranks; null in a world of one.
   NcclBackend(std::shared_ptr<const Roster> roster, std::shared_ptr<NcclCommunicator> comm,
-              std::unique_ptr<Backend> host, std::shared_ptr<NcclSiblings> siblings,
+              std::unique_ptr<GlooBackend> gloo, std::shared_ptr<NcclSiblings> siblings,
               NcclWindowWish windows);
   ~NcclBackend() override;
 
   const char* name() const noexcept override { return "nccl"; }
-  DeviceSide* device() noexcept override { return this; }
-  Backend& host() noexcept override { return *host_; }
-  void check(const Call& call) override;
+  void carry_out(const Call& call, const Arrays& arrays) override;
+  std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  void abort() noexcept override;
+
+  std::shared_ptr<Pending> enqueue(const Call& call, const Arrays& arrays, Stream stream) override;
+  std::shared_ptr<NcclCommunicator> retire() override;
 
   int index() const noexcept override { return comm_->device(); }
   bool captured(Stream stream) override;
   std::shared_ptr<const DeviceMark> mark(Stream stream) override;
-  std::shared_ptr<Pending> launch(const Call& call, Stream stream,
-                                  const std::function<void()>& enqueue) override;
   void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,
             std::chrono::milliseconds timeout) override;
   void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
@@ -47,28 +48,14 @@ class NcclBackend final : public Backend, public DeviceSide {
   void settle(const std::string& what, std::optional<Stream> stream,
               std::chrono::milliseconds timeout) override;
 
-  // From inside launch() only.
-  void all_reduce(const Call& call, Buffer inout) override;
-  void reduce_scatter(const Call& call, Buffer in, Buffer out) override;
-  void broadcast(const Call& call, Buffer inout) override;
-  void all_gather(const Call& call, Buffer in, Buffer out) override;
-  void all_to_all(const Call& call, Buffer in, Buffer out) override;
-  void gather(const Call& call, Buffer in, Buffer out) override;
-  void scatter(const Call& call, Buffer in, Buffer out) override;
-  void send(const Call& call, Buffer in) override;
-  void recv(const Call& call, Buffer out) override;
-
-  void barrier(const Call& call) override;
-  std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
-  void abort() noexcept override;
-  std::shared_ptr<NcclCommunicator> retire() override;
-
  private:
-  std::shared_ptr<Pending> capture(const Call& call, const std::function<void()>& enqueue);
-  bool put_into_stream(const Call& call, const std::function<void()>& enqueue);
-  using Enqueue = std::function<int(const NcclApi&, NcclComm)>;
-  void put(const Enqueue& enqueue);
-  void put_messages(const Enqueue& enqueue);
+  using Put = std::function<int()>;  // Calls NCCL, and returns what NCCL does.
+  std::shared_ptr<Pending> put_behind(const Call& call, Stream stream, const Put& put);
+  std::shared_ptr<Pending> capture(const Call& call, const Put& put);
+  bool put_into_stream(const Call& call, const Put& put);
+  int put_operation(const Signature& what, const Arrays& arrays);
+  int put_messages(const Signature& what, const std::byte* from, std::byte* to);
+  void check(const Call& call);
   void await_default_stream(const std::string& what, Clock::time_point start,
                             std::chrono::milliseconds timeout);
   bool has_windows() const;
@@ -80,14 +67,14 @@ class NcclBackend final : public Backend, public DeviceSide {
 
   const std::shared_ptr<const Roster> roster_;
   const std::shared_ptr<const GpuRuntime> gpu_;
-  const std::unique_ptr<Backend> host_;
+  GlooBackend* const gloo_;  // Of host_; null in a world of one.
+  const std::unique_ptr<HostBackend> host_;
   const std::shared_ptr<NcclCommunicator> comm_;
   const NcclWindowWish windows_;
   const std::shared_ptr<NcclMemory> memory_;
   bool told_no_windows_ = false;
-  std::mutex mutex_;  // Around launch(): gradients may be marked from any thread.
+  std::mutex mutex_;  // Around put_behind(): gradients may be marked from any thread.
   CudaStream stream_ = nullptr;
-  int status_ = kNcclSuccess;  // Of the call under way.
   std::unique_ptr<GpuEvent> ready_, copied_;
   void* scratch_ = nullptr;  // Of the device, for the source of an all_to_all in place.
   std::size_t scratch_bytes_ = 0;

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "worker_sdk/gpu/gpu_runtime.h"
-#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/transport/device_side.h"
 
 namespace ddprun::worker_sdk {
 

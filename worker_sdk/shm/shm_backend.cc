@@ -12,6 +12,10 @@ namespace ddprun::worker_sdk {
 ShmBackend::ShmBackend(std::unique_ptr<ShmTeam> team, std::shared_ptr<SegmentSource> segments)
     : team_(std::move(team)), segments_(std::move(segments)) {}
 
+void ShmBackend::carry_out(const Call& call, const Arrays& arrays) {
+  guarded([&] { Verbs::carry_out(*this, call, arrays); });
+}
+
 ShmBackend::Place ShmBackend::find(const Buffer& buffer) {
   std::erase_if(allocations_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : allocations_) {
@@ -41,49 +45,45 @@ bool ShmBackend::exchange(const Call& call, const Place& place) {
   return true;
 }
 
-void ShmBackend::barrier(const Call& call) {
-  guarded([&] { exchange(call, {}); });
+void ShmBackend::barrier(const Call& call, const Arrays&) { exchange(call, {}); }
+
+void ShmBackend::send(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in;
+  const int to = team_->team_rank(call.what.rank);
+  Mailbox& box = team_->mailbox(team_->rank(), to);
+  const Pieces parcels{in.bytes(), kParcelBytes};
+  for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
+    const std::uint32_t sent = box.sent.value.load(std::memory_order_relaxed);
+    team_->await(call, box.taken, sent - 1, to);  // Of the two places one is free again.
+    box.parcels[sent % 2] = {call.what, call.number};
+    if (i < parcels.number()) {
+      copy_bytes(team_->parcel(team_->rank(), to, sent % 2), bytes_of(in) + parcels.begin(i),
+                 parcels.bytes(i));
+    }
+    publish(box.sent, sent + 1);
+  }
 }
 
-void ShmBackend::send(const Call& call, Buffer in) {
-  guarded([&] {
-    const int to = team_->team_rank(call.what.rank);
-    Mailbox& box = team_->mailbox(team_->rank(), to);
-    const Pieces parcels{in.bytes(), kParcelBytes};
-    for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
-      const std::uint32_t sent = box.sent.value.load(std::memory_order_relaxed);
-      team_->await(call, box.taken, sent - 1, to);  // Of the two places one is free again.
-      box.parcels[sent % 2] = {call.what, call.number};
-      if (i < parcels.number()) {
-        copy_bytes(team_->parcel(team_->rank(), to, sent % 2), bytes_of(in) + parcels.begin(i),
-                   parcels.bytes(i));
-      }
-      publish(box.sent, sent + 1);
+void ShmBackend::recv(const Call& call, const Arrays& arrays) {
+  const Buffer out = arrays.out;
+  const int from = team_->team_rank(call.what.rank);
+  Mailbox& box = team_->mailbox(from, team_->rank());
+  const Pieces parcels{out.bytes(), kParcelBytes};
+  for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
+    const std::uint32_t taken = box.taken.value.load(std::memory_order_relaxed);
+    team_->await(call, box.sent, taken + 1, from);
+    const Parcel& parcel = box.parcels[taken % 2];
+    if (parcel.what.type != out.type || parcel.what.count != out.count) {
+      throw failure(team_->roster(), call, ErrorKind::mismatch, call.what.rank,
+                    team_->name(from) + " called " +
+                        to_string(Call{.what = parcel.what, .number = parcel.number}));
     }
-  });
-}
-
-void ShmBackend::recv(const Call& call, Buffer out) {
-  guarded([&] {
-    const int from = team_->team_rank(call.what.rank);
-    Mailbox& box = team_->mailbox(from, team_->rank());
-    const Pieces parcels{out.bytes(), kParcelBytes};
-    for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
-      const std::uint32_t taken = box.taken.value.load(std::memory_order_relaxed);
-      team_->await(call, box.sent, taken + 1, from);
-      const Parcel& parcel = box.parcels[taken % 2];
-      if (parcel.what.type != out.type || parcel.what.count != out.count) {
-        throw failure(team_->roster(), call, ErrorKind::mismatch, call.what.rank,
-                      team_->name(from) + " called " +
-                          to_string(Call{.what = parcel.what, .number = parcel.number}));
-      }
-      if (i < parcels.number()) {
-        copy_bytes(bytes_of(out) + parcels.begin(i), team_->parcel(from, team_->rank(), taken % 2),
-                   parcels.bytes(i));
-      }
-      publish(box.taken, taken + 1);
+    if (i < parcels.number()) {
+      copy_bytes(bytes_of(out) + parcels.begin(i), team_->parcel(from, team_->rank(), taken % 2),
+                 parcels.bytes(i));
     }
-  });
+    publish(box.taken, taken + 1);
+  }
 }
 
 // Rank 0 makes the segment, the others open it, and nobody goes on before all have told how that

@@ -18,24 +18,16 @@
 
 #include "worker_sdk/shm/shm_team.h"
 #include "worker_sdk/transport/backend.h"
+#include "worker_sdk/transport/verbs.h"
 
 namespace ddprun::worker_sdk {
 
-class ShmBackend : public Backend {
+class ShmBackend : public HostBackend {
  public:
   ShmBackend(std::unique_ptr<ShmTeam> team, std::shared_ptr<SegmentSource> segments);
 
   const char* name() const noexcept override { return "shm"; }
-  void all_reduce(const Call& call, Buffer inout) override;
-  void reduce_scatter(const Call& call, Buffer in, Buffer out) override;
-  void broadcast(const Call& call, Buffer inout) override;
-  void all_gather(const Call& call, Buffer in, Buffer out) override;
-  void all_to_all(const Call& call, Buffer in, Buffer out) override;
-  void gather(const Call& call, Buffer in, Buffer out) override;
-  void scatter(const Call& call, Buffer in, Buffer out) override;
-  void send(const Call& call, Buffer in) override;
-  void recv(const Call& call, Buffer out) override;
-  void barrier(const Call& call) override;
+  void carry_out(const Call& call, const Arrays& arrays) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override { team_->abort(); }
   void lose(int rank, const std::string& why) noexcept override { team_->lose(rank, why); }
@@ -56,6 +48,10 @@ class ShmBackend : public Backend {
   ShmTeam& team() { return *team_; }
 
  private:
+  friend Verbs;
+  Verb all_reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
+  Verb send, recv, barrier;
+
   // All ranks' parts of one allocate(): the part of rank r begins at r * stride.
   struct Allocation {
     std::uint64_t id = 0;

@@ -6,8 +6,8 @@
 
 namespace ddprun::worker_sdk {
 
-void ShmBackend::broadcast(const Call& call, Buffer inout) {
-  broadcast_from(call, inout, team_->team_rank(call.what.rank));
+void ShmBackend::broadcast(const Call& call, const Arrays& arrays) {
+  broadcast_from(call, arrays.out, team_->team_rank(call.what.rank));
 }
 
 void ShmBackend::broadcast_from(const Call& call, Buffer inout, int root) {
@@ -32,32 +32,31 @@ void ShmBackend::broadcast_from(const Call& call, Buffer inout, int root) {
   });
 }
 
-void ShmBackend::all_gather(const Call& call, Buffer in, Buffer out) {
-  guarded([&] {
-    const int me = team_->rank();
-    const auto at = [&](int r) { return static_cast<std::size_t>(r) * in.bytes(); };
-    const Place place = find(out);
-    if (exchange(call, place)) {
-      for (int r = 0; in.bytes() > 0 && r < team_->size(); ++r) {
-        std::memmove(place.of(r) + at(me), in.data, in.bytes());
-      }
-      return team_->enter(call);
+void ShmBackend::all_gather(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  const int me = team_->rank();
+  const auto at = [&](int r) { return static_cast<std::size_t>(r) * in.bytes(); };
+  const Place place = find(out);
+  if (exchange(call, place)) {
+    for (int r = 0; in.bytes() > 0 && r < team_->size(); ++r) {
+      std::memmove(place.of(r) + at(me), in.data, in.bytes());
     }
-    if (in.bytes() > 0) std::memmove(bytes_of(out) + at(me), in.data, in.bytes());
-    const Pieces chunks{in.bytes(), kChunkBytes};
-    in_turns(
-        call, chunks.number(),
-        [&](std::size_t i, std::byte* staging) {
-          copy_bytes(staging, bytes_of(out) + at(me) + chunks.begin(i), chunks.bytes(i));
-        },
-        [&](std::size_t i, unsigned parity) {
-          for (int r = 0; r < team_->size(); ++r) {
-            if (r == me) continue;
-            copy_bytes(bytes_of(out) + at(r) + chunks.begin(i), team_->staging(parity, r),
-                       chunks.bytes(i));
-          }
-        });
-  });
+    return team_->enter(call);
+  }
+  if (in.bytes() > 0) std::memmove(bytes_of(out) + at(me), in.data, in.bytes());
+  const Pieces chunks{in.bytes(), kChunkBytes};
+  in_turns(
+      call, chunks.number(),
+      [&](std::size_t i, std::byte* staging) {
+        copy_bytes(staging, bytes_of(out) + at(me) + chunks.begin(i), chunks.bytes(i));
+      },
+      [&](std::size_t i, unsigned parity) {
+        for (int r = 0; r < team_->size(); ++r) {
+          if (r == me) continue;
+          copy_bytes(bytes_of(out) + at(r) + chunks.begin(i), team_->staging(parity, r),
+                     chunks.bytes(i));
+        }
+      });
 }
 
 void ShmBackend::gather_from_owners(const Call& call, Buffer inout, int owners) {
@@ -102,84 +101,81 @@ void ShmBackend::gather_from_owners(const Call& call, Buffer inout, int owners) 
 }
 
 // Each rank's staging slot holds one piece for each rank.
-void ShmBackend::all_to_all(const Call& call, Buffer in, Buffer out) {
-  guarded([&] {
-    exchange(call, {});
-    const auto n = static_cast<std::size_t>(team_->size());
-    const auto me = static_cast<std::size_t>(team_->rank());
-    const std::size_t part = in.bytes() / n;
-    const Pieces pieces{part, kChunkBytes / n / 64 * 64};
-    copy_bytes(bytes_of(out) + me * part, bytes_of(in) + me * part, part);
-    in_turns(
-        call, pieces.number(),
-        [&](std::size_t i, std::byte* staging) {
-          for (std::size_t r = 0; r < n; ++r) {
-            if (r == me) continue;
-            copy_bytes(staging + r * pieces.piece, bytes_of(in) + r * part + pieces.begin(i),
-                       pieces.bytes(i));
-          }
-        },
-        [&](std::size_t i, unsigned parity) {
-          for (std::size_t r = 0; r < n; ++r) {
-            if (r == me) continue;
-            copy_bytes(bytes_of(out) + r * part + pieces.begin(i),
-                       team_->staging(parity, static_cast<int>(r)) + me * pieces.piece,
-                       pieces.bytes(i));
-          }
-        });
-  });
+void ShmBackend::all_to_all(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  exchange(call, {});
+  const auto n = static_cast<std::size_t>(team_->size());
+  const auto me = static_cast<std::size_t>(team_->rank());
+  const std::size_t part = in.bytes() / n;
+  const Pieces pieces{part, kChunkBytes / n / 64 * 64};
+  copy_bytes(bytes_of(out) + me * part, bytes_of(in) + me * part, part);
+  in_turns(
+      call, pieces.number(),
+      [&](std::size_t i, std::byte* staging) {
+        for (std::size_t r = 0; r < n; ++r) {
+          if (r == me) continue;
+          copy_bytes(staging + r * pieces.piece, bytes_of(in) + r * part + pieces.begin(i),
+                     pieces.bytes(i));
+        }
+      },
+      [&](std::size_t i, unsigned parity) {
+        for (std::size_t r = 0; r < n; ++r) {
+          if (r == me) continue;
+          copy_bytes(bytes_of(out) + r * part + pieces.begin(i),
+                     team_->staging(parity, static_cast<int>(r)) + me * pieces.piece,
+                     pieces.bytes(i));
+        }
+      });
 }
 
-void ShmBackend::gather(const Call& call, Buffer in, Buffer out) {
-  guarded([&] {
-    exchange(call, {});
-    const int root = team_->team_rank(call.what.rank);
-    const int me = team_->rank();
-    const auto at = [&](int r) { return static_cast<std::size_t>(r) * in.bytes(); };
-    const Pieces chunks{in.bytes(), kChunkBytes};
-    if (me == root && in.bytes() > 0) std::memmove(bytes_of(out) + at(me), in.data, in.bytes());
-    in_turns(
-        call, chunks.number(),
-        [&](std::size_t i, std::byte* staging) {
-          if (me == root) return;
-          copy_bytes(staging, bytes_of(in) + chunks.begin(i), chunks.bytes(i));
-        },
-        [&](std::size_t i, unsigned parity) {
-          for (int r = 0; me == root && r < team_->size(); ++r) {
-            if (r == root) continue;
-            copy_bytes(bytes_of(out) + at(r) + chunks.begin(i), team_->staging(parity, r),
-                       chunks.bytes(i));
-          }
-        });
-  });
+void ShmBackend::gather(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  exchange(call, {});
+  const int root = team_->team_rank(call.what.rank);
+  const int me = team_->rank();
+  const auto at = [&](int r) { return static_cast<std::size_t>(r) * in.bytes(); };
+  const Pieces chunks{in.bytes(), kChunkBytes};
+  if (me == root && in.bytes() > 0) std::memmove(bytes_of(out) + at(me), in.data, in.bytes());
+  in_turns(
+      call, chunks.number(),
+      [&](std::size_t i, std::byte* staging) {
+        if (me == root) return;
+        copy_bytes(staging, bytes_of(in) + chunks.begin(i), chunks.bytes(i));
+      },
+      [&](std::size_t i, unsigned parity) {
+        for (int r = 0; me == root && r < team_->size(); ++r) {
+          if (r == root) continue;
+          copy_bytes(bytes_of(out) + at(r) + chunks.begin(i), team_->staging(parity, r),
+                     chunks.bytes(i));
+        }
+      });
 }
 
-void ShmBackend::scatter(const Call& call, Buffer in, Buffer out) {
-  guarded([&] {
-    exchange(call, {});
-    const int root = team_->team_rank(call.what.rank);
-    const auto n = static_cast<std::size_t>(team_->size());
-    const auto me = static_cast<std::size_t>(team_->rank());
-    const bool is_root = team_->rank() == root;
-    const Pieces pieces{out.bytes(), kChunkBytes / n / 64 * 64};
-    if (is_root && out.bytes() > 0) {
-      std::memmove(out.data, bytes_of(in) + me * out.bytes(), out.bytes());
-    }
-    in_turns(
-        call, pieces.number(),
-        [&](std::size_t i, std::byte* staging) {
-          for (std::size_t r = 0; is_root && r < n; ++r) {
-            if (r == me) continue;
-            copy_bytes(staging + r * pieces.piece, bytes_of(in) + r * out.bytes() + pieces.begin(i),
-                       pieces.bytes(i));
-          }
-        },
-        [&](std::size_t i, unsigned parity) {
-          if (is_root) return;
-          copy_bytes(bytes_of(out) + pieces.begin(i),
-                     team_->staging(parity, root) + me * pieces.piece, pieces.bytes(i));
-        });
-  });
+void ShmBackend::scatter(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  exchange(call, {});
+  const int root = team_->team_rank(call.what.rank);
+  const auto n = static_cast<std::size_t>(team_->size());
+  const auto me = static_cast<std::size_t>(team_->rank());
+  const bool is_root = team_->rank() == root;
+  const Pieces pieces{out.bytes(), kChunkBytes / n / 64 * 64};
+  if (is_root && out.bytes() > 0) {
+    std::memmove(out.data, bytes_of(in) + me * out.bytes(), out.bytes());
+  }
+  in_turns(
+      call, pieces.number(),
+      [&](std::size_t i, std::byte* staging) {
+        for (std::size_t r = 0; is_root && r < n; ++r) {
+          if (r == me) continue;
+          copy_bytes(staging + r * pieces.piece, bytes_of(in) + r * out.bytes() + pieces.begin(i),
+                     pieces.bytes(i));
+        }
+      },
+      [&](std::size_t i, unsigned parity) {
+        if (is_root) return;
+        copy_bytes(bytes_of(out) + pieces.begin(i),
+                   team_->staging(parity, root) + me * pieces.piece, pieces.bytes(i));
+      });
 }
 
 }  // namespace ddprun::worker_sdk

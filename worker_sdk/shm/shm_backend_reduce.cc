@@ -33,14 +33,13 @@ ShmBackend::Slice ShmBackend::slice_of(int rank, int owners, std::size_t count) 
   return {begin, edge(static_cast<std::size_t>(rank) + 1) - begin};
 }
 
-void ShmBackend::all_reduce(const Call& call, Buffer inout) {
+void ShmBackend::all_reduce(const Call& call, const Arrays& arrays) {
+  const Buffer inout = arrays.out;
   const Reduction how{call.what.op};
-  guarded([&] {
-    if (inout.bytes() <= kSmallBytes) return reduce_small(call, inout, how);
-    const Place place = find(inout);
-    if (exchange(call, place)) return reduce_direct(call, inout, place);
-    reduce_staged(call, inout, {0, inout.count}, how);
-  });
+  if (inout.bytes() <= kSmallBytes) return reduce_small(call, inout, how);
+  const Place place = find(inout);
+  if (exchange(call, place)) return reduce_direct(call, inout, place);
+  reduce_staged(call, inout, {0, inout.count}, how);
 }
 
 void ShmBackend::reduce_to_owners(const Call& call, Buffer inout, int owners, ReduceOp op,
@@ -157,37 +156,36 @@ void ShmBackend::take_chunk(Buffer chunk, Slice wanted, unsigned parity) {
   }
 }
 
-void ShmBackend::reduce_scatter(const Call& call, Buffer in, Buffer out) {
-  guarded([&] {
-    const auto n = static_cast<std::size_t>(team_->size());
-    const auto me = static_cast<std::size_t>(team_->rank());
-    const void* arrays[kShmRanksMax];
-    const Place place = find(in);
-    if (exchange(call, place)) {
-      for (int r = 0; r < team_->size(); ++r) arrays[r] = place.of(r) + me * out.bytes();
-      reduce(out.type, call.what.op, out.data, {arrays, team_->size()}, out.count);
-      return team_->enter(call);
-    }
-    const Pieces pieces{out.bytes(), kChunkBytes / n / 64 * 64};
-    const auto from = [&](std::size_t r, std::size_t i) {
-      return bytes_of(in) + r * out.bytes() + pieces.begin(i);
-    };
-    in_turns(
-        call, pieces.number(),
-        [&](std::size_t i, std::byte* staging) {
-          for (std::size_t r = 0; r < n; ++r) {
-            if (r != me) copy_bytes(staging + r * pieces.piece, from(r, i), pieces.bytes(i));
-          }
-        },
-        [&](std::size_t i, unsigned parity) {
-          for (std::size_t r = 0; r < n; ++r) {
-            arrays[r] = r == me ? from(r, i)
-                                : team_->staging(parity, static_cast<int>(r)) + me * pieces.piece;
-          }
-          reduce(out.type, call.what.op, bytes_of(out) + pieces.begin(i), {arrays, team_->size()},
-                 pieces.bytes(i) / size_of(out.type));
-        });
-  });
+void ShmBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  const auto n = static_cast<std::size_t>(team_->size());
+  const auto me = static_cast<std::size_t>(team_->rank());
+  const void* sources[kShmRanksMax];
+  const Place place = find(in);
+  if (exchange(call, place)) {
+    for (int r = 0; r < team_->size(); ++r) sources[r] = place.of(r) + me * out.bytes();
+    reduce(out.type, call.what.op, out.data, {sources, team_->size()}, out.count);
+    return team_->enter(call);
+  }
+  const Pieces pieces{out.bytes(), kChunkBytes / n / 64 * 64};
+  const auto from = [&](std::size_t r, std::size_t i) {
+    return bytes_of(in) + r * out.bytes() + pieces.begin(i);
+  };
+  in_turns(
+      call, pieces.number(),
+      [&](std::size_t i, std::byte* staging) {
+        for (std::size_t r = 0; r < n; ++r) {
+          if (r != me) copy_bytes(staging + r * pieces.piece, from(r, i), pieces.bytes(i));
+        }
+      },
+      [&](std::size_t i, unsigned parity) {
+        for (std::size_t r = 0; r < n; ++r) {
+          sources[r] = r == me ? from(r, i)
+                               : team_->staging(parity, static_cast<int>(r)) + me * pieces.piece;
+        }
+        reduce(out.type, call.what.op, bytes_of(out) + pieces.begin(i), {sources, team_->size()},
+               pieces.bytes(i) / size_of(out.type));
+      });
 }
 
 }  // namespace ddprun::worker_sdk

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/transport/device_side.h"
 
 namespace ddprun::worker_sdk {
 

@@ -17,7 +17,7 @@
 
 #include "worker_sdk/timer/bucket_marks.h"
 #include "worker_sdk/timer/step_times.h"
-#include "worker_sdk/transport/backend.h"
+#include "worker_sdk/transport/device_side.h"
 
 namespace ddprun::worker_sdk {
 

@@ -7,8 +7,6 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-bool is_collective(OpKind kind) { return kind != OpKind::kSend && kind != OpKind::kRecv; }
-
 template <class Number>
 bool take(std::string_view& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -25,7 +23,7 @@ std::string called(const Roster& roster, int rank, const Statement& s) {
 // A rank that called something else under the same number; or a partner with another idea of a
 // message.
 bool contradicts(const Roster& roster, const Statement& mine, int rank, const Statement& theirs) {
-  if (is_collective(mine.what.kind) && is_collective(theirs.what.kind)) {
+  if (!is_message(mine.what.kind) && !is_message(theirs.what.kind)) {
     return mine.number == theirs.number && !(mine.what == theirs.what);
   }
   const bool opposite = (mine.what.kind == OpKind::kSend && theirs.what.kind == OpKind::kRecv) ||

@@ -12,27 +12,23 @@ std::shared_ptr<void> allocate_plain(std::size_t bytes) {
   return {memory, [](void* p) { ::operator delete(p, alignment); }};
 }
 
-void SelfBackend::check(const Call& call) const {
+void SelfBackend::refuse_if_aborted(const Call& call) const {
   if (aborted_.load()) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
 }
 
-void SelfBackend::copy(const Call& call, Buffer in, Buffer out) const {
-  check(call);
+void SelfBackend::carry_out(const Call& call, const Arrays& arrays) {
+  const Buffer in = arrays.in, out = arrays.out;
+  if (is_message(call.what.kind)) {
+    throw failure(*roster_, call, ErrorKind::unsupported, -1, "a world of one has no peer");
+  }
+  refuse_if_aborted(call);
   if (in.data != out.data && in.bytes() > 0) std::memmove(out.data, in.data, in.bytes());
 }
 
-void SelfBackend::send(const Call& call, Buffer) {
-  throw failure(*roster_, call, ErrorKind::unsupported, -1, "a world of one has no peer");
-}
-
-void SelfBackend::recv(const Call& call, Buffer) {
-  throw failure(*roster_, call, ErrorKind::unsupported, -1, "a world of one has no peer");
-}
-
 std::shared_ptr<void> SelfBackend::allocate(const Call& call, std::size_t bytes) {
-  check(call);
+  refuse_if_aborted(call);
   return allocate_plain(bytes);
 }
 

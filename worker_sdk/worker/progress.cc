@@ -129,7 +129,7 @@ void Progress::enter(const Call& call, bool of_whole_job) {
     write_name(page_->slots[slot], name_of(call.what.kind));
   }
   // Messages between two ranks, too, have numbers of their own, which nobody else can compare.
-  const bool between_two = call.what.kind == OpKind::kSend || call.what.kind == OpKind::kRecv;
+  const bool between_two = is_message(call.what.kind);
   if (of_whole_job && !between_two) number_ = call.number;
   go_to(slot, number_);
 }

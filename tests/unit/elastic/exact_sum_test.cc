@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/random_stream.h"
+#include "ddprun/elastic/random_stream.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

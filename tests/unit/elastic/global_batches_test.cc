@@ -1,4 +1,4 @@
-#include "ddprun/global_batches.h"
+#include "ddprun/elastic/global_batches.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

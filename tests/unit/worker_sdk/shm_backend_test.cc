@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <catch2/catch.hpp>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -50,8 +51,9 @@ struct Rank {
     return {.what = what, .number = ++calls, .start = now, .deadline = now + 60s};
   }
   void all_reduce(DataType type, ReduceOp op, void* data, std::size_t count) {
-    backend.all_reduce(call({.kind = OpKind::kAllReduce, .type = type, .op = op, .count = count}),
-                       {data, count, type});
+    const Buffer inout{data, count, type};
+    backend.carry_out(call({.kind = OpKind::kAllReduce, .type = type, .op = op, .count = count}),
+                      {inout, inout});
   }
 };
 
@@ -133,30 +135,34 @@ TEST_CASE("ShmBackend: broadcasts, gathers, messages and barriers in turn withou
       const std::size_t bytes = 4 * count;
       for (int root = 0; root < rank.size; ++root) {
         auto array = test::inputs(DataType::f32, rank.rank, count);
-        rank.backend.broadcast(
+        const Buffer inout{array.data(), count, DataType::f32};
+        rank.backend.carry_out(
             rank.call(
                 {.kind = OpKind::kBroadcast, .type = DataType::f32, .rank = root, .count = count}),
-            {array.data(), count, DataType::f32});
+            {inout, inout});
         if (array != test::inputs(DataType::f32, root, count)) return "broadcast";
       }
       auto in = test::inputs(DataType::f32, rank.rank, count);
       std::vector<std::byte> out(bytes * static_cast<std::size_t>(rank.size));
-      rank.backend.all_gather(
+      const Buffer mine{in.data(), count, DataType::f32};
+      rank.backend.carry_out(
           rank.call({.kind = OpKind::kAllGather, .type = DataType::f32, .count = count}),
-          {in.data(), count, DataType::f32},
-          {out.data(), count * static_cast<std::size_t>(rank.size), DataType::f32});
+          {mine, {out.data(), count * static_cast<std::size_t>(rank.size), DataType::f32}});
       const auto last = test::inputs(DataType::f32, rank.size - 1, count);
       if (std::memcmp(out.data() + out.size() - bytes, last.data(), bytes) != 0)
         return "all_gather";
-      rank.backend.barrier(rank.call({.kind = OpKind::kBarrier}));
+      rank.backend.carry_out(rank.call({.kind = OpKind::kBarrier}), {});
       // Numbers of messages do not matter to others.
-      const Call message{.what = {.type = DataType::f32, .rank = 1 - rank.rank, .count = count},
+      const Call message{.what = {.kind = rank.rank == 0 ? OpKind::kSend : OpKind::kRecv,
+                                  .type = DataType::f32,
+                                  .rank = 1 - rank.rank,
+                                  .count = count},
                          .number = 1,
                          .start = Clock::now(),
                          .deadline = Clock::now() + 60s};
-      if (rank.rank == 0) rank.backend.send(message, {in.data(), count, DataType::f32});
+      if (rank.rank == 0) rank.backend.carry_out(message, {.in = mine});
       if (rank.rank == 1) {
-        rank.backend.recv(message, {in.data(), count, DataType::f32});
+        rank.backend.carry_out(message, {.out = mine});
         if (in != test::inputs(DataType::f32, 0, count)) return "recv";
       }
     }
@@ -177,16 +183,16 @@ std::string parts_in_turn(Rank& rank, void* shared) {
       };
       const auto is = [&](std::size_t i, float want) { return whole[i] == want; };
       std::fill(whole, whole + n * count, static_cast<float>(rank.rank));
-      rank.backend.all_to_all(call(OpKind::kAllToAll), all, all);
+      rank.backend.carry_out(call(OpKind::kAllToAll), {all, all});
       if (!is(0, 0) || !is(n * count - 1, static_cast<float>(n - 1))) return "all_to_all";
-      rank.backend.reduce_scatter(call(OpKind::kReduceScatter), all, one);
+      rank.backend.carry_out(call(OpKind::kReduceScatter), {all, one});
       const auto sum = static_cast<float>(n * static_cast<std::size_t>(rank.rank));
       if (part[count - 1] != sum) return "reduce_scatter";
-      rank.backend.gather(call(OpKind::kGather, 0), one, all);
+      rank.backend.carry_out(call(OpKind::kGather, 0), {one, all});
       if (rank.rank == 0 && !is(n * count - 1, static_cast<float>(n * (n - 1)))) return "gather";
-      rank.backend.scatter(call(OpKind::kScatter, 0), all, one);
+      rank.backend.carry_out(call(OpKind::kScatter, 0), {all, one});
       if (part[0] != sum) return "scatter";
-      rank.backend.all_gather(call(OpKind::kAllGather), one, all);
+      rank.backend.carry_out(call(OpKind::kAllGather), {one, all});
       if (!is(n * count - 1, static_cast<float>(n * (n - 1)))) return "all_gather";
       // As cpu_backend does, with fewer owners than ranks.
       const int owners = (rank.size + 1) / 2;
@@ -225,6 +231,28 @@ TEST_CASE("ShmBackend: arrays at different places of one allocation are staged",
     return std::memcmp(at, want.data(), want.size()) == 0 ? "" : "wrong";
   });
   CHECK(outcome == "all well");
+}
+
+// Rank 2 does not come, and rank 0 has less patience than rank 1.
+std::string barrier_without_the_third(Rank& rank, std::latch& failed) {
+  std::string outcome;
+  Call call = rank.call({.kind = OpKind::kBarrier});
+  if (rank.rank == 0) call.deadline = call.start + 50ms;
+  try {
+    if (rank.rank < 2) rank.backend.carry_out(call, {});
+  } catch (const Error& error) {
+    outcome = error.text();
+  }
+  if (rank.rank < 2) failed.count_down();
+  failed.wait();  // Nobody leaves before.
+  return rank.rank == 1 ? outcome : "";
+}
+
+TEST_CASE("ShmBackend: a rank whose call has failed lets its peers know", "[shm]") {
+  std::latch failed(2);
+  const std::string outcome =
+      on_one_mapping(3, [&](Rank& rank) { return barrier_without_the_third(rank, failed); });
+  CHECK(outcome == "rank 0 on here has given up because of rank 2 on here");
 }
 
 TEST_CASE("ShmBackend: the parts of the control segment do not overlap", "[shm]") {
@@ -306,7 +334,7 @@ TEST_CASE("ShmTeam: ranks spin while they wait if together they may use as many 
     return on_one_mapping(
         n,
         [](Rank& rank) {
-          rank.backend.barrier(rank.call({.kind = OpKind::kBarrier}));
+          rank.backend.carry_out(rank.call({.kind = OpKind::kBarrier}), {});
           return std::string(rank.backend.team().spins() ? "spins" : "sleeps");
         },
         bind);

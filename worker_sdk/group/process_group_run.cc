@@ -1,0 +1,151 @@
+// How a ProcessGroup has an operation carried out: numbers it, gives it its time, and has the
+// backend carry it out here or on the queue's thread, or enqueue it in a stream. A failure ends the
+// group.
+
+#include "worker_sdk/group/process_group_impl.h"
+
+namespace ddprun {
+
+using worker_sdk::Arrays;
+using worker_sdk::Call;
+using worker_sdk::Clock;
+using worker_sdk::InCollective;
+using worker_sdk::Operation;
+using worker_sdk::OpKind;
+using worker_sdk::Pending;
+using worker_sdk::Signature;
+
+std::chrono::milliseconds ProcessGroup::Impl::timeout_of(const Signature& what,
+                                                         const CallOptions& options) const {
+  if (options.timeout.count() < 0) {
+    refuse(to_string(what), "the timeout must not be negative");
+  }
+  return options.timeout.count() == 0 ? op_timeout : options.timeout;
+}
+
+Call ProcessGroup::Impl::number(const Signature& what) {
+  return {.what = what, .number = is_message(what.kind) ? ++messages : ++collectives};
+}
+
+// Starts the time of the operation, and says for how long this rank is in it.
+InCollective ProcessGroup::Impl::begin(Call& call, std::chrono::milliseconds timeout) {
+  call.start = Clock::now();
+  call.deadline = worker_sdk::deadline_after(call.start, timeout);
+  if (dead.load(std::memory_order_acquire)) refuse_dead(call);
+  return {*progress, call, plan.job_ranks.empty()};
+}
+
+// Here and now: `body` has carried out the operation when it returns.
+template <class Body>
+void ProcessGroup::Impl::perform(Call call, std::chrono::milliseconds timeout, const Body& body) {
+  const InCollective here = begin(call, timeout);
+  try {
+    body(call);
+    // The peers may have done their part before they, or this thread, could notice the abort.
+    if (aborted.load()) refuse_aborted(call);
+  } catch (const Error& error) {
+    die(error);
+    throw;
+  } catch (const std::exception& error) {
+    die(error.what());
+    throw failure(*roster, call, ErrorKind::system, -1, error.what());
+  }
+}
+
+// After all that is queued, in whichever thread; done when it returns.
+template <class Body>
+void ProcessGroup::Impl::perform_in_turn(const Call& call, std::chrono::milliseconds timeout,
+                                         const Body& body) {
+  if (queue.idle()) return perform(call, timeout, body);
+  Work(queue.post([&] { perform(call, timeout, body); })).wait();
+}
+
+void ProcessGroup::Impl::start_queue(const Signature& what) {
+  try {
+    queue.start();
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::system,
+                {.rank = roster->rank, .host = host(), .operation = to_string(what)},
+                std::string("no thread for asynchronous operations: ") + error.what());
+  }
+}
+
+// Carried out by a device, behind the host's back?
+bool ProcessGroup::Impl::is_devices(const Signature& what, const CallOptions& options) const {
+  const bool always_hosts = what.kind == OpKind::kBarrier || what.kind == OpKind::kAllocate;
+  return device && !options.on_host && !always_hosts;
+}
+
+std::optional<Stream> ProcessGroup::Impl::stream_of(const CallOptions& options) const {
+  return options.stream ? options.stream : stream;
+}
+
+std::shared_ptr<Pending> ProcessGroup::Impl::enqueue(Call call, std::chrono::milliseconds timeout,
+                                                     const Arrays& arrays,
+                                                     const CallOptions& options) {
+  const InCollective here = begin(call, timeout);
+  try {
+    return device->enqueue(call, arrays, stream_of(options).value_or(nullptr));
+  } catch (const Error& error) {
+    die(error);
+    throw;
+  }
+}
+
+// `after` waits for it, or else this thread.
+void ProcessGroup::Impl::await(const Call& call, Pending& pending, std::optional<Stream> after) {
+  const InCollective here(*progress, call, plan.job_ranks.empty());
+  try {
+    if (after) return pending.follow(*after);
+    pending.wait_until(Clock::time_point::max());
+  } catch (const Error& error) {
+    die(error);
+    throw;
+  }
+}
+
+void ProcessGroup::Impl::run(const Operation& operation, const CallOptions& options) {
+  const Caller here(*this, operation.what);
+  const auto timeout = timeout_of(operation.what, options);
+  const Call call = number(operation.what);
+  if (is_devices(operation.what, options)) {
+    const auto pending = enqueue(call, timeout, operation.arrays, options);
+    return await(call, *pending, stream_of(options));
+  }
+  perform_in_turn(call, timeout,
+                  [&](const Call& begun) { backend->carry_out(begun, operation.arrays); });
+}
+
+Work ProcessGroup::Impl::run_async(const Operation& operation, const CallOptions& options) {
+  const Signature& what = operation.what;
+  const Caller here(*this, what);
+  const auto timeout = timeout_of(what, options);
+  const bool of_device = is_devices(what, options);
+  const bool queued = roster->size() > 1 && !of_device;
+  if (queued) start_queue(what);  // Before this rank counts a call that its peers do not.
+  const Call call = number(what);
+  if (of_device) {
+    auto state = std::make_shared<WorkState>();
+    state->pending = enqueue(call, timeout, operation.arrays, options);
+    state->stream = stream_of(options);
+    return Work(std::move(state));
+  }
+  std::function<void()> task = [this, call, timeout, arrays = operation.arrays] {
+    perform(call, timeout, [&](const Call& begun) { backend->carry_out(begun, arrays); });
+  };
+  if (queued) return Work(queue.post(std::move(task)));
+  auto state = std::make_shared<WorkState>();
+  worker_sdk::WorkQueue::carry_out(task, *state);
+  return Work(std::move(state));
+}
+
+std::shared_ptr<void> ProcessGroup::Impl::allocate(std::size_t bytes) {
+  const Signature what{.kind = OpKind::kAllocate, .count = bytes};
+  const Caller here(*this, what);
+  std::shared_ptr<void> memory;
+  perform_in_turn(number(what), op_timeout,
+                  [&](const Call& begun) { memory = backend->allocate(begun, bytes); });
+  return memory;
+}
+
+}  // namespace ddprun
