@@ -45,7 +45,7 @@ Agent::Agent(AgentOptions options)
       launcher_(loop_) {}
 
 int Agent::run() {
-  processes_.on_exit = [this](const WorkerExit& exit) { worker_exited(exit); };
+  processes_.on_exit = [this](const WorkerDeath& death) { worker_exited(death); };
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };

@@ -41,7 +41,7 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
 }
 
 void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why) {
-  rendezvous::WorkerDeath death =
+  WorkerDeath death =
       start_failure(why, current_limits(), options_.offer.local_world_size);
   death.rank = seat.base_rank + local_rank;
   death.local_rank = local_rank;

@@ -19,15 +19,12 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-WorkerExit worker_exit(int local_rank, const siginfo_t& info) {
-  WorkerExit exit{.local_rank = local_rank, .pid = info.si_pid};
-  if (info.si_code == CLD_EXITED) {
-    exit.exit_code = info.si_status;
-  } else {
-    exit.signal = info.si_status;
-    exit.core_dumped = info.si_code == CLD_DUMPED;
-  }
-  return exit;
+WorkerDeath death_of(int local_rank, const siginfo_t& info) {
+  const bool exited = info.si_code == CLD_EXITED;
+  return {.local_rank = local_rank,
+          .pid = info.si_pid,
+          .exit_code = exited ? info.si_status : 0,
+          .signal = exited ? 0 : info.si_status};
 }
 
 }  // namespace
@@ -131,10 +128,10 @@ void PosixProcessHost::reap(int pid) {
   const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
   DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
   if (info.si_pid == 0) return watch_exit(pid);
-  const WorkerExit exit = worker_exit(found->second.local_rank, info);
+  const WorkerDeath death = death_of(found->second.local_rank, info);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
-  if (on_exit) on_exit(exit);
+  if (on_exit) on_exit(death);
 }
 
 void PosixProcessHost::watch_orphans() {

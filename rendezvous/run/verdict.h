@@ -10,20 +10,6 @@
 
 namespace ddprun::rendezvous {
 
-// "exited with 7", "was killed by signal 9 (SIGKILL)".
-std::string how_it_ended(const WorkerDeath& death);
-
-// The status a shell would give the worker: its exit code, or 128 + signal.
-int exit_status(const WorkerDeath& death);
-
-// A signal that tells of a program's own mistake; nobody sends it to stop one.
-bool is_crash(int signal);
-
-// It was about to end with an error when we stopped it: its status is what our signal made of it.
-bool cut_short(const WorkerDeath& death);
-// ddprun could not start it: there has never been such a process.
-bool never_ran(const WorkerDeath& death);
-
 // Which of the deaths, in the order of their reports and not empty, was the cause of the others.
 //
 // That order is happens-before but for one thing: a rank that loses a peer may be gone before that

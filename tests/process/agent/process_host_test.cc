@@ -27,12 +27,12 @@ struct Stage {
   boost::asio::io_context loop{1};
   test::Mark mark;
   PosixProcessHost host{loop};
-  std::map<int, WorkerExit> exits;
+  std::map<int, WorkerDeath> exits;
   int calls = 0;
   UniqueFd words, words_end;
 
   Stage() {
-    host.on_exit = [this](const WorkerExit& exit) {
+    host.on_exit = [this](const WorkerDeath& exit) {
       exits[exit.local_rank] = exit;
       ++calls;
     };
@@ -303,7 +303,7 @@ TEST_CASE("ProcessHost: a handler may start the next worker, or end the host", "
   boost::asio::io_context loop(1);
   auto host = std::make_unique<PosixProcessHost>(loop);
   int ended = 0;
-  host->on_exit = [&](const WorkerExit& exit) {
+  host->on_exit = [&](const WorkerDeath& exit) {
     if (++ended < 5) {
       host->spawn({exit.local_rank + 1, {kWorker, "exit", "0"}, {}}).value();
     } else {
