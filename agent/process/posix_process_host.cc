@@ -120,7 +120,8 @@ void PosixProcessHost::watch_exit(int pid) {
       });
 }
 
-// Two ways lead here, the pidfd and SIGCHLD: whichever comes second finds the worker gone.
+// Only its pidfd leads here: pidfds become ready in the order of the exits, the kernel's list of
+// dead children is in the order of the starts.
 void PosixProcessHost::reap(int pid) {
   const auto found = workers_.find(pid);
   if (found == workers_.end()) return;
@@ -131,19 +132,20 @@ void PosixProcessHost::reap(int pid) {
   const WorkerDeath death = death_of(found->second.local_rank, info);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
+  reap_orphans();
   if (on_exit) on_exit(death);
+}
+
+// A dead worker hides the orphans behind it until it has been reaped, in its turn.
+void PosixProcessHost::reap_orphans() {
+  reap_unknown_children([this](int pid) { return is_ours(pid); });
 }
 
 void PosixProcessHost::watch_orphans() {
   child_signals_.async_wait(
       [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
         if (error || !alive.lock()) return;
-        const auto known = [this](int pid) { return is_ours(pid); };
-        int pid = 0;
-        while ((pid = reap_unknown_children(known)) != 0 && workers_.contains(pid)) {
-          reap(pid);
-          if (!alive.lock()) return;  // on_exit may have ended us.
-        }
+        reap_orphans();
         watch_orphans();
       });
 }

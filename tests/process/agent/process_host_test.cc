@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -297,6 +298,28 @@ TEST_CASE("ProcessHost: orphans that end by themselves are reaped while the run 
   REQUIRE(stage.run_until([] { return children_of_self().size() == 1; }));
   CHECK(test::zombies() == 0);
   CHECK(stage.host.living() == 1);
+}
+
+TEST_CASE("ProcessHost: ends are reported in the order of the exits", "[process_host]") {
+  Stage stage;
+  std::map<int, int> pids;
+  for (int rank = 0; rank < 4; ++rank) pids[rank] = stage.spawn(rank, {"sleep"});
+  stage.wait_ready(4);
+  const auto end = [&](int rank) {
+    ::kill(pids[rank], SIGKILL);
+    siginfo_t info{};  // Dead, and not reaped by us.
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(pids[rank]), &info, WEXITED | WNOWAIT) == 0);
+  };
+  std::vector<int> reported;
+  stage.host.on_exit = [&](const WorkerDeath& death) {
+    reported.push_back(death.local_rank);
+    if (death.local_rank != 3) return;
+    for (const int rank : {1, 0, 2}) end(rank);  // While the loop does not look.
+  };
+  end(3);
+  REQUIRE(stage.run_until([&] { return reported.size() == 4; }));
+  CHECK(reported == std::vector{3, 1, 0, 2});
+  CHECK(test::zombies() == 0);
 }
 
 TEST_CASE("ProcessHost: a handler may start the next worker, or end the host", "[process_host]") {
