@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 

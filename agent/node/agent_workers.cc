@@ -41,8 +41,7 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
 }
 
 void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why) {
-  WorkerDeath death =
-      start_failure(why, current_limits(), options_.offer.local_world_size);
+  WorkerDeath death = start_failure(why, current_limits(), options_.offer.local_world_size);
   death.rank = seat.base_rank + local_rank;
   death.local_rank = local_rank;
   death.host = options_.offer.host;

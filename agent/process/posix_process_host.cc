@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/process/birth.h"
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
-#include "agent/process/spawn.h"
 #include "agent/process/strays.h"
 #include "common/assert.h"
 #include "common/system/log.h"

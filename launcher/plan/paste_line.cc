@@ -51,9 +51,9 @@ std::string shell_quote(std::string_view text) {
   return quoted + "'";
 }
 
-std::string paste_line(const Plan& plan, const Options& options, std::string_view token) {
+std::string paste_line(const RendezvousPlan& plan, const Options& options, std::string_view token) {
   std::string line;
-  if (plan.token == Plan::Token::kMint) line = "DDPRUN_TOKEN=" + shell_quote(token) + " ";
+  if (plan.token == RendezvousPlan::Token::kMint) line = "DDPRUN_TOKEN=" + shell_quote(token) + " ";
   line += shell_quote(options.invoked_as);
   for (const GivenOption& option : options.given) {
     const auto end = std::end(kOfThisNode);
@@ -61,7 +61,8 @@ std::string paste_line(const Plan& plan, const Options& options, std::string_vie
   }
   line += " --rdzv-endpoint " + shell_quote(to_string(plan.endpoint));
   if (plan.store_port) line += " --master-port " + std::to_string(*plan.store_port);
-  if (plan.token == Plan::Token::kFile) line += " --token-file " + shell_quote(plan.token_file);
+  if (plan.token == RendezvousPlan::Token::kFile)
+    line += " --token-file " + shell_quote(plan.token_file);
   line += " " + shell_quote(options.program);
   for (const std::string& argument : options.program_arguments) line += " " + shell_quote(argument);
   return line;

@@ -12,9 +12,9 @@ bool is_numeric(std::string_view host) {
 
 namespace {
 
-using Mode = Plan::Mode;
-using IfTaken = Plan::IfTaken;
-using Token = Plan::Token;
+using Mode = RendezvousPlan::Mode;
+using IfTaken = RendezvousPlan::IfTaken;
+using Token = RendezvousPlan::Token;
 
 Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
 
@@ -62,7 +62,7 @@ std::string meeting_host(const Options& options) {
   return options.master_addr.value_or("");
 }
 
-std::optional<Failure> contradiction(const Options& options, const Plan& plan) {
+std::optional<Failure> contradiction(const Options& options, const RendezvousPlan& plan) {
   const std::string nnodes = "--nnodes " + to_string(plan.nnodes);
   const std::string local_nodes = "--local-nodes " + std::to_string(plan.local_nodes);
   if (options.standalone && plan.local_nodes > 1) {
@@ -120,7 +120,7 @@ std::string first_own_address(const Facts& facts) {
 
 // Under which number the others reach this node, which hosts the endpoint `host`. The workers'
 // store lets in numbers only, and a name may mean something else on another machine.
-std::string own_number(const std::string& host, const Plan& plan, const Facts& facts) {
+std::string own_number(const std::string& host, const RendezvousPlan& plan, const Facts& facts) {
   if (!plan.listen_host.empty()) return plan.listen_host;
   for (const std::string& address : facts.endpoint_addresses) {
     if (contains(facts.own_addresses, address)) return address;
@@ -128,7 +128,7 @@ std::string own_number(const std::string& host, const Plan& plan, const Facts& f
   return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
 }
 
-void place_standalone(const Options& options, const Facts& facts, Plan& plan) {
+void place_standalone(const Options& options, const Facts& facts, RendezvousPlan& plan) {
   plan.mode = Mode::kStandalone;
   plan.local_host = "127.0.0.1";
   plan.node_address = options.local_addr.value_or("127.0.0.1");
@@ -147,7 +147,7 @@ void place_standalone(const Options& options, const Facts& facts, Plan& plan) {
   }
 }
 
-void place_host(const Options& options, const Facts& facts, Plan& plan) {
+void place_host(const Options& options, const Facts& facts, RendezvousPlan& plan) {
   const std::string host = meeting_host(options);
   const bool is_own_number = contains(facts.own_addresses, host);
   if (!plan.others_may_come && host.empty()) {
@@ -166,7 +166,7 @@ void place_host(const Options& options, const Facts& facts, Plan& plan) {
   plan.node_address = options.local_addr.value_or(own_number(plan.endpoint.host, plan, facts));
 }
 
-void place_join(const Options& options, Plan& plan) {
+void place_join(const Options& options, RendezvousPlan& plan) {
   plan.endpoint.host = meeting_host(options);
   plan.other_endpoints = options.other_endpoints;
   for (Endpoint& other : plan.other_endpoints) other.port = other.port.value_or(kEndpointPort);
@@ -178,7 +178,7 @@ void place_join(const Options& options, Plan& plan) {
       "looking on this machine, as torchrun does");
 }
 
-void choose_ports(const Options& options, Plan& plan) {
+void choose_ports(const Options& options, RendezvousPlan& plan) {
   if (options.rdzv_endpoint) {
     plan.endpoint.port = options.rdzv_endpoint->port.value_or(kEndpointPort);
     plan.store_port = options.master_port;
@@ -196,7 +196,7 @@ bool asks_for_any_port_here(const Options& options) {
          is_loopback(options.rdzv_endpoint->host);
 }
 
-bool runs_alone(const Options& options, const Plan& plan) {
+bool runs_alone(const Options& options, const RendezvousPlan& plan) {
   if (options.standalone) return true;
   if (plan.others_may_come || plan.local_nodes > 1) return false;
   return !options.rdzv_endpoint || asks_for_any_port_here(options);
@@ -217,7 +217,8 @@ std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
                " leads here from outside");
 }
 
-std::optional<Failure> place_among_others(const Options& options, const Facts& facts, Plan& plan) {
+std::optional<Failure> place_among_others(const Options& options, const Facts& facts,
+                                          RendezvousPlan& plan) {
   const std::string host = meeting_host(options);
   if (plan.local_nodes > 1 && !host.empty() && !names_this_machine(host, facts)) {
     return usage("--local-nodes " + std::to_string(plan.local_nodes) +
@@ -245,7 +246,8 @@ std::optional<Failure> place_among_others(const Options& options, const Facts& f
 
 }  // namespace
 
-std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan) {
+std::optional<Failure> choose_token(const Options& options, const Facts& facts,
+                                    RendezvousPlan& plan) {
   if (plan.mode == Mode::kStandalone || !options.rdzv_conf.authenticated) return std::nullopt;
   if (options.token_file) {
     plan.token = Token::kFile;
@@ -269,8 +271,8 @@ std::string name_to_resolve(const Options& options) {
   return is_loopback(host) ? "" : host;
 }
 
-Result<Plan> make_plan(const Options& options, const Facts& facts) {
-  Plan plan;
+Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts) {
+  RendezvousPlan plan;
   plan.local_nodes = options.local_nodes.value_or(1);
   plan.nnodes = options.nnodes.value_or(NodeRange{plan.local_nodes, plan.local_nodes});
   plan.others_may_come = plan.nnodes.max > plan.local_nodes;
