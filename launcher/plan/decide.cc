@@ -4,7 +4,7 @@
 #include "agent/placement/worker_count.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 #include "launcher/plan/placement.h"
 #include "launcher/plan/resolve_name.h"
 

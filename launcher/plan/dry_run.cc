@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "common/text/shell_quote.h"
+
 namespace ddprun::launcher {
 namespace {
 

@@ -1,7 +1,8 @@
-// paste_line() and shell_quote() of plan.h: how this node's command line reads on another machine.
+// paste_line() of plan.h: how this node's command line reads on another machine.
 
 #include <algorithm>
 
+#include "common/text/shell_quote.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
@@ -33,23 +34,6 @@ std::string repeated(const GivenOption& option) {
 }
 
 }  // namespace
-
-std::string shell_quote(std::string_view text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) {
-    return std::string(text);
-  }
-  std::string quoted = "'";
-  for (const char letter : text) {
-    if (letter == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += letter;
-    }
-  }
-  return quoted + "'";
-}
 
 std::string paste_line(const RendezvousPlan& plan, const Options& options, std::string_view token) {
   std::string line;

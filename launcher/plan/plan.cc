@@ -1,15 +1,8 @@
 #include "launcher/plan/plan.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace ddprun::launcher {
-
-bool is_numeric(std::string_view host) {
-  return host.find(':') != std::string_view::npos ||
-         host.find_first_not_of("0123456789.") == std::string_view::npos;
-}
-
 namespace {
 
 using Mode = RendezvousPlan::Mode;
@@ -21,32 +14,6 @@ Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(senten
 bool contains(const std::vector<std::string>& list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
-
-bool equal_names(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
-
-bool is_any_address(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
-
-}  // namespace
-
-bool is_loopback(std::string_view host) {
-  return equal_names(host, "localhost") || host == "::1" ||
-         (host.starts_with("127.") && is_numeric(host));
-}
-
-bool names_this_machine(std::string_view host, const Facts& facts) {
-  if (is_loopback(host) || is_any_address(host)) return true;
-  if (equal_names(host, facts.host_name) || contains(facts.own_addresses, host)) return true;
-  return std::any_of(facts.endpoint_addresses.begin(), facts.endpoint_addresses.end(),
-                     [&](const std::string& address) {
-                       return is_loopback(address) || contains(facts.own_addresses, address);
-                     });
-}
-
-namespace {
 
 // --master-addr, --master-port, --node-rank or the static backend, and no endpoint: a command line
 // that was written for torchrun's static rendezvous.
