@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/process/birth.h"
+#include "common/assert.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 
@@ -195,6 +196,7 @@ void Agent::act(const StartWorkers& start) {
   log::debug(seat_text(*seat_));
   store_used_ = true;
   if (seat_->group_rank == 0) {
+    DDPRUN_ASSERT(store_);
     if (const auto admitted = store_->admit(seat_->members); !admitted) {
       log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
     }

@@ -80,6 +80,7 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
 }
 
 int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
+  DDPRUN_ASSERT(process.pid > 0 && process.pidfd && !workers_.contains(process.pid));
   workers_.emplace(process.pid,
                    Worker{local_rank, stream_descriptor(loop_, process.pidfd.release())});
   watch_exit(process.pid);
@@ -101,6 +102,7 @@ bool PosixProcessHost::spawn_soon(WorkerSpec spec, WorkerEnds ends) {
 std::vector<Result<int>> PosixProcessHost::finish_spawns() {
   std::vector<Result<int>> pids;
   auto started = spawner_.finish();
+  DDPRUN_ASSERT(started.size() <= soon_.size());
   for (std::size_t i = 0; i < started.size(); ++i) {
     if (started[i].has_error()) {
       pids.emplace_back(started[i].error());
@@ -129,6 +131,7 @@ void PosixProcessHost::reap(int pid) {
   const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
   DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
   if (info.si_pid == 0) return watch_exit(pid);
+  DDPRUN_ASSERT(info.si_pid == pid);
   const WorkerDeath death = death_of(found->second.local_rank, info);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);

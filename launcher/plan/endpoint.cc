@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "agent/process/birth.h"
+#include "common/assert.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "rendezvous/net/listen_socket.h"
@@ -43,6 +44,7 @@ Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& 
 
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
                                                       const std::string& token) {
+  DDPRUN_ASSERT(plan.mode == RendezvousPlan::Mode::kHost);
   auto listening = rendezvous::listen_socket(plan.listen_host, plan.endpoint.port.value_or(0));
   if (!listening && listening.error().code == boost::system::errc::address_in_use) {
     if (plan.if_taken == RendezvousPlan::IfTaken::kJoin) {

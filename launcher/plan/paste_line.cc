@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/assert.h"
 #include "common/text/shell_quote.h"
 #include "launcher/plan/plan.h"
 
@@ -36,6 +37,8 @@ std::string repeated(const GivenOption& option) {
 }  // namespace
 
 std::string paste_line(const RendezvousPlan& plan, const Options& options, std::string_view token) {
+  DDPRUN_ASSERT(plan.mode != RendezvousPlan::Mode::kStandalone && plan.endpoint.port);
+  DDPRUN_ASSERT(plan.token != RendezvousPlan::Token::kMint || !token.empty());
   std::string line;
   if (plan.token == RendezvousPlan::Token::kMint) line = "DDPRUN_TOKEN=" + shell_quote(token) + " ";
   line += shell_quote(options.invoked_as);

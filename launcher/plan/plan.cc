@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/assert.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -115,6 +117,7 @@ void place_standalone(const Options& options, const Facts& facts, RendezvousPlan
 }
 
 void place_host(const Options& options, const Facts& facts, RendezvousPlan& plan) {
+  DDPRUN_ASSERT(plan.mode == Mode::kHost && plan.listen_host.empty());
   const std::string host = meeting_host(options);
   const bool is_own_number = contains(facts.own_addresses, host);
   if (!plan.others_may_come && host.empty()) {
@@ -134,6 +137,7 @@ void place_host(const Options& options, const Facts& facts, RendezvousPlan& plan
 }
 
 void place_join(const Options& options, RendezvousPlan& plan) {
+  DDPRUN_ASSERT(plan.mode == Mode::kJoin);
   plan.endpoint.host = meeting_host(options);
   plan.other_endpoints = options.other_endpoints;
   for (Endpoint& other : plan.other_endpoints) other.port = other.port.value_or(kEndpointPort);
@@ -244,6 +248,8 @@ Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts) {
   plan.nnodes = options.nnodes.value_or(NodeRange{plan.local_nodes, plan.local_nodes});
   plan.others_may_come = plan.nnodes.max > plan.local_nodes;
   plan.node_rank = options.node_rank;
+  DDPRUN_ASSERT(plan.local_nodes >= 1);
+  DDPRUN_ASSERT(plan.nnodes.min >= 1 && plan.nnodes.min <= plan.nnodes.max);
   if (const auto failure = contradiction(options, plan)) return *failure;
   if (runs_alone(options, plan)) {
     place_standalone(options, facts, plan);
@@ -251,6 +257,7 @@ Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts) {
     return *failure;
   }
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
+  DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;
 }
 

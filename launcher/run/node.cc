@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "agent/node/verdict_file.h"
+#include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
@@ -87,6 +88,7 @@ std::string signal_names(const std::vector<int>& signals) {
 template <class T>
 std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
   if (all.empty()) return {};
+  DDPRUN_ASSERT(index >= 0 && std::ssize(all) >= std::ptrdiff_t{index + 1} * workers);
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index) * workers;
   return {begin, begin + workers};
 }
@@ -113,6 +115,7 @@ agent::RemoteLinkOptions daemon_options(const NodeContext& context,
                                         const rendezvous::RunConfig& config) {
   const RendezvousPlan& plan = context.plan;
   const RdzvConf& conf = context.options.rdzv_conf;
+  DDPRUN_ASSERT(plan.mode != RendezvousPlan::Mode::kStandalone && plan.endpoint.port);
   agent::RemoteLinkOptions daemon;
   daemon.host = plan.mode == RendezvousPlan::Mode::kHost ? plan.local_host : plan.endpoint.host;
   daemon.port = *plan.endpoint.port;
@@ -137,6 +140,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   const Options& options = context.options;
   const RendezvousPlan& plan = context.plan;
   agent::AgentOptions node;
+  DDPRUN_ASSERT(index >= 0 && index < plan.local_nodes && context.local_world_size >= 1);
   node.run_id = context.run_id;
   node.offer.host = context.host_name;
   if (plan.local_nodes > 1) node.offer.host += "/" + std::to_string(index);
