@@ -45,7 +45,7 @@ std::string victims_text(const std::vector<WorkerDeath>& victims) {
 }
 
 // The cause was told by others: it did not fail, or not of itself.
-std::string accusation(const FirstCause& cause) {
+std::string accusation_text(const FirstCause& cause) {
   const std::string name = name_of(cause.death);
   switch (cause.death.fault) {
     case Fault::kLeftEarly:
@@ -61,7 +61,7 @@ std::string accusation(const FirstCause& cause) {
 }
 
 std::string cause_text(const FirstCause& cause) {
-  if (!cause.witness.empty()) return accusation(cause);
+  if (!cause.witness.empty()) return accusation_text(cause);
   const WorkerDeath& death = cause.death;
   if (never_ran(death)) return name_of(death) + " could not be started.";
   std::string text = name_of(death) + " failed first: it ";

@@ -10,17 +10,19 @@
 
 namespace ddprun::rendezvous {
 
+// What a failed run is put down to.
+struct FirstCause {
+  WorkerDeath death;
+  int exit_code = 1;    // What the run ends with.
+  std::string witness;  // Where the death was our doing: who accused it, and with which words.
+};
+
 // Which of the deaths, in the order of their reports and not empty, was the cause of the others.
 //
 // That order is happens-before but for one thing: a rank that loses a peer may be gone before that
 // peer, whose interpreter still tidies up, is. So a death that names another rank points at that
 // one, and a death that only says "I lost a peer" gives way to one that says more. Clocks of hosts
 // are never compared.
-struct FirstCause {
-  WorkerDeath death;
-  int exit_code = 1;    // What the run ends with.
-  std::string witness;  // Where the death was our doing: who accused it, and with which words.
-};
 //
 // `successes`: the ranks of the same round that had exited with 0. One that others still waited for
 // in a collective is the cause of their end.
