@@ -6,13 +6,10 @@
 #include <csignal>
 #include <initializer_list>
 
-#include "rendezvous/run/verdict.h"
+#include "common/worker_death.h"
 
 namespace ddprun::agent {
 namespace {
-
-using rendezvous::Fault;
-using rendezvous::WorkerDeath;
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last)";
 
@@ -109,7 +106,7 @@ Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed
     return Fault::kStackOverflow;
   }
   const bool may_speak = death.signal == 0 || death.signal == SIGABRT;
-  if (!may_speak) return rendezvous::is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
+  if (!may_speak) return is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
   const std::string_view line = essence(words, death.exit_code == 1);
   if (const Fault fault = fault_of_words(line); fault != Fault::kUnknown) return fault;
   // A shell's codes, and its words.
@@ -149,8 +146,7 @@ void add_fate(const WorkerFate& fate, WorkerDeath& death) {
   death.steps = fate.steps;
   const Fault said = fault_of_page(fate.failure);
   if (said == Fault::kUnknown || !may_follow(death.fault)) return;
-  const bool success = death.exit_code == 0 && death.signal == 0;
-  if (success && said != Fault::kAborted) return;
+  if (death.succeeded() && said != Fault::kAborted) return;
   // Who calls abort() because of an exception of its own has said what it was.
   if (said == Fault::kAborted && death.fault == Fault::kException) return;
   death.fault = said;

@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "common/progress_page.h"
-#include "rendezvous/protocol/wire.h"
+#include "common/worker_death.h"
 
 namespace ddprun::agent {
 
 // `words`: what the worker said last, see last_words.h. `oom_killed`: the kernel's OOM killer has
 // been at work while the worker ran.
-rendezvous::Fault classify(const rendezvous::WorkerDeath& death, std::string_view words,
-                           bool oom_killed);
+Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed);
 
 // The rank that `words` say was lost or did not come; -1 if they name none.
 int rank_blamed(std::string_view words);
@@ -29,7 +28,7 @@ struct WorkerFate {
 
 // Adds to `death` what the page knows better than words: why its last collective failed, whatever
 // the program said of it, and how far it had come.
-void add_fate(const WorkerFate& fate, rendezvous::WorkerDeath& death);
+void add_fate(const WorkerFate& fate, WorkerDeath& death);
 
 // Whether the last of these lines end a report of an exception that nobody caught: what a program
 // says just before it ends, although its end may take a while.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/process/proc_file.h"
+#include "common/assert.h"
 #include "common/system/log.h"
 
 namespace ddprun::agent {
@@ -49,6 +50,7 @@ void ProgressMonitor::started(int local_rank, int rank, int pid) {
   const auto it = workers_.find(local_rank);
   if (it == workers_.end()) return;
   it->second.rank = rank;
+  DDPRUN_ASSERT(rank >= 0 && pid > 0);
   it->second.pid = pid;
   if (!looking_) look_later();
 }
@@ -98,6 +100,7 @@ void ProgressMonitor::look_later() {
 }
 
 void ProgressMonitor::look() {
+  DDPRUN_ASSERT(!workers_.empty() && workers_.begin()->first >= 0);
   std::vector<ProgressSample> samples(static_cast<std::size_t>(workers_.rbegin()->first) + 1);
   for (auto& [local_rank, worker] : workers_) {
     samples[static_cast<std::size_t>(local_rank)] = worker.file.read();
@@ -142,6 +145,7 @@ void ProgressMonitor::found_stuck(const Stall& stall) {
 void ProgressMonitor::kill_again() {
   for (auto& [local_rank, worker] : workers_) {
     if (worker.reason.empty()) continue;
+    DDPRUN_ASSERT(policy_.on_stall == OnStall::kKill && worker.pid > 0 && on_kill);
     const TimePoint now = Clock::now();
     const bool runs = !is_halted(read_proc_stat(worker.pid).state);
     if (!worker.kill_at) worker.kill_at = runs ? now + kTraceTime : now;

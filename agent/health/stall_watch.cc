@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/assert.h"
 #include "common/text/duration_text.h"
 
 namespace ddprun::agent {
@@ -19,6 +20,7 @@ std::string collective(const ProgressSample& sample) {
 }  // namespace
 
 StallWatch::Findings StallWatch::look(const std::vector<ProgressSample>& samples, TimePoint now) {
+  DDPRUN_ASSERT(!last_look_ || now >= *last_look_);
   workers_.resize(samples.size());
   // We stood still, or all did: whatever seems to have lasted long has not been watched.
   if (last_look_ && now - *last_look_ > 3 * options_.interval) {
@@ -79,6 +81,7 @@ void StallWatch::learn(const std::vector<ProgressSample>& samples) {
 // Notes who has moved since the last look.
 void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint now,
                         Findings& findings) {
+  DDPRUN_ASSERT(samples.size() == workers_.size());
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     const bool stands = samples[i].reports && worker.last.reports &&
@@ -94,6 +97,7 @@ void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint no
 }
 
 bool StallWatch::is_late(std::size_t worker, TimePoint now) const {
+  DDPRUN_ASSERT(worker < workers_.size());
   const Worker& w = workers_[worker];
   return w.last.reports && age(worker, now) >= limit_of(w.last);
 }
@@ -112,6 +116,7 @@ std::string StallWatch::what(std::size_t worker, TimePoint now) const {
 // Somebody of this node has not come to the collective that this worker is in, or not long ago.
 bool StallWatch::sibling_missing(std::size_t worker, TimePoint now) const {
   const ProgressSample& in = workers_[worker].last;
+  DDPRUN_ASSERT(in.reports && in.in_collective);
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (!workers_[i].last.reports) continue;
     if (workers_[i].last.number < in.number || age(i, now) < limit_of(in)) return true;

@@ -1,8 +1,11 @@
 #include "agent/health/sync_ledger.h"
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 
 LateCounts& SyncLedger::late(int rank) {
+  DDPRUN_ASSERT(untold_);
   for (LateRank& one : untold_->late) {
     if (one.rank == rank) return one.counts;
   }
@@ -10,6 +13,7 @@ LateCounts& SyncLedger::late(int rank) {
 }
 
 void SyncLedger::see(int local_rank, int rank, const WorkerCounts& now) {
+  DDPRUN_ASSERT(local_rank >= 0 && rank >= 0);
   WorkerCounts& before = seen_[local_rank];
   if (now == before) return;
   const WorkerCounts more = now.since(before);

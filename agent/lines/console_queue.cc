@@ -41,6 +41,7 @@ void ConsoleQueue::add_transient(std::string_view prefix, std::string_view text,
 }
 
 std::string_view ConsoleQueue::front(std::size_t bytes_max) const {
+  DDPRUN_ASSERT(bytes_max > 0 && head_ <= bytes_.size());
   const std::string_view waiting = std::string_view(bytes_).substr(head_);
   if (waiting.size() <= bytes_max) return waiting;
   const std::string_view chunk = waiting.substr(0, bytes_max);
@@ -69,6 +70,7 @@ void ConsoleQueue::give_up() {
 
 void ConsoleQueue::close_gap() {
   if (dropped_ == 0) return;
+  DDPRUN_ASSERT(dropped_ <= dropped_in_all_);
   append("[ddprun: ", std::to_string(dropped_), " lines dropped, " + name_ + " too slow]");
   dropped_ = 0;
 }

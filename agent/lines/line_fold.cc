@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 
 LineFold::Key LineFold::key_of(const Line& line) {
@@ -14,6 +16,7 @@ void LineFold::add(int rank, Line line, TimePoint now) {
   const auto last = last_of_rank_.find(rank);
   if (line.whole && same != numbers_.end() &&
       (last == last_of_rank_.end() || same->second > last->second)) {
+    DDPRUN_ASSERT(same->second >= first_ && same->second - first_ < waiting_.size());
     waiting_[same->second - first_].line.ranks.insert(rank);
     last_of_rank_[rank] = same->second;
     return;
@@ -33,6 +36,7 @@ std::optional<LineFold::Line> LineFold::take(TimePoint now, bool all) {
   if (!all && !complete && now < front.due && bytes_ <= bytes_max_) return std::nullopt;
   Line line = std::move(front.line);
   waiting_.pop_front();
+  DDPRUN_ASSERT(!line.ranks.empty() && bytes_ >= line.text.size());
   bytes_ -= line.text.size();
   const auto known = numbers_.find(key_of(line));
   if (known != numbers_.end() && known->second == first_) numbers_.erase(known);

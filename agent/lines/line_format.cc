@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -58,6 +60,7 @@ std::string_view json_text(std::string_view text, std::string& scratch) {
   });
   if (plain) return text;
   scratch = quoted_text(text);
+  DDPRUN_ASSERT(scratch.size() >= 2 && scratch.front() == '"' && scratch.back() == '"');
   return std::string_view(scratch).substr(1, scratch.size() - 2);
 }
 

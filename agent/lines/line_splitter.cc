@@ -1,10 +1,13 @@
 #include "agent/lines/line_splitter.h"
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 namespace {
 
 // Where to cut `text`, which is longer than kLineBytesMax, so that no UTF-8 character is torn.
 std::size_t cut_position(std::string_view text) {
+  DDPRUN_ASSERT(text.size() > kLineBytesMax);
   std::size_t position = kLineBytesMax;
   for (int i = 0; i < 3 && (text[position] & 0xc0) == 0x80; ++i) --position;
   return (text[position] & 0xc0) == 0x80 ? kLineBytesMax : position;
@@ -25,6 +28,7 @@ void LineSplitter::feed(std::string_view bytes, LineSink& sink) {
     const std::size_t kept = cut(partial_, sink).size();
     partial_.erase(0, partial_.size() - kept);
   }
+  DDPRUN_ASSERT(partial_.size() <= kLineBytesMax);
 }
 
 void LineSplitter::finish(LineSink& sink) {

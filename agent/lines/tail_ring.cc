@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 
 void TailRing::add(std::string_view line) {
@@ -11,6 +13,7 @@ void TailRing::add(std::string_view line) {
 }
 
 void TailRing::append(std::string_view bytes) {
+  DDPRUN_ASSERT(ring_.size() <= kTailBytes && next_ < kTailBytes);
   if (ring_.size() < kTailBytes) {
     if (ring_.empty()) ring_.reserve(kTailBytes);
     const std::size_t fits = std::min(bytes.size(), kTailBytes - ring_.size());

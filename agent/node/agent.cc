@@ -6,7 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
+#include "common/assert.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 
@@ -45,7 +46,7 @@ Agent::Agent(AgentOptions options)
       launcher_(loop_) {}
 
 int Agent::run() {
-  processes_.on_exit = [this](const WorkerExit& exit) { worker_exited(exit); };
+  processes_.on_exit = [this](const WorkerDeath& death) { worker_exited(death); };
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };
@@ -195,6 +196,7 @@ void Agent::act(const StartWorkers& start) {
   log::debug(seat_text(*seat_));
   store_used_ = true;
   if (seat_->group_rank == 0) {
+    DDPRUN_ASSERT(store_);
     if (const auto admitted = store_->admit(seat_->members); !admitted) {
       log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
     }

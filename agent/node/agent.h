@@ -15,8 +15,8 @@
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/node/daemon_link.h"
-#include "agent/node/environment.h"
 #include "agent/node/supervisor.h"
+#include "agent/node/worker_environment.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
 #include "agent/process/parent_watch.h"
@@ -79,16 +79,14 @@ class Agent {
   void cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why);
   WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
-  void worker_exited(const WorkerExit& exit);
+  void worker_exited(WorkerDeath death);
   void words_are_there(int local_rank);
-  bool ended_by_itself(int local_rank) const;
-  rendezvous::WorkerDeath death_of(const WorkerExit& exit, bool before_stop) const;
-  rendezvous::WorkerDeath account_of(const WorkerExit& exit, bool before_stop) const;
-  void explain(rendezvous::WorkerDeath& death, const std::string& words) const;
+  void explain(WorkerDeath& death) const;
+  void judge(WorkerDeath& death, const std::string& words) const;
   std::string words_of(int local_rank) const;
   void look_at_workers();
   void wake_halted();
-  bool just_shown(const rendezvous::WorkerDeath& death) const;
+  bool just_shown(const WorkerDeath& death) const;
   void tell_verdict(const Exit& exit) const;
   Result<void> open_store();
   void beat();
@@ -115,14 +113,14 @@ class Agent {
   std::optional<rendezvous::Seat> seat_;
   Environment environment_;
   struct Wordless {
-    WorkerExit exit;
+    WorkerDeath death;
     boost::asio::steady_timer patience;
   };
   std::map<int, Wordless> wordless_;  // Failed workers whose last words are still in the pipe.
   OomWatch oom_watch_;
   // How a worker was that still lived when a stop of its round began.
   struct AtStop {
-    bool exiting = false;
+    bool exiting = false;  // Then it ends by itself.
     bool failing = false;  // It had said why it was about to end, in these words.
     std::string words;
     std::string halted;  // By a signal or a debugger, as text; empty if not.

@@ -10,6 +10,7 @@
 #include "agent/node/verdict_file.h"
 #include "agent/output/last_words.h"
 #include "agent/process/proc_file.h"
+#include "common/assert.h"
 #include "common/system/log.h"
 #include "common/text/terminal_text.h"
 #include "rendezvous/run/verdict.h"
@@ -21,79 +22,66 @@ using namespace std::chrono_literals;
 
 constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in its pipe.
 
-bool failed(const WorkerExit& exit) { return exit.exit_code != 0 || exit.signal != 0; }
-
 }  // namespace
 
-// Every end is reported at once, so that the order of the reports is that of the ends, whoever
+// Every end is reported at once, so that the order of the reports is that of the exits, whoever
 // still holds a pipe. The last words of a failed worker may follow.
-void Agent::worker_exited(const WorkerExit& exit) {
-  output_.exited(exit.local_rank);
-  progress_.exited(exit.local_rank);
+void Agent::worker_exited(WorkerDeath death) {
+  output_.exited(death.local_rank);
+  progress_.exited(death.local_rank);
   if (supervisor_.living() == 0) return;  // It is not waited for.
-  const bool before_stop = ended_by_itself(exit.local_rank);
-  const bool speaks = failed(exit) && before_stop && !output_.drained(exit.local_rank);
-  if (!speaks) return dispatch(WorkerEnded{account_of(exit, before_stop), before_stop});
+  DDPRUN_ASSERT(seat_ && !wordless_.contains(death.local_rank));
+  death.rank = seat_->base_rank + death.local_rank;
+  death.host = options_.offer.host;
+  const auto at_stop = at_stop_.find(death.local_rank);
+  const bool on_its_way = at_stop != at_stop_.end() && at_stop->second.exiting;
+  death.stopped_by_us = stop_began_ && !on_its_way;
+  if (death.succeeded() || death.stopped_by_us || output_.drained(death.local_rank)) {
+    explain(death);
+    return dispatch(WorkerEnded{std::move(death)});
+  }
   auto& wordless =
-      wordless_.try_emplace(exit.local_rank, Wordless{exit, boost::asio::steady_timer(loop_)})
+      wordless_.try_emplace(death.local_rank, Wordless{death, boost::asio::steady_timer(loop_)})
           .first->second;
   wordless.patience.expires_after(kLastWordsWait);
   wordless.patience.async_wait(
-      [this, local_rank = exit.local_rank](const boost::system::error_code& ec) {
+      [this, local_rank = death.local_rank](const boost::system::error_code& ec) {
         if (!ec) words_are_there(local_rank);
       });
-  dispatch(WorkerEnded{death_of(exit, before_stop), before_stop, /*words_follow=*/true});
+  dispatch(WorkerEnded{std::move(death), /*words_follow=*/true});
 }
 
 void Agent::words_are_there(int local_rank) {
-  const auto it = wordless_.find(local_rank);
-  if (it == wordless_.end()) return;
-  const WorkerExit exit = it->second.exit;
-  wordless_.erase(it);
-  dispatch(WordsCame{account_of(exit, /*before_stop=*/true)});
+  auto wordless = wordless_.extract(local_rank);
+  if (wordless.empty()) return;
+  WorkerDeath death = std::move(wordless.mapped().death);
+  explain(death);
+  dispatch(WordsCame{std::move(death)});
 }
 
-// Nobody had told it to end, or it was on its way out when we did.
-bool Agent::ended_by_itself(int local_rank) const {
-  const auto at_stop = at_stop_.find(local_rank);
-  return !stop_began_ || (at_stop != at_stop_.end() && at_stop->second.exiting);
-}
-
-rendezvous::WorkerDeath Agent::death_of(const WorkerExit& exit, bool before_stop) const {
-  rendezvous::WorkerDeath death;
-  death.local_rank = exit.local_rank;
-  death.rank = (seat_ ? seat_->base_rank : 0) + exit.local_rank;
-  death.pid = exit.pid;
-  death.host = options_.offer.host;
-  death.exit_code = exit.exit_code;
-  death.signal = exit.signal;
-  death.stopped_by_us = !before_stop;
-  return death;
-}
-
-// With all that shows why.
-rendezvous::WorkerDeath Agent::account_of(const WorkerExit& exit, bool before_stop) const {
-  rendezvous::WorkerDeath death = death_of(exit, before_stop);
-  const auto found = at_stop_.find(exit.local_rank);
+// Adds all that shows why the worker ended, and how far it had come.
+void Agent::explain(WorkerDeath& death) const {
+  DDPRUN_ASSERT(death.fault == Fault::kUnknown && death.detail.empty());
+  const auto found = at_stop_.find(death.local_rank);
   const AtStop at_stop = found == at_stop_.end() ? AtStop() : found->second;
-  death.was_failing = failed(exit) && !before_stop && at_stop.failing;
-  if (failed(exit) && (before_stop || death.was_failing)) {
-    explain(death, death.was_failing ? at_stop.words : words_of(exit.local_rank));
+  death.was_failing = !death.succeeded() && death.stopped_by_us && at_stop.failing;
+  if (!death.succeeded() && (!death.stopped_by_us || death.was_failing)) {
+    judge(death, death.was_failing ? at_stop.words : words_of(death.local_rank));
   } else {
     death.evidence = at_stop.halted;
   }
-  add_fate(progress_.fate(exit.local_rank), death);
-  const std::string stuck = progress_.reason(exit.local_rank);
+  add_fate(progress_.fate(death.local_rank), death);
+  const std::string stuck = progress_.reason(death.local_rank);
   if (!stuck.empty()) death.detail = stuck + (death.detail.empty() ? "" : "\n" + death.detail);
-  return death;
 }
 
 // What its status and its last words say about why it ended.
-void Agent::explain(rendezvous::WorkerDeath& death, const std::string& words) const {
+void Agent::judge(WorkerDeath& death, const std::string& words) const {
+  DDPRUN_ASSERT(!death.succeeded());
   death.detail = words;
   if (death.signal == SIGKILL) death.evidence = oom_watch_.evidence(death.pid);
-  rendezvous::WorkerDeath without_us = death;  // What our signal made of it is not its fault.
-  if (rendezvous::cut_short(death)) without_us.exit_code = 1, without_us.signal = 0;
+  WorkerDeath without_us = death;  // What our signal made of it is not its fault.
+  if (cut_short(death)) without_us.exit_code = 1, without_us.signal = 0;
   death.fault = classify(without_us, death.detail, !death.evidence.empty());
   death.blames = rank_blamed(death.detail);
 }
@@ -129,7 +117,7 @@ void Agent::wake_halted() {
 }
 
 // On the console, a moment ago: nobody needs to be told twice.
-bool Agent::just_shown(const rendezvous::WorkerDeath& death) const {
+bool Agent::just_shown(const WorkerDeath& death) const {
   constexpr std::uint64_t kNear = 10;  // Lines.
   if (!seat_ || seat_->group_world_size > 1 || death.detail.empty()) return false;
   const auto since = output_.shown_since(death.local_rank);

@@ -5,6 +5,7 @@
 #include "agent/node/agent.h"
 #include "agent/node/command.h"
 #include "agent/node/start_failure.h"
+#include "common/assert.h"
 #include "common/text/duration_text.h"
 
 namespace ddprun::agent {
@@ -28,6 +29,7 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
     ++prepared;
   }
   const auto pids = processes_.finish_spawns();
+  DDPRUN_ASSERT(std::ssize(pids) == prepared || pids.back().has_error());
   int living = 0;
   for (; living < prepared && pids[static_cast<std::size_t>(living)]; ++living) {
     progress_.started(living, seat.base_rank + living, *pids[static_cast<std::size_t>(living)]);
@@ -41,8 +43,8 @@ void Agent::spawn_all(const rendezvous::Seat& seat) {
 }
 
 void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why) {
-  rendezvous::WorkerDeath death =
-      start_failure(why, current_limits(), options_.offer.local_world_size);
+  DDPRUN_ASSERT(local_rank >= 0 && local_rank < options_.offer.local_world_size);
+  WorkerDeath death = start_failure(why, current_limits(), options_.offer.local_world_size);
   death.rank = seat.base_rank + local_rank;
   death.local_rank = local_rank;
   death.host = options_.offer.host;

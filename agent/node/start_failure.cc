@@ -7,8 +7,6 @@
 namespace ddprun::agent {
 namespace {
 
-using rendezvous::Fault;
-
 Fault fault_of(int error) {
   switch (error) {
     case EMFILE:
@@ -21,10 +19,10 @@ Fault fault_of(int error) {
 
 }  // namespace
 
-rendezvous::WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers) {
+WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers) {
   const bool of_the_system = why.code.category() == boost::system::system_category();
   const int error = of_the_system ? why.code.value() : 0;
-  rendezvous::WorkerDeath death;
+  WorkerDeath death;
   death.fault = fault_of(error);
   death.exit_code = death.fault == Fault::kCannotStart ? kExitCannotStart : kExitFailed;
   death.detail = to_string(why) + what_is_short(error, limits, workers);

@@ -4,11 +4,11 @@
 
 #include "common/error.h"
 #include "common/system/limits.h"
-#include "rendezvous/protocol/wire.h"
+#include "common/worker_death.h"
 
 namespace ddprun::agent {
 
 // Its fault, exit code and detail; the rest is the caller's.
-rendezvous::WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers);
+WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers);
 
 }  // namespace ddprun::agent

@@ -1,21 +1,18 @@
 #include "agent/node/supervisor.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/text/duration_text.h"
-#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 
 using rendezvous::AgentMessage;
-using rendezvous::WorkerDeath;
 
 namespace {
-
-bool succeeded(const WorkerDeath& death) { return death.exit_code == 0 && death.signal == 0; }
 
 std::string how_it_goes_on(const rendezvous::StopRound& stop) {
   if (stop.restart == 0) return "starting again";
@@ -50,7 +47,7 @@ void Supervisor::on(const LinkUp&) {
   // The daemon may have missed anything since the last link; say where we stand.
   send(rendezvous::Heartbeat{round()});
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
-  if (failure_) send(rendezvous::Failed{round(), *failure_});
+  if (failed_) send(rendezvous::Failed{round(), *failure()});
   if (state_ == State::kStopped && order_) say_stopped();
 }
 
@@ -82,11 +79,9 @@ void Supervisor::hear(const rendezvous::Assign& assign) {
   // Workers of another round are still here, or this is the seat we hold: nothing to do.
   if (state_ != State::kJoining || leaving_ || assign.seat.round <= last_round_) return;
   DDPRUN_ASSERT(all_accounted_for() && !seat_ && !kill_at_ && !abandon_at_);
+  DDPRUN_ASSERT(!failed_ && deaths_.empty() && successes_.empty());
   seat_ = assign.seat;
   last_round_ = assign.seat.round;
-  deaths_.clear();
-  successes_.clear();
-  failure_.reset();
   order_.reset();
   fenced_ = false;
   state_ = State::kRunning;
@@ -141,22 +136,22 @@ void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
 void Supervisor::on(const WorkerEnded& ended) {
   DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kStopping);
   DDPRUN_ASSERT(living_ > 0);
+  const WorkerDeath& death = ended.death;
+  const bool success = death.succeeded();
+  DDPRUN_ASSERT(!death.stopped_by_us || state_ == State::kStopping);
+  DDPRUN_ASSERT(!ended.words_follow || !success);
   --living_;
   wordless_ += ended.words_follow ? 1 : 0;
-  WorkerDeath death = ended.death;
-  death.stopped_by_us = state_ == State::kStopping && !ended.before_stop;
-  (succeeded(death) ? successes_ : deaths_).push_back(death);
   if (living_ == 0) {  // Nobody is left to kill, whatever is still to be heard of them.
     kill_at_.reset();
     abandon_at_.reset();
   }
-  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
-  if (!succeeded(death)) {
-    failure_ = death;
+  if (!success && state_ == State::kRunning) {
     if (!ended.words_follow) announce(death);
-    send(rendezvous::Failed{round(), death});
-    return begin_stop(SIGTERM);
+    return fail(death);
   }
+  (success ? successes_ : deaths_).push_back(death);
+  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   if (living_ > 0) return;
   state_ = State::kFinished;
   fence_at_.reset();
@@ -164,9 +159,18 @@ void Supervisor::on(const WorkerEnded& ended) {
   send(rendezvous::Finished{round()});
 }
 
+// The round ends because of it: nothing has failed before.
+void Supervisor::fail(WorkerDeath death) {
+  DDPRUN_ASSERT(state_ == State::kRunning && !failed_ && deaths_.empty());
+  deaths_.push_back(std::move(death));
+  failed_ = true;
+  send(rendezvous::Failed{round(), *failure()});
+  begin_stop(SIGTERM);
+}
+
 // After its own last words, which the console has by now.
 void Supervisor::announce(const WorkerDeath& death) {
-  DDPRUN_ASSERT(failure_ && !succeeded(death));
+  DDPRUN_ASSERT(!death.succeeded());
   actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
                                                  std::to_string(death.pid) + ") " +
                                                  how_it_ended(death)});
@@ -175,13 +179,13 @@ void Supervisor::announce(const WorkerDeath& death) {
 void Supervisor::on(const WordsCame& words) {
   if (wordless_ == 0) return;  // We did not wait for them.
   --wordless_;
-  if (failure_ && failure_->rank == words.death.rank) announce(words.death);
-  for (WorkerDeath& death : deaths_) {
-    if (death.rank != words.death.rank) continue;
-    const bool by_us = std::exchange(death, words.death).stopped_by_us;
-    death.stopped_by_us = by_us;
-    if (failure_ && failure_->rank == death.rank) failure_ = death;
-  }
+  const auto known = std::find_if(deaths_.begin(), deaths_.end(), [&](const WorkerDeath& death) {
+    return death.rank == words.death.rank;
+  });
+  DDPRUN_ASSERT(known != deaths_.end() && known->pid == words.death.pid);
+  DDPRUN_ASSERT(known->stopped_by_us == words.death.stopped_by_us);
+  *known = words.death;
+  if (failed_ && known == deaths_.begin()) announce(*known);
   if (state_ == State::kStopping && all_accounted_for()) workers_gone();
 }
 
@@ -189,11 +193,8 @@ void Supervisor::on(const StartFailed& failed) {
   DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
   living_ -= options_.local_world_size - failed.death.local_rank;
   DDPRUN_ASSERT(living_ >= 0);
-  failure_ = failed.death;
-  deaths_.push_back(failed.death);
   actions_.push_back(Say{Say::Level::kError, failed.death.detail});
-  send(rendezvous::Failed{round(), failed.death});
-  begin_stop(SIGTERM);
+  fail(failed.death);
 }
 
 void Supervisor::on(const Signalled& signalled) {
@@ -242,7 +243,7 @@ void Supervisor::on(const Tick&) {
     return exit(0, std::nullopt);
   }
   actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
-  exit(failure_ ? exit_status(*failure_) : kExitRendezvous, std::nullopt);
+  exit(failed_ ? exit_status(*failure()) : kExitRendezvous, std::nullopt);
 }
 
 void Supervisor::send(AgentMessage message) {
@@ -264,7 +265,8 @@ void Supervisor::check_invariants() const {
   DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
   if (wordless_ > 0) DDPRUN_ASSERT(state_ == State::kStopping);
   if (kill_at_ || abandon_at_) DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
-  if (failure_) DDPRUN_ASSERT(state_ != State::kJoining && state_ != State::kFinished);
+  if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
+  if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
   if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
   if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
   if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());

@@ -37,15 +37,14 @@ struct Heard {
   rendezvous::DaemonMessage message;
 };
 struct WorkerEnded {
-  rendezvous::WorkerDeath death;
-  bool before_stop = false;   // It had ended before a stop began, though we hear of it later.
+  WorkerDeath death;
   bool words_follow = false;  // WordsCame will say more; it comes soon.
-};                            // exit_code 0 and signal 0: success.
+};
 struct WordsCame {
-  rendezvous::WorkerDeath death;
-};  // The full account of an end that was reported.
+  WorkerDeath death;
+};  // The same, with all that shows why.
 struct StartFailed {
-  rendezvous::WorkerDeath death;
+  WorkerDeath death;
 };  // This one never ran, nor those after it.
 struct Signalled {
   int signal = 0;
@@ -142,7 +141,10 @@ class Supervisor {
   void hear(const rendezvous::Dismiss& dismiss);
   void hear(const rendezvous::Alive& alive) { replaceable_ = alive.replaceable; }
 
-  void announce(const rendezvous::WorkerDeath& death);
+  // The failure that ended the round on this node; null: none.
+  const WorkerDeath* failure() const { return failed_ ? &deaths_.front() : nullptr; }
+  void fail(WorkerDeath death);
+  void announce(const WorkerDeath& death);
   void arm_fence();
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
@@ -165,13 +167,13 @@ class Supervisor {
   std::optional<rendezvous::Seat> seat_;
   int last_round_ = -1;  // The last round we were told of; there is no way back into it.
   int living_ = 0;
-  int wordless_ = 0;  // Have ended, but what they said last is still to come.
-  std::vector<rendezvous::WorkerDeath> deaths_;     // Of this round: all but the successes.
-  std::vector<rendezvous::WorkerDeath> successes_;  // Of this round.
-  std::optional<rendezvous::WorkerDeath> failure_;  // The first that was not our doing.
-  std::optional<rendezvous::StopRound> order_;      // The daemon's word on how to go on.
-  std::optional<Exit> leaving_;                     // End with this once the workers are gone.
-  std::optional<rendezvous::Leave> unsaid_;         // The daemon was away when we were told to end.
+  int wordless_ = 0;                    // Have ended, but what they said last is still to come.
+  std::vector<WorkerDeath> deaths_;     // Of this round: all but the successes, by exit.
+  std::vector<WorkerDeath> successes_;  // Of this round.
+  bool failed_ = false;                 // The first of deaths_ ended the round on this node.
+  std::optional<rendezvous::StopRound> order_;  // The daemon's word on how to go on.
+  std::optional<Exit> leaving_;                 // End with this once the workers are gone.
+  std::optional<rendezvous::Leave> unsaid_;     // The daemon was away when we were told to end.
   bool ever_linked_ = false;
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
   std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.

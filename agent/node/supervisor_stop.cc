@@ -7,7 +7,6 @@
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/text/duration_text.h"
-#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 
@@ -60,9 +59,9 @@ void Supervisor::begin_stop(int signal) {
   if (living_ == 0) return;
   kill_at_ = now_ + options_.grace;
   SignalWorkers order{signal};
-  if (failure_) {
-    order.lost_rank = failure_->rank;
-    order.why = "rank " + std::to_string(failure_->rank) + " " + how_it_ended(*failure_);
+  if (failed_) {
+    order.lost_rank = failure()->rank;
+    order.why = "rank " + std::to_string(failure()->rank) + " " + how_it_ended(*failure());
   } else if (order_) {
     order.lost_rank = order_->lost_rank;
     order.why = order_->reason;
@@ -87,7 +86,7 @@ void Supervisor::abandon_workers() {
   actions_.push_back(Say{Say::Level::kError, text});
   actions_.push_back(AbandonWorkers{});
   const int status = leaving_ && leaving_->status != 0 ? leaving_->status
-                     : failure_                        ? exit_status(*failure_)
+                     : failed_                         ? exit_status(*failure())
                                                        : kExitWorkersStuck;
   if (order_ && order_->final && linked_ && !leaving_) {
     abandon_at_.reset();
@@ -142,7 +141,9 @@ void Supervisor::join() {
   DDPRUN_ASSERT(state_ == State::kStopped && !leaving_ && all_accounted_for());
   state_ = State::kJoining;
   seat_.reset();
-  failure_.reset();
+  deaths_.clear();
+  successes_.clear();
+  failed_ = false;
   if (linked_)
     actions_.push_back(SendJoin{last_round_});
   else

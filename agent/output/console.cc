@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/assert.h"
 #include "common/system/log.h"
 #include "common/text/terminal_text.h"
 #include "common/time.h"
@@ -88,6 +89,7 @@ bool Console::may_write() const {
 }
 
 long Console::write_some(std::string_view bytes) const {
+  DDPRUN_ASSERT(!broken_ && !bytes.empty());
   if (kind_ == Kind::kDirect) return ::write(direct_.get(), bytes.data(), bytes.size());
   const int fd = const_cast<stream_descriptor&>(descriptor_).native_handle();
   if (kind_ == Kind::kSocket)
@@ -124,6 +126,7 @@ void Console::fail(int error) {
 
 void Console::wait_for_room() {
   if (kind_ == Kind::kDirect) return write_out();
+  DDPRUN_ASSERT(!waiting_);
   waiting_ = true;
   descriptor_.async_wait(stream_descriptor::wait_write,
                          [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
@@ -142,6 +145,7 @@ void Console::note_hold() {
 }
 
 void Console::start_hold() {
+  DDPRUN_ASSERT(holding());
   hold_timer_.expires_after(options_.hold_max);
   hold_timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
     if (error || !alive.lock()) return;

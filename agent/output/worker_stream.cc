@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -18,11 +20,13 @@ constexpr std::size_t kCloseBytesMax = std::size_t{4} << 20;  // More than any p
 WorkerStream::WorkerStream(boost::asio::io_context& loop, UniqueFd pipe, StreamTargets targets,
                            std::string& scratch)
     : pipe_(loop), targets_(std::move(targets)), scratch_(scratch) {
+  DDPRUN_ASSERT(pipe && !scratch_.empty() && (targets_.writer || !targets_.file));
   ::fcntl(pipe.get(), F_SETFL, ::fcntl(pipe.get(), F_GETFL) | O_NONBLOCK);
   pipe_.assign(pipe.release());
 }
 
 void WorkerStream::start(std::function<void()> on_closed) {
+  DDPRUN_ASSERT(!on_closed_ && !closed());
   on_closed_ = std::move(on_closed);
   wait();
 }
@@ -59,6 +63,7 @@ void WorkerStream::read_turn() {
 }
 
 WorkerStream::Got WorkerStream::read_once(std::size_t& bytes) {
+  DDPRUN_ASSERT(!closed());
   const ssize_t got = ::read(pipe_.native_handle(), scratch_.data(), scratch_.size());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothingYet;
   if (got <= 0) return Got::kEnd;
@@ -83,6 +88,7 @@ void WorkerStream::close_now() {
 }
 
 void WorkerStream::close() {
+  DDPRUN_ASSERT(!closed());
   splitter_.finish(*this);
   pipe_.close();
   if (targets_.file) targets_.writer->close(targets_.file);
@@ -111,6 +117,7 @@ void WorkerStream::on_progress(std::string_view state) {
 }
 
 void WorkerStream::duplicate(std::string_view line) {
+  DDPRUN_ASSERT(targets_.writer && targets_.filtered);
   for (const std::string& needle : targets_.needles) {
     if (line.find(needle) == std::string_view::npos) continue;
     targets_.writer->write(targets_.filtered, targets_.prefix + std::string(line) + "\n");

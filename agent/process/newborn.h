@@ -1,6 +1,6 @@
 #pragma once
 // What a worker's process does from its birth in our memory until it is another program. For
-// spawn.cc, which is the parent's side.
+// birth.cc, which is the parent's side.
 
 #include <sched.h>
 #include <sys/resource.h>

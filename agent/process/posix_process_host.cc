@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/process/birth.h"
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
-#include "agent/process/spawn.h"
 #include "agent/process/strays.h"
 #include "common/assert.h"
 #include "common/system/log.h"
@@ -19,15 +19,12 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-WorkerExit worker_exit(int local_rank, const siginfo_t& info) {
-  WorkerExit exit{.local_rank = local_rank, .pid = info.si_pid};
-  if (info.si_code == CLD_EXITED) {
-    exit.exit_code = info.si_status;
-  } else {
-    exit.signal = info.si_status;
-    exit.core_dumped = info.si_code == CLD_DUMPED;
-  }
-  return exit;
+WorkerDeath death_of(int local_rank, const siginfo_t& info) {
+  const bool exited = info.si_code == CLD_EXITED;
+  return {.local_rank = local_rank,
+          .pid = info.si_pid,
+          .exit_code = exited ? info.si_status : 0,
+          .signal = exited ? 0 : info.si_status};
 }
 
 }  // namespace
@@ -83,6 +80,7 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
 }
 
 int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
+  DDPRUN_ASSERT(process.pid > 0 && process.pidfd && !workers_.contains(process.pid));
   workers_.emplace(process.pid,
                    Worker{local_rank, stream_descriptor(loop_, process.pidfd.release())});
   watch_exit(process.pid);
@@ -104,6 +102,7 @@ bool PosixProcessHost::spawn_soon(WorkerSpec spec, WorkerEnds ends) {
 std::vector<Result<int>> PosixProcessHost::finish_spawns() {
   std::vector<Result<int>> pids;
   auto started = spawner_.finish();
+  DDPRUN_ASSERT(started.size() <= soon_.size());
   for (std::size_t i = 0; i < started.size(); ++i) {
     if (started[i].has_error()) {
       pids.emplace_back(started[i].error());
@@ -123,7 +122,8 @@ void PosixProcessHost::watch_exit(int pid) {
       });
 }
 
-// Two ways lead here, the pidfd and SIGCHLD: whichever comes second finds the worker gone.
+// Only its pidfd leads here: pidfds become ready in the order of the exits, the kernel's list of
+// dead children is in the order of the starts.
 void PosixProcessHost::reap(int pid) {
   const auto found = workers_.find(pid);
   if (found == workers_.end()) return;
@@ -131,22 +131,24 @@ void PosixProcessHost::reap(int pid) {
   const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
   DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
   if (info.si_pid == 0) return watch_exit(pid);
-  const WorkerExit exit = worker_exit(found->second.local_rank, info);
+  DDPRUN_ASSERT(info.si_pid == pid);
+  const WorkerDeath death = death_of(found->second.local_rank, info);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
-  if (on_exit) on_exit(exit);
+  reap_orphans();
+  if (on_exit) on_exit(death);
+}
+
+// A dead worker hides the orphans behind it until it has been reaped, in its turn.
+void PosixProcessHost::reap_orphans() {
+  reap_unknown_children([this](int pid) { return is_ours(pid); });
 }
 
 void PosixProcessHost::watch_orphans() {
   child_signals_.async_wait(
       [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
         if (error || !alive.lock()) return;
-        const auto known = [this](int pid) { return is_ours(pid); };
-        int pid = 0;
-        while ((pid = reap_unknown_children(known)) != 0 && workers_.contains(pid)) {
-          reap(pid);
-          if (!alive.lock()) return;  // on_exit may have ended us.
-        }
+        reap_orphans();
         watch_orphans();
       });
 }

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/system/limits.h"
 #include "common/system/unique_fd.h"
+#include "common/worker_death.h"
 
 namespace ddprun::agent {
 
@@ -37,15 +38,6 @@ struct WorkerEnds {
   UniqueFd stderr_end;
 };
 
-// How one worker ended.
-struct WorkerExit {
-  int local_rank = 0;
-  int pid = 0;
-  int exit_code = 0;  // Meaningful when signal == 0.
-  int signal = 0;
-  bool core_dumped = false;
-};
-
 class ProcessHost {
  public:
   virtual ~ProcessHost() = default;
@@ -64,8 +56,9 @@ class ProcessHost {
   // left; bounded time. Living workers and what hangs below them are spared.
   virtual void kill_strays() = 0;
 
-  // Called from the loop, once per worker, after it has been reaped.
-  std::function<void(const WorkerExit&)> on_exit;
+  // Called from the loop, once per worker, in the order in which they are reaped: local rank, pid,
+  // exit code and signal of the record are set.
+  std::function<void(const WorkerDeath&)> on_exit;
 };
 
 }  // namespace ddprun::agent

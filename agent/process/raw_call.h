@@ -1,6 +1,6 @@
 #pragma once
 // System calls without the C library, for a child that runs in our memory beside us: the library's
-// errno is the parent's. For spawn.cc.
+// errno is the parent's. For birth.cc.
 
 #include <linux/sched.h>
 #include <sys/syscall.h>

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/assert.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -34,6 +36,7 @@ std::vector<Result<SpawnedProcess>> Spawner::finish() {
 }
 
 void Spawner::finish_first() {
+  DDPRUN_ASSERT(!births_.empty() && births_.size() <= kAtOnceMax);
   Result<SpawnedProcess> process = births_.front().finish();
   births_.pop_front();
   if (failed_) {  // It was begun before that was known.

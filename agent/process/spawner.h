@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
 
 namespace ddprun::agent {
 

@@ -1,11 +1,11 @@
 #pragma once
-// What the StoreMachine remembers of one connection; for store.cc and store_ops.cc only.
+// What the StoreMachine remembers of one connection; for store_machine.cc and store_ops.cc only.
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "common/store/store.h"
+#include "common/store/store_machine.h"
 
 namespace ddprun::store {
 

@@ -19,7 +19,7 @@ Result<void> StoreMachine::answer(Turn& turn) {
   if (request.op == StoreOp::kQueuePop && turn.connection.queue_turn == request.keys[0]) {
     turn.connection.queue_turn.reset();
   }
-  // What the client asks now comes after whatever it waited for, see the head of store.h.
+  // What the client asks now comes after whatever it waited for, see the head of store_machine.h.
   give_up_wait(turn.id, turn.connection, turn.replies);
   switch (request.op) {
     case StoreOp::kValidate: return {};

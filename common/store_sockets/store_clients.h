@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/store/store.h"
+#include "common/store/store_machine.h"
 #include "common/store_sockets/ready_sockets.h"
 
 namespace ddprun::store {

@@ -17,7 +17,7 @@
 #include "launcher/ctl/ctl_text.h"
 #include "launcher/ctl/ras_ask.h"
 #include "launcher/ctl/ras_report.h"
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "launcher/options/completion.h"
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"

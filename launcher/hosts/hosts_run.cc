@@ -32,7 +32,7 @@ using State = RemoteNode::State;
 constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For those that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
-constexpr int kImpatientMax = 2;     // So often in vain: the nodes are left to end by themselves.
+constexpr int kImpatientMax = 2;  // So often in vain: the nodes are left to end by themselves.
 constexpr int kPortsFirst = 29'400, kPorts = 3'200;  // As under Slurm: below the ephemeral ones.
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
@@ -287,8 +287,8 @@ Result<int> run_hosts(const Options& options, const Facts& facts, const Environm
     std::fputs(dry_run_of_hosts(options, environment, commands).c_str(), stdout);
     return kExitOk;
   }
-  Plan plan;
-  plan.mode = options.rdzv_endpoint ? Plan::Mode::kJoin : Plan::Mode::kHost;
+  RendezvousPlan plan;
+  plan.mode = options.rdzv_endpoint ? RendezvousPlan::Mode::kJoin : RendezvousPlan::Mode::kHost;
   if (options.rdzv_endpoint) plan.endpoint = *options.rdzv_endpoint;
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
   auto token = obtain_token(plan, value_of(environment, kTokenVariable));

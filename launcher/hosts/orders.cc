@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

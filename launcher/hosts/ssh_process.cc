@@ -11,8 +11,8 @@
 #include <csignal>
 
 #include "common/exit_status.h"
+#include "common/text/shell_quote.h"
 #include "launcher/hosts/orders.h"
-#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,7 +1,7 @@
 #include "launcher/options/allocation.h"
 
 #include "launcher/options/host_list.h"
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

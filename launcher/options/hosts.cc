@@ -4,7 +4,7 @@
 #include <array>
 #include <set>
 
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,8 +1,8 @@
-// --rdzv-conf k=v,k=v: parse_rdzv_conf of values.h. torchrun hands unknown keys on in silence, so
-// that a mistyped join_timeout waits ten minutes; here every key is known or refused.
+// --rdzv-conf k=v,k=v: parse_rdzv_conf of option_values.h. torchrun hands unknown keys on in
+// silence, so that a mistyped join_timeout waits ten minutes; here every key is known or refused.
 
+#include "launcher/options/option_values.h"
 #include "launcher/options/suggest.h"
-#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "launcher/options/flags.h"
 #include "launcher/options/hosts.h"
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,10 +1,10 @@
 #include "launcher/plan/decide.h"
 
 #include "agent/node/command.h"
-#include "agent/placement/placement.h"
+#include "agent/placement/worker_count.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 #include "launcher/plan/placement.h"
 #include "launcher/plan/resolve_name.h"
 

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "common/text/shell_quote.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -27,17 +29,17 @@ std::string range_text(int first, int count) {
 }
 
 // The rank among the nodes of the node `index` of this machine; nothing until all have met.
-std::optional<int> node_rank_of(const Plan& plan, int index) {
+std::optional<int> node_rank_of(const RendezvousPlan& plan, int index) {
   if (plan.nnodes.max == 1) return 0;
   if (plan.local_nodes > 1) return plan.others_may_come ? std::nullopt : std::optional(index);
   return plan.node_rank;
 }
 
-std::string meeting_text(const Plan& plan) {
+std::string meeting_text(const RendezvousPlan& plan) {
   static constexpr const char* kModes[] = {"in this process (no other node can come)",
                                            "hosted by this node at ", "joined at "};
   std::string text = kModes[static_cast<int>(plan.mode)];
-  return plan.mode == Plan::Mode::kStandalone ? text : text + to_string(plan.endpoint);
+  return plan.mode == RendezvousPlan::Mode::kStandalone ? text : text + to_string(plan.endpoint);
 }
 
 std::string workers_text(const std::string& count) {
@@ -45,7 +47,7 @@ std::string workers_text(const std::string& count) {
 }
 
 // "1, here", "2, 1 of them here", "2 to 4, 1 of them here".
-std::string count_text(const Plan& plan) {
+std::string count_text(const RendezvousPlan& plan) {
   const NodeRange& nodes = plan.nnodes;
   std::string text = std::to_string(nodes.min);
   if (nodes.min != nodes.max) text += " to " + std::to_string(nodes.max);
@@ -159,7 +161,7 @@ std::string environment_text(const LaunchPlan& run, const agent::Environment& pa
 }  // namespace
 
 std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent) {
-  const Plan& plan = run.plan;
+  const RendezvousPlan& plan = run.plan;
   std::string text = "rendezvous:  " + meeting_text(plan) + "\n";
   if (!run.options.scheduler.empty()) text += "started by:  " + run.options.scheduler + "\n";
   text += "nodes:       " + count_text(plan) + "\n" + nodes_text(run);

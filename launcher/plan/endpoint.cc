@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
+#include "common/assert.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "rendezvous/net/listen_socket.h"
@@ -30,25 +31,27 @@ std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe"
 
 }  // namespace
 
-Result<std::string> obtain_token(const Plan& plan, const std::string& given) {
-  if (plan.token != Plan::Token::kNone) hide_memory();
+Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& given) {
+  if (plan.token != RendezvousPlan::Token::kNone) hide_memory();
   switch (plan.token) {
-    case Plan::Token::kNone: return std::string();
-    case Plan::Token::kMint: return random_hex(kTokenBytes);
-    case Plan::Token::kEnvironment: return trimmed(given);
-    case Plan::Token::kFile: break;
+    case RendezvousPlan::Token::kNone: return std::string();
+    case RendezvousPlan::Token::kMint: return random_hex(kTokenBytes);
+    case RendezvousPlan::Token::kEnvironment: return trimmed(given);
+    case RendezvousPlan::Token::kFile: break;
   }
   return secret_in_file(plan.token_file, "token");
 }
 
-Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::string& token) {
+Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
+                                                      const std::string& token) {
+  DDPRUN_ASSERT(plan.mode == RendezvousPlan::Mode::kHost);
   auto listening = rendezvous::listen_socket(plan.listen_host, plan.endpoint.port.value_or(0));
   if (!listening && listening.error().code == boost::system::errc::address_in_use) {
-    if (plan.if_taken == Plan::IfTaken::kJoin) {
-      plan.mode = Plan::Mode::kJoin;
+    if (plan.if_taken == RendezvousPlan::IfTaken::kJoin) {
+      plan.mode = RendezvousPlan::Mode::kJoin;
       return std::unique_ptr<HostedEndpoint>();
     }
-    if (plan.if_taken == Plan::IfTaken::kAnyPort) {
+    if (plan.if_taken == RendezvousPlan::IfTaken::kAnyPort) {
       listening = rendezvous::listen_socket(plan.listen_host, 0);
     }
   }

@@ -20,11 +20,12 @@ struct HostedEndpoint {
 
 // Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
 // joining whoever is there, in which case nothing is returned.
-Result<std::unique_ptr<HostedEndpoint>> open_endpoint(Plan& plan, const std::string& token);
+Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
+                                                      const std::string& token);
 
 // The token the plan names: minted, read from its file, or `given` by the environment; empty for
 // none. With a token this process's memory is hidden from now on.
-Result<std::string> obtain_token(const Plan& plan, const std::string& given);
+Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& given);
 
 // `state_folder` is for its journal.
 GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,

@@ -1,16 +1,24 @@
 #pragma once
-// Asks this machine for the Facts that make_plan() needs. Looks nothing up on the network: main.cc
-// resolves name_to_resolve(), with a deadline, and fills in endpoint_addresses.
+// What make_plan() knows of this machine, and what a host's name or address means on it. Pure.
 
-#include "launcher/plan/plan.h"
-
-struct ifaddrs;
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace ddprun::launcher {
 
-// Addresses of interfaces that are up, IPv4 before IPv6, without loopback and link-local ones;
-// those of bridges that containers and virtual machines use come last.
-std::vector<std::string> addresses_of(const ifaddrs* list);
-Facts gather_facts(const Environment& environment);
+struct Facts {
+  std::string host_name;
+  std::vector<std::string> own_addresses;  // Numeric, without loopback, best first.
+  std::vector<std::string>
+      endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
+  bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
+  std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
+};
+
+bool is_numeric(std::string_view host);  // An address, not a name.
+bool is_loopback(std::string_view host);
+bool is_any_address(std::string_view host);  // All interfaces, as a server says it.
+bool names_this_machine(std::string_view host, const Facts& facts);
 
 }  // namespace ddprun::launcher

@@ -20,7 +20,7 @@ struct Placement {
 
 struct LaunchPlan {
   Options options;
-  Plan plan;
+  RendezvousPlan plan;
   std::string host_name;
   std::string run_id;
   std::vector<std::string> command;  // argv[0] resolved.

@@ -1,7 +1,9 @@
-// paste_line() and shell_quote() of plan.h: how this node's command line reads on another machine.
+// paste_line() of plan.h: how this node's command line reads on another machine.
 
 #include <algorithm>
 
+#include "common/assert.h"
+#include "common/text/shell_quote.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
@@ -34,26 +36,11 @@ std::string repeated(const GivenOption& option) {
 
 }  // namespace
 
-std::string shell_quote(std::string_view text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) {
-    return std::string(text);
-  }
-  std::string quoted = "'";
-  for (const char letter : text) {
-    if (letter == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += letter;
-    }
-  }
-  return quoted + "'";
-}
-
-std::string paste_line(const Plan& plan, const Options& options, std::string_view token) {
+std::string paste_line(const RendezvousPlan& plan, const Options& options, std::string_view token) {
+  DDPRUN_ASSERT(plan.mode != RendezvousPlan::Mode::kStandalone && plan.endpoint.port);
+  DDPRUN_ASSERT(plan.token != RendezvousPlan::Token::kMint || !token.empty());
   std::string line;
-  if (plan.token == Plan::Token::kMint) line = "DDPRUN_TOKEN=" + shell_quote(token) + " ";
+  if (plan.token == RendezvousPlan::Token::kMint) line = "DDPRUN_TOKEN=" + shell_quote(token) + " ";
   line += shell_quote(options.invoked_as);
   for (const GivenOption& option : options.given) {
     const auto end = std::end(kOfThisNode);
@@ -61,7 +48,8 @@ std::string paste_line(const Plan& plan, const Options& options, std::string_vie
   }
   line += " --rdzv-endpoint " + shell_quote(to_string(plan.endpoint));
   if (plan.store_port) line += " --master-port " + std::to_string(*plan.store_port);
-  if (plan.token == Plan::Token::kFile) line += " --token-file " + shell_quote(plan.token_file);
+  if (plan.token == RendezvousPlan::Token::kFile)
+    line += " --token-file " + shell_quote(plan.token_file);
   line += " " + shell_quote(options.program);
   for (const std::string& argument : options.program_arguments) line += " " + shell_quote(argument);
   return line;

@@ -6,6 +6,7 @@
 #include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
 #include "agent/placement/topology.h"
+#include "common/assert.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -41,6 +42,7 @@ std::string gpu_text(std::size_t index, const agent::Gpu& gpu) {
 // Which GPU each worker uses: the one of its local rank, or by turns.
 void place_on_gpus(const Options& options, const std::vector<agent::Gpu>& gpus, int workers,
                    int local_nodes, Placement& placement, std::vector<int>& numa_nodes) {
+  DDPRUN_ASSERT(!options.oversubscribe_gpu || !gpus.empty());
   for (int worker = 0; worker < workers * local_nodes; ++worker) {
     auto gpu = static_cast<std::size_t>(worker % workers);
     if (options.oversubscribe_gpu) gpu %= gpus.size();
@@ -57,6 +59,7 @@ Result<void> bind_to_processors(const Options& options, const std::vector<int>& 
   auto bound = agent::bind_workers(*machine, options.numa_binding, numa_nodes);
   if (!bound) return bound.error();
   if (options.numa_binding != agent::NumaBinding::kNone) placement.processors = *bound;
+  DDPRUN_ASSERT(bound->size() == numa_nodes.size());
   if (options.omp_num_threads != 0) return {};
   std::vector<int> all;
   for (const agent::NumaNode& node : machine->nodes) {
@@ -76,6 +79,7 @@ Result<void> bind_to_processors(const Options& options, const std::vector<int>& 
 
 Result<Placement> place_workers(const Options& options, int workers_per_node, int local_nodes) {
   Placement placement;
+  DDPRUN_ASSERT(workers_per_node >= 1 && local_nodes >= 1);
   const int workers = workers_per_node * local_nodes;
   const bool binds = options.numa_binding != agent::NumaBinding::kNone;
   if (options.omp_num_threads.value_or(0) > 0) {

@@ -1,52 +1,21 @@
 #include "launcher/plan/plan.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "common/assert.h"
 
 namespace ddprun::launcher {
-
-bool is_numeric(std::string_view host) {
-  return host.find(':') != std::string_view::npos ||
-         host.find_first_not_of("0123456789.") == std::string_view::npos;
-}
-
 namespace {
 
-using Mode = Plan::Mode;
-using IfTaken = Plan::IfTaken;
-using Token = Plan::Token;
+using Mode = RendezvousPlan::Mode;
+using IfTaken = RendezvousPlan::IfTaken;
+using Token = RendezvousPlan::Token;
 
 Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
 
 bool contains(const std::vector<std::string>& list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
-
-bool equal_names(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
-
-bool is_any_address(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
-
-}  // namespace
-
-bool is_loopback(std::string_view host) {
-  return equal_names(host, "localhost") || host == "::1" ||
-         (host.starts_with("127.") && is_numeric(host));
-}
-
-bool names_this_machine(std::string_view host, const Facts& facts) {
-  if (is_loopback(host) || is_any_address(host)) return true;
-  if (equal_names(host, facts.host_name) || contains(facts.own_addresses, host)) return true;
-  return std::any_of(facts.endpoint_addresses.begin(), facts.endpoint_addresses.end(),
-                     [&](const std::string& address) {
-                       return is_loopback(address) || contains(facts.own_addresses, address);
-                     });
-}
-
-namespace {
 
 // --master-addr, --master-port, --node-rank or the static backend, and no endpoint: a command line
 // that was written for torchrun's static rendezvous.
@@ -62,7 +31,7 @@ std::string meeting_host(const Options& options) {
   return options.master_addr.value_or("");
 }
 
-std::optional<Failure> contradiction(const Options& options, const Plan& plan) {
+std::optional<Failure> contradiction(const Options& options, const RendezvousPlan& plan) {
   const std::string nnodes = "--nnodes " + to_string(plan.nnodes);
   const std::string local_nodes = "--local-nodes " + std::to_string(plan.local_nodes);
   if (options.standalone && plan.local_nodes > 1) {
@@ -120,7 +89,7 @@ std::string first_own_address(const Facts& facts) {
 
 // Under which number the others reach this node, which hosts the endpoint `host`. The workers'
 // store lets in numbers only, and a name may mean something else on another machine.
-std::string own_number(const std::string& host, const Plan& plan, const Facts& facts) {
+std::string own_number(const std::string& host, const RendezvousPlan& plan, const Facts& facts) {
   if (!plan.listen_host.empty()) return plan.listen_host;
   for (const std::string& address : facts.endpoint_addresses) {
     if (contains(facts.own_addresses, address)) return address;
@@ -128,7 +97,7 @@ std::string own_number(const std::string& host, const Plan& plan, const Facts& f
   return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
 }
 
-void place_standalone(const Options& options, const Facts& facts, Plan& plan) {
+void place_standalone(const Options& options, const Facts& facts, RendezvousPlan& plan) {
   plan.mode = Mode::kStandalone;
   plan.local_host = "127.0.0.1";
   plan.node_address = options.local_addr.value_or("127.0.0.1");
@@ -147,7 +116,8 @@ void place_standalone(const Options& options, const Facts& facts, Plan& plan) {
   }
 }
 
-void place_host(const Options& options, const Facts& facts, Plan& plan) {
+void place_host(const Options& options, const Facts& facts, RendezvousPlan& plan) {
+  DDPRUN_ASSERT(plan.mode == Mode::kHost && plan.listen_host.empty());
   const std::string host = meeting_host(options);
   const bool is_own_number = contains(facts.own_addresses, host);
   if (!plan.others_may_come && host.empty()) {
@@ -166,7 +136,8 @@ void place_host(const Options& options, const Facts& facts, Plan& plan) {
   plan.node_address = options.local_addr.value_or(own_number(plan.endpoint.host, plan, facts));
 }
 
-void place_join(const Options& options, Plan& plan) {
+void place_join(const Options& options, RendezvousPlan& plan) {
+  DDPRUN_ASSERT(plan.mode == Mode::kJoin);
   plan.endpoint.host = meeting_host(options);
   plan.other_endpoints = options.other_endpoints;
   for (Endpoint& other : plan.other_endpoints) other.port = other.port.value_or(kEndpointPort);
@@ -178,7 +149,7 @@ void place_join(const Options& options, Plan& plan) {
       "looking on this machine, as torchrun does");
 }
 
-void choose_ports(const Options& options, Plan& plan) {
+void choose_ports(const Options& options, RendezvousPlan& plan) {
   if (options.rdzv_endpoint) {
     plan.endpoint.port = options.rdzv_endpoint->port.value_or(kEndpointPort);
     plan.store_port = options.master_port;
@@ -196,7 +167,7 @@ bool asks_for_any_port_here(const Options& options) {
          is_loopback(options.rdzv_endpoint->host);
 }
 
-bool runs_alone(const Options& options, const Plan& plan) {
+bool runs_alone(const Options& options, const RendezvousPlan& plan) {
   if (options.standalone) return true;
   if (plan.others_may_come || plan.local_nodes > 1) return false;
   return !options.rdzv_endpoint || asks_for_any_port_here(options);
@@ -217,7 +188,8 @@ std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
                " leads here from outside");
 }
 
-std::optional<Failure> place_among_others(const Options& options, const Facts& facts, Plan& plan) {
+std::optional<Failure> place_among_others(const Options& options, const Facts& facts,
+                                          RendezvousPlan& plan) {
   const std::string host = meeting_host(options);
   if (plan.local_nodes > 1 && !host.empty() && !names_this_machine(host, facts)) {
     return usage("--local-nodes " + std::to_string(plan.local_nodes) +
@@ -245,7 +217,8 @@ std::optional<Failure> place_among_others(const Options& options, const Facts& f
 
 }  // namespace
 
-std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan) {
+std::optional<Failure> choose_token(const Options& options, const Facts& facts,
+                                    RendezvousPlan& plan) {
   if (plan.mode == Mode::kStandalone || !options.rdzv_conf.authenticated) return std::nullopt;
   if (options.token_file) {
     plan.token = Token::kFile;
@@ -269,12 +242,14 @@ std::string name_to_resolve(const Options& options) {
   return is_loopback(host) ? "" : host;
 }
 
-Result<Plan> make_plan(const Options& options, const Facts& facts) {
-  Plan plan;
+Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts) {
+  RendezvousPlan plan;
   plan.local_nodes = options.local_nodes.value_or(1);
   plan.nnodes = options.nnodes.value_or(NodeRange{plan.local_nodes, plan.local_nodes});
   plan.others_may_come = plan.nnodes.max > plan.local_nodes;
   plan.node_rank = options.node_rank;
+  DDPRUN_ASSERT(plan.local_nodes >= 1);
+  DDPRUN_ASSERT(plan.nnodes.min >= 1 && plan.nnodes.min <= plan.nnodes.max);
   if (const auto failure = contradiction(options, plan)) return *failure;
   if (runs_alone(options, plan)) {
     place_standalone(options, facts, plan);
@@ -282,6 +257,7 @@ Result<Plan> make_plan(const Options& options, const Facts& facts) {
     return *failure;
   }
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
+  DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Options and facts about this machine -> what this ddprun does: run alone, host the endpoint, or
-// join one. Pure: no socket is opened here. main.cc gathers the Facts, carries the Plan out, and
-// prints paste_line().
+// join one. Pure: no socket is opened here. decide.cc gathers the Facts,
+// run/launch.cc carries the RendezvousPlan out and prints paste_line().
 //
 //   nobody else can come (--standalone, or nnodes MAX <= --local-nodes, without an endpoint)
 //        one local node  -> kStandalone: rendezvous inside this process
@@ -27,22 +27,14 @@
 #include <vector>
 
 #include "launcher/options/options.h"
+#include "launcher/plan/facts.h"
 
 namespace ddprun::launcher {
 
 inline constexpr std::uint16_t kEndpointPort = 29'400;  // As torchrun's c10d backend.
 inline constexpr std::uint16_t kMasterPort = 29'500;    // As torchrun's static backend.
 
-struct Facts {
-  std::string host_name;
-  std::vector<std::string> own_addresses;  // Numeric, without loopback, best first.
-  std::vector<std::string>
-      endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
-  bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
-  std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
-};
-
-struct Plan {
+struct RendezvousPlan {
   enum class Mode {
     kStandalone,  // Rendezvous in this process; nothing listens for other nodes.
     kHost,        // Listen at listen_host:endpoint.port, then join it.
@@ -89,23 +81,17 @@ std::string name_to_resolve(const Options& options);
 
 // A failure is Errc::kBadOption with one sentence that names the two options that contradict each
 // other.
-Result<Plan> make_plan(const Options& options, const Facts& facts);
-
-bool is_numeric(std::string_view host);  // An address, not a name.
-bool is_loopback(std::string_view host);
-bool names_this_machine(std::string_view host, const Facts& facts);
+Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts);
 
 // Where this node's token comes from, by plan.mode and plan.endpoint. A failure if it has none.
-std::optional<Failure> choose_token(const Options& options, const Facts& facts, Plan& plan);
+std::optional<Failure> choose_token(const Options& options, const Facts& facts,
+                                    RendezvousPlan& plan);
 
 // What to say when a node must join but has no token, for kHost too where IfTaken::kJoin applies.
 Failure missing_token(const Endpoint& endpoint);
 
 // The line for the other machines. `token` is shown if it was minted, always as a variable of that
 // one command, never as an argument, which every user of the machine could read.
-std::string paste_line(const Plan& plan, const Options& options, std::string_view token);
-
-// `text` as one word of a POSIX shell.
-std::string shell_quote(std::string_view text);
+std::string paste_line(const RendezvousPlan& plan, const Options& options, std::string_view token);
 
 }  // namespace ddprun::launcher

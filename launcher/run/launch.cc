@@ -8,8 +8,8 @@
 
 #include "agent/node/command.h"
 #include "agent/node/verdict_file.h"
+#include "agent/process/birth.h"
 #include "agent/process/cgroup.h"
-#include "agent/process/spawn.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
@@ -17,7 +17,7 @@
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
-#include "launcher/plan/nccl_profile.h"
+#include "launcher/plan/nccl_plugin.h"
 #include "launcher/plan/placement.h"
 #include "launcher/run/messages.h"
 #include "launcher/run/node.h"
@@ -47,7 +47,7 @@ void offer_nccl_profiler(const Environment& environment) {
 }
 
 void say_how_to_join(const NodeContext& context) {
-  if (context.plan.mode != Plan::Mode::kHost || !context.plan.others_may_come) return;
+  if (context.plan.mode != RendezvousPlan::Mode::kHost || !context.plan.others_may_come) return;
   if (!context.options.scheduler.empty()) return;  // It starts the others itself.
   log::info("on " +
             std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
@@ -56,9 +56,9 @@ void say_how_to_join(const NodeContext& context) {
 
 // Null where this node joins others. May change context.plan: another port, or joining after all.
 Result<std::unique_ptr<HostedEndpoint>> hosted_endpoint(NodeContext& context) {
-  if (context.plan.mode != Plan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
+  if (context.plan.mode != RendezvousPlan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
   auto opened = open_endpoint(context.plan, context.token);
-  if (opened && !*opened && context.plan.token == Plan::Token::kMint) {
+  if (opened && !*opened && context.plan.token == RendezvousPlan::Token::kMint) {
     return missing_token(context.plan.endpoint);
   }
   return opened;

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "agent/node/verdict_file.h"
+#include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
@@ -27,7 +28,7 @@ constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to say what t
 constexpr Milliseconds kStopSlack =
     10s;  // Beyond the grace that workers get: to kill and to report.
 
-rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
+rendezvous::RunConfig run_config(const Options& options, const RendezvousPlan& plan) {
   rendezvous::RunConfig config;
   const RdzvConf& conf = options.rdzv_conf;
   config.nnodes_min = plan.nnodes.min;
@@ -38,7 +39,7 @@ rendezvous::RunConfig run_config(const Options& options, const Plan& plan) {
   config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);
   config.standstill_timeout = conf.standstill_timeout.value_or(config.standstill_timeout);
   config.join_at_restart = conf.join_at_restart;
-  if (plan.mode == Plan::Mode::kStandalone) config.heartbeat_timeout = kNeverSilent;
+  if (plan.mode == RendezvousPlan::Mode::kStandalone) config.heartbeat_timeout = kNeverSilent;
   config.stop_timeout = options.shutdown_timeout + kStopSlack;
   return config;
 }
@@ -68,7 +69,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   supervision.grace = context.options.shutdown_timeout;
   supervision.connect_limit = offer.config.join_timeout;
   supervision.report_limit = close_timeout(conf, offer.config);
-  if (context.plan.mode == Plan::Mode::kStandalone) return supervision;
+  if (context.plan.mode == RendezvousPlan::Mode::kStandalone) return supervision;
   const NodeRange& nnodes = context.plan.nnodes;
   supervision.fence = fence_timeout(conf, offer.config);
   supervision.fence_always = conf.fence_timeout || nnodes.min < nnodes.max;
@@ -87,6 +88,7 @@ std::string signal_names(const std::vector<int>& signals) {
 template <class T>
 std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
   if (all.empty()) return {};
+  DDPRUN_ASSERT(index >= 0 && std::ssize(all) >= std::ptrdiff_t{index + 1} * workers);
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index) * workers;
   return {begin, begin + workers};
 }
@@ -111,10 +113,11 @@ agent::OutputOptions output_options(const Options& options, const std::string& h
 
 agent::RemoteLinkOptions daemon_options(const NodeContext& context,
                                         const rendezvous::RunConfig& config) {
-  const Plan& plan = context.plan;
+  const RendezvousPlan& plan = context.plan;
   const RdzvConf& conf = context.options.rdzv_conf;
+  DDPRUN_ASSERT(plan.mode != RendezvousPlan::Mode::kStandalone && plan.endpoint.port);
   agent::RemoteLinkOptions daemon;
-  daemon.host = plan.mode == Plan::Mode::kHost ? plan.local_host : plan.endpoint.host;
+  daemon.host = plan.mode == RendezvousPlan::Mode::kHost ? plan.local_host : plan.endpoint.host;
   daemon.port = *plan.endpoint.port;
   for (const Endpoint& other : plan.other_endpoints) {
     daemon.others.push_back({other.host, *other.port});
@@ -135,8 +138,9 @@ agent::RemoteLinkOptions daemon_options(const NodeContext& context,
 
 agent::AgentOptions agent_options(const NodeContext& context, int index) {
   const Options& options = context.options;
-  const Plan& plan = context.plan;
+  const RendezvousPlan& plan = context.plan;
   agent::AgentOptions node;
+  DDPRUN_ASSERT(index >= 0 && index < plan.local_nodes && context.local_world_size >= 1);
   node.run_id = context.run_id;
   node.offer.host = context.host_name;
   if (plan.local_nodes > 1) node.offer.host += "/" + std::to_string(index);
@@ -144,12 +148,12 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.offer.role = options.role;
   node.offer.node_rank = plan.node_rank.value_or(-1);
   if (plan.local_nodes > 1 && !plan.others_may_come) node.offer.node_rank = index;
-  node.offer.hosts_endpoint = plan.mode == Plan::Mode::kHost && index == 0;
+  node.offer.hosts_endpoint = plan.mode == RendezvousPlan::Mode::kHost && index == 0;
   node.offer.config = run_config(options, plan);
   node.address = plan.node_address;
   node.store_for_all_users = options.rdzv_conf.store_for_all_users;
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
-  if (plan.mode != Plan::Mode::kStandalone) {
+  if (plan.mode != RendezvousPlan::Mode::kStandalone) {
     node.daemon = daemon_options(context, node.offer.config);
   }
   node.command = context.command;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/assert.h"
 #include "rendezvous/net/accept_loop.h"
 
 namespace ddprun::rendezvous {
@@ -71,6 +72,7 @@ void Session::read() {
 
 void Session::take(beast::error_code error) {
   if (error) return refuse(error);
+  DDPRUN_ASSERT(parser_ && idle_since_);
   const auto& request = parser_->get();
   const bool head = request.method() == http::verb::head;
   const auto method = head ? std::string_view("GET") : std::string_view(request.method_string());
@@ -113,6 +115,7 @@ void Session::send(const HttpReply& reply, bool keep_alive, bool with_body) {
 }
 
 void Session::sent(beast::error_code error, bool keep_alive) {
+  DDPRUN_ASSERT(serializer_ && !idle_since_);
   if (error) return;
   if (keep_alive) return read();
   beast::error_code ignored;

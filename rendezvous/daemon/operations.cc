@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 
 namespace ddprun::rendezvous {
 namespace {

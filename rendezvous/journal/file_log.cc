@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/assert.h"
 #include "common/system/log.h"
 
 namespace ddprun::rendezvous {
@@ -86,6 +87,7 @@ Result<void> FileLog::begin() {
 
 // Either all of `records` is there afterwards, or as good as nothing.
 Result<void> FileLog::write(std::string_view records) {
+  DDPRUN_ASSERT(fd_);
   FileOperations& files = *options_.files;
   if (torn_) {
     if (auto cut = files.cut(fd_.get(), size_); !cut) return cut.error();
@@ -112,6 +114,7 @@ void FileLog::append(std::string records, std::function<void()> done) {
 }
 
 void FileLog::write_pending() {
+  DDPRUN_ASSERT(!writing_);
   writing_ = true;  // What `done` appends is written after it has returned.
   while (!pending_.empty()) {
     if (const auto written = size_ == 0 ? begin() : Result<void>(); !written) {

@@ -87,6 +87,7 @@ void Link::flush() {
   while (sent_ < out_.size()) {
     const Step step = connection_.channel->write(std::string_view(out_).substr(sent_));
     if (step.status != StepStatus::kDone) return finish_as(step);
+    DDPRUN_ASSERT(step.bytes > 0 && step.bytes <= out_.size() - sent_);
     sent_ += step.bytes;
   }
   sent_ = 0;
@@ -108,6 +109,7 @@ void Link::read() {
     if (step.status == StepStatus::kWantWrite) read_wants_write_ = true;
     if (step.status != StepStatus::kDone) return finish_as(step);
     if (state_ == State::kClosing) continue;
+    DDPRUN_ASSERT(step.bytes <= bytes.size());
     frames_.feed({bytes.data(), step.bytes});
     if (!deliver()) return;
     if (!step.more) return wait_for(StepStatus::kWantRead);
@@ -143,6 +145,7 @@ void Link::finish_as(const Step& step) {
 }
 
 void Link::wait_for(StepStatus want) {
+  DDPRUN_ASSERT(want == StepStatus::kWantRead || want == StepStatus::kWantWrite);
   bool& waiting = want == StepStatus::kWantRead ? wait_read_ : wait_write_;
   if (waiting) return;
   waiting = true;
@@ -160,6 +163,7 @@ void Link::wait(tcp::socket::wait_type what) {
 }
 
 void Link::fail_soon(Failure why) {
+  DDPRUN_ASSERT(state_ == State::kOpen);
   state_ = State::kFailing;
   boost::asio::post(connection_.socket.get_executor(),
                     [self = shared_from_this(), why = std::move(why)] { self->finish(why); });

@@ -1,8 +1,11 @@
 #include "rendezvous/net/turnstile.h"
 
+#include "common/assert.h"
+
 namespace ddprun::rendezvous {
 
 bool Turnstile::enter(Id who, TimePoint now) {
+  DDPRUN_ASSERT(!inside_.contains(who) && !in_line_.contains(who));
   if (inside_.size() < room_ && in_line_.empty()) return begin(who, now), true;
   line_.push_back(who);
   in_line_.insert(who);
@@ -10,6 +13,8 @@ bool Turnstile::enter(Id who, TimePoint now) {
 }
 
 void Turnstile::begin(Id who, TimePoint now) {
+  DDPRUN_ASSERT(inside_.size() < room_);
+  DDPRUN_ASSERT(begun_.empty() || begun_.back().first <= now);
   inside_.insert(who);
   begun_.emplace_back(now, who);
 }

@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/sync_counts.h"
 #include "common/time.h"
+#include "common/worker_death.h"
 
 namespace ddprun::rendezvous {
 
@@ -78,53 +79,9 @@ struct Seat {
   bool operator==(const Seat&) const = default;
 };
 
-// What kind of failure a death was, as far as the evidence on its host goes. Told as a word, see
-// fault_name(): who does not know the word takes it for kUnknown.
-enum class Fault {
-  kUnknown,         // Nobody has looked; what an older agent says.
-  kExit,            // It ended with a code and left nothing that says more.
-  kSignal,          // A signal that somebody sent.
-  kCrash,           // SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT: its own doing.
-  kStackOverflow,   // SIGSEGV at the end of a stack.
-  kException,       // Nobody caught it, in Python or in C++.
-  kImportError,     // Python found no such module.
-  kSyntaxError,     // Python could not read the program.
-  kCannotStart,     // execve refused it, or there is no interpreter for it.
-  kMissingLibrary,  // The loader found no such shared library.
-  kOutOfMemory,     // The kernel's OOM killer ended it.
-  kNoMemory,        // It was refused memory: bad_alloc, MemoryError.
-  kNoSpace,         // A disk was full.
-  kNoDescriptors,   // Too many open files.
-  kPeerLost,        // It lost the connection to another rank: a victim, if another rank failed too.
-  kTimedOut,        // It waited for another rank for too long.
-  kStuck,           // Others waited for it in vain.
-  kMismatch,        // The ranks disagree about a collective, or about the model.
-  kAborted,         // It called abort() on the process group.
-  kLeftEarly,       // It ended with 0 while others still waited for it in a collective.
-  kNoProcesses,     // There may be no more of them.
-};
-constexpr Fault kLastFault = Fault::kNoProcesses;
+// A fault travels as a word; an agent or a daemon that does not know it takes it for kUnknown.
 const char* fault_name(Fault fault);         // "out_of_memory"
 Fault fault_of_name(std::string_view name);  // kUnknown if there is none of that name.
-
-// How one worker ended.
-struct WorkerDeath {
-  int rank = 0;
-  int local_rank = 0;
-  int pid = 0;
-  std::string host{};
-  int exit_code = 0;  // When signal == 0.
-  int signal = 0;
-  bool stopped_by_us = false;  // It ended after the agent had begun to stop it.
-  std::string detail{};  // Error file's message, last lines of stderr, or why it never started.
-  Fault fault = Fault::kUnknown;
-  std::string evidence{};    // What besides its status shows that, as a half sentence.
-  int blames = -1;           // The rank that it lost, waited for or disagreed with, as it said.
-  bool was_failing = false;  // stopped_by_us, but it had already said why it was about to end.
-  std::int64_t collective = 0;  // The last collective of the whole job that it entered; 0: unknown.
-  std::int64_t steps = 0;       // That it had synchronised; 0: unknown.
-  bool operator==(const WorkerDeath&) const = default;
-};
 
 // Why a run ended.
 struct Verdict {
@@ -175,9 +132,9 @@ struct Failed {
 };
 struct Stopped {
   int round = 0;
-  std::vector<WorkerDeath> deaths;
+  std::vector<WorkerDeath> deaths;       // In the order of the exits.
   std::vector<WorkerDeath> successes{};  // Those that had exited with 0 before the others ended.
-};  // All local workers are gone.
+};                                       // All local workers are gone.
 struct Leave {
   int signal = 0;
   std::string reason;
@@ -218,7 +175,7 @@ struct Dismiss {
 struct Alive {
   Milliseconds beat{250};
   bool replaceable = false;  // A spare waits that would take this node's place.
-};  // Answers a hello and a heartbeat; the next one is due after `beat`.
+};                           // Answers a hello and a heartbeat; the next one is due after `beat`.
 using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive>;
 
 std::string encode(const AgentMessage& message);

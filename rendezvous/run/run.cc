@@ -9,6 +9,7 @@
 #include "rendezvous/run/seats.h"
 
 namespace ddprun::rendezvous {
+
 std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   DDPRUN_ASSERT(now >= now_);
   DDPRUN_ASSERT(actions_.empty());
@@ -25,8 +26,8 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   return std::exchange(actions_, {});
 }
 
-// The handlers below say who is in and what happened to whom. Every move from state to state that
-// follows from that, or from the time, is made here.
+// The handlers (run_events.cc) note who is in and what happened to whom. Every move from state to
+// state that follows from that, or from the time, is made here.
 void Run::advance() {
   if (gathering()) advance_gathering();
   if (state_ == State::kRunning) advance_running();
@@ -52,8 +53,7 @@ void Run::advance_gathering() {
                        " of at least " + std::to_string(config_->nnodes_min) + " came.";
     text += losses_text();
     if (!neighbour_.empty()) text += " Meanwhile " + neighbour_;
-    close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvous,
-          text);
+    close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvous, text);
   }
 }
 

@@ -12,7 +12,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr int kBeatsToAnAnswer = 3;  // An agent gives up after twice kBeatsInTimeout.
+constexpr int kRoundsMax = 1'000'000'000;  // No run gets there by itself.
+constexpr int kBeatsToAnAnswer = 3;        // An agent gives up after twice kBeatsInTimeout.
 
 }  // namespace
 
@@ -34,6 +35,9 @@ void Run::on(const NodeId& node, const Join& join) {
   if (dismissed_.contains(node)) {
     return it == members_.end() ? answer_stranger(node, -1) : dismiss(it);
   }
+  if (join.after_round > std::max(round_, kRoundsMax)) {
+    return refuse(node, join.offer.host, "no run has had the round that it comes from");
+  }
   if (is_overruled_by(join.offer)) overrule(join.offer);
   if (const auto why = objection(node, join.offer)) return refuse(node, join.offer.host, *why);
   admit(node, join);
@@ -42,6 +46,7 @@ void Run::on(const NodeId& node, const Join& join) {
 void Run::admit(const NodeId& node, const Join& join) {
   DDPRUN_ASSERT(gathering() || state_ == State::kRunning);
   DDPRUN_ASSERT(!dismissed_.contains(node));
+  DDPRUN_ASSERT(join.after_round <= std::max(round_, kRoundsMax));
   if (!config_) {
     config_ = join.offer.config;
     config_from_ = join.offer.host;

@@ -3,15 +3,21 @@
 #include <algorithm>
 
 #include "common/assert.h"
+#include "common/text/duration_text.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
+constexpr int kWorkersMax = 10'000;      // Of a node; those of all nodes fit an int.
 constexpr std::size_t kRefusalsMax = 8;  // That are remembered for those who wait.
 
 std::string nnodes_text(const RunConfig& config) {
   return std::to_string(config.nnodes_min) + ":" + std::to_string(config.nnodes_max);
+}
+
+bool has_workers(const NodeOffer& offer) {
+  return offer.local_world_size >= 1 && offer.local_world_size <= kWorkersMax;
 }
 
 bool makes_sense(const NodeOffer& offer) {
@@ -40,7 +46,10 @@ std::optional<std::string> difference(const NodeOffer& offer, const RunConfig& r
 
 // What is wrong with an offer, as a sentence for its node; nothing if it may join.
 std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& offer) const {
-  if (offer.local_world_size < 1) return "it offers no worker";
+  if (!has_workers(offer)) {
+    return "it offers " + number_of(offer.local_world_size, "worker") + "; 1 to " +
+           std::to_string(kWorkersMax) + " are possible";
+  }
   if (!makes_sense(offer)) return "its --nnodes or --max-restarts makes no sense";
   if (!config_) return std::nullopt;
   if (auto differs = difference(offer, *config_, config_from_)) return differs;
@@ -55,7 +64,7 @@ std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& o
 // Before the first round the node that hosts the endpoint says what the run is to be, even if
 // another one was quicker: were it sent away, its daemon would go too, with all the others.
 bool Run::is_overruled_by(const NodeOffer& offer) const {
-  if (!offer.hosts_endpoint || offer.local_world_size < 1 || !makes_sense(offer)) return false;
+  if (!offer.hosts_endpoint || !has_workers(offer) || !makes_sense(offer)) return false;
   if (!config_) return false;
   if (!gathering() || round_ > 0) return false;
   const bool has_host = std::any_of(members_.begin(), members_.end(), [](const auto& one) {

@@ -2,22 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <csignal>
-#include <cstring>
 
 #include "common/assert.h"
-#include "common/exit_status.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr char kLastWords[] = "\nIts last words:\n";
 constexpr std::size_t kVictimsMax = 64;  // More are counted, not listed.
-
-std::string signal_text(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
-}
 
 std::string name_of(const WorkerDeath& death) {
   return "rank " + std::to_string(death.rank) + " (local rank " + std::to_string(death.local_rank) +
@@ -53,7 +45,7 @@ std::string victims_text(const std::vector<WorkerDeath>& victims) {
 }
 
 // The cause was told by others: it did not fail, or not of itself.
-std::string accusation(const FirstCause& cause) {
+std::string accusation_text(const FirstCause& cause) {
   const std::string name = name_of(cause.death);
   switch (cause.death.fault) {
     case Fault::kLeftEarly:
@@ -69,7 +61,7 @@ std::string accusation(const FirstCause& cause) {
 }
 
 std::string cause_text(const FirstCause& cause) {
-  if (!cause.witness.empty()) return accusation(cause);
+  if (!cause.witness.empty()) return accusation_text(cause);
   const WorkerDeath& death = cause.death;
   if (never_ran(death)) return name_of(death) + " could not be started.";
   std::string text = name_of(death) + " failed first: it ";
@@ -138,28 +130,6 @@ std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& 
 }
 
 }  // namespace
-
-std::string how_it_ended(const WorkerDeath& death) {
-  if (death.signal != 0) return "was killed by signal " + signal_text(death.signal);
-  return "exited with " + std::to_string(death.exit_code);
-}
-
-int exit_status(const WorkerDeath& death) {
-  return death.signal != 0 ? exit_code_of_signal(death.signal) : death.exit_code;
-}
-
-bool is_crash(int signal) {
-  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
-         signal == SIGABRT || signal == SIGSYS || signal == SIGTRAP;
-}
-
-bool never_ran(const WorkerDeath& death) {
-  const Fault fault = death.fault;
-  return death.pid == 0 && (fault == Fault::kCannotStart || fault == Fault::kNoDescriptors ||
-                            fault == Fault::kNoProcesses || fault == Fault::kNoMemory);
-}
-
-bool cut_short(const WorkerDeath& death) { return death.was_failing && !is_crash(death.signal); }
 
 std::string without_last_words(const Verdict& verdict) {
   const std::size_t words = verdict.text.find(kLastWords);

@@ -10,19 +10,12 @@
 
 namespace ddprun::rendezvous {
 
-// "exited with 7", "was killed by signal 9 (SIGKILL)".
-std::string how_it_ended(const WorkerDeath& death);
-
-// The status a shell would give the worker: its exit code, or 128 + signal.
-int exit_status(const WorkerDeath& death);
-
-// A signal that tells of a program's own mistake; nobody sends it to stop one.
-bool is_crash(int signal);
-
-// It was about to end with an error when we stopped it: its status is what our signal made of it.
-bool cut_short(const WorkerDeath& death);
-// ddprun could not start it: there has never been such a process.
-bool never_ran(const WorkerDeath& death);
+// What a failed run is put down to.
+struct FirstCause {
+  WorkerDeath death;
+  int exit_code = 1;    // What the run ends with.
+  std::string witness;  // Where the death was our doing: who accused it, and with which words.
+};
 
 // Which of the deaths, in the order of their reports and not empty, was the cause of the others.
 //
@@ -30,11 +23,6 @@ bool never_ran(const WorkerDeath& death);
 // peer, whose interpreter still tidies up, is. So a death that names another rank points at that
 // one, and a death that only says "I lost a peer" gives way to one that says more. Clocks of hosts
 // are never compared.
-struct FirstCause {
-  WorkerDeath death;
-  int exit_code = 1;    // What the run ends with.
-  std::string witness;  // Where the death was our doing: who accused it, and with which words.
-};
 //
 // `successes`: the ranks of the same round that had exited with 0. One that others still waited for
 // in a collective is the cause of their end.

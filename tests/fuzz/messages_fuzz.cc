@@ -92,8 +92,8 @@ void fuzz_messages(const std::uint8_t* data, std::size_t size) {
     case 1: return message(bytes, rendezvous::decode_daemon_message);
     case 2: return journal(bytes);
     case 3: {
-      const auto hello = worker_sdk::decode_hello(bytes);
-      DDPRUN_ASSERT(!hello || worker_sdk::decode_hello(worker_sdk::encode(*hello)));
+      const auto hello = worker_sdk::decode_introduction(bytes);
+      DDPRUN_ASSERT(!hello || worker_sdk::decode_introduction(worker_sdk::encode(*hello)));
       return;
     }
     case 5: return message(bytes, rendezvous::decode_command);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/assert.h"
-#include "common/store/store.h"
+#include "common/store/store_machine.h"
 
 namespace ddprun::fuzz {
 namespace {

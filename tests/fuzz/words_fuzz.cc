@@ -41,7 +41,7 @@ void check_error_file(const std::string& text) {
 // A rank is only blamed by its number; and whatever a worker said, its verdict is a fault that has
 // a word, and a file that is JSON in UTF-8.
 void check_death(const std::string& text) {
-  rendezvous::WorkerDeath death;
+  WorkerDeath death;
   death.exit_code = 1;
   death.detail = agent::last_words({text}, /*error_file=*/"");
   death.fault = agent::classify(death, death.detail, false);

@@ -228,14 +228,15 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   Host& host = hosts_.at(name);
   if (!host.agent || !host.workers[local_rank].alive) return;
   host.workers[local_rank].alive = false;
-  rendezvous::WorkerDeath death;
+  WorkerDeath death;
   death.local_rank = static_cast<int>(local_rank);
   death.rank = host.workers_round * 1000 + static_cast<int>(local_rank);  // Unique is enough.
   death.host = name;
   death.exit_code = exit_code;
   death.signal = signal;
+  death.stopped_by_us = signal != 0 && !host.agent->running();
   const bool words_follow = exit_code != 0 && chance(30);
-  const agent::WorkerEnded ended{death, /*before_stop=*/signal == 0, words_follow};
+  const agent::WorkerEnded ended{death, words_follow};
   when_awake(name, [this, name, ended, life = host.life] {
     if (hosts_.at(name).life != life) return;
     dispatch(name, ended);

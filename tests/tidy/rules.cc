@@ -54,8 +54,8 @@ const std::vector<Ban> kBanned = {
       "tests/support/fake_etcd.cc"}},
     {"<prome"
      "theus/",
-     "rendezvous/daemon/metrics.h",
-     {"rendezvous/daemon/metrics.cc"}},
+     "rendezvous/daemon/metrics_page.h",
+     {"rendezvous/daemon/metrics_page.cc"}},
     {"<CLI/"
      "CLI.hpp>",
      "launcher/options/options.h",
@@ -151,6 +151,24 @@ std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::
     if (folder.starts_with("tests") || folder == "bench" || files <= kFolderFilesMax) continue;
     complaints.push_back(folder + ": " + std::to_string(files) + " files, " +
                          std::to_string(kFolderFilesMax) + " are allowed");
+  }
+  return complaints;
+}
+
+// Headers of the product that share a file's name: whoever opens one by its name finds two. A
+// public header may be the counterpart of an inner one, and one of the libtorch adapter that of the
+// neutral one which it wraps.
+std::vector<std::string> complaints_about_twins(const std::map<std::string, std::string>& files) {
+  const std::set<std::string> allowed = {"c_api.h", "error.h"};
+  std::vector<std::string> complaints;
+  std::map<std::string, std::string> first;  // By file name.
+  for (const auto& [path, text] : files) {
+    const std::string name = fs::path(path).filename();
+    const bool product = !path.starts_with("tests/") && !path.starts_with("bench/") &&
+                         !path.starts_with("examples/") && !path.starts_with("worker_sdk/torch/");
+    if (!product || !name.ends_with(".h") || allowed.contains(name)) continue;
+    const auto [known, is_new] = first.try_emplace(name, path);
+    if (!is_new) complaints.push_back(path + ": has the name of " + known->second);
   }
   return complaints;
 }
@@ -322,6 +340,9 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
   }
   for (std::string& complaint :
        complaints_about_walks(content_of(root / "docs/architecture.md"), root)) {
+    complaints.push_back(std::move(complaint));
+  }
+  for (std::string& complaint : complaints_about_twins(files)) {
     complaints.push_back(std::move(complaint));
   }
   for (const auto& [path, text] : files) {

@@ -29,7 +29,8 @@ std::vector<std::string> complaints_about_enumerators(const std::string& path,
 std::vector<std::string> complaints_about_prose(const std::string& path, const std::string& text);
 
 // ... with all .h and .cc files below `root`, in its folders of source, and all pages of it and
-// below its docs/ and bench/. Reads root/tests/tidy/layers.txt.
+// below its docs/ and bench/; and headers of the product that share a file name. Reads
+// root/tests/tidy/layers.txt.
 std::vector<std::string> complaints_about_tree(const std::filesystem::path& root);
 
 struct Function {

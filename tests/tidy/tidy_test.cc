@@ -58,6 +58,7 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   std::ofstream(root / "tests/tidy/layers.txt")
       << "common : common pure\nagent/x : common\nagent/gone : common\n";
   std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
+  std::ofstream(root / "common/deep/y.h") << "#pragma once\n";
   std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n";
   std::ofstream(root / "agent/y.h") << "#pragma once\n";
   std::ofstream(root / "agent/y.md") << "not source\n";
@@ -79,6 +80,7 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
                  "agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
                  "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
+                 "common/deep/y.h: has the name of agent/y.h",
                  "docs/architecture.md: a walk enters agent/no.h, which is not there",
                  "docs/architecture.md: a walk enters agent/y.h twice",
                  "docs/architecture.md: the plan lacks agent/x",

@@ -205,7 +205,7 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   // fails first and blames nobody leaves all others at a loss until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
-  const Verdict verdict = ask_the_others(mine, first);
+  const Diagnosis verdict = ask_the_others(mine, first);
   if (mine.cause == Cause::kAborted) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
@@ -239,7 +239,7 @@ void GlooBackend::give_up(const Statement& known) noexcept {
 }
 
 // First this rank's own statement, then it hangs up: who is cut off by that finds the reason.
-Verdict GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
+Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
   std::map<int, Statement> others;
   const auto start = Clock::now();
   try {

@@ -83,7 +83,7 @@ class GlooBackend : public HostBackend {
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_said) const;
   std::unique_ptr<Store> leave_statement(const Statement& mine, bool is_first);
-  Verdict ask_the_others(const Statement& mine, bool is_first);
+  Diagnosis ask_the_others(const Statement& mine, bool is_first);
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
                 Clock::time_point since) const;
   std::byte* scratch(std::size_t bytes);

@@ -49,7 +49,7 @@ class Joiner {
   bool agree_on_shm(const std::string& my_error);
   std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
   std::unique_ptr<HostBackend> connect_nccl(const Table& table);
-  Hello hello() const;
+  Introduction hello() const;
   milliseconds left() const { return left_until(deadline_); }
   [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
     throw Error(kind, {.operation = kJoining, .peer = peer}, text);
@@ -85,7 +85,7 @@ Joined Joiner::run() {
     keys_ = with_prefix(*joined_.store, prefix_);
     meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_);
     const Table table = meet();
-    for (const Hello& hello : table.hellos) roster_->hosts.push_back(hello.host);
+    for (const Introduction& hello : table.hellos) roster_->hosts.push_back(hello.host);
     if (!plan_.local_rank_known) {
       const LocalPlace place = local_place(table.hellos, rank_);
       joined_.identity.local_rank = place.rank;
@@ -115,13 +115,13 @@ void Joiner::open_store() {
                                      .reply_timeout = kReplyTimeout});
 }
 
-Hello Joiner::hello() const {
-  Hello mine{.host = host_,
-             .domain = memory_domain(host_),
-             .network = network_domain(),
-             .pid = 0,
-             .address = {},
-             .backend = plan_.backend};
+Introduction Joiner::hello() const {
+  Introduction mine{.host = host_,
+                    .domain = memory_domain(host_),
+                    .network = network_domain(),
+                    .pid = 0,
+                    .address = {},
+                    .backend = plan_.backend};
   mine.pid = static_cast<std::int32_t>(::getpid());
   if (plan_.rendezvous.kind == Rendezvous::Kind::kTcp) {
     mine.address = local_address_towards(plan_.rendezvous.host, deadline_);
@@ -151,9 +151,9 @@ Table Joiner::meet() {
 
 // Rank 0's part.
 Table Joiner::decide_for(const std::vector<std::string>& said) {
-  std::vector<Hello> hellos;
+  std::vector<Introduction> hellos;
   for (const std::string& text : said) {
-    const auto hello = decode_hello(text);
+    const auto hello = decode_introduction(text);
     const auto rank = static_cast<int>(hellos.size());
     if (!hello) {
       fail(ErrorKind::mismatch, rank, "rank " + std::to_string(rank) + " is of another version");
@@ -277,7 +277,7 @@ std::unique_ptr<HostBackend> Joiner::connect_nccl(const Table& table) {
   NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
                           keys_.get(), meeting_.get(),   deadline_, kin_.siblings,
                           kin_.nccl,   kin_.excluded};
-  for (const Hello& hello : table.hellos) options.domains.push_back(hello.domain);
+  for (const Introduction& hello : table.hellos) options.domains.push_back(hello.domain);
   return join_nccl(options, size_ > 1 ? connect_gloo(table) : nullptr);
 }
 

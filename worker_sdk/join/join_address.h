@@ -11,7 +11,7 @@ namespace ddprun::worker_sdk {
 // Numeric. Ranks of one network namespace meet on its loopback. Otherwise the address must not be
 // one that only this host has, as that of a store on this very host may be; asks the routes to the
 // others then.
-std::string address_for_peers(const std::vector<Hello>& hellos, int rank,
+std::string address_for_peers(const std::vector<Introduction>& hellos, int rank,
                               Clock::time_point deadline);
 
 }  // namespace ddprun::worker_sdk

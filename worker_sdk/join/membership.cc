@@ -62,14 +62,14 @@ void blame(Table& table, int rank, const std::string& error) {
 }
 
 std::string wish(const Table& table, int rank) {
-  const Hello& hello = table.hellos[static_cast<std::size_t>(rank)];
+  const Introduction& hello = table.hellos[static_cast<std::size_t>(rank)];
   return "rank " + std::to_string(rank) + " on " + hello.host + " requests the backend " +
          hello.backend;
 }
 
 }  // namespace
 
-std::string encode(const Hello& hello) {
+std::string encode(const Introduction& hello) {
   std::string text;
   put(text, hello.host);
   put(text, hello.domain);
@@ -80,9 +80,9 @@ std::string encode(const Hello& hello) {
   return text;
 }
 
-std::optional<Hello> decode_hello(std::string_view text) {
+std::optional<Introduction> decode_introduction(std::string_view text) {
   Fields fields(text);
-  Hello hello;
+  Introduction hello;
   hello.host = fields.text();
   hello.domain = fields.text();
   hello.network = fields.text();
@@ -99,7 +99,7 @@ std::string encode(const Table& table) {
   put_number(text, table.culprit);
   put(text, table.error);
   put_number(text, table.hellos.size());
-  for (const Hello& hello : table.hellos) put(text, encode(hello));
+  for (const Introduction& hello : table.hellos) put(text, encode(hello));
   return text;
 }
 
@@ -111,7 +111,7 @@ std::optional<Table> decode_table(std::string_view text) {
   table.error = fields.text();
   const auto n = fields.number<std::size_t>();
   for (std::size_t i = 0; i < n && fields.ok(); ++i) {
-    const auto hello = decode_hello(fields.text());
+    const auto hello = decode_introduction(fields.text());
     if (!hello) return std::nullopt;
     table.hellos.push_back(*hello);
   }
@@ -139,7 +139,7 @@ std::optional<SegmentName> decode_segment(std::string_view text) {
   return segment;
 }
 
-std::vector<std::vector<int>> hosts_of(const std::vector<Hello>& hellos) {
+std::vector<std::vector<int>> hosts_of(const std::vector<Introduction>& hellos) {
   std::vector<std::vector<int>> hosts;
   std::map<std::string_view, std::size_t> seen;
   for (std::size_t r = 0; r < hellos.size(); ++r) {
@@ -150,10 +150,10 @@ std::vector<std::vector<int>> hosts_of(const std::vector<Hello>& hellos) {
   return hosts;
 }
 
-Table decide(std::vector<Hello> hellos) {
+Table decide(std::vector<Introduction> hellos) {
   Table table;
   table.hellos = std::move(hellos);
-  const Hello& first = table.hellos.front();
+  const Introduction& first = table.hellos.front();
   int stranger = -1;  // The first rank that cannot share memory with rank 0.
   for (std::size_t r = 0; r < table.hellos.size(); ++r) {
     const int rank = static_cast<int>(r);
@@ -185,7 +185,7 @@ Table decide(std::vector<Hello> hellos) {
   return table;
 }
 
-LocalPlace local_place(const std::vector<Hello>& hellos, int rank) {
+LocalPlace local_place(const std::vector<Introduction>& hellos, int rank) {
   const std::string& domain = hellos[static_cast<std::size_t>(rank)].domain;
   LocalPlace place{0, 0};
   for (int r = 0; r < static_cast<int>(hellos.size()); ++r) {

@@ -13,7 +13,7 @@
 namespace ddprun::worker_sdk {
 
 // One rank's introduction.
-struct Hello {
+struct Introduction {
   std::string host;     // Name.
   std::string domain;   // memory_domain().
   std::string network;  // network_domain().
@@ -24,32 +24,32 @@ struct Hello {
 
 // Everybody's, with rank 0's decision.
 struct Table {
-  std::vector<Hello> hellos;  // By rank.
-  std::string backend;        // "shm", "gloo" or "cpu"; empty if `error` says why there is none.
-  int culprit = -1;           // The rank that `error` is about.
+  std::vector<Introduction> hellos;  // By rank.
+  std::string backend;  // "shm", "gloo" or "cpu"; empty if `error` says why there is none.
+  int culprit = -1;     // The rank that `error` is about.
   std::string error;
 };
 
-std::string encode(const Hello& hello);
+std::string encode(const Introduction& hello);
 std::string encode(const Table& table);
 std::string encode(const SegmentName& segment);
 // Nothing if the text is not what encode() makes.
-std::optional<Hello> decode_hello(std::string_view text);
+std::optional<Introduction> decode_introduction(std::string_view text);
 std::optional<Table> decode_table(std::string_view text);
 std::optional<SegmentName> decode_segment(std::string_view text);
 
 // A wish of "auto" or "cpu" becomes "shm" if all ranks can share memory, "cpu" if some can, else
 // "gloo".
-Table decide(std::vector<Hello> hellos);
+Table decide(std::vector<Introduction> hellos);
 
 // The ranks by host, that is by memory domain, in the order of their first ranks.
-std::vector<std::vector<int>> hosts_of(const std::vector<Hello>& hellos);
+std::vector<std::vector<int>> hosts_of(const std::vector<Introduction>& hellos);
 
 // The rank's position among the ranks of its host, and their number.
 struct LocalPlace {
   int rank = 0;
   int size = 1;
 };
-LocalPlace local_place(const std::vector<Hello>& hellos, int rank);
+LocalPlace local_place(const std::vector<Introduction>& hellos, int rank);
 
 }  // namespace ddprun::worker_sdk

@@ -32,18 +32,18 @@ bool contradicts(const Roster& roster, const Statement& mine, int rank, const St
          (mine.what.type != theirs.what.type || mine.what.count != theirs.what.count);
 }
 
-std::optional<Verdict> find_mismatch(const Roster& roster, const Statement& mine,
-                                     const std::map<int, Statement>& others) {
+std::optional<Diagnosis> find_mismatch(const Roster& roster, const Statement& mine,
+                                       const std::map<int, Statement>& others) {
   for (const auto& [rank, theirs] : others) {
     if (!contradicts(roster, mine, rank, theirs)) continue;
-    return Verdict{ErrorKind::mismatch, rank,
-                   called(roster, rank, theirs) + " where " + called(roster, roster.rank, mine)};
+    return Diagnosis{ErrorKind::mismatch, rank,
+                     called(roster, rank, theirs) + " where " + called(roster, roster.rank, mine)};
   }
   return std::nullopt;
 }
 
-Verdict of_silence(const Roster& roster, const std::vector<int>& silent, int first_lost,
-                   bool anyone_timed_out) {
+Diagnosis of_silence(const Roster& roster, const std::vector<int>& silent, int first_lost,
+                     bool anyone_timed_out) {
   const bool suspected = first_lost >= 0;
   const int peer = suspected ? first_lost : silent.front();
   if (anyone_timed_out) {
@@ -111,8 +111,8 @@ int silent_suspect(const Roster& roster, const Statement& mine,
   return -1;
 }
 
-Verdict diagnose(const Roster& roster, const Statement& mine,
-                 const std::map<int, Statement>& others) {
+Diagnosis diagnose(const Roster& roster, const Statement& mine,
+                   const std::map<int, Statement>& others) {
   if (auto mismatch = find_mismatch(roster, mine, others)) return *mismatch;
   for (const auto& [rank, theirs] : others) {
     if (theirs.cause != Cause::kAborted) continue;

@@ -33,7 +33,7 @@ struct Statement {
 std::string encode(const Statement& statement);
 std::optional<Statement> decode_statement(std::string_view text);
 
-struct Verdict {
+struct Diagnosis {
   ErrorKind kind = ErrorKind::peer_lost;
   int peer = -1;
   std::string text;
@@ -48,7 +48,7 @@ int silent_suspect(const Roster& roster, const Statement& mine,
 // `others`: the statements of the ranks that left one in time. More than one cause may be true at
 // once; the order is: ranks called different things, somebody aborted, somebody is silent, a plain
 // time-out.
-Verdict diagnose(const Roster& roster, const Statement& mine,
-                 const std::map<int, Statement>& others);
+Diagnosis diagnose(const Roster& roster, const Statement& mine,
+                   const std::map<int, Statement>& others);
 
 }  // namespace ddprun::worker_sdk

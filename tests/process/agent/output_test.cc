@@ -61,14 +61,14 @@ struct Stage {
   boost::asio::io_context loop{1};
   test::Mark mark;
   PosixProcessHost host{loop};
-  std::map<int, WorkerExit> exits;
+  std::map<int, WorkerDeath> exits;
   std::unique_ptr<Output> output;
   int drained = 0;
 
   explicit Stage(OutputOptions options) {
     output = std::make_unique<Output>(loop, std::move(options));
     output->on_drained = [this](int) { ++drained; };
-    host.on_exit = [this](const WorkerExit& exit) {
+    host.on_exit = [this](const WorkerDeath& exit) {
       exits[exit.local_rank] = exit;
       output->exited(exit.local_rank);
     };

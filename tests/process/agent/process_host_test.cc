@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,12 +28,12 @@ struct Stage {
   boost::asio::io_context loop{1};
   test::Mark mark;
   PosixProcessHost host{loop};
-  std::map<int, WorkerExit> exits;
+  std::map<int, WorkerDeath> exits;
   int calls = 0;
   UniqueFd words, words_end;
 
   Stage() {
-    host.on_exit = [this](const WorkerExit& exit) {
+    host.on_exit = [this](const WorkerDeath& exit) {
       exits[exit.local_rank] = exit;
       ++calls;
     };
@@ -299,11 +300,33 @@ TEST_CASE("ProcessHost: orphans that end by themselves are reaped while the run 
   CHECK(stage.host.living() == 1);
 }
 
+TEST_CASE("ProcessHost: ends are reported in the order of the exits", "[process_host]") {
+  Stage stage;
+  std::map<int, int> pids;
+  for (int rank = 0; rank < 4; ++rank) pids[rank] = stage.spawn(rank, {"sleep"});
+  stage.wait_ready(4);
+  const auto end = [&](int rank) {
+    ::kill(pids[rank], SIGKILL);
+    siginfo_t info{};  // Dead, and not reaped by us.
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(pids[rank]), &info, WEXITED | WNOWAIT) == 0);
+  };
+  std::vector<int> reported;
+  stage.host.on_exit = [&](const WorkerDeath& death) {
+    reported.push_back(death.local_rank);
+    if (death.local_rank != 3) return;
+    for (const int rank : {1, 0, 2}) end(rank);  // While the loop does not look.
+  };
+  end(3);
+  REQUIRE(stage.run_until([&] { return reported.size() == 4; }));
+  CHECK(reported == std::vector{3, 1, 0, 2});
+  CHECK(test::zombies() == 0);
+}
+
 TEST_CASE("ProcessHost: a handler may start the next worker, or end the host", "[process_host]") {
   boost::asio::io_context loop(1);
   auto host = std::make_unique<PosixProcessHost>(loop);
   int ended = 0;
-  host->on_exit = [&](const WorkerExit& exit) {
+  host->on_exit = [&](const WorkerDeath& exit) {
     if (++ended < 5) {
       host->spawn({exit.local_rank + 1, {kWorker, "exit", "0"}, {}}).value();
     } else {

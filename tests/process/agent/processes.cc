@@ -13,7 +13,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
 #include "agent/process/strays.h"
 #include "common/system/random_id.h"
 

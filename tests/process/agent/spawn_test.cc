@@ -1,4 +1,4 @@
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
 
 #include <fcntl.h>
 #include <sched.h>

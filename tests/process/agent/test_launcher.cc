@@ -13,9 +13,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "agent/process/birth.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
-#include "agent/process/spawn.h"
 #include "common/system/log.h"
 #include "launcher/guard/guardian.h"
 
@@ -43,7 +43,7 @@ int run_agent(const Request& request) {
                std::_Exit(1);
              })
       .value();
-  host.on_exit = [&](const WorkerExit& exit) {
+  host.on_exit = [&](const ddprun::WorkerDeath& exit) {
     const int worker_code = exit.signal != 0 ? 128 + exit.signal : exit.exit_code;
     if (code == 0) code = worker_code;
     if (worker_code != 0) host.signal_workers(SIGKILL);

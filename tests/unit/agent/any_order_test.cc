@@ -10,7 +10,6 @@ namespace ddprun::agent {
 namespace {
 
 using namespace std::chrono_literals;
-using rendezvous::WorkerDeath;
 
 // Two workers that its agent starts, and ends as they like. What is random is what the daemon says,
 // who dies when, and how the link fares.
@@ -25,7 +24,7 @@ class Node {
       case 1: return does(LinkDown{"it broke", chance(50)});
       case 2: return chance(10) ? does(Signalled{SIGTERM}) : void();
       case 3: return chance(2) ? does(LauncherDied{}) : void();
-      case 4: return words_ > 0 ? (--words_, does(WordsCame{death(7)})) : void();
+      case 4: return words_.empty() ? void() : say_words();
       case 5:
       case 6: return tick();
       case 7:
@@ -43,8 +42,17 @@ class Node {
   void end_worker() {
     --alive_;
     const bool words = chance(30);
-    words_ += words ? 1 : 0;
-    does(WorkerEnded{death(words || chance(50) ? 7 : 0), chance(20), words});
+    WorkerDeath ended = death(words || chance(50) ? 7 : 0);
+    ended.stopped_by_us = !words && !supervisor_.running() && chance(80);
+    if (words) words_.push_back(ended);
+    does(WorkerEnded{ended, words});
+  }
+
+  void say_words() {
+    WorkerDeath account = words_.back();
+    words_.pop_back();
+    account.detail = "so it was";
+    does(WordsCame{account});
   }
 
   void tick() {
@@ -77,7 +85,7 @@ class Node {
     bool over = false, fails = false;
     for (const Action& action : supervisor_.step(event, now_)) {
       over = over || std::holds_alternative<Exit>(action);
-      if (std::holds_alternative<AbandonWorkers>(action)) alive_ = words_ = 0;
+      if (std::holds_alternative<AbandonWorkers>(action)) alive_ = 0, words_.clear();
       if (!std::holds_alternative<StartWorkers>(action)) continue;
       REQUIRE(alive_ == 0);
       alive_ = 2;
@@ -96,7 +104,7 @@ class Node {
   Supervisor supervisor_{{.host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true},
                          now_};
   int alive_ = 0;
-  int words_ = 0;  // Accounts that are still to come.
+  std::vector<WorkerDeath> words_;  // Accounts that are still to come.
   int rounds_ = 0;
   int starts_ = 0;
 };
@@ -117,9 +125,9 @@ TEST_CASE("Supervisor: nobody is killed while only words are waited for", "[supe
   };
   (void)step(LinkUp{});
   (void)step(Heard{rendezvous::Assign{}});
-  (void)step(WorkerEnded{{.rank = 1, .exit_code = 7}, false, /*words_follow=*/true});
+  (void)step(WorkerEnded{{.rank = 1, .exit_code = 7}, /*words_follow=*/true});
   CHECK(supervisor.deadline());
-  CHECK(step(WorkerEnded{{.rank = 0, .signal = SIGTERM}}).empty());
+  CHECK(step(WorkerEnded{{.rank = 0, .signal = SIGTERM, .stopped_by_us = true}}).empty());
   CHECK_FALSE(supervisor.deadline());
   CHECK(step(Tick{}, 60s).empty());
 }

@@ -3,14 +3,15 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
+#include "rendezvous/protocol/wire.h"
+
 namespace ddprun::agent {
 namespace {
 
-using rendezvous::Fault;
 using rendezvous::fault_name;
 
 std::string fault(int exit_code, int signal, std::string_view words, bool oom = false) {
-  rendezvous::WorkerDeath death;
+  WorkerDeath death;
   death.exit_code = exit_code;
   death.signal = signal;
   return fault_name(classify(death, words, oom));
@@ -100,7 +101,7 @@ TEST_CASE("Fault: victims of others name them where they can", "[fault]") {
 TEST_CASE("Fault: the page says why a collective failed, whatever the program made of it",
           "[fault]") {
   const auto with = [](Fault fault, ProgressPage::Failure failure, int code = 5) {
-    rendezvous::WorkerDeath death;
+    WorkerDeath death;
     death.exit_code = code;
     death.fault = fault;
     add_fate({.collective = 41, .steps = 12, .failure = failure, .peer = 3}, death);

@@ -6,9 +6,7 @@
 namespace ddprun::agent {
 namespace {
 
-using rendezvous::Fault;
-
-rendezvous::WorkerDeath death(int error, Limits limits = {64, 20}) {
+WorkerDeath death(int error, Limits limits = {64, 20}) {
   errno = error;
   return start_failure(errno_failure("starting local rank 3: x"), limits, 64);
 }

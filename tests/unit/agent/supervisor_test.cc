@@ -12,7 +12,6 @@ using rendezvous::EndRun;
 using rendezvous::Refuse;
 using rendezvous::StopRound;
 using rendezvous::Verdict;
-using rendezvous::WorkerDeath;
 using Lines = std::vector<std::string>;
 
 // One node with two workers. `does` takes one event and shows what the agent is to do.
@@ -32,12 +31,14 @@ struct NodeFixture {
     seat.round = round;
     return Heard{Assign{seat}};
   }
+  // A worker that ends by SIGTERM or SIGKILL here was stopped by its agent.
   static Event ended(int local_rank, int code, int signal = 0) {
     WorkerDeath death;
     death.local_rank = death.rank = local_rank;
     death.pid = 10 + local_rank;
     death.exit_code = code;
     death.signal = signal;
+    death.stopped_by_us = signal != 0;
     return WorkerEnded{death};
   }
   static Event verdict(int code) {
@@ -70,21 +71,23 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the sibling
   CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
 }
 
-TEST_CASE_METHOD(NodeFixture, "Supervisor: who died before the stop was not stopped by us",
+TEST_CASE_METHOD(NodeFixture, "Supervisor: records of deaths are carried unchanged, in order",
                  "[supervisor]") {
+  const auto record = [](const Event& event) { return std::get<WorkerEnded>(event).death; };
+  // Rank 1 died before the stop; or it was stopped, and its own end says nothing.
+  const Event second = GENERATE(ended(1, 7), ended(1, 0, SIGTERM));
+  const Event first = ended(0, 97);
   does(LinkUp{});
   does(assign(0));
-  does(ended(0, 97));
-  Event earlier = ended(1, 7);
-  std::get<WorkerEnded>(earlier).before_stop = true;
-  does(earlier);
+  does(first);
+  does(second);
   now += 1ms;
   for (const Action& action : supervisor.step(Heard{StopRound{0, "", true}}, now)) {
     const auto& stopped =
         std::get<rendezvous::Stopped>(std::get<SendMessage>(action).message).deaths;
     REQUIRE(stopped.size() == 2);
-    CHECK_FALSE(stopped[0].stopped_by_us);
-    CHECK_FALSE(stopped[1].stopped_by_us);
+    CHECK(stopped[0] == record(first));
+    CHECK(stopped[1] == record(second));
   }
 }
 

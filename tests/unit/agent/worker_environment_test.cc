@@ -1,4 +1,4 @@
-#include "agent/node/environment.h"
+#include "agent/node/worker_environment.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -63,8 +63,8 @@ TEST_CASE("Allocation: the plan that comes of it hosts on node 0 and joins elsew
   for (const int rank : {0, 3}) {
     const auto around = look_around(options_of("train"), slurm(rank)).value();
     const auto plan = make_plan(completed(options_of("train"), *around.allocation), facts).value();
-    CHECK(plan.mode == (rank == 0 ? Plan::Mode::kHost : Plan::Mode::kJoin));
-    CHECK(plan.if_taken == Plan::IfTaken::kFail);
+    CHECK(plan.mode == (rank == 0 ? RendezvousPlan::Mode::kHost : RendezvousPlan::Mode::kJoin));
+    CHECK(plan.if_taken == RendezvousPlan::IfTaken::kFail);
     CHECK(to_string(plan.endpoint) == "gpu01:31178");
     CHECK(plan.node_rank == rank);
   }
@@ -172,9 +172,11 @@ TEST_CASE("Allocation: an address given by hand decides who hosts, whatever its 
   facts.token_in_environment = true;
   const auto options = options_of("--rdzv-endpoint head train");
   const auto around = look_around(options, open_mpi).value();
-  CHECK(make_plan(completed(options, *around.allocation), facts)->mode == Plan::Mode::kHost);
+  CHECK(make_plan(completed(options, *around.allocation), facts)->mode ==
+        RendezvousPlan::Mode::kHost);
   facts.host_name = "other";
-  CHECK(make_plan(completed(options, *around.allocation), facts)->mode == Plan::Mode::kJoin);
+  CHECK(make_plan(completed(options, *around.allocation), facts)->mode ==
+        RendezvousPlan::Mode::kJoin);
 }
 
 TEST_CASE("Allocation: a pod of an indexed job knows its place", "[allocation]") {

@@ -1,4 +1,4 @@
-#include "launcher/plan/nccl_profile.h"
+#include "launcher/plan/nccl_plugin.h"
 
 #include <catch2/catch.hpp>
 

@@ -21,9 +21,9 @@ Facts here_with_token() {
 }
 
 // The plan as one line, so that a case reads as "this command line does that".
-std::string text_of(const Plan& plan) {
-  if (plan.mode == Plan::Mode::kStandalone) return "standalone at " + plan.node_address;
-  if (plan.mode == Plan::Mode::kJoin) return "join " + to_string(plan.endpoint);
+std::string text_of(const RendezvousPlan& plan) {
+  if (plan.mode == RendezvousPlan::Mode::kStandalone) return "standalone at " + plan.node_address;
+  if (plan.mode == RendezvousPlan::Mode::kJoin) return "join " + to_string(plan.endpoint);
   const char* if_taken[] = {"any port", "join", "fail"};
   return "host " + to_string(plan.endpoint) + " on " +
          (plan.listen_host.empty() ? "all" : plan.listen_host) + ", if taken " +
@@ -31,15 +31,15 @@ std::string text_of(const Plan& plan) {
 }
 
 std::string planned(const std::string& line, const Facts& facts = here_with_token()) {
-  const Result<Plan> plan = make_plan(options_of(line + " train"), facts);
+  const Result<RendezvousPlan> plan = make_plan(options_of(line + " train"), facts);
   return plan ? text_of(*plan) : "error: " + plan.error().context;
 }
 
-Plan plan_of(const std::string& line, const Facts& facts = here_with_token()) {
+RendezvousPlan plan_of(const std::string& line, const Facts& facts = here_with_token()) {
   return make_plan(options_of(line + " train"), facts).value();
 }
 
-TEST_CASE("Plan: a run that nobody else can join stays in this process", "[plan]") {
+TEST_CASE("RendezvousPlan: a run that nobody else can join stays in this process", "[plan]") {
   CHECK(planned("") == "standalone at 127.0.0.1");
   CHECK(planned("--standalone") == "standalone at 127.0.0.1");
   CHECK(planned("--nnodes 1 --nproc-per-node 4") == "standalone at 127.0.0.1");
@@ -48,55 +48,55 @@ TEST_CASE("Plan: a run that nobody else can join stays in this process", "[plan]
   CHECK(planned("--node-rank 0 --nnodes 1") == "standalone at 127.0.0.1");
   CHECK_FALSE(plan_of("").run_id);
   CHECK(plan_of("--rdzv-id seven").run_id == "seven");
-  CHECK(plan_of("").token == Plan::Token::kNone);
+  CHECK(plan_of("").token == RendezvousPlan::Token::kNone);
 }
 
-TEST_CASE("Plan: a lone node keeps the master port it asked for", "[plan]") {
+TEST_CASE("RendezvousPlan: a lone node keeps the master port it asked for", "[plan]") {
   CHECK(plan_of("--master-port 29501").store_port == 29501);
-  CHECK(plan_of("--master-port 29501").mode == Plan::Mode::kStandalone);
+  CHECK(plan_of("--master-port 29501").mode == RendezvousPlan::Mode::kStandalone);
   CHECK_FALSE(plan_of("").store_port);
   CHECK(planned("--master-addr 10.0.0.1") == "standalone at 10.0.0.1");
-  const Plan elsewhere = plan_of("--master-addr 10.0.0.9");
+  const RendezvousPlan elsewhere = plan_of("--master-addr 10.0.0.9");
   CHECK(text_of(elsewhere) == "standalone at 127.0.0.1");
   REQUIRE(elsewhere.warnings.size() == 1);
   CHECK(elsewhere.warnings[0].starts_with("--master-addr 10.0.0.9 is not this machine"));
 }
 
-TEST_CASE("Plan: standalone overrides an endpoint and says so", "[plan]") {
-  const Plan plan = plan_of("--standalone --rdzv-endpoint node7:29400");
-  CHECK(plan.mode == Plan::Mode::kStandalone);
+TEST_CASE("RendezvousPlan: standalone overrides an endpoint and says so", "[plan]") {
+  const RendezvousPlan plan = plan_of("--standalone --rdzv-endpoint node7:29400");
+  CHECK(plan.mode == RendezvousPlan::Mode::kStandalone);
   REQUIRE(plan.warnings.size() == 1);
   CHECK(plan.warnings[0].find("--rdzv-endpoint node7:29400 is not used") != std::string::npos);
 }
 
-TEST_CASE("Plan: local nodes meet on loopback", "[plan]") {
+TEST_CASE("RendezvousPlan: local nodes meet on loopback", "[plan]") {
   CHECK(planned("--local-nodes 3") == "host 127.0.0.1:0 on 127.0.0.1, if taken any port");
-  const Plan plan = plan_of("--local-nodes 3");
+  const RendezvousPlan plan = plan_of("--local-nodes 3");
   CHECK(plan.local_nodes == 3);
   CHECK(plan.nnodes == NodeRange{3, 3});
   CHECK_FALSE(plan.others_may_come);
   CHECK_FALSE(plan.run_id);
   CHECK(plan.local_host == "127.0.0.1");
-  CHECK(plan_of("--local-nodes 3", here()).token == Plan::Token::kMint);
+  CHECK(plan_of("--local-nodes 3", here()).token == RendezvousPlan::Token::kMint);
   CHECK(plan_of("--local-nodes 3 --nnodes 1:2").nnodes == NodeRange{1, 2});
   CHECK(planned("--local-nodes 3 --nnodes 2") ==
         "host 127.0.0.1:0 on 127.0.0.1, if taken any port");
 }
 
-TEST_CASE("Plan: local nodes that wait for other machines listen to them", "[plan]") {
+TEST_CASE("RendezvousPlan: local nodes that wait for other machines listen to them", "[plan]") {
   CHECK(planned("--local-nodes 2 --nnodes 3") == "host 10.0.0.1:29400 on all, if taken any port");
   CHECK(plan_of("--local-nodes 2 --nnodes 3").others_may_come);
 }
 
-TEST_CASE("Plan: several nodes and no endpoint: this one hosts it", "[plan]") {
+TEST_CASE("RendezvousPlan: several nodes and no endpoint: this one hosts it", "[plan]") {
   CHECK(planned("--nnodes 2") == "host 10.0.0.1:29400 on all, if taken any port");
   CHECK(planned("--nnodes 1:4") == "host 10.0.0.1:29400 on all, if taken any port");
   CHECK(planned("--nnodes 2 --local-addr 192.168.7.1") ==
         "host 192.168.7.1:29400 on 192.168.7.1, if taken any port");
   CHECK(planned("--nnodes 2 --local-addr node0-ib") ==
         "host node0-ib:29400 on all, if taken any port");
-  const Plan plan = plan_of("--nnodes 2", here());
-  CHECK(plan.token == Plan::Token::kMint);
+  const RendezvousPlan plan = plan_of("--nnodes 2", here());
+  CHECK(plan.token == RendezvousPlan::Token::kMint);
   CHECK(plan.run_id == "none");
   CHECK(plan.local_host == "127.0.0.1");
   CHECK(plan.node_address == "10.0.0.1");
@@ -105,7 +105,8 @@ TEST_CASE("Plan: several nodes and no endpoint: this one hosts it", "[plan]") {
   CHECK(planned("--nnodes 2", unconnected) == "host node0:29400 on all, if taken any port");
 }
 
-TEST_CASE("Plan: who the endpoint names hosts it, unless somebody does already", "[plan]") {
+TEST_CASE("RendezvousPlan: who the endpoint names hosts it, unless somebody does already",
+          "[plan]") {
   CHECK(planned("--nnodes 2 --rdzv-endpoint node0") == "host node0:29400 on all, if taken join");
   CHECK(planned("--nnodes 2 --rdzv-endpoint NODE0:1") == "host NODE0:1 on all, if taken join");
   CHECK(planned("--nnodes 2 --rdzv-endpoint 10.0.0.1:5") ==
@@ -122,7 +123,7 @@ TEST_CASE("Plan: who the endpoint names hosts it, unless somebody does already",
   CHECK(planned("--rdzv-endpoint node7") == "join node7:29400");
 }
 
-TEST_CASE("Plan: a name is this machine's if it resolves to its address", "[plan]") {
+TEST_CASE("RendezvousPlan: a name is this machine's if it resolves to its address", "[plan]") {
   Facts facts = here_with_token();
   const Options options = options_of("--nnodes 2 --rdzv-endpoint head.example:5 train");
   CHECK(name_to_resolve(options) == "head.example");
@@ -141,7 +142,8 @@ TEST_CASE("Plan: a name is this machine's if it resolves to its address", "[plan
   CHECK(name_to_resolve(options_of("--nnodes 2 train")) == "");
 }
 
-TEST_CASE("Plan: the others know the host by a number, whatever name the endpoint has", "[plan]") {
+TEST_CASE("RendezvousPlan: the others know the host by a number, whatever name the endpoint has",
+          "[plan]") {
   Facts facts = here_with_token();
   const auto address = [&](const std::string& line) {
     return make_plan(options_of(line + " train"), facts)->node_address;
@@ -154,7 +156,7 @@ TEST_CASE("Plan: the others know the host by a number, whatever name the endpoin
   CHECK(address("--nnodes 2 --rdzv-endpoint node0 --local-addr 10.0.0.1") == "10.0.0.1");
 }
 
-TEST_CASE("Plan: is_host overrides every guess", "[plan]") {
+TEST_CASE("RendezvousPlan: is_host overrides every guess", "[plan]") {
   CHECK(planned("--nnodes 2 --rdzv-endpoint vip:5 --rdzv-conf is_host=1") ==
         "host vip:5 on all, if taken fail");
   CHECK(planned("--nnodes 2 --rdzv-endpoint node0:5 --rdzv-conf is_host=0") == "join node0:5");
@@ -162,7 +164,7 @@ TEST_CASE("Plan: is_host overrides every guess", "[plan]") {
   CHECK(planned("--nnodes 2 --rdzv-conf is_host=0").starts_with("error: --rdzv-conf is_host=0 "));
 }
 
-TEST_CASE("Plan: torchrun's static command lines work as they are", "[plan]") {
+TEST_CASE("RendezvousPlan: torchrun's static command lines work as they are", "[plan]") {
   const std::string both = "--nnodes 2 --master-addr 10.0.0.1 --master-port 1234 --node-rank ";
   CHECK(planned(both + "0") == "host 10.0.0.1:1234 on 10.0.0.1, if taken fail");
   CHECK(planned(both + "1") == "join 10.0.0.1:1234");
@@ -176,13 +178,13 @@ TEST_CASE("Plan: torchrun's static command lines work as they are", "[plan]") {
   CHECK(planned("--nnodes 2 --master-addr 10.0.0.2") == "join 10.0.0.2:29500");
   CHECK(planned("--nnodes 2 --node-rank 0") == "host 10.0.0.1:29500 on all, if taken fail");
   CHECK(planned("--nnodes 2 --master-port 7") == "host 10.0.0.1:7 on all, if taken fail");
-  const Plan blind = plan_of("--nnodes 2 --node-rank 1");
+  const RendezvousPlan blind = plan_of("--nnodes 2 --node-rank 1");
   CHECK(text_of(blind) == "join 127.0.0.1:29500");
   REQUIRE(blind.warnings.size() == 1);
   CHECK(blind.warnings[0].find("looking on this machine") != std::string::npos);
 }
 
-TEST_CASE("Plan: a number that is another machine's cannot be hosted at", "[plan]") {
+TEST_CASE("RendezvousPlan: a number that is another machine's cannot be hosted at", "[plan]") {
   const std::string has =
       ", but 192.0.2.77 is not an address of this machine (it has 10.0.0.1, 192.168.7.1, fd00::1)";
   const std::string outside = ", or --local-addr if 192.0.2.77 leads here from outside";
@@ -198,7 +200,7 @@ TEST_CASE("Plan: a number that is another machine's cannot be hosted at", "[plan
   CHECK(planned("--nnodes 2 --node-rank 1 --master-addr 192.0.2.77") == "join 192.0.2.77:29500");
 }
 
-TEST_CASE("Plan: the static backend with an endpoint goes by node rank", "[plan]") {
+TEST_CASE("RendezvousPlan: the static backend with an endpoint goes by node rank", "[plan]") {
   const std::string both = "--nnodes 2 --rdzv-backend static --rdzv-endpoint vip:5 --node-rank ";
   CHECK(planned(both + "0") == "host vip:5 on all, if taken fail");
   CHECK(planned(both + "1") == "join vip:5");
@@ -208,14 +210,15 @@ TEST_CASE("Plan: the static backend with an endpoint goes by node rank", "[plan]
         "host localhost:5 on 127.0.0.1, if taken join");
 }
 
-TEST_CASE("Plan: beside an endpoint the master port is the workers'", "[plan]") {
-  const Plan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:5 --master-port 1234");
+TEST_CASE("RendezvousPlan: beside an endpoint the master port is the workers'", "[plan]") {
+  const RendezvousPlan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:5 --master-port 1234");
   CHECK(plan.endpoint.port == 5);
   CHECK(plan.store_port == 1234);
 }
 
-TEST_CASE("Plan: the token comes from the flag, the environment, a file, or is minted", "[plan]") {
-  using Token = Plan::Token;
+TEST_CASE("RendezvousPlan: the token comes from the flag, the environment, a file, or is minted",
+          "[plan]") {
+  using Token = RendezvousPlan::Token;
   CHECK(plan_of("--nnodes 2", here()).token == Token::kMint);
   CHECK(plan_of("--nnodes 2").token == Token::kEnvironment);
   CHECK(plan_of("--nnodes 2 --token-file f").token == Token::kFile);
@@ -231,7 +234,7 @@ TEST_CASE("Plan: the token comes from the flag, the environment, a file, or is m
         "on every node");
 }
 
-TEST_CASE("Plan: contradictions name both options", "[plan]") {
+TEST_CASE("RendezvousPlan: contradictions name both options", "[plan]") {
   CHECK(planned("--standalone --nnodes 2") ==
         "error: --standalone and --nnodes 2 exclude each other: --standalone is one node");
   CHECK(planned("--standalone --nnodes 1:2").starts_with("error: --standalone and --nnodes 1:2 "));
@@ -255,10 +258,11 @@ TEST_CASE("Plan: contradictions name both options", "[plan]") {
         "host localhost:0 on 127.0.0.1, if taken join");
 }
 
-TEST_CASE("Plan: several endpoints are daemons that stand by for each other, to be joined",
-          "[plan]") {
-  const Plan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:1,[::1]:2,node7");
-  CHECK(plan.mode == Plan::Mode::kJoin);
+TEST_CASE(
+    "RendezvousPlan: several endpoints are daemons that stand by for each other, to be joined",
+    "[plan]") {
+  const RendezvousPlan plan = plan_of("--nnodes 2 --rdzv-endpoint node0:1,[::1]:2,node7");
+  CHECK(plan.mode == RendezvousPlan::Mode::kJoin);
   CHECK(plan.endpoint == Endpoint{"node0", 1});
   CHECK(plan.other_endpoints == std::vector<Endpoint>{{"::1", 2}, {"node7", kEndpointPort}});
 }

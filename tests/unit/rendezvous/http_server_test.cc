@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "rendezvous/daemon/loop_probe.h"
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
 

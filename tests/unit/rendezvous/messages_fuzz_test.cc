@@ -47,7 +47,7 @@ std::vector<std::string> real_messages() {
                 encode_record(Record{"run", TimePoint{}, {"node", Finished{0}}}) +
                 encode_record(RunSnapshot{"run", TimePoint{}, live}));
   all.push_back('\11' + live.snapshot(TimePoint{}));
-  const worker_sdk::Hello hello{"node1", "domain", "network", 12, "10.0.0.1", "auto"};
+  const worker_sdk::Introduction hello{"node1", "domain", "network", 12, "10.0.0.1", "auto"};
   all.push_back('\3' + worker_sdk::encode(hello));
   all.push_back('\4' + worker_sdk::encode(worker_sdk::decide({hello, hello})));
   all.push_back('\5' + encode(Command{.verb = Command::Verb::kDrain, .node = "n", .reason = "r"}));

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "common/store/store.h"
+#include "common/store/store_machine.h"
 #include "tests/support/bytes.h"
 #include "tests/support/store_requests.h"
 

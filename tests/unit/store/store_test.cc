@@ -1,4 +1,4 @@
-#include "common/store/store.h"
+#include "common/store/store_machine.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -14,7 +14,7 @@ Statement statement(Cause cause, int suspect = -1) {
 
 // "timed out/2: text"
 std::string verdict(const Statement& mine, const std::map<int, Statement>& others) {
-  const Verdict v = diagnose(kRoster, mine, others);
+  const Diagnosis v = diagnose(kRoster, mine, others);
   return make_error_code(v.kind).message() + "/" + std::to_string(v.peer) + ": " + v.text;
 }
 

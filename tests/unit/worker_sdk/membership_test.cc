@@ -7,7 +7,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-Hello rank_on(const std::string& host, const std::string& backend = "auto") {
+Introduction rank_on(const std::string& host, const std::string& backend = "auto") {
   return {.host = host,
           .domain = "boot of " + host,
           .network = "network of " + host,
@@ -39,7 +39,7 @@ TEST_CASE("Membership: text that is cut, longer or garbled is no table", "[membe
   CHECK_FALSE(decode_table(text + "1:x"));
   CHECK_FALSE(decode_table("99999999999999999999:"));
   CHECK_FALSE(decode_table("18446744073709551615:x"));
-  CHECK_FALSE(decode_hello("-1:x"));
+  CHECK_FALSE(decode_introduction("-1:x"));
 }
 
 TEST_CASE("Membership: ranks of one host choose shm, of several cpu, each on its own gloo",
@@ -49,12 +49,12 @@ TEST_CASE("Membership: ranks of one host choose shm, of several cpu, each on its
     CHECK(decide({rank_on("a", wish), rank_on("b", wish)}).backend == "gloo");
     CHECK(decide({rank_on("a", wish), rank_on("a", wish), rank_on("b", wish)}).backend == "cpu");
     // Two containers of one host and name, in different namespaces.
-    Hello elsewhere = rank_on("a", wish);
+    Introduction elsewhere = rank_on("a", wish);
     elsewhere.domain += "'s container";
     CHECK(decide({rank_on("a", wish), elsewhere}).backend == "gloo");
   }
   CHECK(decide({rank_on("a", "gloo"), rank_on("a", "gloo")}).backend == "gloo");
-  std::vector<Hello> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a"));
+  std::vector<Introduction> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a"));
   CHECK(decide(many).backend == "gloo");
   many.back() = rank_on("b");
   CHECK(decide(many).backend == "cpu");
@@ -62,7 +62,7 @@ TEST_CASE("Membership: ranks of one host choose shm, of several cpu, each on its
 
 TEST_CASE("Membership: hosts are told apart by memory, in the order of their first ranks",
           "[membership]") {
-  const std::vector<Hello> hellos{rank_on("b"), rank_on("a"), rank_on("b"), rank_on("c")};
+  const std::vector<Introduction> hellos{rank_on("b"), rank_on("a"), rank_on("b"), rank_on("c")};
   CHECK(hosts_of(hellos) == std::vector<std::vector<int>>{{0, 2}, {1}, {3}});
 }
 
@@ -71,9 +71,11 @@ TEST_CASE("Membership: shm that cannot be is refused and says why", "[membership
   CHECK(apart.backend.empty());
   CHECK(apart.culprit == 1);
   CHECK(apart.error.find("rank 1 on b") != std::string::npos);
-  const std::vector<Hello> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a", "shm"));
+  const std::vector<Introduction> many(static_cast<std::size_t>(kShmRanksMax) + 1,
+                                       rank_on("a", "shm"));
   CHECK_FALSE(decide(many).error.empty());
-  const std::vector<Hello> more(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a", "cpu"));
+  const std::vector<Introduction> more(static_cast<std::size_t>(kShmRanksMax) + 1,
+                                       rank_on("a", "cpu"));
   CHECK_FALSE(decide(more).error.empty());
 }
 
@@ -85,7 +87,7 @@ TEST_CASE("Membership: different wishes are refused and say who wants what", "[m
 }
 
 TEST_CASE("Membership: local ranks count the ranks of one's own host", "[membership]") {
-  const std::vector<Hello> hellos{rank_on("a"), rank_on("b"), rank_on("a"), rank_on("a")};
+  const std::vector<Introduction> hellos{rank_on("a"), rank_on("b"), rank_on("a"), rank_on("a")};
   CHECK(local_place(hellos, 0).rank == 0);
   CHECK(local_place(hellos, 3).rank == 2);
   CHECK(local_place(hellos, 3).size == 3);

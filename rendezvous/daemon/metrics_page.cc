@@ -1,4 +1,4 @@
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>

@@ -1,4 +1,4 @@
-#include "agent/process/spawn.h"
+#include "agent/process/birth.h"
 
 #include <linux/futex.h>
 #include <sched.h>

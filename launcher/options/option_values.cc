@@ -1,4 +1,4 @@
-#include "launcher/options/values.h"
+#include "launcher/options/option_values.h"
 
 #include <arpa/inet.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/plan/nccl_profile.h"
+#include "launcher/plan/nccl_plugin.h"
 
 namespace ddprun::launcher {
 namespace {

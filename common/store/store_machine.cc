@@ -1,4 +1,4 @@
-#include "common/store/store.h"
+#include "common/store/store_machine.h"
 
 #include "common/assert.h"
 #include "common/store/store_connection.h"
