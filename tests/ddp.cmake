@@ -17,7 +17,7 @@ endif()
 # libtorch as packaged is not instrumented: ThreadSanitizer does not see how its threads agree.
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_test(NAME torch_adapter_test SOURCES process/torch/torch_adapter_test.cc process/torch/torch_modes_test.cc
-                                           process/torch/torch_changes_test.cc process/torch/torch_data_test.cc process/torch/torch_collectives_test.cc
+                                           process/torch/torch_changes_test.cc process/torch/torch_checkpoint_test.cc process/torch/torch_data_test.cc process/torch/torch_collectives_test.cc
                                            process/torch/torch_training_test.cc
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)

@@ -111,6 +111,28 @@ static void train(ddprun_group* group) {
   ddprun_ddp_destroy(ddp);
 }
 
+/* What was created from a group works on after the group's handle has gone. */
+static void outlive(ddprun_group* group) {
+  const int n = ddprun_world_size(group);
+  ddprun_group* part = NULL;
+  CHECK(ddprun_group_split(group, 0, 0, &part) == DDPRUN_OK);
+  float value = 1, sum = 1;
+  const ddprun_parameter parameter = {
+      .size = sizeof parameter, .data = &value, .count = 1, .type = DDPRUN_F32};
+  const ddprun_buffer b = DDPRUN_BUFFER(&sum, 1, DDPRUN_F32);
+  ddprun_ddp* ddp = NULL;
+  ddprun_work* work = NULL;
+  CHECK(ddprun_ddp_create(part, &parameter, 1, NULL, &ddp) == DDPRUN_OK);
+  CHECK(ddprun_all_reduce_async(part, &b, DDPRUN_SUM, 0, &work) == DDPRUN_OK);
+  ddprun_group_destroy(part);
+  CHECK(ddprun_work_wait(work) == DDPRUN_OK && sum == (float)n);
+  CHECK(ddprun_ddp_begin_backward(ddp, 1) == DDPRUN_OK);
+  CHECK(ddprun_ddp_mark_ready(ddp, 0) == DDPRUN_OK);
+  CHECK(ddprun_ddp_finish_backward(ddp) == DDPRUN_OK);
+  ddprun_ddp_destroy(ddp);
+  ddprun_work_destroy(work);
+}
+
 static void sample(void) {
   ddprun_sampler_options options = {
       .size = sizeof options, .length = 10, .seed = 42, .world_size = 2, .rank = 1, .shuffle = 1};
@@ -187,6 +209,7 @@ int main(void) {
   collectives(group);
   split(group);
   train(group);
+  outlive(group);
   sample();
   nulls();
   misuse(group);

@@ -7,8 +7,8 @@
    - Functions return a status: DDPRUN_OK or the kind of failure. ddprun_last_error() then returns
      the message for the calling thread. No exception leaves the library.
    - _init, _create and _async functions create handles; _destroy functions free them and accept
-     NULL. A handle must not be used after its _destroy. A group must be destroyed after all handles
-     created from it. Returned pointers belong to the handle.
+     NULL. A handle must not be used after its _destroy. Handles may be destroyed in any order: what
+     was created from a group keeps what it needs of it. Returned pointers belong to the handle.
    - Every struct begins with its size, which the caller sets: sizeof(struct ...). From it the
      library knows which fields an older program has; it rejects sizes that it does not know. All
      elements of an array of structs have the same size.

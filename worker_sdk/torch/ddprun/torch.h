@@ -1,8 +1,9 @@
 #pragma once
 // ddprun for libtorch: DistributedDataParallel driven by autograd, collectives of tensors,
-// DistributedSampler for data loaders, SyncBatchNorm, GradScaler, clip_grad_norm and
-// ZeroRedundancyOptimizer. Header-only: the program compiles it against its own libtorch (1.13 or
-// 2.x), and the SDK's library does not depend on libtorch. CMake target ddprun::torch.
+// DistributedSampler for data loaders, checkpoints of modules and optimizers, SyncBatchNorm,
+// GradScaler, clip_grad_norm and ZeroRedundancyOptimizer. Header-only: the program compiles it
+// against its own libtorch (1.13 or 2.x), and the SDK's library does not depend on libtorch. CMake
+// target ddprun::torch.
 //
 //   auto group = ddprun::ProcessGroup::init();
 //   Net model;
@@ -15,6 +16,7 @@
 // stream.
 
 #include "ddprun/cxx20.h"
+#include "ddprun/torch/checkpoint.h"
 #include "ddprun/torch/collectives.h"
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
