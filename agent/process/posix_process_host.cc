@@ -135,20 +135,16 @@ void PosixProcessHost::reap(int pid) {
   const WorkerDeath death = death_of(found->second.local_rank, info);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
-  reap_orphans();
   if (on_exit) on_exit(death);
 }
 
-// A dead worker hides the orphans behind it until it has been reaped, in its turn.
-void PosixProcessHost::reap_orphans() {
-  reap_unknown_children([this](int pid) { return is_ours(pid); });
-}
-
+// A dead worker hides the orphans behind it until its pidfd is served; its own SIGCHLD, which comes
+// after that, leads here again.
 void PosixProcessHost::watch_orphans() {
   child_signals_.async_wait(
       [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
         if (error || !alive.lock()) return;
-        reap_orphans();
+        reap_unknown_children([this](int pid) { return is_ours(pid); });
         watch_orphans();
       });
 }

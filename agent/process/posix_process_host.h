@@ -65,7 +65,6 @@ class PosixProcessHost final : public ProcessHost {
   WorkerSpec placed(WorkerSpec spec);
   int watch(int local_rank, SpawnedProcess process);
   void watch_exit(int pid);
-  void reap_orphans();
   void watch_orphans();
   Result<void> renew_cgroup();
   void kill_cgroup_strays();
