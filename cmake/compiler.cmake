@@ -17,8 +17,11 @@ endif()
 
 find_program(DDPRUN_CCACHE ccache)
 if(DDPRUN_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+  # By the list of headers that the compiler writes, no file is preprocessed just to be looked up.
+  # Without the sloppiness, files with precompiled headers are not cached.
+  set(DDPRUN_LAUNCHER env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${DDPRUN_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${DDPRUN_LAUNCHER})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_LAUNCHER})
 endif()
 find_program(DDPRUN_MOLD mold)
 if(DDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
