@@ -22,6 +22,8 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
               LIBRARIES ddprun::torch LABELS process)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
+endif()
+if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
   # The C++ lines of docs/from-pytorch.md and of README.md, as the programs that they are.
   function(ddprun_program_of_page name page)
     set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
