@@ -19,7 +19,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_test(NAME torch_adapter_test SOURCES process/torch/torch_adapter_test.cc process/torch/torch_modes_test.cc
                                            process/torch/torch_changes_test.cc
                                            process/torch/torch_training_test.cc
-              LIBRARIES ddprun::torch LABELS process)
+              LIBRARIES ddprun::torch LABELS process COMPUTES)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
 endif()

@@ -1,9 +1,9 @@
 # Tests of worker_sdk/.
 
 ddprun_test(NAME process_group_test SOURCES unit/worker_sdk/process_group_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit)
+            LABELS unit COMPUTES)
 ddprun_test(NAME collectives_test SOURCES unit/worker_sdk/collectives_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit)
+            LABELS unit COMPUTES)
 ddprun_test(NAME split_test SOURCES unit/worker_sdk/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shrink_test SOURCES unit/worker_sdk/shrink_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME group_failure_test SOURCES unit/worker_sdk/group_failure_test.cc
@@ -50,10 +50,10 @@ ddprun_test(NAME objects_test SOURCES unit/worker_sdk/objects_test.cc unit/ddp/s
 ddprun_test(NAME gradients_test SOURCES unit/ddp/gradients_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
 ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz/manifest_fuzz.cc
-            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit COMPUTES)
 ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/worker_sdk/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit)
+            LABELS unit COMPUTES)
 
 if(NOT DDPRUN_SANITIZE)
   add_test(NAME installed_sdk_test
