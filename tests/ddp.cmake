@@ -19,9 +19,11 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_test(NAME torch_adapter_test SOURCES process/torch/torch_adapter_test.cc process/torch/torch_modes_test.cc
                                            process/torch/torch_changes_test.cc process/torch/torch_checkpoint_test.cc process/torch/torch_data_test.cc process/torch/torch_collectives_test.cc
                                            process/torch/torch_training_test.cc
-              LIBRARIES ddprun::torch LABELS process)
+              LIBRARIES ddprun::torch LABELS process COMPUTES)
   target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
+endif()
+if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
   # The C++ lines of docs/from-pytorch.md and of README.md, as the programs that they are.
   function(ddprun_program_of_page name page)
     set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)

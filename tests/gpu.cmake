@@ -71,7 +71,7 @@ find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
           HINTS /usr/local/cuda/include ENV CUDA_HOME PATH_SUFFIXES include)
 find_path(DDPRUN_NCCL_INCLUDE_DIR nccl.h
           HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ENV NCCL_HOME PATH_SUFFIXES include)
-if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR AND NOT DDPRUN_SANITIZE)
   ddprun_test(NAME gpu_abi_test SOURCES unit/gpu/gpu_abi_test.cc LIBRARIES ddprun::worker_sdk
               LABELS unit)
   target_include_directories(gpu_abi_test SYSTEM PRIVATE ${DDPRUN_CUDA_INCLUDE_DIR}
@@ -80,8 +80,10 @@ endif()
 
 # NVIDIA's own word on which cards the library has code for.
 find_program(DDPRUN_CUOBJDUMP cuobjdump HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-add_test(NAME gpu_code_test
-         COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/deploy/gpu_code_test.sh $<TARGET_FILE:ddprun>
-                 "${DDPRUN_KERNEL_IMAGE}" "${DDPRUN_CUOBJDUMP}")
-set_tests_properties(gpu_code_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS unit
-                                              SKIP_RETURN_CODE 77)
+if(NOT DDPRUN_SANITIZE)
+  add_test(NAME gpu_code_test
+           COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/deploy/gpu_code_test.sh $<TARGET_FILE:ddprun>
+                   "${DDPRUN_KERNEL_IMAGE}" "${DDPRUN_CUOBJDUMP}")
+  set_tests_properties(gpu_code_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS unit
+                                                SKIP_RETURN_CODE 77)
+endif()

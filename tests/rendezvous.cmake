@@ -6,7 +6,7 @@ ddprun_test(NAME run_test
                     unit/rendezvous/operators_test.cc unit/rendezvous/run_verdict_test.cc
                     unit/rendezvous/seats_test.cc unit/rendezvous/status_test.cc unit/rendezvous/verdict_test.cc unit/rendezvous/wire_test.cc
                     scenario/run_scenario_test.cc support/scenario.cc
-            LIBRARIES ddprun_rendezvous)
+            LIBRARIES ddprun_rendezvous COMPUTES)
 ddprun_test(NAME etcd_test
             SOURCES unit/rendezvous/etcd_client_test.cc unit/rendezvous/etcd_messages_test.cc unit/rendezvous/etcd_log_test.cc unit/rendezvous/leadership_test.cc
                     fuzz/etcd_fuzz.cc support/fake_etcd.cc
@@ -18,7 +18,7 @@ ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agen
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test
             SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_faults.cc sim/sim_standstill.cc
-            LIBRARIES ddprun_agent LABELS sim)
+            LIBRARIES ddprun_agent LABELS sim COMPUTES)
 if(DDPRUN_SANITIZE AND TARGET sim_test)  # Thirty times slower, and one thread: fewer seeds do.
   set_property(TEST sim_test APPEND PROPERTY ENVIRONMENT DDPRUN_SIM_SEEDS=60)
 endif()

@@ -4,6 +4,10 @@ ddprun_test(NAME tidy_test
             LIBRARIES ddprun_flags
             LABELS tidy)
 
+if(DDPRUN_SANITIZE)
+  return()
+endif()
+
 # Planted defects that no longer meet the source prove nothing.
 add_test(NAME mutants_test COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tests/mutation/mutate.py --check)
 set_tests_properties(mutants_test PROPERTIES LABELS tidy)

@@ -1,9 +1,9 @@
 # Tests of worker_sdk/.
 
 ddprun_test(NAME process_group_test SOURCES unit/worker_sdk/process_group_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit)
+            LABELS unit COMPUTES)
 ddprun_test(NAME collectives_test SOURCES unit/worker_sdk/collectives_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit)
+            LABELS unit COMPUTES)
 ddprun_test(NAME split_test SOURCES unit/worker_sdk/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shrink_test SOURCES unit/worker_sdk/shrink_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME group_failure_test SOURCES unit/worker_sdk/group_failure_test.cc
@@ -21,7 +21,11 @@ foreach(program random_kills collectives_worker)
   add_executable(${program} process/worker_sdk/${program}.cc)
   target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
 endforeach()
-add_test(NAME random_kills COMMAND random_kills 30)
+set(DDPRUN_KILLS 30)
+if(DDPRUN_SANITIZE)
+  set(DDPRUN_KILLS 10)  # Each takes several seconds.
+endif()
+add_test(NAME random_kills COMMAND random_kills ${DDPRUN_KILLS})
 set_tests_properties(random_kills PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 # The C interface, as a C compiler sees it, in a job of its own.
@@ -49,26 +53,25 @@ ddprun_test(NAME objects_test SOURCES unit/worker_sdk/objects_test.cc unit/ddp/s
 ddprun_test(NAME gradients_test SOURCES unit/ddp/gradients_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit)
 ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz/manifest_fuzz.cc
-            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit COMPUTES)
 ddprun_test(NAME elastic_test SOURCES unit/elastic/exact_sum_test.cc unit/elastic/global_batches_test.cc
                     unit/elastic/random_stream_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/worker_sdk/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
-            LABELS unit)
+            LABELS unit COMPUTES)
 
-if(DDPRUN_SANITIZE)
-  set(DDPRUN_USER_FLAGS -fsanitize=${DDPRUN_SANITIZE})
+if(NOT DDPRUN_SANITIZE)
+  add_test(NAME installed_sdk_test
+           COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/examples
+                   -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
+  set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
+
+  add_test(NAME system_linking
+           COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/system/linking_test.py)
+  set_tests_properties(system_linking PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endif()
-add_test(NAME installed_sdk_test
-         COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/examples
-                 -DFLAGS=${DDPRUN_USER_FLAGS} -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
-set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
-
-add_test(NAME system_linking
-         COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/system/linking_test.py)
-set_tests_properties(system_linking PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system
-                     ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};DDPRUN_USER_FLAGS=${DDPRUN_USER_FLAGS}")
 
 # What tests/system/fault_campaign.py starts: workers that fail in every way there is.
 add_executable(fault_worker process/agent/fault_worker.cc)

@@ -1,5 +1,5 @@
 # Installs the SDK into an empty folder and builds examples/external against it.
-#   cmake -DBUILD=<build folder> -DSOURCE=<examples> -DFLAGS=<sanitizers> -P installed_sdk_test.cmake
+#   cmake -DBUILD=<build folder> -DSOURCE=<examples> -P installed_sdk_test.cmake
 
 set(work ${BUILD}/tests/installed_sdk)
 file(REMOVE_RECURSE ${work})
@@ -17,8 +17,7 @@ run(${CMAKE_COMMAND} -DCMAKE_INSTALL_PREFIX=${work}/prefix
 file(GLOB_RECURSE pc ${work}/prefix/ddprun.pc)
 get_filename_component(pc_folder ${pc} DIRECTORY)
 run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_folder}
-    ${CMAKE_COMMAND} -S ${SOURCE}/external -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix
-    -DCMAKE_C_FLAGS=${FLAGS} -DCMAKE_CXX_FLAGS=${FLAGS})
+    ${CMAKE_COMMAND} -S ${SOURCE}/external -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix)
 run(${CMAKE_COMMAND} --build ${work}/build)
 foreach(program hello hello_by_pkg_config hello_in_c)
   run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/build/${program})
