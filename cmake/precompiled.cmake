@@ -1,6 +1,10 @@
 # Headers that are compiled once for many files. Only headers that take most of a file's time pay: with the standard
 # library or Asio precompiled for the product, most files take longer than without.
 
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)  # Others want every option to be the same in all files.
+endif()
+
 # ddprun_precompile(<target> HEADERS ... LIBRARIES ... [OPTIONS ...]): a target for target_precompile_headers(...
 # REUSE_FROM) of programs. Libraries cannot use it: they are compiled with -fPIC, and the compiler then refuses it.
 function(ddprun_precompile name)

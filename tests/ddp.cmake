@@ -20,7 +20,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
                                            process/torch/torch_changes_test.cc process/torch/torch_checkpoint_test.cc process/torch/torch_data_test.cc process/torch/torch_collectives_test.cc
                                            process/torch/torch_training_test.cc
               LIBRARIES ddprun::torch LABELS process COMPUTES)
-  target_compile_options(torch_adapter_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  ddprun_torch_program(torch_adapter_test)
 
 endif()
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
@@ -31,8 +31,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
       COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/torch/extract_snippets.py ${page} ${snippets}
       DEPENDS ${page} process/torch/extract_snippets.py)
     add_executable(${name} ${snippets})
-    target_link_libraries(${name} PRIVATE ddprun::torch ddprun_flags)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+    ddprun_torch_program(${name})
   endfunction()
   ddprun_program_of_page(from_pytorch ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md)
   ddprun_program_of_page(readme_program ${PROJECT_SOURCE_DIR}/README.md)
