@@ -137,7 +137,7 @@ class Verdicts(DdprunCase):
         took = time.monotonic() - failed
         self.report(f"from failure to end with --shutdown-timeout 1: {took:.2f} s")
         self.assertGreaterEqual(took, 0.9)  # It had its time.
-        self.assertLess(took, 10)
+        self.assertLess(took, 25)  # The grace would be 30 s without the flag.
         self.assertIn("did not end in time", job.err())
 
 

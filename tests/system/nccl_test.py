@@ -36,7 +36,7 @@ class Nccl(DdprunCase):
             waited.append(int(line[1]))
             self.assertRegex(job.out(), rf"sibling of rank {rank}: .*rank 1")
         self.report(f"the ranks were told after {max(waited)} ms")
-        self.assertLess(max(waited), 10_000)  # NCCL alone, and Gloo here, would wait 10 minutes.
+        self.assertLess(max(waited), 60_000)  # NCCL alone, and Gloo here, would wait 10 minutes.
 
     def test_a_death_that_no_connection_shows_is_told_by_the_agent(self):
         self.told(self.run_until_lost("orphan", "--nproc-per-node", "3", code=137), [0, 2], [])

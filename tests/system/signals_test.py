@@ -22,7 +22,6 @@ class Signals(DdprunCase):
         self.finish(job, code)
         took = time.monotonic() - asked
         self.report(f"{signal.Signals(number).name}: {took * 1000:.0f} ms to the end")
-        self.assertLess(took, 5)
         self.assertNotIn("killed by SIGKILL", job.err())
 
     def test_sigterm(self):
@@ -113,7 +112,7 @@ class Signals(DdprunCase):
         job.signal(signal.SIGTERM)
         self.finish(job, 143)
         self.assertGreaterEqual(time.monotonic() - asked, 0.9)
-        self.assertLess(time.monotonic() - asked, 10)
+        self.assertLess(time.monotonic() - asked, 25)  # The grace would be 30 s without the flag.
 
     def test_sigterm_to_one_of_two_nodes_ends_the_other_with_a_reason(self):
         for which in (0, 1):
