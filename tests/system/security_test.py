@@ -12,7 +12,8 @@ import subprocess
 import time
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, clean_environment, env_to, free_port, shell, skip_all
+from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, clean_environment, env_to, free_port, shell, skip_all, \
+    wait_until
 
 OWNER, STRANGER = 54321, 54322
 "localhost".encode("idna")  # Loaded while we may read it: another user may not come to where our Python is.
@@ -103,10 +104,15 @@ class Store(SecurityCase):
 
 
 class Token(SecurityCase):
-    def everybody(self, jobs):
-        found = [process for job in jobs for process in job.processes()]
-        names = {process.name for process in found}
-        self.assertTrue({"ddprun", "ddprun-rendezvo", "keeper", "sh"} <= names, names)
+    def everybody(self, jobs, names=frozenset({"ddprun", "ddprun-rendezvo", "keeper", "sh"})):
+        """Once all are there, and the commands that a worker's shell ran have gone."""
+        found = []
+
+        def settled():
+            found[:] = [process for job in jobs for process in job.processes()]
+            return {process.name for process in found} == names
+
+        wait_until(settled, lambda: f"of ddprun's processes and the workers only, but {found}")
         return found
 
     def start_two(self, gate_name="gate"):
@@ -137,7 +143,7 @@ class Token(SecurityCase):
         os.chmod(self.path("gate"), 0o666)
         job = self.start_as_owner("--standalone", *WAIT)
         self.wait_for_workers(1, jobs=[job])
-        for process in job.processes():
+        for process in self.everybody([job], {"ddprun", "keeper", "sh"}):
             self.assertTrue(as_user(OWNER, lambda: is_readable(f"/proc/{process.pid}/mem")), process)
 
     def test_a_run_that_needs_none_hides_the_one_it_was_given(self):
