@@ -1,0 +1,90 @@
+#pragma once
+// What a worker that can change its seat and its agent say to each other, and its JSON form. One
+// datagram a message, on a pair of unix sockets (SOCK_SEQPACKET); the worker inherits its end and
+// finds its number in the environment. A worker that never says Ready is a plain one: it is stopped
+// and started again when the membership changes. Pure: bytes in, messages out.
+//
+//   worker                                   agent
+//     Ready ───────────────────────────────▶   the worker can be seated without a new process
+//     ◀─────────────────────────────── Seated   its place in a round; again at every change
+//     ◀──────────────────────── Fence | Change   at once | at the next boundary between steps
+//     LeftRound ───────────────────────────▶   no operation of that round follows
+//     ◀─────────────────────────────── Seated
+//     Resumed ─────────────────────────────▶   for people and counters: what the change has cost
+//
+// Hearing a message twice changes nothing.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "common/error.h"
+
+namespace ddprun::worker_link {
+
+constexpr int kVersion = 1;
+constexpr const char* kVariable = "DDPRUN_WORKER_LINK";  // The number of the worker's descriptor.
+constexpr std::size_t kMessageBytesMax = 8192;
+constexpr std::size_t kTextBytesMax =
+    1024;  // Longer texts are cut when encoded, refused when read.
+
+// From a worker.
+struct Ready {
+  int version = kVersion;
+  bool operator==(const Ready&) const = default;
+};
+struct LeftRound {
+  int round = 0;
+  std::int64_t step = 0;  // The number of steps that it has committed.
+  bool operator==(const LeftRound&) const = default;
+};
+struct Resumed {
+  int round = 0;
+  std::int64_t step = 0;      // From which it goes on.
+  std::int64_t repeated = 0;  // Steps that were begun before the change and run again.
+  std::int64_t lost_us = 0;   // Microseconds from the last committed step to going on.
+  bool operator==(const Resumed&) const = default;
+};
+using WorkerMessage = std::variant<Ready, LeftRound, Resumed>;
+
+// From its agent.
+struct Seated {
+  int round = 0;
+  int restart_count = 0;
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;        // Stays with the process.
+  int local_world_size = 1;  // Workers of this node in this round.
+  int group_rank = 0;
+  int group_world_size = 1;
+  std::string master_address;
+  int master_port = 0;
+  bool operator==(const Seated&) const = default;
+};
+struct Fence {  // The round is over: whoever is in one of its operations leaves it with an error.
+  int round = 0;
+  int lost_rank = -1;  // Whose end is the reason; -1: nobody's.
+  std::string why;
+  bool operator==(const Fence&) const = default;
+};
+struct Change {  // The membership is to change: leave the round where all ranks leave it.
+  int round = 0;
+  std::string why;
+  bool operator==(const Change&) const = default;
+};
+struct Refused {  // The agent cannot work with this worker's version, and why.
+  std::string why;
+  bool operator==(const Refused&) const = default;
+};
+using AgentMessage = std::variant<Seated, Fence, Change, Refused>;
+
+std::string encode(const WorkerMessage& message);
+std::string encode(const AgentMessage& message);
+
+// Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
+Result<WorkerMessage> decode_worker_message(std::string_view datagram);
+Result<AgentMessage> decode_agent_message(std::string_view datagram);
+
+}  // namespace ddprun::worker_link
