@@ -67,6 +67,11 @@ class Agent {
   void act(const SendJoin& join);
   void act(const SendMessage& send);
   void act(const StartWorkers& start);
+  void act(const SpawnWorker&) {}
+  void act(const SeatWorkers&) {}
+  void act(const FenceWorkers&) {}
+  void act(const AnnounceChange&) {}
+  void act(const KillWorkers&) {}
   void act(const SignalWorkers& signal);
   void act(const CleanUp&);
   void act(const AbandonWorkers&);

@@ -43,7 +43,8 @@ void Supervisor::on(const LinkUp&) {
     send(*std::exchange(unsaid_, std::nullopt));
     return living_ == 0 ? depart() : void();
   }
-  if (state_ == State::kJoining) return actions_.push_back(SendJoin{last_round_});
+  if (state_ == State::kJoining)
+    return actions_.push_back(SendJoin{last_round_, options_.local_world_size});
   // The daemon may have missed anything since the last link; say where we stand.
   send(rendezvous::Heartbeat{round()});
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
@@ -97,7 +98,7 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
       if (stop.final) return send(rendezvous::Stopped{stop.round, {}});
       if (stop.round != -1 && stop.round <= last_round_) return;  // Our Join has answered it.
       last_round_ = std::max(last_round_, stop.round);
-      return actions_.push_back(SendJoin{last_round_});
+      return actions_.push_back(SendJoin{last_round_, options_.local_world_size});
     case State::kRunning:
     case State::kFinished:
       order_ = stop;

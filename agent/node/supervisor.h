@@ -46,18 +46,28 @@ struct WordsCame {
 struct StartFailed {
   WorkerDeath death;
 };  // This one never ran, nor those after it.
+// A worker has said that it can be seated without a new process (common/worker_link.h).
+struct WorkerReady {
+  int local_rank = 0;
+};
+// It is in no operation of that round any more, and waits for its next seat.
+struct WorkerLeft {
+  int local_rank = 0;
+  int round = 0;
+};
 struct Signalled {
   int signal = 0;
 };
 struct LauncherDied {};
 struct Tick {};  // The time that deadline() named has come.
-using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed, Signalled,
-                           LauncherDied, Tick>;
+using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed,
+                           WorkerReady, WorkerLeft, Signalled, LauncherDied, Tick>;
 
 // What to do, in order.
 struct SendJoin {
   int after_round = -1;
-};  // Offer this node, and a store no round has used yet.
+  int workers = 1;  // That it offers.
+};                  // Offer this node, and a store no round has used yet.
 struct SendMessage {
   rendezvous::AgentMessage message;
 };
@@ -66,9 +76,34 @@ struct StartWorkers {
 };
 struct SignalWorkers {
   int signal = 0;
-  int lost_rank = -1;      // Whose end is the reason, if anybody's: workers are told before.
-  std::string why = {};    // What became of it.
-};                         // To the process group of each that lives.
+  int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
+  std::string why = {};  // What became of it.
+};                       // To the process group of each that lives.
+// One more process, in a place that has none. It waits for its seat once it is ready.
+struct SpawnWorker {
+  int local_rank = 0;
+  int restart_count = 0;
+};
+// Living workers, in the order of their ranks, which begin with the seat's base_rank.
+struct SeatWorkers {
+  rendezvous::Seat seat;
+  std::vector<int> local_ranks;
+};
+// The round is over for all workers that hold a seat of it: at once.
+struct FenceWorkers {
+  int round = 0;
+  int lost_rank = -1;
+  std::string why = {};
+};
+// The same, at the next boundary between steps.
+struct AnnounceChange {
+  int round = 0;
+  std::string why;
+};
+// SIGKILL, to these only.
+struct KillWorkers {
+  std::vector<int> local_ranks;
+};
 struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
 struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
 struct Say {
@@ -79,8 +114,9 @@ struct Exit {
   int status = 0;
   std::optional<rendezvous::Verdict> verdict;
 };
-using Action = std::variant<SendJoin, SendMessage, StartWorkers, SignalWorkers, CleanUp,
-                            AbandonWorkers, Say, Exit>;
+using Action =
+    std::variant<SendJoin, SendMessage, StartWorkers, SpawnWorker, SeatWorkers, FenceWorkers,
+                 AnnounceChange, KillWorkers, SignalWorkers, CleanUp, AbandonWorkers, Say, Exit>;
 
 std::string to_string(const Action& action);  // One line of a trace; tests compare these.
 
@@ -129,6 +165,8 @@ class Supervisor {
   void on(const WorkerEnded& ended);
   void on(const WordsCame& words);
   void on(const StartFailed& failed);
+  void on(const WorkerReady&) {}
+  void on(const WorkerLeft&) {}
   void on(const Signalled& signalled);
   void on(const LauncherDied&);
   void on(const Tick&);

@@ -145,7 +145,7 @@ void Supervisor::join() {
   successes_.clear();
   failed_ = false;
   if (linked_)
-    actions_.push_back(SendJoin{last_round_});
+    actions_.push_back(SendJoin{last_round_, options_.local_world_size});
   else
     give_up_at_ = now_ + options_.connect_limit;
 }

@@ -24,6 +24,23 @@ std::string line(const StartWorkers& start) {
   return "start round=" + std::to_string(start.seat.round) +
          " restarts=" + std::to_string(start.seat.restart_count);
 }
+std::string line(const SpawnWorker& spawn) {
+  return "spawn local rank " + std::to_string(spawn.local_rank);
+}
+std::string line(const SeatWorkers& seat) {
+  std::string text = "seat round=" + std::to_string(seat.seat.round) + " local ranks";
+  for (const int local_rank : seat.local_ranks) text += " " + std::to_string(local_rank);
+  return text;
+}
+std::string line(const FenceWorkers& fence) { return "fence round=" + std::to_string(fence.round); }
+std::string line(const AnnounceChange& change) {
+  return "announce change of round=" + std::to_string(change.round);
+}
+std::string line(const KillWorkers& kill) {
+  std::string text = "kill local ranks";
+  for (const int local_rank : kill.local_ranks) text += " " + std::to_string(local_rank);
+  return text;
+}
 std::string line(const SignalWorkers& signal) {
   const std::string lost =
       signal.lost_rank < 0 ? "" : ", rank " + std::to_string(signal.lost_rank) + " is lost";
