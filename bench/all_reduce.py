@@ -51,7 +51,7 @@ def torch(args):
 
 def mpi(kind, folder, args):
     """A function that runs MPI's program, or None where that MPI is not installed."""
-    found = mpi_program(kind, os.path.join(HERE, "all_reduce_mpi.cc"), folder)
+    found = mpi_program(kind, os.path.join(HERE, "programs", "all_reduce_mpi.cc"), folder)
     if not found:
         return None
     launcher, program = found
