@@ -196,6 +196,7 @@ TEST_CASE("Progress: a page may hold anything", "[progress]") {
     if (round % 2 == 0) page->slot.store(random() % (2 * ProgressPage::kSlots));
     (void)agent::read_sync(*page);
     const ProgressSample sample = agent::read_page(*page);
+    CHECK(sample.reports == (page->slot.load() < ProgressPage::kSlots));
     if (!sample.reports) continue;
     CHECK(sample.phase.size() <= ProgressPage::kNameMax);
     for (const char c : sample.phase) CHECK((c >= ' ' && c <= '~'));
