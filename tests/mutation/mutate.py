@@ -56,7 +56,7 @@ def copy_tree():
 
 
 def build(tests):
-    programs = [f"tests/{t}" for t in tests if not t.startswith("system")]
+    programs = [t for t in tests if not t.startswith("system")]
     if len(programs) < len(tests):
         programs += ["bin/ddprun", "bin/ddprun-rendezvous"]
     if "system_linking" in tests:
