@@ -81,8 +81,8 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
 
 int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
   DDPRUN_ASSERT(process.pid > 0 && process.pidfd && !workers_.contains(process.pid));
-  workers_.emplace(process.pid,
-                   Worker{local_rank, stream_descriptor(loop_, process.pidfd.release())});
+  workers_.emplace(process.pid, Worker{.local_rank = local_rank,
+                                       .exit = stream_descriptor(loop_, process.pidfd.release())});
   watch_exit(process.pid);
   return process.pid;
 }
@@ -122,17 +122,27 @@ void PosixProcessHost::watch_exit(int pid) {
       });
 }
 
+void PosixProcessHost::end_group_with(int local_rank) {
+  for (auto& [pid, worker] : workers_) {
+    if (worker.local_rank == local_rank) worker.ends_group = true;
+  }
+}
+
 // Only its pidfd leads here: pidfds become ready in the order of the exits, the kernel's list of
 // dead children is in the order of the starts.
 void PosixProcessHost::reap(int pid) {
   const auto found = workers_.find(pid);
   if (found == workers_.end()) return;
   siginfo_t info{};
-  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
   DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
   if (info.si_pid == 0) return watch_exit(pid);
   DDPRUN_ASSERT(info.si_pid == pid);
   const WorkerDeath death = death_of(found->second.local_rank, info);
+  // Not reaped yet, its number is still its own.
+  if (found->second.ends_group && !death.succeeded()) ::kill(-pid, SIGKILL);
+  const int reaped = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+  DDPRUN_ASSERT(reaped == 0 && info.si_pid == pid);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
   if (on_exit) on_exit(death);
