@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "agent/node/daemon_link.h"
 #include "agent/node/supervisor.h"
 #include "agent/node/worker_environment.h"
+#include "agent/node/worker_links.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
 #include "agent/process/parent_watch.h"
@@ -67,11 +69,11 @@ class Agent {
   void act(const SendJoin& join);
   void act(const SendMessage& send);
   void act(const StartWorkers& start);
-  void act(const SpawnWorker&) {}
-  void act(const SeatWorkers&) {}
-  void act(const FenceWorkers&) {}
-  void act(const AnnounceChange&) {}
-  void act(const KillWorkers&) {}
+  void act(const SpawnWorker& spawn);
+  void act(const SeatWorkers& order);
+  void act(const FenceWorkers& fence);
+  void act(const AnnounceChange& change);
+  void act(const KillWorkers& kill);
   void act(const SignalWorkers& signal);
   void act(const CleanUp&);
   void act(const AbandonWorkers&);
@@ -80,10 +82,25 @@ class Agent {
 
   void connect();
   void heard(rendezvous::DaemonMessage message);
-  void spawn_all(const rendezvous::Seat& seat);
-  void cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why);
-  WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
-  RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
+  void take_seat(const rendezvous::Seat& seat);
+  void begin_places();
+  void spawn_all();
+  Result<WorkerEnds> open_worker(int local_rank);
+  void forget_worker(int local_rank);
+  WorkerDeath death_at_start(int local_rank, const Failure& why) const;
+  WorkerSpec worker_spec(int local_rank, bool has_link);
+  RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
+                       int workers) const;
+  void listen_to_workers();
+  UniqueFd open_link(int local_rank);
+  void worker_ready(int local_rank);
+  void worker_left(int local_rank, int round);
+  void worker_resumed(int local_rank, const worker_link::Resumed& resumed);
+  void link_lost(int local_rank, const std::string& why);
+  void tell_seat(int local_rank);
+  std::string name_of(int local_rank) const;
+  int rank_of(int local_rank) const;           // -1: it was never seated.
+  int restart_count_of(int local_rank) const;  // With which its process was started.
   void worker_exited(WorkerDeath death);
   void words_are_there(int local_rank);
   void explain(WorkerDeath& death) const;
@@ -110,12 +127,30 @@ class Agent {
   ProgressMonitor progress_;
   LogFolder logs_;
   Output output_;
+  WorkerLinks links_;
   std::unique_ptr<DaemonLink> link_;
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It tells which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
+  // A place for a worker, and whoever has it now.
+  struct Place {
+    RankFacts facts;        // Of its last seat, or of its predecessor's.
+    int restart_count = 0;  // With which the process was started; its files are named by it.
+    bool seated = false;    // It has a rank. It keeps the rank until it has the next one.
+    bool ready = false;     // It has said so on its link.
+  };
+  std::map<int, Place> places_;  // By local rank.
+  // What a change of the membership has cost the workers of this node.
+  struct Change {
+    int workers = 0;
+    std::set<int> waited_for = {};  // Local ranks.
+    std::int64_t step = 0;
+    std::int64_t repeated = 0;
+    std::int64_t lost_us = 0;
+  };
+  std::optional<Change> change_;  // Of this round, until all have told.
   Environment environment_;
   struct Wordless {
     WorkerDeath death;
@@ -128,7 +163,8 @@ class Agent {
     bool exiting = false;  // Then it ends by itself.
     bool failing = false;  // It had said why it was about to end, in these words.
     std::string words;
-    std::string halted;  // By a signal or a debugger, as text; empty if not.
+    std::string halted;   // By a signal or a debugger, as text; empty if not.
+    bool killed = false;  // By us, it alone.
   };
   std::map<int, AtStop> at_stop_;  // By local rank.
   bool stop_began_ = false;        // Of this round's workers.

@@ -27,15 +27,14 @@ constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in it
 // Every end is reported at once, so that the order of the reports is that of the exits, whoever
 // still holds a pipe. The last words of a failed worker may follow.
 void Agent::worker_exited(WorkerDeath death) {
-  output_.exited(death.local_rank);
-  progress_.exited(death.local_rank);
+  forget_worker(death.local_rank);
   if (supervisor_.living() == 0) return;  // It is not waited for.
   DDPRUN_ASSERT(seat_ && !wordless_.contains(death.local_rank));
-  death.rank = seat_->base_rank + death.local_rank;
+  death.rank = rank_of(death.local_rank);
   death.host = options_.offer.host;
   const auto at_stop = at_stop_.find(death.local_rank);
-  const bool on_its_way = at_stop != at_stop_.end() && at_stop->second.exiting;
-  death.stopped_by_us = stop_began_ && !on_its_way;
+  const AtStop seen = at_stop == at_stop_.end() ? AtStop() : at_stop->second;
+  death.stopped_by_us = (stop_began_ || seen.killed) && !seen.exiting;
   if (death.succeeded() || death.stopped_by_us || output_.drained(death.local_rank)) {
     explain(death);
     return dispatch(WorkerEnded{std::move(death)});
@@ -88,7 +87,7 @@ void Agent::judge(WorkerDeath& death, const std::string& words) const {
 
 std::string Agent::words_of(int local_rank) const {
   return last_words(output_.last_lines(local_rank),
-                    logs_.error_file(seat_ ? seat_->restart_count : 0, local_rank));
+                    logs_.error_file(restart_count_of(local_rank), local_rank));
 }
 
 // A stop begins. Who is on its way out, or has already reported an exception, ends by itself, and
@@ -101,7 +100,7 @@ void Agent::look_at_workers() {
     const ProcStat stat = read_proc_stat(pid);
     worker.exiting = stat.exiting;
     if (is_halted(stat.state) && !progress_.paused()) worker.halted = halted_text(stat.state);
-    const std::string error_file = logs_.error_file(seat_->restart_count, local_rank);
+    const std::string error_file = logs_.error_file(restart_count_of(local_rank), local_rank);
     const bool reported = !error_file.empty() && ::access(error_file.c_str(), F_OK) == 0;
     worker.failing = reported || ends_in_exception(output_.last_lines(local_rank));
     if (worker.failing) worker.words = words_of(local_rank);

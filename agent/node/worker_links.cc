@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <deque>
 #include <utility>
@@ -60,8 +61,8 @@ void WorkerLinks::close(int local_rank) {
 void WorkerLinks::wait(const std::shared_ptr<Link>& link) {
   link->socket.async_wait(stream_descriptor::wait_read,
                           [this, held = std::weak_ptr(link)](boost::system::error_code error) {
-                            const auto link = held.lock();
-                            if (!error && link) read_turn(link);
+                            const auto kept = held.lock();
+                            if (!error && kept) read_turn(kept);
                           });
 }
 
@@ -121,7 +122,7 @@ void WorkerLinks::send(int local_rank, const worker_link::AgentMessage& message)
   const auto found = links_.find(local_rank);
   if (found == links_.end()) return;
   const std::shared_ptr<Link> link = found->second;
-  if (link->unsent.size() == kUnsentMax) return lose(*link, "it does not read its link");
+  if (link->unsent.size() == kUnsentMax) return lose_later(link, "it does not read its link");
   link->unsent.push_back(worker_link::encode(message));
   if (!link->writing) write(link);
 }
@@ -139,13 +140,21 @@ void WorkerLinks::write(const std::shared_ptr<Link>& link) {
       return link->socket.async_wait(
           stream_descriptor::wait_write,
           [this, held = std::weak_ptr(link)](boost::system::error_code error) {
-            const auto link = held.lock();
-            if (!error && link) write(link);
+            const auto kept = held.lock();
+            if (!error && kept) write(kept);
           });
     } else if (errno != EINTR) {
       return;  // It is closed on the other side; reading finds that out.
     }
   }
+}
+
+// Whoever sends is in the middle of something.
+void WorkerLinks::lose_later(const std::shared_ptr<Link>& link, std::string why) {
+  boost::asio::post(loop_, [this, held = std::weak_ptr(link), why = std::move(why)] {
+    const auto kept = held.lock();
+    if (kept && kept->socket.is_open()) lose(*kept, why);
+  });
 }
 
 void WorkerLinks::lose(Link& link, const std::string& why) {

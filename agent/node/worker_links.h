@@ -55,6 +55,7 @@ class WorkerLinks {
   void take(Link& link, const worker_link::LeftRound& left);
   void take(Link& link, const worker_link::Resumed& resumed);
   void write(const std::shared_ptr<Link>& link);
+  void lose_later(const std::shared_ptr<Link>& link, std::string why);
   void lose(Link& link, const std::string& why);
 
   boost::asio::io_context& loop_;

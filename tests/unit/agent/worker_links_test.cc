@@ -138,6 +138,8 @@ TEST_CASE("WorkerLinks: a worker that does not read stops nobody, and loses its 
   while (stage.trace.empty() && sent < 100'000) {
     stage.links.send(0, change);
     ++sent;
+    stage.loop.poll();
+    stage.loop.restart();
   }
   CHECK(stage.trace == Trace{"0 lost: it does not read its link"});
   CHECK(sent > static_cast<int>(WorkerLinks::kUnsentMax));
