@@ -1,6 +1,6 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
-            SOURCES unit/agent/binding_test.cc unit/agent/cgroup_test.cc unit/agent/command_test.cc unit/agent/console_queue_test.cc unit/common/duration_text_test.cc
+            SOURCES unit/agent/binding_test.cc unit/agent/cgroup_test.cc unit/agent/chaos_test.cc unit/agent/command_test.cc unit/agent/console_queue_test.cc unit/common/duration_text_test.cc
                     unit/agent/family_test.cc unit/agent/fault_test.cc unit/agent/gpus_test.cc
                     unit/agent/line_fold_test.cc unit/agent/line_splitter_test.cc unit/agent/log_file_test.cc
                     unit/agent/log_files_test.cc unit/agent/oom_watch_test.cc unit/agent/placement_test.cc

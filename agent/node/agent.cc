@@ -44,7 +44,8 @@ Agent::Agent(AgentOptions options)
       beat_timer_(loop_),
       signals_(loop_),
       forwarded_(loop_),
-      launcher_(loop_) {}
+      launcher_(loop_),
+      chaos_(loop_, options_.chaos) {}
 
 int Agent::run() {
   processes_.on_exit = [this](const WorkerDeath& death) { worker_exited(death); };
@@ -68,6 +69,7 @@ int Agent::run() {
   connect();
   beat();
   arm_deadline();
+  start_chaos();
   loop_.run();
   return status_;
 }
@@ -245,6 +247,7 @@ void Agent::act(const Exit& exit) {
   waiting_.done();
   store_.reset();
   boost::system::error_code ignored;
+  chaos_.stop();
   deadline_timer_.cancel();
   beat_timer_.cancel();
   signals_.cancel(ignored);

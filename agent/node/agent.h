@@ -21,6 +21,7 @@
 #include "agent/node/worker_links.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
+#include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
 #include "rendezvous/store/store_server.h"
@@ -46,6 +47,7 @@ struct AgentOptions {
   std::string signals_to_handle;             // As text, for workers.
   SupervisorOptions supervision;
   Limits worker_limits;            // Soft ones that workers get, whatever ours are.
+  ChaosOptions chaos;              // Workers that are killed at random.
   StallPolicy stalls;              // What to do with workers that are alive but stuck.
   std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
   std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
@@ -119,6 +121,7 @@ class Agent {
   void watch_signals();
   void forward_signals();
   void watch_launcher();
+  void start_chaos();
 
   AgentOptions options_;
   boost::asio::io_context loop_{1};
@@ -176,6 +179,7 @@ class Agent {
   boost::asio::signal_set signals_;
   boost::asio::signal_set forwarded_;
   ParentWatch launcher_;
+  Chaos chaos_;
   bool ending_ = false;
   int status_ = 0;
 };

@@ -12,6 +12,7 @@
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/log.h"
+#include "common/text/duration_text.h"
 #include "common/text/terminal_text.h"
 #include "rendezvous/run/verdict.h"
 
@@ -122,6 +123,27 @@ bool Agent::just_shown(const WorkerDeath& death) const {
   const auto since = output_.shown_since(death.local_rank);
   if (!since || *since > kNear) return false;
   return death.detail == last_words(output_.last_lines(death.local_rank), /*error_file=*/"");
+}
+
+// Of the workers that compute: a run that is about to end or to begin learns nothing from it.
+void Agent::start_chaos() {
+  if (options_.chaos.mean == Duration::zero()) return;
+  chaos_.candidates = [this] {
+    std::vector<int> computing;
+    for (const auto& [local_rank, pid] : processes_.pids()) {
+      if (supervisor_.running() && rank_of(local_rank) >= 0) computing.push_back(local_rank);
+    }
+    return computing;
+  };
+  chaos_.on_kill = [this](int local_rank) {
+    log::warning("--chaos kills " + name_of(local_rank));
+    processes_.signal_worker(local_rank, SIGKILL);
+  };
+  log::warning("--chaos: on " + options_.offer.host + " a random worker is killed every " +
+               seconds_text(std::chrono::duration_cast<Milliseconds>(options_.chaos.mean)) +
+               " on average; DDPRUN_CHAOS_SEED=" + std::to_string(options_.chaos.seed) +
+               " repeats it");
+  chaos_.start();
 }
 
 void Agent::tell_verdict(const Exit& exit) const {
