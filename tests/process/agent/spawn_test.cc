@@ -91,9 +91,9 @@ TEST_CASE("Spawn: a worker's link is its descriptor 3, and the only one above it
           "[spawn]") {
   int link[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) == 0);
-  const UniqueFd ours(link[0]), theirs(link[1]);
-  const UniqueFd third(::fcntl(link[1], F_DUPFD_CLOEXEC, 3)), leaky(::open("/dev/null", O_RDONLY));
-  const auto given = GENERATE(false, true) ? third.get() : theirs.get();
+  const UniqueFd ours(link[0]), leaky(::open("/dev/null", O_RDONLY));
+  UniqueFd theirs(link[1]);
+  if (GENERATE(false, true)) theirs.reset(::fcntl(link[1], F_DUPFD_CLOEXEC, 100));
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const UniqueFd reading(ends[0]), writing(ends[1]);
@@ -101,8 +101,9 @@ TEST_CASE("Spawn: a worker's link is its descriptor 3, and the only one above it
   const auto process = spawn_process({.argv = {"/bin/sh", "-c", script},
                                       .environment = {},
                                       .stdout_fd = writing.get(),
-                                      .link_fd = given});
+                                      .link_fd = theirs.get()});
   REQUIRE(process.has_value());
+  theirs.reset();
   char text[16] = {};
   CHECK(::recv(ours.get(), text, sizeof text, 0) == 5);
   CHECK(std::string(text) == "hello");
