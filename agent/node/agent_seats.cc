@@ -74,6 +74,7 @@ void Agent::link_lost(int local_rank, const std::string& why) {
   if (why.empty() && !was_ready) return;  // A plain program that closes what it does not know.
   log::warning(name_of(local_rank) + " cannot change its seat any more: " +
                (why.empty() ? "it has closed its link" : why));
+  if (was_ready) dispatch(WorkerPlain{local_rank});
 }
 
 std::string Agent::name_of(int local_rank) const {
@@ -150,7 +151,8 @@ void Agent::act(const KillWorkers& kill) {
     AtStop& worker = at_stop_[local_rank];
     const char state = read_proc_stat(pid->second).state;
     worker.killed = true;
-    worker.halted = "it did not leave the round when it was told to";
+    worker.halted = rank_of(local_rank) < 0 ? "it could not be seated any more"
+                                            : "it did not leave the round when it was told to";
     if (is_halted(state)) worker.halted += "; " + halted_text(state);
     processes_.signal_worker(local_rank, SIGKILL);
   }
@@ -169,8 +171,8 @@ void Agent::act(const SpawnWorker& spawn) {
   auto ends = open_worker(spawn.local_rank);
   Result<int> pid = ends ? Result<int>(0) : Result<int>(ends.error());
   if (ends) {
-    processes_.spawn_soon(worker_spec(spawn.local_rank, static_cast<bool>(ends->link_end)),
-                          std::move(*ends));
+    const bool has_link = static_cast<bool>(ends->link_end);
+    processes_.spawn_soon(worker_spec(spawn.local_rank, has_link), std::move(*ends));
     pid = processes_.finish_spawns().front();
   }
   if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);

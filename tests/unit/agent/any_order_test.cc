@@ -125,7 +125,7 @@ TEST_CASE("Supervisor: nobody is killed while only words are waited for", "[supe
   };
   (void)step(LinkUp{});
   (void)step(Heard{rendezvous::Assign{}});
-  (void)step(WorkerEnded{{.rank = 1, .exit_code = 7}, /*words_follow=*/true});
+  (void)step(WorkerEnded{{.rank = 1, .local_rank = 1, .exit_code = 7}, /*words_follow=*/true});
   CHECK(supervisor.deadline());
   CHECK(step(WorkerEnded{{.rank = 0, .signal = SIGTERM, .stopped_by_us = true}}).empty());
   CHECK_FALSE(supervisor.deadline());
