@@ -12,7 +12,7 @@ endfunction()
 
 foreach(subject launch pipeline namespaces failure kill kill_combinations supervision surroundings stall placement bad_input
                 signals elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run completion logs collectives
-                nccl ras standstill security)
+                nccl ras reseat standstill security)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.

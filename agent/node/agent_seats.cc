@@ -14,6 +14,14 @@
 #include "common/text/duration_text.h"
 
 namespace ddprun::agent {
+namespace {
+
+std::string lost_text(Milliseconds lost) {
+  const bool brief = lost < std::chrono::seconds(1);
+  return brief ? std::to_string(lost.count()) + " ms" : seconds_text(lost);
+}
+
+}  // namespace
 
 void Agent::listen_to_workers() {
   links_.on_ready = [this](int local_rank) { worker_ready(local_rank); };
@@ -57,11 +65,15 @@ void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) 
   change_->lost_us = std::max(change_->lost_us, resumed.lost_us);
   if (!change_->waited_for.empty()) return;
   const Change change = *std::exchange(change_, std::nullopt);
-  log::info(
-      number_of(change.workers, "worker") + (change.workers == 1 ? " continues" : " continue") +
-      " at step " + std::to_string(change.step) + " after " +
-      seconds_text(Milliseconds(change.lost_us / 1000)) +
-      (change.repeated > 0 ? "; steps that run again: " + std::to_string(change.repeated) : ""));
+  if (!options_.speaks_for_run) return;
+  const std::string again = change.repeated == 0
+                                ? ""
+                                : "; " + number_of(static_cast<int>(change.repeated), "step") +
+                                      (change.repeated == 1 ? " runs again" : " run again");
+  log::info(number_of(change.workers, "worker") +
+            (change.workers == 1 ? " continues" : " continue") + " at step " +
+            std::to_string(change.step) + " after " +
+            lost_text(Milliseconds(change.lost_us / 1000)) + again);
 }
 
 // A worker that ends closes its link as well; that is told by its end.
