@@ -34,7 +34,7 @@ class Reseat(DdprunCase):
             if name.startswith("trace."):
                 with open(self.path(name), encoding="utf-8") as f:
                     found[int(name[6:])] = [json.loads(line) for line in f.read().split("\n")[:-1]]
-        return found
+        return {pid: trace for pid, trace in found.items() if trace}
 
     def events(self, pid, *kinds):
         return [e for e in self.traces().get(pid, []) if e["event"] in kinds]
@@ -175,6 +175,61 @@ class Reseat(DdprunCase):
         self.assertNotIn(before[2].pid, [seat.pid for seat in after], self.text())
         self.end_well(job)
 
+    def test_a_halted_worker_is_killed_and_replaced(self):
+        job = self.launch("--nproc-per-node", "3")
+        before = self.world(3)
+        os.kill(before[2].pid, signal.SIGSTOP)
+        self.kill(before[0])
+        after = self.world(3, after=before[0].round)
+        self.assertIn(before[1].pid, [seat.pid for seat in after], self.text())
+        self.assertNotIn(before[2].pid, [seat.pid for seat in after], self.text())
+        self.end_well(job)
+
+    def test_a_worker_that_waits_for_its_seat_is_not_stuck(self):
+        """Rank 1 waits for 5 s for one that does not leave the round, a replacement until it is let in."""
+        job = self.launch("--nproc-per-node", "3", "--on-stall", "kill", "--stall-timeout", "0.5",
+                          env={**HELD, "FAULT_2": "deaf"})
+        before = self.world(3)
+        wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)  # There is some history.
+        self.kill(before[0])
+        alone = self.world(1, after=before[0].round)
+        self.assertEqual(alone[0].pid, before[1].pid, self.text())
+        self.touch("ready")
+        full = self.world(3, after=alone[0].round)
+        self.assertNotIn("no progress", job.err())
+        self.assert_kept(alone, full, [])
+        self.end_well(job)
+
+    def test_a_replacement_has_files_of_its_own_and_survivors_keep_theirs(self):
+        job = self.launch("--nproc-per-node", "2", "-t", "3", "--log-dir", self.path("logs"))
+        before = self.world(2)
+        self.kill(before[1])
+        full = self.world(2, after=before[0].round)
+        self.assert_kept(before, full, [before[1]])
+        self.end_well(job)
+        run, = os.listdir(self.path("logs"))
+
+        def log(attempt, local_rank):
+            with open(self.path(f"logs/{run}/attempt_{attempt}/{local_rank}/stdout.log"), encoding="utf-8") as f:
+                return f.read().split("\n")[:-1]
+
+        self.assertEqual(log(0, 1), ["rank 1 of 2"])
+        self.assertEqual(log(1, 1), ["rank 1 of 2"])
+        self.assertEqual(log(0, 0)[0], "rank 0 of 2")
+        self.assertEqual(log(0, 0)[-1], "rank 0 of 2")
+        self.assertGreaterEqual(len(log(0, 0)), 2)
+        errors = {self.events(seat.pid, "born")[0]["TORCHELASTIC_ERROR_FILE"] for seat in (*before, full[1])}
+        self.assertEqual(len(errors), 3)
+
+    def test_workers_are_killed_again_and_again(self):
+        job = self.start("--nproc-per-node", "4", "--max-restarts", "1000", "--chaos", "0.2", *WORKER,
+                         env={"DDPRUN_CHAOS_SEED": "11"})
+        wait_until(lambda: job.err().count("--chaos kills") >= 15, self.text)
+        rounds = [{e["round"] for e in trace if e["event"] == "seated"} for trace in self.traces().values()]
+        self.assertGreater(max(map(len, rounds)), 2, self.text())
+        self.touch("end")
+        self.finish(job)
+
     def spoilt(self, fault, said):
         job = self.launch("--nproc-per-node", "3", env={"FAULT_1": fault})
         before = self.world(3)
@@ -211,10 +266,10 @@ class Reseat(DdprunCase):
         self.kill(before[1])
         smaller = self.world(2, after=before[0].round)
         self.assert_kept(before, smaller, [before[1]])
-        born = wait_until(lambda: [t for t in self.traces().values() if t[0]["LOCAL_RANK"] == "1"][2:], self.text)
-        self.assertTrue(born)
-        self.touch("end")  # Whatever became of the last replacement, it was never part of the round.
-        job.wait()
+        wait_until(lambda: job.err().count("exited with 7, before it had a seat") == 3, self.text)  # No restart is left.
+        self.assertEqual(self.world(2), smaller)
+        self.assertEqual([len(self.events(seat.pid, "fence", "change")) for seat in smaller], [1, 1], self.text())
+        self.end_well(job)
 
     def test_the_daemon_is_killed_meanwhile(self):
         job = self.launch("--local-nodes", "2", "--nproc-per-node", "2")

@@ -1,7 +1,7 @@
 """A worker that keeps its process when the membership changes, without the SDK: messages of docs/protocol.md as JSON
 datagrams on the inherited descriptor. What happens to it is in the file trace.<pid> of the folder $D, a JSON object a line.
 
-It ends well as soon as there is a file $D/end. FAULT_<local rank> says what is wrong with the first worker of a place,
+It ends well as soon as there is a file $D/end, and reports progress while it is in a round. FAULT_<local rank> says what is wrong with the first worker of a place,
 and LATER_FAULT_<local rank> with those that come after it:
     plain        never says Ready
     deaf         answers no Fence and no Change
@@ -40,6 +40,7 @@ class Worker:
         self.link = None
         self.round = -1
         self.step = 0
+        self.computes = False
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT",
                  "TORCHELASTIC_ERROR_FILE", "DDPRUN_TEST_JOB")
         self.trace("born", **{name: os.environ.get(name, "") for name in names})
@@ -88,11 +89,15 @@ class Worker:
         while True:
             self.end_well()
             self.spoil()
+            if self.computes and "DDPRUN_PROGRESS" in os.environ:
+                os.utime(os.environ["DDPRUN_PROGRESS"])
             if self.link is None:
                 time.sleep(LOOK)
             elif select.select([self.link], [], [], LOOK)[0]:
                 self.take(self.link.recv(8192))
             self.step += 1
+            if self.step == 100:
+                self.trace("warm")
 
     def take(self, datagram):
         if not datagram:
@@ -100,14 +105,17 @@ class Worker:
             self.link = None
             return
         message = json.loads(datagram)
+        if "rank" in message:
+            print(f"rank {message['rank']} of {message['world_size']}", flush=True)
         self.trace(message.pop("type"), step=self.step, **message)
         if "rank" in message:
             if self.round >= 0 and message["round"] != self.round:
                 self.say(type="resumed", round=message["round"], step=self.step, repeated=1, lost_us=1234)
             self.round = message["round"]
-            print(f"rank {message['rank']} of {message['world_size']}", flush=True)
+            self.computes = True
         elif self.fault != "deaf" and message.get("round") == self.round:
             self.say(type="left", round=self.round, step=self.step)
+            self.computes = False
 
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)
