@@ -99,6 +99,7 @@ class Agent {
   void worker_left(int local_rank, int round);
   void worker_resumed(int local_rank, const worker_link::Resumed& resumed);
   void link_lost(int local_rank, const std::string& why);
+  void becomes_plain(int local_rank, const std::string& why);
   void tell_seat(int local_rank);
   std::string name_of(int local_rank) const;
   int rank_of(int local_rank) const;           // -1: it was never seated.
@@ -143,6 +144,8 @@ class Agent {
     int restart_count = 0;  // With which the process was started; its files are named by it.
     bool seated = false;    // It has a rank. It keeps the rank until it has the next one.
     bool ready = false;     // It has said so on its link.
+    // Has closed its link, and is about to end.
+    std::unique_ptr<boost::asio::steady_timer> ending = nullptr;
   };
   std::map<int, Place> places_;  // By local rank.
   // What a change of the membership has cost the workers of this node.

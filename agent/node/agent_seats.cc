@@ -16,6 +16,8 @@
 namespace ddprun::agent {
 namespace {
 
+constexpr auto kEndAfterLink = std::chrono::seconds(1);
+
 std::string lost_text(Milliseconds lost) {
   const bool brief = lost < std::chrono::seconds(1);
   return brief ? std::to_string(lost.count()) + " ms" : seconds_text(lost);
@@ -76,16 +78,20 @@ void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) 
             lost_text(Milliseconds(change.lost_us / 1000)) + again);
 }
 
-// A worker that ends closes its link as well; that is told by its end.
+// A program that ends may close its link before: its end says more.
 void Agent::link_lost(int local_rank, const std::string& why) {
+  if (!why.empty()) return becomes_plain(local_rank, why);
   Place& place = places_.at(local_rank);
-  const std::map<int, int> pids = processes_.pids();
-  const auto pid = pids.find(local_rank);
-  if (why.empty() && (pid == pids.end() || read_proc_stat(pid->second).exiting)) return;
-  const bool was_ready = std::exchange(place.ready, false);
-  if (why.empty() && !was_ready) return;  // A plain program that closes what it does not know.
-  log::warning(name_of(local_rank) + " cannot change its seat any more: " +
-               (why.empty() ? "it has closed its link" : why));
+  if (!place.ready) return;  // A plain program that closes what it does not know.
+  place.ending = std::make_unique<boost::asio::steady_timer>(loop_, kEndAfterLink);
+  place.ending->async_wait([this, local_rank](const boost::system::error_code& ec) {
+    if (!ec) becomes_plain(local_rank, "it has closed its link");
+  });
+}
+
+void Agent::becomes_plain(int local_rank, const std::string& why) {
+  const bool was_ready = std::exchange(places_.at(local_rank).ready, false);
+  log::warning(name_of(local_rank) + " cannot change its seat any more: " + why);
   if (was_ready) dispatch(WorkerPlain{local_rank});
 }
 
@@ -139,6 +145,7 @@ void Agent::act(const SeatWorkers& order) {
     progress_.seated(local_rank, place.facts.rank);
     output_.seated(local_rank, place.facts.rank);
     tell_seat(local_rank);
+    if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be told.
   }
 }
 
@@ -179,6 +186,7 @@ void Agent::act(const SpawnWorker& spawn) {
   Place& place = places_.at(spawn.local_rank);
   place.facts.restart_count = place.restart_count = spawn.restart_count;
   place.seated = place.ready = false;
+  DDPRUN_ASSERT(!place.ending);
   at_stop_.erase(spawn.local_rank);
   auto ends = open_worker(spawn.local_rank);
   Result<int> pid = ends ? Result<int>(0) : Result<int>(ends.error());

@@ -65,6 +65,7 @@ void Agent::forget_worker(int local_rank) {
   output_.exited(local_rank);
   progress_.exited(local_rank);
   links_.close(local_rank);
+  places_.at(local_rank).ending.reset();
 }
 
 WorkerDeath Agent::death_at_start(int local_rank, const Failure& why) const {
