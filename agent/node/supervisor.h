@@ -228,7 +228,7 @@ class Supervisor {
   void depart();
   void join();
   int count(bool (*is)(const Slot&)) const;
-  bool elastic() const;  // Every worker that holds a seat can be seated anew.
+  bool elastic() const;  // Every worker that holds a seat can be seated anew, or could.
   bool holds_living() const;
   void take_seat(const rendezvous::Seat& seat);
   void seat_living(const rendezvous::Seat& seat);

@@ -19,7 +19,7 @@ int Supervisor::count(bool (*is)(const Slot&)) const {
 
 bool Supervisor::elastic() const {
   return keeps_ && seat_ && std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
-           return !slot.seated || slot.ready;
+           return !slot.seated || slot.ready || slot.plain;
          });
 }
 
@@ -67,11 +67,11 @@ void Supervisor::seat_living(const rendezvous::Seat& seat) {
 void Supervisor::tell_slots() {
   if (!linked_ || !keeps_) return;
   Told now{.round = round(), .fallen = fallen_};
-  if (state_ == State::kRunning) {
-    if (elastic()) now.kept = count([](const Slot& slot) { return slot.seated; });
+  if (state_ == State::kRunning || state_ == State::kLeaving) {
+    const int seated = count([](const Slot& slot) { return slot.seated; });
+    const int ready = count([](const Slot& slot) { return slot.seated && slot.ready; });
+    now.kept = ready == seated ? ready : 0;
     now.parked = count([](const Slot& slot) { return slot.alive && slot.ready && !slot.seated; });
-  } else if (state_ == State::kLeaving && elastic()) {
-    now.kept = count([](const Slot& slot) { return slot.seated; });
   }
   const bool of_another = now.round != told_.round;
   const bool news =

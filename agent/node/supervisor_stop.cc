@@ -194,6 +194,11 @@ void Supervisor::after_stop() {
 void Supervisor::depart() {
   DDPRUN_ASSERT(leaving_ && living_ == 0);
   if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
+  if (state_ == State::kLeaving) {
+    state_ = State::kStopped;
+    wordless_ = 0;
+    clear_round();
+  }
   give_up_at_ = now_ + options_.leave_limit;
 }
 

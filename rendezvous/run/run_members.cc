@@ -166,6 +166,7 @@ void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, in
   if (kind == Verdict::Kind::kWorkerFailed) DDPRUN_ASSERT(workers_blamed_ && !deaths_.empty());
   // A run that nobody has joined has nobody to stop.
   if (!success && config_) stop_seated(reason, /*final=*/true, lost_rank);
+  change_.clear();
   state_ = State::kClosing;
   if (success) end();
 }
