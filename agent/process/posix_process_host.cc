@@ -69,8 +69,11 @@ void PosixProcessHost::kill_cgroup_strays() {
   if (cgroup_fd_) kill_cgroup(workers_cgroup_);
 }
 
-// With the cgroup to be born in; a new one if a round has used the last.
+// With the cgroup to be born in; a new one if a round has used the last. Where workers replace
+// others, all may have died without an end of the round.
 WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
+  if (workers_.empty() && soon_.empty() && !strays_killed_) kill_strays();
+  strays_killed_ = false;
   if (workers_.empty() && soon_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
     if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
   }
@@ -188,6 +191,7 @@ std::vector<std::string> PosixProcessHost::abandon() {
 
 void PosixProcessHost::kill_strays() {
   if (workers_.empty()) kill_cgroup_strays();
+  strays_killed_ = workers_.empty();
   const StrayReport report = kill_unknown_children([this](int pid) { return is_ours(pid); });
   for (const std::string& process : report.stuck) {
     log::warning("a process left by a worker survives SIGKILL: " + process);

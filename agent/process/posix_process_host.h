@@ -88,6 +88,7 @@ class PosixProcessHost final : public ProcessHost {
   std::string workers_cgroup_;      // Below it: of the workers that live, or come next.
   int cgroups_made_ = 0;
   bool cgroup_used_ = false;
+  bool strays_killed_ = true;  // Of all workers until now, none of which lives.
   UniqueFd cgroup_fd_;
   std::shared_ptr<const bool> alive_ =
       std::make_shared<const bool>(true);  // Handlers look before they leap.

@@ -117,6 +117,21 @@ TEST_CASE("ProcessHost: what a failed worker has left ends with it if that was a
   CHECK(stage.mark.all_gone());
 }
 
+TEST_CASE("ProcessHost: what all workers have left is gone before the next one is started",
+          "[process_host]") {
+  Stage stage;
+  stage.spawn(0, {"leave_family", "1"});
+  stage.wait_ready();
+  REQUIRE(stage.run_until_all_ended());
+  CHECK(stage.mark.carriers().size() == 12);
+  stage.spawn(0, {"sleep"});
+  stage.wait_ready();
+  CHECK(stage.run_until([&] {
+    stage.loop.poll();
+    return stage.mark.carriers().size() == 1;
+  }));
+}
+
 TEST_CASE("ProcessHost: workers are in the roster until nothing of them is left",
           "[process_host]") {
   Stage stage;
