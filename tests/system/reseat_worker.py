@@ -1,5 +1,5 @@
-"""A worker that keeps its process when the membership changes, without the SDK: messages of docs/protocol.md as JSON
-datagrams on the inherited descriptor. What happens to it is in the file trace.<pid> of the folder $D, a JSON object a line.
+"""A worker that keeps its process when the membership changes, without the SDK: messages of common/worker_link.h as
+JSON datagrams on the inherited descriptor. What happens to it is in the file trace.<pid> of the folder $D, a JSON object a line.
 
 It ends well as soon as there is a file $D/end, and reports progress while it is in a round. FAULT_<local rank> says what is wrong with the first worker of a place,
 and LATER_FAULT_<local rank> with those that come after it:
