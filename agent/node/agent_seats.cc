@@ -72,9 +72,10 @@ void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) 
                                 ? ""
                                 : "; " + number_of(static_cast<int>(change.repeated), "step") +
                                       (change.repeated == 1 ? " runs again" : " run again");
-  log::info(number_of(change.workers, "worker") +
-            (change.workers == 1 ? " continues" : " continue") + " at step " +
-            std::to_string(change.step) + " after " +
+  const int all = seat_->world_size;
+  const std::string share = change.workers == all ? "" : std::to_string(change.workers) + " of ";
+  log::info(share + number_of(all, "worker") + (all == 1 ? " continues" : " continue") +
+            " at step " + std::to_string(change.step) + " after " +
             lost_text(Milliseconds(change.lost_us / 1000)) + again);
 }
 
