@@ -116,17 +116,19 @@ int Agent::restart_count_of(int local_rank) const {
 void Agent::tell_seat(int local_rank) {
   DDPRUN_ASSERT(seat_);
   const RankFacts& facts = places_.at(local_rank).facts;
-  links_.send(local_rank,
-              worker_link::Seated{.round = seat_->round,
-                                  .restart_count = seat_->restart_count,
-                                  .rank = facts.rank,
-                                  .world_size = facts.world_size,
-                                  .local_rank = options_.virtual_local_rank ? 0 : local_rank,
-                                  .local_world_size = facts.local_world_size,
-                                  .group_rank = facts.group_rank,
-                                  .group_world_size = facts.group_world_size,
-                                  .master_address = facts.master_addr,
-                                  .master_port = facts.master_port});
+  const bool sees_one_gpu = options_.virtual_local_rank || options_.shared_gpus > 0;
+  links_.send(
+      local_rank,
+      worker_link::Seated{.round = seat_->round,
+                          .restart_count = seat_->restart_count,
+                          .rank = facts.rank,
+                          .world_size = facts.world_size,
+                          .local_rank = sees_one_gpu ? 0 : local_rank,  // As in its environment.
+                          .local_world_size = facts.local_world_size,
+                          .group_rank = facts.group_rank,
+                          .group_world_size = facts.group_world_size,
+                          .master_address = facts.master_addr,
+                          .master_port = facts.master_port});
 }
 
 void Agent::act(const SeatWorkers& order) {
