@@ -14,10 +14,12 @@ ddprun_test(NAME etcd_test
 ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/any_order_test.cc
+                   unit/agent/supervisor_elastic_test.cc
                                          unit/agent/last_words_test.cc
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test
-            SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_faults.cc sim/sim_standstill.cc
+            SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_elastic.cc
+                    sim/sim_faults.cc sim/sim_standstill.cc
             LIBRARIES ddprun_agent LABELS sim COMPUTES)
 if(DDPRUN_SANITIZE AND TARGET sim_test)  # Thirty times slower, and one thread: fewer seeds do.
   set_property(TEST sim_test APPEND PROPERTY ENVIRONMENT DDPRUN_SIM_SEEDS=60)

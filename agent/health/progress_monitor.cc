@@ -40,8 +40,7 @@ std::string ProgressMonitor::prepare(int local_rank) {
     log::debug(to_string(file.error()));
     return {};
   }
-  const auto [it, added] =
-      workers_.try_emplace(local_rank, Worker{std::move(*file), 0, 0, {}, {}, false});
+  const auto [it, added] = workers_.try_emplace(local_rank, Worker{.file = std::move(*file)});
   sync_.began(local_rank);
   return "DDPRUN_PROGRESS=" + it->second.file.path();
 }
@@ -49,17 +48,37 @@ std::string ProgressMonitor::prepare(int local_rank) {
 void ProgressMonitor::started(int local_rank, int rank, int pid) {
   const auto it = workers_.find(local_rank);
   if (it == workers_.end()) return;
+  DDPRUN_ASSERT(rank >= -1 && pid > 0);
   it->second.rank = rank;
-  DDPRUN_ASSERT(rank >= 0 && pid > 0);
   it->second.pid = pid;
+  it->second.seated = rank >= 0;
   if (!looking_) look_later();
+}
+
+// What it has counted until now it has counted under its former rank.
+void ProgressMonitor::seated(int local_rank, int rank) {
+  const auto it = workers_.find(local_rank);
+  if (it == workers_.end()) return;
+  DDPRUN_ASSERT(rank >= 0 && it->second.pid > 0);
+  see_sync(local_rank, it->second);
+  it->second.rank = rank;
+  it->second.seated = true;
+}
+
+void ProgressMonitor::left(int local_rank) {
+  const auto it = workers_.find(local_rank);
+  if (it != workers_.end()) it->second.seated = false;
+}
+
+void ProgressMonitor::see_sync(int local_rank, Worker& worker) {
+  if (worker.rank >= 0) sync_.see(local_rank, worker.rank, worker.file.sync());
 }
 
 void ProgressMonitor::exited(int local_rank) {
   const auto it = workers_.find(local_rank);
   if (it == workers_.end()) return;
   if (!it->second.reason.empty()) reasons_[local_rank] = it->second.reason;
-  sync_.see(local_rank, it->second.rank, it->second.file.sync());
+  see_sync(local_rank, it->second);
   fates_[local_rank] = it->second.file.fate();
   workers_.erase(it);
   if (!workers_.empty()) return;
@@ -72,8 +91,7 @@ void ProgressMonitor::tell(int lost_rank, const std::string& why) {
 }
 
 const std::optional<rendezvous::SyncIncrease>& ProgressMonitor::untold_sync() {
-  for (auto& [local_rank, worker] : workers_)
-    sync_.see(local_rank, worker.rank, worker.file.sync());
+  for (auto& [local_rank, worker] : workers_) see_sync(local_rank, worker);
   return sync_.untold();
 }
 
@@ -103,6 +121,7 @@ void ProgressMonitor::look() {
   DDPRUN_ASSERT(!workers_.empty() && workers_.begin()->first >= 0);
   std::vector<ProgressSample> samples(static_cast<std::size_t>(workers_.rbegin()->first) + 1);
   for (auto& [local_rank, worker] : workers_) {
+    if (!worker.seated) continue;  // Nobody waits for it.
     samples[static_cast<std::size_t>(local_rank)] = worker.file.read();
   }
   kill_again();

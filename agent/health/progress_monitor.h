@@ -21,8 +21,12 @@ class ProgressMonitor {
   // Before a worker is started: "DDPRUN_PROGRESS=..." for its environment; empty if it is to report
   // nothing.
   std::string prepare(int local_rank);
+  // -1: it has no rank yet, and is not waited for by anybody until it is seated.
   void started(int local_rank, int rank, int pid);
   void exited(int local_rank);
+  // It goes on with another rank, or has left its round and waits for one.
+  void seated(int local_rank, int rank);
+  void left(int local_rank);
   // To all workers: a rank of the round is gone, and why.
   void tell(int lost_rank, const std::string& why);
   // What the workers' sync timers have counted and nobody was told; sync_told() when they were.
@@ -40,13 +44,15 @@ class ProgressMonitor {
  private:
   struct Worker {
     ProgressFile file;
-    int rank = 0;
+    int rank = -1;  // The last that it had.
     int pid = 0;
-    std::string reason;
-    std::optional<TimePoint> kill_at;
+    bool seated = false;
+    std::string reason{};
+    std::optional<TimePoint> kill_at{};
     bool aborted = false;
   };
 
+  void see_sync(int local_rank, Worker& worker);
   void look_later();
   void look();
   void found_stuck(const Stall& stall);

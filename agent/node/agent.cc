@@ -36,6 +36,7 @@ Agent::Agent(AgentOptions options)
       progress_(loop_, options_.stalls),
       logs_(options_.output.logs),
       output_(loop_, options_.output),
+      links_(loop_),
       waiting_(loop_),
       environment_(current_environment()),
       beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
@@ -43,13 +44,15 @@ Agent::Agent(AgentOptions options)
       beat_timer_(loop_),
       signals_(loop_),
       forwarded_(loop_),
-      launcher_(loop_) {}
+      launcher_(loop_),
+      chaos_(loop_, options_.chaos) {}
 
 int Agent::run() {
   processes_.on_exit = [this](const WorkerDeath& death) { worker_exited(death); };
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };
+  listen_to_workers();
   output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
   processes_.use_roster(options_.roster);
   if (!options_.cgroup.empty()) {
@@ -66,6 +69,7 @@ int Agent::run() {
   connect();
   beat();
   arm_deadline();
+  start_chaos();
   loop_.run();
   return status_;
 }
@@ -170,7 +174,9 @@ void Agent::act(const SendJoin& join) {
     return act(Exit{.status = 1, .verdict = {}});
   }
   options_.offer.store_port = store_->port();
-  link_->send(rendezvous::Join{options_.offer, join.after_round});
+  rendezvous::NodeOffer offer = options_.offer;
+  offer.local_world_size = join.workers;
+  link_->send(rendezvous::Join{std::move(offer), join.after_round, join.living});
 }
 
 // Workers of a round meet in a store that no earlier round has seen.
@@ -192,18 +198,20 @@ Result<void> Agent::open_store() {
 }
 
 void Agent::act(const StartWorkers& start) {
-  seat_ = start.seat;
+  take_seat(start.seat);
+  begin_places();
+  spawn_all();
+}
+
+void Agent::take_seat(const rendezvous::Seat& seat) {
+  seat_ = seat;
   log::debug(seat_text(*seat_));
   store_used_ = true;
-  if (seat_->group_rank == 0) {
-    DDPRUN_ASSERT(store_);
-    if (const auto admitted = store_->admit(seat_->members); !admitted) {
-      log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
-    }
-  } else {
-    store_.reset();
+  if (seat_->group_rank != 0) return store_.reset();
+  DDPRUN_ASSERT(store_);
+  if (const auto admitted = store_->admit(seat_->members); !admitted) {
+    log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
-  spawn_all(*seat_);
 }
 
 void Agent::act(const SignalWorkers& signal) {
@@ -239,6 +247,7 @@ void Agent::act(const Exit& exit) {
   waiting_.done();
   store_.reset();
   boost::system::error_code ignored;
+  chaos_.stop();
   deadline_timer_.cancel();
   beat_timer_.cancel();
   signals_.cancel(ignored);

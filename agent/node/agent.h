@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@
 #include "agent/node/daemon_link.h"
 #include "agent/node/supervisor.h"
 #include "agent/node/worker_environment.h"
+#include "agent/node/worker_links.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
+#include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
 #include "rendezvous/store/store_server.h"
@@ -44,6 +47,7 @@ struct AgentOptions {
   std::string signals_to_handle;             // As text, for workers.
   SupervisorOptions supervision;
   Limits worker_limits;            // Soft ones that workers get, whatever ours are.
+  ChaosOptions chaos;              // Workers that are killed at random.
   StallPolicy stalls;              // What to do with workers that are alive but stuck.
   std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
   std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
@@ -67,11 +71,11 @@ class Agent {
   void act(const SendJoin& join);
   void act(const SendMessage& send);
   void act(const StartWorkers& start);
-  void act(const SpawnWorker&) {}
-  void act(const SeatWorkers&) {}
-  void act(const FenceWorkers&) {}
-  void act(const AnnounceChange&) {}
-  void act(const KillWorkers&) {}
+  void act(const SpawnWorker& spawn);
+  void act(const SeatWorkers& order);
+  void act(const FenceWorkers& fence);
+  void act(const AnnounceChange& change);
+  void act(const KillWorkers& kill);
   void act(const SignalWorkers& signal);
   void act(const CleanUp&);
   void act(const AbandonWorkers&);
@@ -80,10 +84,26 @@ class Agent {
 
   void connect();
   void heard(rendezvous::DaemonMessage message);
-  void spawn_all(const rendezvous::Seat& seat);
-  void cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why);
-  WorkerSpec worker_spec(const rendezvous::Seat& seat, int local_rank);
-  RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank) const;
+  void take_seat(const rendezvous::Seat& seat);
+  void begin_places();
+  void spawn_all();
+  Result<WorkerEnds> open_worker(int local_rank);
+  void forget_worker(int local_rank);
+  WorkerDeath death_at_start(int local_rank, const Failure& why) const;
+  WorkerSpec worker_spec(int local_rank, bool has_link);
+  RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
+                       int workers) const;
+  void listen_to_workers();
+  UniqueFd open_link(int local_rank);
+  void worker_ready(int local_rank);
+  void worker_left(int local_rank, int round);
+  void worker_resumed(int local_rank, const worker_link::Resumed& resumed);
+  void link_lost(int local_rank, const std::string& why);
+  void becomes_plain(int local_rank, const std::string& why);
+  void tell_seat(int local_rank);
+  std::string name_of(int local_rank) const;
+  int rank_of(int local_rank) const;           // -1: it was never seated.
+  int restart_count_of(int local_rank) const;  // With which its process was started.
   void worker_exited(WorkerDeath death);
   void words_are_there(int local_rank);
   void explain(WorkerDeath& death) const;
@@ -102,6 +122,7 @@ class Agent {
   void watch_signals();
   void forward_signals();
   void watch_launcher();
+  void start_chaos();
 
   AgentOptions options_;
   boost::asio::io_context loop_{1};
@@ -110,12 +131,32 @@ class Agent {
   ProgressMonitor progress_;
   LogFolder logs_;
   Output output_;
+  WorkerLinks links_;
   std::unique_ptr<DaemonLink> link_;
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It tells which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
+  // A place for a worker, and whoever has it now.
+  struct Place {
+    RankFacts facts;        // Of its last seat, or of its predecessor's.
+    int restart_count = 0;  // With which the process was started; its files are named by it.
+    bool seated = false;    // It has a rank. It keeps the rank until it has the next one.
+    bool ready = false;     // It has said so on its link.
+    // Has closed its link, and is about to end.
+    std::unique_ptr<boost::asio::steady_timer> ending = nullptr;
+  };
+  std::map<int, Place> places_;  // By local rank.
+  // What a change of the membership has cost the workers of this node.
+  struct Change {
+    int workers = 0;
+    std::set<int> waited_for = {};  // Local ranks.
+    std::int64_t step = 0;
+    std::int64_t repeated = 0;
+    std::int64_t lost_us = 0;
+  };
+  std::optional<Change> change_;  // Of this round, until all have told.
   Environment environment_;
   struct Wordless {
     WorkerDeath death;
@@ -128,7 +169,8 @@ class Agent {
     bool exiting = false;  // Then it ends by itself.
     bool failing = false;  // It had said why it was about to end, in these words.
     std::string words;
-    std::string halted;  // By a signal or a debugger, as text; empty if not.
+    std::string halted;   // By a signal or a debugger, as text; empty if not.
+    bool killed = false;  // By us, it alone.
   };
   std::map<int, AtStop> at_stop_;  // By local rank.
   bool stop_began_ = false;        // Of this round's workers.
@@ -140,6 +182,7 @@ class Agent {
   boost::asio::signal_set signals_;
   boost::asio::signal_set forwarded_;
   ParentWatch launcher_;
+  Chaos chaos_;
   bool ending_ = false;
   int status_ = 0;
 };

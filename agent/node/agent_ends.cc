@@ -12,6 +12,7 @@
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/log.h"
+#include "common/text/duration_text.h"
 #include "common/text/terminal_text.h"
 #include "rendezvous/run/verdict.h"
 
@@ -27,15 +28,14 @@ constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in it
 // Every end is reported at once, so that the order of the reports is that of the exits, whoever
 // still holds a pipe. The last words of a failed worker may follow.
 void Agent::worker_exited(WorkerDeath death) {
-  output_.exited(death.local_rank);
-  progress_.exited(death.local_rank);
+  forget_worker(death.local_rank);
   if (supervisor_.living() == 0) return;  // It is not waited for.
   DDPRUN_ASSERT(seat_ && !wordless_.contains(death.local_rank));
-  death.rank = seat_->base_rank + death.local_rank;
+  death.rank = rank_of(death.local_rank);
   death.host = options_.offer.host;
   const auto at_stop = at_stop_.find(death.local_rank);
-  const bool on_its_way = at_stop != at_stop_.end() && at_stop->second.exiting;
-  death.stopped_by_us = stop_began_ && !on_its_way;
+  const AtStop seen = at_stop == at_stop_.end() ? AtStop() : at_stop->second;
+  death.stopped_by_us = (stop_began_ || seen.killed) && !seen.exiting;
   if (death.succeeded() || death.stopped_by_us || output_.drained(death.local_rank)) {
     explain(death);
     return dispatch(WorkerEnded{std::move(death)});
@@ -88,7 +88,7 @@ void Agent::judge(WorkerDeath& death, const std::string& words) const {
 
 std::string Agent::words_of(int local_rank) const {
   return last_words(output_.last_lines(local_rank),
-                    logs_.error_file(seat_ ? seat_->restart_count : 0, local_rank));
+                    logs_.error_file(restart_count_of(local_rank), local_rank));
 }
 
 // A stop begins. Who is on its way out, or has already reported an exception, ends by itself, and
@@ -101,7 +101,7 @@ void Agent::look_at_workers() {
     const ProcStat stat = read_proc_stat(pid);
     worker.exiting = stat.exiting;
     if (is_halted(stat.state) && !progress_.paused()) worker.halted = halted_text(stat.state);
-    const std::string error_file = logs_.error_file(seat_->restart_count, local_rank);
+    const std::string error_file = logs_.error_file(restart_count_of(local_rank), local_rank);
     const bool reported = !error_file.empty() && ::access(error_file.c_str(), F_OK) == 0;
     worker.failing = reported || ends_in_exception(output_.last_lines(local_rank));
     if (worker.failing) worker.words = words_of(local_rank);
@@ -123,6 +123,27 @@ bool Agent::just_shown(const WorkerDeath& death) const {
   const auto since = output_.shown_since(death.local_rank);
   if (!since || *since > kNear) return false;
   return death.detail == last_words(output_.last_lines(death.local_rank), /*error_file=*/"");
+}
+
+// Of the workers that compute: a run that is about to end or to begin learns nothing from it.
+void Agent::start_chaos() {
+  if (options_.chaos.mean == Duration::zero()) return;
+  chaos_.candidates = [this] {
+    std::vector<int> computing;
+    for (const auto& [local_rank, pid] : processes_.pids()) {
+      if (supervisor_.running() && rank_of(local_rank) >= 0) computing.push_back(local_rank);
+    }
+    return computing;
+  };
+  chaos_.on_kill = [this](int local_rank) {
+    log::warning("--chaos kills " + name_of(local_rank));
+    processes_.signal_worker(local_rank, SIGKILL);
+  };
+  log::warning("--chaos: on " + options_.offer.host + " a random worker is killed every " +
+               seconds_text(std::chrono::duration_cast<Milliseconds>(options_.chaos.mean)) +
+               " on average; DDPRUN_CHAOS_SEED=" + std::to_string(options_.chaos.seed) +
+               " repeats it");
+  chaos_.start();
 }
 
 void Agent::tell_verdict(const Exit& exit) const {

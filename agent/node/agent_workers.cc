@@ -10,50 +10,77 @@
 
 namespace ddprun::agent {
 
-void Agent::spawn_all(const rendezvous::Seat& seat) {
+// All workers of this node, in a new round.
+void Agent::begin_places() {
+  DDPRUN_ASSERT(seat_);
   oom_watch_.begin();
   at_stop_.clear();
   stop_began_ = false;
   wordless_.clear();
+  change_.reset();
+  places_.clear();
+  const int workers = options_.offer.local_world_size;
+  for (int local_rank = 0; local_rank < workers; ++local_rank) {
+    places_[local_rank] = {.facts = rank_facts(*seat_, local_rank, local_rank, workers),
+                           .restart_count = seat_->restart_count,
+                           .seated = true};
+  }
+}
+
+void Agent::spawn_all() {
   int prepared = 0;
   std::optional<Failure> why;
   for (bool go_on = true; go_on && prepared < options_.offer.local_world_size;) {
-    auto ends = output_.open({.local_rank = prepared,
-                              .rank = seat.base_rank + prepared,
-                              .restart_count = seat.restart_count});
+    auto ends = open_worker(prepared);
     if (!ends) {
       why = ends.error();
       break;
     }
-    go_on = processes_.spawn_soon(worker_spec(seat, prepared), std::move(*ends));
+    const bool has_link = static_cast<bool>(ends->link_end);
+    go_on = processes_.spawn_soon(worker_spec(prepared, has_link), std::move(*ends));
     ++prepared;
   }
   const auto pids = processes_.finish_spawns();
   DDPRUN_ASSERT(std::ssize(pids) == prepared || pids.back().has_error());
   int living = 0;
   for (; living < prepared && pids[static_cast<std::size_t>(living)]; ++living) {
-    progress_.started(living, seat.base_rank + living, *pids[static_cast<std::size_t>(living)]);
+    progress_.started(living, rank_of(living), *pids[static_cast<std::size_t>(living)]);
   }
-  for (int rank = living; rank < prepared; ++rank) {
-    output_.exited(rank);
-    progress_.exited(rank);
-  }
+  for (int local_rank = living; local_rank < prepared; ++local_rank) forget_worker(local_rank);
   if (living < prepared) why = pids[static_cast<std::size_t>(living)].error();
-  if (why) cannot_start(seat, living, *why);
+  if (why) dispatch(StartFailed{death_at_start(living, *why)});
 }
 
-void Agent::cannot_start(const rendezvous::Seat& seat, int local_rank, const Failure& why) {
+// The agent's ends of all that a worker is connected with; returns the worker's.
+Result<WorkerEnds> Agent::open_worker(int local_rank) {
+  const Place& place = places_.at(local_rank);
+  auto ends = output_.open(
+      {.local_rank = local_rank, .rank = place.facts.rank, .restart_count = place.restart_count});
+  if (ends) ends->link_end = open_link(local_rank);
+  return ends;
+}
+
+// It has ended, or was never born.
+void Agent::forget_worker(int local_rank) {
+  output_.exited(local_rank);
+  progress_.exited(local_rank);
+  links_.close(local_rank);
+  places_.at(local_rank).ending.reset();
+}
+
+WorkerDeath Agent::death_at_start(int local_rank, const Failure& why) const {
   DDPRUN_ASSERT(local_rank >= 0 && local_rank < options_.offer.local_world_size);
   WorkerDeath death = start_failure(why, current_limits(), options_.offer.local_world_size);
-  death.rank = seat.base_rank + local_rank;
+  death.rank = rank_of(local_rank);
   death.local_rank = local_rank;
   death.host = options_.offer.host;
-  dispatch(StartFailed{death});
+  return death;
 }
 
-WorkerSpec Agent::worker_spec(const rendezvous::Seat& seat, int local_rank) {
+WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
+  const Place& worker = places_.at(local_rank);
   WorkerContext context;
-  context.error_file = logs_.error_file(seat.restart_count, local_rank);
+  context.error_file = logs_.error_file(worker.restart_count, local_rank);
   context.signals_to_handle = options_.signals_to_handle;
   context.virtual_local_rank = options_.virtual_local_rank;
   context.shares_machine = options_.shares_machine;
@@ -64,24 +91,31 @@ WorkerSpec Agent::worker_spec(const rendezvous::Seat& seat, int local_rank) {
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));
   }
+  if (has_link) {
+    context.extra.push_back(std::string(worker_link::kVariable) + "=" +
+                            std::to_string(kLinkDescriptor));
+  }
   WorkerSpec spec;
   spec.local_rank = local_rank;
   spec.limits = options_.worker_limits;
   if (place < options_.processors.size()) spec.processors = options_.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
-  spec.environment = worker_environment(rank_facts(seat, local_rank), context, environment_);
+  spec.environment = worker_environment(worker.facts, context, environment_);
   return spec;
 }
 
-RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank) const {
+// Of the worker at `position` among the node's `workers` of the round.
+RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
+                            int workers) const {
+  DDPRUN_ASSERT(position >= 0 && position <= local_rank && position < workers);
   RankFacts facts;
-  facts.rank = seat.base_rank + local_rank;
+  facts.rank = seat.base_rank + position;
   facts.local_rank = local_rank;
   facts.world_size = seat.world_size;
-  facts.local_world_size = options_.offer.local_world_size;
+  facts.local_world_size = workers;
   facts.group_rank = seat.group_rank;
   facts.group_world_size = seat.group_world_size;
-  facts.role_rank = seat.role_base_rank + local_rank;
+  facts.role_rank = seat.role_base_rank + position;
   facts.role_world_size = seat.role_world_size;
   facts.role = options_.offer.role;
   facts.master_addr = seat.master_address;
@@ -101,10 +135,14 @@ void Agent::show_stopping() {
     return;
   }
   std::vector<int> ranks;
-  for (const auto& [local_rank, pid] : pids) ranks.push_back(seat_->base_rank + local_rank);
+  for (const auto& [local_rank, pid] : pids) {
+    if (rank_of(local_rank) >= 0) ranks.push_back(rank_of(local_rank));
+  }
   const bool asked = waiting_.on_terminal() && supervisor_.signalled() == SIGINT;
-  waiting_.show((ranks.size() == 1 ? "waiting for rank " : "waiting for ranks ") +
-                    ranges_text(ranks) + " to end" + (asked ? " (Ctrl-C again kills them)" : ""),
+  const std::string who = ranks.empty()
+                              ? number_of(static_cast<int>(pids.size()), "worker")
+                              : (ranks.size() == 1 ? "rank " : "ranks ") + ranges_text(ranks);
+  waiting_.show("waiting for " + who + " to end" + (asked ? " (Ctrl-C again kills them)" : ""),
                 *ends - std::chrono::steady_clock::now());
   shows_stopping_ = true;
 }

@@ -12,19 +12,10 @@ namespace ddprun::agent {
 
 using rendezvous::AgentMessage;
 
-namespace {
-
-std::string how_it_goes_on(const rendezvous::StopRound& stop) {
-  if (stop.restart == 0) return "starting again";
-  return "starting all again (restart " + std::to_string(stop.restart) + " of " +
-         std::to_string(stop.max_restarts) + ")";
-}
-
-}  // namespace
-
 Supervisor::Supervisor(SupervisorOptions options, TimePoint now)
     : options_(std::move(options)), now_(now), give_up_at_(now + options_.connect_limit) {
   DDPRUN_ASSERT(options_.local_world_size >= 1);
+  slots_.resize(static_cast<std::size_t>(options_.local_world_size));
 }
 
 std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
@@ -43,10 +34,11 @@ void Supervisor::on(const LinkUp&) {
     send(*std::exchange(unsaid_, std::nullopt));
     return living_ == 0 ? depart() : void();
   }
-  if (state_ == State::kJoining)
-    return actions_.push_back(SendJoin{last_round_, options_.local_world_size});
+  if (state_ == State::kJoining && !leaving_) return send_join();
   // The daemon may have missed anything since the last link; say where we stand.
   send(rendezvous::Heartbeat{round()});
+  told_ = {};
+  tell_slots();
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
   if (failed_) send(rendezvous::Failed{round(), *failure()});
   if (state_ == State::kStopped && order_) say_stopped();
@@ -67,8 +59,10 @@ void Supervisor::on(const LinkDown& down) {
                                                      "connecting again"});
   }
   if (fence_at_ && down.answers) fence_at_ = now_ + options_.fence;
-  if (living_ > 0 || give_up_at_) return;
-  const bool computed = state_ == State::kFinished || state_ == State::kStopped;
+  // Those that have left a round, or wait for one, compute nothing.
+  const bool busy = living_ > 0 && (state_ == State::kRunning || state_ == State::kStopping);
+  if (busy || give_up_at_) return;
+  const bool computed = state_ != State::kJoining;
   give_up_at_ = now_ + (computed ? options_.report_limit : options_.connect_limit);
 }
 
@@ -79,43 +73,17 @@ void Supervisor::on(const Heard& heard) {
 void Supervisor::hear(const rendezvous::Assign& assign) {
   // Workers of another round are still here, or this is the seat we hold: nothing to do.
   if (state_ != State::kJoining || leaving_ || assign.seat.round <= last_round_) return;
-  DDPRUN_ASSERT(all_accounted_for() && !seat_ && !kill_at_ && !abandon_at_);
+  DDPRUN_ASSERT(wordless_ == 0 && !seat_ && !kill_at_ && !abandon_at_);
   DDPRUN_ASSERT(!failed_ && deaths_.empty() && successes_.empty());
-  seat_ = assign.seat;
   last_round_ = assign.seat.round;
   order_.reset();
   fenced_ = false;
-  state_ = State::kRunning;
-  living_ = options_.local_world_size;
+  if (holds_living()) return seat_living(assign.seat);
+  DDPRUN_ASSERT(living_ == 0);
+  take_seat(assign.seat);
+  living_ = living_seated_ = options_.local_world_size;
+  std::fill(slots_.begin(), slots_.end(), Slot{.alive = true, .seated = true});
   actions_.push_back(StartWorkers{*seat_});
-}
-
-void Supervisor::hear(const rendezvous::StopRound& stop) {
-  if (stop.round < round()) return;  // About a round that is long over.
-  switch (state_) {
-    case State::kJoining:
-      if (leaving_) return;
-      if (stop.final) return send(rendezvous::Stopped{stop.round, {}});
-      if (stop.round != -1 && stop.round <= last_round_) return;  // Our Join has answered it.
-      last_round_ = std::max(last_round_, stop.round);
-      return actions_.push_back(SendJoin{last_round_, options_.local_world_size});
-    case State::kRunning:
-    case State::kFinished:
-      order_ = stop;
-      actions_.push_back(
-          Say{Say::Level::kInfo,
-              stop.reason + "; stopping" + (stop.final ? "" : ", then " + how_it_goes_on(stop))});
-      return begin_stop(SIGTERM);
-    case State::kStopping:
-    case State::kStopped:
-      if (!order_ && stop.restart > 0) {
-        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
-      }
-      order_ = stop;  // A run that was about to end may go on after all.
-      if (state_ == State::kStopped) after_stop();
-      return;
-    case State::kDone: return;
-  }
 }
 
 void Supervisor::hear(const rendezvous::EndRun& end) {
@@ -135,29 +103,44 @@ void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
 }
 
 void Supervisor::on(const WorkerEnded& ended) {
-  DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kStopping);
-  DDPRUN_ASSERT(living_ > 0);
+  DDPRUN_ASSERT(state_ != State::kStopped && living_ > 0);
   const WorkerDeath& death = ended.death;
   const bool success = death.succeeded();
-  DDPRUN_ASSERT(!death.stopped_by_us || state_ == State::kStopping);
   DDPRUN_ASSERT(!ended.words_follow || !success);
+  Slot& slot = slots_.at(static_cast<std::size_t>(death.local_rank));
+  const bool was_alive = std::exchange(slot.alive, false);
+  DDPRUN_ASSERT(was_alive);
   --living_;
-  wordless_ += ended.words_follow ? 1 : 0;
   if (living_ == 0) {  // Nobody is left to kill, whatever is still to be heard of them.
     kill_at_.reset();
     abandon_at_.reset();
   }
+  if (!slot.seated) return end_without_seat(ended, slot);
+  DDPRUN_ASSERT(!death.stopped_by_us || state_ == State::kStopping || state_ == State::kLeaving);
+  --living_seated_;
+  slot.done = success;
+  wordless_ += ended.words_follow ? 1 : 0;
   if (!success && state_ == State::kRunning) {
     if (!ended.words_follow) announce(death);
     return fail(death);
   }
   (success ? successes_ : deaths_).push_back(death);
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
-  if (living_ > 0) return;
+  if (state_ == State::kRunning && living_seated_ == 0) return finish();
+  try_leave();
+}
+
+void Supervisor::finish() {
+  DDPRUN_ASSERT(state_ == State::kRunning && living_seated_ == 0 && deaths_.empty());
   state_ = State::kFinished;
   fence_at_.reset();
+  change_.reset();
+  change_ends_.reset();
   if (!linked_) give_up_at_ = now_ + options_.report_limit;
   send(rendezvous::Finished{round()});
+  if (living_ == 0) return;
+  kill_at_ = now_ + options_.grace;  // The parked ones will not be needed.
+  actions_.push_back(SignalWorkers{SIGTERM});
 }
 
 // The round ends because of it: nothing has failed before.
@@ -166,7 +149,9 @@ void Supervisor::fail(WorkerDeath death) {
   deaths_.push_back(std::move(death));
   failed_ = true;
   send(rendezvous::Failed{round(), *failure()});
-  begin_stop(SIGTERM);
+  if (!elastic()) return begin_stop(SIGTERM);
+  const WorkerDeath& first = *failure();
+  fence_workers(first.rank, "rank " + std::to_string(first.rank) + " " + how_it_ended(first));
 }
 
 // After its own last words, which the console has by now.
@@ -178,22 +163,30 @@ void Supervisor::announce(const WorkerDeath& death) {
 }
 
 void Supervisor::on(const WordsCame& words) {
+  const auto known = std::find_if(deaths_.begin(), deaths_.end(), [&](const WorkerDeath& death) {
+    return death.local_rank == words.death.local_rank && death.pid == words.death.pid;
+  });
+  if (known == deaths_.end() && wordless_fallen_ > 0) {
+    --wordless_fallen_;
+    return announce_fallen(words.death);
+  }
   if (wordless_ == 0) return;  // We did not wait for them.
   --wordless_;
-  const auto known = std::find_if(deaths_.begin(), deaths_.end(), [&](const WorkerDeath& death) {
-    return death.rank == words.death.rank;
-  });
-  DDPRUN_ASSERT(known != deaths_.end() && known->pid == words.death.pid);
+  DDPRUN_ASSERT(known != deaths_.end());
   DDPRUN_ASSERT(known->stopped_by_us == words.death.stopped_by_us);
   *known = words.death;
   if (failed_ && known == deaths_.begin()) announce(*known);
-  if (state_ == State::kStopping && all_accounted_for()) workers_gone();
+  if (state_ == State::kStopping && all_accounted_for()) return workers_gone();
+  try_leave();
 }
 
 void Supervisor::on(const StartFailed& failed) {
   DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
-  living_ -= options_.local_world_size - failed.death.local_rank;
-  DDPRUN_ASSERT(living_ >= 0);
+  for (auto i = static_cast<std::size_t>(failed.death.local_rank); i < slots_.size(); ++i) {
+    DDPRUN_ASSERT(slots_[i].seated && slots_[i].alive);
+    slots_[i].alive = false;
+    --living_, --living_seated_;
+  }
   actions_.push_back(Say{Say::Level::kError, failed.death.detail});
   fail(failed.death);
 }
@@ -220,8 +213,8 @@ void Supervisor::on(const Signalled& signalled) {
     unsaid_ = leave;
   }
   leaving_ = Exit{exit_code_of_signal(signalled.signal), std::nullopt};
-  if (state_ == State::kRunning) return begin_stop(signalled.signal);
-  if (living_ == 0) depart();
+  if (living_ == 0) return depart();
+  if (state_ != State::kStopping) begin_stop(signalled.signal);
 }
 
 void Supervisor::on(const Tick&) {
@@ -232,19 +225,21 @@ void Supervisor::on(const Tick&) {
   }
   if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();
   if (fence_at_ && now_ >= *fence_at_) return cut_off();
+  if (change_ends_ && now_ >= *change_ends_) return end_change();
+  if (leave_ends_ && now_ >= *leave_ends_) kill_those_that_stay();
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
-  if (leaving_) return exit(leaving_->status, leaving_->verdict);
+  if (leaving_) return leave_for(leaving_->status, leaving_->verdict);
   const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
   if (state_ == State::kFinished) {
     actions_.push_back(Say{Say::Level::kWarning,
                            "every worker of this node exited with 0, but there is no "
                            "rendezvous daemon to report to" +
                                why});
-    return exit(0, std::nullopt);
+    return leave_for(0, std::nullopt);
   }
   actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
-  exit(failed_ ? exit_status(*failure()) : kExitRendezvous, std::nullopt);
+  leave_for(failed_ ? exit_status(*failure()) : kExitRendezvous, std::nullopt);
 }
 
 void Supervisor::send(AgentMessage message) {
@@ -253,26 +248,11 @@ void Supervisor::send(AgentMessage message) {
 
 std::optional<TimePoint> Supervisor::deadline() const {
   std::optional<TimePoint> next;
-  for (const auto& at : {kill_at_, abandon_at_, give_up_at_, fence_at_}) {
+  for (const auto& at :
+       {kill_at_, abandon_at_, give_up_at_, fence_at_, change_ends_, leave_ends_}) {
     if (at && (!next || *at < *next)) next = at;
   }
   return next;
-}
-
-void Supervisor::check_invariants() const {
-  DDPRUN_ASSERT(living_ >= 0 && living_ <= options_.local_world_size);
-  const bool active = state_ == State::kRunning || state_ == State::kStopping;
-  DDPRUN_ASSERT(active != all_accounted_for());
-  DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || state_ == State::kDone);
-  if (wordless_ > 0) DDPRUN_ASSERT(state_ == State::kStopping);
-  if (kill_at_ || abandon_at_) DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
-  if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
-  if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
-  if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
-  if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
-  if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
-  DDPRUN_ASSERT(actions_.empty());
-  if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
 }
 
 }  // namespace ddprun::agent

@@ -13,6 +13,12 @@
 //                                                                       │ EndRun, Refuse, a signal
 //   any state ── the launcher died: kill everything ──▶ kDone ◀─────────┘
 //
+// Where the workers can be seated anew (they have said so, and the daemon knows how), they stay
+// when a round ends: from kRunning the node goes to kLeaving instead. There the workers are fenced,
+// or at a boundary between steps they leave by themselves, and once all have left and the daemon
+// has said how to go on, it joins with those that live. In kJoining these are parked; so are
+// replacements, which are started in empty places and become ready some time later.
+//
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
 // `fence`, its workers are killed, so that no two halves of a run write the same checkpoint, and
@@ -55,19 +61,24 @@ struct WorkerLeft {
   int local_rank = 0;
   int round = 0;
 };
+// It has said that before, and cannot be reached any more. It holds its seat as a plain worker.
+struct WorkerPlain {
+  int local_rank = 0;
+};
 struct Signalled {
   int signal = 0;
 };
 struct LauncherDied {};
 struct Tick {};  // The time that deadline() named has come.
 using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed,
-                           WorkerReady, WorkerLeft, Signalled, LauncherDied, Tick>;
+                           WorkerReady, WorkerLeft, WorkerPlain, Signalled, LauncherDied, Tick>;
 
 // What to do, in order.
 struct SendJoin {
   int after_round = -1;
-  int workers = 1;  // That it offers.
-};                  // Offer this node, and a store no round has used yet.
+  int workers = 1;      // That it offers; ...
+  bool living = false;  // ... living ones, which may be none yet. Else it will start them.
+};                      // Offer this node, and a store no round has used yet.
 struct SendMessage {
   rendezvous::AgentMessage message;
 };
@@ -137,6 +148,8 @@ struct SupervisorOptions {
   Duration fence{0};          // Computing, and no answer from where the daemon was: kill the
                               // workers. 0: never.
   bool fence_always = false;  // Else only while the daemon has a spare for this node.
+  // A worker that has not left a round so long after it was fenced is killed.
+  Duration leave_round_limit = std::chrono::seconds(5);
 };
 
 class Supervisor {
@@ -157,7 +170,23 @@ class Supervisor {
   void check_invariants() const;
 
  private:
-  enum class State { kJoining, kRunning, kFinished, kStopping, kStopped, kDone };
+  enum class State { kJoining, kRunning, kLeaving, kFinished, kStopping, kStopped, kDone };
+
+  // The place of a local rank, and the process in it.
+  struct Slot {
+    bool alive = false;
+    bool ready = false;   // Can be seated anew.
+    bool plain = false;   // Could, and cannot any more.
+    bool seated = false;  // Holds a rank of the present round, or did when it ended.
+    bool left = false;    // Is in no operation of that round any more.
+    bool done = false;    // Has exited with 0; nobody replaces it while others live.
+    bool fallen = false;  // Ended without a seat, and waits for leave to be replaced.
+  };
+  // What the daemon was told of them.
+  struct Told {
+    int round = -1, kept = 0, parked = 0, fallen = 0;
+    bool operator==(const Told&) const = default;
+  };
 
   void on(const LinkUp&);
   void on(const LinkDown& down);
@@ -165,8 +194,9 @@ class Supervisor {
   void on(const WorkerEnded& ended);
   void on(const WordsCame& words);
   void on(const StartFailed& failed);
-  void on(const WorkerReady&) {}
-  void on(const WorkerLeft&) {}
+  void on(const WorkerReady& ready);
+  void on(const WorkerLeft& left);
+  void on(const WorkerPlain& plain);
   void on(const Signalled& signalled);
   void on(const LauncherDied&);
   void on(const Tick&);
@@ -177,12 +207,15 @@ class Supervisor {
   void hear(const rendezvous::EndRun& end);
   void hear(const rendezvous::Refuse& refuse);
   void hear(const rendezvous::Dismiss& dismiss);
-  void hear(const rendezvous::Alive& alive) { replaceable_ = alive.replaceable; }
+  void hear(const rendezvous::Alive& alive);
+  void hear(const rendezvous::Respawn& respawn);
 
   // The failure that ended the round on this node; null: none.
   const WorkerDeath* failure() const { return failed_ ? &deaths_.front() : nullptr; }
   void fail(WorkerDeath death);
   void announce(const WorkerDeath& death);
+  void announce_fallen(const WorkerDeath& death);
+  void end_change();
   void arm_fence();
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
@@ -194,6 +227,24 @@ class Supervisor {
   void say_stopped();
   void depart();
   void join();
+  int count(bool (*is)(const Slot&)) const;
+  bool elastic() const;  // Every worker that holds a seat can be seated anew, or could.
+  bool holds_living() const;
+  void take_seat(const rendezvous::Seat& seat);
+  void seat_living(const rendezvous::Seat& seat);
+  void end_without_seat(const WorkerEnded& ended, Slot& slot);
+  void finish();
+  void plan_change(const rendezvous::StopRound& stop);
+  void keep_on(const rendezvous::StopRound& stop);
+  void fence_workers(int lost_rank, const std::string& why);
+  void kill_those_that_stay();
+  void try_leave();
+  void leave_round();
+  void spawn(Slot& slot, int restart_count);
+  void spawn_missing(const rendezvous::StopRound& stop, bool fallen_too);
+  void send_join();
+  void tell_slots();
+  void clear_round();
   void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
   void exit(int status, std::optional<rendezvous::Verdict> verdict);
   void send(rendezvous::AgentMessage message);
@@ -205,13 +256,23 @@ class Supervisor {
   std::optional<rendezvous::Seat> seat_;
   int last_round_ = -1;  // The last round we were told of; there is no way back into it.
   int living_ = 0;
-  int wordless_ = 0;                    // Have ended, but what they said last is still to come.
-  std::vector<WorkerDeath> deaths_;     // Of this round: all but the successes, by exit.
+  int living_seated_ = 0;    // Of these.
+  std::vector<Slot> slots_;  // By local rank.
+  bool keeps_ = false;       // The daemon knows of workers that are seated anew.
+  Told told_{};
+  int slots_serial_ = 0;
+  int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
+  int wordless_fallen_ = 0;          // Of those: WordsCame is still to come.
+  int wordless_ = 0;                 // Have ended, but what they said last is still to come.
+  std::vector<WorkerDeath> deaths_;  // Of this round: all but the successes, by exit.
   std::vector<WorkerDeath> successes_;  // Of this round.
   bool failed_ = false;                 // The first of deaths_ ended the round on this node.
-  std::optional<rendezvous::StopRound> order_;  // The daemon's word on how to go on.
-  std::optional<Exit> leaving_;                 // End with this once the workers are gone.
-  std::optional<rendezvous::Leave> unsaid_;     // The daemon was away when we were told to end.
+  std::optional<rendezvous::StopRound> order_;   // The daemon's word on how to go on.
+  std::optional<rendezvous::StopRound> change_;  // kRunning: the workers leave at a boundary.
+  std::optional<TimePoint> change_ends_;         // When they are fenced all the same.
+  std::optional<TimePoint> leave_ends_;          // kLeaving: when those that stay are killed.
+  std::optional<Exit> leaving_;                  // End with this once the workers are gone.
+  std::optional<rendezvous::Leave> unsaid_;      // The daemon was away when we were told to end.
   bool ever_linked_ = false;
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
   std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.

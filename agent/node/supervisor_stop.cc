@@ -1,5 +1,6 @@
 // How a Supervisor ends its workers (asked, then killed, then left behind), and then itself.
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -19,7 +20,61 @@ constexpr int kExitWorkersStuck = exit_code_of_signal(SIGKILL);  // As if it had
 constexpr std::chrono::seconds kStoodStill{1};
 constexpr std::chrono::seconds kReturnTime{2};
 
+std::string how_it_goes_on(const rendezvous::StopRound& stop) {
+  const std::string who = stop.keep ? "the other workers continue" : "starting again";
+  if (stop.restart == 0) return who;
+  return (stop.keep ? who : "starting all again") + " (restart " + std::to_string(stop.restart) +
+         " of " + std::to_string(stop.max_restarts) + ")";
+}
+
 }  // namespace
+
+void Supervisor::hear(const rendezvous::StopRound& stop) {
+  if (stop.round < round()) return;  // About a round that is long over.
+  switch (state_) {
+    case State::kJoining:
+      if (leaving_) return;
+      if (stop.final) return send(rendezvous::Stopped{stop.round, {}});
+      if (stop.round != -1 && stop.round <= last_round_) return;  // Our Join has answered it.
+      last_round_ = std::max(last_round_, stop.round);
+      return send_join();
+    case State::kRunning:
+    case State::kLeaving:
+      if (stop.keep && elastic()) return stop.planned ? plan_change(stop) : keep_on(stop);
+      break;
+    case State::kFinished:
+      // If all have finished, the run is over. It wants to know.
+      if (stop.planned) return send(rendezvous::Finished{round()});
+      break;
+    case State::kStopping:
+    case State::kStopped:
+      if (!seat_) return;
+      if (!order_ && stop.restart > 0) {
+        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
+      }
+      order_ = stop;  // A run that was about to end may go on after all.
+      if (state_ == State::kStopped) after_stop();
+      return;
+    case State::kDone: return;
+  }
+  order_ = stop;
+  actions_.push_back(
+      Say{Say::Level::kInfo,
+          stop.reason + "; stopping" + (stop.final ? "" : ", then " + how_it_goes_on(stop))});
+  begin_stop(SIGTERM);
+}
+
+// The round is over, and the workers stay.
+void Supervisor::keep_on(const rendezvous::StopRound& stop) {
+  DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kLeaving);
+  const bool known = std::exchange(order_, stop).has_value();
+  if (known) return;
+  actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
+  // Where workers do not stay, a restart would start again all that fell before, too.
+  spawn_missing(stop, /*fallen_too=*/stop.restart > 0);
+  if (state_ == State::kRunning) return fence_workers(stop.lost_rank, stop.reason);
+  try_leave();
+}
 
 void Supervisor::arm_fence() {
   DDPRUN_ASSERT(!linked_);
@@ -39,8 +94,8 @@ void Supervisor::cut_off() {
                            "), and the run may continue without it";
   actions_.push_back(Say{Say::Level::kError, text + ": killing its workers, then joining again"});
   fenced_ = true;
-  fence_at_.reset();
   state_ = State::kStopping;
+  clear_round();
   kill_workers();
 }
 
@@ -51,13 +106,15 @@ void Supervisor::on(const LauncherDied&) {
 }
 
 void Supervisor::begin_stop(int signal) {
-  DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kFinished);
-  DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
+  DDPRUN_ASSERT(state_ != State::kStopping && state_ != State::kStopped);
+  DDPRUN_ASSERT(state_ != State::kDone && (!kill_at_ || state_ == State::kFinished));
   state_ = State::kStopping;
-  fence_at_.reset();
+  clear_round();
+  abandon_at_.reset();
   if (all_accounted_for()) return workers_gone();
   if (living_ == 0) return;
-  kill_at_ = now_ + options_.grace;
+  give_up_at_.reset();
+  kill_at_ = kill_at_.value_or(now_ + options_.grace);
   SignalWorkers order{signal};
   if (failed_) {
     order.lost_rank = failure()->rank;
@@ -72,7 +129,7 @@ void Supervisor::begin_stop(int signal) {
 void Supervisor::kill_workers() {
   kill_at_.reset();
   if (living_ == 0) return;
-  DDPRUN_ASSERT(state_ == State::kStopping);
+  DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kFinished);
   actions_.push_back(SignalWorkers{SIGKILL});
   if (!abandon_at_) abandon_at_ = now_ + options_.kill_limit;
 }
@@ -80,7 +137,8 @@ void Supervisor::kill_workers() {
 // They hold memory, ports and devices that a new round would need: this node cannot go on. Where
 // the run is over anyway, its verdict is worth a moment more.
 void Supervisor::abandon_workers() {
-  DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
+  DDPRUN_ASSERT(living_ > 0);
+  if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
   const std::string text = "SIGKILL does not end " + number_of(living_, "worker") + " of " +
                            options_.host + "; leaving what is stuck behind";
   actions_.push_back(Say{Say::Level::kError, text});
@@ -90,7 +148,8 @@ void Supervisor::abandon_workers() {
                                                        : kExitWorkersStuck;
   if (order_ && order_->final && linked_ && !leaving_) {
     abandon_at_.reset();
-    living_ = wordless_ = 0;
+    living_ = living_seated_ = wordless_ = 0;
+    std::fill(slots_.begin(), slots_.end(), Slot{});
     state_ = State::kStopped;
     leaving_ = Exit{status, std::nullopt};
     give_up_at_ = now_ + options_.leave_limit;
@@ -104,6 +163,7 @@ void Supervisor::workers_gone() {
   DDPRUN_ASSERT(state_ == State::kStopping && all_accounted_for());
   DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
   state_ = State::kStopped;
+  std::fill(slots_.begin(), slots_.end(), Slot{});
   actions_.push_back(CleanUp{});
   if (leaving_) return depart();
   if (fenced_ && !order_) return join();
@@ -113,7 +173,7 @@ void Supervisor::workers_gone() {
 
 // The daemon may name a rank that left early; of many that ended well together, some are enough.
 void Supervisor::say_stopped() {
-  DDPRUN_ASSERT(state_ == State::kStopped && seat_);
+  DDPRUN_ASSERT(seat_ && wordless_ == 0);
   constexpr std::size_t kSuccessesMax = 64;
   rendezvous::Stopped stopped{round(), deaths_, successes_};
   if (stopped.successes.size() > kSuccessesMax) stopped.successes.resize(kSuccessesMax);
@@ -134,18 +194,23 @@ void Supervisor::after_stop() {
 void Supervisor::depart() {
   DDPRUN_ASSERT(leaving_ && living_ == 0);
   if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
+  if (state_ == State::kLeaving) {
+    state_ = State::kStopped;
+    wordless_ = 0;
+    clear_round();
+  }
   give_up_at_ = now_ + options_.leave_limit;
 }
 
 void Supervisor::join() {
-  DDPRUN_ASSERT(state_ == State::kStopped && !leaving_ && all_accounted_for());
+  DDPRUN_ASSERT(!leaving_ && wordless_ == 0 && living_seated_ == 0);
   state_ = State::kJoining;
   seat_.reset();
   deaths_.clear();
   successes_.clear();
   failed_ = false;
   if (linked_)
-    actions_.push_back(SendJoin{last_round_, options_.local_world_size});
+    send_join();
   else
     give_up_at_ = now_ + options_.connect_limit;
 }
@@ -153,17 +218,18 @@ void Supervisor::join() {
 void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
   if (living_ == 0) return exit(status, std::move(verdict));
   leaving_ = Exit{status, std::move(verdict)};
-  if (state_ == State::kRunning) begin_stop(SIGTERM);
+  if (state_ != State::kStopping) begin_stop(SIGTERM);
 }
 
 void Supervisor::exit(int status, std::optional<Verdict> verdict) {
   DDPRUN_ASSERT(state_ != State::kDone);
   state_ = State::kDone;
-  living_ = wordless_ = 0;
+  living_ = living_seated_ = wordless_ = 0;
+  std::fill(slots_.begin(), slots_.end(), Slot{});
+  clear_round();
   kill_at_.reset();
   abandon_at_.reset();
   give_up_at_.reset();
-  fence_at_.reset();
   actions_.push_back(Exit{status, std::move(verdict)});
 }
 

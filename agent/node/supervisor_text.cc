@@ -15,8 +15,11 @@ const char* is(const rendezvous::Failed&) { return "failed"; }
 const char* is(const rendezvous::Stopped&) { return "stopped"; }
 const char* is(const rendezvous::Leave&) { return "leave"; }
 const char* is(const rendezvous::Away&) { return "away"; }
+const char* is(const rendezvous::Slots&) { return "slots"; }
 
-std::string line(const SendJoin&) { return "send join"; }
+std::string line(const SendJoin& join) {
+  return "send join" + (join.living ? " with " + std::to_string(join.workers) + " living" : "");
+}
 std::string line(const SendMessage& send) {
   return std::string("send ") + std::visit([](const auto& m) { return is(m); }, send.message);
 }
@@ -58,7 +61,7 @@ std::string to_string(const Action& action) {
 }
 
 std::string Supervisor::describe() const {
-  static constexpr const char* kNames[] = {"joining",  "running", "finished",
+  static constexpr const char* kNames[] = {"joining",  "running", "leaving", "finished",
                                            "stopping", "stopped", "done"};
   return std::string(kNames[static_cast<int>(state_)]) + " round=" + std::to_string(round()) +
          " living=" + std::to_string(living_) + (linked_ ? "" : " no link");

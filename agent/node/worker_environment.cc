@@ -5,6 +5,7 @@
 #include <map>
 
 #include "agent/placement/gpu_list.h"
+#include "common/worker_link.h"
 
 namespace ddprun::agent {
 namespace {
@@ -93,7 +94,9 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
                                const Environment& parent) {
   Variables variables;
   for (const std::string& entry : parent) put(variables, entry);
-  variables.erase("DDPRUN_PROGRESS");  // That of a worker which we are, under another ddprun.
+  // Those of a worker which we are, under another ddprun.
+  variables.erase("DDPRUN_PROGRESS");
+  variables.erase(worker_link::kVariable);
   put_ranks(variables, facts, context);
   put_elastic(variables, facts, context);
   put_ras(variables, facts);

@@ -1,11 +1,9 @@
 #include "agent/output/output.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <boost/asio/post.hpp>
 
 #include "common/assert.h"
@@ -15,7 +13,6 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{256} << 10;
-constexpr int kPipeBytes = 256 << 10;  // Wished for; the kernel's limit for a user may be lower.
 
 bool same_file(int a, int b) {
   struct stat first {
@@ -29,15 +26,6 @@ ConsoleOptions console_options(const OutputOptions& options, const char* name) {
 }
 
 }  // namespace
-
-// Where one stream of one worker goes.
-struct Output::Route {
-  bool console = false;
-  bool shown = false;  // Would go to the console, but for its file.
-  bool file = false;
-  bool teed = false;
-  bool is_stderr = false;
-};
 
 Output::Output(boost::asio::io_context& loop, OutputOptions options)
     : loop_(loop),
@@ -67,22 +55,6 @@ void Output::Worker::close_now() {
   if (stderr_stream) stderr_stream->close_now();
 }
 
-Output::Route Output::route(const OutputWorker& worker, bool is_stderr) const {
-  const auto in = [&](const StreamMap& map) {
-    return map.has(worker.local_rank, is_stderr ? StreamMap::kStderr : StreamMap::kStdout);
-  };
-  const std::vector<int>& filter = options_.local_ranks_filter;
-  const bool shown =
-      filter.empty() || std::find(filter.begin(), filter.end(), worker.local_rank) != filter.end();
-  const bool file = options_.logs.enabled() && (in(options_.redirects) || in(options_.tee));
-  const bool redirected = in(options_.redirects) && !in(options_.tee);
-  return {.console = shown && !redirected,
-          .shown = shown,
-          .file = file,
-          .teed = file && in(options_.tee),
-          .is_stderr = is_stderr};
-}
-
 Result<WorkerEnds> Output::open(const OutputWorker& worker) {
   const Route out = route(worker, false), err = route(worker, true);
   std::string folder;
@@ -93,7 +65,7 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
     if (made) folder = std::move(*made);
   }
   close_previous(worker.local_rank);
-  auto state = std::make_shared<Worker>(loop_);
+  auto state = std::make_shared<Worker>(loop_, worker);
   Result<UniqueFd> stdout_end = open_stream(worker, out, folder, state->stdout_stream);
   if (stdout_end.has_error()) return stdout_end.error();
   Result<UniqueFd> stderr_end = open_stream(worker, err, folder, state->stderr_stream);
@@ -107,12 +79,6 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
   return WorkerEnds{std::move(*stdout_end), std::move(*stderr_end)};
 }
 
-// The disk is full, or a limit is reached: no reason for a worker not to run.
-void Output::goes_without_file(const Failure& why) {
-  if (std::exchange(warned_, true)) return;
-  log::warning(to_string(why) + "; what has no log file goes to the console");
-}
-
 // Whoever still writes there belongs to a round that is over.
 void Output::close_previous(int local_rank) {
   const auto found = workers_.find(local_rank);
@@ -120,68 +86,6 @@ void Output::close_previous(int local_rank) {
   found->second->told = true;
   const std::shared_ptr<Worker> previous = found->second;
   previous->close_now();
-}
-
-// Returns the worker's end: always a pipe, so that a full or a slow disk is never the worker's
-// business, and its last words are at hand wherever they go.
-Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
-                                     std::string_view folder,
-                                     std::unique_ptr<WorkerStream>& stream) {
-  StreamTargets targets;
-  targets.writer = &writer_;
-  targets.prefix = expand_line_prefix(options_.prefix_template, {.role_name = options_.role,
-                                                                 .rank = worker.rank,
-                                                                 .local_rank = worker.local_rank,
-                                                                 .hostname = options_.hostname});
-  if (const auto opened = open_files(worker, route, folder, targets); !opened) {
-    goes_without_file(opened.error());
-    route.console = route.shown;
-  }
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return errno_failure("making a pipe for local rank " + std::to_string(worker.local_rank));
-  }
-  ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
-  if (route.console) {
-    targets.shown = &shown_;
-    targets.console = &lines_of(route.is_stderr);
-    targets.source = targets.console->enter(make_speaker({.hostname = options_.hostname,
-                                                          .role = options_.role,
-                                                          .rank = worker.rank,
-                                                          .local_rank = worker.local_rank,
-                                                          .restart_count = worker.restart_count,
-                                                          .is_stderr = route.is_stderr},
-                                                         targets.prefix));
-  }
-  stream = std::make_unique<WorkerStream>(loop_, UniqueFd(ends[0]), std::move(targets), scratch_);
-  return UniqueFd(ends[1]);
-}
-
-Result<void> Output::open_files(const OutputWorker& worker, Route route, std::string_view folder,
-                                StreamTargets& targets) {
-  if (!route.file) return {};
-  if (folder.empty()) return Failure{Errc::kNotFound, "opening log files without a folder"};
-  const char* name = route.is_stderr ? "/stderr.log" : "/stdout.log";
-  auto file = writer_.open(std::string(folder) + name, options_.rotation);
-  if (!file) return file.error();
-  targets.file = std::move(*file);
-  targets.needles = route.is_stderr ? options_.stderr_needles : options_.stdout_needles;
-  if (!route.teed || targets.needles.empty()) return {};
-  auto filtered = filtered_file(worker.restart_count, route.is_stderr);
-  if (!filtered) return filtered.error();
-  targets.filtered = std::move(*filtered);
-  return {};
-}
-
-// All workers of an attempt share it.
-Result<LogWriter::StreamPtr> Output::filtered_file(int restart_count, bool is_stderr) {
-  Filtered& filtered = filtered_[is_stderr ? 1 : 0];
-  if (filtered.file && filtered.restart_count == restart_count) return filtered.file;
-  const char* name = is_stderr ? "/filtered_stderr.log" : "/filtered_stdout.log";
-  auto file = writer_.open(options_.logs.attempt_folder(restart_count) + name, options_.rotation);
-  if (!file) return file.error();
-  filtered = {restart_count, std::move(*file)};
-  return filtered.file;
 }
 
 void Output::exited(int local_rank) {
@@ -206,6 +110,13 @@ void Output::stream_closed(int local_rank) {
   found->second->told = true;
   found->second->patience.cancel();
   if (on_drained) on_drained(local_rank);
+}
+
+// Whoever else may hold its pipes: what comes later is nobody's last words.
+void Output::drain(int local_rank) {
+  const auto found = workers_.find(local_rank);
+  const std::shared_ptr<Worker> held = found == workers_.end() ? nullptr : found->second;
+  if (held && held->exited) held->close_now();
 }
 
 bool Output::drained(int local_rank) const {

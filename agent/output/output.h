@@ -63,12 +63,18 @@ class Output {
   // round's.
   Result<WorkerEnds> open(const OutputWorker& worker);
 
+  // From its next line on a worker that lives is shown as that rank.
+  void seated(int local_rank, int rank);
+
   // The worker has been reaped, or could not be spawned.
   void exited(int local_rank);
 
   // Its last line has been taken over: true for a local rank that was never opened.
   bool drained(int local_rank) const;
   std::function<void(int local_rank)> on_drained;  // Once for each open(), from the loop.
+
+  // Takes over what an ended worker has in its pipes by now, and waits for no more.
+  void drain(int local_rank);
 
   // The end of its standard error, or of its standard output where that is all there is, until the
   // local rank is opened again.
@@ -93,17 +99,28 @@ class Output {
 
  private:
   struct Worker {
-    explicit Worker(boost::asio::io_context& loop) : patience(loop) {}
+    Worker(boost::asio::io_context& loop, const OutputWorker& worker)
+        : facts(worker), patience(loop) {}
     void close_early();
     void close_now();
 
+    OutputWorker facts;
     std::unique_ptr<WorkerStream> stdout_stream, stderr_stream;
     boost::asio::steady_timer patience;
     bool exited = false;
     bool told = false;
   };
-  struct Route;
+  // Where one stream of one worker goes.
+  struct Route {
+    bool console = false;
+    bool shown = false;  // Would go to the console, but for its file.
+    bool file = false;
+    bool teed = false;
+    bool is_stderr = false;
+  };
 
+  std::string prefix_of(const OutputWorker& worker) const;
+  Speaker speaker_of(const OutputWorker& worker, bool is_stderr, std::string prefix) const;
   Route route(const OutputWorker& worker, bool is_stderr) const;
   Result<UniqueFd> open_stream(const OutputWorker& worker, Route route, std::string_view folder,
                                std::unique_ptr<WorkerStream>& stream);

@@ -31,6 +31,14 @@ void WorkerStream::start(std::function<void()> on_closed) {
   wait();
 }
 
+void WorkerStream::speak_as(Speaker speaker) {
+  if (closed()) return;
+  targets_.prefix = speaker.prefix;
+  if (!targets_.console) return;
+  targets_.console->leave(targets_.source);
+  targets_.source = targets_.console->enter(std::move(speaker));
+}
+
 void WorkerStream::wait() {
   pipe_.async_wait(stream_descriptor::wait_read,
                    [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {

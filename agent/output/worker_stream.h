@@ -40,6 +40,9 @@ class WorkerStream : private LineSink {
   // Reads until the end of the stream; then, once, `on_closed`.
   void start(std::function<void()> on_closed);
 
+  // What it says from now on is said as that. Lines that still wait are its former speaker's.
+  void speak_as(Speaker speaker);
+
   // The console has room again.
   void resume();
 

@@ -137,8 +137,10 @@ struct Birth::Child {
       : spec(std::move(given)), ends(std::move(given_ends)) {
     if (ends.stdout_end) spec.stdout_fd = ends.stdout_end.get();
     if (ends.stderr_end) spec.stderr_fd = ends.stderr_end.get();
+    if (ends.link_end) spec.link_fd = ends.link_end.get();
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
+    plan.link_fd = spec.link_fd;
     if (spec.limits) {
       set_soft(RLIMIT_NOFILE, spec.limits->descriptors, descriptors);
       set_soft(RLIMIT_NPROC, spec.limits->processes, processes_limit);

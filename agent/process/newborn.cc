@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "agent/process/process_host.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -33,25 +35,32 @@ DDPRUN_IN_CHILD bool arm_death_signal(ChildPlan* plan) {
   return raw_call(SYS_getppid) == plan->parent || fail(plan, Stage::kParentGone, ESRCH);
 }
 
-// Descriptors are first moved out of the way of 0, 1 and 2, so that any of them may be given as
-// any.
-DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
-  const int given[] = {plan->stdout_fd, plan->stderr_fd};
-  long moved[] = {-1, -1};
-  for (int i = 0; i < 2; ++i) {
+// Descriptors are first moved out of the way of 0 to 3, so that any of them may be given as any.
+DDPRUN_IN_CHILD bool set_up_given(ChildPlan* plan) {
+  static_assert(kLinkDescriptor == 3);
+  const int given[] = {plan->stdout_fd, plan->stderr_fd, plan->link_fd};
+  long moved[] = {-1, -1, -1};
+  for (int i = 0; i < 3; ++i) {
     if (given[i] < 0) continue;
-    moved[i] = raw_call(SYS_fcntl, given[i], F_DUPFD, 3);
+    moved[i] = raw_call(SYS_fcntl, given[i], F_DUPFD, kLinkDescriptor + 1);
     if (moved[i] < 0) return fail(plan, Stage::kStreams, -moved[i]);
   }
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {
     if (moved[i] >= 0 && !call(plan, Stage::kStreams, SYS_dup3, moved[i], 1 + i, 0)) return false;
   }
+  return true;
+}
+
+// Every other descriptor is closed.
+DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
+  if (!set_up_given(plan)) return false;
   const auto path = reinterpret_cast<long>("/dev/null");
   const long null = raw_call(SYS_openat, AT_FDCWD, path, O_RDONLY, 0);
   if (null < 0) return fail(plan, Stage::kStreams, -null);
   if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
-  if (raw_call(SYS_close_range, 3, ~0U, 0) < 0) {
-    for (unsigned fd = 3; fd < kDescriptorGuess; ++fd) raw_call(SYS_close, fd);
+  const unsigned first = kLinkDescriptor + (plan->link_fd >= 0 ? 1 : 0);
+  if (raw_call(SYS_close_range, first, ~0U, 0) < 0) {
+    for (unsigned fd = first; fd < kDescriptorGuess; ++fd) raw_call(SYS_close, fd);
   }
   return true;
 }

@@ -17,7 +17,7 @@ enum class Stage {
   kSession,      // A session and process group of its own.
   kDeathSignal,  // PR_SET_PDEATHSIG.
   kParentGone,   // We ended before the death signal was armed.
-  kStreams,      // Descriptors 0, 1 and 2.
+  kStreams,      // Descriptors 0, 1, 2 and that of the link.
   kProcessors,   // sched_setaffinity.
   kSignals,      // Default dispositions and mask.
   kExec,         // execve itself.
@@ -34,6 +34,7 @@ struct ChildPlan {
   std::size_t processors_bytes;
   const rlimit* descriptors = nullptr;  // Null, both: as we have them.
   const rlimit* processes = nullptr;
+  int link_fd = -1;      // Becomes kLinkDescriptor; -1: it gets none.
   int* noted = nullptr;  // Gets its process id; null: nobody wants to know.
   volatile Stage failed = Stage::kNone;
   volatile int error = 0;

@@ -69,8 +69,11 @@ void PosixProcessHost::kill_cgroup_strays() {
   if (cgroup_fd_) kill_cgroup(workers_cgroup_);
 }
 
-// With the cgroup to be born in; a new one if a round has used the last.
+// With the cgroup to be born in; a new one if a round has used the last. Where workers replace
+// others, all may have died without an end of the round.
 WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
+  if (workers_.empty() && soon_.empty() && !strays_killed_) kill_strays();
+  strays_killed_ = false;
   if (workers_.empty() && soon_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
     if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
   }
@@ -81,8 +84,8 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
 
 int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
   DDPRUN_ASSERT(process.pid > 0 && process.pidfd && !workers_.contains(process.pid));
-  workers_.emplace(process.pid,
-                   Worker{local_rank, stream_descriptor(loop_, process.pidfd.release())});
+  workers_.emplace(process.pid, Worker{.local_rank = local_rank,
+                                       .exit = stream_descriptor(loop_, process.pidfd.release())});
   watch_exit(process.pid);
   return process.pid;
 }
@@ -122,17 +125,27 @@ void PosixProcessHost::watch_exit(int pid) {
       });
 }
 
+void PosixProcessHost::end_group_with(int local_rank) {
+  for (auto& [pid, worker] : workers_) {
+    if (worker.local_rank == local_rank) worker.ends_group = true;
+  }
+}
+
 // Only its pidfd leads here: pidfds become ready in the order of the exits, the kernel's list of
 // dead children is in the order of the starts.
 void PosixProcessHost::reap(int pid) {
   const auto found = workers_.find(pid);
   if (found == workers_.end()) return;
   siginfo_t info{};
-  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
   DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
   if (info.si_pid == 0) return watch_exit(pid);
   DDPRUN_ASSERT(info.si_pid == pid);
   const WorkerDeath death = death_of(found->second.local_rank, info);
+  // Not reaped yet, its number is still its own.
+  if (found->second.ends_group && !death.succeeded()) ::kill(-pid, SIGKILL);
+  const int reaped = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
+  DDPRUN_ASSERT(reaped == 0 && info.si_pid == pid);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
   if (on_exit) on_exit(death);
@@ -178,6 +191,7 @@ std::vector<std::string> PosixProcessHost::abandon() {
 
 void PosixProcessHost::kill_strays() {
   if (workers_.empty()) kill_cgroup_strays();
+  strays_killed_ = workers_.empty();
   const StrayReport report = kill_unknown_children([this](int pid) { return is_ours(pid); });
   for (const std::string& process : report.stuck) {
     log::warning("a process left by a worker survives SIGKILL: " + process);

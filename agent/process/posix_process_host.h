@@ -44,6 +44,10 @@ class PosixProcessHost final : public ProcessHost {
   // To the process group of one worker, if it lives.
   void signal_worker(int local_rank, int signal);
 
+  // If this one fails, what is left of its process group ends with it, not with the round: the
+  // other workers live on.
+  void end_group_with(int local_rank);
+
   // From now on workers are noted there, for the keeper.
   void use_roster(std::shared_ptr<Roster> roster) { roster_ = std::move(roster); }
 
@@ -60,6 +64,7 @@ class PosixProcessHost final : public ProcessHost {
   struct Worker {
     int local_rank;
     boost::asio::posix::stream_descriptor exit;  // Its pidfd.
+    bool ends_group = false;
   };
 
   WorkerSpec placed(WorkerSpec spec);
@@ -83,6 +88,7 @@ class PosixProcessHost final : public ProcessHost {
   std::string workers_cgroup_;      // Below it: of the workers that live, or come next.
   int cgroups_made_ = 0;
   bool cgroup_used_ = false;
+  bool strays_killed_ = true;  // Of all workers until now, none of which lives.
   UniqueFd cgroup_fd_;
   std::shared_ptr<const bool> alive_ =
       std::make_shared<const bool>(true);  // Handlers look before they leap.

@@ -25,18 +25,23 @@ struct WorkerSpec {
   int stdout_fd =
       -1;  // Borrowed; become 1 and 2 of the child, -1 leaves it ours. stdin is /dev/null.
   int stderr_fd = -1;
+  int link_fd = -1;  // Borrowed; becomes kLinkDescriptor of the child, -1: it gets none.
   std::vector<int> processors = {};  // It may run on; empty: on all that we may.
   int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
   std::optional<Limits> limits = {};    // Soft ones that it gets; absent: ours.
   RosterPlace* roster_place = nullptr;  // Where it notes that it lives; null: nowhere.
 };
 
-// A worker's ends of its streams: WorkerSpec::stdout_fd and stderr_fd. To be closed once it has
-// been spawned.
+// A worker's ends of its streams and of its link: WorkerSpec::stdout_fd, stderr_fd and link_fd. To
+// be closed once it has been spawned.
 struct WorkerEnds {
   UniqueFd stdout_end;
   UniqueFd stderr_end;
+  UniqueFd link_end = {};
 };
+
+// The number that the link has in a worker.
+constexpr int kLinkDescriptor = 3;
 
 class ProcessHost {
  public:

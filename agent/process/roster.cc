@@ -1,9 +1,11 @@
 #include "agent/process/roster.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <new>
 #include <span>
 
@@ -22,6 +24,15 @@ Result<std::shared_ptr<Roster>> Roster::make(std::size_t workers) {
 Roster::~Roster() { ::munmap(places_, size_ * sizeof(RosterPlace)); }
 
 RosterPlace* Roster::claim() {
+  if (RosterPlace* const place = claim_free()) return place;
+  for (RosterPlace& place : std::span(places_, size_)) {
+    const bool empty = place.reaped && ::kill(-place.pid, 0) != 0 && errno == ESRCH;
+    if (place.owner == ::getpid() && empty) release(&place);
+  }
+  return claim_free();
+}
+
+RosterPlace* Roster::claim_free() {
   for (RosterPlace& place : std::span(places_, size_)) {
     int free = 0;
     if (!place.owner.compare_exchange_strong(free, ::getpid())) continue;

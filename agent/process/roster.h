@@ -29,7 +29,8 @@ class Roster {
   Roster(const Roster&) = delete;
   Roster& operator=(const Roster&) = delete;
 
-  // For one worker of this process, before its birth; null if there is no room.
+  // For one worker of this process, before its birth; null if there is no room. Where workers are
+  // replaced while others live on, those whose process group is empty make room first.
   RosterPlace* claim();
   static void release(RosterPlace* place);  // It was never born. Null: does nothing.
   static void born(RosterPlace* place);     // It is another program now.
@@ -40,6 +41,7 @@ class Roster {
   std::vector<FamilyHead> heads() const;
 
  private:
+  RosterPlace* claim_free();
   Roster(RosterPlace* places, std::size_t size) : places_(places), size_(size) {}
 
   RosterPlace* places_;

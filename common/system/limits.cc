@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-constexpr int kDescriptorsAWorker = 4;  // Two pipes, the pidfd, the page of its progress.
+constexpr int kDescriptorsAWorker = 5;  // Two pipes, the pidfd, the page of its progress, its link.
 
 std::uint64_t soft(__rlimit_resource resource) {
   rlimit limit{};

@@ -26,7 +26,7 @@ Limits raise_soft_limits(std::uint64_t descriptors = 0);
 // that cannot be given them keeps ours.
 void set_soft_limits(int pid, const Limits& limits);
 
-// Behind a failure with that errno: "; ulimit -n is 64, and ddprun needs about 4 a worker, 256 for
+// Behind a failure with that errno: "; ulimit -n is 64, and ddprun needs about 5 a worker, 320 for
 // 64"; empty if it is not about a limit.
 std::string what_is_short(int error, const Limits& limits, int workers);
 

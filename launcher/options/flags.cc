@@ -52,6 +52,8 @@ constexpr Flag kFlags[] = {
      "action for a worker that is alive but stuck [log]"},
     {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
      "shortest time after which a worker is stuck [180]"},
+    {kFailures, "chaos", '\0', kValue, "SECONDS", "",
+     "kill a random worker that often, to try things out [off]"},
     {kFailures, "error-file", '\0', kValue, "FILE", "@file",
      "write the verdict of a failed run as JSON to FILE"},
 

@@ -151,6 +151,26 @@ Result<Milliseconds> parse_seconds(std::string_view text) {
   return allowed("give seconds from 0 to 10000000, such as 30 or 0.5");
 }
 
+Result<Milliseconds> parse_some_seconds(std::string_view text) {
+  const auto seconds = parse_seconds(text);
+  if (seconds && seconds->count() == 0) return allowed("give more than 0 seconds");
+  return seconds;
+}
+
+// Killed more often, no run gets anywhere.
+Result<Milliseconds> parse_chaos(std::string_view text) {
+  constexpr Milliseconds kLeast{100};
+  const auto seconds = parse_seconds(text);
+  if (seconds && *seconds >= kLeast) return seconds;
+  return allowed("give seconds from 0.1 to 10000000");
+}
+
+Result<std::uint64_t> parse_seed(std::string_view text) {
+  const std::optional<std::uint64_t> seed = number_of<std::uint64_t>(text);
+  if (seed) return *seed;
+  return allowed("give a number from 0 to 18446744073709551615");
+}
+
 Result<StreamMap> parse_stream_map(std::string_view text) {
   Failure failure = allowed(
       "give 0 (none), 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:NUMBER pairs such as "

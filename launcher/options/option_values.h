@@ -15,8 +15,11 @@ Result<NodeRange> parse_nnodes(std::string_view text);          // "2", "1:4"
 Result<WorkerCount> parse_worker_count(std::string_view text);  // "8", "auto", "gpu", "cpu"
 Result<std::uint16_t> parse_port(std::string_view text);        // 0..65535; 0 is "any"
 Result<Endpoint> parse_endpoint(std::string_view text);         // "host", "host:1", "[::1]:1"
-Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);   // "a:1,b:2"
-Result<Milliseconds> parse_seconds(std::string_view text);              // "30", "0.25"
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);  // "a:1,b:2"
+Result<Milliseconds> parse_seconds(std::string_view text);             // "30", "0.25"
+Result<Milliseconds> parse_some_seconds(std::string_view text);        // The same, but 0.
+Result<Milliseconds> parse_chaos(std::string_view text);               // The same, but no storm.
+Result<std::uint64_t> parse_seed(std::string_view text);
 Result<StreamMap> parse_stream_map(std::string_view text);              // "3", "0:1,11:2"
 Result<agent::LogRotation> parse_rotation(std::string_view text);       // "100M", "64K:9"
 Result<std::vector<std::string>> parse_needles(std::string_view text);  // "a,b"; ",," is a comma

@@ -145,6 +145,8 @@ struct Options {
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
+  std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.
+  std::optional<std::uint64_t> chaos_seed;  // DDPRUN_CHAOS_SEED.
   std::optional<std::string> error_file;
   std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
 

@@ -57,17 +57,21 @@ class Reader {
   template <class Target, class Parser>
   void read_variable(std::string_view variable, std::string_view flag, Target& target,
                      const Parser& parser) {
-    const auto inherited = environment_.find(variable);
-    if (text(flag) || failure_ || inherited == environment_.end()) return;
-    if (inherited->second.empty()) return;
-    const auto value = parser(inherited->second);
-    if (value) {
-      target = *value;
-      repeat(flag, inherited->second);
-    } else {
-      failure_ =
-          usage(inherited->first + " " + shown(inherited->second) + ": " + value.error().context);
+    if (!text(flag) && read_lone_variable(variable, target, parser)) {
+      repeat(flag, value_of(environment_, variable));
     }
+  }
+
+  // The same for a variable that stands for no flag; whether it was set.
+  template <class Target, class Parser>
+  bool read_lone_variable(std::string_view variable, Target& target, const Parser& parser) {
+    const std::string given = value_of(environment_, variable);
+    if (given.empty() || failure_) return false;
+    const auto value = parser(given);
+    if (value) target = *value;
+    if (!value)
+      failure_ = usage(std::string(variable) + " " + shown(given) + ": " + value.error().context);
+    return value.has_value();
   }
 
   bool is_typed_empty(std::string_view flag) const {
@@ -184,12 +188,9 @@ void read_failures(Reader& reader, Options& options) {
   reader.read(
       "on-stall", options.stalls.on_stall,
       one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
-  reader.read("stall-timeout", options.stalls.timeout,
-              [](const std::string& text) -> Result<Milliseconds> {
-                const auto seconds = parse_seconds(text);
-                if (seconds && seconds->count() == 0) return usage("give more than 0 seconds");
-                return seconds;
-              });
+  reader.read("stall-timeout", options.stalls.timeout, parse_some_seconds);
+  reader.read("chaos", options.chaos, parse_chaos);
+  reader.read_lone_variable("DDPRUN_CHAOS_SEED", options.chaos_seed, parse_seed);
 }
 
 void read_program(Reader& reader, Options& options) {

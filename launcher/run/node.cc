@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 
 #include "agent/node/verdict_file.h"
 #include "common/assert.h"
@@ -74,6 +75,14 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   supervision.fence = fence_timeout(conf, offer.config);
   supervision.fence_always = conf.fence_timeout || nnodes.min < nnodes.max;
   return supervision;
+}
+
+// As often for all nodes of this launcher together.
+agent::ChaosOptions chaos_options(const Options& options, int nodes, int index) {
+  if (!options.chaos) return {};
+  const std::uint64_t seed = options.chaos_seed ? *options.chaos_seed : std::random_device()();
+  return {.mean = Duration(*options.chaos) * nodes,
+          .seed = seed + static_cast<std::uint64_t>(index)};
 }
 
 std::string signal_names(const std::vector<int>& signals) {
@@ -168,6 +177,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.omp_threads = slice(context.placement.omp_threads, index, context.local_world_size);
   node.shared_gpus = context.placement.shared_gpus;
   node.stalls = options.stalls;
+  node.chaos = chaos_options(options, plan.local_nodes, index);
   node.cgroup = context.cgroup;
   node.roster = context.roster;
   node.speaks_for_run = index == 0;

@@ -76,8 +76,8 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
     step(hello.run_id, {hello.node, Returned{}});
   }
   const Milliseconds beat = run == runs_.end() ? Run().beat() : run->second.beat();
-  actions_.push_back(
-      Send{link, encode(DaemonMessage(Alive{std::max(beat, beat_interval_of(peers_.size()))}))});
+  const Alive alive{.beat = std::max(beat, beat_interval_of(peers_.size())), .keeps = true};
+  actions_.push_back(Send{link, encode(DaemonMessage(alive))});
 }
 
 void Coordinator::hear(const Peer& peer, AgentMessage message) {
@@ -162,7 +162,7 @@ std::vector<LinkAction> Coordinator::on_reach(LinkId link, const Reach& reach, T
                          " ms to a node and back: it is lost after " +
                          std::to_string(limit->count()) + " ms of silence"});
   }
-  return {Send{link, encode(DaemonMessage(Alive{run->second.beat()}))}};
+  return {Send{link, encode(DaemonMessage(Alive{.beat = run->second.beat(), .keeps = true}))}};
 }
 
 // A node that is lost while its link is open says again where it stands, on another: what it said

@@ -24,8 +24,8 @@ constexpr std::size_t kLostBys = 3;
 constexpr std::size_t kVerdictKinds = static_cast<std::size_t>(Verdict::Kind::kInterrupted) + 1;
 
 // In the order of AgentMessage.
-inline constexpr std::array kMessageKinds = {"hello",  "join",    "heartbeat", "finished",
-                                             "failed", "stopped", "leave",     "away"};
+inline constexpr std::array kMessageKinds = {"hello",   "join",  "heartbeat", "finished", "failed",
+                                             "stopped", "leave", "away",      "slots"};
 static_assert(kMessageKinds.size() == std::variant_size_v<AgentMessage>);
 
 struct Counters {

@@ -61,7 +61,8 @@ Gate::Work Gate::hold(LinkId link, std::string_view body) {
   const bool beats = message && std::holds_alternative<Heartbeat>(*message);
   const bool greets = message && std::holds_alternative<Hello>(*message);
   Work work;
-  if (beats || greets) work.actions.push_back(Send{link, encode(DaemonMessage(Alive{}))});
+  if (beats || greets)
+    work.actions.push_back(Send{link, encode(DaemonMessage(Alive{.keeps = true}))});
   if (beats) return work;
   if (held_bytes_ + body.size() > kHeldBytesMax) {
     work.actions.push_back(Hangup{link, "the journal cannot be written and too much is waiting"});

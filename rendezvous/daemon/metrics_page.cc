@@ -16,7 +16,7 @@ namespace {
 using prometheus::Labels;
 
 constexpr const char* kStates[] = {"gathering", "last call", "running", "closing", "ended"};
-constexpr const char* kPhases[] = {"ready", "seated", "finished", "stopping", "stopped"};
+constexpr const char* kPhases[] = {"ready", "seated", "finished", "stopping", "stopped", "empty"};
 constexpr const char* kLostBy[] = {"closed", "silent", "stuck"};
 static_assert(std::size(kLostBy) == kLostBys);
 

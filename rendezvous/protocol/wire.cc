@@ -8,7 +8,10 @@ namespace archive {
 void fields(auto&& a, Is<Hello> auto& m) {
   a("version", m.version), a("run_id", m.run_id), a("node", m.node);
 }
-void fields(auto&& a, Is<Join> auto& m) { a("offer", m.offer), a("after_round", m.after_round); }
+void fields(auto&& a, Is<Join> auto& m) {
+  a("offer", m.offer), a("after_round", m.after_round);
+  a.added("living", m.living);
+}
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {
   for (std::size_t i = 0; i < m.kSize; ++i) {
@@ -26,18 +29,27 @@ void fields(auto&& a, Is<Stopped> auto& m) {
 }
 void fields(auto&& a, Is<Leave> auto& m) { a("signal", m.signal), a("reason", m.reason); }
 void fields(auto&&, Is<Away> auto&) {}
+void fields(auto&& a, Is<Slots> auto& m) {
+  a("serial", m.serial), a("round", m.round), a("kept", m.kept), a("parked", m.parked);
+  a("fallen", m.fallen), a("respawned", m.respawned);
+}
 void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
 void fields(auto&& a, Is<StopRound> auto& m) {
   a("round", m.round), a("reason", m.reason), a("final", m.final);
   a.added("lost_rank", m.lost_rank);
   a.added("restart", m.restart), a.added("max_restarts", m.max_restarts);
+  a.added("keep", m.keep), a.added("planned", m.planned);
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
 void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
 void fields(auto&& a, Is<Alive> auto& m) {
   a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
+  a.added("keeps", m.keeps);
+}
+void fields(auto&& a, Is<Respawn> auto& m) {
+  a("granted", m.granted), a("restart_count", m.restart_count);
 }
 
 }  // namespace archive
@@ -54,6 +66,7 @@ const char* name_of(const Failed*) { return "failed"; }
 const char* name_of(const Stopped*) { return "stopped"; }
 const char* name_of(const Leave*) { return "leave"; }
 const char* name_of(const Away*) { return "away"; }
+const char* name_of(const Slots*) { return "slots"; }
 const char* name_of(const Waiting*) { return "waiting"; }
 const char* name_of(const Assign*) { return "assign"; }
 const char* name_of(const StopRound*) { return "stop_round"; }
@@ -61,6 +74,7 @@ const char* name_of(const EndRun*) { return "end_run"; }
 const char* name_of(const Refuse*) { return "refuse"; }
 const char* name_of(const Dismiss*) { return "dismiss"; }
 const char* name_of(const Alive*) { return "alive"; }
+const char* name_of(const Respawn*) { return "respawn"; }
 
 template <class Message>
 std::string encode_any(const Message& message) {

@@ -72,6 +72,7 @@ struct Seat {
   int world_size = 1;
   int role_base_rank = 0;
   int role_world_size = 1;
+  int workers = 0;  // Of this node in this round; 0: as many as it offered.
   std::string master_address;
   int master_port = 0;
   std::vector<std::string>
@@ -112,6 +113,9 @@ struct Join {
   NodeOffer offer;
   int after_round =
       -1;  // The last round this node was told of; it will never take part in it again.
+  // The offered workers live already and can be seated as they are. None: it has left its round,
+  // and the replacements are not ready yet.
+  bool living = false;
 };
 // What the sync timers of a node's workers have counted since the node told last.
 struct SyncIncrease {
@@ -139,10 +143,21 @@ struct Leave {
   int signal = 0;
   std::string reason;
 };
+// How many of its workers can go on in another round as they are. Sent when that changes and on
+// every new link, and only to a daemon that keeps workers.
+struct Slots {
+  int serial = 0;     // Counts these messages; of two the higher is newer.
+  int round = -1;     // Whose seat the agent holds; -1: none.
+  int kept = 0;       // Of the workers seated in it.
+  int parked = 0;     // More, without a seat.
+  int fallen = 0;     // Workers that have ended without a seat, since the agent began ...
+  int respawned = 0;  // ... and how many replacements of those it was granted.
+};
 // The last word on a link that the agent closes because nobody answers on it: not a lost node, but
 // one that comes back on another link.
 struct Away {};
-using AgentMessage = std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave, Away>;
+using AgentMessage =
+    std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Slots>;
 
 // From the daemon.
 struct Waiting {  // Nothing to do yet.
@@ -160,6 +175,8 @@ struct StopRound {
   int lost_rank = -1;  // Whose end is the reason; of a lost node the first. -1: nobody's.
   int restart = 0;     // The number of the restart that follows; 0: none that is counted.
   int max_restarts = 0;
+  bool keep = false;     // The workers stay, and leave the round: at once, ...
+  bool planned = false;  // ... or at the next boundary between steps.
   bool operator==(const StopRound&) const = default;
 };  // Then join again, unless final.
 struct EndRun {
@@ -175,8 +192,14 @@ struct Dismiss {
 struct Alive {
   Milliseconds beat{250};
   bool replaceable = false;  // A spare waits that would take this node's place.
+  bool keeps = false;        // This daemon can seat workers anew, and understands Slots.
 };                           // Answers a hello and a heartbeat; the next one is due after `beat`.
-using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive>;
+struct Respawn {
+  int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.
+  int restart_count = 0;
+};
+using DaemonMessage =
+    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

@@ -226,6 +226,7 @@ void fields(auto&& a, Is<Seat> auto& m) {
   a("world_size", m.world_size), a("role_base_rank", m.role_base_rank);
   a("role_world_size", m.role_world_size), a("master_address", m.master_address);
   a("master_port", m.master_port), a("members", m.members);
+  a.added("workers", m.workers);
 }
 void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a("rank", m.rank), a("local_rank", m.local_rank), a("pid", m.pid), a("host", m.host);

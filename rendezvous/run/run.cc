@@ -63,14 +63,7 @@ void Run::advance_running() {
     if (count(Phase::kFinished) == 0) return regather("every node was lost");
     return close(Verdict::Kind::kSuccess, 0, "every worker exited with 0");
   }
-  const bool could_grow = count(Phase::kReady) > 0 && count(Phase::kFinished) == 0 &&
-                          seated() < config_->nnodes_max && !config_->join_at_restart;
-  if (!could_grow) return grow_at_.reset();
-  if (!grow_at_) grow_at_ = now_ + config_->last_call;
-  const bool full = seated() + count(Phase::kReady) >= config_->nnodes_max;
-  if (full || now_ >= *grow_at_) {
-    regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
-  }
+  grow();
 }
 
 // Chooses the nodes of the round, those of the round before first, and gives them their seats.
@@ -102,6 +95,7 @@ void Run::seal() {
     set_phase(ordered[i], Phase::kSeated);
     member.group_rank_before = seats[i].group_rank;
     member.seat = seats[i];
+    member.kept = member.living ? seats[i].workers : 0;
     tell(node, Assign{seats[i]});
   }
   state_ = State::kRunning;

@@ -17,6 +17,11 @@
 // first, so until every node of the round has answered for itself, a node that is lost takes the
 // blame: the restart is given back, and a run that was closing gathers again.
 //
+// Workers that can be seated anew stay when a round ends (run_elastic.cc): if every worker of every
+// seated node has said so, the nodes are told to keep them. A node joins again with those that are
+// left, at once; one that has none left is kEmpty, and nobody waits for it. What comes later lets
+// the round grow, at a boundary between steps. One plain worker makes a round a plain one.
+//
 // After the first round nobody waits for a last call: a round is sealed as soon as every node of
 // the round before has come back or is lost. Membership changes use up no restart.
 //
@@ -37,61 +42,14 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "rendezvous/protocol/wire.h"
+#include "rendezvous/run/run_event.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {
 
-struct Lost {
-  std::string how;
-  bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
-};                      // The node is gone, with its workers: "closed its connection".
-struct Tick {};         // The time that deadline() named has come.
-struct Begin {};        // The run id is used again: forget the run that has ended.
-struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
-struct Unseen {};       // The node's connection has ended while the daemon did not look.
-struct Returned {};     // The node has found the daemon again.
-struct Cancel {
-  int signal = 0;
-  std::string reason;
-};  // An operator, or the daemon's own end.
-struct StoodStill {
-  Milliseconds how_long{0};
-};  // The daemon did, and heard nobody: nobody's time has passed.
-struct Drain {
-  std::string reason;
-};  // An operator wants the run to go on without this node.
-
-struct RunEvent {
-  NodeId node;  // Empty for what concerns no single node.
-  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Unseen, Lost, Tick,
-               Begin, Recovered, Returned, StoodStill, Cancel, Drain>
-      what;
-};
-
-struct RunAction {
-  NodeId node;  // To whom.
-  DaemonMessage message;
-};
-
-// What happened to a node, and how often: one that comes and goes is one line.
-struct Loss {
-  std::string what;
-  int times = 1;
-};
-
-// What a node's kernel shows of itself, whether or not its agent says anything.
-struct Reach {
-  TimePoint answered{};        // When its last packet came.
-  Milliseconds round_trip{0};  // The shortest of late.
-};
-
-// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests
-// compare these.
-std::string to_string(const RunAction& action);
+constexpr int kParkedMax = 10'000;  // Workers of one node without a seat.
 
 class Run {
  public:
@@ -170,13 +128,14 @@ class Run {
   //     │ Join          └──────────────▶ kStopping ◀─────────┘    A Join makes a node kReady from
   //     └─────────────────────────────── │      ▲                 kSeated and kFinished, too: its
   //               Stopped, in kClosing   ▼      │ excused         workers are gone without a word.
-  //                                      kStopped
+  //                                      kStopped                 One without workers: kEmpty.
   enum class Phase {
     kReady,     // Has joined and waits for a seat; while kRunning, a spare.
     kSeated,    // Its workers run.
     kFinished,  // Its workers all exited with 0.
     kStopping,  // Its workers are being stopped.
     kStopped,   // Its workers are gone, it waits for the verdict. kClosing only.
+    kEmpty,     // It has no seat, and no worker that is ready for one yet.
   };
   struct Member {
     NodeOffer offer;
@@ -191,6 +150,13 @@ class Run {
     int unanswered = 0;    // Beats since the last answer.
     bool missing = false;  // It has no connection, and time to come back on another.
     Reach reach;
+    bool living = false;    // The workers of its offer live, and are ready for a seat.
+    int kept = 0;           // kSeated: so many of them can be seated anew.
+    int parked = 0;         // kSeated: and so many more.
+    int slots_serial = 0;   // Of the newest Slots.
+    int fallen = 0;         // Of its workers without a seat; all of these are counted.
+    int granted = 0;        // So many of those may be replaced.
+    bool hopeless = false;  // kEmpty: and one of them may not.
   };
   using Members = std::map<NodeId, Member>;
   struct Snapshot;
@@ -202,6 +168,7 @@ class Run {
   void on(const NodeId& node, const Stopped& stopped);
   void on(const NodeId& node, const Leave& leave);
   void on(const NodeId& node, const Away&);
+  void on(const NodeId& node, const Slots& slots);
   void on(const NodeId& node, const Unseen&);
   void on(const NodeId& node, const Lost& lost);
   void on(const NodeId& node, const Tick&);
@@ -222,7 +189,17 @@ class Run {
   void note_loss(const std::string& what);
   std::string losses_text() const;
   void excuse_workers(const std::string& reason);
-  void regather(const std::string& reason, int lost_rank = -1);
+  void regather(const std::string& reason, int lost_rank = -1, bool planned = false);
+  bool keeps_workers() const;
+  std::string why_not_kept() const;
+  bool newcomers_wait() const;
+  void grow();
+  void announce_change();
+  void hurry(const std::string& reason, int lost_rank);
+  StopRound stop_of(const Member& member, const std::string& reason) const;
+  void set_parked(Member& member, int parked);
+  void replace_fallen(const NodeId& node, Member& member, const Slots& slots);
+  void give_up_hopeless(const std::string& host);
   void close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank = -1);
   void stop_seated(const std::string& reason, bool final, int lost_rank);
   void end();
@@ -230,7 +207,7 @@ class Run {
   void report_success(const WorkerDeath& success);
   void remember_failure();
   void answer_stranger(const NodeId& node, int round);
-  std::optional<std::string> objection(const NodeId& node, const NodeOffer& offer) const;
+  std::optional<std::string> objection(const NodeId& node, const Join& join) const;
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
@@ -256,7 +233,7 @@ class Run {
   TimePoint wait_ends() const;
   std::string waiting_text() const;
   std::string roster_text() const;
-  std::string stopping_text() const;
+  std::string names_text(Phase phase) const;
   static const char* phase_name(Phase phase);
   std::optional<TimePoint> state_ends() const;
 
@@ -269,7 +246,7 @@ class Run {
   int roster_ = 0;  // Counts the changes of who is here.
   TimePoint now_{};
   Members members_;
-  std::array<int, 5> in_phase_{};            // How many members are in each Phase.
+  std::array<int, 6> in_phase_{};            // How many members are in each Phase.
   std::set<NodeId> ready_;                   // Those in kReady.
   std::map<int, NodeId> node_ranks_;         // Who was told to have which group rank.
   std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still stop their workers.
@@ -282,14 +259,19 @@ class Run {
   std::optional<TimePoint> grow_at_;        // kRunning: when spares are let in.
   std::optional<TimePoint> silence_check_;  // When the first silent member may have to be lost.
 
-  bool workers_blamed_ = false;      // For the end of the last round, until the next is sealed.
-  std::vector<WorkerDeath> deaths_;  // Of the present round, in the order of the reports.
-  std::set<int> dead_ranks_;         // Theirs.
+  bool keep_ = false;     // kStopping: the nodes keep their workers, ...
+  bool planned_ = false;  // ... and these leave at a boundary between steps.
+  std::string change_;    // kRunning: why that was announced; empty: it was not.
+  int parked_ = 0;        // The sum over members.
+
+  bool workers_blamed_ = false;         // For the end of the last round, until the next is sealed.
+  std::vector<WorkerDeath> deaths_;     // Of the present round, in the order of the reports.
+  std::set<int> dead_ranks_;            // Theirs.
   std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
-  std::vector<WorkerDeath> past_;  // The first causes of the rounds that ended with a failure.
-  std::vector<Loss> lost_;           // Of nodes, since the last sealed round.
-  std::optional<Verdict> verdict_;   // From kClosing on.
-  std::string neighbour_;            // What is said of another run that waits.
+  std::vector<WorkerDeath> past_;       // The first causes of the rounds that ended with a failure.
+  std::vector<Loss> lost_;              // Of nodes, since the last sealed round.
+  std::optional<Verdict> verdict_;      // From kClosing on.
+  std::string neighbour_;               // What is said of another run that waits.
   std::vector<RunAction> actions_;
 };
 

@@ -30,7 +30,7 @@ void Run::on(const NodeId& node, const Join& join) {
     // It said so before it heard of its seat, or has lost what we told it since.
     const Member& member = it->second;
     if (member.phase != Phase::kStopping) return tell(node, Assign{*member.seat});
-    return tell(node, StopRound{member.seat->round, "the round is over", false});
+    return tell(node, stop_of(member, "the round is over"));
   }
   if (dismissed_.contains(node)) {
     return it == members_.end() ? answer_stranger(node, -1) : dismiss(it);
@@ -39,7 +39,7 @@ void Run::on(const NodeId& node, const Join& join) {
     return refuse(node, join.offer.host, "no run has had the round that it comes from");
   }
   if (is_overruled_by(join.offer)) overrule(join.offer);
-  if (const auto why = objection(node, join.offer)) return refuse(node, join.offer.host, *why);
+  if (const auto why = objection(node, join)) return refuse(node, join.offer.host, *why);
   admit(node, join);
 }
 
@@ -64,13 +64,18 @@ void Run::admit(const NodeId& node, const Join& join) {
   if (gathering()) round_ = std::max(round_, join.after_round + 1);
   const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
   take_offer(it, join.offer);
-  member.missing = false;
+  member.missing = member.hopeless = false;
   member.last_seen = now_;
   member.seat.reset();
-  set_phase(it, Phase::kReady);
+  member.living = join.living;
+  set_parked(member, 0);
+  set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
   ++roster_;
-  // It has no workers any more, whatever we believed: the others cannot go on without them.
-  if (left_its_seat) regather(member.offer.host + " joined again");
+  if (!left_its_seat) return;
+  // The first to leave where all leave; else it has no workers any more, whatever we believed, and
+  // the others cannot go on without them.
+  if (join.living && !change_.empty()) return regather(change_, -1, /*planned=*/true);
+  regather(member.offer.host + " joined again");
 }
 
 // A heartbeat says which seat its node holds, so that a lost message is made good by the next one.
@@ -85,16 +90,20 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   // Where beats are rare because there are many, an answer to some of them says enough.
   if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
-    tell(node, Alive{member.beat_told, state_ == State::kRunning && !ready_.empty()});
+    tell(node, Alive{member.beat_told, state_ == State::kRunning && !ready_.empty(), true});
   }
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
   if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
-  if (member.phase == Phase::kStopping && right) {
-    return tell(node,
-                StopRound{member.seat->round, "the round is over", state_ == State::kClosing});
+  if (member.phase == Phase::kSeated && !change_.empty()) {
+    return tell(node, stop_of(member, change_));
   }
-  if (member.phase == Phase::kReady && !right) {
-    return tell(node, StopRound{heartbeat.round, "the round is over", false});
+  if (member.phase == Phase::kStopping && right) {
+    return tell(node, stop_of(member, "the round is over"));
+  }
+  if (!member.seat && !right) {
+    StopRound stop{heartbeat.round, "the round is over", false};
+    stop.keep = member.living;
+    return tell(node, stop);
   }
   if (member.phase == Phase::kReady && member.roster_told != roster_)
     return tell_waiting(node, member);
@@ -104,9 +113,16 @@ void Run::on(const NodeId& node, const Finished& finished) {
   const auto it = members_.find(node);
   if (it == members_.end()) return answer_stranger(node, finished.round);
   Member& member = it->second;
-  if (member.phase == Phase::kSeated && member.seat->round == finished.round) {
-    set_phase(it, Phase::kFinished);
+  if (!member.seat || member.seat->round != finished.round) return;
+  if (member.phase == Phase::kSeated) {
+    set_parked(member, 0);
+    return set_phase(it, Phase::kFinished);
   }
+  // It has not left the round where the others did. So its workers are started again.
+  if (member.phase != Phase::kStopping || !planned_) return;
+  StopRound stop = stop_of(member, "the round is over");
+  stop.planned = false;
+  tell(node, stop);
 }
 
 void Run::on(const NodeId& node, const Failed& failed) {
@@ -114,14 +130,15 @@ void Run::on(const NodeId& node, const Failed& failed) {
   if (it == members_.end()) return answer_stranger(node, failed.round);
   if (!it->second.seat || it->second.seat->round != failed.round) return;
   report(failed.death);
-  if (state_ != State::kRunning)
+  const bool changing = state_ == State::kGathering && planned_;
+  if (state_ != State::kRunning && !changing)
     return;  // A victim, or a failure of workers that are being stopped.
   const std::string reason = "rank " + std::to_string(failed.death.rank) + " on " +
                              failed.death.host + " " + how_it_ended(failed.death);
   workers_blamed_ = true;
   if (restart_count_ < config_->max_restarts) {
     ++restart_count_;
-    regather(reason, failed.death.rank);
+    changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
   } else {
     close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
   }
@@ -188,7 +205,8 @@ void Run::on(const NodeId& node, const Drain& drain) {
   const Phase phase = it->second.phase;
   dismissed_.try_emplace(node, drain.reason);
   // One that has finished owes the run nothing, and one that waits has nothing to stop.
-  if (phase == Phase::kReady || phase == Phase::kFinished) return dismiss(it);
+  const bool waits = phase == Phase::kReady || phase == Phase::kEmpty;
+  if (waits || phase == Phase::kFinished) return dismiss(it);
   if (phase == Phase::kSeated) regather(it->second.offer.host + " is drained: " + drain.reason);
 }
 

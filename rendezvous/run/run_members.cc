@@ -13,8 +13,9 @@ bool Run::may_become(Phase before, Phase after) {
     case Phase::kReady: return before != Phase::kStopped;
     case Phase::kSeated: return before == Phase::kReady;
     case Phase::kFinished: return before == Phase::kSeated;
-    case Phase::kStopping: return before != Phase::kReady;
+    case Phase::kStopping: return before != Phase::kReady && before != Phase::kEmpty;
     case Phase::kStopped: return before == Phase::kStopping || before == Phase::kStopped;
+    case Phase::kEmpty: return before != Phase::kStopped;
   }
   return false;
 }
@@ -50,6 +51,7 @@ void Run::erase(Members::iterator it) {
   --in_phase_[static_cast<std::size_t>(it->second.phase)];
   ready_.erase(it->first);
   free_node_rank(it);
+  set_parked(it->second, 0);
   members_.erase(it);
   ++roster_;
 }
@@ -70,6 +72,7 @@ void Run::lose(Members::iterator it, const std::string& how) {
   erase(it);
   if (phase != Phase::kFinished) note_loss(what);
   if (state_ == State::kRunning && phase == Phase::kSeated) regather(what, first_rank);
+  if (state_ == State::kGathering && planned_ && phase == Phase::kStopping) hurry(what, first_rank);
   if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
   // A run that never began and lost its last node is as good as new.
   if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
@@ -94,6 +97,7 @@ void Run::excuse_workers(const std::string& reason) {
   DDPRUN_ASSERT(state_ == State::kClosing);
   DDPRUN_ASSERT(verdict_->kind == Verdict::Kind::kWorkerFailed);
   verdict_.reset();
+  keep_ = planned_ = false;
   state_ = State::kGathering;
   ++round_;
   gather_ends_ = now_ + config_->join_timeout;
@@ -118,9 +122,11 @@ void Run::lose_stuck() {
 }
 
 // Ends the present round and begins to gather the next one.
-void Run::regather(const std::string& reason, int lost_rank) {
+void Run::regather(const std::string& reason, int lost_rank, bool planned) {
   DDPRUN_ASSERT(state_ == State::kRunning);
-  stop_seated(reason, /*final=*/false, lost_rank);
+  keep_ = keeps_workers();
+  planned_ = keep_ && planned;
+  stop_seated(reason + why_not_kept(), /*final=*/false, lost_rank);
   DDPRUN_ASSERT(seated() == 0);
   state_ = State::kGathering;
   ++round_;
@@ -129,12 +135,17 @@ void Run::regather(const std::string& reason, int lost_rank) {
 
 void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
   DDPRUN_ASSERT(config_);
+  if (final) keep_ = planned_ = false;
+  change_.clear();
   stop_ends_ = now_ + config_->stop_timeout;
   for (auto it = members_.begin(); it != members_.end(); ++it) {
     const Phase phase = it->second.phase;
     if (phase != Phase::kSeated && phase != Phase::kFinished) continue;
     set_phase(it, Phase::kStopping);
-    StopRound stop{it->second.seat->round, reason, final, lost_rank};
+    set_parked(it->second, 0);
+    StopRound stop = stop_of(it->second, reason);
+    stop.final = final;
+    stop.lost_rank = lost_rank;
     if (workers_blamed_ && !final) {
       stop.restart = restart_count_;
       stop.max_restarts = config_->max_restarts;
@@ -155,6 +166,7 @@ void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, in
   if (kind == Verdict::Kind::kWorkerFailed) DDPRUN_ASSERT(workers_blamed_ && !deaths_.empty());
   // A run that nobody has joined has nobody to stop.
   if (!success && config_) stop_seated(reason, /*final=*/true, lost_rank);
+  change_.clear();
   state_ = State::kClosing;
   if (success) end();
 }
@@ -246,15 +258,21 @@ void Run::check_invariants() const {
   DDPRUN_ASSERT(verdict_.has_value() == (state_ == State::kClosing || state_ == State::kEnded));
   if (config_) DDPRUN_ASSERT(seated() <= config_->nnodes_max);
   if (config_) DDPRUN_ASSERT(restart_count_ <= config_->max_restarts);
-  std::array<int, 5> in_phase{};
+  std::array<int, 6> in_phase{};
+  int parked = 0;
   for (const auto& [node, member] : members_) {
     ++in_phase[static_cast<std::size_t>(member.phase)];
-    DDPRUN_ASSERT(member.seat.has_value() == (member.phase != Phase::kReady));
+    const bool waits = member.phase == Phase::kReady || member.phase == Phase::kEmpty;
+    DDPRUN_ASSERT(member.seat.has_value() != waits);
+    parked += member.parked;
+    if (member.parked > 0) DDPRUN_ASSERT(member.phase == Phase::kSeated);
     if (member.seat) DDPRUN_ASSERT(member.seat->round <= round_);
     const bool seated = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
     if (seated) DDPRUN_ASSERT(member.seat->round == round_);
   }
-  DDPRUN_ASSERT(in_phase == in_phase_);
+  DDPRUN_ASSERT(in_phase == in_phase_ && parked == parked_);
+  if (!change_.empty()) DDPRUN_ASSERT(running);
+  if (planned_) DDPRUN_ASSERT(keep_);
   DDPRUN_ASSERT(std::ssize(ready_) == count(Phase::kReady));
   for (const NodeId& node : ready_) DDPRUN_ASSERT(members_.at(node).phase == Phase::kReady);
   for (const auto& [rank, node] : node_ranks_)

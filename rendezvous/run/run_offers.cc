@@ -45,8 +45,10 @@ std::optional<std::string> difference(const NodeOffer& offer, const RunConfig& r
 }  // namespace
 
 // What is wrong with an offer, as a sentence for its node; nothing if it may join.
-std::optional<std::string> Run::objection(const NodeId& node, const NodeOffer& offer) const {
-  if (!has_workers(offer)) {
+std::optional<std::string> Run::objection(const NodeId& node, const Join& join) const {
+  const NodeOffer& offer = join.offer;
+  const bool has_none_yet = join.living && offer.local_world_size == 0;
+  if (!has_workers(offer) && !has_none_yet) {
     return "it offers " + number_of(offer.local_world_size, "worker") + "; 1 to " +
            std::to_string(kWorkersMax) + " are possible";
   }

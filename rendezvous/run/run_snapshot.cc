@@ -17,8 +17,8 @@ struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
-           stop_ends, grow_at, silence_check, workers_blamed, deaths, dead_ranks, successes, past,
-           lost, verdict, neighbour, actions] = whole;
+           stop_ends, grow_at, silence_check, keep, planned, change, parked, workers_blamed, deaths,
+           dead_ranks, successes, past, lost, verdict, neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -28,20 +28,26 @@ struct Run::Snapshot {
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past);
+    a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
-    // dead_ranks_ from deaths_; actions_ is empty between steps, and neighbour_ is the
-    // coordinator's.
+    // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and
+    // neighbour_ is the coordinator's.
     (void)members, (void)in_phase, (void)ready, (void)dead_ranks, (void)neighbour, (void)actions;
+    (void)parked;
   }
 
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing, reach] = whole;
-    a("offer", offer), a.enumerator("phase", phase, Phase::kStopped), a("arrival", arrival);
+           unanswered, missing, reach, living, kept, parked, slots_serial, fallen, granted,
+           hopeless] = whole;
+    a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
     a("missing", missing), a("unanswered", unanswered);
     a.added("answered", reach.answered), a.added("round_trip_ms", reach.round_trip);
+    a.added("living", living), a.added("kept", kept), a.added("parked", parked);
+    a.added("slots_serial", slots_serial), a.added("fallen", fallen), a.added("granted", granted);
+    a.added("hopeless", hopeless);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
@@ -86,6 +92,7 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
     Snapshot::member(reader(item), one->second);
     ++whole.in_phase_[static_cast<std::size_t>(one->second.phase)];
     if (one->second.phase == Phase::kReady) whole.ready_.insert(node);
+    whole.parked_ += one->second.parked;
   }
 }
 
@@ -96,8 +103,12 @@ bool Run::Snapshot::plausible(const Run& run, const RunConfig& config) {
 }
 
 bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& member) {
-  if (member.seat.has_value() != (member.phase != Phase::kReady)) return false;
-  if (member.offer.local_world_size < 1) return false;
+  const bool empty = member.phase == Phase::kEmpty;
+  if (member.seat.has_value() == (empty || member.phase == Phase::kReady)) return false;
+  if (member.offer.local_world_size < (empty ? 0 : 1)) return false;
+  if (member.parked < 0 || member.parked > kParkedMax) return false;
+  if (member.parked > 0 && member.phase != Phase::kSeated) return false;
+  if (member.fallen < 0 || member.granted < 0) return false;
   const bool stops = member.phase == Phase::kStopping || member.phase == Phase::kStopped;
   if (run.dismissed_.contains(node) && !stops) return false;
   if (!member.seat) return true;
@@ -107,6 +118,8 @@ bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& 
 // What step() relies on. A checksum has kept chance away; this is for whoever wrote nonsense.
 bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   const bool over = run.state_ == State::kClosing || run.state_ == State::kEnded;
+  if (!run.change_.empty() && run.state_ != State::kRunning) return false;
+  if (run.planned_ && !run.keep_) return false;
   if (run.now_ > at || run.verdict_.has_value() != over) return false;
   if (run.config_ ? !plausible(run, *run.config_) : !run.members_.empty()) return false;
   if (run.state_ == State::kRunning && (run.seated() == 0 || run.count(Phase::kStopping) > 0)) {

@@ -14,6 +14,7 @@ const char* Run::phase_name(Phase phase) {
     case Phase::kFinished: return "finished";
     case Phase::kStopping: return "stopping";
     case Phase::kStopped: return "stopped";
+    case Phase::kEmpty: return "empty";
   }
   return "?";
 }

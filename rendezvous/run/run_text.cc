@@ -39,11 +39,11 @@ std::string Run::roster_text() const {
   return text;
 }
 
-std::string Run::stopping_text() const {
+std::string Run::names_text(Phase phase) const {
   std::string text;
   int named = 0;
   for (const auto& [node, member] : members_) {
-    if (member.phase != Phase::kStopping) continue;
+    if (member.phase != phase) continue;
     if (!add_name(text, named, member.offer.host)) break;
   }
   return text;
@@ -64,7 +64,10 @@ std::string Run::waiting_text() const {
       state_ == State::kLastCall ? "last call for more nodes: " : "waiting for nodes: ";
   text += std::to_string(ready) + " of " + wanted + " here";
   if (ready > 0) text += " (" + roster_text() + ")";
-  if (count(Phase::kStopping) > 0) text += "; " + stopping_text() + " still to stop";
+  if (count(Phase::kStopping) > 0) {
+    text += "; " + names_text(Phase::kStopping) + (keep_ ? " still to leave" : " still to stop");
+  }
+  if (count(Phase::kEmpty) > 0) text += "; " + names_text(Phase::kEmpty) + " has no worker yet";
   if (!lost_.empty() && round_ == 0) text += "; " + lost_.back().what;
   if (!neighbour_.empty() && lacks_nodes()) text += "; " + neighbour_;
   return text;
@@ -105,7 +108,7 @@ std::string Run::waiting_for(TimePoint now) const {
       return "round " + std::to_string(round_) + " runs on " + number_of(seated(), "node") +
              (ready_.empty() ? "" : ", " + number_of(count(Phase::kReady), "spare"));
     case State::kClosing:
-      return "waiting for " + stopping_text() + " to stop; lost in " + yet(stop_ends_);
+      return "waiting for " + names_text(Phase::kStopping) + " to stop; lost in " + yet(stop_ends_);
     case State::kEnded:
       return "it has ended: " + verdict_->text.substr(0, verdict_->text.find('\n'));
   }
@@ -126,14 +129,22 @@ std::string line(const Assign& a) {
          " master=" + s.master_address + ":" + std::to_string(s.master_port);
 }
 std::string line(const StopRound& s) {
-  return std::string("stop round=") + std::to_string(s.round) + (s.final ? " for good (" : " (") +
-         s.reason + (s.lost_rank < 0 ? "" : ", rank " + std::to_string(s.lost_rank)) + ")";
+  const char* how = s.final     ? " for good ("
+                    : s.planned ? ", at a step ("
+                    : s.keep    ? ", kept ("
+                                : " (";
+  return std::string("stop round=") + std::to_string(s.round) + how + s.reason +
+         (s.lost_rank < 0 ? "" : ", rank " + std::to_string(s.lost_rank)) + ")";
 }
 std::string line(const EndRun& e) {
   return "end code=" + std::to_string(e.verdict.exit_code) + " (" + e.verdict.text + ")";
 }
 std::string line(const Refuse& r) { return "refuse (" + r.reason + ")"; }
 std::string line(const Dismiss& d) { return "dismiss (" + d.reason + ")"; }
+std::string line(const Respawn& r) {
+  return "respawn " + std::to_string(r.granted) +
+         " in all, restarts=" + std::to_string(r.restart_count);
+}
 std::string line(const Alive& a) {
   return "alive, beat in " + std::to_string(a.beat.count()) + " ms";
 }

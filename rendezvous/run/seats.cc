@@ -70,6 +70,7 @@ std::vector<Seat> assign_seats(const std::vector<const NodeOffer*>& offers, int 
     seat.group_rank = static_cast<int>(seats.size()) - 1;
     seat.group_world_size = static_cast<int>(offers.size());
     seat.base_rank = std::exchange(rank_next, rank_next + offer->local_world_size);
+    seat.workers = offer->local_world_size;
     seat.world_size = world_size;
     seat.role_base_rank = role_next[offer->role];
     role_next[offer->role] += offer->local_world_size;

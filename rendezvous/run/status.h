@@ -18,7 +18,7 @@ struct NodeStatus {
   NodeId id{};
   std::string host{};
   std::string address{};
-  std::string phase{};  // "ready", "seated", "finished", "stopping", "stopped".
+  std::string phase{};  // "ready", "seated", "finished", "stopping", "stopped", "empty".
   int group_rank = -1;  // -1: it has no seat.
   int base_rank = -1;   // Global rank of its local rank 0; -1: it has no seat.
   int local_world_size = 1;

@@ -3,8 +3,10 @@
 //   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
 //          join_at_restart=1
 //                        before the first join; times in seconds
-//   join NODE [workers=N] [rank=N] [after=ROUND] [host] [max=N] [restarts=N]
+//   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [host] [max=N] [restarts=N]
 //                        `host`: it hosts the endpoint
+//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [serial=N]
+//                        without serial: a newer one than all before
 //   beat NODE ROUND
 //   finished NODE ROUND
 //   stopped NODE ROUND
@@ -60,7 +62,10 @@ class Script {
     if (verb == "flap") return flap(node, words);
     if (verb == "answers") return answers(node, words);
     if (verb == "returned") return step({node, Returned{}});
-    if (verb == "join") return step({node, Join{offer(node, words), option(words, "after", -1)}});
+    if (verb == "join")
+      return step({node, Join{offer(node, words), option(words, "after", -1),
+                              option(words, "living", 0) != 0}});
+    if (verb == "slots") return slots(node, words);
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
     if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});
     if (verb == "stopped") return step({node, Stopped{std::stoi(words.at(2)), {}}});
@@ -119,6 +124,17 @@ class Script {
     return death;
   }
 
+  Lines slots(const NodeId& node, const Words& words) {
+    Slots slots;
+    slots.serial = option(words, "serial", ++serial_);
+    slots.round = std::stoi(words.at(2));
+    slots.kept = option(words, "kept", 0);
+    slots.parked = option(words, "parked", 0);
+    slots.fallen = option(words, "fallen", 0);
+    slots.respawned = option(words, "respawned", 0);
+    return step({node, slots});
+  }
+
   Lines step(const RunEvent& event) {
     Lines lines;
     for (const RunAction& action : run_.step(event, now_))
@@ -166,6 +182,7 @@ class Script {
   RunConfig config_;
   Run run_;
   TimePoint now_{};
+  int serial_ = 0;
 };
 
 TEST_CASE("Run scenarios", "[run][scenario]") {

@@ -27,9 +27,11 @@ ClusterOptions options_of(std::uint64_t seed) {
 }
 
 // However bad it was, once there is peace every agent ends, no rank was started twice, and whoever
-// heard the verdict heard the same one.
-void run_seed(std::uint64_t seed) {
-  Cluster cluster(options_of(seed));
+// heard the verdict heard the same one. Returns how often workers were seated anew.
+int run_storm(const ClusterOptions& options) {
+  const std::uint64_t seed = options.seed;
+  Cluster cluster(options);
+  if (options.elastic && seed % 4 > 0) cluster.run_for(15s);  // All are ready by then.
   const Milliseconds pace(50 << seed % 8);
   const int faults = static_cast<int>(seed % 40);
   for (int fault = 0; fault < faults; ++fault) {
@@ -42,6 +44,7 @@ void run_seed(std::uint64_t seed) {
   INFO(cluster.describe());
   REQUIRE(cluster.broken().empty());
   REQUIRE(over);
+  return cluster.reseated();
 }
 
 // DDPRUN_SIM_`name`, or what is usual.
@@ -63,7 +66,49 @@ void for_each_seed(std::uint64_t usual, const std::function<void(std::uint64_t)>
 }
 
 TEST_CASE("Run: whatever fails, no rank runs twice and every run ends", "[sim]") {
-  for_each_seed(3000, run_seed);
+  for_each_seed(3000, [](std::uint64_t seed) { (void)run_storm(options_of(seed)); });
+}
+
+ClusterOptions elastic_options_of(std::uint64_t seed) {
+  ClusterOptions options = options_of(seed);
+  options.elastic = true;
+  options.local_world_size = 1 + static_cast<int>(seed / 11 % 4);
+  options.plain_host = seed % 6 == 0 ? 1 : -1;
+  options.config.join_at_restart = seed % 13 == 0;
+  return options;
+}
+
+TEST_CASE("Elastic: whatever fails, no rank runs twice and every run ends", "[sim]") {
+  int reseated = 0;
+  for_each_seed(3000, [&](std::uint64_t seed) { reseated += run_storm(elastic_options_of(seed)); });
+  UNSCOPED_INFO("workers seated anew: " << reseated);
+  CHECK(reseated > 0);
+}
+
+TEST_CASE("Elastic: a death costs the survivors no process, and the world is full again", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+    options.config.max_restarts = 100;
+    const int world_size = options.hosts * options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(30s);  // All are ready.
+    for (std::uint64_t death = 0; death < 1 + seed % 5; ++death) {
+      cluster.fail_worker("h" + std::to_string((seed + death) % 2));
+      cluster.run_for(Milliseconds(seed % 3 == 0 ? 1 : seed * 37 % 3000));
+    }
+    cluster.run_for(120s);
+    INFO(cluster.describe());
+    REQUIRE(cluster.broken().empty());
+    CHECK(cluster.world_size() == world_size);
+    CHECK(cluster.started() == world_size);
+    CHECK(cluster.spawned() <= cluster.failures() + cluster.killed());
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
+    REQUIRE(cluster.broken().empty());
+  });
 }
 
 ClusterOptions fixed_options_of(std::uint64_t seed) {

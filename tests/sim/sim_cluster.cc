@@ -137,11 +137,23 @@ void Cluster::arm_agent_tick(const std::string& name) {
 void Cluster::carry_out(const std::string& name, const agent::Action& action) {
   Host& host = hosts_.at(name);
   if (const auto* join = std::get_if<agent::SendJoin>(&action)) {
-    send_up(name, rendezvous::Join{offer(name), join->after_round});
+    rendezvous::Join message{offer(name), join->after_round, join->living};
+    message.offer.local_world_size = join->workers;
+    send_up(name, message);
   } else if (const auto* send = std::get_if<agent::SendMessage>(&action)) {
     send_up(name, send->message);
   } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
     start_workers(name, start->seat);
+  } else if (const auto* spawn = std::get_if<agent::SpawnWorker>(&action)) {
+    spawn_worker(name, *spawn);
+  } else if (const auto* seat = std::get_if<agent::SeatWorkers>(&action)) {
+    seat_workers(name, *seat);
+  } else if (const auto* fence = std::get_if<agent::FenceWorkers>(&action)) {
+    fence_workers(name, fence->round);
+  } else if (const auto* change = std::get_if<agent::AnnounceChange>(&action)) {
+    announce_change(change->round);
+  } else if (const auto* kill = std::get_if<agent::KillWorkers>(&action)) {
+    kill_workers(name, kill->local_ranks);
   } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&action)) {
     signal_workers(name, signal->signal);
   } else if (std::holds_alternative<agent::CleanUp>(action)) {
@@ -170,20 +182,26 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
   check(seat.restart_count <= failures_, "a restart was counted though no worker had failed first");
   check(seat.group_world_size <= options_.config.nnodes_max, "more nodes than allowed");
   check(seat.group_world_size >= options_.config.nnodes_min, "fewer nodes than allowed");
-  for (int i = 0; i < options_.local_world_size; ++i) {
+  check(seat.workers >= 1 && seat.workers <= options_.local_world_size, "seats without places");
+  for (int i = 0; i < seat.workers; ++i) {
     const bool fresh =
         record.owner_of_rank.emplace(seat.base_rank + i, hosts_.at(name).node).second;
     check(fresh, "rank " + std::to_string(seat.base_rank + i) + " of round " +
                      std::to_string(seat.round) + " was started twice");
     check(seat.base_rank + i < seat.world_size, "a rank beyond the world");
   }
-  // Only a node that the daemon has given up may still have workers of an earlier round.
+  check_others_left(seat);
+}
+
+// Only a node that the daemon has given up may still have workers in an earlier round.
+void Cluster::check_others_left(const Seat& seat) {
   for (const auto& [other, host] : hosts_) {
-    const bool busy = std::any_of(host.workers.begin(), host.workers.end(),
-                                  [](const Worker& w) { return w.alive; });
-    if (!busy || host.workers_round >= seat.round || !run()) continue;
-    const bool elastic = options_.config.nnodes_min < options_.config.nnodes_max;
-    check(!elastic || stands(host) || !host.down_since ||
+    const bool busy = std::any_of(host.workers.begin(), host.workers.end(), [&](const Worker& w) {
+      return w.alive && w.round >= 0 && w.round < seat.round && !w.left;
+    });
+    if (!busy || !run()) continue;
+    const bool may_shrink = options_.config.nnodes_min < options_.config.nnodes_max;
+    check(!may_shrink || stands(host) || !host.down_since ||
               now_ - std::max(*host.down_since, host.stands_until) < kFence + kFenceSlack,
           other + " has lost the daemon and goes on beyond its fence");
     check(!run()->knows(host.node), other + " still has workers of round " +
@@ -193,6 +211,20 @@ void Cluster::check_round(const std::string& name, const Seat& seat) {
 }
 
 void Cluster::start_workers(const std::string& name, const Seat& seat) {
+  check_may_start(name, seat);
+  Host& host = hosts_.at(name);
+  check(seat.workers == options_.local_world_size, name + " starts more or less than it has seats");
+  for (std::size_t i = 0; i < host.workers.size(); ++i) {
+    check(!host.workers[i].alive, name + " starts over a live worker");
+    host.workers[i] =
+        Worker{.alive = true, .deaf = chance(3), .process = ++processes_, .round = seat.round};
+    ++started_;
+    if (workers_finish_) finish_later(name, i);
+    if (elastic(name)) get_ready_later(name, i);
+  }
+}
+
+void Cluster::check_may_start(const std::string& name, const Seat& seat) {
   check_round(name, seat);
   Host& host = hosts_.at(name);
   check(!dismissed_.contains(host.node), name + " has been dismissed and starts workers");
@@ -200,11 +232,6 @@ void Cluster::start_workers(const std::string& name, const Seat& seat) {
   check(drained == drained_.end() || seat.round <= drained->second,
         name + " was drained and gets a seat");
   host.workers_round = seat.round;
-  for (std::size_t i = 0; i < host.workers.size(); ++i) {
-    check(!host.workers[i].alive, name + " starts over a live worker");
-    host.workers[i] = Worker{true, chance(3)};
-    if (workers_finish_) finish_later(name, i);
-  }
 }
 
 void Cluster::let_workers_finish() {
@@ -217,24 +244,29 @@ void Cluster::let_workers_finish() {
 void Cluster::finish_later(const std::string& name, std::size_t local_rank) {
   const Host& host = hosts_.at(name);
   after(Milliseconds(200 + random_() % 2000),
-        [this, name, local_rank, life = host.life, round = host.workers_round] {
-          const Host& h = hosts_.at(name);
-          if (h.life == life && h.workers_round == round) end_worker(name, local_rank, 0, 0);
+        [this, name, local_rank, life = host.life, process = host.workers[local_rank].process] {
+          if (!same(name, life, local_rank, process)) return;
+          const Worker& worker = hosts_.at(name).workers[local_rank];
+          if (worker.round >= 0 && !worker.left) return end_worker(name, local_rank, 0, 0);
+          if (worker.alive) finish_later(name, local_rank);  // It waits for its seat.
         });
 }
 
 void Cluster::end_worker(const std::string& name, std::size_t local_rank, int exit_code,
                          int signal) {
   Host& host = hosts_.at(name);
-  if (!host.agent || !host.workers[local_rank].alive) return;
-  host.workers[local_rank].alive = false;
+  Worker& worker = host.workers[local_rank];
+  if (!host.agent || !worker.alive) return;
+  worker.alive = false;
   WorkerDeath death;
   death.local_rank = static_cast<int>(local_rank);
-  death.rank = host.workers_round * 1000 + static_cast<int>(local_rank);  // Unique is enough.
+  // Unique is enough.
+  death.rank = worker.round < 0 ? -1 : worker.round * 1000 + static_cast<int>(local_rank);
+  death.pid = static_cast<int>(worker.process);
   death.host = name;
   death.exit_code = exit_code;
   death.signal = signal;
-  death.stopped_by_us = signal != 0 && !host.agent->running();
+  death.stopped_by_us = signal != 0 && (elastic(name) ? worker.signalled : !host.agent->running());
   const bool words_follow = exit_code != 0 && chance(30);
   const agent::WorkerEnded ended{death, words_follow};
   when_awake(name, [this, name, ended, life = host.life] {
@@ -254,17 +286,22 @@ void Cluster::signal_workers(const std::string& name, int signal) {
   Host& host = hosts_.at(name);
   for (std::size_t i = 0; i < host.workers.size(); ++i) {
     if (!host.workers[i].alive || (host.workers[i].deaf && signal != SIGKILL)) continue;
+    host.workers[i].signalled = true;
     after(Milliseconds(random_() % 20),
-          [this, name, i, signal, life = host.life, round = host.workers_round] {
-            const Host& h = hosts_.at(name);
-            if (h.life == life && h.workers_round == round) end_worker(name, i, 0, signal);
+          [this, name, i, signal, life = host.life, process = host.workers[i].process] {
+            if (same(name, life, i, process)) end_worker(name, i, 0, signal);
           });
   }
-  after(kGrace + 200ms, [this, name, life = host.life, round = host.workers_round] {
+  std::vector<std::uint64_t> processes;
+  for (const Worker& worker : host.workers) processes.push_back(worker.process);
+  after(kGrace + 200ms, [this, name, life = host.life, processes] {
     const Host& h = hosts_.at(name);
-    if (h.life != life || h.workers_round != round || !h.agent) return;
+    if (h.life != life || !h.agent) return;
     if (now_ < h.stands_until + 200ms) return;  // It could not do it in time.
-    for (const Worker& worker : h.workers) check(!worker.alive, name + " lets deaf workers live");
+    for (std::size_t i = 0; i < processes.size(); ++i) {
+      const Worker& worker = h.workers[i];
+      check(!worker.alive || worker.process != processes[i], name + " lets deaf workers live");
+    }
   });
 }
 

@@ -33,6 +33,9 @@ struct ClusterOptions {
   // Agents know of other daemons, and so leave one that is silent though its kernel answers.
   bool several_daemons = false;
   rendezvous::RunConfig config;
+  // Workers say after a while that they can be seated anew; those of host "h`plain_host`" never do.
+  bool elastic = false;
+  int plain_host = -1;
 };
 
 class Cluster {
@@ -68,6 +71,7 @@ class Cluster {
   void fill_disk() { disk_full_ = true; }
   void free_disk();
   void fault_at_random();
+  void elastic_fault(const std::string& host);
 
   void mend_everything();
   void let_workers_finish();  // Those that run now too.
@@ -80,12 +84,26 @@ class Cluster {
   std::string describe() const;
   const rendezvous::Run* run() const;
   int failures() const { return failures_; }
+  int spawned() const { return spawned_; }  // Replacements.
+  int killed() const { return killed_; }    // One by one: they did not leave a round.
+  int reseated() const { return reseated_; }
+  int started() const { return started_; }  // Workers that were started with a seat.
+  // Of the round that runs; 0: none does.
+  int world_size() const;
   int rounds_started() const { return static_cast<int>(rounds_.size()); }
 
  private:
   struct Worker {
     bool alive = false;
     bool deaf = false;
+    std::uint64_t process = 0;  // Its name.
+    int round = -1;             // Whose seat it holds; -1: none.
+    // Elastic workers only.
+    bool ready = false;
+    bool left = false;       // It is in no operation of its round any more.
+    bool halted = false;     // It answers no fence.
+    bool signalled = false;  // Its agent has sent it a signal.
+    bool fenced = false;
   };
   struct Host {
     std::unique_ptr<agent::Supervisor> agent;
@@ -118,6 +136,7 @@ class Cluster {
   struct RoundRecord {
     int restart_count = 0, world_size = 0;
     std::map<int, NodeId> owner_of_rank;
+    bool changing = false;  // A boundary between steps is on its way.
   };
 
   void after(Milliseconds delay, std::function<void()> what);
@@ -135,12 +154,26 @@ class Cluster {
   void daemon_wakes(TimePoint stood_since);
   void daemon_looks();
   void daemon_looks_at(LinkId link);
-  void notice_failure(const std::string& host);
+  void notice_failure(const std::string& host, std::size_t local_rank);
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
   void dispatch(const std::string& host, const agent::Event& event);
   void carry_out(const std::string& host, const agent::Action& action);
   void start_workers(const std::string& host, const rendezvous::Seat& seat);
+  bool elastic(const std::string& host) const;
+  bool same(const std::string& host, int life, std::size_t local_rank, std::uint64_t process);
+  void get_ready_later(const std::string& host, std::size_t local_rank);
+  void tell_agent(const std::string& host, std::size_t local_rank, Milliseconds delay,
+                  const agent::Event& event);
+  void spawn_worker(const std::string& host, const agent::SpawnWorker& spawn);
+  void seat_workers(const std::string& host, const agent::SeatWorkers& seat);
+  void fence_workers(const std::string& host, int round);
+  void leave_later(const std::string& host, std::size_t local_rank);
+  void announce_change(int round);
+  void reach_boundary(int round);
+  void kill_workers(const std::string& host, const std::vector<int>& local_ranks);
+  void make_plain(const std::string& host);
+  void fail_unseated(const std::string& host);
   void finish_later(const std::string& host, std::size_t local_rank);
   void end_worker(const std::string& host, std::size_t local_rank, int exit_code, int signal);
   void signal_workers(const std::string& host, int signal);
@@ -168,6 +201,8 @@ class Cluster {
   void count_message(const std::string& host);
   void fail_victims(const std::string& host);
   void check_round(const std::string& host, const rendezvous::Seat& seat);
+  void check_others_left(const rendezvous::Seat& seat);
+  void check_may_start(const std::string& host, const rendezvous::Seat& seat);
   rendezvous::NodeOffer offer(const std::string& host) const;
 
   struct Timer {
@@ -183,6 +218,8 @@ class Cluster {
   std::mt19937_64 random_;
   TimePoint now_{std::chrono::hours(1)};
   std::uint64_t sequence_ = 0;
+  std::uint64_t processes_ = 0;
+  int spawned_ = 0, started_ = 0, killed_ = 0, reseated_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
 
   std::unique_ptr<rendezvous::Gate> daemon_;

@@ -26,11 +26,16 @@ void Cluster::crash_agent(const std::string& name) {
 // Workers that were in a collective with those of a host that is gone.
 void Cluster::fail_victims(const std::string& gone) {
   const int round = hosts_.at(gone).workers_round;
+  const auto& workers = hosts_.at(gone).workers;
+  const bool in_round = std::any_of(workers.begin(), workers.end(),
+                                    [&](const Worker& w) { return w.round == round && !w.left; });
+  if (!in_round) return;
   for (const auto& [name, host] : hosts_) {
     if (name == gone || host.workers_round != round || chance(50)) continue;
     after(latency(), [this, name = name, life = host.life, round] {
       const Host& h = hosts_.at(name);
-      if (h.life == life && h.workers_round == round) end_worker(name, 0, 97, 0);
+      const Worker& worker = h.workers[0];
+      if (h.life == life && worker.round == round && !worker.left) end_worker(name, 0, 97, 0);
     });
   }
 }
@@ -59,8 +64,8 @@ void Cluster::mend_cable(const std::string& name) {
 void Cluster::flap_on_next_order(const std::string& name) { hosts_.at(name).flap_on_order = true; }
 
 void Cluster::fail_worker(const std::string& name) {
-  notice_failure(name);
   const std::size_t i = random_() % hosts_.at(name).workers.size();
+  notice_failure(name, i);
   if (chance(50))
     end_worker(name, i, 7, 0);
   else
@@ -73,6 +78,7 @@ void Cluster::fault_at_random() {
   const auto victim =
       std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;
   const Milliseconds a_while(50 + random_() % (chance(20) ? 60'000 : 5'000));
+  if (options_.elastic && chance(30)) return elastic_fault(victim);
   switch (random_() % 25) {
     case 0: return crash_agent(victim);
     case 1: return power_off(victim);

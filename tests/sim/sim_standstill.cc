@@ -99,12 +99,13 @@ Milliseconds Cluster::resending() {
 
 Milliseconds Cluster::latency(const Host& host) { return host.lossy ? resending() : latency(); }
 
-void Cluster::notice_failure(const std::string& name) {
+void Cluster::notice_failure(const std::string& name, std::size_t local_rank) {
   ++failures_;
   const Host& host = hosts_.at(name);
-  const bool any = std::any_of(host.workers.begin(), host.workers.end(),
-                               [](const Worker& w) { return w.alive; });
-  if (host.agent && any) failed_in_.insert(host.workers_round);
+  const Worker& worker = host.workers[local_rank];
+  if (host.agent && worker.alive && worker.round >= 0 && !worker.left) {
+    failed_in_.insert(worker.round);
+  }
 }
 
 }  // namespace ddprun::sim

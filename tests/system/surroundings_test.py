@@ -90,7 +90,7 @@ class Limits(DdprunCase):
                                   "--error-file", self.path("verdict.json"), "true"])
         self.finish(job, 1)
         self.assertRegex(job.err(), r"ulimit -n is 64")
-        self.assertRegex(job.err(), r"about 4 a worker")
+        self.assertRegex(job.err(), r"about 5 a worker")
         self.assertNotIn("pid 0", job.err())
         self.assertNotIn("its path", job.err())
         self.assertEqual(self.verdict(job)["first_cause"]["fault"], "no_descriptors")

@@ -15,6 +15,7 @@
 #include "agent/process/posix_process_host.h"
 #include "common/system/random_id.h"
 #include "tests/process/agent/processes.h"
+#include "tests/support/loop.h"
 
 namespace ddprun::agent {
 namespace {
@@ -346,6 +347,32 @@ struct Split {
                          1 << 20);
   }
 };
+
+TEST_CASE("Output: a worker with another seat is shown as its new rank, in its old files",
+          "[output]") {
+  Split split;
+  split.options.tee.others = StreamMap::kStdout;
+  boost::asio::io_context loop{1};
+  Output output(loop, split.options);
+  WorkerEnds ends = output.open({.local_rank = 1, .rank = 3, .restart_count = 0}).value();
+  const auto say = [&](const std::string& line) {
+    REQUIRE(::write(ends.stdout_end.get(), line.data(), line.size()) == std::ssize(line));
+    const auto said = [&] { return split.shown().ends_with(":" + line); };
+    REQUIRE(test::run_until(loop, said, 20s));
+  };
+  say("before\n");
+  output.seated(1, 2);
+  say("after\n");
+  output.seated(7, 2);  // Nobody is there.
+  ends = {};
+  output.exited(1);
+  output.drain(1);
+  CHECK(output.drained(1));
+  CHECK(output.last_lines(1) == std::vector<std::string>{"before", "after"});
+  CHECK(output.flush() == 0);
+  CHECK(split.shown() == "[default3]:before\n[default2]:after\n");
+  CHECK(split.file(1, "stdout.log") == "before\nafter\n");
+}
 
 TEST_CASE("Output: -r sends a stream to a file only, -t to both, each for the ranks it names",
           "[output]") {

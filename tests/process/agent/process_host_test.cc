@@ -87,6 +87,51 @@ struct Stage {
   }
 };
 
+TEST_CASE("ProcessHost: what a failed worker has left ends with it if that was asked for",
+          "[process_host]") {
+  Stage stage;
+  stage.spawn(0, {"sleep"});  // Lives on.
+  const std::string status = GENERATE("1", "0");
+  const std::string script = "sleep 1000 & echo ready; exit " + status;
+  for (const int local_rank : {1, 2}) {
+    stage.host
+        .spawn({local_rank,
+                {"/bin/sh", "-c", script},
+                {stage.mark.variable()},
+                stage.words_end.get(),
+                -1})
+        .value();
+    if (local_rank == 1) stage.host.end_group_with(1);
+  }
+  stage.wait_ready(3);
+  REQUIRE(stage.run_until([&] { return stage.calls == 2; }));
+  const auto left = [&] { return stage.mark.carriers().size(); };
+  const std::size_t expected = status == "0" ? 3 : 2;  // Worker 0 and what 2, or both, have left.
+  CHECK(stage.run_until([&] {
+    stage.loop.poll();
+    return left() == expected;
+  }));
+  stage.host.signal_workers(SIGKILL);
+  REQUIRE(stage.run_until_all_ended());
+  stage.host.kill_strays();
+  CHECK(stage.mark.all_gone());
+}
+
+TEST_CASE("ProcessHost: what all workers have left is gone before the next one is started",
+          "[process_host]") {
+  Stage stage;
+  stage.spawn(0, {"leave_family", "1"});
+  stage.wait_ready();
+  REQUIRE(stage.run_until_all_ended());
+  CHECK(stage.mark.carriers().size() == 12);
+  stage.spawn(0, {"sleep"});
+  stage.wait_ready();
+  CHECK(stage.run_until([&] {
+    stage.loop.poll();
+    return stage.mark.carriers().size() == 1;
+  }));
+}
+
 TEST_CASE("ProcessHost: workers are in the roster until nothing of them is left",
           "[process_host]") {
   Stage stage;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +85,53 @@ TEST_CASE("Spawn: a worker is born clean", "[spawn]") {
   CHECK(facts ==
         "fds: 0 1 2\nstdin: /dev/null\ndeath signal: 9\nown session: 1\nown group: 1\n"
         "blocked: 0\nignored: 0\n");
+}
+
+TEST_CASE("Spawn: a worker's link is its descriptor 3, and the only one above its streams",
+          "[spawn]") {
+  int link[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) == 0);
+  const UniqueFd ours(link[0]), leaky(::open("/dev/null", O_RDONLY));
+  UniqueFd theirs(link[1]);
+  if (GENERATE(false, true)) theirs.reset(::fcntl(link[1], F_DUPFD_CLOEXEC, 100));
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reading(ends[0]), writing(ends[1]);
+  const std::string script = "printf hello >&3; exec " + kWorker + " describe";
+  const auto process = spawn_process({.argv = {"/bin/sh", "-c", script},
+                                      .environment = {},
+                                      .stdout_fd = writing.get(),
+                                      .link_fd = theirs.get()});
+  REQUIRE(process.has_value());
+  theirs.reset();
+  char text[16] = {};
+  CHECK(::recv(ours.get(), text, sizeof text, 0) == 5);
+  CHECK(std::string(text) == "hello");
+  char facts[256] = {};
+  REQUIRE(::read(reading.get(), facts, sizeof facts - 1) > 0);
+  CHECK(std::string(facts).starts_with("fds: 0 1 2 3\n"));
+  REQUIRE(::waitpid(process->pid, nullptr, 0) == process->pid);
+}
+
+TEST_CASE("Spawn: a link may come from where a stream goes", "[spawn]") {
+  int ends[2], link[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) == 0);
+  const UniqueFd reading(ends[0]), ours(link[0]), out(::dup(1)), was_third(::dup(3));
+  const bool had_third = static_cast<bool>(was_third);
+  ::dup2(link[1], 1);  // Ours for a moment: 1 is the link, and 3 the pipe.
+  ::dup2(ends[1], 3);
+  const auto process = spawn_process(
+      {.argv = {kWorker, "write", "crossed\n"}, .environment = {}, .stdout_fd = 3, .link_fd = 1});
+  ::dup2(out.get(), 1);
+  had_third ? ::dup2(was_third.get(), 3) : ::close(3);
+  if (ends[1] != 3) ::close(ends[1]);
+  if (link[1] != 3) ::close(link[1]);
+  REQUIRE(process.has_value());
+  char block[64] = {};
+  CHECK(::read(reading.get(), block, sizeof block) == 8);
+  CHECK(std::string(block) == "crossed\n");
+  ::waitpid(process->pid, nullptr, 0);
 }
 
 TEST_CASE("Spawn: the environment is what was given and nothing else", "[spawn]") {

@@ -1,7 +1,9 @@
 // A Supervisor keeps its invariants whatever the daemon says, and whenever.
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <optional>
 #include <random>
 
 #include "agent/node/supervisor.h"
@@ -12,38 +14,50 @@ namespace {
 using namespace std::chrono_literals;
 
 // Two workers that its agent starts, and ends as they like. What is random is what the daemon says,
-// who dies when, and how the link fares.
+// who is ready, leaves and dies when, and how the link fares.
 class Node {
  public:
-  explicit Node(unsigned seed) : random_(seed) {}
+  explicit Node(unsigned seed, bool elastic = false) : random_(seed), elastic_(elastic) {}
 
   void anything() {
-    now_ += 1ms * (chance(90) ? random_() % 500 : random_() % 90'000);
-    switch (random_() % 12) {
+    now_ += 1ms * (chance(elastic_ ? 98 : 90) ? random_() % 500 : random_() % 90'000);
+    switch (random_() % (elastic_ ? 18 : 12)) {
       case 0: return does(LinkUp{});
-      case 1: return does(LinkDown{"it broke", chance(50)});
+      case 1: return chance(elastic_ ? 30 : 100) ? does(LinkDown{"it broke", chance(50)}) : void();
       case 2: return chance(10) ? does(Signalled{SIGTERM}) : void();
       case 3: return chance(2) ? does(LauncherDied{}) : void();
       case 4: return words_.empty() ? void() : say_words();
       case 5:
       case 6: return tick();
       case 7:
-      case 8: return alive_ > 0 ? end_worker() : void();
+      case 8: return chance(elastic_ ? 15 : 100) ? end_worker() : void();
+      case 12:
+      case 13:
+      case 14: return does(WorkerReady{place()});
+      case 15:
+      case 16: return does(WorkerLeft{place(), supervisor_->round()});
+      case 17: return chance(5) ? does(WorkerPlain{place()}) : void();
       default: return hear();
     }
   }
   int starts() const { return starts_; }
+  int reseated() const { return reseated_; }
 
  private:
   bool chance(unsigned percent) { return random_() % 100 < percent; }
-
-  WorkerDeath death(int code) { return {.rank = alive_, .local_rank = alive_, .exit_code = code}; }
+  int place() { return static_cast<int>(random_() % 2); }
 
   void end_worker() {
-    --alive_;
+    int local_rank = elastic_ ? place() : 1;
+    if (pids_[local_rank] == 0) local_rank = 1 - local_rank;
+    const int pid = std::exchange(pids_[local_rank], 0);
+    if (pid == 0) return;
     const bool words = chance(30);
-    WorkerDeath ended = death(words || chance(50) ? 7 : 0);
-    ended.stopped_by_us = !words && !supervisor_.running() && chance(80);
+    WorkerDeath ended{.rank = local_rank, .local_rank = local_rank, .pid = pid};
+    ended.exit_code = words || chance(50) ? 7 : 0;
+    const bool stopping = supervisor_->grace_ends() || supervisor_->signalled() != 0;
+    ended.stopped_by_us = !words && (elastic_ ? stopping && chance(50) && !supervisor_->running()
+                                              : !supervisor_->running() && chance(80));
     if (words) words_.push_back(ended);
     does(WorkerEnded{ended, words});
   }
@@ -56,57 +70,94 @@ class Node {
   }
 
   void tick() {
-    if (const auto due = supervisor_.deadline()) now_ = std::max(now_, *due);
+    if (const auto due = supervisor_->deadline()) now_ = std::max(now_, *due);
     does(Tick{});
   }
 
-  static rendezvous::Seat seat_of(int round) {
+  rendezvous::Seat seat_of(int round) {
     rendezvous::Seat seat;
     seat.round = round;
+    seat.workers = elastic_ ? offered_ : 0;
     return seat;
+  }
+
+  rendezvous::StopRound stop_of(int round) {
+    rendezvous::StopRound stop{round, "so it is", chance(elastic_ ? 5 : 30)};
+    stop.keep = elastic_ && !stop.final && chance(80);
+    stop.planned = stop.keep && chance(40);
+    stop.restart = elastic_ && chance(30) ? 1 : 0;
+    return stop;
   }
 
   void hear() {
     using namespace rendezvous;
-    const int round = static_cast<int>(random_() % 4) + rounds_ - 2;
+    const bool right = elastic_ && supervisor_->round() >= 0 && chance(70);
+    const int round = right ? supervisor_->round() : static_cast<int>(random_() % 4) + rounds_ - 2;
     switch (random_() % 8) {
       case 0:
       case 1:
       case 2: return ++rounds_, does(Heard{Assign{seat_of(round)}});
       case 3:
-      case 4: return does(Heard{StopRound{round, "so it is", chance(30)}});
-      case 5: return does(Heard{Alive{250ms, chance(50)}});
-      case 6: return chance(10) ? does(Heard{EndRun{Verdict{.exit_code = 3}}}) : void();
+      case 4: return does(Heard{stop_of(round)});
+      case 5: return does(Heard{Alive{250ms, chance(50), elastic_}});
+      case 6: return chance(10) ? does(Heard{EndRun{Verdict{.exit_code = 3}}}) : respawn();
       case 7: return chance(5) ? does(Heard{Dismiss{"its fans"}}) : void();
     }
   }
 
-  void does(const Event& event) {
-    bool over = false, fails = false;
-    for (const Action& action : supervisor_.step(event, now_)) {
-      over = over || std::holds_alternative<Exit>(action);
-      if (std::holds_alternative<AbandonWorkers>(action)) alive_ = 0, words_.clear();
-      if (!std::holds_alternative<StartWorkers>(action)) continue;
-      REQUIRE(alive_ == 0);
-      alive_ = 2;
-      ++starts_;
-      fails = chance(20);
-    }
-    supervisor_.check_invariants();
-    if (over) *this = Node(static_cast<unsigned>(random_()), starts_);
-    if (fails) does(StartFailed{{.local_rank = alive_ = static_cast<int>(random_() % 2)}});
+  void respawn() {
+    if (elastic_) does(Heard{rendezvous::Respawn{place() + ++granted_, 1}});
   }
 
-  Node(unsigned seed, int starts) : random_(seed), starts_(starts) {}
+  void start(int local_rank) {
+    REQUIRE(pids_[local_rank] == 0);
+    pids_[local_rank] = ++processes_;
+  }
+
+  void does(const Event& event) {
+    bool over = false, fails = false;
+    for (const Action& action : supervisor_->step(event, now_)) {
+      over = over || std::holds_alternative<Exit>(action);
+      if (std::holds_alternative<AbandonWorkers>(action)) pids_ = {}, words_.clear();
+      if (const auto* join = std::get_if<SendJoin>(&action)) offered_ = join->workers;
+      if (const auto* spawn = std::get_if<SpawnWorker>(&action)) start(spawn->local_rank);
+      if (const auto* seat = std::get_if<SeatWorkers>(&action)) check_seats(*seat);
+      if (!std::holds_alternative<StartWorkers>(action)) continue;
+      start(0), start(1);
+      ++starts_;
+      fails = chance(elastic_ ? 2 : 20);
+    }
+    supervisor_->check_invariants();
+    if (over) return begin_again();
+    if (!fails) return;
+    const int first = place();
+    for (int i = first; i < 2; ++i) pids_[i] = 0;
+    does(StartFailed{{.local_rank = first}});
+  }
+
+  void check_seats(const SeatWorkers& seat) {
+    REQUIRE(std::ssize(seat.local_ranks) == seat.seat.workers);
+    for (const int local_rank : seat.local_ranks) REQUIRE(pids_[local_rank] > 0);
+    ++reseated_;
+  }
+
+  void begin_again() {
+    supervisor_.emplace(options_, now_);
+    pids_ = {};
+    words_.clear();
+    rounds_ = granted_ = 0;
+  }
 
   std::mt19937 random_;
+  bool elastic_;
   TimePoint now_{};
-  Supervisor supervisor_{{.host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true},
-                         now_};
-  int alive_ = 0;
+  SupervisorOptions options_{
+      .host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true};
+  std::optional<Supervisor> supervisor_{std::in_place, options_, now_};
+  std::array<int, 2> pids_{};       // By local rank; 0: no process.
   std::vector<WorkerDeath> words_;  // Accounts that are still to come.
-  int rounds_ = 0;
-  int starts_ = 0;
+  int rounds_ = 0, granted_ = 0, offered_ = 2, processes_ = 0;
+  int starts_ = 0, reseated_ = 0;
 };
 
 TEST_CASE("Supervisor: whatever it hears, and whenever, its invariants hold", "[supervisor]") {
@@ -118,6 +169,18 @@ TEST_CASE("Supervisor: whatever it hears, and whenever, its invariants hold", "[
   }
 }
 
+TEST_CASE("Supervisor: the same with workers that can be seated anew", "[supervisor]") {
+  int reseated = 0;
+  for (unsigned seed = 1; seed <= 50; ++seed) {
+    INFO("seed " << seed);
+    Node node(seed, /*elastic=*/true);
+    for (int i = 0; i < 4000; ++i) node.anything();
+    CHECK(node.starts() > 0);
+    reseated += node.reseated();
+  }
+  CHECK(reseated > 30);
+}
+
 TEST_CASE("Supervisor: nobody is killed while only words are waited for", "[supervisor]") {
   Supervisor supervisor({.host = "h", .local_world_size = 2}, TimePoint{});
   const auto step = [&](const Event& event, Duration at = 0s) {
@@ -125,7 +188,7 @@ TEST_CASE("Supervisor: nobody is killed while only words are waited for", "[supe
   };
   (void)step(LinkUp{});
   (void)step(Heard{rendezvous::Assign{}});
-  (void)step(WorkerEnded{{.rank = 1, .exit_code = 7}, /*words_follow=*/true});
+  (void)step(WorkerEnded{{.rank = 1, .local_rank = 1, .exit_code = 7}, /*words_follow=*/true});
   CHECK(supervisor.deadline());
   CHECK(step(WorkerEnded{{.rank = 0, .signal = SIGTERM, .stopped_by_us = true}}).empty());
   CHECK_FALSE(supervisor.deadline());

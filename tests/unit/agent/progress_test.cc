@@ -10,6 +10,7 @@
 #include <random>
 
 #include "agent/health/progress_files.h"
+#include "agent/health/progress_monitor.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun {
@@ -203,6 +204,26 @@ TEST_CASE("Progress: a page may hold anything", "[progress]") {
     CHECK(sample.longest >= Duration::zero());
     CHECK(20 * sample.longest >= sample.longest);  // It will be multiplied.
   }
+}
+
+TEST_CASE("Progress: what a worker has counted stays with the rank that it had", "[progress]") {
+  boost::asio::io_context loop{1};
+  agent::ProgressMonitor monitor(loop, {});
+  const std::string page = monitor.prepare(0).substr(std::string("DDPRUN_PROGRESS=").size());
+  monitor.started(0, /*rank=*/-1, ::getpid());  // Parked.
+  CHECK_FALSE(monitor.untold_sync());
+  Progress progress(page);
+  const WorkerCounts late{.sums = {}, .late = {{"steps", 1}}};
+  monitor.seated(0, 5);
+  progress.count(late);
+  monitor.seated(0, 4);
+  progress.count(late);
+  progress.count(late);
+  REQUIRE(monitor.untold_sync());
+  const std::vector<LateRank> expected{{.rank = 5, .counts = late.late},
+                                       {.rank = 4, .counts = {{"steps", 2}}}};
+  CHECK(monitor.untold_sync()->late == expected);
+  monitor.exited(0);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ TEST_CASE("Start failure: what is short is named with its limit and what is need
   CHECK(death(EMFILE).exit_code == 1);
   CHECK(
       death(EMFILE).detail ==
-      "starting local rank 3: x: Too many open files; ulimit -n is 64, and ddprun needs about 4 a "
-      "worker, 256 for 64");
+      "starting local rank 3: x: Too many open files; ulimit -n is 64, and ddprun needs about 5 a "
+      "worker, 320 for 64");
   CHECK(death(EAGAIN).fault == Fault::kNoProcesses);
   CHECK(death(EAGAIN).exit_code == 1);
   CHECK(death(EAGAIN).detail.find("ulimit -u is 20 ") != std::string::npos);

@@ -120,7 +120,9 @@ TEST_CASE("Environment: the token never reaches a worker", "[environment]") {
 
 TEST_CASE("Environment: an outer run's progress page is not its inner run's workers'",
           "[environment]") {
-  const Environment parent = {"DDPRUN_PROGRESS=/outer"};
+  const Environment parent = {"DDPRUN_PROGRESS=/outer", "DDPRUN_WORKER_LINK=3"};
+  CHECK(value(worker_environment(second_node_rank(), {}, parent), "DDPRUN_WORKER_LINK") ==
+        "(unset)");
   CHECK(value(worker_environment(second_node_rank(), {}, parent), "DDPRUN_PROGRESS") == "(unset)");
   const WorkerContext watched{.extra = {"DDPRUN_PROGRESS=/own"}};
   CHECK(value(worker_environment(second_node_rank(), watched, parent), "DDPRUN_PROGRESS") ==

@@ -94,6 +94,21 @@ TEST_CASE("Options: where workers run, and what is done with stuck ones", "[opti
   CHECK(error_of("--numa-binding near t").starts_with("--numa-binding 'near': give "));
 }
 
+TEST_CASE("Options: workers are killed at random only if that is asked for, and now and then",
+          "[options]") {
+  CHECK(options_of("train").chaos == std::nullopt);
+  CHECK(options_of("--chaos 10 train").chaos == 10s);
+  CHECK(options_of("--chaos=0.5 train").chaos == 500ms);
+  CHECK(options_of("--chaos 1 train").chaos_seed == std::nullopt);
+  CHECK(options_of("--chaos 1 train", {{"DDPRUN_CHAOS_SEED", "42"}}).chaos_seed == 42);
+  for (const std::string text : {"0", "-1", "0.01", "often", "nan", "inf", "1e9", "5s"}) {
+    CHECK(error_of("--chaos " + text + " t") ==
+          "--chaos '" + text + "': give seconds from 0.1 to 10000000");
+  }
+  CHECK(error_of("--chaos 1 t", {{"DDPRUN_CHAOS_SEED", "-1"}}) ==
+        "DDPRUN_CHAOS_SEED '-1': give a number from 0 to 18446744073709551615");
+}
+
 TEST_CASE("Options: what stands after the program is the program's", "[options]") {
   const Options options =
       options_of("--nnodes 1 train.py --help --nnodes=7 -m --rdzv-endpoint= [a,b] -- x");

@@ -37,6 +37,7 @@ class Crowd {
   Join join() {
     Join join;
     join.after_round = round();
+    join.living = chance(40);
     join.offer.host = node();
     join.offer.local_world_size = chance(97) ? 2 : 0;
     join.offer.node_rank = static_cast<int>(random_() % 9) - 6;
@@ -66,8 +67,19 @@ class Crowd {
     return chance(60) ? now : now + static_cast<int>(random_() % 4) - 2;
   }
 
+  // Often that all workers of a node can be kept.
+  Slots slots() {
+    const auto few = [&] { return static_cast<int>(random_() % 3); };
+    return {.serial = ++serial_ - few(),
+            .round = round(),
+            .kept = chance(80) ? 2 : few(),
+            .parked = few(),
+            .fallen = few(),
+            .respawned = chance(80) ? 0 : few()};
+  }
+
   AgentMessage anything_said() {
-    switch (random_() % 12) {
+    switch (random_() % 16) {
       case 0:
       case 1: return Hello{kProtocolVersion, run_id(), node()};
       case 2:
@@ -79,6 +91,9 @@ class Crowd {
       case 8: return Stopped{round(), {death()}, {}};
       case 9: return Leave{chance(30) ? 15 : 0, "told to"};
       case 10: return Away{};
+      case 11:
+      case 12:
+      case 13: return slots();
       default: return Heartbeat{round()};
     }
   }
@@ -92,6 +107,7 @@ class Crowd {
   std::mt19937 random_;
   Coordinator coordinator_;
   TimePoint now_{1h};
+  int serial_ = 0;
 };
 
 TEST_CASE("Coordinator: whatever is said, and whenever, its invariants hold", "[coordinator]") {

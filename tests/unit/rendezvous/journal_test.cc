@@ -18,6 +18,7 @@ std::vector<JournalEntry> records() {
           Record{"job", t, {"a", Finished{0}}},
           Record{"job", t, {"a", Leave{2, "ctrl-c"}}},
           Record{"job", t, {"a", Away{}}},
+          Record{"job", t, {"a", Slots{1, 0, 2, 0, 0, 0}}},
           Record{"job", t, {"a", Unseen{}}},
           Record{"job", t, {"a", Returned{}}},
           Record{"job", t, {"a", Lost{"was silent"}}},

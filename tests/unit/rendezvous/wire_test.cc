@@ -40,7 +40,9 @@ std::vector<AgentMessage> agent_messages() {
           Finished{2},
           Failed{7, death},
           Stopped{7, {death, {}}, {death}},
-          Leave{15, "interrupted"}};
+          Leave{15, "interrupted"},
+          Join{full_offer(), 4, true},
+          Slots{9, 4, 2, 1, 3, 2}};
 }
 
 std::vector<DaemonMessage> daemon_messages() {
@@ -60,7 +62,8 @@ std::vector<DaemonMessage> daemon_messages() {
           EndRun{verdict},
           Refuse{"no"},
           Alive{},
-          Alive{Milliseconds(250), true}};
+          Respawn{3, 1},
+          Alive{Milliseconds(250), true, true}};
 }
 
 // A field that neither side mentions would survive every comparison of texts.
@@ -74,6 +77,30 @@ TEST_CASE("Wire: what was added since the first release travels, too", "[wire]")
   const auto stopped = decode_agent_message(encode(agent_messages()[6])).value();
   REQUIRE(std::get<Stopped>(stopped).successes.size() == 1);
   CHECK(std::get<Stopped>(stopped).successes[0] == std::get<Failed>(agent_messages()[5]).death);
+}
+
+TEST_CASE("Wire: what is said of workers that stay travels, and is not expected", "[wire]") {
+  const auto slots = std::get<Slots>(decode_agent_message(encode(agent_messages().back())).value());
+  CHECK(slots.serial == 9);
+  CHECK(slots.round == 4);
+  CHECK(slots.kept == 2);
+  CHECK(slots.parked == 1);
+  CHECK(slots.fallen == 3);
+  CHECK(slots.respawned == 2);
+  StopRound said{3, "why"};
+  said.keep = said.planned = true;
+  const auto stop = decode_daemon_message(encode(DaemonMessage(said))).value();
+  CHECK(std::get<StopRound>(stop) == said);
+  const auto alive = decode_daemon_message(encode(daemon_messages().back())).value();
+  CHECK(std::get<Alive>(alive).keeps);
+  // From a daemon of before.
+  const auto old_stop =
+      decode_daemon_message(R"({"is":"stop_round","round":3,"reason":"why","final":false})");
+  CHECK(std::get<StopRound>(old_stop.value()) == StopRound{3, "why"});
+  const auto old_alive = decode_daemon_message(R"({"is":"alive","beat_ms":250})");
+  CHECK_FALSE(std::get<Alive>(old_alive.value()).keeps);
+  const auto why = decode_agent_message(R"({"is":"slots","serial":1,"round":0,"kept":-1.5})");
+  CHECK(why.error().context == "decoding field 'kept' of 'slots'");
 }
 
 TEST_CASE("Wire: what is encoded decodes to the same", "[wire]") {

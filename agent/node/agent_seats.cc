@@ -1,0 +1,208 @@
+// The part of Agent for workers that keep their process: what they say on their links, and how they
+// leave a round and take the next seat.
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <utility>
+
+#include "agent/node/agent.h"
+#include "agent/node/start_failure.h"
+#include "agent/process/proc_file.h"
+#include "common/assert.h"
+#include "common/system/log.h"
+#include "common/text/duration_text.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr auto kEndAfterLink = std::chrono::seconds(1);
+
+std::string lost_text(Milliseconds lost) {
+  const bool brief = lost < std::chrono::seconds(1);
+  return brief ? std::to_string(lost.count()) + " ms" : seconds_text(lost);
+}
+
+}  // namespace
+
+void Agent::listen_to_workers() {
+  links_.on_ready = [this](int local_rank) { worker_ready(local_rank); };
+  links_.on_left = [this](int local_rank, int round) { worker_left(local_rank, round); };
+  links_.on_resumed = [this](int local_rank, const worker_link::Resumed& resumed) {
+    worker_resumed(local_rank, resumed);
+  };
+  links_.on_lost = [this](int local_rank, const std::string& why) { link_lost(local_rank, why); };
+}
+
+// The descriptor for a worker's link; none, if it is to be a plain one.
+UniqueFd Agent::open_link(int local_rank) {
+  auto end = links_.open(local_rank);
+  if (end) return std::move(*end);
+  log::debug(to_string(end.error()));
+  return {};
+}
+
+void Agent::worker_ready(int local_rank) {
+  Place& place = places_.at(local_rank);
+  const bool news = !std::exchange(place.ready, true);
+  if (place.seated) tell_seat(local_rank);
+  if (!news) return;
+  processes_.end_group_with(local_rank);
+  dispatch(WorkerReady{local_rank});
+}
+
+void Agent::worker_left(int local_rank, int round) {
+  const Place& place = places_.at(local_rank);
+  if (!place.ready || !place.seated || !seat_ || seat_->round != round) return;
+  progress_.left(local_rank);
+  dispatch(WorkerLeft{local_rank, round});
+}
+
+// One line for all of this node, once the last of them continues.
+void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
+  if (!change_ || !seat_ || resumed.round != seat_->round) return;
+  if (change_->waited_for.erase(local_rank) == 0) return;
+  change_->step = std::max(change_->step, resumed.step);
+  change_->repeated = std::max(change_->repeated, resumed.repeated);
+  change_->lost_us = std::max(change_->lost_us, resumed.lost_us);
+  if (!change_->waited_for.empty()) return;
+  const Change change = *std::exchange(change_, std::nullopt);
+  if (!options_.speaks_for_run) return;
+  const std::string again = change.repeated == 0
+                                ? ""
+                                : "; " + number_of(static_cast<int>(change.repeated), "step") +
+                                      (change.repeated == 1 ? " runs again" : " run again");
+  const int all = seat_->world_size;
+  const std::string share = change.workers == all ? "" : std::to_string(change.workers) + " of ";
+  log::info(share + number_of(all, "worker") + (all == 1 ? " continues" : " continue") +
+            " at step " + std::to_string(change.step) + " after " +
+            lost_text(Milliseconds(change.lost_us / 1000)) + again);
+}
+
+// A program that ends may close its link before: its end says more.
+void Agent::link_lost(int local_rank, const std::string& why) {
+  if (!why.empty()) return becomes_plain(local_rank, why);
+  Place& place = places_.at(local_rank);
+  if (!place.ready) return;  // A plain program that closes what it does not know.
+  place.ending = std::make_unique<boost::asio::steady_timer>(loop_, kEndAfterLink);
+  place.ending->async_wait([this, local_rank](const boost::system::error_code& ec) {
+    if (!ec) becomes_plain(local_rank, "it has closed its link");
+  });
+}
+
+void Agent::becomes_plain(int local_rank, const std::string& why) {
+  const bool was_ready = std::exchange(places_.at(local_rank).ready, false);
+  log::warning(name_of(local_rank) + " cannot change its seat any more: " + why);
+  if (was_ready) dispatch(WorkerPlain{local_rank});
+}
+
+std::string Agent::name_of(int local_rank) const {
+  const int rank = rank_of(local_rank);
+  const std::string place = "local rank " + std::to_string(local_rank);
+  return rank < 0 ? place + ", which has no rank yet,"
+                  : "rank " + std::to_string(rank) + " (" + place + ")";
+}
+
+int Agent::rank_of(int local_rank) const {
+  const auto found = places_.find(local_rank);
+  return found != places_.end() && found->second.seated ? found->second.facts.rank : -1;
+}
+
+int Agent::restart_count_of(int local_rank) const {
+  const auto found = places_.find(local_rank);
+  return found == places_.end() ? 0 : found->second.restart_count;
+}
+
+void Agent::tell_seat(int local_rank) {
+  DDPRUN_ASSERT(seat_);
+  const RankFacts& facts = places_.at(local_rank).facts;
+  const bool sees_one_gpu = options_.virtual_local_rank || options_.shared_gpus > 0;
+  links_.send(
+      local_rank,
+      worker_link::Seated{.round = seat_->round,
+                          .restart_count = seat_->restart_count,
+                          .rank = facts.rank,
+                          .world_size = facts.world_size,
+                          .local_rank = sees_one_gpu ? 0 : local_rank,  // As in its environment.
+                          .local_world_size = facts.local_world_size,
+                          .group_rank = facts.group_rank,
+                          .group_world_size = facts.group_world_size,
+                          .master_address = facts.master_addr,
+                          .master_port = facts.master_port});
+}
+
+void Agent::act(const SeatWorkers& order) {
+  take_seat(order.seat);
+  if (wordless_.empty()) oom_watch_.begin();
+  stop_began_ = false;
+  change_ = Change{.workers = static_cast<int>(order.local_ranks.size())};
+  for (auto& [local_rank, place] : places_) place.seated = false;
+  int position = 0;
+  for (const int local_rank : order.local_ranks) {
+    Place& place = places_.at(local_rank);
+    DDPRUN_ASSERT(place.ready);
+    place.facts = rank_facts(*seat_, local_rank, position++, change_->workers);
+    place.seated = true;
+    at_stop_.erase(local_rank);
+    change_->waited_for.insert(local_rank);
+    progress_.seated(local_rank, place.facts.rank);
+    output_.seated(local_rank, place.facts.rank);
+    tell_seat(local_rank);
+    if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be told.
+  }
+}
+
+void Agent::act(const FenceWorkers& fence) {
+  for (const auto& [local_rank, place] : places_) {
+    if (!place.seated) continue;
+    links_.send(local_rank, worker_link::Fence{fence.round, fence.lost_rank, fence.why});
+  }
+}
+
+void Agent::act(const AnnounceChange& change) {
+  for (const auto& [local_rank, place] : places_) {
+    if (place.seated) links_.send(local_rank, worker_link::Change{change.round, change.why});
+  }
+}
+
+void Agent::act(const KillWorkers& kill) {
+  const std::map<int, int> pids = processes_.pids();
+  for (const int local_rank : kill.local_ranks) {
+    const auto pid = pids.find(local_rank);
+    if (pid == pids.end()) continue;
+    AtStop& worker = at_stop_[local_rank];
+    const char state = read_proc_stat(pid->second).state;
+    worker.killed = true;
+    worker.halted = rank_of(local_rank) < 0 ? "it could not be seated any more"
+                                            : "it did not leave the round when it was told to";
+    if (is_halted(state)) worker.halted += "; " + halted_text(state);
+    processes_.signal_worker(local_rank, SIGKILL);
+  }
+}
+
+// The successor finds its predecessor's ranks in its environment: it has none of its own before it
+// is seated.
+void Agent::act(const SpawnWorker& spawn) {
+  output_.drain(spawn.local_rank);
+  words_are_there(spawn.local_rank);
+  DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank) && places_.contains(spawn.local_rank));
+  Place& place = places_.at(spawn.local_rank);
+  place.facts.restart_count = place.restart_count = spawn.restart_count;
+  place.seated = place.ready = false;
+  DDPRUN_ASSERT(!place.ending);
+  at_stop_.erase(spawn.local_rank);
+  auto ends = open_worker(spawn.local_rank);
+  Result<int> pid = ends ? Result<int>(0) : Result<int>(ends.error());
+  if (ends) {
+    const bool has_link = static_cast<bool>(ends->link_end);
+    processes_.spawn_soon(worker_spec(spawn.local_rank, has_link), std::move(*ends));
+    pid = processes_.finish_spawns().front();
+  }
+  if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);
+  forget_worker(spawn.local_rank);
+  boost::asio::post(loop_, [this, death = death_at_start(spawn.local_rank, pid.error())] {
+    if (!ending_) dispatch(WorkerEnded{death});
+  });
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,277 @@
+// The part of a Supervisor that keeps workers from round to round: who can be seated anew, how they
+// leave a round, who is started in an empty place, and what the daemon is told of all that.
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/node/supervisor.h"
+#include "common/assert.h"
+#include "common/text/duration_text.h"
+
+namespace ddprun::agent {
+
+using rendezvous::StopRound;
+
+int Supervisor::count(bool (*is)(const Slot&)) const {
+  return static_cast<int>(std::count_if(slots_.begin(), slots_.end(), is));
+}
+
+bool Supervisor::elastic() const {
+  return keeps_ && seat_ && std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+           return !slot.seated || slot.ready || slot.plain;
+         });
+}
+
+// Else the node has nobody, and starts all of its workers in the next round.
+bool Supervisor::holds_living() const {
+  return living_ > 0 || count([](const Slot& slot) { return slot.fallen; }) > 0;
+}
+
+void Supervisor::send_join() {
+  DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
+  if (!linked_) return;
+  if (!holds_living()) {
+    return actions_.push_back(SendJoin{last_round_, options_.local_world_size});
+  }
+  const int ready = count([](const Slot& slot) { return slot.alive && slot.ready; });
+  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true});
+  told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
+  tell_slots();
+}
+
+void Supervisor::take_seat(const rendezvous::Seat& seat) {
+  DDPRUN_ASSERT(state_ == State::kJoining && !seat_ && seat.round == last_round_);
+  seat_ = seat;
+  state_ = State::kRunning;
+}
+
+// With the first of those that are ready. Should one have died since it was offered, the seat
+// cannot be filled, and the Join says so.
+void Supervisor::seat_living(const rendezvous::Seat& seat) {
+  std::vector<int> local_ranks;
+  for (std::size_t i = 0; i < slots_.size() && std::ssize(local_ranks) < seat.workers; ++i) {
+    if (slots_[i].alive && slots_[i].ready) local_ranks.push_back(static_cast<int>(i));
+  }
+  if (local_ranks.empty() || std::ssize(local_ranks) < seat.workers) return send_join();
+  take_seat(seat);
+  living_seated_ = static_cast<int>(local_ranks.size());
+  for (const int local_rank : local_ranks)
+    slots_[static_cast<std::size_t>(local_rank)].seated = true;
+  told_ = {.round = seat.round, .kept = living_seated_, .fallen = told_.fallen};
+  actions_.push_back(SeatWorkers{*seat_, std::move(local_ranks)});
+  tell_slots();
+}
+
+// What the daemon does not know yet. That some, but not all, can be kept would not help it.
+void Supervisor::tell_slots() {
+  if (!linked_ || !keeps_) return;
+  Told now{.round = round(), .fallen = fallen_};
+  if (state_ == State::kRunning || state_ == State::kLeaving) {
+    const int seated = count([](const Slot& slot) { return slot.seated; });
+    const int ready = count([](const Slot& slot) { return slot.seated && slot.ready; });
+    now.kept = ready == seated ? ready : 0;
+    now.parked = count([](const Slot& slot) { return slot.alive && slot.ready && !slot.seated; });
+  }
+  const bool of_another = now.round != told_.round;
+  const bool news =
+      now.fallen != told_.fallen || (of_another ? now.kept + now.parked > 0 : now != told_);
+  told_ = now;
+  if (!news) return;
+  send(rendezvous::Slots{++slots_serial_, now.round, now.kept, now.parked, fallen_, respawned_});
+}
+
+void Supervisor::hear(const rendezvous::Alive& alive) {
+  replaceable_ = alive.replaceable;
+  if (std::exchange(keeps_, alive.keeps) || !keeps_) return;
+  told_ = {};
+  tell_slots();
+}
+
+void Supervisor::on(const WorkerReady& ready) {
+  Slot& slot = slots_.at(static_cast<std::size_t>(ready.local_rank));
+  if (!slot.alive || slot.ready || slot.plain) return;
+  slot.ready = true;
+  if (state_ == State::kJoining && !leaving_) return send_join();
+  tell_slots();
+}
+
+void Supervisor::on(const WorkerLeft& left) {
+  Slot& slot = slots_.at(static_cast<std::size_t>(left.local_rank));
+  if (!slot.alive || !slot.seated || left.round != round()) return;
+  slot.left = true;
+  try_leave();
+}
+
+// One that has no seat is of no use any more.
+void Supervisor::on(const WorkerPlain& plain) {
+  Slot& slot = slots_.at(static_cast<std::size_t>(plain.local_rank));
+  if (!slot.alive || !std::exchange(slot.ready, false)) return;
+  slot.plain = true;
+  if (!slot.seated && state_ != State::kStopping && state_ != State::kFinished) {
+    actions_.push_back(KillWorkers{{plain.local_rank}});
+  }
+  if (state_ == State::kJoining && !leaving_) return send_join();
+  tell_slots();
+}
+
+void Supervisor::plan_change(const StopRound& stop) {
+  // Whoever is fenced already waits for the daemon's word on the reason of that.
+  if (state_ != State::kRunning || change_) return;
+  change_ = stop;
+  change_ends_ = now_ + options_.grace;
+  actions_.push_back(Say{Say::Level::kInfo, stop.reason + " at the next boundary between steps"});
+  actions_.push_back(AnnounceChange{round(), stop.reason});
+  try_leave();
+}
+
+void Supervisor::end_change() {
+  DDPRUN_ASSERT(state_ == State::kRunning && change_);
+  actions_.push_back(Say{Say::Level::kWarning,
+                         "the workers did not leave the round in time: ending their operations"});
+  order_ = change_;
+  fence_workers(-1, change_->reason);
+}
+
+void Supervisor::fence_workers(int lost_rank, const std::string& why) {
+  DDPRUN_ASSERT(state_ == State::kRunning && elastic());
+  state_ = State::kLeaving;
+  clear_round();
+  leave_ends_ = now_ + options_.leave_round_limit;
+  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  actions_.push_back(FenceWorkers{round(), lost_rank, why});
+  try_leave();
+}
+
+// They stand still, for instance; the others go on without them.
+void Supervisor::kill_those_that_stay() {
+  DDPRUN_ASSERT(state_ == State::kLeaving);
+  leave_ends_.reset();
+  KillWorkers kill;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.alive && slot.seated && !slot.left) kill.local_ranks.push_back(static_cast<int>(i));
+  }
+  if (kill.local_ranks.empty()) return;
+  actions_.push_back(
+      Say{Say::Level::kWarning, number_of(std::ssize(kill.local_ranks), "worker") +
+                                    " did not leave the round in time: killing what stays in it"});
+  actions_.push_back(std::move(kill));
+  abandon_at_ = now_ + options_.kill_limit;
+}
+
+// Whether all have left the round, and it is known how to go on.
+void Supervisor::try_leave() {
+  if (state_ == State::kRunning ? !change_ : state_ != State::kLeaving) return;
+  const bool stays = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    return slot.alive && slot.seated && !slot.left;
+  });
+  if (stays) return;
+  leave_ends_.reset();
+  abandon_at_.reset();
+  if (wordless_ > 0) return;
+  if (change_) order_ = change_;
+  if (order_) leave_round();
+}
+
+void Supervisor::leave_round() {
+  DDPRUN_ASSERT(order_ && order_->keep && !order_->final && seat_);
+  const StopRound order = *order_;
+  clear_round();
+  say_stopped();
+  give_up_at_.reset();
+  living_seated_ = 0;
+  state_ = State::kJoining;
+  KillWorkers useless;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].seated = slots_[i].left = false;
+    if (slots_[i].alive && slots_[i].plain) useless.local_ranks.push_back(static_cast<int>(i));
+  }
+  if (!useless.local_ranks.empty()) actions_.push_back(std::move(useless));
+  spawn_missing(order, /*fallen_too=*/false);
+  join();
+}
+
+void Supervisor::spawn(Slot& slot, int restart_count) {
+  DDPRUN_ASSERT(!slot.alive && !slot.done);
+  slot = Slot{.alive = true};
+  ++living_;
+  actions_.push_back(SpawnWorker{static_cast<int>(&slot - slots_.data()), restart_count});
+}
+
+// Whoever ended in the round is replaced at once.
+void Supervisor::spawn_missing(const StopRound& stop, bool fallen_too) {
+  DDPRUN_ASSERT(stop.keep && seat_);
+  const int restart_count = stop.restart > 0 ? stop.restart : seat_->restart_count;
+  for (Slot& slot : slots_) {
+    const bool wanted = !slot.fallen || fallen_too;
+    if (!slot.alive && !slot.done && wanted) spawn(slot, restart_count);
+  }
+}
+
+void Supervisor::hear(const rendezvous::Respawn& respawn) {
+  int granted = respawn.granted - respawned_;
+  if (granted <= 0) return;
+  respawned_ = respawn.granted;
+  const bool goes_on =
+      state_ == State::kJoining || state_ == State::kRunning || state_ == State::kLeaving;
+  if (!goes_on || leaving_) return;
+  for (Slot& slot : slots_) {
+    if (slot.fallen && granted-- > 0) spawn(slot, respawn.restart_count);
+  }
+}
+
+// A worker that held no seat: a replacement, or one that waited for the next round.
+void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
+  slot = Slot{};
+  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
+  if (state_ == State::kFinished) return;
+  DDPRUN_ASSERT(!leaving_);
+  slot.fallen = true;
+  ++fallen_;
+  wordless_fallen_ += ended.words_follow ? 1 : 0;
+  if (!ended.words_follow) announce_fallen(ended.death);
+  if (state_ == State::kJoining) return send_join();
+  tell_slots();
+}
+
+void Supervisor::announce_fallen(const WorkerDeath& death) {
+  actions_.push_back(Say{Say::Level::kError, "local rank " + std::to_string(death.local_rank) +
+                                                 " (pid " + std::to_string(death.pid) + ") " +
+                                                 how_it_ended(death) + ", before it had a seat"});
+}
+
+// What is timed in a round is over with it.
+void Supervisor::clear_round() {
+  fence_at_.reset();
+  change_.reset();
+  change_ends_.reset();
+  leave_ends_.reset();
+}
+
+void Supervisor::check_invariants() const {
+  DDPRUN_ASSERT(living_ == count([](const Slot& slot) { return slot.alive; }));
+  DDPRUN_ASSERT(living_seated_ ==
+                count([](const Slot& slot) { return slot.alive && slot.seated; }));
+  if (state_ == State::kRunning) DDPRUN_ASSERT(living_seated_ > 0);
+  if (state_ == State::kStopping) DDPRUN_ASSERT(!all_accounted_for());
+  if (state_ == State::kStopped) DDPRUN_ASSERT(all_accounted_for());
+  if (state_ == State::kJoining || state_ == State::kFinished) DDPRUN_ASSERT(living_seated_ == 0);
+  if (state_ == State::kLeaving || change_) DDPRUN_ASSERT(seat_ && !leaving_);
+  const bool ends = leaving_ && state_ != State::kRunning;
+  DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || ends || state_ == State::kDone);
+  if (wordless_ > 0) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kLeaving);
+  if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kFinished);
+  if (kill_at_ || abandon_at_) DDPRUN_ASSERT(living_ > 0);
+  if (change_ends_) DDPRUN_ASSERT(state_ == State::kRunning && change_);
+  if (leave_ends_) DDPRUN_ASSERT(state_ == State::kLeaving);
+  if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
+  if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
+  if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
+  if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
+  if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
+  DDPRUN_ASSERT(actions_.empty());
+  if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,171 @@
+// The part of Run that lets workers live from round to round: which rounds keep them, how a round
+// grows, and who may be replaced that ended without a seat.
+
+#include <algorithm>
+
+#include "common/assert.h"
+#include "common/exit_status.h"
+#include "common/text/duration_text.h"
+#include "rendezvous/run/run.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr Milliseconds kGatherGrowth{
+    20};                                  // Replacements and nodes that come together grow it once.
+constexpr int kCountMax = 1'000'000'000;  // Of what an agent counts; no agent gets there.
+
+}  // namespace
+
+// Whether every worker that holds a seat can be seated anew. Where some have ended well already,
+// the others cannot go on without them: all start again.
+bool Run::keeps_workers() const {
+  if (count(Phase::kFinished) > 0) return false;
+  return std::all_of(members_.begin(), members_.end(), [](const auto& one) {
+    const Member& member = one.second;
+    return member.phase != Phase::kSeated ||
+           (member.seat->workers > 0 && member.kept == member.seat->workers);
+  });
+}
+
+// For people: why workers that could have been kept are not.
+std::string Run::why_not_kept() const {
+  if (keep_) return "";
+  const Member* plain = nullptr;
+  bool any_kept = false;
+  for (const auto& [node, member] : members_) {
+    const bool kept = member.phase == Phase::kSeated && member.kept > 0;
+    any_kept = any_kept || kept;
+    if (member.phase == Phase::kFinished || (member.phase == Phase::kSeated && !kept)) {
+      plain = &member;
+    }
+  }
+  if (!any_kept || !plain) return "";
+  const bool finished = plain->phase == Phase::kFinished;
+  return "; no worker keeps its process, because " + plain->offer.host +
+         (finished ? " has finished" : " has one that cannot");
+}
+
+// Nodes without a seat that this round would take.
+bool Run::newcomers_wait() const {
+  if (ready_.empty() || seated() >= config_->nnodes_max) return false;
+  if (!config_->join_at_restart) return true;
+  // Nodes that had to wait for replacements of their workers are not new.
+  return std::any_of(ready_.begin(), ready_.end(),
+                     [&](const NodeId& node) { return members_.at(node).living; });
+}
+
+// Ends a round that could have more workers: where they stay, at a boundary between steps.
+void Run::grow() {
+  DDPRUN_ASSERT(state_ == State::kRunning && count(Phase::kSeated) > 0);
+  const bool wanted = count(Phase::kFinished) == 0 && (parked_ > 0 || newcomers_wait());
+  const bool keeps = wanted && keeps_workers();
+  const bool nodes = newcomers_wait() && !config_->join_at_restart;
+  if (!wanted || !change_.empty() || (!keeps && !nodes)) return grow_at_.reset();
+  const TimePoint at = now_ + (keeps ? kGatherGrowth : config_->last_call);
+  grow_at_ = std::min(grow_at_.value_or(at), at);
+  const bool full = !keeps && seated() + count(Phase::kReady) >= config_->nnodes_max;
+  if (!full && now_ < *grow_at_) return;
+  if (keeps) return announce_change();
+  regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
+}
+
+void Run::announce_change() {
+  DDPRUN_ASSERT(state_ == State::kRunning && change_.empty() && keeps_workers());
+  grow_at_.reset();
+  int workers = parked_;
+  int free_seats = config_->nnodes_max - seated();
+  for (const auto& [node, member] : members_) {
+    if (member.phase == Phase::kSeated) workers += member.seat->workers;
+    if (member.phase == Phase::kReady && --free_seats >= 0) {
+      workers += member.offer.local_world_size;
+    }
+  }
+  change_ = "growing to " + number_of(workers, "worker");
+  for (const auto& [node, member] : members_) {
+    if (member.phase == Phase::kSeated) tell(node, stop_of(member, change_));
+  }
+}
+
+// A change was planned, and now a rank is gone: who computes towards the boundary will not reach
+// it.
+void Run::hurry(const std::string& reason, int lost_rank) {
+  DDPRUN_ASSERT(state_ == State::kGathering && keep_ && planned_);
+  planned_ = false;
+  stop_ends_ = now_ + config_->stop_timeout;
+  for (const auto& [node, member] : members_) {
+    if (member.phase != Phase::kStopping) continue;
+    StopRound stop = stop_of(member, reason);
+    stop.lost_rank = lost_rank;
+    if (workers_blamed_) {
+      stop.restart = restart_count_;
+      stop.max_restarts = config_->max_restarts;
+    }
+    tell(node, stop);
+  }
+}
+
+// How a member is to end its round, as things stand.
+StopRound Run::stop_of(const Member& member, const std::string& reason) const {
+  DDPRUN_ASSERT(member.seat);
+  StopRound stop{member.seat->round, reason, state_ == State::kClosing};
+  const bool announced = member.phase == Phase::kSeated && !change_.empty();
+  stop.keep = !stop.final && (keep_ || announced);
+  stop.planned = stop.keep && (planned_ || announced);
+  return stop;
+}
+
+void Run::set_parked(Member& member, int parked) {
+  DDPRUN_ASSERT(parked >= 0 && parked <= kParkedMax);
+  parked_ += parked - member.parked;
+  member.parked = parked;
+}
+
+void Run::on(const NodeId& node, const Slots& slots) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kEnded) return;  // Its heartbeats are answered.
+  Member& member = it->second;
+  const auto sane = [](int n) { return n >= 0 && n <= kCountMax; };
+  if (!sane(slots.fallen) || !sane(slots.respawned)) return;
+  if (slots.serial <= member.slots_serial) return;
+  member.slots_serial = slots.serial;
+  if (member.phase == Phase::kSeated && member.seat->round == slots.round) {
+    member.kept = slots.kept;
+    set_parked(member, std::clamp(slots.parked, 0, kParkedMax));
+  }
+  replace_fallen(node, member, slots);
+}
+
+// A worker that ended without a seat disturbs no round, and uses up a restart all the same: else
+// one that dies as soon as it begins would be started for ever.
+void Run::replace_fallen(const NodeId& node, Member& member, const Slots& slots) {
+  // What another daemon has granted, or this one before it lost the node, is no news.
+  member.fallen = std::max(member.fallen, slots.respawned);
+  member.granted = std::max(member.granted, slots.respawned);
+  const int asked = std::max(slots.fallen - member.fallen, 0);
+  member.fallen += asked;
+  const bool goes_on = state_ == State::kRunning || gathering();
+  const int granted = goes_on ? std::min(asked, config_->max_restarts - restart_count_) : 0;
+  restart_count_ += granted;
+  member.granted += granted;
+  if (member.granted > slots.respawned) tell(node, Respawn{member.granted, restart_count_});
+  if (asked == granted || !goes_on || member.phase != Phase::kEmpty) return;
+  member.hopeless = true;
+  give_up_hopeless(member.offer.host);
+}
+
+// Whether those that are left can ever be enough; nobody waits for new nodes in their place.
+void Run::give_up_hopeless(const std::string& host) {
+  if (!gathering()) return;
+  int left = count(Phase::kReady) + count(Phase::kStopping);
+  for (const auto& [node, member] : members_) {
+    left += member.phase == Phase::kEmpty && !member.hopeless ? 1 : 0;
+  }
+  if (left >= config_->nnodes_min) return;
+  const bool failed = workers_blamed_ && !deaths_.empty();
+  close(failed ? Verdict::Kind::kWorkerFailed : Verdict::Kind::kNodeLost,
+        failed ? 0 : kExitRendezvous,
+        "a worker of " + host + " ended before it had a seat, and no restart is left.");
+}
+
+}  // namespace ddprun::rendezvous

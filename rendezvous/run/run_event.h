@@ -1,0 +1,59 @@
+#pragma once
+// What can happen to a Run, and what it has its caller do. Pure.
+
+#include <string>
+#include <variant>
+
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::rendezvous {
+
+struct Lost {
+  std::string how;
+  bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
+};                      // The node is gone, with its workers: "closed its connection".
+struct Tick {};         // The time that deadline() named has come.
+struct Begin {};        // The run id is used again: forget the run that has ended.
+struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
+struct Unseen {};       // The node's connection has ended while the daemon did not look.
+struct Returned {};     // The node has found the daemon again.
+struct Cancel {
+  int signal = 0;
+  std::string reason;
+};  // An operator, or the daemon's own end.
+struct StoodStill {
+  Milliseconds how_long{0};
+};  // The daemon did, and heard nobody: nobody's time has passed.
+struct Drain {
+  std::string reason;
+};  // An operator wants the run to go on without this node.
+
+struct RunEvent {
+  NodeId node;  // Empty for what concerns no single node.
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Slots, Unseen, Lost, Tick,
+               Begin, Recovered, Returned, StoodStill, Cancel, Drain>
+      what;
+};
+
+struct RunAction {
+  NodeId node;  // To whom.
+  DaemonMessage message;
+};
+
+// What happened to a node, and how often: one that comes and goes is one line.
+struct Loss {
+  std::string what;
+  int times = 1;
+};
+
+// What a node's kernel shows of itself, whether or not its agent says anything.
+struct Reach {
+  TimePoint answered{};        // When its last packet came.
+  Milliseconds round_trip{0};  // The shortest of late.
+};
+
+// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests
+// compare these.
+std::string to_string(const RunAction& action);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,206 @@
+// Workers that keep their process: what one agent does when a round ends that they survive.
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "agent/node/supervisor.h"
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using Lines = std::vector<std::string>;
+
+// A node of workers that have said Ready, in round 0, with a daemon that keeps workers.
+class ElasticNode {
+ public:
+  explicit ElasticNode(int workers)
+      : supervisor_({.host = "h", .local_world_size = workers}, now_), workers_(workers) {
+    does(LinkUp{});
+    alive();
+    assign(0, workers);
+    for (int i = 0; i < workers; ++i) {
+      CHECK(ready(i) == (i + 1 < workers ? Lines{} : Lines{"send slots"}));
+    }
+  }
+
+  Lines does(const Event& event, Duration elapsed = 0s) {
+    now_ += elapsed;
+    Lines lines;
+    sent_.clear();
+    for (const Action& action : supervisor_.step(event, now_)) {
+      lines.push_back(to_string(action));
+      if (const auto* send = std::get_if<SendMessage>(&action)) sent_.push_back(send->message);
+    }
+    supervisor_.check_invariants();
+    return lines;
+  }
+  Lines alive() { return does(Heard{rendezvous::Alive{.keeps = true}}); }
+  Lines ready(int local_rank) { return does(WorkerReady{local_rank}); }
+  Lines left(int local_rank, int round) { return does(WorkerLeft{local_rank, round}); }
+  Lines assign(int round, int workers) {
+    rendezvous::Seat seat;
+    seat.round = round;
+    seat.workers = workers;
+    return does(Heard{rendezvous::Assign{seat}});
+  }
+  Lines stop(int round, bool keep, bool planned = false, int restart = 0) {
+    rendezvous::StopRound stop{round, "so it is"};
+    stop.restart = restart;
+    stop.max_restarts = 3;
+    stop.keep = keep;
+    stop.planned = planned;
+    return does(Heard{stop});
+  }
+  static WorkerEnded end(int local_rank, int code, int signal = 0, bool by_us = false) {
+    WorkerDeath death;
+    death.local_rank = death.rank = local_rank;
+    death.pid = 10 + local_rank;
+    death.exit_code = code;
+    death.signal = signal;
+    death.stopped_by_us = by_us;
+    return WorkerEnded{death};
+  }
+  const rendezvous::Slots& slots() const { return std::get<rendezvous::Slots>(sent_.back()); }
+  Supervisor& supervisor() { return supervisor_; }
+
+ private:
+  TimePoint now_{};
+  Supervisor supervisor_;
+  int workers_;
+  std::vector<rendezvous::AgentMessage> sent_;  // By the last step.
+};
+
+TEST_CASE("Supervisor: of elastic workers the survivors stay, and the dead one is replaced") {
+  ElasticNode node(3);
+  CHECK(node.does(ElasticNode::end(1, 7)) ==
+        Lines{"say rank 1 (pid 11) exited with 7", "send failed", "fence round=0"});
+  CHECK(node.left(0, 0).empty());
+  CHECK(node.left(2, 0).empty());  // The daemon has not said how to go on.
+  CHECK(node.stop(0, true, false, 1) ==
+        Lines{"say so it is; the other workers continue (restart 1 of 3)", "spawn local rank 1",
+              "send stopped", "send join with 2 living"});
+  CHECK(node.assign(1, 2) == Lines{"seat round=1 local ranks 0 2"});
+  CHECK(node.ready(1) == Lines{"send slots"});
+  CHECK(node.slots().round == 1);
+  CHECK(node.slots().kept == 2);
+  CHECK(node.slots().parked == 1);
+  CHECK(node.stop(1, true, true) ==
+        Lines{"say so it is at the next boundary between steps", "announce change of round=1"});
+  CHECK(node.stop(1, true, true).empty());  // Heard twice.
+  CHECK(node.left(2, 1).empty());
+  CHECK(node.left(0, 1) == Lines{"send stopped", "send join with 3 living"});
+  CHECK(node.assign(2, 3) == Lines{"seat round=2 local ranks 0 1 2"});
+}
+
+TEST_CASE("Supervisor: without all of its workers ready, or an old daemon, a node is plain") {
+  ElasticNode node(2);
+  CHECK(node.does(WorkerPlain{1}) == Lines{"send slots"});
+  CHECK(node.slots().kept == 0);
+  CHECK(node.does(ElasticNode::end(1, 7)).at(1) == "send failed");
+
+  Supervisor old({.host = "h", .local_world_size = 2}, TimePoint{});
+  const auto step = [&](const Event& event) { return old.step(event, TimePoint{}); };
+  (void)step(LinkUp{});
+  (void)step(Heard{rendezvous::Alive{}});  // It does not say that it keeps workers.
+  (void)step(Heard{rendezvous::Assign{}});
+  CHECK(step(WorkerReady{0}).empty());
+  CHECK(step(WorkerReady{1}).empty());  // It could not read Slots.
+  CHECK(to_string(step(ElasticNode::end(1, 7)).back()) == "signal SIGTERM, rank 1 is lost");
+}
+
+TEST_CASE("Supervisor: who does not leave the round in time is killed, and replaced") {
+  ElasticNode node(3);
+  CHECK(node.stop(0, true) == Lines{"say so it is; the other workers continue", "fence round=0"});
+  CHECK(node.left(0, 0).empty());
+  CHECK(node.left(1, 0).empty());
+  CHECK(node.does(Tick{}, 5s) ==
+        Lines{"say 1 worker did not leave the round in time: killing what stays in it",
+              "kill local ranks 2"});
+  CHECK(node.does(ElasticNode::end(2, 0, SIGKILL, /*by_us=*/true)) ==
+        Lines{"send stopped", "spawn local rank 2", "send join with 2 living"});
+  CHECK(node.ready(2) == Lines{"send join with 3 living"});
+}
+
+TEST_CASE("Supervisor: a planned change that takes too long ends by a fence") {
+  ElasticNode node(2);
+  CHECK(node.stop(0, true, /*planned=*/true).size() == 2);
+  CHECK(node.does(Tick{}, 30s).back() == "fence round=0");
+  CHECK(node.left(0, 0).empty());
+  CHECK(node.left(1, 0) == Lines{"send stopped", "send join with 2 living"});
+}
+
+TEST_CASE("Supervisor: a death in a planned change is reported, and fences at once") {
+  ElasticNode node(2);
+  CHECK(node.stop(0, true, /*planned=*/true).size() == 2);
+  CHECK(node.does(ElasticNode::end(1, 7)) ==
+        Lines{"say rank 1 (pid 11) exited with 7", "send failed", "fence round=0"});
+  CHECK(node.left(0, 0).empty());
+  CHECK(node.stop(0, true, /*planned=*/true).empty());  // It crossed the report.
+  CHECK(node.stop(0, true, false, 1).back() == "send join with 1 living");
+}
+
+TEST_CASE("Supervisor: a round that does not keep its workers ends them, fenced or not") {
+  ElasticNode node(2);
+  (void)node.does(ElasticNode::end(1, 7));
+  CHECK(node.left(0, 0).empty());
+  CHECK(node.stop(0, false) ==
+        Lines{"say so it is; stopping, then starting again", "signal SIGTERM, rank 1 is lost"});
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) ==
+        Lines{"clean up", "send stopped", "send join"});
+  CHECK(node.assign(1, 2) == Lines{"start round=1 restarts=0"});
+}
+
+TEST_CASE("Supervisor: a node without a worker says so, and comes when a replacement is ready") {
+  ElasticNode node(1);
+  (void)node.does(ElasticNode::end(0, 7));
+  CHECK(node.stop(0, true, false, 1) ==
+        Lines{"say so it is; the other workers continue (restart 1 of 3)", "spawn local rank 0",
+              "send stopped", "send join with 0 living"});
+  CHECK(node.ready(0) == Lines{"send join with 1 living"});
+  CHECK(node.assign(1, 1) == Lines{"seat round=1 local ranks 0"});
+}
+
+TEST_CASE("Supervisor: a worker without a seat that ends is replaced when the daemon agrees") {
+  ElasticNode node(2);
+  (void)node.does(ElasticNode::end(1, 7));
+  (void)node.left(0, 0);
+  (void)node.stop(0, true, false, 1);
+  (void)node.assign(1, 1);
+  CHECK(node.does(ElasticNode::end(1, 7)) ==
+        Lines{"say local rank 1 (pid 11) exited with 7, before it had a seat", "send slots"});
+  CHECK(node.slots().fallen == 1);
+  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
+  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}).empty());  // Heard twice.
+  // The seat was for more than are left.
+  ElasticNode other(2);
+  (void)other.stop(0, true);
+  (void)other.left(0, 0);
+  (void)other.left(1, 0);
+  CHECK(other.does(ElasticNode::end(1, 7)).at(1) == "send join with 1 living");
+  CHECK(other.assign(1, 2).at(0) == "send join with 1 living");
+  CHECK(other.supervisor().round() == -1);
+}
+
+TEST_CASE("Supervisor: parked workers end when the seated ones have finished") {
+  ElasticNode node(2);
+  (void)node.does(ElasticNode::end(1, 7));
+  (void)node.left(0, 0);
+  (void)node.stop(0, true, false, 1);
+  (void)node.assign(1, 1);
+  (void)node.ready(1);
+  CHECK(node.does(ElasticNode::end(0, 0)) == Lines{"send finished", "signal SIGTERM"});
+  CHECK(node.does(Heard{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
+  CHECK(node.does(ElasticNode::end(1, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 0"});
+}
+
+TEST_CASE("Supervisor: on a new link the daemon hears again who can be kept") {
+  ElasticNode node(2);
+  (void)node.does(LinkDown{"it broke"});
+  CHECK(node.does(LinkUp{}) == Lines{"send heartbeat", "send slots"});
+  CHECK(node.slots().kept == 2);
+  CHECK(node.alive().empty());
+}
+
+}  // namespace
+}  // namespace ddprun::agent
