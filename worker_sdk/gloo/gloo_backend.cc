@@ -135,6 +135,12 @@ void GlooBackend::abort() noexcept {
   hang_up(connections_);
 }
 
+// The store, where peers would look for a reason, ends too.
+void GlooBackend::dissolve() noexcept {
+  dissolved_.store(true);
+  abort();
+}
+
 void GlooBackend::lose(int rank, const std::string& why) noexcept {
   lost_.tell(rank, why);
   watch_->free_all();
@@ -205,8 +211,8 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   // fails first and blames nobody leaves all others at a loss until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
-  const Diagnosis verdict = ask_the_others(mine, first);
-  if (mine.cause == Cause::kAborted) {
+  const Diagnosis verdict = dissolved_ ? Diagnosis() : ask_the_others(mine, first);
+  if (dissolved_ || mine.cause == Cause::kAborted) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
   throw failure(*roster_, call, verdict.kind, verdict.peer, verdict.text);
@@ -249,7 +255,7 @@ Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
     // An aborting rank has nothing to ask; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
     const auto ask = [&] {
-      if (lost_) return true;  // The agent's word.
+      if (lost_ || dissolved_) return true;  // The agent's word.
       for (int r = 0; store && r < roster_->size(); ++r) {
         if (r == roster_->rank || others.contains(r) || !store->check({key_of(r)})) continue;
         if (const auto s = decode_statement(store->get(key_of(r), kDiagnosisPatience))) {

@@ -53,6 +53,7 @@ class GlooBackend : public HostBackend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override;
   void abort() noexcept override;
+  void dissolve() noexcept override;
   void lose(int rank, const std::string& why) noexcept override;
 
   const std::vector<int>& everybody() const { return everybody_; }
@@ -111,6 +112,7 @@ class GlooBackend : public HostBackend {
   std::function<void(const Statement&)> on_failure_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> dissolved_{false};
   LostPeer lost_;
 };
 

@@ -112,7 +112,8 @@ void Joiner::open_store() {
   joined_.store = connect_tcp_store({.host = at.host,
                                      .port = at.port,
                                      .connect_timeout = left(),
-                                     .reply_timeout = kReplyTimeout});
+                                     .reply_timeout = kReplyTimeout,
+                                     .fence = kin_.fence});
 }
 
 Introduction Joiner::hello() const {
@@ -250,7 +251,8 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
     return connect_tcp_store({.host = at.host,
                               .port = at.port,
                               .connect_timeout = kReopenTimeout,
-                              .reply_timeout = kReopenTimeout});
+                              .reply_timeout = kReopenTimeout,
+                              .fence = nullptr});
   };
   std::unique_ptr<GlooBackend> backend;
   std::string error;
