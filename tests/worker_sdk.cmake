@@ -83,3 +83,12 @@ set_target_properties(fault_needs_library PROPERTIES SKIP_BUILD_RPATH ON)
 set_target_properties(fault_worker fault_needs_library fault_library
                       PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests
                                  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
+# Workers that stay while ranks come and go, and who plays their agent.
+add_executable(elastic_worker process/worker_sdk/elastic_worker.cc)
+target_link_libraries(elastic_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(elastic_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+ddprun_test(NAME elastic_job_test
+            SOURCES process/worker_sdk/elastic_job_test.cc support/elastic_host.cc
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS process)
+add_dependencies(elastic_job_test elastic_worker)
