@@ -66,7 +66,7 @@ class Contestant {
     const auto first = Clock::now();
     for (int shard = 1; shard < shards; ++shard) sums_.add(in);
     const auto added = Clock::now();
-    if (sums_.reduce(out).kind == Kind::good) sums_.commit();
+    if (sums_.reduce(group_, out).kind == Kind::good) sums_.commit();
     const auto end = Clock::now();
     double seconds[] = {std::chrono::duration<double>(first - start).count(),
                         std::chrono::duration<double>(added - first).count(),

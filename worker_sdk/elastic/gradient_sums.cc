@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -49,9 +48,9 @@ struct GradientSums::Impl {
   void add_piece(const SumPiece& piece, std::span<const float> gradient);
   std::uint64_t fingerprint(double divisor) const;
   void write_head(const Call& call);
-  Result read_head(const Call& call);
+  Result read_head(int ranks, const Call& call);
   void judge_tensors(Result& result);
-  void reduce_bucket(std::size_t bucket);
+  void reduce_bucket(ProcessGroup& group, std::size_t bucket);
   void finish_piece(const SumPiece& piece, std::span<float> gradient, const Call& call,
                     Result& result);
   void note_not_finite(Result& result, std::size_t tensor) const;
@@ -62,7 +61,6 @@ struct GradientSums::Impl {
   std::vector<int> committed, running, next;  // By tensor.
   std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
   std::vector<bool> finite;                   // By tensor, as all ranks found.
-  std::optional<ProcessGroup> group;
   std::vector<std::shared_ptr<void>> memory;  // By bucket.
   State state = State::kNoGroup;
   std::int64_t shards = 0;  // Of this rank.
@@ -110,7 +108,7 @@ void GradientSums::Impl::add_piece(const SumPiece& piece, std::span<const float>
 
 // Equal on ranks that may add up what they have.
 std::uint64_t GradientSums::Impl::fingerprint(double divisor) const {
-  std::uint64_t print = mix64(std::bit_cast<std::uint64_t>(divisor));
+  std::uint64_t print = mix64(mix64(options.equal) ^ std::bit_cast<std::uint64_t>(divisor));
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     print = mix64(print ^ sizes[t]);
     print = mix64(print ^ static_cast<std::uint64_t>(static_cast<std::int64_t>(running[t])));
@@ -125,12 +123,12 @@ void GradientSums::Impl::write_head(const Call& call) {
   write_plain_head(floats(0), fields);
 }
 
-GradientSums::Result GradientSums::Impl::read_head(const Call& call) {
+GradientSums::Result GradientSums::Impl::read_head(int ranks, const Call& call) {
   const auto fields = options.exact ? fields_of_exact(integers(0)) : fields_of_plain(floats(0));
-  const auto ranks = static_cast<std::uint64_t>(group->world_size());
-  if (fields.fingerprint != ranks * fingerprint(call.divide_by)) {
-    refuse(ErrorKind::mismatch,
-           "ranks differ in their sizes, their divisor or what restore() gave them");
+  if (fields.fingerprint != static_cast<std::uint64_t>(ranks) * fingerprint(call.divide_by)) {
+    refuse(
+        ErrorKind::mismatch,
+        "ranks differ in sizes, divisor, what restore() gave them, or GradientSumOptions::equal");
   }
   Result result{.note = static_cast<std::int64_t>(fields.note),
                 .shards = static_cast<std::int64_t>(fields.shards)};
@@ -162,10 +160,10 @@ void GradientSums::Impl::note_not_finite(Result& result, std::size_t tensor) con
   result.tensor = tensor;
 }
 
-void GradientSums::Impl::reduce_bucket(std::size_t bucket) {
+void GradientSums::Impl::reduce_bucket(ProcessGroup& group, std::size_t bucket) {
   const Buffer all = options.exact ? buffer(integers(bucket), layout.buckets[bucket])
                                    : buffer(floats(bucket), layout.buckets[bucket]);
-  group->all_reduce(all, ReduceOp::sum);
+  group.all_reduce(all, ReduceOp::sum);
 }
 
 void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> gradient,
@@ -198,7 +196,6 @@ void GradientSums::use(ProcessGroup& group) {
   }
   impl_->state = Impl::State::kNoGroup;
   impl_->memory.clear();
-  impl_->group.emplace(group.share());
   for (const std::size_t count : impl_->layout.buckets) {
     const std::size_t bytes = std::max<std::size_t>(count, 1) * impl_->element();
     impl_->memory.push_back(group.allocate(bytes));
@@ -226,7 +223,8 @@ void GradientSums::add(std::span<const std::span<const float>> gradients) {
   ++in.shards;
 }
 
-GradientSums::Result GradientSums::reduce(std::span<const std::span<float>> gradients,
+GradientSums::Result GradientSums::reduce(ProcessGroup& group,
+                                          std::span<const std::span<float>> gradients,
                                           const Call& call) {
   Impl& in = *impl_;
   in.require(in.state == Impl::State::kAdding, "reduce() outside of a step");
@@ -240,8 +238,8 @@ GradientSums::Result GradientSums::reduce(std::span<const std::span<float>> grad
     for (const SumPiece& piece : in.layout.pieces) in.add_piece(piece, {});
   }
   in.write_head(call);
-  in.reduce_bucket(0);
-  Result result = in.read_head(call);
+  in.reduce_bucket(group, 0);
+  Result result = in.read_head(group.world_size(), call);
   if (result.kind == Kind::over) {
     in.running = in.next;
     in.state = Impl::State::kReady;
@@ -249,7 +247,7 @@ GradientSums::Result GradientSums::reduce(std::span<const std::span<float>> grad
   }
   std::size_t reduced = 0;
   for (const SumPiece& piece : in.layout.pieces) {
-    for (; reduced < piece.bucket; ++reduced) in.reduce_bucket(reduced + 1);
+    for (; reduced < piece.bucket; ++reduced) in.reduce_bucket(group, reduced + 1);
     in.finish_piece(piece, gradients[piece.tensor], call, result);
   }
   in.state = Impl::State::kReduced;

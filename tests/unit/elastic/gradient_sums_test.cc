@@ -83,7 +83,7 @@ Result attempt(GradientSums& sums, ProcessGroup& group, std::int64_t step, Tenso
   for (const int shard : random_shards(group, step)) {
     sums.add(views(gradients_of(step, shard, scale)));
   }
-  return sums.reduce(writable(out), {.divide_by = 96});
+  return sums.reduce(group, writable(out), {.divide_by = 96});
 }
 
 // Steps 3 and 4 have gradients 1e6 times as large: one of them is over.
@@ -256,7 +256,7 @@ TEST_CASE("Gradient sums: what is not finite is found on every rank, and spoils 
           if (group.rank() == 1) in[1][1] = bad;
           sums.begin();
           sums.add(views(in));
-          result = sums.reduce(writable(out));
+          result = sums.reduce(group, writable(out));
         }
         const std::lock_guard lock(mutex);
         if (result.kind != Kind::not_finite || result.tensor != 1) complaint += "unnoticed ";
@@ -281,7 +281,7 @@ TEST_CASE("Gradient sums: denormals, zeros and tensors without gradients are sum
       if (group.rank() == 0) {  // The other rank has no shard at all.
         for (int shard = 0; shard < 3; ++shard) sums.add(views({{tiny, -0.0f, -2 * tiny}, {}}));
       }
-      over = sums.reduce(writable(out)).kind == Kind::over;
+      over = sums.reduce(group, writable(out)).kind == Kind::over;
     }
     if (out != Tensors{{3 * tiny, 0, -6 * tiny}, {0, 0}}) {
       throw Error(ErrorKind::corrupt, {}, "wrong sums");
@@ -302,7 +302,7 @@ TEST_CASE("Gradient sums: each rank gets the sum of all notes and the number of 
         Tensors one{std::vector<float>(5, 1)};
         for (int shard = 0; shard <= group.rank(); ++shard) sums.add(views(one));
         const Result result =
-            sums.reduce(writable(one), {.note = group.rank() == 1 ? note : std::int64_t{2}});
+            sums.reduce(group, writable(one), {.note = group.rank() == 1 ? note : std::int64_t{2}});
         if (result.note != note + 4) throw Error(ErrorKind::corrupt, {}, "wrong note");
         if (result.shards != 6) throw Error(ErrorKind::corrupt, {}, "wrong number of shards");
       });
@@ -319,11 +319,26 @@ TEST_CASE("Gradient sums: ranks that start from different states find out", "[el
     for (int i = 0; i < 2; ++i) {
       sums.begin();
       sums.add(views(one));
-      if (sums.reduce(writable(one)).kind == Kind::good) sums.commit();
+      if (sums.reduce(group, writable(one)).kind == Kind::good) sums.commit();
     }
     if (group.rank() == 2) sums.restore(GradientSums({5}).state());
     sums.begin();
-    sums.reduce(writable(one));
+    sums.reduce(group, writable(one));
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::mismatch);
+  }
+}
+
+TEST_CASE("Gradient sums: ranks whose shards would not have the same bits find out", "[elastic]") {
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    GradientSums sums({5}, {.equal = group.rank() == 0 ? 7U : 8U});
+    sums.use(group);
+    sums.begin();
+    Tensors one{std::vector<float>(5, 1)};
+    sums.add(views(one));
+    sums.reduce(group, writable(one));
   });
   for (const auto& error : errors) {
     REQUIRE(error);
@@ -362,7 +377,7 @@ TEST_CASE("Gradient sums: calls out of order and wrong sizes are refused by name
   CHECK_THAT(refusal([&](auto& sums, auto& group) {
                sums.use(group);
                sums.begin();
-               sums.reduce(writable(good), {.divide_by = 0});
+               sums.reduce(group, writable(good), {.divide_by = 0});
              }),
              Contains("divide_by"));
   CHECK_THAT(refusal([&](auto& sums, auto&) { sums.restore("states"); }),
@@ -373,7 +388,7 @@ TEST_CASE("Gradient sums: calls out of order and wrong sizes are refused by name
                sums.use(group);
                sums.begin();
                for (int shard = 0; shard < 2049; ++shard) sums.add(views(good));
-               sums.reduce(writable(good));
+               sums.reduce(group, writable(good));
              }),
              Contains("2049 shards"));
   CHECK_THAT(refusal([](auto&, auto&) { GradientSums({1}, {.bucket_bytes = 100}); }),

@@ -7,7 +7,7 @@
 //   for (std::int64_t step = 0; step < steps;) {
 //     sums.begin();
 //     for (int shard : my_shards) sums.add(gradients_of(step, shard));   // A pass for each shard.
-//     const auto result = sums.reduce(gradients);
+//     const auto result = sums.reduce(group, gradients);
 //     if (result.kind == ddprun::GradientSums::Kind::over) continue;     // The step runs again.
 //     optimizer.step();
 //     sums.commit();
@@ -40,6 +40,9 @@ namespace ddprun {
 struct GradientSumOptions {
   /// False: f32 sums with the same calls, of half the bytes; their bits depend on the ranks.
   bool exact = true;
+  /// Must be equal on all ranks; reduce() checks it. A hash of whatever else the bits of a shard's
+  /// gradient depend on, such as versions of libraries and the number of threads.
+  std::uint64_t equal = 0;
   /// Sums are reduced in buckets of this size, each a part of a tensor or several.
   std::size_t bucket_bytes = std::size_t{2} << 20;
 };
@@ -71,9 +74,9 @@ class GradientSums {
   GradientSums& operator=(const GradientSums&) = delete;
   ~GradientSums();
 
-  /// Allocates the sums in the memory of `group`, of which it keeps a handle, and frees those of
-  /// the group before it. A step that was under way begins again. Collective. Throws
-  /// Error(unsupported) on nccl.
+  /// Allocates the sums in the memory of `group`, which may end before them, and frees those of the
+  /// group before it. A step that was under way begins again. Collective. Throws Error(unsupported)
+  /// on nccl.
   void use(ProcessGroup& group);
 
   /// Starts a step, or starts it again.
@@ -81,12 +84,15 @@ class GradientSums {
   /// Adds the gradients of one shard: an array for each tensor, empty where it has no gradient. At
   /// most 2048 shards a step, of all ranks.
   void add(std::span<const std::span<const float>> gradients);
-  /// Ends the step: sums over all ranks, the same result on every rank. `gradients`, an array for
-  /// each tensor, may be those of the last add(); an empty array is skipped. Collective. Throws
-  /// Error(mismatch) if ranks differ in state, sizes or divisor, and Error(bad_argument) on every
-  /// rank if there were too many shards.
-  Result reduce(std::span<const std::span<float>> gradients, const Call& call);
-  Result reduce(std::span<const std::span<float>> gradients) { return reduce(gradients, Call{}); }
+  /// Ends the step: sums over all ranks of `group`, that of use(); the same result on every rank.
+  /// `gradients`, an array for each tensor, may be those of the last add(); an empty array is
+  /// skipped. Collective. Throws Error(mismatch) if ranks differ in state, sizes, divisor or
+  /// GradientSumOptions::equal, and Error(bad_argument) on every rank if there were too many
+  /// shards.
+  Result reduce(ProcessGroup& group, std::span<const std::span<float>> gradients, const Call& call);
+  Result reduce(ProcessGroup& group, std::span<const std::span<float>> gradients) {
+    return reduce(group, gradients, Call{});
+  }
   /// Keeps the units that reduce() found for the next step. Call it with every committed step, and
   /// only then: a step that is given up leaves no trace.
   void commit();
