@@ -17,6 +17,8 @@ foreach(subject launch pipeline namespaces failure kill kill_combinations superv
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults system/fault_campaign.py system)
+# What elastic runs are judged by.
+ddprun_system_test(sample_count system/sample_count_test.py unit)
 ddprun_system_test(docs system/docs_test.py system)
 ddprun_system_test(manual deploy/manual_test.py system)
 ddprun_system_test(bench_scripts deploy/bench_test.py system)
