@@ -11,7 +11,7 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch pipeline namespaces failure kill kill_combinations supervision surroundings stall placement bad_input
-                signals elastic operations train c10d_port etcd journal slurm mpirun hosts dry_run completion logs collectives
+                signals elastic operations train same_bits c10d_port etcd journal slurm mpirun hosts dry_run completion logs collectives
                 nccl ras standstill security)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
