@@ -37,10 +37,13 @@ struct GradientSums::Impl {
   Impl(std::vector<std::size_t> tensor_sizes, const GradientSumOptions& chosen);
 
   std::size_t element() const { return options.exact ? sizeof(std::int64_t) : sizeof(float); }
+  // The first element of a bucket.
   std::int64_t* integers(std::size_t bucket) const {
-    return static_cast<std::int64_t*>(memory[bucket].get());
+    return static_cast<std::int64_t*>(memory.get()) + starts[bucket];
   }
-  float* floats(std::size_t bucket) const { return static_cast<float*>(memory[bucket].get()); }
+  float* floats(std::size_t bucket) const {
+    return static_cast<float*>(memory.get()) + starts[bucket];
+  }
   void require(bool condition, const char* text) const {
     if (!condition) refuse(ErrorKind::bad_argument, text);
   }
@@ -61,7 +64,8 @@ struct GradientSums::Impl {
   std::vector<int> committed, running, next;  // By tensor.
   std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
   std::vector<bool> finite;                   // By tensor, as all ranks found.
-  std::vector<std::shared_ptr<void>> memory;  // By bucket.
+  std::vector<std::size_t> starts;            // Of buckets, in elements of memory; then the end.
+  std::shared_ptr<void> memory;
   State state = State::kNoGroup;
   std::int64_t shards = 0;  // Of this rank.
 };
@@ -80,6 +84,8 @@ GradientSums::Impl::Impl(std::vector<std::size_t> tensor_sizes, const GradientSu
   }
   const std::size_t head = options.exact ? exact_head_size(sizes.size()) : plain_head_size();
   layout = lay_out_sums(sizes, head, options.bucket_bytes / element());
+  starts.push_back(0);
+  for (const std::size_t count : layout.buckets) starts.push_back(starts.back() + count);
 }
 
 void GradientSums::Impl::begin_again() {
@@ -195,12 +201,8 @@ void GradientSums::use(ProcessGroup& group) {
            "the sums are made by the host; backend nccl has arrays of GPUs");
   }
   impl_->state = Impl::State::kNoGroup;
-  impl_->memory.clear();
-  for (const std::size_t count : impl_->layout.buckets) {
-    const std::size_t bytes = std::max<std::size_t>(count, 1) * impl_->element();
-    impl_->memory.push_back(group.allocate(bytes));
-    std::memset(impl_->memory.back().get(), 0, bytes);  // The gaps between pieces are summed too.
-  }
+  impl_->memory.reset();
+  impl_->memory = group.allocate(impl_->starts.back() * impl_->element());  // Zeros.
   impl_->running = impl_->committed;
   impl_->state = Impl::State::kReady;
 }
