@@ -3,7 +3,7 @@
 
     bench/ddp_step.py [--build build/dev] [--workers 2] [--rounds 5] [--steps 50] [--launcher "ddprun ..."]
 
-The models are those of ddp_overhead.cc. On GPUs, over NCCL, where PyTorch sees any, else on the host over Gloo
+The models are those of programs/ddp_overhead.cc. On GPUs, over NCCL, where PyTorch sees any, else on the host over Gloo
 (ours: over shm). Prints each round, medians and the median of the rounds' ratios.
 """
 import argparse

@@ -14,7 +14,7 @@ script at once, and its time-outs are as short as they may be without ending ste
   useful with --seconds: a random rank dies every --deaths-every seconds; steps made, of those that as long a time without
          deaths would have made
 
-For the Job, tests/system/sample_count.py must find each sample in exactly one committed step of each epoch.
+For the Job, tests/failures/sample_count.py must find each sample in exactly one committed step of each epoch.
 """
 import argparse
 import collections
@@ -31,7 +31,7 @@ import time
 
 from side_by_side import HERE, PYTHON, ROOT, add_build_option, free_port, spread
 
-sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
+sys.path.insert(0, os.path.join(ROOT, "tests", "failures"))
 import sample_count  # noqa: E402
 
 PATIENCE = 180.0  # Seconds for anything; a start of eight interpreters takes a while.
@@ -154,7 +154,7 @@ class Torchrun(Contestant):
                     str(self.options.ranks), "--max_restarts", str(self.restarts), "--monitor_interval", "0.1",
                     "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_id", "bench",
                     "-r", "9:1", "-t", "9:1",  # Debian's 1.13 fails without.
-                    os.path.join(HERE, "elastic_torch.py"), "checkpoints"])
+                    os.path.join(HERE, "programs", "elastic_torch.py"), "checkpoints"])
 
 
 class Torchft(Contestant):
@@ -169,7 +169,7 @@ class Torchft(Contestant):
             self.start_replica(str(replica))
 
     def start_replica(self, replica):
-        job = self.start([self.options.torch_python, os.path.join(HERE, "elastic_torch.py"), "torchft"], REPLICA=replica)
+        job = self.start([self.options.torch_python, os.path.join(HERE, "programs", "elastic_torch.py"), "torchft"], REPLICA=replica)
         self.replicas[job.pid] = replica
 
     def killed(self, pid):

@@ -24,7 +24,7 @@ add_build_option(parser, "bin/ddprun")
 parser.add_argument("--rounds", type=int, default=10)
 options = parser.parse_args()
 os.environ["DDPRUN_BIN"] = os.path.join(options.build, "bin")
-sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
+sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("system", "failures")]
 import ddprun_case  # noqa: E402  It reads DDPRUN_BIN.
 import kill_test  # noqa: E402
 

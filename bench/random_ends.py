@@ -25,7 +25,7 @@ parser.add_argument("--count", type=int, default=1000)
 parser.add_argument("--seed", type=int, default=1)
 options = parser.parse_args()
 os.environ["DDPRUN_BIN"] = os.path.join(options.build, "bin")
-sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
+sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("system", "failures")]
 import ddprun_case  # noqa: E402  It reads DDPRUN_BIN.
 import kill_combinations_test  # noqa: E402
 import kill_test  # noqa: E402

@@ -17,7 +17,7 @@ add_library(fake_nvml SHARED process/agent/fake_nvml.cc)
 set_target_properties(fake_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_dependencies(agent_unit_test fake_nvml)
 
-# Real workers that get stuck, for system/stall_test.py.
+# Real workers that get stuck, for failures/stall_test.py.
 add_executable(stall_worker process/agent/stall_worker.cc)
 target_link_libraries(stall_worker PRIVATE ddprun::worker_sdk ddprun_flags)
 set_target_properties(stall_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

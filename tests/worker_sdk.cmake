@@ -74,7 +74,7 @@ if(NOT DDPRUN_SANITIZE)
                        ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endif()
 
-# What tests/system/fault_campaign.py starts: workers that fail in every way there is.
+# What tests/failures/fault_campaign.py starts: workers that fail in every way there is.
 add_executable(fault_worker process/agent/fault_worker.cc)
 target_link_libraries(fault_worker PRIVATE ddprun::worker_sdk ddprun_flags)
 add_library(fault_library SHARED process/agent/fault_library.cc)

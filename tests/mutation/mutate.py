@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Plants the defects of mutants.txt one at a time and says which test turns red.
 
-    tests/mutation/mutate.py [--only WORDS] [--list] [--file sim_defects.txt]
+    tests/mutation/mutate.py [--only WORDS] [--missing] [--part 1/2] [--list] [--file sim_defects.txt]
     tests/mutation/mutate.py --check       plants none; fails if a text of one of the lists is not in the source once
 
 Works on a copy of the tree in build/mutants, so that yours is never touched; needs what deploy/test.sh installs. A
 defect that no test notices, or whose text is no longer in the source, fails the whole run. Takes about 20 s a defect.
+What mutants.txt's defects turned red, and when, is kept in RESULTS.md beside it: rows of those that were run are new.
 """
 import argparse
+import datetime
 import os
 import re
 import shutil
@@ -65,12 +67,14 @@ def build(tests):
 def run(test):
     """"green", or which of its cases turned red."""
     done = subprocess.run(["ctest", "--test-dir", BUILD, "-R", f"^{test}$", "--output-on-failure", "--timeout", "120"],
-                          capture_output=True, text=True, errors="replace")
+                          capture_output=True, text=True, errors="replace", env={**os.environ, "DDPRUN_FAILFAST": "1"})
     if done.returncode == 0:
         return "green"
     seed = re.search(r"seed (\d+)", done.stdout)
     if test == "sim_test":
         return f"seed {seed.group(1)}" if seed else "red"
+    if script := re.search(r"^(?:FAIL|ERROR): (\w+)", done.stdout, re.M):
+        return script.group(1)
     cases = re.findall(r"-{70,}\n\s*(\S.*?)\n", done.stdout)
     named = [c for c in cases if ": " in c]
     return named[0] if named else "red"
@@ -96,6 +100,31 @@ def try_mutant(mutant):
     return results, any(r != "green" for r in results.values())
 
 
+class Results:
+    """RESULTS.md: one row a defect of the list, in its order; rows of defects that are gone go too."""
+    PATH = os.path.join(HERE, "RESULTS.md")
+    HEAD = ("# What planted defects turn red\n\n"
+            "Written by mutate.py; each row is of the last time that its defect was planted.\n\n"
+            "| file | defect | turned red | run |\n|---|---|---|---|\n")
+
+    def __init__(self, mutants):
+        self._mutants = mutants
+        self._rows = {}
+        if os.path.exists(self.PATH):
+            with open(self.PATH) as f:
+                rows = [line.strip("|\n ").split(" | ") for line in f if line.startswith("| ")]
+            self._rows = {row[1]: row for row in rows[1:] if len(row) == 4}
+
+    def has(self, mutant):
+        return mutant.what in self._rows
+
+    def note(self, mutant, words):
+        self._rows[mutant.what] = [mutant.file, mutant.what, words.replace("|", "/"), str(datetime.date.today())]
+        with open(self.PATH, "w") as f:
+            f.write(self.HEAD)
+            f.writelines(f"| {' | '.join(self._rows[m.what])} |\n" for m in self._mutants if m.what in self._rows)
+
+
 def strays():
     for name in ("mutants.txt", "sim_defects.txt"):
         for mutant in read_mutants(os.path.join(HERE, name)):
@@ -108,6 +137,8 @@ def strays():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="defects whose description contains these words")
+    parser.add_argument("--missing", action="store_true", help="defects without a row in RESULTS.md")
+    parser.add_argument("--part", default="1/1", help="I/N: the I-th of N parts, for several copies of the repository at once")
     parser.add_argument("--file", default="mutants.txt", help="another list of defects, in the same folder")
     parser.add_argument("--list", action="store_true", help="show them, plant none")
     parser.add_argument("--check", action="store_true", help="see that all texts are in the source, plant none")
@@ -116,7 +147,13 @@ def main():
         found = list(strays())
         print("\n".join(found) or "every planted defect meets the source")
         return 1 if found else 0
-    mutants = [m for m in read_mutants(os.path.join(HERE, options.file)) if (options.only or "") in m.what]
+    listed = read_mutants(os.path.join(HERE, options.file))
+    mutants = [m for m in listed if (options.only or "") in m.what]
+    results_file = Results(listed) if options.file == "mutants.txt" else None
+    if options.missing and results_file:
+        mutants = [m for m in mutants if not results_file.has(m)]
+    part, parts = map(int, options.part.split("/"))
+    mutants = mutants[part - 1::parts]
     if options.list:
         print("\n".join(f"{m.file}: {m.what}" for m in mutants))
         return 0
@@ -128,7 +165,10 @@ def main():
         results, caught = try_mutant(mutant)
         survivors += not caught
         words = "; ".join(f"{test}: {result}" for test, result in results.items() if result != "green")
-        print(f"| {mutant.file} | {mutant.what} | {words if caught else '**nobody noticed** ' + words} |", flush=True)
+        words = words if caught else f"**nobody noticed** {words}".strip()
+        print(f"| {mutant.file} | {mutant.what} | {words} |", flush=True)
+        if results_file:
+            results_file.note(mutant, words)
     print(f"{len(mutants)} planted, {survivors} not noticed", file=sys.stderr)
     return 1 if survivors else 0
 

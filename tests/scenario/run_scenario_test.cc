@@ -1,4 +1,4 @@
-// Plays tests/scenario/run/*.txt against a Run. Commands:
+// Plays tests/scenario/run/*/*.txt against a Run. Commands:
 //
 //   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
 //          join_at_restart=1
@@ -170,13 +170,14 @@ class Script {
 
 TEST_CASE("Run scenarios", "[run][scenario]") {
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("tests/scenario/run")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("tests/scenario/run")) {
+    if (!entry.is_regular_file()) continue;
     Script script;
     ++files;
     CHECK(test::run_scenario(entry.path(), [&](const Words& words) { return script.run(words); }) ==
           "");
   }
-  CHECK(files > 5);
+  CHECK(files > 25);
 }
 
 }  // namespace

@@ -454,10 +454,11 @@ def skip_all(reason):
 
 
 def main():
-    """Runs the tests of the calling file: exit code 0, 1, or 77 if every one was skipped."""
+    """Runs the tests of the calling file: exit code 0, 1, or 77 if every one was skipped. With DDPRUN_FAILFAST
+    in the environment the first failure ends it."""
     if not os.access(DDPRUN, os.X_OK):
         skip_all(f"DDPRUN_BIN={BIN!r} holds no ddprun; ctest sets it to the build's bin folder")
-    program = unittest.main(exit=False, verbosity=2)
+    program = unittest.main(exit=False, verbosity=2, failfast="DDPRUN_FAILFAST" in os.environ)
     result = program.result
     for test, reason in result.skipped:
         print(f"skipped {test}: {reason}")

@@ -139,8 +139,7 @@ constexpr const char* kWalksHeading = "## Two walks";
 const std::vector<const char*> kFoldersOfSource = {"common",     "rendezvous", "agent", "launcher",
                                                    "worker_sdk", "examples",   "tests", "bench"};
 
-// A room that is gone from the tree, or too crowded to find anything in it. Benchmarks and system
-// tests are scripts that are run by their names.
+// A room that is gone from the tree, or too crowded to find anything in it.
 std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::path& root,
                                                 const std::map<std::string, int>& crowds) {
   std::vector<std::string> complaints;
@@ -148,7 +147,7 @@ std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::
     if (!fs::is_directory(root / name)) complaints.push_back("layers.txt: no folder " + name);
   }
   for (const auto& [folder, files] : crowds) {
-    if (folder.starts_with("tests") || folder == "bench" || files <= kFolderFilesMax) continue;
+    if (files <= kFolderFilesMax) continue;
     complaints.push_back(folder + ": " + std::to_string(files) + " files, " +
                          std::to_string(kFolderFilesMax) + " are allowed");
   }

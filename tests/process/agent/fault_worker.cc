@@ -1,4 +1,4 @@
-// The worker of tests/system/fault_campaign.py: fails in the way that $FAULT names if its rank is
+// The worker of tests/failures/fault_campaign.py: fails in the way that $FAULT names if its rank is
 // one of $CULPRITS ("2" or "1,3"), after three steps. The other ranks either go on stepping in
 // lockstep with it by the SDK ($PEERS=lockstep), and become its victims, or watch it ($PEERS=watch)
 // and end as soon as it has, or wait to be stopped.

@@ -1,4 +1,4 @@
-// A worker of tests/system/stall_test.py: stall_worker <rank> <how>. All ranks take a few steps;
+// A worker of tests/failures/stall_test.py: stall_worker <rank> <how>. All ranks take a few steps;
 // then <rank> stays somewhere for ever, and the others go on as far as they can.
 //   loop    computes outside of every collective       evaluate  waits in a phase that it named
 //   stop    is stopped                                 never     sleeps instead of the collective

@@ -2,7 +2,7 @@
 verdict's JSON is asked which rank failed and how. Prints a confusion matrix. As a test (no arguments)
 each kind once; docs/testing.md has the result of `--repetitions 10`.
 
-    DDPRUN_BIN=build/dev/bin python3 -B tests/system/fault_campaign.py [--repetitions N] [--seed N] [--only TEXT]
+    DDPRUN_BIN=build/dev/bin python3 -B tests/failures/fault_campaign.py [--repetitions N] [--seed N] [--only TEXT]
 """
 
 import argparse
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 import ddprun_case
 import fault_kinds
 from ddprun_case import DDPRUN, Job, Network, free_port, wait_until

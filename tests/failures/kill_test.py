@@ -3,8 +3,10 @@
 import os
 import re
 import signal
+import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 import ddprun_case
 from ddprun_case import DdprunCase, PASS_GATE, PROMISED, column, env_to, shell, wait_until
 

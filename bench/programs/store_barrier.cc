@@ -19,7 +19,7 @@
 #include <cstdlib>
 #include <deque>
 
-#include "bench/barrier_talk.h"
+#include "bench/programs/barrier_talk.h"
 #include "common/system/limits.h"
 #include "common/system/unique_fd.h"
 

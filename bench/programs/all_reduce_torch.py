@@ -1,4 +1,4 @@
-"""torch.distributed's part of all_reduce.py: its gloo backend, timed as all_reduce.cc does. One rank; env:// variables."""
+"""torch.distributed's part of all_reduce.py: its gloo backend, timed as programs/all_reduce.cc does. One rank; env:// variables."""
 import statistics
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A worker for bench/elastic.py in PyTorch; what it does and writes is bench/elastic_worker.cc's.
+"""A worker for bench/elastic.py in PyTorch; what it does and writes is bench/programs/elastic_worker.cc's.
 
     elastic_torch.py checkpoints   under torchrun: rank 0 saves every CHECKPOINT_EVERY steps; a restart loads
     elastic_torch.py torchft       a replica group of torchft's with one rank, REPLICA of them all

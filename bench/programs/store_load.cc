@@ -22,7 +22,7 @@
 #include <deque>
 #include <limits>
 
-#include "bench/store_script.h"
+#include "bench/programs/store_script.h"
 #include "common/system/limits.h"
 #include "common/system/unique_fd.h"
 

@@ -4,8 +4,9 @@
 //   bench_elastic_worker checkpoints   rank 0 saves every CHECKPOINT_EVERY steps; a restart loads
 //
 // Writes into the folder STAMPS, in files named by its pid: "<rank> <world size> <step>
-// <CLOCK_MONOTONIC in ns>" for each committed step, and as a Job what tests/system/sample_count.py
-// judges. STATE_MB and STEP_MS are the size of the state and the length of a step's computation.
+// <CLOCK_MONOTONIC in ns>" for each committed step, and as a Job what
+// tests/failures/sample_count.py judges. STATE_MB and STEP_MS are the size of the state and the
+// length of a step's computation.
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,10 +1,10 @@
-#include "bench/barrier_talk.h"
+#include "bench/programs/barrier_talk.h"
 
 #include <array>
 #include <charconv>
 #include <cstring>
 
-#include "bench/store_script.h"
+#include "bench/programs/store_script.h"
 #include "tests/support/store_requests.h"
 
 namespace ddprun::bench {

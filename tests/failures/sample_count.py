@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Was each sample in exactly one committed step of each epoch? Judges what workers of an elastic run have written down.
 
-    tests/system/sample_count.py --length 50000 --shards 16 --steps 900 LOG...
+    tests/failures/sample_count.py --length 50000 --shards 16 --steps 900 LOG...
 
 A log is one process. Its lines, which it writes as things happen and never rewrites:
 

@@ -1,4 +1,4 @@
-#include "bench/store_script.h"
+#include "bench/programs/store_script.h"
 
 #include "tests/support/store_requests.h"
 
