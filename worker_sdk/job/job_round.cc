@@ -112,6 +112,8 @@ void JobInside::settle_state() {
   standing_.condition = Condition::kWhole;
   standing_.committed = settled.committed;
   standing_.visited = settled.visited;
+  standing_.target = settled.target;
+  standing_.closed = settled.closed;
   if (link_) link_->set_committed(settled.committed);
 }
 

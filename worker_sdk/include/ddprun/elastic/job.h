@@ -138,6 +138,10 @@ class Job {
   /// then the body is called again. Therefore it may change kept state in commit() only, and must
   /// be able to compute anything else twice. A body that returns must have called commit().
   ///
+  /// A rank that is added while the others are in a later run() returns from the earlier ones with
+  /// the others' state, at once. So nothing between calls of run() may use a group: that is what
+  /// between() is for.
+  ///
   /// Errors of its own: `mismatch` if ranks keep different state or the agent's messages cannot be
   /// understood; `corrupt` if state arrives damaged, or no rank has a whole state any more, because
   /// `apply` has failed everywhere; `unreachable` if the agent is gone and a seat is needed.
