@@ -38,7 +38,8 @@ namespace ddprun::elastic {
 
 struct JobOptions {
   /// Backend, host and time-outs of each round's group. init_method, rank and world_size have an
-  /// effect only where no launcher gives seats.
+  /// effect only where no launcher gives seats. init_timeout needs to be longer than any rank
+  /// computes without a call of the group: the others wait for it in the next round.
   InitOptions init = {};
 };
 
