@@ -170,14 +170,13 @@ void JobInside::leave() {
 }
 
 bool JobInside::may_be_the_rounds_end() const {
-  const bool failed = group_ && GroupInside::is_dead(*group_);
+  const bool failed = !group_ || GroupInside::is_dead(*group_);  // To join, or in the round.
   try {
     throw;
   } catch (const Error& error) {
-    if (may_be_a_lost_peer(error.kind())) return true;
-    return failed && is_over();
+    return may_be_a_lost_peer(error.kind()) || (failed && is_over());
   } catch (...) {
-    return failed;  // An error that somebody has put into another one.
+    return group_ && failed;  // An error that somebody has put into another one.
   }
 }
 

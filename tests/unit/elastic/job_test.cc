@@ -1,6 +1,8 @@
 // A job without a launcher, and one whose only rank has the test for its agent.
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -187,6 +189,9 @@ class Agent {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
     end_ = UniqueFd(ends[0]);
+    number = ends[1];
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
+    ::setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     ::setenv(kVariable, std::to_string(ends[1]).c_str(), 1);
   }
   ~Agent() { ::unsetenv(kVariable); }
@@ -214,6 +219,8 @@ class Agent {
     if (got <= 0) std::abort();
     return std::get<Message>(decode_worker_message({bytes, static_cast<std::size_t>(got)}).value());
   }
+
+  int number = -1;  // Of the worker's end.
 
  private:
   UniqueFd end_;
@@ -251,7 +258,10 @@ TEST_CASE("Job: a change ends the round after a step, and repeats none") {
   CHECK(job.counters().planned == 1);
 }
 
-TEST_CASE("Job: a fence ends operations of the round, and the step runs again") {
+// What the body makes of the error.
+using Handle = std::function<void(const Error&)>;
+
+void check_fence(const Handle& handle) {
   Agent agent;
   Job job;
   agent.hear<Ready>();
@@ -274,6 +284,7 @@ TEST_CASE("Job: a fence ends operations of the round, and the step runs again") 
     } catch (const Error& error) {
       CHECK(error.kind() == ErrorKind::membership_changed);
       CHECK_THAT(error.what(), Contains("a test"));
+      handle(error);
     }
     step.commit();
   });
@@ -283,6 +294,14 @@ TEST_CASE("Job: a fence ends operations of the round, and the step runs again") 
   CHECK(resumed.repeated == 1);
   CHECK(job.counters().rounds == 2);
   CHECK(job.counters().repeated_steps == 1);
+}
+
+TEST_CASE("Job: a fence ends operations of the round, and the step runs again") {
+  check_fence([](const Error& error) { throw Error(error); });
+}
+TEST_CASE("Job: an error of the round may be swallowed, or put into another one") {
+  check_fence([](const Error&) {});
+  check_fence([](const Error& error) { throw std::runtime_error(error.what()); });
 }
 
 TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from the beginning") {
@@ -308,7 +327,10 @@ TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from 
 
 TEST_CASE("Job: under a link a second Job is refused") {
   Agent agent;
-  { const Job job; }
+  {
+    const Job job;
+    CHECK((::fcntl(agent.number, F_GETFD) & FD_CLOEXEC) != 0);
+  }
   CHECK_THROWS_WITH(Job(), Contains("is no link to an agent"));
 }
 

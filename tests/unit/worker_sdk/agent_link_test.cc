@@ -31,9 +31,10 @@ class Agent {
   void say_bytes(const std::string& bytes) {
     REQUIRE(::send(end_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0);
   }
-  // Waits.
   WorkerMessage hear() {
     std::array<char, kMessageBytesMax> bytes{};
+    pollfd readable{end_.get(), POLLIN, 0};
+    REQUIRE(::poll(&readable, 1, 60'000) == 1);
     const ssize_t got = ::recv(end_.get(), bytes.data(), bytes.size(), 0);
     REQUIRE(got > 0);
     return decode_worker_message({bytes.data(), static_cast<std::size_t>(got)}).value();
