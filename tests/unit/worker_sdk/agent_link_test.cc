@@ -85,6 +85,11 @@ TEST_CASE("Agent link: a seat in a round that is over is no seat") {
   agent.say(Fence{.round = 6, .lost_rank = -1, .why = ""});
   agent.say(seated(7));
   CHECK(agent.link->next_seat(6).place.round == 7);
+  Agent late;
+  late.say(Fence{.round = 4, .lost_rank = -1, .why = ""});
+  late.say(seated(4));
+  late.hang_up();
+  CHECK(refusal(*late.link).kind() == ErrorKind::unreachable);
 }
 
 TEST_CASE("Agent link: a seat in a later round ends the earlier one") {
