@@ -79,7 +79,7 @@ bool ElasticHost::any_seated() const {
 std::string ElasticHost::run() {
   while (problem_.empty() && !workers_.empty()) {
     // Newcomers are of no use where all others have finished.
-    if (finished_ > 0 && !any_seated() && !ending_) break;
+    if (finished_ > 0 && !any_seated()) break;
     wait_once();
     seat_if_possible();
   }
@@ -153,11 +153,11 @@ void ElasticHost::reap(std::size_t at) {
   if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
     problem_ = "a worker ended by itself, with " + described(status);
   }
+  if (gone->seat >= 0) end_round(gone->seat, "it ended with " + described(status));
   if (replaced_ < options_.replacements) {
     ++replaced_;
     spawn(gone->slot, gone->life + 1);
   }
-  if (gone->seat >= 0) end_round(gone->seat, "it ended with " + described(status));
 }
 
 void ElasticHost::send(Worker& worker, const AgentMessage& message) {

@@ -1,7 +1,6 @@
 #include "worker_sdk/gloo/gloo_backend.h"
 
 #include <dlfcn.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/retry.h"
+#include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_store.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 
@@ -112,11 +112,11 @@ void GlooBackend::connect(const GlooOptions& options) {
   attributes.ai_family = AF_UNSPEC;
   auto [device, thread] = make_device(attributes);
   thread_ = thread;
-  auto context = std::make_shared<gloo::rendezvous::Context>(roster_->rank, roster_->size());
+  auto context = std::make_shared<GlooMesh>(roster_->rank, roster_->size());
   context->setTimeout(left_until(options.deadline));
   const auto mesh_keys = with_prefix(*options.store, prefix_ + "/mesh");
   GlooStore store(*mesh_keys, options.deadline);
-  context->connectFullMesh(store, device);
+  context->connect(store, device, options.fence.get());
   context_ = context;
   connections_ = find_connections(*context_);
   watch_ = std::make_unique<GlooWatch>(*context_, connections_);

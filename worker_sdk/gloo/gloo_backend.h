@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ddprun/store.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_sockets.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/backend.h"
@@ -34,11 +35,12 @@ class Context;
 namespace ddprun::worker_sdk {
 
 struct GlooOptions {
-  std::string address;           // Of this host's end of the connections: numeric.
-  std::string interface;         // If not empty, used instead.
-  Store* store = nullptr;        // Needed while the constructor runs.
-  std::string prefix;            // Of this group's keys in it.
-  Clock::time_point deadline{};  // Of the constructor.
+  std::string address;                // Of this host's end of the connections: numeric.
+  std::string interface;              // If not empty, used instead.
+  Store* store = nullptr;             // Needed while the constructor runs.
+  std::string prefix;                 // Of this group's keys in it.
+  Clock::time_point deadline{};       // Of the constructor.
+  std::shared_ptr<RoundFence> fence;  // Ends the constructor, too, if there is one.
   // Opens the same store again, for a diagnosis. May throw or return null.
   std::function<std::unique_ptr<Store>()> reopen_store;
 };

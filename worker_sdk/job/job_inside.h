@@ -69,6 +69,7 @@ class JobInside {
 
   bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.
   bool visit_boundary();
+  bool meet_at_end();
   void run_step(const Job::Body& body);
   bool agree_to_leave(Step::State& step);
   worker_sdk::Plan plan_of_seat() const;

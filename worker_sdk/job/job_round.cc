@@ -112,6 +112,8 @@ void JobInside::settle_state() {
   standing_.condition = Condition::kWhole;
   standing_.committed = settled.committed;
   standing_.visited = settled.visited;
+  standing_.target = settled.target;
+  standing_.closed = settled.closed;
   if (link_) link_->set_committed(settled.committed);
 }
 
@@ -168,14 +170,13 @@ void JobInside::leave() {
 }
 
 bool JobInside::may_be_the_rounds_end() const {
-  const bool failed = group_ && GroupInside::is_dead(*group_);
+  const bool failed = !group_ || GroupInside::is_dead(*group_);  // To join, or in the round.
   try {
     throw;
   } catch (const Error& error) {
-    if (may_be_a_lost_peer(error.kind())) return true;
-    return failed && is_over();
+    return may_be_a_lost_peer(error.kind()) || (failed && is_over());
   } catch (...) {
-    return failed;  // An error that somebody has put into another one.
+    return group_ && failed;  // An error that somebody has put into another one.
   }
 }
 

@@ -1,6 +1,7 @@
 // The loop of a job: which work is next, and the commit that ends a step.
 
-#include "common/assert.h"
+#include <algorithm>
+
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/points.h"
@@ -28,6 +29,8 @@ class Running {
 void JobInside::run(std::int64_t steps, const Job::Body& body) {
   if (!body) refuse("Job::run", "there is no body");
   const Running here(is_running_);
+  const bool others_go_on = standing_.closed < standing_.target && committed() <= standing_.target;
+  if (!others_go_on) standing_.target = std::max(standing_.target, steps);
   if (last_commit_ == Clock::time_point()) last_commit_ = Clock::now();
   for (;;) {
     try {
@@ -42,14 +45,19 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
   }
 }
 
-// Who returns from run() is no source any more: so all have committed the last step by then.
 bool JobInside::work(std::int64_t steps, const Job::Body& body) {
-  if (visit_boundary()) return false;
-  if (committed() < steps) {
-    run_step(body);
-    return false;
-  }
+  if (visit_boundary() || meet_at_end()) return false;
+  if (committed() >= steps) return true;
+  run_step(body);
+  return false;
+}
+
+// Who returns from run() is no source any more: so all have committed the last step by then. A new
+// rank, whose first run() ends earlier, meets the others at the end of the one that they are in.
+bool JobInside::meet_at_end() {
+  if (committed() != standing_.target || standing_.closed >= standing_.target) return false;
   if (is_elastic()) group_->barrier();
+  standing_.closed = standing_.target;
   return true;
 }
 

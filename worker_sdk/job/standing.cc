@@ -7,7 +7,7 @@
 namespace ddprun::elastic {
 
 std::array<std::int64_t, Standing::kNumbers> Standing::numbers() const {
-  return {static_cast<std::int64_t>(condition), committed, visited,
+  return {static_cast<std::int64_t>(condition), committed, visited, target, closed,
           static_cast<std::int64_t>(signature)};
 }
 
@@ -15,7 +15,9 @@ Standing Standing::of(const std::int64_t* numbers) {
   return {.condition = static_cast<Condition>(numbers[0]),
           .committed = numbers[1],
           .visited = numbers[2],
-          .signature = static_cast<std::uint64_t>(numbers[3])};
+          .target = numbers[3],
+          .closed = numbers[4],
+          .signature = static_cast<std::uint64_t>(numbers[5])};
 }
 
 Settlement settle(const std::vector<Standing>& by_rank) {
@@ -24,6 +26,8 @@ Settlement settle(const std::vector<Standing>& by_rank) {
   int source = -1, torn = -1;
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     const Standing& one = by_rank[r];
+    result.target = std::max(result.target, one.target);
+    result.closed = std::max(result.closed, one.closed);  // Whoever has met all speaks for all.
     if (one.signature != by_rank.front().signature && result.problem.empty()) {
       result.culprit = static_cast<int>(r);
       result.problem = "rank " + std::to_string(r) +

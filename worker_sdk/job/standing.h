@@ -21,9 +21,11 @@ struct Standing {
   Condition condition = Condition::kInitial;
   std::int64_t committed = 0;
   std::int64_t visited = 0;     // The last boundary between steps whose work is done.
+  std::int64_t target = 0;      // The steps of the run() that is under way, or was last.
+  std::int64_t closed = 0;      // The last target at which all ranks have met.
   std::uint64_t signature = 0;  // Of what is kept.
 
-  static constexpr std::size_t kNumbers = 4;
+  static constexpr std::size_t kNumbers = 6;
   std::array<std::int64_t, kNumbers> numbers() const;
   static Standing of(const std::int64_t* numbers);
 };
@@ -31,7 +33,8 @@ struct Standing {
 struct Settlement {
   std::int64_t committed = 0;  // Where all go on.
   std::int64_t visited = 0;
-  int source = 0;  // The lowest rank that has that state.
+  std::int64_t target = 0, closed = 0;  // The largest.
+  int source = 0;                       // The lowest rank that has that state.
   bool has_lacking = false;
   std::string problem;   // Not empty: there is no way to go on,
   int culprit = -1;      // because of this rank,

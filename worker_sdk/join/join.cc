@@ -245,7 +245,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
     options.address = address_for_peers(table.hellos, rank_, deadline_);
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
-  options.deadline = deadline_;
+  options.deadline = deadline_, options.fence = kin_.fence;
   options.reopen_store = [at = plan_.rendezvous]() -> std::unique_ptr<Store> {
     if (at.kind == Rendezvous::Kind::kFile) return open_file_store(at.path);
     return connect_tcp_store({.host = at.host,

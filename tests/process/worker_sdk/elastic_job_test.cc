@@ -17,7 +17,8 @@ struct Run {
   std::string backend = "shm";
   int slots = 4;
   int replacements = 0;
-  std::int64_t steps = 12;
+  int lives = 0;            // So many replacements take part in the end.
+  std::int64_t steps = 12;  // At least.
   std::size_t weights = 100;
   // "reduced:3", by slot and life.
   std::map<std::pair<int, int>, std::string> deaths = {};
@@ -37,21 +38,30 @@ struct Outcome {
               .spread = run.backend == "cpu",
               .environment = [this, run](int slot, int life) { return of(run, slot, life); }}) {
     problem = host.run();
-    const std::string wanted =
-        quiet_digest(run.weights, run.steps) + " " + std::to_string(run.steps / 4 * 4);
     for (const auto& entry : std::filesystem::directory_iterator(folder / "")) {
       std::ifstream file(entry.path());
       std::string line;
       std::getline(file, line);
       ++results;
-      if (line != wanted) problem += entry.path().filename().string() + ": " + line + "\n";
+      if (line != wanted(run, std::atoll(line.c_str()))) {
+        problem += entry.path().filename().string() + ": " + line + "\n";
+      }
+      if (results > 1 && line != any_result) problem += "results differ\n";
+      any_result = line;
     }
+  }
+
+  static std::string wanted(const Run& run, std::int64_t steps) {
+    const std::string number = std::to_string(steps);
+    return number + " " + quiet_digest(run.weights, steps) + " " + number;
   }
 
   std::map<std::string, std::string> of(const Run& run, int slot, int life) {
     auto variables = run.variables;
     variables["BACKEND"] = run.backend;
     variables["STEPS"] = std::to_string(run.steps);
+    variables["LIVES"] = std::to_string(run.lives);
+    variables["LIFE"] = std::to_string(life);
     variables["WEIGHTS"] = std::to_string(run.weights);
     variables["RESULT"] = folder / (std::to_string(slot) + "." + std::to_string(life));
     const auto found = run.deaths.find({slot, life});
@@ -61,7 +71,7 @@ struct Outcome {
 
   TemporaryDirectory folder;
   ElasticHost host;
-  std::string problem;
+  std::string problem, any_result;
   int results = 0;
 };
 
@@ -76,6 +86,10 @@ void check(const Run& run, int deaths) {
   CHECK(outcome.host.repeated_planned() == 0);
 }
 
+unsigned seeds() {
+  const char* wish = std::getenv("DDPRUN_JOB_SEEDS");
+  return wish ? static_cast<unsigned>(std::atoi(wish)) : 8;
+}
 const char* const kBackends[] = {"shm", "gloo", "cpu"};
 
 TEST_CASE("Elastic job: in a quiet run nothing changes") {
@@ -96,8 +110,97 @@ TEST_CASE("Elastic job: the others go on where one dies, whatever it did") {
 
 TEST_CASE("Elastic job: a replacement receives the state, and no step is repeated for it") {
   for (const char* backend : kBackends) {
-    Run run{.backend = backend, .replacements = 1, .steps = 60, .deaths = {{{1, 0}, "reduced:3"}}};
+    for (const char* vote : {"own", "carried"}) {
+      const Run run{.backend = backend,
+                    .replacements = 1,
+                    .lives = 1,
+                    .deaths = {{{1, 0}, "reduced:3"}},
+                    .variables = {{"VOTE", vote}}};
+      check(run, 1);
+    }
+  }
+}
+
+TEST_CASE("Elastic job: several die at once, all but one, or all") {
+  using Deaths = std::map<std::pair<int, int>, std::string>;
+  const std::string point = "reduced:3";
+  const std::vector<Deaths> all = {
+      {{{0, 0}, point}, {{1, 0}, point}},
+      {{{0, 0}, point}, {{1, 0}, "body:3"}, {{3, 0}, "apply:2"}},
+      {{{0, 0}, point}, {{1, 0}, point}, {{2, 0}, point}, {{3, 0}, point}},
+  };
+  for (const char* backend : kBackends) {
+    for (const Deaths& deaths : all) {
+      const auto n = static_cast<int>(deaths.size());
+      check({.backend = backend, .replacements = n, .lives = n, .deaths = deaths}, n);
+    }
+  }
+}
+
+// 5 MiB: two pieces. Rank 0 sends its state to all before the first step.
+TEST_CASE("Elastic job: a source or a receiver of state dies while it is sent") {
+  using Deaths = std::map<std::pair<int, int>, std::string>;
+  const std::pair<int, int> first{0, 0}, second{1, 0}, replacement{1, 1};
+  const std::vector<Deaths> all = {
+      {{first, "send:2"}},
+      {{second, "receive:2"}},
+      {{second, "received:1"}},
+      {{second, "reduced:2"}, {first, "send:3"}},
+      {{second, "reduced:2"}, {replacement, "receive:2"}},
+      {{second, "reduced:2"}, {replacement, "received:1"}, {first, "send:4"}},
+  };
+  for (const char* backend : kBackends) {
+    for (const Deaths& deaths : all) {
+      const auto n = static_cast<int>(deaths.size());
+      check({.backend = backend,
+             .slots = 3,
+             .replacements = n,
+             .lives = n,
+             .steps = 4,
+             .weights = 700'000,
+             .deaths = deaths},
+            n);
+    }
+  }
+}
+
+TEST_CASE("Elastic job: a body that swallows the error does not commit") {
+  for (const char* backend : kBackends) {
+    check({.backend = backend,
+           .deaths = {{{1, 0}, "body:3"}},
+           .variables = {{"SWALLOW", "yes"}, {"VOTE", "carried"}}},
+          1);
+  }
+}
+
+TEST_CASE("Elastic job: who fails within its commit takes the state of another") {
+  for (const char* backend : kBackends) {
+    const Run run{
+        .backend = backend, .deaths = {{{2, 0}, "apply:3"}}, .variables = {{"TEAR", "1"}}};
     check(run, 1);
+  }
+}
+
+TEST_CASE("Elastic job: workers die at random points, and so do their replacements") {
+  const char* const points[] = {"seated", "joined",  "settled", "send",  "receive",   "received",
+                                "body",   "reduced", "commit",  "apply", "committed", "between"};
+  for (unsigned seed = 1; seed <= seeds(); ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<int>(random() % n); };
+    Run run{.backend = kBackends[below(3)], .slots = 2 + below(4), .replacements = 6, .steps = 40};
+    if (below(2) == 0) run.variables["VOTE"] = "carried";
+    for (int slot = 0; slot < run.slots; ++slot) {
+      for (int life = 0; life < 3; ++life) {
+        if (below(2) == 0) continue;
+        run.deaths[{slot, life}] =
+            std::string(points[below(std::size(points))]) + ":" + std::to_string(1 + below(6));
+      }
+    }
+    INFO("seed " << seed);
+    const Outcome outcome(run);
+    INFO(run.backend << "\n" << outcome.host.trace());
+    CHECK(outcome.problem == "");
+    CHECK(outcome.host.repeated_planned() == 0);
   }
 }
 

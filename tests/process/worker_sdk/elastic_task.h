@@ -26,12 +26,16 @@ struct ElasticState {
   std::vector<std::int64_t> weights;
   std::vector<std::int64_t> seen;  // By index: in how many committed steps it was.
   std::vector<std::int64_t> history;
+  std::int64_t lives = 0;  // Of the ranks of the last step, before the present ones.
 };
 
-using Contribution = std::vector<std::int64_t>;  // To the weights, then to what is seen.
+// To the weights, then to what is seen, then to the lives.
+using Contribution = std::vector<std::int64_t>;
 
-inline Contribution no_contribution(const ElasticState& state) {
-  return Contribution(state.weights.size() + state.seen.size(), 0);
+inline Contribution no_contribution(const ElasticState& state, std::int64_t lives) {
+  Contribution none(state.weights.size() + state.seen.size() + 1, 0);
+  none.back() = lives;
+  return none;
 }
 
 inline void add_shard(Contribution& part, const ElasticState& state, const GlobalBatches& batches,
@@ -53,6 +57,7 @@ inline void apply_step(ElasticState& state, const Contribution& whole) {
     state.seen[i] += whole[state.weights.size() + i];
   }
   state.history.push_back(state.weights.front());
+  state.lives = whole.back();
 }
 
 inline std::string save_history(const ElasticState& state) {
@@ -80,7 +85,7 @@ inline std::string quiet_digest(std::size_t weights, std::int64_t steps) {
   ElasticState state(weights);
   const GlobalBatches batches = make_batches();
   for (std::int64_t step = 0; step < steps; ++step) {
-    Contribution part = no_contribution(state);
+    Contribution part = no_contribution(state, 0);
     for (int shard = 0; shard < batches.shards(); ++shard) {
       add_shard(part, state, batches, step, shard);
     }

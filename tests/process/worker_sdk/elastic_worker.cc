@@ -47,7 +47,7 @@ void read_death() {
 void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batches) {
   using ddprun::elastic::pass;
   pass("body");
-  auto part = no_contribution(state);
+  auto part = no_contribution(state, std::stoll(variable("LIFE")));
   for (const int shard : step.shards(batches)) {
     add_shard(part, state, batches, step.number(), shard);
   }
@@ -66,6 +66,10 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
   pass("reduced");
   step.commit([&] {
     pass("apply");
+    if (variable("TEAR") == variable("LOCAL_RANK") && step.number() == 2 && !step.is_repeated()) {
+      state.weights.back() = -1;
+      throw ddprun::Error(ddprun::ErrorKind::peer_lost, {}, "torn");
+    }
     apply_step(state, part);
   });
 }
@@ -78,6 +82,7 @@ int work() {
   Job job(options);
   job.keep("weights", ddprun::buffer(state.weights.data(), state.weights.size()))
       .keep("seen", ddprun::buffer(state.seen.data(), state.seen.size()))
+      .keep("lives", ddprun::buffer(&state.lives, 1))
       .keep(
           "history", [&] { return save_history(state); },
           [&](std::string_view text) { load_history(state, text); });
@@ -89,9 +94,13 @@ int work() {
     if (ranks != group.world_size()) std::exit(3);
     visited = job.committed();
   });
-  const std::int64_t steps = std::stoll(variable("STEPS"));
-  job.run(steps, [&](Step& step) { run_step(step, state, batches); });
-  std::ofstream(variable("RESULT")) << digest(state) << " " << visited << std::endl;
+  // Until all that are to be replaced have been.
+  const std::int64_t steps = std::stoll(variable("STEPS")), lives = std::stoll(variable("LIVES"));
+  do {
+    job.run(job.committed() / 4 * 4 + 4, [&](Step& step) { run_step(step, state, batches); });
+  } while (job.committed() < steps || state.lives < lives);
+  std::ofstream(variable("RESULT"))
+      << job.committed() << " " << digest(state) << " " << visited << std::endl;
   return 0;
 }
 

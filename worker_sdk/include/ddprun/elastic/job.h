@@ -38,7 +38,8 @@ namespace ddprun::elastic {
 
 struct JobOptions {
   /// Backend, host and time-outs of each round's group. init_method, rank and world_size have an
-  /// effect only where no launcher gives seats.
+  /// effect only where no launcher gives seats. init_timeout needs to be longer than any rank
+  /// computes without a call of the group: the others wait for it in the next round.
   InitOptions init = {};
 };
 
@@ -137,6 +138,10 @@ class Job {
   /// with more steps. What the body throws passes, unless the reason is that the round is over:
   /// then the body is called again. Therefore it may change kept state in commit() only, and must
   /// be able to compute anything else twice. A body that returns must have called commit().
+  ///
+  /// A rank that is added while the others are in a later run() returns from the earlier ones with
+  /// the others' state, at once. So nothing between calls of run() may use a group: that is what
+  /// between() is for.
   ///
   /// Errors of its own: `mismatch` if ranks keep different state or the agent's messages cannot be
   /// understood; `corrupt` if state arrives damaged, or no rank has a whole state any more, because
