@@ -83,7 +83,7 @@ class Contestant:
         self.options = options
         self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.env = dict(os.environ, STAMPS=self.folder, STATE_MB=str(options.state_mb), STEP_MS=str(options.step_ms),
-                        CHECKPOINT_EVERY="10", OMP_NUM_THREADS="1", TORCHFT_TIMEOUT="3")
+                        CHECKPOINT_EVERY="10", OMP_NUM_THREADS="1", TORCHFT_TIMEOUT="5")
         self.log = open(os.path.join(self.folder, "log"), "w", encoding="utf-8")
         self.jobs = []
         self.begin()
@@ -162,8 +162,8 @@ class Torchft(Contestant):
         port = free_port()
         self.env["TORCHFT_LIGHTHOUSE"] = f"http://127.0.0.1:{port}"
         self.start([os.path.join(os.path.dirname(self.options.torch_python), "torchft_lighthouse"), "--bind",
-                    f"127.0.0.1:{port}", "--min_replicas", "1", "--join_timeout_ms", "200", "--quorum_tick_ms", "10",
-                    "--heartbeat_timeout_ms", "1000"])
+                    f"127.0.0.1:{port}", "--min_replicas", "1", "--join_timeout_ms", "1000", "--quorum_tick_ms", "10",
+                    "--heartbeat_timeout_ms", "2000"])
         self.replicas = {}
         for replica in range(self.options.ranks):
             self.start_replica(str(replica))

@@ -19,7 +19,7 @@
 #include <ATen/Version.h>
 #include <torch/torch.h>
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -149,6 +149,7 @@ class ElasticGradients {
       sums_.begin();
       compute_shards(step, loss);
       const auto sum = sums_.reduce(step.group(), outputs(), {.note = step.vote()});
+      require_all_shards(step, sum.shards);
       if (sum.kind == GradientSums::Kind::over) continue;
       step.voted(sum.note != 0);
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -225,6 +226,16 @@ class ElasticGradients {
       for (const at::Tensor& p : parameters_) p.mutable_grad().reset();
       add_shard(loss(samples), static_cast<double>(samples.size()) / all);
     }
+  }
+
+  // Of a smaller last batch some shards may be empty.
+  void require_all_shards(const elastic::Step& step, std::int64_t added) const {
+    const auto expected =
+        std::min<std::int64_t>(batches_.shards(), batches_.batch_size(step.number()));
+    if (added == expected) return;
+    throw Error(ErrorKind::mismatch, {.operation = "ElasticGradients"},
+                std::to_string(added) + " shards of step " + std::to_string(step.number()) +
+                    " were added up, not " + std::to_string(expected));
   }
 
   void add_shard(const at::Tensor& loss, double weight) {
