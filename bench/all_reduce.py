@@ -44,7 +44,7 @@ def torch(args):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(args.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                    OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
         cpu = ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[rank])] if args.bind else []
-        children.append(subprocess.Popen([*cpu, PYTHON, os.path.join(HERE, "all_reduce_torch.py"), str(args.seconds)], env=env,
+        children.append(subprocess.Popen([*cpu, PYTHON, os.path.join(HERE, "programs", "all_reduce_torch.py"), str(args.seconds)], env=env,
                                          text=True, stdout=subprocess.PIPE))
     return table("".join(child.communicate(timeout=600)[0] for child in children))
 

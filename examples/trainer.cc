@@ -54,23 +54,10 @@ Norm norm_of(const TrainOptions& options) {
 
 ConvNet make_model(const TrainOptions& options, ddprun::ProcessGroup& group) {
   torch::manual_seed(options.seed);
-  ConvNet model(norm_of(options), group);
+  ConvNet model(norm_of(options), &group);
   model->to(ddprun::torch::device_of(group));
   if (options.double_precision) model->to(torch::kDouble);
   return model;
-}
-
-// FNV-1a over everything that the model has learnt.
-std::uint64_t hash_of(const ConvNet& model) {
-  std::uint64_t h = 0xcbf29ce484222325U;
-  auto tensors = model->parameters();
-  for (const auto& buffer : model->buffers()) tensors.push_back(buffer);
-  for (const torch::Tensor& t : tensors) {
-    const torch::Tensor flat = t.detach().cpu().contiguous();
-    const auto* bytes = static_cast<const std::uint8_t*>(flat.data_ptr());
-    for (std::size_t i = 0; i < flat.nbytes(); ++i) h = (h ^ bytes[i]) * 0x100000001b3U;
-  }
-  return h;
 }
 
 // Checkpoints of one kind cannot be read by a model of another.

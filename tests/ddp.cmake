@@ -21,7 +21,10 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
                                            process/torch/torch_training_test.cc
               LIBRARIES ddprun::torch LABELS process COMPUTES)
   ddprun_torch_program(torch_adapter_test)
-
+  # Its ranks are forked, which libtorch stands only before it has threads.
+  ddprun_test(NAME torch_elastic_test SOURCES process/torch/torch_elastic_test.cc
+              LIBRARIES ddprun::torch LABELS process COMPUTES)
+  ddprun_torch_program(torch_elastic_test)
 endif()
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
   # The C++ lines of docs/from-pytorch.md and of README.md, as the programs that they are.

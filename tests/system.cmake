@@ -10,7 +10,7 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch pipeline surroundings placement bad_input operations train c10d_port slurm mpirun hosts dry_run completion logs
+foreach(subject launch pipeline surroundings placement bad_input operations train same_bits c10d_port slurm mpirun hosts dry_run completion logs
                 collectives nccl ras security)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
@@ -19,6 +19,8 @@ foreach(subject namespaces failure kill kill_combinations supervision stall sign
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults failures/fault_campaign.py system)
+# What elastic runs are judged by.
+ddprun_system_test(sample_count failures/sample_count_test.py unit)
 ddprun_system_test(docs system/docs_test.py system)
 ddprun_system_test(manual deploy/manual_test.py system)
 ddprun_system_test(bench_scripts deploy/bench_test.py system)

@@ -55,8 +55,13 @@ ddprun_test(NAME gradients_test SOURCES unit/ddp/gradients_test.cc LIBRARIES ddp
 ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz/manifest_fuzz.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit COMPUTES)
 ddprun_test(NAME elastic_test SOURCES unit/elastic/exact_sum_test.cc unit/elastic/global_batches_test.cc
-                    unit/elastic/random_stream_test.cc
+                    unit/elastic/gradient_sums_test.cc unit/elastic/random_stream_test.cc
+                    unit/elastic/standing_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME job_test
+            SOURCES unit/elastic/job_test.cc unit/worker_sdk/agent_link_test.cc
+                    unit/worker_sdk/gloo_mesh_test.cc
+            LIBRARIES ddprun::worker_sdk ddprun_gloo nlohmann_json::nlohmann_json LABELS unit)
 ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/worker_sdk/shm_backend_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit COMPUTES)
@@ -83,3 +88,12 @@ set_target_properties(fault_needs_library PROPERTIES SKIP_BUILD_RPATH ON)
 set_target_properties(fault_worker fault_needs_library fault_library
                       PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests
                                  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
+# Workers that stay while ranks come and go, and who plays their agent.
+add_executable(elastic_worker process/worker_sdk/elastic_worker.cc)
+target_link_libraries(elastic_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(elastic_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+ddprun_test(NAME elastic_job_test
+            SOURCES process/worker_sdk/elastic_job_test.cc support/elastic_host.cc
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS process)
+add_dependencies(elastic_job_test elastic_worker)

@@ -19,6 +19,7 @@ class SdkCategory : public std::error_category {
       case ErrorKind::unsupported: return "unsupported";
       case ErrorKind::system: return "refused by the system";
       case ErrorKind::corrupt: return "torn or damaged";
+      case ErrorKind::membership_changed: return "membership changed";
     }
     return "unknown error";
   }

@@ -130,14 +130,18 @@ std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                     "\": " + ::gai_strerror(result.error));
 }
 
-UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
+UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline,
+                    const std::function<bool()>& give_up) {
   const std::vector<SocketAddress> addresses = resolve(host, port, deadline);
   UniqueFd socket;
   int error = 0;
-  const bool connected = retry_until(deadline, [&] {
+  bool connected = false;
+  retry_until(deadline, [&] {
+    if (give_up && give_up()) return true;
     for (const SocketAddress& address : addresses) {
       error = try_connect(address, std::min(deadline, Clock::now() + kOneAddressPatience), socket);
-      if (error == 0) return true;
+      connected = error == 0;
+      if (connected) return true;
     }
     return false;
   });

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,10 @@ struct SocketAddress {
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                    Clock::time_point deadline);
 
-// Tries the addresses in turn, again and again, until one accepts or the deadline has passed.
-UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline);
+// Tries the addresses in turn, again and again, until one accepts, the deadline has passed or
+// `give_up`, if there is one, returns true.
+UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline,
+                    const std::function<bool()>& give_up = {});
 
 enum class IoResult { kDone, kTimedOut, kClosed };  // kClosed: end of stream or any error.
 

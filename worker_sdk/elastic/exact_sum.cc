@@ -22,33 +22,119 @@ double anchor_of(int exponent) { return 0x1.8p52 * unit_of(exponent); }
 // Any exponent will do where none is known: the step runs again.
 int usable(int exponent) { return exponent == kNoExponent ? 0 : exponent; }
 
+// The loops are compiled for two widths of vectors, and the processor decides which are taken. Both
+// give the same bits.
+template <bool kFirst>
+[[gnu::always_inline]] inline std::uint32_t add_loop(std::int64_t* sums, const float* gradients,
+                                                     std::size_t n, double anchor) {
+  const auto zero = std::bit_cast<std::uint64_t>(anchor);
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(gradients[i]) & kMagnitude;
+    largest = std::max(largest, magnitude);
+    const double sum = static_cast<double>(gradients[i]) + anchor;
+    const std::uint64_t units = std::bit_cast<std::uint64_t>(sum) - zero;
+    const std::uint64_t before = kFirst ? 0 : static_cast<std::uint64_t>(sums[i]);
+    sums[i] = static_cast<std::int64_t>(before + units);
+  }
+  return largest;
+}
+
+// Vectors have no conversion from 64-bit integers below AVX-512: the halves become the mantissas of
+// two doubles, both exact, whose sum is rounded once, as that of the conversion is.
+[[gnu::always_inline]] inline double double_of(std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  const auto low =
+      std::bit_cast<double>((bits & 0xffffffff) | std::bit_cast<std::uint64_t>(0x1p52));
+  const auto high =
+      std::bit_cast<double>((bits >> 32 ^ 0x80000000) | std::bit_cast<std::uint64_t>(0x1p84));
+  return (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
+}
+
+[[gnu::always_inline]] inline void finish_loop(const std::int64_t* sums, float* gradients,
+                                               std::size_t n, double unit) {
+  for (std::size_t i = 0; i < n; ++i) {
+    gradients[i] = static_cast<float>(double_of(sums[i]) * unit);
+  }
+}
+
+struct Loops {
+  std::uint32_t (*add)(std::int64_t*, const float*, std::size_t, double);
+  std::uint32_t (*set)(std::int64_t*, const float*, std::size_t, double);
+  void (*finish)(const std::int64_t*, float*, std::size_t, double);
+};
+
+std::uint32_t add_any(std::int64_t* sums, const float* from, std::size_t n, double anchor) {
+  return add_loop<false>(sums, from, n, anchor);
+}
+std::uint32_t set_any(std::int64_t* sums, const float* from, std::size_t n, double anchor) {
+  return add_loop<true>(sums, from, n, anchor);
+}
+void finish_any(const std::int64_t* sums, float* to, std::size_t n, double unit) {
+  finish_loop(sums, to, n, unit);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] std::uint32_t add_avx2(std::int64_t* sums, const float* from, std::size_t n,
+                                               double anchor) {
+  return add_loop<false>(sums, from, n, anchor);
+}
+[[gnu::target("avx2")]] std::uint32_t set_avx2(std::int64_t* sums, const float* from, std::size_t n,
+                                               double anchor) {
+  return add_loop<true>(sums, from, n, anchor);
+}
+[[gnu::target("avx2")]] void finish_avx2(const std::int64_t* sums, float* to, std::size_t n,
+                                         double unit) {
+  finish_loop(sums, to, n, unit);
+}
+#endif
+
+Loops loops() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return {add_avx2, set_avx2, finish_avx2};
+#endif
+  return {add_any, set_any, finish_any};
+}
+
 }  // namespace
 
 std::uint32_t add_exact(std::span<std::int64_t> sums, std::span<const float> gradients,
                         int exponent) noexcept {
   DDPRUN_ASSERT(sums.size() == gradients.size());
   const FloatMode ieee;
-  const double anchor = anchor_of(usable(exponent));
-  const auto zero = std::bit_cast<std::uint64_t>(anchor);
-  std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(gradients[i]) & kMagnitude;
-    largest = std::max(largest, magnitude);
-    const double sum = static_cast<double>(gradients[i]) + anchor;
-    const std::uint64_t units = std::bit_cast<std::uint64_t>(sum) - zero;
-    sums[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(sums[i]) + units);
-  }
-  return largest;
+  return loops().add(sums.data(), gradients.data(), sums.size(), anchor_of(usable(exponent)));
 }
 
-void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients,
-                  int exponent) noexcept {
+std::uint32_t set_exact(std::span<std::int64_t> sums, std::span<const float> gradients,
+                        int exponent) noexcept {
   DDPRUN_ASSERT(sums.size() == gradients.size());
   const FloatMode ieee;
-  const double unit = unit_of(usable(exponent));
+  return loops().set(sums.data(), gradients.data(), sums.size(), anchor_of(usable(exponent)));
+}
+
+void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients, int exponent,
+                  double divisor) noexcept {
+  DDPRUN_ASSERT(sums.size() == gradients.size());
+  const FloatMode ieee;
+  const double unit = unit_of(usable(exponent)) / divisor;
+  loops().finish(sums.data(), gradients.data(), sums.size(), unit);
+}
+
+void add_plain(std::span<float> sums, std::span<const float> gradients) noexcept {
+  DDPRUN_ASSERT(sums.size() == gradients.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += gradients[i];
+}
+
+std::uint32_t finish_plain(std::span<const float> sums, std::span<float> gradients,
+                           float divisor) noexcept {
+  DDPRUN_ASSERT(sums.size() == gradients.size());
+  const float factor = 1 / divisor;
+  std::uint32_t largest = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    gradients[i] = static_cast<float>(static_cast<double>(sums[i]) * unit);
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(sums[i]) & kMagnitude);
+    gradients[i] = sums[i] * factor;
   }
+  return largest;
 }
 
 int class_of(std::uint32_t largest) noexcept {

@@ -43,9 +43,18 @@ using ClassTail = std::array<std::int64_t, (kClasses + 3) / 4>;
 // infinite ones are larger than all numbers, and what is no number larger still.
 std::uint32_t add_exact(std::span<std::int64_t> sums, std::span<const float> gradients,
                         int exponent) noexcept;
-// The sums as floats, once all shards are in them.
-void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients,
-                  int exponent) noexcept;
+// The same for the first shard: it replaces what `sums` holds.
+std::uint32_t set_exact(std::span<std::int64_t> sums, std::span<const float> gradients,
+                        int exponent) noexcept;
+// The sums as floats, once all shards are in them, divided by `divisor` where that is not 1.
+void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients, int exponent,
+                  double divisor = 1) noexcept;
+
+// Plain sums, for comparison and for who needs none of this.
+void add_plain(std::span<float> sums, std::span<const float> gradients) noexcept;
+// As finish_exact(); returns the bits of the largest magnitude, before the division.
+std::uint32_t finish_plain(std::span<const float> sums, std::span<float> gradients,
+                           float divisor) noexcept;
 
 int class_of(std::uint32_t largest) noexcept;
 int exponent_of(int gradient_class) noexcept;  // Of 1 .. kNotFiniteClass - 1.

@@ -1,7 +1,6 @@
 #include "worker_sdk/gloo/gloo_backend.h"
 
 #include <dlfcn.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/retry.h"
+#include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_store.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 
@@ -112,11 +112,11 @@ void GlooBackend::connect(const GlooOptions& options) {
   attributes.ai_family = AF_UNSPEC;
   auto [device, thread] = make_device(attributes);
   thread_ = thread;
-  auto context = std::make_shared<gloo::rendezvous::Context>(roster_->rank, roster_->size());
+  auto context = std::make_shared<GlooMesh>(roster_->rank, roster_->size());
   context->setTimeout(left_until(options.deadline));
   const auto mesh_keys = with_prefix(*options.store, prefix_ + "/mesh");
   GlooStore store(*mesh_keys, options.deadline);
-  context->connectFullMesh(store, device);
+  context->connect(store, device, options.fence.get());
   context_ = context;
   connections_ = find_connections(*context_);
   watch_ = std::make_unique<GlooWatch>(*context_, connections_);
@@ -133,6 +133,12 @@ std::chrono::nanoseconds GlooBackend::cpu_time() const {
 void GlooBackend::abort() noexcept {
   aborted_.store(true);
   hang_up(connections_);
+}
+
+// The store, where peers would look for a reason, ends too.
+void GlooBackend::dissolve() noexcept {
+  dissolved_.store(true);
+  abort();
 }
 
 void GlooBackend::lose(int rank, const std::string& why) noexcept {
@@ -205,8 +211,8 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   // fails first and blames nobody leaves all others at a loss until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
-  const Diagnosis verdict = ask_the_others(mine, first);
-  if (mine.cause == Cause::kAborted) {
+  const Diagnosis verdict = dissolved_ ? Diagnosis() : ask_the_others(mine, first);
+  if (dissolved_ || mine.cause == Cause::kAborted) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
   throw failure(*roster_, call, verdict.kind, verdict.peer, verdict.text);
@@ -249,7 +255,7 @@ Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
     // An aborting rank has nothing to ask; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
     const auto ask = [&] {
-      if (lost_) return true;  // The agent's word.
+      if (lost_ || dissolved_) return true;  // The agent's word.
       for (int r = 0; store && r < roster_->size(); ++r) {
         if (r == roster_->rank || others.contains(r) || !store->check({key_of(r)})) continue;
         if (const auto s = decode_statement(store->get(key_of(r), kDiagnosisPatience))) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ddprun/store.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_sockets.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/backend.h"
@@ -34,11 +35,12 @@ class Context;
 namespace ddprun::worker_sdk {
 
 struct GlooOptions {
-  std::string address;           // Of this host's end of the connections: numeric.
-  std::string interface;         // If not empty, used instead.
-  Store* store = nullptr;        // Needed while the constructor runs.
-  std::string prefix;            // Of this group's keys in it.
-  Clock::time_point deadline{};  // Of the constructor.
+  std::string address;                // Of this host's end of the connections: numeric.
+  std::string interface;              // If not empty, used instead.
+  Store* store = nullptr;             // Needed while the constructor runs.
+  std::string prefix;                 // Of this group's keys in it.
+  Clock::time_point deadline{};       // Of the constructor.
+  std::shared_ptr<RoundFence> fence;  // Ends the constructor, too, if there is one.
   // Opens the same store again, for a diagnosis. May throw or return null.
   std::function<std::unique_ptr<Store>()> reopen_store;
 };
@@ -53,6 +55,7 @@ class GlooBackend : public HostBackend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override;
   void abort() noexcept override;
+  void dissolve() noexcept override;
   void lose(int rank, const std::string& why) noexcept override;
 
   const std::vector<int>& everybody() const { return everybody_; }
@@ -111,6 +114,7 @@ class GlooBackend : public HostBackend {
   std::function<void(const Statement&)> on_failure_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> dissolved_{false};
   LostPeer lost_;
 };
 

@@ -7,12 +7,19 @@
 #include <string>
 
 #include "ddprun/process_group.h"
+#include "worker_sdk/join/environment.h"
 #include "worker_sdk/transport/device_side.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {
 
 struct GroupInside {
+  static Variables process_variables();
+  // What ProcessGroup::init does with the plan that it has read from the environment. With a fence
+  // the group is one of that round: once it is raised, every call throws `membership_changed`.
+  static ProcessGroup join(const Plan& plan, const InitOptions& options,
+                           const std::shared_ptr<RoundFence>& fence = nullptr);
+
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);

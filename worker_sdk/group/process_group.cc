@@ -1,30 +1,15 @@
-// ProcessGroup: joins, tells who it is, splits. Its operations are in process_group_calls.cc.
+// ProcessGroup: tells who it is, splits. Its operations are in process_group_calls.cc, init() is in
+// group_init.cc.
 
 #include "ddprun/process_group.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
-#include "ddprun/crash_report.h"
-#include "worker_sdk/base/retry.h"
 #include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun {
 namespace {
-
-worker_sdk::Variables process_variables() {
-  worker_sdk::Variables variables;
-  for (char** entry = ::environ; entry && *entry; ++entry) {
-    const std::string_view text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return variables;
-}
 
 // What each rank says when a group is split.
 struct Wish {
@@ -44,57 +29,7 @@ std::vector<int> members_of(std::int32_t color, const std::vector<Wish>& wishes)
   return members;
 }
 
-// A launcher reads what a crash leaves behind.
-bool wants_crash_report() {
-  const char* error_file = std::getenv("TORCHELASTIC_ERROR_FILE");
-  const char* wish = std::getenv("DDPRUN_CRASH_REPORT");
-  return error_file && *error_file && !(wish && std::string_view(wish) == "0");
-}
-
-constexpr std::chrono::milliseconds kJoinAgain{20};
-
-bool may_be_the_store_before(const worker_sdk::Plan& plan, const Error& error) {
-  if (!plan.rendezvous.hosted_by_rank_0 || plan.identity.rank == 0) return false;
-  if (worker_sdk::ended_lives(plan) == 0) return false;
-  const std::string& operation = error.where().operation;
-  const bool lost = error.kind() == ErrorKind::unreachable && operation != worker_sdk::kJoining;
-  return lost || operation == worker_sdk::kTakingSeat;
-}
-
-// A store that rank 0 hosts ends with rank 0's group, and the others may find the one of the group
-// before, at the same port.
-worker_sdk::Joined join_anew(const worker_sdk::Plan& plan, std::chrono::milliseconds timeout,
-                             const worker_sdk::Kin& kin) {
-  const auto deadline = worker_sdk::deadline_after(timeout);
-  for (;;) {
-    try {
-      return worker_sdk::join(plan, worker_sdk::left_until(deadline), kin);
-    } catch (const Error& error) {
-      if (worker_sdk::Clock::now() >= deadline || !may_be_the_store_before(plan, error)) throw;
-    }
-    worker_sdk::retry_until(worker_sdk::Clock::now() + kJoinAgain, [] { return false; });
-  }
-}
-
 }  // namespace
-
-ProcessGroup ProcessGroup::init(const InitOptions& options) {
-  if (wants_crash_report()) install_crash_report();
-  if (options.op_timeout.count() <= 0 || options.init_timeout.count() <= 0) {
-    throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup::init"},
-                "init_timeout and op_timeout must be positive");
-  }
-  const auto variables = process_variables();
-  auto plan = worker_sdk::read_environment(variables, options);
-  plan.prefix = worker_sdk::life_prefix(plan);
-  const auto page = variables.find("DDPRUN_PROGRESS");
-  auto progress =
-      std::make_shared<worker_sdk::Progress>(page == variables.end() ? "" : page->second);
-  auto siblings = std::make_shared<worker_sdk::NcclSiblings>(progress);
-  auto joined = join_anew(plan, options.init_timeout, {.siblings = siblings});
-  return ProcessGroup(std::make_unique<Impl>(plan, std::move(joined), options, std::move(progress),
-                                             std::move(siblings)));
-}
 
 std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   const Wish mine{color, key};
@@ -110,7 +45,11 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   options.init_timeout = impl_->init_timeout;
   options.op_timeout = impl_->op_timeout;
   auto joined = worker_sdk::join(plan, options.init_timeout,
-                                 {.siblings = impl_->siblings, .store = impl_->store});
+                                 {.siblings = impl_->siblings,
+                                  .store = impl_->store,
+                                  .nccl = nullptr,
+                                  .excluded = {},
+                                  .fence = impl_->progress->fence()});
   auto impl =
       std::make_unique<Impl>(plan, std::move(joined), options, impl_->progress, impl_->siblings);
   impl->store_host = impl_->store_host;

@@ -95,8 +95,11 @@ struct ProcessGroup::Impl {
   void await(const worker_sdk::Call& call, worker_sdk::Pending& pending,
              std::optional<Stream> after);
 
-  // What the agent says of a lost rank ends what is under way.
+  // What the agent says of a lost rank, or the end of the round, ends what is under way.
   std::shared_ptr<void> hear_agent() {
+    if (const auto& fence = progress->fence()) {
+      return fence->listen([this] { backend->dissolve(); });
+    }
     if (roster->size() == 1) return nullptr;
     return progress->listen([this](const worker_sdk::AgentsWord& word) {
       const int lost = roster->from_job(word.rank);
@@ -126,6 +129,16 @@ struct ProcessGroup::Impl {
 
   [[noreturn]] void refuse_aborted(const worker_sdk::Call& call) const {
     throw worker_sdk::failure(*roster, call, ErrorKind::aborted, -1, "this rank called abort()");
+  }
+
+  // Whatever an operation of a round that is over has run into, this is the reason.
+  void refuse_fenced(const worker_sdk::Call& call) {
+    const auto word = progress->fence() ? progress->fence()->word() : std::nullopt;
+    if (!word) return;
+    die("the round is over: " + word->why);
+    throw worker_sdk::failure(*roster, call, ErrorKind::membership_changed,
+                              roster->from_job(word->lost_rank),
+                              "the round is over: " + word->why);
   }
 
   void die(const Error& error) {

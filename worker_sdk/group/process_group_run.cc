@@ -31,6 +31,7 @@ Call ProcessGroup::Impl::number(const Signature& what) {
 InCollective ProcessGroup::Impl::begin(Call& call, std::chrono::milliseconds timeout) {
   call.start = Clock::now();
   call.deadline = worker_sdk::deadline_after(call.start, timeout);
+  refuse_fenced(call);
   if (dead.load(std::memory_order_acquire)) refuse_dead(call);
   return {*progress, call, plan.job_ranks.empty()};
 }
@@ -44,6 +45,7 @@ void ProcessGroup::Impl::perform(Call call, std::chrono::milliseconds timeout, c
     // The peers may have done their part before they, or this thread, could notice the abort.
     if (aborted.load()) refuse_aborted(call);
   } catch (const Error& error) {
+    refuse_fenced(call);
     die(error);
     throw;
   } catch (const std::exception& error) {
@@ -87,6 +89,7 @@ std::shared_ptr<Pending> ProcessGroup::Impl::enqueue(Call call, std::chrono::mil
   try {
     return device->enqueue(call, arrays, stream_of(options).value_or(nullptr));
   } catch (const Error& error) {
+    refuse_fenced(call);
     die(error);
     throw;
   }
@@ -99,6 +102,7 @@ void ProcessGroup::Impl::await(const Call& call, Pending& pending, std::optional
     if (after) return pending.follow(*after);
     pending.wait_until(Clock::time_point::max());
   } catch (const Error& error) {
+    refuse_fenced(call);
     die(error);
     throw;
   }

@@ -125,4 +125,9 @@ void CpuBackend::abort() noexcept {
   gloo_->abort();
 }
 
+void CpuBackend::dissolve() noexcept {
+  shm_->dissolve();
+  gloo_->dissolve();
+}
+
 }  // namespace ddprun::worker_sdk

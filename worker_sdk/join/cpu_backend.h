@@ -34,6 +34,7 @@ class CpuBackend : public HostBackend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   std::chrono::nanoseconds cpu_time() const override { return gloo_->cpu_time(); }
   void abort() noexcept override;
+  void dissolve() noexcept override;
   void lose(int rank, const std::string& why) noexcept override;
 
  private:

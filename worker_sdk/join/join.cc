@@ -112,7 +112,8 @@ void Joiner::open_store() {
   joined_.store = connect_tcp_store({.host = at.host,
                                      .port = at.port,
                                      .connect_timeout = left(),
-                                     .reply_timeout = kReplyTimeout});
+                                     .reply_timeout = kReplyTimeout,
+                                     .fence = kin_.fence});
 }
 
 Introduction Joiner::hello() const {
@@ -244,13 +245,14 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
     options.address = address_for_peers(table.hellos, rank_, deadline_);
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
-  options.deadline = deadline_;
+  options.deadline = deadline_, options.fence = kin_.fence;
   options.reopen_store = [at = plan_.rendezvous]() -> std::unique_ptr<Store> {
     if (at.kind == Rendezvous::Kind::kFile) return open_file_store(at.path);
     return connect_tcp_store({.host = at.host,
                               .port = at.port,
                               .connect_timeout = kReopenTimeout,
-                              .reply_timeout = kReopenTimeout});
+                              .reply_timeout = kReopenTimeout,
+                              .fence = nullptr});
   };
   std::unique_ptr<GlooBackend> backend;
   std::string error;

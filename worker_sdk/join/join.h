@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ddprun/store.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/join/environment.h"
 #include "worker_sdk/nccl/nccl_siblings.h"
 #include "worker_sdk/store/store_host.h"
@@ -33,6 +34,7 @@ struct Kin {
   // Of a group that is to be smaller than the one that it comes from: nccl_join.h.
   std::shared_ptr<NcclCommunicator> nccl = {};
   std::vector<int> excluded = {};
+  std::shared_ptr<RoundFence> fence = {};  // Of the round that is joined; ends the attempt, too.
 };
 
 // Throws Error, with this rank and host.

@@ -30,9 +30,11 @@ std::uint32_t* futex_word(std::atomic<std::uint32_t>& word) noexcept {
 // value" below makes it impossible that both sides miss each other.
 void publish(SharedCounter& counter, std::uint32_t value) noexcept {
   counter.value.store(value, std::memory_order_seq_cst);
-  if (counter.sleepers.load(std::memory_order_seq_cst) != 0) {
-    ::syscall(SYS_futex, futex_word(counter.value), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
+  if (counter.sleepers.load(std::memory_order_seq_cst) != 0) wake_sleepers(counter);
+}
+
+void wake_sleepers(SharedCounter& counter) noexcept {
+  ::syscall(SYS_futex, futex_word(counter.value), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,

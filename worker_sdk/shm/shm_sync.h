@@ -24,6 +24,9 @@ inline bool has_reached(std::uint32_t value, std::uint32_t target) noexcept {
 // Sets the counter and wakes who sleeps on it. Only its owner calls this.
 void publish(SharedCounter& counter, std::uint32_t value) noexcept;
 
+// Wakes who sleeps on it, though nothing has changed: to look at something else.
+void wake_sleepers(SharedCounter& counter) noexcept;
+
 // Waits for at most `limit` until the counter has reached `target`. False: it has not. May return
 // early.
 bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,

@@ -33,6 +33,19 @@ bool has_died(const UniqueFd& pidfd) {
   return ::poll(&entry, 1, 0) == 1;
 }
 
+// While one lives, it is known on what this rank sleeps.
+class Sleep {
+ public:
+  Sleep(std::atomic<SharedCounter*>& place, SharedCounter& counter) : place_(place) {
+    place_.store(&counter);
+  }
+  ~Sleep() { place_.store(nullptr); }
+  Sleep(const Sleep&) = delete;
+
+ private:
+  std::atomic<SharedCounter*>& place_;
+};
+
 }  // namespace
 
 struct ShmTeam::Line : ShmLine {};
@@ -169,11 +182,22 @@ void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_
     if (spin_until_reached(counter, target, spin_.limit())) return spin_.worked();
     spin_.failed();
   }
+  const Sleep here(awaited_, counter);
   for (;;) {
     const nanoseconds left = call.deadline - Clock::now();
     if (sleep_until_reached(counter, target, std::min(kLook, left))) return;
     look(call, missing);
   }
+}
+
+// From any thread. Where this rank is just about to fall asleep, kLook remains.
+void ShmTeam::look_now() noexcept {
+  if (SharedCounter* counter = awaited_.load()) wake_sleepers(*counter);
+}
+
+void ShmTeam::lose(int group_rank, const std::string& why) noexcept {
+  lost_.tell(group_rank, why);
+  look_now();
 }
 
 // Throws if it is no use to wait any longer. A rank that is gone may have done its part before:
@@ -250,6 +274,7 @@ void ShmTeam::give_up(const Error& error) noexcept {
 void ShmTeam::abort() noexcept {
   aborted_.store(true);
   line(rank()).state.store(kAborted);
+  look_now();
 }
 
 }  // namespace ddprun::worker_sdk

@@ -8,9 +8,9 @@
 // Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
 // two differ where the team is but the part of a group that shares a host.
 //
-// A rank that dies is noticed by its pidfd, one that gives up by its state, one that the agent has
-// lost by its word, within kLook; one that is merely late, by the deadline. All are thrown as Error
-// and name the rank.
+// A rank that dies is noticed by its pidfd, one that gives up by its state, within kLook; one that
+// the agent has lost by its word, mostly at once; one that is merely late, by the deadline. All are
+// thrown as Error and name the rank.
 //
 // Why a Posting needs no second barrier: there are two sets, used in turn. A rank writes into a set
 // again only after the next exchange's barrier, which no rank enters before it has read the former
@@ -92,7 +92,7 @@ class ShmTeam {
   // Tells the peers, so that they need not wait for this rank, which has thrown `error`.
   void give_up(const Error& error) noexcept;
   void abort() noexcept;
-  void lose(int group_rank, const std::string& why) noexcept { lost_.tell(group_rank, why); }
+  void lose(int group_rank, const std::string& why) noexcept;
 
   // Whether waiting begins with spinning: not if the ranks have fewer CPUs than they are, for then
   // the rank that is waited for may need this very one. Known after the first barrier.
@@ -110,6 +110,7 @@ class ShmTeam {
   template <class Missing>
   void look(const Call& call, Missing missing) const;
   void check_agreement(const Call& call) const;
+  void look_now() noexcept;
 
   std::shared_ptr<const Roster> roster_;
   std::vector<int> members_;
@@ -121,6 +122,7 @@ class ShmTeam {
   unsigned exchanges_ = 0;
   std::atomic<bool> aborted_{false};
   LostPeer lost_;
+  std::atomic<SharedCounter*> awaited_{nullptr};  // On which this rank sleeps.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -1,5 +1,7 @@
 #include "worker_sdk/store/tcp_store.h"
 
+#include <fcntl.h>
+
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -35,11 +37,13 @@ class TcpStore : public Store {
         reply_timeout_(options.reply_timeout) {
     const auto start = Clock::now();
     try {
-      socket_ =
-          connect_to(options.host, options.port, deadline_after(start, options.connect_timeout));
+      socket_ = connect_to(options.host, options.port,
+                           deadline_after(start, options.connect_timeout),
+                           [&] { return options.fence && options.fence->is_raised(); });
     } catch (const Error& error) {
       throw_error(error.kind(), "connecting to the store", error.text(), start);
     }
+    if (options.fence) heed(*options.fence);
     greet(std::min(options.connect_timeout, options.reply_timeout));
   }
 
@@ -79,6 +83,13 @@ class TcpStore : public Store {
   }
 
  private:
+  // The socket has another descriptor for that, since the first may be closed at any time.
+  void heed(RoundFence& fence) {
+    alias_ = UniqueFd(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!alias_) return;  // Time-outs remain.
+    heeds_ = fence.listen([this] { ::shutdown(alias_.get(), SHUT_RDWR); });
+  }
+
   // A store answers at once whether it has a key. What is no store, or speaks the dialect before
   // PyTorch 2.2, does not.
   void greet(milliseconds timeout) {
@@ -182,6 +193,8 @@ class TcpStore : public Store {
   const milliseconds reply_timeout_;
   std::mutex mutex_;
   UniqueFd socket_;
+  UniqueFd alias_;               // Of the same socket.
+  std::shared_ptr<void> heeds_;  // Last: listens until here.
 };
 
 }  // namespace
@@ -194,7 +207,11 @@ std::unique_ptr<Store> connect_tcp_store(const TcpStoreOptions& options) {
 
 std::unique_ptr<Store> connect_tcp_store(const std::string& host, std::uint16_t port,
                                          std::chrono::milliseconds timeout) {
-  return worker_sdk::connect_tcp_store({.host = host, .port = port, .connect_timeout = timeout});
+  worker_sdk::TcpStoreOptions options;
+  options.host = host;
+  options.port = port;
+  options.connect_timeout = timeout;
+  return worker_sdk::connect_tcp_store(options);
 }
 
 }  // namespace ddprun

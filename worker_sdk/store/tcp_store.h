@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ddprun/store.h"
+#include "worker_sdk/base/round_fence.h"
 
 namespace ddprun::worker_sdk {
 
@@ -16,6 +17,8 @@ struct TcpStoreOptions {
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   // How long the server may take to answer what it can answer at once.
   std::chrono::milliseconds reply_timeout = std::chrono::minutes(1);
+  // Ends calls that are under way, and all later ones.
+  std::shared_ptr<RoundFence> fence = nullptr;
 };
 
 std::unique_ptr<Store> connect_tcp_store(const TcpStoreOptions& options);

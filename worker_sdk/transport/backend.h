@@ -42,6 +42,8 @@ class HostBackend {
   // From any thread, while a call may be under way, without blocking: that call and all later ones
   // throw `aborted`.
   virtual void abort() noexcept = 0;
+  // The same where the whole group ends, so that no peer needs an explanation.
+  virtual void dissolve() noexcept { abort(); }
   // The same for a peer that is gone, as the agent says: that call, unless it ends at once, and all
   // later ones throw `peer_lost`. (nccl asks for that word itself, with its other looks.)
   virtual void lose(int /*rank*/, const std::string& /*why*/) noexcept {}

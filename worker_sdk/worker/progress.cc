@@ -54,7 +54,8 @@ ProgressPage* map_page(const std::string& path) {
 
 }  // namespace
 
-Progress::Progress(const std::string& path) {
+Progress::Progress(const std::string& path, std::shared_ptr<RoundFence> fence)
+    : fence_(std::move(fence)) {
   if (path.empty()) return;
   mapped_ = map_page(path);
   if (mapped_) ear_ = std::make_unique<AgentsEar>(*mapped_);
@@ -74,7 +75,7 @@ Progress::~Progress() {
 }
 
 std::optional<AgentsWord> Progress::agents_word() const {
-  return mapped_ ? read_word(*mapped_) : std::nullopt;
+  return mapped_ && !fence_ ? read_word(*mapped_) : std::nullopt;
 }
 
 std::shared_ptr<void> Progress::listen(AgentsEar::Listener listener) {

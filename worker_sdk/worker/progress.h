@@ -13,6 +13,7 @@
 #include "common/progress_page.h"
 #include "common/sync_counts.h"
 #include "worker_sdk/base/operation.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/worker/agents_ear.h"
 
 namespace ddprun::worker_sdk {
@@ -20,7 +21,8 @@ namespace ddprun::worker_sdk {
 class Progress {
  public:
   Progress() = default;  // Reports nothing.
-  explicit Progress(const std::string& path);
+  // `fence`: of the round, for a worker that is seated anew after each change; null for others.
+  explicit Progress(const std::string& path, std::shared_ptr<RoundFence> fence = nullptr);
   ~Progress();  // Says that nothing more will come.
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -34,6 +36,9 @@ class Progress {
   // counts: what follows from it says less. Never blocks.
   void note_failure(ErrorKind kind, int peer);
 
+  const std::shared_ptr<RoundFence>& fence() const { return fence_; }
+
+  // Nothing where there is a fence: that has it.
   std::optional<AgentsWord> agents_word() const;
   // See AgentsEar; null where there is no page.
   std::shared_ptr<void> listen(AgentsEar::Listener listener);
@@ -48,6 +53,7 @@ class Progress {
   void go_to(std::size_t slot, std::uint64_t number);
   std::size_t slot_of(std::string_view phase);
 
+  std::shared_ptr<RoundFence> fence_;
   ProgressPage* mapped_ = nullptr;
   ProgressPage* page_ = nullptr;    // The same, unless another group of this process writes there.
   std::unique_ptr<AgentsEar> ear_;  // Of mapped_.

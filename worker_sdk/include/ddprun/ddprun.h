@@ -16,6 +16,8 @@
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/elastic/global_batches.h"
+#include "ddprun/elastic/gradient_sums.h"
+#include "ddprun/elastic/job.h"
 #include "ddprun/elastic/random_stream.h"
 #include "ddprun/error.h"
 #include "ddprun/grad_scaler.h"

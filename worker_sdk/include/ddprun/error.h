@@ -18,7 +18,8 @@ enum class ErrorKind {
   aborted,      ///< ProcessGroup::abort() was called, or an earlier operation failed.
   unsupported,  ///< The backend does not support the operation.
   system,       ///< A system call failed.
-  corrupt,      ///< A file is torn or damaged.
+  corrupt,      ///< A file, or state that was sent, is torn or damaged.
+  membership_changed,  ///< The round of an elastic job is over (ddprun/elastic/job.h).
 };
 
 const std::error_category& sdk_category() noexcept;

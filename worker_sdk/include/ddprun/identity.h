@@ -11,7 +11,9 @@ namespace ddprun {
 struct Identity {
   int rank = 0;  ///< 0 .. world_size - 1, unique in the job.
   int world_size = 1;
-  int local_rank = 0;  ///< 0 .. local_world_size - 1, unique on this node.
+  /// 0 .. local_world_size - 1, unique on this node. In an elastic::Job it stays with the process,
+  /// and so may be larger once others have gone.
+  int local_rank = 0;
   int local_world_size = 1;
   int group_rank = 0;     ///< The number of this node.
   int restart_count = 0;  ///< Restarts of the job's workers so far; equal on all ranks.

@@ -1,9 +1,9 @@
 #pragma once
 // ddprun for libtorch: DistributedDataParallel driven by autograd, collectives of tensors,
 // DistributedSampler for data loaders, checkpoints of modules and optimizers, SyncBatchNorm,
-// GradScaler, clip_grad_norm and ZeroRedundancyOptimizer. Header-only: the program compiles it
-// against its own libtorch (1.13 or 2.x), and the SDK's library does not depend on libtorch. CMake
-// target ddprun::torch.
+// GradScaler, clip_grad_norm, ZeroRedundancyOptimizer and elastic jobs. Header-only: the program
+// compiles it against its own libtorch (1.13 or 2.x), and the SDK's library does not depend on
+// libtorch. CMake target ddprun::torch.
 //
 //   auto group = ddprun::ProcessGroup::init();
 //   Net model;
@@ -21,6 +21,7 @@
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
 #include "ddprun/torch/distributed_sampler.h"
+#include "ddprun/torch/elastic_job.h"
 #include "ddprun/torch/gradients.h"
 #include "ddprun/torch/parameters.h"
 #include "ddprun/torch/sync_batch_norm.h"

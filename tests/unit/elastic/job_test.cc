@@ -1,0 +1,338 @@
+// A job without a launcher, and one whose only rank has the test for its agent.
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "ddprun/elastic/job.h"
+#include "tests/support/ranks.h"
+#include "worker_sdk/job/kept_state.h"
+#include "worker_sdk/store/store_host.h"
+#include "worker_sdk/worker/agent_link.h"
+
+namespace ddprun::elastic {
+namespace {
+
+using Catch::Contains;
+using namespace worker_link;
+
+const auto kNothing = [](Step& step) { step.commit(); };
+
+TEST_CASE("Job: alone it runs each step once, and visits boundaries") {
+  Job job;
+  std::vector<std::int64_t> steps, visits;
+  job.between(2, [&](ProcessGroup& group) {
+    CHECK(group.world_size() == 1);
+    visits.push_back(job.committed());
+  });
+  job.run(5, [&](Step& step) {
+    CHECK(step.shards(3).size() == 3);
+    CHECK(step.vote() == 0);
+    step.commit([&] { steps.push_back(step.number()); });
+  });
+  CHECK(steps == std::vector<std::int64_t>{0, 1, 2, 3, 4});
+  CHECK(visits == std::vector<std::int64_t>{2, 4});
+  job.run(6, kNothing);
+  CHECK(visits == std::vector<std::int64_t>{2, 4, 6});
+  CHECK(job.committed() == 6);
+}
+
+TEST_CASE("Job: a program that has loaded a checkpoint goes on from its step") {
+  Job job;
+  std::vector<std::int64_t> steps;
+  int visits = 0;
+  job.between(2, [&](ProcessGroup&) { ++visits; });
+  job.resume(4);
+  job.run(5, [&](Step& step) { step.commit([&] { steps.push_back(step.number()); }); });
+  CHECK(steps == std::vector<std::int64_t>{4});
+  CHECK(visits == 0);
+  CHECK_THROWS_WITH(job.resume(1), Contains("before run()"));
+}
+
+TEST_CASE("Job: what it is used for wrongly is named") {
+  Job job;
+  CHECK_THROWS_WITH(job.run(1, [](Step&) {}), Contains("without commit() of step 0"));
+  CHECK_THROWS_WITH(job.run(1,
+                            [](Step& step) {
+                              step.commit();
+                              step.commit();
+                            }),
+                    Contains("committed already"));
+  CHECK(job.committed() == 1);
+  CHECK_THROWS_WITH(job.run(2, [&](Step&) { job.resume(7); }), Contains("has not returned"));
+  CHECK_THROWS_WITH(job.run(2, nullptr), Contains("no body"));
+  CHECK_THROWS_WITH(job.between(0, [](ProcessGroup&) {}), Contains("positive number"));
+  float value = 0;
+  job.keep("weights", buffer(&value, 1));
+  CHECK_THROWS_WITH(job.keep("weights", buffer(&value, 1)), Contains("kept already"));
+  CHECK_THROWS_WITH(job.keep("other", Buffer{nullptr, 2}), Contains("no memory"));
+  CHECK_THROWS_WITH(job.keep("other", nullptr, nullptr), Contains("two functions"));
+  JobOptions options;
+  options.init.op_timeout = std::chrono::milliseconds(0);
+  CHECK_THROWS_WITH(Job(options), Contains("must be positive"));
+}
+
+TEST_CASE("Job: exceptions that have nothing to do with a round pass, and the step runs again") {
+  Job job;
+  CHECK_THROWS_AS(job.run(1, [](Step&) { throw std::out_of_range("mine"); }), std::out_of_range);
+  job.run(1, [](Step& step) {
+    CHECK(step.is_repeated());
+    step.commit();
+  });
+}
+
+JobOptions fixed(const test::Ranks& ranks, const std::string& store, int rank) {
+  return {.init = ranks.options(store, rank)};
+}
+
+// Jobs of fixed ranks, as threads; what each threw.
+std::vector<std::optional<Error>> run_ranks(const test::Ranks& ranks,
+                                            const std::function<void(Job&, int rank)>& body) {
+  const test::TemporaryDirectory directory;
+  std::vector<std::optional<Error>> errors(static_cast<std::size_t>(ranks.world_size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Job job(fixed(ranks, directory / "store", rank));
+        body(job, rank);
+      } catch (const Error& error) {
+        errors[static_cast<std::size_t>(rank)] = error;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+TEST_CASE("Job: fixed ranks begin with rank 0's state, whatever its size") {
+  constexpr std::size_t kMany = 700'001;  // Of doubles: more than one piece.
+  std::vector<std::vector<double>> weights(3);
+  std::vector<std::string> texts(3);
+  const auto errors = run_ranks({.world_size = 3}, [&](Job& job, int rank) {
+    auto& mine = weights[static_cast<std::size_t>(rank)];
+    auto& text = texts[static_cast<std::size_t>(rank)];
+    mine.resize(kMany);
+    std::iota(mine.begin(), mine.end(), 1000.0 * rank);
+    text.assign(static_cast<std::size_t>(5 - rank), static_cast<char>('a' + rank));
+    job.keep("weights", buffer(mine.data(), mine.size()));
+    job.keep(
+        "text", [&] { return text; }, [&](std::string_view other) { text = other; });
+    job.keep("nothing", Buffer{});
+    job.run(2, [&](Step& step) { step.commit([&] { mine[0] += 1; }); });
+    const auto bytes = kMany * sizeof(double) + 5;
+    const bool counted =
+        rank == 0 ? job.counters().bytes_sent == bytes : job.counters().bytes_received == bytes;
+    if (!counted) throw Error(ErrorKind::mismatch, {}, "bytes are counted wrongly");
+  });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(weights[0][0] == 2);
+  CHECK(weights[1] == weights[0]);
+  CHECK(weights[2] == weights[0]);
+  CHECK(texts == std::vector<std::string>(3, "aaaaa"));
+}
+
+TEST_CASE("Job: ranks that keep different state are told which rank differs") {
+  const auto errors = run_ranks({.world_size = 2}, [](Job& job, int rank) {
+    std::vector<float> values(static_cast<std::size_t>(3 + rank));
+    job.keep("weights", buffer(values.data(), values.size()));
+    job.run(1, kNothing);
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::mismatch);
+    CHECK_THAT(error->what(), Contains("rank 1 keeps other state than rank 0"));
+  }
+}
+
+TEST_CASE("Job: without a link an error of a lost peer passes") {
+  const auto errors = run_ranks({.world_size = 2}, [](Job& job, int) {
+    job.run(2, [](Step& step) {
+      if (step.rank() == 1) throw Error(ErrorKind::corrupt, {}, "leaves");
+      step.group().barrier();
+      step.commit();
+    });
+  });
+  REQUIRE(errors[0]);
+  CHECK(errors[0]->kind() == ErrorKind::peer_lost);
+  CHECK(errors[1]->kind() == ErrorKind::corrupt);
+}
+
+TEST_CASE("Kept state: a damaged piece is refused") {
+  const auto errors = test::Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    KeptState kept;
+    std::vector<std::uint8_t> bytes(100, 7);
+    kept.add({.name = "bytes", .array = buffer(bytes.data(), bytes.size())});
+    if (group.rank() == 1) return kept.put(group, kept.receive(group, 0, true));
+    // The source's part, with a wrong checksum.
+    std::int64_t size = 100;
+    group.broadcast(buffer(&size, 1), 0);
+    std::vector<std::uint8_t> piece(108, 7);
+    group.broadcast(buffer(piece.data(), piece.size()), 0);
+  });
+  CHECK_FALSE(errors[0]);
+  REQUIRE(errors[1]);
+  CHECK(errors[1]->kind() == ErrorKind::corrupt);
+  CHECK(errors[1]->where().peer == 0);
+}
+
+// The agent of one worker, this process.
+class Agent {
+ public:
+  Agent() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    end_ = UniqueFd(ends[0]);
+    number = ends[1];
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
+    ::setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    ::setenv(kVariable, std::to_string(ends[1]).c_str(), 1);
+  }
+  ~Agent() { ::unsetenv(kVariable); }
+
+  void seat(int round) {
+    store_ = std::make_unique<worker_sdk::StoreHost>(
+        "127.0.0.1", std::uint16_t{0}, worker_sdk::deadline_after(std::chrono::seconds(60)));
+    say(Seated{.round = round,
+               .restart_count = 1,
+               .rank = 0,
+               .world_size = 1,
+               .local_rank = 5,
+               .local_world_size = 1,
+               .master_address = "127.0.0.1",
+               .master_port = store_->port()});
+  }
+  void say(const AgentMessage& message) {
+    const std::string bytes = encode(message);
+    if (::send(end_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) std::abort();
+  }
+  template <class Message>
+  Message hear() {
+    char bytes[kMessageBytesMax];
+    const ssize_t got = ::recv(end_.get(), bytes, sizeof(bytes), 0);
+    if (got <= 0) std::abort();
+    return std::get<Message>(decode_worker_message({bytes, static_cast<std::size_t>(got)}).value());
+  }
+
+  int number = -1;  // Of the worker's end.
+
+ private:
+  UniqueFd end_;
+  std::unique_ptr<worker_sdk::StoreHost> store_;
+};
+
+TEST_CASE("Job: a change ends the round after a step, and repeats none") {
+  struct Enough {};
+  Agent agent;
+  Job job;
+  agent.hear<Ready>();
+  agent.seat(0);
+  std::int64_t last = -1;
+  std::thread others;
+  const auto body = [&](Step& step) {
+    CHECK(step.number() == last + 1);
+    CHECK(step.group().identity().local_rank == 5);
+    CHECK(step.group().restart_count() == 1);
+    if (step.round() == 2) throw Enough();
+    last = step.number();
+    if (last == 0) {
+      CHECK(agent.hear<Resumed>().step == 0);
+      agent.say(Change{.round = 0, .why = "growth"});
+      others = std::thread([&] {
+        if (agent.hear<LeftRound>().step > 0) agent.seat(2);
+      });
+    }
+    step.commit();
+  };
+  CHECK_THROWS_AS(job.run(std::int64_t{1} << 40, body), Enough);
+  others.join();
+  CHECK(
+      agent.hear<Resumed>() ==
+      Resumed{.round = 2, .step = last + 1, .repeated = 0, .lost_us = job.counters().lost.count()});
+  CHECK(job.counters().planned == 1);
+}
+
+// What the body makes of the error.
+using Handle = std::function<void(const Error&)>;
+
+void check_fence(const Handle& handle) {
+  Agent agent;
+  Job job;
+  agent.hear<Ready>();
+  agent.seat(0);
+  int calls = 0;
+  job.run(1, [&](Step& step) {
+    if (++calls > 1) {
+      CHECK(step.is_repeated());
+      CHECK(step.round() == 1);
+      return step.commit();
+    }
+    agent.hear<Resumed>();
+    agent.say(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
+    CHECK(agent.hear<LeftRound>() == LeftRound{.round = 0, .step = 0});
+    agent.seat(1);
+    float value = 0;
+    try {
+      step.group().all_reduce(buffer(&value, 1));
+      FAIL("an operation of a round that is over has succeeded");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::membership_changed);
+      CHECK_THAT(error.what(), Contains("a test"));
+      handle(error);
+    }
+    step.commit();
+  });
+  CHECK(calls == 2);
+  const auto resumed = agent.hear<Resumed>();
+  CHECK(resumed.round == 1);
+  CHECK(resumed.repeated == 1);
+  CHECK(job.counters().rounds == 2);
+  CHECK(job.counters().repeated_steps == 1);
+}
+
+TEST_CASE("Job: a fence ends operations of the round, and the step runs again") {
+  check_fence([](const Error& error) { throw Error(error); });
+}
+TEST_CASE("Job: an error of the round may be swallowed, or put into another one") {
+  check_fence([](const Error&) {});
+  check_fence([](const Error& error) { throw std::runtime_error(error.what()); });
+}
+
+TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from the beginning") {
+  Agent agent;
+  Job job;
+  agent.hear<Ready>();
+  agent.seat(0);
+  try {
+    job.run(1, [&](Step& step) {
+      step.commit([&] {
+        agent.hear<Resumed>();
+        agent.say(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
+        agent.hear<LeftRound>();
+        agent.seat(1);
+        step.group().barrier();
+      });
+    });
+    FAIL("nothing was thrown");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::corrupt);
+  }
+}
+
+TEST_CASE("Job: under a link a second Job is refused") {
+  Agent agent;
+  {
+    const Job job;
+    CHECK((::fcntl(agent.number, F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  CHECK_THROWS_WITH(Job(), Contains("is no link to an agent"));
+}
+
+}  // namespace
+}  // namespace ddprun::elastic

@@ -1,0 +1,90 @@
+#include "worker_sdk/job/standing.h"
+
+#include <catch2/catch.hpp>
+
+namespace ddprun::elastic {
+namespace {
+
+Standing initial() { return {}; }
+Standing whole(std::int64_t committed, std::int64_t visited = -1) {
+  return {.condition = Condition::kWhole,
+          .committed = committed,
+          .visited = visited < 0 ? committed : visited};
+}
+Standing torn(std::int64_t committed) {
+  return {.condition = Condition::kTorn, .committed = committed};
+}
+
+// "2: 0 1" where ranks 0 and 1 receive from rank 2.
+std::string who_sends(const std::vector<Standing>& by_rank) {
+  const Settlement settled = settle(by_rank);
+  std::string text = std::to_string(settled.source) + ":";
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (lacks(by_rank[r], settled, rank)) text += " " + std::to_string(rank);
+  }
+  CHECK(settled.problem == "");
+  CHECK(settled.has_lacking == (text.back() != ':'));
+  return text;
+}
+
+TEST_CASE("Standing: the lowest of the ranks with the newest state is the source") {
+  CHECK(who_sends({whole(7), whole(7)}) == "0:");
+  CHECK(who_sends({whole(6), whole(7), whole(7)}) == "1: 0");
+  CHECK(who_sends({initial(), whole(7), whole(6)}) == "1: 0 2");
+  CHECK(who_sends({whole(0), initial()}) == "0: 1");
+  CHECK(settle({whole(6), initial(), whole(9)}).committed == 9);
+}
+
+TEST_CASE("Standing: before anything is committed rank 0's state is that of all") {
+  CHECK(who_sends({initial(), initial(), initial()}) == "0: 1 2");
+  CHECK(who_sends({initial()}) == "0:");
+  CHECK(who_sends({initial(), whole(0)}) == "1: 0");  // It has got rank 0's of an earlier round.
+}
+
+TEST_CASE("Standing: a torn state is replaced, and is nobody's source") {
+  CHECK(who_sends({torn(7), whole(7)}) == "1: 0");
+  CHECK(who_sends({torn(8), whole(7), initial()}) == "1: 0 2");
+  const Settlement lost = settle({initial(), torn(7)});
+  CHECK(lost.is_torn);
+  CHECK(lost.culprit == 1);
+  CHECK(lost.problem != "");
+}
+
+TEST_CASE("Standing: who keeps other things is named") {
+  Standing other = whole(3);
+  other.signature = 1;
+  const Settlement settled = settle({whole(3), whole(3), other});
+  CHECK(settled.culprit == 2);
+  CHECK_FALSE(settled.is_torn);
+  CHECK(settled.problem.find("rank 2 keeps other state than rank 0") == 0);
+}
+
+TEST_CASE("Standing: a boundary is visited again unless all that had the state have done so") {
+  CHECK(settle({whole(8, 8), whole(8, 4), initial()}).visited == 4);
+  CHECK(settle({whole(8, 8), whole(8, 8), initial()}).visited == 8);
+  CHECK(settle({whole(7, 4), whole(8, 8)}).visited == 8);
+}
+
+TEST_CASE("Standing: the run() that anybody is in is that of all, and so is its end") {
+  Standing begins = initial(), ends = whole(8), beyond = whole(8);
+  begins.target = 4;
+  ends.target = 8, ends.closed = 4;
+  CHECK(settle({begins, ends}).target == 8);
+  CHECK(settle({begins, ends}).closed == 4);
+  beyond.target = 12, beyond.closed = 8;
+  CHECK(settle({ends, beyond}).target == 12);
+  CHECK(settle({ends, beyond}).closed == 8);
+}
+
+TEST_CASE("Standing: travels as numbers") {
+  Standing mine = torn(11);
+  mine.visited = 5, mine.target = 20, mine.closed = 10;
+  mine.signature = ~std::uint64_t{0};
+  const auto numbers = mine.numbers();
+  CHECK(Standing::of(numbers.data()).numbers() == numbers);
+  CHECK(Standing::of(numbers.data()).signature == mine.signature);
+}
+
+}  // namespace
+}  // namespace ddprun::elastic

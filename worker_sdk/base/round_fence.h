@@ -1,0 +1,41 @@
+#pragma once
+// The end of a round, for everything that waits in it: groups, stores, attempts to join. The thread
+// of the worker's link raises a fence (worker/agent_link.h); there is one for each seat.
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace ddprun::worker_sdk {
+
+// From any thread.
+class RoundFence : public std::enable_shared_from_this<RoundFence> {
+ public:
+  struct Word {
+    int lost_rank = -1;  // Of the round; -1: nobody's end is the reason.
+    std::string why;
+  };
+  // Must not block, nor call this fence.
+  using Listener = std::function<void()>;
+
+  // Calls all listeners. Only the first call has an effect.
+  void raise(Word word);
+  bool is_raised() const noexcept { return raised_.load(std::memory_order_acquire); }
+  std::optional<Word> word() const;
+
+  // Called once at most: when the fence is raised, or at once if it was. Until the handle goes,
+  // which waits for a call of the listener that is under way.
+  std::shared_ptr<void> listen(Listener listener);
+
+ private:
+  mutable std::mutex mutex_;
+  std::list<Listener> listeners_;
+  Word word_;
+  std::atomic<bool> raised_{false};
+};
+
+}  // namespace ddprun::worker_sdk

@@ -1,0 +1,285 @@
+// The first bucket begins with the head (sum_head.h). So one all_reduce, for small models the only
+// one, tells every rank whether the step is good before the other buckets are reduced.
+//
+// Three sets of exponents: `committed` belongs to the last committed step; `running` is what this
+// step is computed with, another one only when the step runs again within one group; `next` is what
+// the step has found.
+
+#include "ddprun/elastic/gradient_sums.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "worker_sdk/elastic/exact_sum.h"
+#include "worker_sdk/elastic/mix.h"
+#include "worker_sdk/elastic/sum_head.h"
+#include "worker_sdk/elastic/sum_layout.h"
+
+namespace ddprun {
+namespace {
+
+using namespace worker_sdk;
+
+[[noreturn]] void refuse(ErrorKind kind, const std::string& text) {
+  throw Error(kind, {.operation = "GradientSums"}, text);
+}
+
+}  // namespace
+
+struct GradientSums::Impl {
+  enum class State { kNoGroup, kReady, kAdding, kReduced };
+
+  Impl(std::vector<std::size_t> tensor_sizes, const GradientSumOptions& chosen);
+
+  std::size_t element() const { return options.exact ? sizeof(std::int64_t) : sizeof(float); }
+  // The first element of a bucket.
+  std::int64_t* integers(std::size_t bucket) const {
+    return static_cast<std::int64_t*>(memory.get()) + starts[bucket];
+  }
+  float* floats(std::size_t bucket) const {
+    return static_cast<float*>(memory.get()) + starts[bucket];
+  }
+  void require(bool condition, const char* text) const {
+    if (!condition) refuse(ErrorKind::bad_argument, text);
+  }
+  void begin_again();
+  void add_piece(const SumPiece& piece, std::span<const float> gradient);
+  std::uint64_t fingerprint(double divisor) const;
+  void write_head(const Call& call);
+  Result read_head(int ranks, const Call& call);
+  void judge_tensors(Result& result);
+  void reduce_bucket(ProcessGroup& group, std::size_t bucket);
+  void finish_piece(const SumPiece& piece, std::span<float> gradient, const Call& call,
+                    Result& result);
+  void note_not_finite(Result& result, std::size_t tensor) const;
+
+  const std::vector<std::size_t> sizes;
+  const GradientSumOptions options;
+  SumLayout layout;
+  std::vector<int> committed, running, next;  // By tensor.
+  std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
+  std::vector<bool> finite;                   // By tensor, as all ranks found.
+  std::vector<std::size_t> starts;            // Of buckets, in elements of memory; then the end.
+  std::shared_ptr<void> memory;
+  State state = State::kNoGroup;
+  std::int64_t shards = 0;  // Of this rank.
+};
+
+GradientSums::Impl::Impl(std::vector<std::size_t> tensor_sizes, const GradientSumOptions& chosen)
+    : sizes(std::move(tensor_sizes)),
+      options(chosen),
+      committed(sizes.size(), kNoExponent),
+      running(committed),
+      next(committed),
+      largest(sizes.size()),
+      finite(sizes.size(), true) {
+  constexpr std::size_t kLeastBytes = 4096;
+  if (options.bucket_bytes < kLeastBytes) {
+    refuse(ErrorKind::bad_argument, "bucket_bytes is below " + std::to_string(kLeastBytes));
+  }
+  const std::size_t head = options.exact ? exact_head_size(sizes.size()) : plain_head_size();
+  layout = lay_out_sums(sizes, head, options.bucket_bytes / element());
+  starts.push_back(0);
+  for (const std::size_t count : layout.buckets) starts.push_back(starts.back() + count);
+}
+
+void GradientSums::Impl::begin_again() {
+  shards = 0;
+  std::fill(largest.begin(), largest.end(), 0U);
+}
+
+void GradientSums::Impl::add_piece(const SumPiece& piece, std::span<const float> gradient) {
+  const bool first = shards == 0;
+  const auto part = gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
+  if (!options.exact) {
+    const std::span sums(floats(piece.bucket) + piece.at, piece.count);
+    if (part.empty() && first) std::fill(sums.begin(), sums.end(), 0.0f);
+    if (part.empty()) return;
+    if (!first) return add_plain(sums, part);
+    std::memcpy(sums.data(), part.data(), part.size_bytes());
+    return;
+  }
+  const std::span sums(integers(piece.bucket) + piece.at, piece.count);
+  if (part.empty() && first) std::fill(sums.begin(), sums.end(), 0);
+  if (part.empty()) return;
+  const int exponent = running[piece.tensor];
+  const auto found = first ? set_exact(sums, part, exponent) : add_exact(sums, part, exponent);
+  largest[piece.tensor] = std::max(largest[piece.tensor], found);
+}
+
+// Equal on ranks that may add up what they have.
+std::uint64_t GradientSums::Impl::fingerprint(double divisor) const {
+  std::uint64_t print = mix64(mix64(options.equal) ^ std::bit_cast<std::uint64_t>(divisor));
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    print = mix64(print ^ sizes[t]);
+    print = mix64(print ^ static_cast<std::uint64_t>(static_cast<std::int64_t>(running[t])));
+  }
+  return print;
+}
+
+void GradientSums::Impl::write_head(const Call& call) {
+  const SumFields fields{static_cast<std::uint64_t>(call.note), static_cast<std::uint64_t>(shards),
+                         fingerprint(call.divide_by)};
+  if (options.exact) return write_exact_head(integers(0), fields, largest);
+  write_plain_head(floats(0), fields);
+}
+
+GradientSums::Result GradientSums::Impl::read_head(int ranks, const Call& call) {
+  const auto fields = options.exact ? fields_of_exact(integers(0)) : fields_of_plain(floats(0));
+  if (fields.fingerprint != static_cast<std::uint64_t>(ranks) * fingerprint(call.divide_by)) {
+    refuse(
+        ErrorKind::mismatch,
+        "ranks differ in sizes, divisor, what restore() gave them, or GradientSumOptions::equal");
+  }
+  Result result{.note = static_cast<std::int64_t>(fields.note),
+                .shards = static_cast<std::int64_t>(fields.shards)};
+  if (result.shards > kExactShardsMax) {
+    refuse(ErrorKind::bad_argument, std::to_string(result.shards) +
+                                        " shards in one step; at most " +
+                                        std::to_string(kExactShardsMax) + " may be");
+  }
+  if (options.exact) judge_tensors(result);
+  return result;
+}
+
+void GradientSums::Impl::judge_tensors(Result& result) {
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    const Judgement judgement = judge(running[t], highest_class(tail_of_tensor(integers(0), t)));
+    next[t] = judgement.next;
+    finite[t] = judgement.kind != Judgement::Kind::kNotFinite;
+    if (!finite[t]) note_not_finite(result, t);
+    if (judgement.kind != Judgement::Kind::kOver || result.kind == Kind::over) continue;
+    result.kind = Kind::over;
+    result.tensor = t;
+  }
+}
+
+// Of several the first; `over` goes before it.
+void GradientSums::Impl::note_not_finite(Result& result, std::size_t tensor) const {
+  if (result.kind != Kind::good) return;
+  result.kind = Kind::not_finite;
+  result.tensor = tensor;
+}
+
+void GradientSums::Impl::reduce_bucket(ProcessGroup& group, std::size_t bucket) {
+  const Buffer all = options.exact ? buffer(integers(bucket), layout.buckets[bucket])
+                                   : buffer(floats(bucket), layout.buckets[bucket]);
+  group.all_reduce(all, ReduceOp::sum);
+}
+
+void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> gradient,
+                                      const Call& call, Result& result) {
+  const auto part = gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
+  if (!options.exact) {
+    const std::span sums(floats(piece.bucket) + piece.at, piece.count);
+    const auto found = finish_plain(sums, part.empty() ? std::span(sums) : part,
+                                    static_cast<float>(call.divide_by));
+    if (class_of(found) == kNotFiniteClass) note_not_finite(result, piece.tensor);
+    return;
+  }
+  if (!finite[piece.tensor]) {
+    std::fill(part.begin(), part.end(), std::numeric_limits<float>::quiet_NaN());
+  } else if (!part.empty()) {
+    const std::span sums(integers(piece.bucket) + piece.at, piece.count);
+    finish_exact(sums, part, running[piece.tensor], call.divide_by);
+  }
+}
+
+GradientSums::GradientSums(std::vector<std::size_t> sizes, const GradientSumOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(sizes), options)) {}
+
+GradientSums::~GradientSums() = default;
+
+void GradientSums::use(ProcessGroup& group) {
+  if (group.device() >= 0) {
+    refuse(ErrorKind::unsupported,
+           "the sums are made by the host; backend nccl has arrays of GPUs");
+  }
+  impl_->state = Impl::State::kNoGroup;
+  impl_->memory.reset();
+  impl_->memory = group.allocate(impl_->starts.back() * impl_->element());  // Zeros.
+  impl_->running = impl_->committed;
+  impl_->state = Impl::State::kReady;
+}
+
+void GradientSums::begin() {
+  impl_->require(impl_->state != Impl::State::kNoGroup, "begin() before use()");
+  impl_->begin_again();
+  impl_->state = Impl::State::kAdding;
+}
+
+void GradientSums::add(std::span<const std::span<const float>> gradients) {
+  Impl& in = *impl_;
+  in.require(in.state == Impl::State::kAdding, "add() outside of a step");
+  in.require(gradients.size() == in.sizes.size(), "add() needs an array for each tensor");
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    in.require(gradients[t].empty() || gradients[t].size() == in.sizes[t],
+               "add() was given a gradient of another size than its tensor");
+  }
+  for (const SumPiece& piece : in.layout.pieces) in.add_piece(piece, gradients[piece.tensor]);
+  ++in.shards;
+}
+
+GradientSums::Result GradientSums::reduce(ProcessGroup& group,
+                                          std::span<const std::span<float>> gradients,
+                                          const Call& call) {
+  Impl& in = *impl_;
+  in.require(in.state == Impl::State::kAdding, "reduce() outside of a step");
+  in.require(gradients.size() == in.sizes.size(), "reduce() needs an array for each tensor");
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    in.require(gradients[t].empty() || gradients[t].size() == in.sizes[t],
+               "reduce() was given an array of another size than its tensor");
+  }
+  in.require(std::isfinite(call.divide_by) && call.divide_by > 0, "divide_by is not above 0");
+  if (in.shards == 0) {
+    for (const SumPiece& piece : in.layout.pieces) in.add_piece(piece, {});
+  }
+  in.write_head(call);
+  in.reduce_bucket(group, 0);
+  Result result = in.read_head(group.world_size(), call);
+  if (result.kind == Kind::over) {
+    in.running = in.next;
+    in.state = Impl::State::kReady;
+    return result;
+  }
+  std::size_t reduced = 0;
+  for (const SumPiece& piece : in.layout.pieces) {
+    for (; reduced < piece.bucket; ++reduced) in.reduce_bucket(group, reduced + 1);
+    in.finish_piece(piece, gradients[piece.tensor], call, result);
+  }
+  in.state = Impl::State::kReduced;
+  return result;
+}
+
+void GradientSums::commit() {
+  impl_->require(impl_->state == Impl::State::kReduced, "commit() without a reduce() before it");
+  impl_->committed = impl_->running = impl_->next;
+  impl_->state = Impl::State::kReady;
+}
+
+std::string GradientSums::state() const {
+  const std::vector<std::int16_t> exponents(impl_->committed.begin(), impl_->committed.end());
+  return {reinterpret_cast<const char*>(exponents.data()), exponents.size() * sizeof(std::int16_t)};
+}
+
+void GradientSums::restore(std::string_view state) {
+  std::vector<std::int16_t> exponents(impl_->sizes.size());
+  if (state.size() != exponents.size() * sizeof(std::int16_t)) {
+    refuse(ErrorKind::mismatch, "restore() was given the state of other tensors");
+  }
+  if (!state.empty()) std::memcpy(exponents.data(), state.data(), state.size());
+  for (const std::int16_t e : exponents) {
+    if (e == kNoExponent || (e >= kLeastExponent && e <= kMostExponent)) continue;
+    refuse(ErrorKind::mismatch, "restore() was given what is no state of sums");
+  }
+  impl_->committed.assign(exponents.begin(), exponents.end());
+  impl_->running = impl_->committed;
+  if (impl_->state != Impl::State::kNoGroup) impl_->state = Impl::State::kReady;
+}
+
+}  // namespace ddprun

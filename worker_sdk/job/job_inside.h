@@ -1,0 +1,98 @@
+#pragma once
+// What a Job is made of: the loop of job_run.cc, which calls the body, and the rounds of
+// job_round.cc, which come and go beneath it.
+//
+//   run ──▶ enter a round: seat, group, who stands where, state for those who lack it
+//     ▲        │
+//     │        ▼
+//     │     work: between, or the body up to its commit ──▶ all is committed: barrier, return
+//     │        │ the fence is raised,          │ the vote of a commit
+//     │        │ or an operation has failed    │ says so
+//     └────────┴── leave the round ◀───────────┘
+
+#include <optional>
+#include <vector>
+
+#include "ddprun/elastic/job.h"
+#include "worker_sdk/base/fork_count.h"
+#include "worker_sdk/base/operation.h"
+#include "worker_sdk/job/kept_state.h"
+#include "worker_sdk/job/standing.h"
+#include "worker_sdk/join/environment.h"
+#include "worker_sdk/worker/agent_link.h"
+
+namespace ddprun::elastic {
+
+struct Step::State {
+  class JobInside& job;
+  std::int64_t number = 0;
+  bool is_repeated = false;
+  std::optional<std::int32_t> vote = {};
+  std::optional<bool> voted = {};
+  bool is_committed = false;
+};
+
+class JobInside {
+ public:
+  explicit JobInside(JobOptions options);
+
+  // Of job_run.cc:
+  void run(std::int64_t steps, const Job::Body& body);
+  void commit(Step::State& step, const std::function<void()>& apply);
+  std::int32_t vote(Step::State& step) const;
+
+  // Of job_round.cc:
+  void enter();
+  void leave();
+  // To be called while an exception is handled, which it throws again unless the end of the round
+  // is the reason: then it leaves the round.
+  void leave_or_throw();
+  bool is_elastic() const { return link_ != nullptr; }
+  bool is_over() const { return seat_ && seat_->fence->is_raised(); }
+
+  void require_usable(const char* operation) const;
+  [[noreturn]] void refuse(const char* operation, const std::string& text) const;
+
+  ProcessGroup& group() { return *group_; }
+  int round() const { return seat_ ? seat_->place.round : 0; }
+  KeptState& kept() { return kept_; }
+  void add_between(std::int64_t every, Job::Between body);
+  void resume(std::int64_t step);
+  std::int64_t committed() const { return standing_.committed; }
+  const JobCounters& counters() const { return counters_; }
+
+ private:
+  struct Between {
+    std::int64_t every = 1;
+    Job::Between body;
+  };
+
+  bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.
+  bool visit_boundary();
+  bool meet_at_end();
+  void run_step(const Job::Body& body);
+  bool agree_to_leave(Step::State& step);
+  worker_sdk::Plan plan_of_seat() const;
+  void settle_state();
+  Settlement ask_all();
+  void take_state(const Settlement& settled);
+  void report_resumed();
+  bool may_be_the_rounds_end() const;
+
+  const JobOptions options_;
+  const std::uint64_t forks_ = worker_sdk::fork_count();
+  const std::unique_ptr<worker_sdk::AgentLink> link_;  // Null: the ranks are fixed.
+  KeptState kept_;
+  std::vector<Between> betweens_;
+  Standing standing_;
+  JobCounters counters_;
+  bool is_running_ = false;
+  bool leaving_ = false;     // All have agreed to.
+  std::int64_t begun_ = -1;  // The last step whose body was called.
+  worker_sdk::Clock::time_point last_commit_{};
+  int left_round_ = -1;
+  std::optional<worker_sdk::Seat> seat_;
+  std::optional<ProcessGroup> group_;
+};
+
+}  // namespace ddprun::elastic

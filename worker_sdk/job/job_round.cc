@@ -1,0 +1,191 @@
+// How a job enters a round and leaves it.
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "common/assert.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/points.h"
+
+namespace ddprun::elastic {
+
+using worker_sdk::Clock;
+using worker_sdk::GroupInside;
+
+namespace {
+
+// How long an error of a lost peer waits for the agent's word that the round is over. A lost node
+// is noticed within seconds; afterwards it is an error as any other.
+constexpr std::chrono::milliseconds kWordPatience{60'000};
+
+bool may_be_a_lost_peer(ErrorKind kind) {
+  return kind == ErrorKind::membership_changed || kind == ErrorKind::peer_lost ||
+         kind == ErrorKind::unreachable || kind == ErrorKind::aborted;
+}
+
+}  // namespace
+
+JobInside::JobInside(JobOptions options)
+    : options_(std::move(options)),
+      link_(worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))) {
+  if (options_.init.op_timeout.count() <= 0 || options_.init.init_timeout.count() <= 0) {
+    refuse("Job", "init_timeout and op_timeout must be positive");
+  }
+  if (link_) link_->send(worker_link::Ready{});
+}
+
+void JobInside::require_usable(const char* operation) const {
+  if (forks_ != worker_sdk::fork_count()) {
+    refuse(operation, "this process was forked off the one that made the Job, and is no rank");
+  }
+  if (is_running_) refuse(operation, "run() has not returned yet");
+}
+
+void JobInside::refuse(const char* operation, const std::string& text) const {
+  throw Error(ErrorKind::bad_argument,
+              {.rank = group_ ? group_->rank() : -1, .operation = operation}, text);
+}
+
+void JobInside::add_between(std::int64_t every, Job::Between body) {
+  if (every <= 0 || !body) refuse("Job::between", "needs a positive number and a function");
+  betweens_.push_back({.every = every, .body = std::move(body)});
+}
+
+void JobInside::resume(std::int64_t step) {
+  if (step < 0 || group_) refuse("Job::resume", "needs a step >= 0, before run()");
+  standing_ = {.condition = Condition::kWhole, .committed = step, .visited = step};
+  if (link_) link_->set_committed(step);
+}
+
+// The place of a process on its node stays, even where processes before it are gone.
+worker_sdk::Plan JobInside::plan_of_seat() const {
+  const worker_link::Seated& place = seat_->place;
+  worker_sdk::Variables variables = GroupInside::process_variables();
+  variables["RANK"] = std::to_string(place.rank);
+  variables["WORLD_SIZE"] = std::to_string(place.world_size);
+  variables["GROUP_RANK"] = std::to_string(place.group_rank);
+  variables["MASTER_ADDR"] = place.master_address;
+  variables["MASTER_PORT"] = std::to_string(place.master_port);
+  variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restart_count);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  variables.erase("LOCAL_RANK");
+  variables.erase("LOCAL_WORLD_SIZE");
+  InitOptions options = options_.init;
+  options.init_method = "env://";
+  options.rank = options.world_size = -1;
+  worker_sdk::Plan plan = worker_sdk::read_environment(variables, options);
+  plan.identity.local_rank = place.local_rank;
+  plan.identity.local_world_size = place.local_world_size;
+  plan.local_rank_known = true;
+  plan.prefix = "/round " + std::to_string(place.round);
+  return plan;
+}
+
+void JobInside::enter() {
+  DDPRUN_ASSERT(!group_);
+  if (link_) {
+    seat_ = link_->next_seat(left_round_);
+    pass("seated");
+    group_ = GroupInside::join(plan_of_seat(), options_.init, seat_->fence);
+  } else {
+    group_ = ProcessGroup::init(options_.init);
+  }
+  pass("joined");
+  settle_state();
+  ++counters_.rounds;
+  report_resumed();
+}
+
+void JobInside::settle_state() {
+  standing_.signature = kept_.signature();
+  const Settlement settled = ask_all();
+  if (!settled.problem.empty()) {
+    const ErrorKind kind = settled.is_torn ? ErrorKind::corrupt : ErrorKind::mismatch;
+    throw Error(kind,
+                {.rank = group_->rank(), .operation = "entering a round", .peer = settled.culprit},
+                settled.problem);
+  }
+  pass("settled");
+  if (settled.has_lacking) take_state(settled);
+  standing_.condition = Condition::kWhole;
+  standing_.committed = settled.committed;
+  standing_.visited = settled.visited;
+  standing_.target = settled.target;
+  standing_.closed = settled.closed;
+  if (link_) link_->set_committed(settled.committed);
+}
+
+Settlement JobInside::ask_all() {
+  const auto mine = standing_.numbers();
+  const auto ranks = static_cast<std::size_t>(group_->world_size());
+  std::vector<std::int64_t> all(ranks * mine.size());
+  group_->all_gather(buffer(const_cast<std::int64_t*>(mine.data()), mine.size()),
+                     buffer(all.data(), all.size()), {.on_host = true});
+  std::vector<Standing> by_rank;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    by_rank.push_back(Standing::of(all.data() + r * mine.size()));
+  }
+  return settle(by_rank);
+}
+
+void JobInside::take_state(const Settlement& settled) {
+  if (group_->rank() == settled.source) {
+    counters_.bytes_sent += kept_.send(*group_);
+    return;
+  }
+  const bool is_lacking = lacks(standing_, settled, group_->rank());
+  const KeptState::Staged staged = kept_.receive(*group_, settled.source, is_lacking);
+  if (!is_lacking) return;
+  pass("received");
+  standing_.condition = Condition::kTorn;
+  kept_.put(*group_, staged);
+  for (const auto& part : staged) counters_.bytes_received += part.size();
+}
+
+void JobInside::report_resumed() {
+  if (!link_) return;
+  const bool repeats = begun_ == committed();
+  const auto lost =
+      counters_.rounds == 1
+          ? std::chrono::microseconds(0)
+          : std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - last_commit_);
+  if (repeats) ++counters_.repeated_steps;
+  counters_.lost += lost;
+  link_->send(worker_link::Resumed{
+      .round = round(), .step = committed(), .repeated = repeats ? 1 : 0, .lost_us = lost.count()});
+}
+
+void JobInside::leave() {
+  DDPRUN_ASSERT(link_ && seat_);
+  const bool planned = std::exchange(leaving_, false) && !is_over();
+  group_.reset();  // Completes what peers may still wait for.
+  if (planned) {
+    ++counters_.planned;
+    link_->leave(*seat_, "all ranks have left it after step " + std::to_string(committed()));
+  }
+  left_round_ = seat_->place.round;
+  seat_.reset();
+}
+
+bool JobInside::may_be_the_rounds_end() const {
+  const bool failed = !group_ || GroupInside::is_dead(*group_);  // To join, or in the round.
+  try {
+    throw;
+  } catch (const Error& error) {
+    return may_be_a_lost_peer(error.kind()) || (failed && is_over());
+  } catch (...) {
+    return group_ && failed;  // An error that somebody has put into another one.
+  }
+}
+
+void JobInside::leave_or_throw() {
+  DDPRUN_ASSERT(std::current_exception());
+  if (!link_ || !seat_ || !may_be_the_rounds_end()) throw;
+  if (!is_over() && !link_->await_fence(*seat_, kWordPatience)) throw;
+  pass("left");
+  leave();
+}
+
+}  // namespace ddprun::elastic

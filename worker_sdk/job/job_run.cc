@@ -1,0 +1,127 @@
+// The loop of a job: which work is next, and the commit that ends a step.
+
+#include <algorithm>
+
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/points.h"
+
+namespace ddprun::elastic {
+
+using worker_sdk::Clock;
+using worker_sdk::GroupInside;
+
+namespace {
+
+// While it lives, the job is in run().
+class Running {
+ public:
+  explicit Running(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Running() { flag_ = false; }
+  Running(const Running&) = delete;
+
+ private:
+  bool& flag_;
+};
+
+}  // namespace
+
+void JobInside::run(std::int64_t steps, const Job::Body& body) {
+  if (!body) refuse("Job::run", "there is no body");
+  const Running here(is_running_);
+  const bool others_go_on = standing_.closed < standing_.target && committed() <= standing_.target;
+  if (!others_go_on) standing_.target = std::max(standing_.target, steps);
+  if (last_commit_ == Clock::time_point()) last_commit_ = Clock::now();
+  for (;;) {
+    try {
+      if (link_) link_->require_sound();
+      if (is_over()) leave();
+      if (!group_) enter();
+      if (work(steps, body)) return;
+      if (leaving_ && committed() < steps) leave();
+    } catch (...) {
+      leave_or_throw();
+    }
+  }
+}
+
+bool JobInside::work(std::int64_t steps, const Job::Body& body) {
+  if (visit_boundary() || meet_at_end()) return false;
+  if (committed() >= steps) return true;
+  run_step(body);
+  return false;
+}
+
+// Who returns from run() is no source any more: so all have committed the last step by then. A new
+// rank, whose first run() ends earlier, meets the others at the end of the one that they are in.
+bool JobInside::meet_at_end() {
+  if (committed() != standing_.target || standing_.closed >= standing_.target) return false;
+  if (is_elastic()) group_->barrier();
+  standing_.closed = standing_.target;
+  return true;
+}
+
+// What is to be done between the last step and the next. True: something was.
+bool JobInside::visit_boundary() {
+  if (standing_.visited == committed()) return false;
+  bool any = false;
+  for (const Between& between : betweens_) {
+    if (committed() % between.every != 0) continue;
+    any = true;
+    between.body(*group_);
+  }
+  standing_.visited = committed();
+  return any;
+}
+
+void JobInside::run_step(const Job::Body& body) {
+  Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
+  begun_ = committed();
+  Step step(state);
+  body(step);
+  if (state.is_committed) return;
+  if (GroupInside::is_dead(*group_)) {
+    throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Job::run"},
+                "an operation of step " + std::to_string(state.number) + " has failed");
+  }
+  refuse("Job::run",
+         "the body has returned without commit() of step " + std::to_string(state.number));
+}
+
+std::int32_t JobInside::vote(Step::State& step) const {
+  if (!step.vote) step.vote = link_ && link_->wants_change(round()) ? 1 : 0;
+  return *step.vote;
+}
+
+bool JobInside::agree_to_leave(Step::State& step) {
+  if (!is_elastic()) return false;
+  if (step.voted) return *step.voted;
+  std::int32_t votes = vote(step);
+  if (group_->world_size() > 1) {
+    group_->all_reduce(buffer(&votes, 1), ReduceOp::max, {.on_host = true});
+  }
+  return votes != 0;
+}
+
+void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
+  if (step.is_committed) refuse("Step::commit", "this step is committed already");
+  if (GroupInside::is_dead(*group_)) {
+    throw Error(ErrorKind::membership_changed,
+                {.rank = group_->rank(), .operation = "Step::commit"},
+                "an operation of this step has failed, so it is not committed; let errors of "
+                "step.group() leave the body");
+  }
+  const bool leaving = agree_to_leave(step);
+  pass("commit");
+  standing_.condition = Condition::kTorn;
+  if (apply) apply();
+  standing_.condition = Condition::kWhole;
+  ++standing_.committed;
+  step.is_committed = true;
+  leaving_ = leaving;
+  last_commit_ = Clock::now();
+  if (link_) link_->set_committed(committed());
+  pass("committed");
+}
+
+}  // namespace ddprun::elastic

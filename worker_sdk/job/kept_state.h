@@ -1,0 +1,43 @@
+#pragma once
+// What a job keeps, and how one rank hands it to those that lack it: as one stream of bytes, in
+// pieces with checksums. Receivers stage all of it before any of it replaces what they have.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/process_group.h"
+
+namespace ddprun::elastic {
+
+class KeptState {
+ public:
+  struct Item {
+    std::string name;
+    Buffer array = {};  // Unless there are functions.
+    std::function<std::string()> save = {};
+    std::function<void(std::string_view)> load = {};
+  };
+  // The parts of a stream by item.
+  using Staged = std::vector<std::vector<std::byte>>;
+
+  // Throws Error(bad_argument).
+  void add(Item item);
+
+  // Equal on ranks that keep the same.
+  std::uint64_t signature() const;
+
+  // The source's part of a transfer to all other ranks of the group; returns the bytes sent.
+  std::uint64_t send(ProcessGroup& group) const;
+  // The others' part. Those that do not lack the state take part, as a broadcast has no exceptions,
+  // and get nothing. Throws Error(corrupt) if a checksum is wrong.
+  Staged receive(ProcessGroup& group, int source, bool lacks) const;
+  void put(ProcessGroup& group, const Staged& staged);
+
+ private:
+  std::vector<Item> items_;
+};
+
+}  // namespace ddprun::elastic

@@ -1,0 +1,49 @@
+#pragma once
+// Where each rank stands when a round begins, and what follows: who has the newest committed state
+// and who lacks it. Pure. job_round.cc carries it through the group.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddprun::elastic {
+
+// What a rank's kept state is.
+enum class Condition : std::int64_t {
+  kInitial = 0,  // What the program began with; ranks need not have the same.
+  kWhole,        // That after `committed` steps, the same as that of any other such rank.
+  kTorn,         // A commit has failed half-way.
+};
+
+// Travels between ranks of one build as plain numbers.
+struct Standing {
+  Condition condition = Condition::kInitial;
+  std::int64_t committed = 0;
+  std::int64_t visited = 0;     // The last boundary between steps whose work is done.
+  std::int64_t target = 0;      // The steps of the run() that is under way, or was last.
+  std::int64_t closed = 0;      // The last target at which all ranks have met.
+  std::uint64_t signature = 0;  // Of what is kept.
+
+  static constexpr std::size_t kNumbers = 6;
+  std::array<std::int64_t, kNumbers> numbers() const;
+  static Standing of(const std::int64_t* numbers);
+};
+
+struct Settlement {
+  std::int64_t committed = 0;  // Where all go on.
+  std::int64_t visited = 0;
+  std::int64_t target = 0, closed = 0;  // The largest.
+  int source = 0;                       // The lowest rank that has that state.
+  bool has_lacking = false;
+  std::string problem;   // Not empty: there is no way to go on,
+  int culprit = -1;      // because of this rank,
+  bool is_torn = false;  // and not because ranks keep different things.
+};
+
+Settlement settle(const std::vector<Standing>& by_rank);
+
+// Does this rank receive the source's state?
+bool lacks(const Standing& mine, const Settlement& settled, int rank);
+
+}  // namespace ddprun::elastic

@@ -1,0 +1,194 @@
+#include "worker_sdk/worker/agent_link.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "common/assert.h"
+#include "common/system/signals_held.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr const char* kOperation = "the link to the agent";
+// The agent reads at once; one that does not for so long is gone.
+constexpr int kSendLimitMs = 5000;
+
+int option_of(int socket, int name) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  return ::getsockopt(socket, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+}
+
+}  // namespace
+
+std::unique_ptr<AgentLink> AgentLink::open(const char* variable) {
+  if (!variable || !*variable) return nullptr;
+  const std::string_view text = variable;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && number >= 0;
+  if (!is_number || option_of(number, SO_DOMAIN) != AF_UNIX ||
+      option_of(number, SO_TYPE) != SOCK_SEQPACKET) {
+    throw Error(ErrorKind::bad_environment, {.operation = kOperation},
+                std::string(worker_link::kVariable) + "=" + variable +
+                    " is no link to an agent; is this process a child of the worker, or has an "
+                    "earlier Job of this process ended?");
+  }
+  ::fcntl(number, F_SETFD, FD_CLOEXEC);  // Programs that this one starts are no workers.
+  return std::make_unique<AgentLink>(UniqueFd(number));
+}
+
+AgentLink::AgentLink(UniqueFd socket)
+    : socket_(std::move(socket)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  DDPRUN_ASSERT(socket_);
+  try {
+    if (!stop_) throw std::system_error(errno, std::generic_category());
+    const SignalsHeld held;  // The program's handlers are for the program's threads.
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::system, {.operation = kOperation},
+                std::string("no thread for it: ") + error.what());
+  }
+  ::pthread_setname_np(thread_.native_handle(), "ddprun-link");
+}
+
+// A forked child has no such thread.
+AgentLink::~AgentLink() {
+  if (forks_ != fork_count()) {
+    thread_.detach();
+    return;
+  }
+  ::eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
+
+void AgentLink::send(const worker_link::WorkerMessage& message) {
+  const std::string bytes = worker_link::encode(message);
+  for (;;) {
+    if (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0) return;
+    if (errno == EINTR) continue;
+    pollfd writable{socket_.get(), POLLOUT, 0};
+    if (errno != EAGAIN || ::poll(&writable, 1, kSendLimitMs) <= 0) return;  // run() sees its end.
+  }
+}
+
+Seat AgentLink::next_seat(int round) {
+  std::unique_lock lock(mutex_);
+  const auto has_seat = [&] {
+    return seat_ && seat_->place.round > round && !seat_->fence->is_raised();
+  };
+  changed_.wait(lock, [&] { return ended_ || has_seat(); });
+  if (has_seat() && !unsound_) return *seat_;
+  throw Error(*ended_);
+}
+
+bool AgentLink::await_fence(const Seat& seat, std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience, [&] { return ended_ || seat.fence->is_raised(); });
+  return seat.fence->is_raised();
+}
+
+void AgentLink::leave(const Seat& seat, const std::string& why) {
+  seat.fence->raise({.lost_rank = -1, .why = why});
+  send(worker_link::LeftRound{.round = seat.place.round, .step = committed_.load()});
+}
+
+void AgentLink::require_sound() const {
+  const std::lock_guard lock(mutex_);
+  if (unsound_) throw Error(*ended_);
+}
+
+void AgentLink::run() {
+  for (;;) {
+    std::array<pollfd, 2> entries{{{socket_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) {
+      return end(ErrorKind::system, std::string("poll: ") + std::strerror(errno));
+    }
+    if (entries[1].revents != 0) return;
+    if (entries[0].revents != 0 && !read_one()) return;
+  }
+}
+
+bool AgentLink::read_one() {
+  std::array<char, worker_link::kMessageBytesMax + 1> bytes;
+  const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (got <= 0) {
+    end(ErrorKind::unreachable, "the agent has closed it");
+    return false;
+  }
+  const auto message =
+      worker_link::decode_agent_message({bytes.data(), static_cast<std::size_t>(got)});
+  if (message.has_error()) {
+    end(ErrorKind::mismatch,
+        "the agent says what this worker does not understand: " + message.error().context);
+    return false;
+  }
+  if (const auto* refused = std::get_if<worker_link::Refused>(&message.value())) {
+    end(ErrorKind::mismatch, "the agent refuses this worker: " + refused->why);
+    return false;
+  }
+  take(message.value());
+  return true;
+}
+
+void AgentLink::take(const worker_link::AgentMessage& message) {
+  if (const auto* seated = std::get_if<worker_link::Seated>(&message)) return take(*seated);
+  if (const auto* fence = std::get_if<worker_link::Fence>(&message)) return take(*fence);
+  if (const auto* change = std::get_if<worker_link::Change>(&message)) {
+    if (change->round > change_.load()) change_.store(change->round);
+  }
+}
+
+// A seat in a later round is the end of all earlier ones.
+void AgentLink::take(const worker_link::Seated& seated) {
+  std::shared_ptr<RoundFence> before;
+  {
+    const std::lock_guard lock(mutex_);
+    if (seated.round <= fenced_ || (seat_ && seated.round <= seat_->place.round)) return;
+    if (seat_) before = seat_->fence;
+    seat_ = Seat{.place = seated, .fence = std::make_shared<RoundFence>()};
+  }
+  if (before) before->raise({.lost_rank = -1, .why = "the next round begins"});
+  wake();
+}
+
+void AgentLink::take(const worker_link::Fence& fence) {
+  std::shared_ptr<RoundFence> raised;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fence.round > fenced_) fenced_ = fence.round;
+    if (seat_ && seat_->place.round <= fence.round) raised = seat_->fence;
+  }
+  if (raised) raised->raise({.lost_rank = fence.lost_rank, .why = fence.why});
+  wake();
+  send(worker_link::LeftRound{.round = fence.round, .step = committed_.load()});
+}
+
+void AgentLink::end(ErrorKind kind, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_.emplace(kind, Error::Where{.operation = kOperation}, why);
+    unsound_ = kind == ErrorKind::mismatch;
+  }
+  wake();
+}
+
+// Fences are raised without the lock; who has just found one down shall be asleep by now.
+void AgentLink::wake() {
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+}  // namespace ddprun::worker_sdk
