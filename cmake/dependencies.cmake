@@ -31,16 +31,6 @@ endif()
 add_library(ddprun_hwloc INTERFACE)
 target_include_directories(ddprun_hwloc SYSTEM INTERFACE ${HWLOC_INCLUDE_DIR})
 
-# Its registry and its text format only. Its own CMake package asks for a web server and curl too.
-find_path(PROMETHEUS_INCLUDE_DIR prometheus/registry.h)  # prometheus-cpp-dev
-find_library(PROMETHEUS_CORE_LIBRARY prometheus-cpp-core)
-if(NOT PROMETHEUS_INCLUDE_DIR OR NOT PROMETHEUS_CORE_LIBRARY)
-  message(FATAL_ERROR "prometheus-cpp not found. On Debian: apt-get install prometheus-cpp-dev")
-endif()
-add_library(ddprun_prometheus INTERFACE)
-target_include_directories(ddprun_prometheus SYSTEM INTERFACE ${PROMETHEUS_INCLUDE_DIR})
-target_link_libraries(ddprun_prometheus INTERFACE ${PROMETHEUS_CORE_LIBRARY})
-
 if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 2.13 REQUIRED)        # catch2
 endif()

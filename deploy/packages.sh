@@ -5,7 +5,7 @@
 # shellcheck disable=SC2034  # Used by those who source this.
 build_packages=(
   g++ cmake ninja-build ccache mold pkg-config
-  libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev prometheus-cpp-dev
+  libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev
   libgloo-dev libhwloc-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
 )
 # shellcheck disable=SC2034
