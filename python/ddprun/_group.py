@@ -43,6 +43,12 @@ def _milliseconds(seconds: float | None, what: str = "timeout") -> int:
     return max(1, round(seconds * 1000))
 
 
+def _number(value: int, what: str) -> int:
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise BadArgument(f"{what} must be a whole number of 32 bits, not {value!r}")
+    return value
+
+
 def _reduction(op: str) -> int:
     if op not in _OPS:
         raise BadArgument(f"op {op!r} is not one of {', '.join(_OPS)}")
@@ -177,7 +183,7 @@ class ProcessGroup(_Handle):
     def broadcast(self, array: Any, root: int = 0, timeout: float | None = None) -> None:
         """Replace `array` by that of rank `root`."""
         lent = lend(array, writable=True)
-        self._call("broadcast", lent[0], root, _milliseconds(timeout))
+        self._call("broadcast", lent[0], _number(root, "root"), _milliseconds(timeout))
 
     def all_gather(self, array: Any, out: Any, timeout: float | None = None) -> None:
         """Concatenate the arrays of all ranks in `out`, in the order of ranks."""
@@ -197,7 +203,7 @@ class ProcessGroup(_Handle):
         result = lend(bytearray() if out is None else out, writable=True)
         if out is None:
             result[0].type = lent[0].type
-        self._call("gather", lent[0], result[0], root, _milliseconds(timeout))
+        self._call("gather", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
 
     def scatter(self, array: Any, out: Any, root: int = 0, timeout: float | None = None) -> None:
         """Give each rank its part of `array` of rank `root`; others pass None as `array`."""
@@ -205,17 +211,17 @@ class ProcessGroup(_Handle):
         lent = lend(b"" if array is None else array, writable=False)
         if array is None:
             lent[0].type = result[0].type
-        self._call("scatter", lent[0], result[0], root, _milliseconds(timeout))
+        self._call("scatter", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
 
     def send(self, array: Any, destination: int, timeout: float | None = None) -> None:
         """Send `array` to rank `destination`, which calls :meth:`recv`."""
         lent = lend(array, writable=False)
-        self._call("send", lent[0], destination, _milliseconds(timeout))
+        self._call("send", lent[0], _number(destination, "destination"), _milliseconds(timeout))
 
     def recv(self, array: Any, source: int, timeout: float | None = None) -> None:
         """Fill `array` with what rank `source` sends."""
         lent = lend(array, writable=True)
-        self._call("recv", lent[0], source, _milliseconds(timeout))
+        self._call("recv", lent[0], _number(source, "source"), _milliseconds(timeout))
 
     def barrier(self, timeout: float | None = None) -> None:
         """Wait until all ranks have called it."""
@@ -227,7 +233,7 @@ class ProcessGroup(_Handle):
         All ranks call it. A rank that passes a negative color gets None.
         """
         part = ctypes.c_void_p()
-        self._call("group_split", color, key, ctypes.byref(part))
+        self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
 
     def abort(self) -> None:
@@ -282,8 +288,8 @@ def init(
         ctypes.sizeof(InitOptions),
         init_method.encode() if init_method is not None else None,
         backend.encode() if backend is not None else None,
-        rank,
-        world_size,
+        _number(rank, "rank"),
+        _number(world_size, "world_size"),
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
     )

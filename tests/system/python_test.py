@@ -256,6 +256,8 @@ class BadInput(unittest.TestCase):
         self.assertEqual(values[0], 4.0)
 
     def test_ranks(self):
+        self.refused("root must be a whole number of 32 bits, not 'x'", self.group.broadcast, bytearray(1), root="x")
+        self.refused("color must be a whole number", self.group.split, 2**40)
         with self.assertRaises(ddprun.Error):
             self.group.broadcast(bytearray(1), root=5)
 
