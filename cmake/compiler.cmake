@@ -35,5 +35,6 @@ endif()
 # For programs that are started often and link nothing of PyTorch's.
 add_library(ddprun_runtime INTERFACE)
 if(DDPRUN_STATIC_RUNTIME)
-  target_link_options(ddprun_runtime INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed)
+  target_link_options(ddprun_runtime INTERFACE -static-libstdc++ -static-libgcc
+                      -Wl,--as-needed,--gc-sections)
 endif()

@@ -14,14 +14,20 @@ find_package(CLI11 REQUIRED)                # libcli11-dev
 find_package(spdlog REQUIRED)               # libspdlog-dev
 find_package(nlohmann_json REQUIRED)        # nlohmann-json3-dev
 
-find_path(GLOO_INCLUDE_DIR gloo/context.h)  # libgloo-dev
-find_library(GLOO_LIBRARY gloo)
-if(NOT GLOO_INCLUDE_DIR OR NOT GLOO_LIBRARY)
-  message(FATAL_ERROR "libgloo not found. On Debian: apt-get install libgloo-dev")
-endif()
+option(DDPRUN_BUNDLED_GLOO "Link third_party/gloo instead of the system's libgloo" OFF)
 add_library(ddprun_gloo INTERFACE)
-target_include_directories(ddprun_gloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
-target_link_libraries(ddprun_gloo INTERFACE ${GLOO_LIBRARY})
+if(DDPRUN_BUNDLED_GLOO)
+  add_subdirectory(third_party/gloo)
+  target_link_libraries(ddprun_gloo INTERFACE ddprun_gloo_bundled)
+else()
+  find_path(GLOO_INCLUDE_DIR gloo/context.h)  # libgloo-dev
+  find_library(GLOO_LIBRARY gloo)
+  if(NOT GLOO_INCLUDE_DIR OR NOT GLOO_LIBRARY)
+    message(FATAL_ERROR "libgloo not found. On Debian: apt-get install libgloo-dev")
+  endif()
+  target_include_directories(ddprun_gloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
+  target_link_libraries(ddprun_gloo INTERFACE ${GLOO_LIBRARY})
+endif()
 
 # Its headers only: the library is loaded when somebody asks for a binding.
 find_path(HWLOC_INCLUDE_DIR hwloc.h)        # libhwloc-dev
@@ -30,16 +36,6 @@ if(NOT HWLOC_INCLUDE_DIR)
 endif()
 add_library(ddprun_hwloc INTERFACE)
 target_include_directories(ddprun_hwloc SYSTEM INTERFACE ${HWLOC_INCLUDE_DIR})
-
-# Its registry and its text format only. Its own CMake package asks for a web server and curl too.
-find_path(PROMETHEUS_INCLUDE_DIR prometheus/registry.h)  # prometheus-cpp-dev
-find_library(PROMETHEUS_CORE_LIBRARY prometheus-cpp-core)
-if(NOT PROMETHEUS_INCLUDE_DIR OR NOT PROMETHEUS_CORE_LIBRARY)
-  message(FATAL_ERROR "prometheus-cpp not found. On Debian: apt-get install prometheus-cpp-dev")
-endif()
-add_library(ddprun_prometheus INTERFACE)
-target_include_directories(ddprun_prometheus SYSTEM INTERFACE ${PROMETHEUS_INCLUDE_DIR})
-target_link_libraries(ddprun_prometheus INTERFACE ${PROMETHEUS_CORE_LIBRARY})
 
 if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 2.13 REQUIRED)        # catch2

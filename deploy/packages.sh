@@ -1,12 +1,18 @@
 # shellcheck shell=bash
-# What deploy/quickstart.sh and deploy/test.sh share: words, checks of the machine, and installing Debian
+# What the scripts of deploy/ share: words, checks of the machine, and installing Debian
 # packages that are missing. Sourced, not run.
 
 # shellcheck disable=SC2034  # Used by those who source this.
 build_packages=(
   g++ cmake ninja-build ccache mold pkg-config
-  libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev prometheus-cpp-dev
+  libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev
   libgloo-dev libhwloc-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
+)
+# For deploy/wheel.sh, which brings its own Gloo.
+# shellcheck disable=SC2034
+wheel_packages=(
+  g++ cmake ninja-build ccache mold pkg-config
+  libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev libhwloc-dev
 )
 # shellcheck disable=SC2034
 test_packages=(

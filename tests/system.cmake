@@ -11,7 +11,7 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch pipeline surroundings placement bad_input operations train same_bits c10d_port slurm mpirun hosts dry_run completion logs
-                collectives nccl ras security)
+                collectives nccl ras security python)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 foreach(subject namespaces failure kill kill_combinations supervision stall signals elastic reseat etcd journal standstill)

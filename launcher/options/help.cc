@@ -40,8 +40,10 @@ Examples
 constexpr std::string_view kTail = R"(
 Flags may be spelled with - or _ and abbreviated unless ambiguous (--nproc-per 2). The variable
 PET_<FLAG> sets a flag's default: PET_NNODES=2 is --nnodes 2. All that follows PROGRAM is passed to
-PROGRAM. The run's token is read from --token-file, DDPRUN_TOKEN or the file named by
-DDPRUN_TOKEN_FILE. Without a flag, DDPRUN_ENDPOINT names the endpoint.
+PROGRAM. The interpreter of scripts and modules is PYTHON_EXEC, else the python3 beside ddprun in a
+virtual or conda environment, else that of PATH. The run's token is read from --token-file,
+DDPRUN_TOKEN or the file named by DDPRUN_TOKEN_FILE. Without a flag, DDPRUN_ENDPOINT names the
+endpoint.
 Exit codes: 0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not
 meet in time; otherwise that of the first worker that failed, 128+n if signal n killed it.
 )";

@@ -47,7 +47,8 @@ the address of the rendezvous daemon, unless \-\-rdzv\-endpoint or PET_RDZV_ENDP
 the run's token, or a file whose first line is the token
 .TP
 .B PYTHON_EXEC
-the interpreter for scripts and modules [python3]
+the interpreter for scripts and modules [the python3 beside ddprun in a virtual or conda
+environment, else that of PATH]
 .SH EXIT STATUS
 0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not meet in time;
 otherwise that of the first worker that failed, 128+n if signal n killed it.

@@ -5,6 +5,7 @@
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "launcher/plan/gather_facts.h"
+#include "launcher/plan/own_python.h"
 #include "launcher/plan/placement.h"
 #include "launcher/plan/resolve_name.h"
 
@@ -19,7 +20,12 @@ Result<std::vector<std::string>> resolve_program(const Options& options) {
   request.no_python = options.no_python;
   request.run_path = options.run_path;
   request.pass_local_rank = !options.use_env;
-  return agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
+  agent::CommandContext context = agent::current_command_context();
+  const agent::PosixFileProbe files;
+  if (context.python.empty() && !context.own_folders.empty()) {
+    context.python = own_python(context.own_folders.front(), files);
+  }
+  return agent::resolve_command(request, context, files);
 }
 
 // The Facts, with the one name looked up that they depend on.

@@ -1,55 +1,56 @@
 #include "rendezvous/daemon/metrics_page.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
-
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "rendezvous/daemon/metrics_text.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
-using prometheus::Labels;
+using Type = MetricsText::Type;
 
 constexpr const char* kStates[] = {"gathering", "last call", "running", "closing", "ended"};
 constexpr const char* kPhases[] = {"ready", "seated", "finished", "stopping", "stopped", "empty"};
 constexpr const char* kLostBy[] = {"closed", "silent", "stuck"};
 static_assert(std::size(kLostBy) == kLostBys);
 
-// A registry that lives for one answer.
 class Writer {
  public:
-  void gauge(const std::string& name, const std::string& help, double value) {
-    gauges(name, help).Add({}).Set(value);
+  // A family to which samples are added.
+  class Samples {
+   public:
+    Samples(MetricsText& text, MetricsText::Family family)
+        : text_(text), family_(std::move(family)) {}
+    void add(const Labels& labels, double value) { text_.add(family_, labels, value); }
+
+   private:
+    MetricsText& text_;
+    const MetricsText::Family family_;
+  };
+
+  Samples gauges(std::string name, std::string help) {
+    return {text_, {std::move(name), std::move(help), Type::kGauge}};
   }
-  void counter(const std::string& name, const std::string& help, double value) {
-    counters(name, help).Add({}).Increment(value);
+  Samples counters(std::string name, std::string help) {
+    return {text_, {std::move(name), std::move(help), Type::kCounter}};
   }
-  prometheus::Family<prometheus::Gauge>& gauges(const std::string& name, const std::string& help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
+  void gauge(std::string name, std::string help, double value) {
+    gauges(std::move(name), std::move(help)).add({}, value);
   }
-  prometheus::Family<prometheus::Counter>& counters(const std::string& name,
-                                                    const std::string& help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
+  void counter(std::string name, std::string help, double value) {
+    counters(std::move(name), std::move(help)).add({}, value);
   }
   void lag(const LagCounts& lag) {
-    const std::vector<double> bounds(lag.kBoundsSeconds.begin(), lag.kBoundsSeconds.end());
-    const std::vector<double> turns(lag.turns.begin(), lag.turns.end());
-    prometheus::BuildHistogram()
-        .Name("ddprun_loop_lag_seconds")
-        .Help("How late the event loop came to its own timer.")
-        .Register(registry_)
-        .Add({}, bounds)
-        .ObserveMultiple(turns, lag.sum_seconds);
+    text_.add_histogram({"ddprun_loop_lag_seconds",
+                         "How late the event loop came to its own timer.", Type::kHistogram},
+                        lag.kBoundsSeconds, lag.turns, lag.sum_seconds);
   }
-  std::string text() const { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
+  std::string text() const { return text_.text(); }
 
  private:
-  prometheus::Registry registry_;
+  MetricsText text_;
 };
 
 double number(std::uint64_t count) { return static_cast<double>(count); }
@@ -65,31 +66,31 @@ void write_runs(Writer& out, const DaemonStatus& status) {
     workers += run.world_size;
     for (const NodeStatus& node : run.nodes) ++nodes[node.phase];
   }
-  auto& runs_by_state = out.gauges("ddprun_runs", "Runs by state.");
-  for (const auto& [state, count] : runs) runs_by_state.Add({{"state", state}}).Set(count);
-  auto& nodes_by_phase = out.gauges("ddprun_nodes", "Nodes by phase.");
-  for (const auto& [phase, count] : nodes) nodes_by_phase.Add({{"phase", phase}}).Set(count);
+  auto runs_by_state = out.gauges("ddprun_runs", "Runs by state.");
+  for (const auto& [state, count] : runs) runs_by_state.add({{"state", state}}, count);
+  auto nodes_by_phase = out.gauges("ddprun_nodes", "Nodes by phase.");
+  for (const auto& [phase, count] : nodes) nodes_by_phase.add({{"phase", phase}}, count);
   out.gauge("ddprun_workers", "Workers of the rounds that run.", workers);
 }
 
 void write_events(Writer& out, const Counters& counters) {
-  auto& messages = out.counters("ddprun_messages_total", "Messages from agents and operators.");
+  auto messages = out.counters("ddprun_messages_total", "Messages from agents and operators.");
   for (std::size_t i = 0; i < kMessageKinds.size(); ++i) {
-    messages.Add({{"kind", kMessageKinds[i]}}).Increment(number(counters.messages[i]));
+    messages.add({{"kind", kMessageKinds[i]}}, number(counters.messages[i]));
   }
-  messages.Add({{"kind", "command"}}).Increment(number(counters.commands));
+  messages.add({{"kind", "command"}}, number(counters.commands));
   out.counter("ddprun_rounds_sealed_total", "Rounds that began to run.",
               number(counters.rounds_sealed));
   out.counter("ddprun_restarts_total", "Restarts used up by failed workers.",
               number(counters.restarts));
-  auto& lost = out.counters("ddprun_nodes_lost_total", "Nodes lost while their run went on.");
+  auto lost = out.counters("ddprun_nodes_lost_total", "Nodes lost while their run went on.");
   for (std::size_t i = 0; i < kLostBys; ++i) {
-    lost.Add({{"reason", kLostBy[i]}}).Increment(number(counters.nodes_lost[i]));
+    lost.add({{"reason", kLostBy[i]}}, number(counters.nodes_lost[i]));
   }
-  auto& verdicts = out.counters("ddprun_verdicts_total", "Runs that ended, by outcome.");
+  auto verdicts = out.counters("ddprun_verdicts_total", "Runs that ended, by outcome.");
   for (std::size_t i = 0; i < kVerdictKinds; ++i) {
-    verdicts.Add({{"kind", kind_name(static_cast<Verdict::Kind>(i))}})
-        .Increment(number(counters.verdicts[i]));
+    verdicts.add({{"kind", kind_name(static_cast<Verdict::Kind>(i))}},
+                 number(counters.verdicts[i]));
   }
 }
 
@@ -101,13 +102,13 @@ void write_counts(Writer& out, const Labelled<Counts>& all, bool zeros) {
   for (std::size_t i = 0; i < Counts::kSize; ++i) {
     const SyncCounter& row = Counts::kRows[i];
     const bool is_time = row.unit == SyncUnit::kNanoseconds;
-    const auto write = [&](auto& family) {
+    const auto write = [&](Writer::Samples family) {
       for (const auto& [whose, counts] : all) {
         const double value = is_time ? seconds(counts.values[i]) : number(counts.values[i]);
         if (value == 0 && !zeros) continue;
         Labels labels = whose;
         if (*row.phase != '\0') labels.emplace("phase", row.phase);
-        family.Add(labels).Increment(value);
+        family.add(labels, value);
       }
     };
     const std::string name = std::string("ddprun_sync_") + row.metric;
@@ -135,10 +136,10 @@ void write_connections(Writer& out, const Measurement& measured) {
   out.gauge("ddprun_handshakes", "Handshakes under way.", number(measured.handshakes));
   out.gauge("ddprun_http_connections", "Connections to this page's port.",
             number(measured.http_connections));
-  auto& refused = out.counters("ddprun_connections_refused_total", "Connections turned away.");
+  auto refused = out.counters("ddprun_connections_refused_total", "Connections turned away.");
   for (std::size_t i = 0; i < kRefusals; ++i) {
     const auto reason = static_cast<Refusal>(i);
-    refused.Add({{"reason", name_of(reason)}}).Increment(number(measured.refused.of(reason)));
+    refused.add({{"reason", name_of(reason)}}, number(measured.refused.of(reason)));
   }
 }
 

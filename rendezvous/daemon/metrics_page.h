@@ -1,7 +1,7 @@
 #pragma once
-// The daemon's numbers in Prometheus' text format. The only file that knows prometheus-cpp: numbers
-// are counted elsewhere, in plain integers, and become metrics when they are asked for. Names and
-// meanings are listed in docs/operations.md.
+// The daemon's numbers in Prometheus' text format: numbers are counted elsewhere, in plain
+// integers, and become metrics when they are asked for. Names and meanings are listed in
+// docs/operations.md.
 
 #include <cstddef>
 #include <map>

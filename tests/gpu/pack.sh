@@ -34,7 +34,7 @@ done | sort -u > "$pack/headers"
 while read -r header; do cp -a "$header" "$pack$header"; done < "$pack/headers"
 rm "$pack/headers"
 
-take /usr/include/{gloo,CLI,spdlog,fmt,nlohmann,prometheus,openssl,catch2,hwloc,hwloc.h,zlib.h,zconf.h}
+take /usr/include/{gloo,CLI,spdlog,fmt,nlohmann,openssl,catch2,hwloc,hwloc.h,zlib.h,zconf.h}
 cp -a "/usr/include/$arch/openssl/." "$pack/usr/include/openssl/"
 [ ! -e "/usr/include/$arch/zconf.h" ] || cp -a "/usr/include/$arch/zconf.h" "$pack/usr/include/"
 take "$lib"/cmake/{spdlog,fmt,Boost-1.81.0,boost_headers-1.81.0} \
@@ -63,7 +63,7 @@ link() {  # FILE: the name that the linker or a cmake configuration looks for
     [ -e "$shared/$also" ] || ln -s "$name" "$shared/$also"
   done
 }
-for file in /usr/lib/libgloo.so "$lib"/lib{prometheus-cpp-core,spdlog,fmt}.so; do
+for file in /usr/lib/libgloo.so "$lib"/lib{spdlog,fmt}.so; do
   add_shared "$file"
   link "$file"
 done
@@ -87,8 +87,6 @@ set(ZLIB_LIBRARY "\${lib}/libz.a" CACHE FILEPATH "")
 set(GLOO_INCLUDE_DIR "\${pack}/include" CACHE PATH "")
 set(GLOO_LIBRARY "\${lib}/libgloo.so" CACHE FILEPATH "")
 set(HWLOC_INCLUDE_DIR "\${pack}/include" CACHE PATH "")
-set(PROMETHEUS_INCLUDE_DIR "\${pack}/include" CACHE PATH "")
-set(PROMETHEUS_CORE_LIBRARY "\${lib}/libprometheus-cpp-core.so" CACHE FILEPATH "")
 # For the libraries that these need, too: hence not the newer kind of path.
 foreach(kind EXE SHARED)
   set(CMAKE_\${kind}_LINKER_FLAGS "-Wl,--disable-new-dtags,-rpath,\${lib},-rpath-link,\${lib}" CACHE STRING "")

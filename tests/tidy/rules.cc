@@ -52,10 +52,6 @@ const std::vector<Ban> kBanned = {
      "rendezvous/daemon/http_server.h",
      {"rendezvous/daemon/http_server.cc", "rendezvous/etcd/etcd_client.cc",
       "tests/support/fake_etcd.cc"}},
-    {"<prome"
-     "theus/",
-     "rendezvous/daemon/metrics_page.h",
-     {"rendezvous/daemon/metrics_page.cc"}},
     {"<CLI/"
      "CLI.hpp>",
      "launcher/options/options.h",

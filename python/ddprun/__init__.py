@@ -1,0 +1,71 @@
+"""ddprun: run data-parallel training, and exchange arrays between its ranks.
+
+In a worker that ``ddprun`` or ``torchrun`` started::
+
+    import ddprun
+
+    with ddprun.init() as group:
+        total = array.array("d", [loss])
+        group.all_reduce(total, op="avg")  # in place, on all ranks
+        if group.rank == 0:
+            print(total[0])
+
+From a script or a notebook, without a command line::
+
+    results = ddprun.launch(train, (config,), nproc=4)  # raises RunError with the verdict
+
+Importing this package loads neither its library nor torch. Failures are exceptions derived from
+:class:`ddprun.Error` that carry the rank, host, operation and peer.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata as _metadata
+
+from ._errors import (
+    Aborted,
+    BadArgument,
+    BadEnvironment,
+    Corrupt,
+    Error,
+    LibraryError,
+    Mismatch,
+    PeerLost,
+    RunError,
+    SystemFailure,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
+from ._group import ProcessGroup, Work, init
+from ._launch import launch
+from ._library import prefix
+from ._program import program
+
+try:
+    __version__ = _metadata.version("ddprun")
+except _metadata.PackageNotFoundError:  # A source tree.
+    __version__ = "0+source"
+
+__all__ = [
+    "Aborted",
+    "BadArgument",
+    "BadEnvironment",
+    "Corrupt",
+    "Error",
+    "LibraryError",
+    "Mismatch",
+    "PeerLost",
+    "ProcessGroup",
+    "RunError",
+    "SystemFailure",
+    "TimedOut",
+    "Unreachable",
+    "Unsupported",
+    "Work",
+    "__version__",
+    "init",
+    "launch",
+    "prefix",
+    "program",
+]

@@ -1,0 +1,100 @@
+"""The exceptions of the package, one for each kind of failure in ``ddprun/c_api.h``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class LibraryError(ImportError):
+    """libddprun.so or the program ddprun is missing, or does not belong to this package."""
+
+
+class Error(RuntimeError):
+    """A call failed. After any error but BadArgument the group is unusable.
+
+    rank: the rank that raises, -1 before ranks are known.
+    host: the host of that rank.
+    operation: the method that failed.
+    peer: the rank that caused the failure, -1 if unknown.
+    """
+
+    def __init__(
+        self, text: str, *, rank: int = -1, host: str = "", operation: str = "", peer: int = -1
+    ) -> None:
+        super().__init__(text)
+        self.rank = rank
+        self.host = host
+        self.operation = operation
+        self.peer = peer
+
+
+class BadArgument(Error, ValueError):
+    """The call violates its contract; nothing was communicated."""
+
+
+class BadEnvironment(Error):
+    """RANK, WORLD_SIZE, MASTER_ADDR... are missing or contradict each other."""
+
+
+class Unreachable(Error, ConnectionError):
+    """The store or a peer cannot be reached."""
+
+
+class TimedOut(Error, TimeoutError):
+    """A deadline passed; the text names the ranks that are missing."""
+
+
+class PeerLost(Error, ConnectionError):
+    """A peer closed its connection or died."""
+
+
+class Mismatch(Error):
+    """Ranks disagree about shapes, counts, data types or the order of operations."""
+
+
+class Aborted(Error):
+    """The group was aborted, or an earlier operation failed."""
+
+
+class Unsupported(Error):
+    """The backend does not support the operation."""
+
+
+class SystemFailure(Error, OSError):
+    """A system call failed."""
+
+
+class Corrupt(Error):
+    """A file is torn or damaged."""
+
+
+BY_STATUS: dict[int, type[Error]] = {
+    1: BadArgument,
+    2: BadEnvironment,
+    3: Unreachable,
+    4: TimedOut,
+    5: PeerLost,
+    6: Mismatch,
+    7: Aborted,
+    8: Unsupported,
+    9: SystemFailure,
+    10: Corrupt,
+}
+
+
+class RunError(RuntimeError):
+    """A run that :func:`ddprun.launch` started has failed.
+
+    verdict: what ``ddprun --error-file`` writes, see docs/verdict.md; empty if there is none.
+    exit_code: that of ddprun.
+    rank, host, fault: of the first cause; None where no worker was the cause.
+    """
+
+    def __init__(self, text: str, verdict: dict[str, Any], exit_code: int) -> None:
+        super().__init__(text)
+        cause = verdict.get("first_cause") or {}
+        self.verdict = verdict
+        self.exit_code = exit_code
+        self.rank: int | None = cause.get("rank")
+        self.host: str | None = cause.get("host")
+        self.fault: str | None = cause.get("fault")

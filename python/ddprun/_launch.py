@@ -1,0 +1,90 @@
+"""``ddprun.launch``: a function as the workers of a run, from a script or a notebook."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from multiprocessing import spawn
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+from ._errors import RunError
+from ._program import program
+
+Result = TypeVar("Result")
+
+
+def _pickled(call: tuple[Any, ...]) -> bytes:
+    """Pickle by reference to modules; functions of a notebook by value, which needs cloudpickle."""
+    main = sys.modules["__main__"]
+    is_importable = hasattr(main, "__file__") or getattr(main, "__spec__", None) is not None
+    if getattr(call[0], "__module__", None) == "__main__" and not is_importable:
+        try:
+            cloudpickle = importlib.import_module("cloudpickle")
+        except ImportError:
+            raise ValueError(
+                f"{call[0].__qualname__} was defined interactively: put it into a module, or "
+                "install cloudpickle"
+            ) from None
+        return bytes(cloudpickle.dumps(call))
+    try:
+        return pickle.dumps(call)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(f"the function and its arguments must be picklable: {error}") from error
+
+
+def _run_error(folder: Path, code: int) -> RunError:
+    try:
+        verdict = json.loads((folder / "verdict.json").read_text(errors="replace"))
+    except (OSError, ValueError):
+        return RunError(f"ddprun exited with {code}; its output says why", {}, code)
+    return RunError(str(verdict.get("text", f"ddprun exited with {code}")), verdict, code)
+
+
+def launch(
+    fn: Callable[..., Result],
+    args: Sequence[Any] = (),
+    nproc: int = 2,
+    options: Sequence[str] = (),
+) -> list[Result]:
+    """Run ``fn(*args)`` in `nproc` new processes on this machine, under ddprun.
+
+    Each process has the environment of a worker, so ``ddprun.init()`` or torch's
+    ``init_process_group()`` in `fn` finds the others. Returns what the calls return, in the order
+    of ranks. If the run fails, all its processes are stopped and RunError has the verdict.
+
+    `fn` and `args` are pickled: define `fn` in a module or script that guards its own start by
+    ``if __name__ == "__main__":``. In a notebook cloudpickle must be installed. `options` are
+    further flags of the program, such as ``("--max-restarts", "1")``.
+    """
+    if nproc < 1:
+        raise ValueError(f"nproc must be at least 1, not {nproc}")
+    call = _pickled((fn, tuple(args)))
+    with tempfile.TemporaryDirectory(prefix="ddprun-launch-") as name:
+        folder = Path(name)
+        preparation = spawn.get_preparation_data("ddprun worker")
+        # Of a parent's secrets a worker needs none.
+        preparation.pop("authkey", None)
+        (folder / "call").write_bytes(pickle.dumps(preparation) + call)
+        command = [program(), "--standalone", "--nproc-per-node", str(nproc)]
+        command += ["--error-file", str(folder / "verdict.json"), *options]
+        command += ["--no-python", sys.executable, "-u", "-m", "ddprun._worker", name]
+        code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+        if code != 0:
+            raise _run_error(folder, code)
+        return [pickle.loads((folder / f"result.{r}").read_bytes()) for r in range(nproc)]
+
+
+def work(folder: Path) -> None:
+    """Be one rank of a launch: call the function, leave what it returned."""
+    with open(folder / "call", "rb") as file:
+        spawn.prepare(pickle.load(file))
+        fn, args = pickle.load(file)
+    result = pickle.dumps(fn(*args))
+    (folder / f"result.{os.environ['RANK']}").write_bytes(result)

@@ -1,0 +1,123 @@
+"""Loads libddprun.so and declares the functions of ``ddprun/c_api.h`` that this package calls."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+from ._errors import LibraryError
+
+C_API_VERSION = 1
+
+_Group = ctypes.c_void_p
+_WorkHandle = ctypes.c_void_p
+
+
+class Buffer(ctypes.Structure):
+    """``ddprun_buffer``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("count", ctypes.c_size_t),
+        ("type", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    )
+
+
+class InitOptions(ctypes.Structure):
+    """``ddprun_init_options``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("init_method", ctypes.c_char_p),
+        ("backend", ctypes.c_char_p),
+        ("rank", ctypes.c_int32),
+        ("world_size", ctypes.c_int32),
+        ("init_timeout_ms", ctypes.c_int64),
+        ("op_timeout_ms", ctypes.c_int64),
+    )
+
+
+_BUFFER = ctypes.POINTER(Buffer)
+_HANDLE = ctypes.POINTER(ctypes.c_void_p)
+_INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
+
+# name: (result, arguments), as in c_api.h.
+_FUNCTIONS: dict[str, tuple[object, list[object]]] = {
+    "last_error": (_TEXT, []),
+    "last_error_peer": (_INT, []),
+    "group_init": (_STATUS, [ctypes.POINTER(InitOptions), _HANDLE]),
+    "group_destroy": (None, [_Group]),
+    "group_split": (_STATUS, [_Group, _INT, _INT, _HANDLE]),
+    "group_abort": (None, [_Group]),
+    "rank": (_INT, [_Group]),
+    "world_size": (_INT, [_Group]),
+    "local_rank": (_INT, [_Group]),
+    "restart_count": (_INT, [_Group]),
+    "backend": (_TEXT, [_Group]),
+    "all_reduce": (_STATUS, [_Group, _BUFFER, _STATUS, _MS]),
+    "all_reduce_async": (_STATUS, [_Group, _BUFFER, _STATUS, _MS, _HANDLE]),
+    "reduce_scatter": (_STATUS, [_Group, _BUFFER, _BUFFER, _STATUS, _MS]),
+    "broadcast": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
+    "all_gather": (_STATUS, [_Group, _BUFFER, _BUFFER, _MS]),
+    "all_to_all": (_STATUS, [_Group, _BUFFER, _BUFFER, _MS]),
+    "gather": (_STATUS, [_Group, _BUFFER, _BUFFER, _INT, _MS]),
+    "scatter": (_STATUS, [_Group, _BUFFER, _BUFFER, _INT, _MS]),
+    "send": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
+    "recv": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
+    "barrier": (_STATUS, [_Group, _MS]),
+    "work_wait": (_STATUS, [_WorkHandle]),
+    "work_done": (_INT, [_WorkHandle]),
+    "work_destroy": (None, [_WorkHandle]),
+}
+
+
+def prefix() -> Path:
+    """Return the folder of libddprun.so, its header and its CMake package.
+
+    A C program finds them with ``cmake -DCMAKE_PREFIX_PATH=$(python3 -c 'import ddprun;
+    print(ddprun.prefix())')`` and ``find_package(ddprun)``, which gives ``ddprun::c_api``.
+    """
+    return Path(__file__).resolve().parent / "_lib"
+
+
+def _declare(library: ctypes.CDLL, path: Path) -> None:
+    """Give each function its types; raise LibraryError for a library that is not ours."""
+    try:
+        version = library.ddprun_c_api_version()
+    except AttributeError:
+        raise LibraryError(f"{path} is not ddprun's library") from None
+    if version != C_API_VERSION:
+        raise LibraryError(
+            f"{path} has version {version} of the C interface, this package needs version "
+            f"{C_API_VERSION}: install both from one wheel, and unset DDPRUN_LIB"
+        )
+    for name, (result, arguments) in _FUNCTIONS.items():
+        try:
+            function = getattr(library, "ddprun_" + name)
+        except AttributeError:
+            raise LibraryError(
+                f"{path} lacks ddprun_{name}: it is older than this package; install both from "
+                "one wheel, and unset DDPRUN_LIB"
+            ) from None
+        function.restype = result
+        function.argtypes = arguments
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Load the library once: that of the package, or the one that DDPRUN_LIB names."""
+    path = Path(os.environ.get("DDPRUN_LIB") or prefix() / "libddprun.so")
+    if not path.exists():
+        raise LibraryError(
+            f"{path} does not exist: install ddprun's wheel, or let DDPRUN_LIB name a libddprun.so"
+        )
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise LibraryError(f"{path} cannot be loaded: {error}") from error
+    _declare(loaded, path)
+    return loaded

@@ -1,0 +1,337 @@
+"""The Python package against this build's library and program: what ranks exchange, what errors carry, and what
+becomes of bad input. deploy/wheel.sh --check uses the wheel itself."""
+
+import array
+import os
+import subprocess
+import sys
+import textwrap
+import unittest
+
+import ddprun_case
+from ddprun_case import BIN, PATIENCE, DdprunCase
+
+PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../python"))
+LIBRARY = os.path.join(os.path.dirname(BIN), "worker_sdk", "libddprun.so")
+
+sys.path.insert(0, PACKAGE)
+os.environ.setdefault("DDPRUN_LIB", LIBRARY)
+
+import ddprun  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun import _errors, _library  # noqa: E402  pylint: disable=wrong-import-position
+
+
+def environment(**more):
+    return {**ddprun_case.clean_environment(), "PYTHONPATH": PACKAGE, "DDPRUN_LIB": LIBRARY,
+            "PATH": BIN + os.pathsep + os.environ["PATH"], **more}
+
+
+def run_python(code, *arguments, **more):
+    return subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(code), *arguments], env=environment(**more),
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+class TwoRanks(DdprunCase):
+    """Each test's script is run by two ranks under ddprun."""
+
+    def ranks(self, code, nproc=2, **more):
+        script = self.path("script.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("import array, os, sys, time\nimport ddprun\n" + textwrap.dedent(code))
+        error_file = self.path("verdict.json")
+        env = environment(PYTHON_EXEC=sys.executable, **more)
+        return subprocess.run([ddprun_case.DDPRUN, "--nproc-per-node", str(nproc), "--error-file", error_file, script],
+                              env=env, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+
+    def test_every_operation_moves_what_it_promises(self):
+        done = self.ranks("""
+            with ddprun.init() as group:
+                me, other = group.rank, 1 - group.rank
+                assert (group.world_size, group.local_rank, group.restart_count) == (2, me, 0), group
+                assert "rank" in repr(group) and group.backend == "shm"
+                for code in "fdilqB":
+                    values = array.array(code, [me + 1] * 5)
+                    group.all_reduce(values)
+                    assert values.tolist() == [3] * 5, values
+                values = array.array("d", [me, 10.0])
+                group.all_reduce(values, op="avg")
+                assert values.tolist() == [0.5, 10.0]
+                group.all_reduce(memoryview(bytearray(0)), op="max")
+                work = group.all_reduce_async(values, op="max")
+                work.wait()
+                assert work.done() and values.tolist() == [0.5, 10.0]
+                text = bytearray(b"root" if me == 1 else b"none")
+                group.broadcast(text, root=1)
+                assert text == b"root"
+                both = bytearray(4)
+                group.all_gather(b"ab" if me == 0 else b"cd", both)
+                assert both == b"abcd"
+                group.all_to_all(b"xy" if me == 0 else b"zw", two := bytearray(2))
+                assert two == (b"xz" if me == 0 else b"yw"), two
+                group.reduce_scatter(array.array("i", [1, 2, 3, 4]), part := array.array("i", [0, 0]))
+                assert part.tolist() == ([2, 4] if me == 0 else [6, 8])
+                group.gather(bytes([me]), both[:2] if me == 0 else None)
+                group.gather(bytes([me] * 2), both if me == 0 else None)
+                assert me or both == bytes([0, 0, 1, 1])
+                group.scatter(b"pqrs" if me == 0 else None, two)
+                assert two == (b"pq" if me == 0 else b"rs")
+                if me == 0:
+                    group.send(b"hello", 1)
+                else:
+                    group.recv(five := bytearray(5), 0)
+                    assert five == b"hello"
+                part = group.split(0, key=-me)
+                assert part.rank == other and group.split(-1) is None
+                part.close()
+                group.barrier(timeout=30)
+            print("right", me)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("right 0", done.stdout)
+        self.assertIn("right 1", done.stdout)
+
+    def test_an_error_carries_rank_host_operation_and_peer(self):
+        done = self.ranks("""
+            group = ddprun.init()
+            try:
+                group.all_reduce(array.array("f", [0] * (4 + group.rank)), timeout=60)
+            except ddprun.Mismatch as error:
+                print(f"got {error.rank} {error.host} {error.operation} {error.peer}")
+                assert isinstance(error, ddprun.Error) and "all_reduce" in str(error)
+            try:
+                group.barrier()
+            except ddprun.Aborted as error:
+                print("then", error.operation)
+        """, DDPRUN_HOST="here")
+        for rank in (0, 1):
+            self.assertIn(f"got {rank} here all_reduce ", done.stdout, done.stderr)
+        self.assertIn("then barrier", done.stdout)
+
+    def test_a_program_that_ends_completes_what_is_under_way(self):
+        done = self.ranks("""
+            group = ddprun.init()
+            values = array.array("f", [1.0] * 4)
+            if group.rank == 0:
+                work = group.all_reduce_async(values)
+                open(os.environ["MARK"], "w").close()
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+                group.all_reduce(values)
+                print("sum", values[0])
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("sum 2.0", done.stdout)
+
+    def test_a_rank_that_raises_ends_at_once_and_is_the_first_cause(self):
+        done = self.ranks("""
+            group = ddprun.init()
+            while group.rank == 0:
+                time.sleep(1)  # Until it is stopped.
+            values = array.array("f", [0] * 4)
+            work = group.all_reduce_async(values, timeout=3000)
+            raise ValueError("no such data")
+        """)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("rank 1", done.stderr)
+        self.assertIn("no such data", done.stderr)
+
+    def test_a_rank_that_raises_does_not_wait_for_its_peers(self):
+        """Without a launcher that would stop them."""
+        code = """
+            import array, sys, ddprun
+            rank = int(sys.argv[1])
+            group = ddprun.init("file://" + sys.argv[2], rank=rank, world_size=2, op_timeout=3000)
+            if rank == 0:
+                sys.stdin.read()  # Until the other has ended.
+            else:
+                work = group.all_reduce_async(array.array("f", [0] * 4))
+                raise ValueError("no such data")
+        """
+        meeting = self.path("meeting")
+        command = [sys.executable, "-B", "-c", textwrap.dedent(code)]
+        with subprocess.Popen([*command, "0", meeting], env=environment(), stdin=subprocess.PIPE) as first:
+            try:
+                second = run_python(code, "1", meeting)
+            finally:
+                first.kill()
+        self.assertEqual(second.returncode, 1)
+        self.assertIn("no such data", second.stderr)
+
+    def test_a_deadline_passes(self):
+        done = self.ranks("""
+            group = ddprun.init()
+            if group.rank == 0:
+                try:
+                    group.barrier(timeout=0.2)
+                except TimeoutError as error:
+                    print("late:", type(error).__name__)
+                open(os.environ["MARK"], "w").close()
+            while not os.path.exists(os.environ["MARK"]):
+                time.sleep(0.01)
+        """, MARK=self.path("mark"))
+        self.assertIn("late: TimedOut", done.stdout, done.stderr)
+
+    def test_launch_returns_results_and_raises_the_verdict(self):
+        module = self.path("jobs.py")
+        with open(module, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent("""
+                import os, sys
+                import ddprun
+
+                def square(value):
+                    with ddprun.init() as group:
+                        group.barrier()
+                    return int(os.environ["RANK"]), value * value
+
+                def leave(rank):
+                    if int(os.environ["RANK"]) == rank:
+                        sys.exit(9)
+
+                if __name__ == "__main__":
+                    print(ddprun.launch(square, (7,), nproc=3))
+                    try:
+                        ddprun.launch(leave, (1,))
+                    except ddprun.RunError as error:
+                        print("failed:", error.rank, error.fault, error.exit_code, str(error)[:6])
+                    try:
+                        ddprun.launch(lambda: 0)
+                    except ValueError as error:
+                        print("refused:", error)
+            """))
+        done = subprocess.run([sys.executable, "-B", module], env=environment(), capture_output=True, text=True,
+                              timeout=2 * PATIENCE, check=False)
+        self.assertIn("[(0, 49), (1, 49), (2, 49)]", done.stdout, done.stderr)
+        self.assertIn("failed: 1 exit 9 rank 1", done.stdout)
+        self.assertIn("refused: the function and its arguments must be picklable", done.stdout)
+
+    def test_a_ddprun_of_an_environment_runs_its_interpreter(self):
+        bin_folder = self.path("env/bin")
+        os.makedirs(bin_folder)
+        open(self.path("env/pyvenv.cfg"), "w", encoding="utf-8").close()
+        copy = os.path.join(bin_folder, "ddprun")
+        try:
+            os.link(ddprun_case.DDPRUN, copy)
+        except OSError:
+            subprocess.run(["cp", ddprun_case.DDPRUN, copy], check=True)
+        own = os.path.join(bin_folder, "python3")
+        with open(own, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho own\n")
+        os.chmod(own, 0o755)
+        script = self.path("script.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("print('of PATH')")
+        said = [subprocess.run([copy, script], env={**environment(), **more}, capture_output=True, text=True,
+                               timeout=PATIENCE, check=False).stdout for more in ({}, {"PYTHON_EXEC": sys.executable})]
+        self.assertIn("own", said[0])
+        self.assertIn("of PATH", said[1])
+
+
+class BadInput(unittest.TestCase):
+    """A rank alone: whatever it passes is refused with a sentence before anything is sent."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.group = ddprun.init()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.group.close()
+
+    def refused(self, sentence, call, *arguments, **options):
+        with self.assertRaises(ddprun.BadArgument) as caught:
+            call(*arguments, **options)
+        self.assertIn(sentence, str(caught.exception))
+
+    def test_arrays(self):
+        reduce = self.group.all_reduce
+        self.refused("list has no buffer protocol", reduce, [1.0])
+        self.refused("the bytes cannot be written to", reduce, b"abc")
+        self.refused("not contiguous", reduce, memoryview(bytearray(8))[::2])
+        self.refused("elements of format 'h'", reduce, array.array("h", [1]))
+        self.refused("op 'mean' is not one of sum, avg", reduce, bytearray(1), op="mean")
+        self.refused("timeout must be a positive number", self.group.barrier, timeout=0)
+        values = array.array("d", [4.0])
+        reduce(values)  # The group is as good as before.
+        self.assertEqual(values[0], 4.0)
+
+    def test_ranks(self):
+        self.refused("root must be a whole number of 32 bits, not 'x'", self.group.broadcast, bytearray(1), root="x")
+        self.refused("color must be a whole number", self.group.split, 2**40)
+        with self.assertRaises(ddprun.Error):
+            self.group.broadcast(bytearray(1), root=5)
+
+    def test_closed_groups_and_forked_ones(self):
+        done = run_python("""
+            import os, ddprun
+            group = ddprun.init()
+            child = os.fork()
+            if child == 0:
+                try:
+                    group.barrier()
+                except ddprun.BadArgument as error:
+                    os.write(1, str(error).encode())
+                group.close()
+                os._exit(0)
+            os.waitpid(child, 0)
+            group.close()
+            group.close()
+            try:
+                group.barrier()
+            except ddprun.BadArgument as error:
+                print(error, group)
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("from which this one was forked", done.stdout)
+        self.assertIn("the group is closed <ddprun.ProcessGroup closed>", done.stdout)
+
+    def test_init(self):
+        self.refused("init_timeout must be", ddprun.init, init_timeout=-1)
+        with self.assertRaises(ddprun.Error):
+            ddprun.init(backend="carrier pigeon")
+
+
+class Libraries(unittest.TestCase):
+    """What is loaded, or not."""
+
+    def test_importing_loads_nothing(self):
+        done = run_python("""
+            import sys, ddprun
+            print("libddprun" in open("/proc/self/maps").read(), "torch" in sys.modules, ddprun.__version__ != "")
+        """)
+        self.assertEqual(done.stdout, "False False True\n", done.stderr)
+
+    def test_a_missing_or_foreign_library_is_named(self):
+        for path, sentence in (("/no/such.so", "/no/such.so does not exist: install ddprun's wheel"),
+                               ("/etc/passwd", "/etc/passwd cannot be loaded")):
+            done = run_python("import ddprun; ddprun.init()", DDPRUN_LIB=path)
+            self.assertIn("LibraryError: " + sentence, done.stderr)
+
+    def test_another_version_is_refused(self):
+        class Fake:
+            """A library with some of the functions."""
+
+            def __init__(self, version):
+                self.ddprun_c_api_version = lambda: version
+
+        for fake, sentence in ((object(), "is not ddprun's library"), (Fake(99), "has version 99 of the C interface"),
+                               (Fake(_library.C_API_VERSION), "lacks ddprun_last_error: it is older")):
+            with self.assertRaisesRegex(ddprun.LibraryError, sentence):
+                _library._declare(fake, "lib.so")  # pylint: disable=protected-access
+
+    def test_each_status_has_its_exception(self):
+        header = os.path.join(PACKAGE, "../worker_sdk/include/ddprun/c_api.h")
+        with open(header, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("DDPRUN_CORRUPT = 10,", text)
+        self.assertIn(f"#define DDPRUN_C_API_VERSION {_library.C_API_VERSION}\n", text)
+        self.assertEqual(sorted(_errors.BY_STATUS), list(range(1, 11)))
+
+    def test_the_module_becomes_the_program(self):
+        done = subprocess.run([sys.executable, "-B", "-m", "ddprun", "--version"], env=environment(),
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertTrue(done.stdout.startswith("ddprun "), done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    ddprun_case.main()
