@@ -1,14 +1,14 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
-            SOURCES unit/agent/binding_test.cc unit/agent/cgroup_test.cc unit/agent/chaos_test.cc unit/agent/command_test.cc unit/agent/console_queue_test.cc unit/common/duration_text_test.cc
+            SOURCES unit/agent/binding_test.cc unit/agent/cgroup_test.cc unit/agent/chaos_test.cc unit/agent/command_test.cc unit/output/console_queue_test.cc unit/common/duration_text_test.cc
                     unit/agent/family_test.cc unit/agent/fault_test.cc unit/agent/gpus_test.cc
-                    unit/agent/line_fold_test.cc unit/agent/line_splitter_test.cc unit/agent/log_file_test.cc
-                    unit/agent/log_files_test.cc unit/agent/oom_watch_test.cc unit/agent/placement_test.cc
+                    unit/output/line_fold_test.cc unit/output/line_splitter_test.cc unit/output/log_file_test.cc
+                    unit/output/log_files_test.cc unit/agent/oom_watch_test.cc unit/agent/placement_test.cc
                     unit/agent/proc_file_test.cc unit/agent/progress_test.cc unit/agent/stall_watch_test.cc unit/agent/start_failure_test.cc
                     unit/agent/sync_ledger_test.cc unit/common/sync_counts_test.cc
-                    unit/agent/tail_ring_test.cc unit/common/terminal_text_test.cc unit/agent/worker_environment_test.cc unit/agent/worker_links_test.cc
-                    unit/agent/words_fuzz_test.cc fuzz/words_fuzz.cc
-                    unit/common/worker_link_test.cc fuzz/worker_link_fuzz.cc
+                    unit/output/tail_ring_test.cc unit/common/terminal_text_test.cc unit/agent/worker_environment_test.cc unit/agent/worker_links_test.cc
+                    unit/agent/words_fuzz_test.cc fuzz/agent/words_fuzz.cc
+                    unit/common/worker_link_test.cc fuzz/agent/worker_link_fuzz.cc
             LIBRARIES ddprun_agent ddprun::worker_sdk
             LABELS unit)
 

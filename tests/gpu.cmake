@@ -26,7 +26,7 @@ function(gpu_test name)
 endfunction()
 
 gpu_test(gpu_runtime_test unit/gpu/gpu_runtime_test.cc unit/gpu/nccl_preflight_test.cc
-         fuzz/gpu_facts_fuzz.cc)
+         fuzz/agent/gpu_facts_fuzz.cc)
 ddprun_test(NAME nccl_profile_test
             SOURCES unit/gpu/nccl_profile_test.cc ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profiler/nccl_profile.cc
                     ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profiler/nccl_profile_text.cc

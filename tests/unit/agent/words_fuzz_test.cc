@@ -1,6 +1,6 @@
 // The body of words_fuzz on real words with seeded damage, so that every build runs it.
 
-#include "tests/fuzz/words_fuzz.h"
+#include "tests/fuzz/agent/words_fuzz.h"
 
 #include <catch2/catch.hpp>
 #include <random>

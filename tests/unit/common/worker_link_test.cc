@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/fuzz/worker_link_fuzz.h"
+#include "tests/fuzz/agent/worker_link_fuzz.h"
 
 namespace ddprun::worker_link {
 namespace {

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "tests/fuzz/gpu_facts_fuzz.h"
+#include "tests/fuzz/agent/gpu_facts_fuzz.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "tests/fuzz/host_list_fuzz.h"
+#include "tests/fuzz/agent/host_list_fuzz.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,6 +1,6 @@
 // The link between a worker and its agent, under any bytes.
 
-#include "tests/fuzz/worker_link_fuzz.h"
+#include "tests/fuzz/agent/worker_link_fuzz.h"
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 // Slurm's host lists under any bytes: never more names than a run has nodes, none too long or with
 // a letter that no host has, and a plain list of them expands to itself.
 
-#include "tests/fuzz/host_list_fuzz.h"
+#include "tests/fuzz/agent/host_list_fuzz.h"
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 // the counters of cgroups; and what is made of lines for JSON and for terminals. The first byte
 // says which.
 
-#include "tests/fuzz/words_fuzz.h"
+#include "tests/fuzz/agent/words_fuzz.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,6 +1,6 @@
 // What ranks tell each other through the store before they call NCCL, under any bytes.
 
-#include "tests/fuzz/gpu_facts_fuzz.h"
+#include "tests/fuzz/agent/gpu_facts_fuzz.h"
 
 #include <algorithm>
 
