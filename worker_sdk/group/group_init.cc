@@ -58,6 +58,7 @@ Variables GroupInside::process_variables() {
 
 ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
                                const std::shared_ptr<RoundFence>& fence) {
+  if (wants_crash_report()) install_crash_report();
   const char* page = std::getenv("DDPRUN_PROGRESS");
   auto progress = std::make_shared<Progress>(page ? page : "", fence);
   auto siblings = std::make_shared<NcclSiblings>(progress);

@@ -73,6 +73,7 @@ class JobInside {
   void run_step(const Job::Body& body);
   bool agree_to_leave(Step::State& step);
   worker_sdk::Plan plan_of_seat() const;
+  void join();
   void settle_state();
   Settlement ask_all();
   void take_state(const Settlement& settled);
@@ -93,6 +94,7 @@ class JobInside {
   int left_round_ = -1;
   std::optional<worker_sdk::Seat> seat_;
   std::optional<ProcessGroup> group_;
+  bool is_settled_ = false;  // The group's ranks have one state.
 };
 
 }  // namespace ddprun::elastic

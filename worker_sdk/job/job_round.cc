@@ -83,17 +83,22 @@ worker_sdk::Plan JobInside::plan_of_seat() const {
   return plan;
 }
 
-void JobInside::enter() {
-  DDPRUN_ASSERT(!group_);
-  if (link_) {
-    seat_ = link_->next_seat(left_round_);
-    pass("seated");
-    group_ = GroupInside::join(plan_of_seat(), options_.init, seat_->fence);
-  } else {
+void JobInside::join() {
+  if (!link_) {
     group_ = ProcessGroup::init(options_.init);
+    return;
   }
+  seat_ = link_->next_seat(left_round_);
+  pass("seated");
+  group_ = GroupInside::join(plan_of_seat(), options_.init, seat_->fence);
+}
+
+void JobInside::enter() {
+  DDPRUN_ASSERT(!is_settled_);
+  if (!group_) join();
   pass("joined");
   settle_state();
+  is_settled_ = true;
   ++counters_.rounds;
   report_resumed();
 }
@@ -160,6 +165,7 @@ void JobInside::report_resumed() {
 void JobInside::leave() {
   DDPRUN_ASSERT(link_ && seat_);
   const bool planned = std::exchange(leaving_, false) && !is_over();
+  is_settled_ = false;
   group_.reset();  // Completes what peers may still wait for.
   if (planned) {
     ++counters_.planned;

@@ -36,7 +36,7 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
     try {
       if (link_) link_->require_sound();
       if (is_over()) leave();
-      if (!group_) enter();
+      if (!is_settled_) enter();
       if (work(steps, body)) return;
       if (leaving_ && committed() < steps) leave();
     } catch (...) {

@@ -101,6 +101,7 @@ TEST_CASE("Elastic job: the others go on where one dies, whatever it did") {
     for (const char* point : {"body:3", "reduced:3", "commit:3", "apply:3", "committed:3",
                               "between:1", "joined:1", "settled:1", "seated:1"}) {
       for (const int slot : {0, 2}) {
+        if (slot != 0 && backend != kBackends[0]) continue;  // Each takes a while.
         INFO(point << " in slot " << slot);
         check({.backend = backend, .deaths = {{{slot, 0}, point}}}, 1);
       }

@@ -142,7 +142,11 @@ TEST_CASE("Job: ranks that keep different state are told which rank differs") {
   const auto errors = run_ranks({.world_size = 2}, [](Job& job, int rank) {
     std::vector<float> values(static_cast<std::size_t>(3 + rank));
     job.keep("weights", buffer(values.data(), values.size()));
-    job.run(1, kNothing);
+    try {
+      job.run(1, kNothing);
+    } catch (const Error&) {
+      job.run(1, kNothing);  // Does not make it better.
+    }
   });
   for (const auto& error : errors) {
     REQUIRE(error);

@@ -9,6 +9,9 @@
 #include <csignal>
 #include <future>
 
+#include "worker_sdk/store/store_host.h"
+#include "worker_sdk/store/tcp_store.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -135,6 +138,22 @@ TEST_CASE("Agent link: a listener is called once, also if it comes late, and nev
   CHECK(early == 1);
   CHECK(late == 1);
   CHECK(gone == 0);
+}
+
+TEST_CASE("Round fence: whoever waits for a key of the round's store is freed") {
+  StoreHost host("127.0.0.1", 0, deadline_after(kPatience));
+  const auto fence = std::make_shared<RoundFence>();
+  const auto store = connect_tcp_store({.host = "127.0.0.1", .port = host.port(), .fence = fence});
+  auto waits = std::async(std::launch::async, [&] {
+    try {
+      store->get("a key that never comes", 60s);
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind::mismatch;
+  });
+  fence->raise({});
+  CHECK(waits.get() == ErrorKind::unreachable);
 }
 
 TEST_CASE("Agent link: bytes that are no message are named, and end the link") {
