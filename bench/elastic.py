@@ -19,6 +19,7 @@ For the Job, tests/failures/sample_count.py must find each sample in exactly one
 import argparse
 import collections
 import glob
+import itertools
 import os
 import random
 import shutil
@@ -224,7 +225,7 @@ def one_death(contestant, rng):
 def useful_steps(contestant, rng):
     """The share of steps that were made although a rank died every so often."""
     before = [ns for ns, _, _ in complete_steps(wait_until_full(contestant))]
-    interval = statistics.median(b - a for a, b in zip(before[-11:-1], before[-10:]))
+    interval = statistics.median(b - a for a, b in itertools.pairwise(before[-11:]))
     begun = time.monotonic_ns()
     first = max(step for ns, step, _ in complete_steps(read_stamps(contestant.folder)) if ns <= begun)
     end = time.monotonic() + contestant.options.seconds
