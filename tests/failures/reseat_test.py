@@ -188,7 +188,7 @@ class Reseat(DdprunCase):
 
     def test_a_worker_that_waits_for_its_seat_is_not_stuck(self):
         """Rank 1 waits for 5 s for one that does not leave the round, a replacement until it is let in."""
-        job = self.launch("--nproc-per-node", "3", "--on-stall", "kill", "--stall-timeout", "0.5",
+        job = self.launch("--nproc-per-node", "3", "--on-stall", "kill", "--stall-timeout", "2",
                           env={**HELD, "FAULT_2": "deaf"})
         before = self.world(3)
         wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)  # There is some history.
@@ -223,11 +223,13 @@ class Reseat(DdprunCase):
         self.assertEqual(len(errors), 3)
 
     def test_workers_are_killed_again_and_again(self):
-        job = self.start("--nproc-per-node", "4", "--max-restarts", "1000", "--chaos", "0.2", *WORKER,
+        def most_rounds():
+            return max((len({e["round"] for e in trace if e["event"] == "seated"}) for trace in self.traces().values()),
+                       default=0)
+
+        job = self.start("--nproc-per-node", "4", "--max-restarts", "1000", "--chaos", "2", *WORKER,
                          env={"DDPRUN_CHAOS_SEED": "11"})
-        wait_until(lambda: job.err().count("--chaos kills") >= 15, self.text)
-        rounds = [{e["round"] for e in trace if e["event"] == "seated"} for trace in self.traces().values()]
-        self.assertGreater(max(map(len, rounds)), 2, self.text())
+        wait_until(lambda: most_rounds() >= 5, self.text)
         self.touch("end")
         self.finish(job)
 

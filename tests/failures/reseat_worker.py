@@ -96,7 +96,7 @@ class Worker:
             elif select.select([self.link], [], [], LOOK)[0]:
                 self.take(self.link.recv(8192))
             self.step += 1
-            if self.step == 100:
+            if self.step == 300:
                 self.trace("warm")
 
     def take(self, datagram):
