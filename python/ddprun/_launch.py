@@ -47,6 +47,13 @@ def _run_error(folder: Path, code: int) -> RunError:
     return RunError(str(verdict.get("text", f"ddprun exited with {code}")), verdict, code)
 
 
+def _result_of(folder: Path, rank: int) -> Any:
+    try:
+        return pickle.loads((folder / f"result.{rank}").read_bytes())
+    except FileNotFoundError:
+        raise RunError(f"rank {rank} ended without a result", {}, 0) from None
+
+
 def launch(
     fn: Callable[..., Result],
     args: Sequence[Any] = (),
@@ -78,7 +85,7 @@ def launch(
         code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
         if code != 0:
             raise _run_error(folder, code)
-        return [pickle.loads((folder / f"result.{r}").read_bytes()) for r in range(nproc)]
+        return [_result_of(folder, rank) for rank in range(nproc)]
 
 
 def work(folder: Path) -> None:

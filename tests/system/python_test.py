@@ -195,6 +195,10 @@ class TwoRanks(DdprunCase):
                     except ddprun.RunError as error:
                         print("failed:", error.rank, error.fault, error.exit_code, str(error)[:6])
                     try:
+                        ddprun.launch(os._exit, (0,))
+                    except ddprun.RunError as error:
+                        print("nothing:", error)
+                    try:
                         ddprun.launch(lambda: 0)
                     except ValueError as error:
                         print("refused:", error)
@@ -203,6 +207,7 @@ class TwoRanks(DdprunCase):
                               timeout=2 * PATIENCE, check=False)
         self.assertIn("[(0, 49), (1, 49), (2, 49)]", done.stdout, done.stderr)
         self.assertIn("failed: 1 exit 9 rank 1", done.stdout)
+        self.assertIn("nothing: rank 0 ended without a result", done.stdout)
         self.assertIn("refused: the function and its arguments must be picklable", done.stdout)
 
     def test_a_ddprun_of_an_environment_runs_its_interpreter(self):
