@@ -114,13 +114,16 @@ void Cluster::fence_workers(const std::string& name, int round) {
 
 // The first to hear of a change tells the others in their next step.
 void Cluster::announce_change(int round) {
-  if (std::exchange(rounds_[round].changing, true)) return;
+  const auto record = rounds_.find(round);
+  if (record == rounds_.end() || std::exchange(record->second.changing, true)) return;
   const Milliseconds step(1 + random_() % (chance(95) ? 400 : 20'000));
   after(step, [this, round] { reach_boundary(round); });
 }
 
 // All leave together, if all are there: a step without one of them does not end.
 void Cluster::reach_boundary(int round) {
+  const auto record = rounds_.find(round);
+  if (record == rounds_.end()) return;  // That run is over; another one may have begun.
   int there = 0;
   for (const auto& [name, host] : hosts_) {
     there += static_cast<int>(
@@ -128,7 +131,7 @@ void Cluster::reach_boundary(int round) {
           return worker.alive && worker.round == round && !worker.fenced && !worker.left;
         }));
   }
-  if (there < rounds_[round].world_size) return;
+  if (there < record->second.world_size) return;
   for (const auto& [name, host] : hosts_) {
     for (std::size_t i = 0; i < host.workers.size(); ++i) {
       const Worker& worker = host.workers[i];
