@@ -28,19 +28,21 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
 endif()
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
   # The C++ lines of docs/from-pytorch.md and of README.md, as the programs that they are.
-  function(ddprun_program_of_page name page)
+  function(ddprun_program_of_page name page number)
     set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
     add_custom_command(OUTPUT ${snippets}
-      COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/torch/extract_snippets.py ${page} ${snippets}
+      COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/torch/extract_snippets.py ${page} ${snippets} ${number}
       DEPENDS ${page} process/torch/extract_snippets.py)
     add_executable(${name} ${snippets})
     ddprun_torch_program(${name})
   endfunction()
-  ddprun_program_of_page(from_pytorch ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md)
-  ddprun_program_of_page(readme_program ${PROJECT_SOURCE_DIR}/README.md)
-  add_test(NAME readme_program COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node 2
-                                       $<TARGET_FILE:readme_program>)
-  set_tests_properties(readme_program PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
+  ddprun_program_of_page(from_pytorch ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md 1)
+  ddprun_program_of_page(readme_program ${PROJECT_SOURCE_DIR}/README.md 1)
+  ddprun_program_of_page(readme_elastic ${PROJECT_SOURCE_DIR}/README.md 2)
+  foreach(program readme_program readme_elastic)
+    add_test(NAME ${program} COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node 2 $<TARGET_FILE:${program}>)
+  endforeach()
+  set_tests_properties(readme_program readme_elastic PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                        ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1")
   foreach(workers 1 2)
     add_test(NAME from_pytorch_${workers}

@@ -91,6 +91,13 @@ inline void keep(elastic::Job& job, const std::string& name, ::torch::optim::Opt
       });
 }
 
+/// Their indices, in a tensor of i64: for index_select().
+inline at::Tensor indices(const std::vector<Sample>& samples) {
+  std::vector<std::int64_t> result;
+  for (const Sample& sample : samples) result.push_back(sample.index);
+  return ::torch::tensor(result, ::torch::kInt64);
+}
+
 struct ElasticGradientOptions {
   std::uint64_t seed = 0;  ///< Of libtorch's generator, which each shard begins anew (dropout).
   bool exact = true;       ///< False: f32 sums, whose bits depend on the ranks.
