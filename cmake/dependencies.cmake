@@ -14,20 +14,7 @@ find_package(CLI11 REQUIRED)                # libcli11-dev
 find_package(spdlog REQUIRED)               # libspdlog-dev
 find_package(nlohmann_json REQUIRED)        # nlohmann-json3-dev
 
-option(DDPRUN_BUNDLED_GLOO "Link third_party/gloo instead of the system's libgloo" OFF)
-add_library(ddprun_gloo INTERFACE)
-if(DDPRUN_BUNDLED_GLOO)
-  add_subdirectory(third_party/gloo)
-  target_link_libraries(ddprun_gloo INTERFACE ddprun_gloo_bundled)
-else()
-  find_path(GLOO_INCLUDE_DIR gloo/context.h)  # libgloo-dev
-  find_library(GLOO_LIBRARY gloo)
-  if(NOT GLOO_INCLUDE_DIR OR NOT GLOO_LIBRARY)
-    message(FATAL_ERROR "libgloo not found. On Debian: apt-get install libgloo-dev")
-  endif()
-  target_include_directories(ddprun_gloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
-  target_link_libraries(ddprun_gloo INTERFACE ${GLOO_LIBRARY})
-endif()
+include(cmake/gloo.cmake)                   # libgloo-dev
 
 # Its headers only: the library is loaded when somebody asks for a binding.
 find_path(HWLOC_INCLUDE_DIR hwloc.h)        # libhwloc-dev

@@ -8,11 +8,12 @@ build_packages=(
   libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev
   libgloo-dev libhwloc-dev libtorch-dev zlib1g-dev dataset-fashion-mnist
 )
-# For deploy/wheel.sh, which brings its own Gloo.
+# For deploy/wheel.sh, which downloads Gloo's source; libgloo0 is needed for Gloo's licence only.
 # shellcheck disable=SC2034
 wheel_packages=(
   g++ cmake ninja-build ccache mold pkg-config
   libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev libhwloc-dev
+  libgloo0
 )
 # shellcheck disable=SC2034
 test_packages=(

