@@ -236,7 +236,7 @@ class Supervisor {
   void finish();
   void plan_change(const rendezvous::StopRound& stop);
   void keep_on(const rendezvous::StopRound& stop);
-  void fence_workers(int lost_rank, const std::string& why);
+  void fence_workers(int lost_rank, std::string why);
   void kill_those_that_stay();
   void try_leave();
   void leave_round();

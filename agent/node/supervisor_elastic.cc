@@ -133,13 +133,13 @@ void Supervisor::end_change() {
   fence_workers(-1, change_->reason);
 }
 
-void Supervisor::fence_workers(int lost_rank, const std::string& why) {
+void Supervisor::fence_workers(int lost_rank, std::string why) {
   DDPRUN_ASSERT(state_ == State::kRunning && elastic());
   state_ = State::kLeaving;
   clear_round();
   leave_ends_ = now_ + options_.leave_round_limit;
   if (!linked_) give_up_at_ = now_ + options_.report_limit;
-  actions_.push_back(FenceWorkers{round(), lost_rank, why});
+  actions_.push_back(FenceWorkers{round(), lost_rank, std::move(why)});
   try_leave();
 }
 

@@ -54,6 +54,7 @@ TEST_CASE("Gloo mesh: who waits for a peer that will never connect is freed by t
   std::vector<std::shared_ptr<gloo::transport::Context>> idle;
   for (int rank = 1; rank < kRanks; ++rank) {
     idle.push_back(device->createContext(rank, kRanks));
+    idle.back()->setTimeout(60s);  // Gloo has no default.
     store.set(std::to_string(rank), addresses_of(*idle.back(), rank, kRanks));
   }
   GlooMesh mesh(0, kRanks);
