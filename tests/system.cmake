@@ -5,7 +5,7 @@ function(ddprun_system_test NAME FILE LABEL)
   if(NOT DDPRUN_PYTHON OR NAME IN_LIST DDPRUN_LEFT_OUT)
     return()
   endif()
-  add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE})
+  add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE} ${ARGN})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${LABEL}"
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
@@ -19,6 +19,8 @@ foreach(subject namespaces failure kill kill_combinations supervision stall sign
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults failures/fault_campaign.py system)
+# A few of the kills that docs/testing.md reports on.
+ddprun_system_test(system_elastic_campaign failures/elastic_campaign.py system --kills 12 --seed 3)
 # What elastic runs are judged by.
 ddprun_system_test(sample_count failures/sample_count_test.py unit)
 ddprun_system_test(docs system/docs_test.py system)

@@ -97,3 +97,7 @@ ddprun_test(NAME elastic_job_test
             SOURCES process/worker_sdk/elastic_job_test.cc support/elastic_host.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS process)
 add_dependencies(elastic_job_test elastic_worker)
+# What failures/elastic_campaign.py starts.
+add_executable(campaign_worker process/worker_sdk/campaign_worker.cc)
+target_link_libraries(campaign_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(campaign_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

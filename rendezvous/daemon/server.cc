@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <utility>
@@ -144,13 +145,14 @@ void Server::log_news() {
   }
 }
 
-// A timer that goes off too early costs less than setting it anew for each message.
+// A timer that goes off too early costs less than setting it anew for each message. Set into the
+// past, as by a deadline from before a restart, it would look as if we had stood still since.
 void Server::arm() {
   auto due = gate_.deadline();
   if (!unheard_.empty()) due = std::min(due.value_or(TimePoint::max()), unheard_.front().first);
   if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
   armed_ = true;
-  wait_until(*due);
+  wait_until(std::max(*due, Clock::now()));
 }
 
 void Server::wait_until(TimePoint when) {

@@ -190,6 +190,8 @@ class Run {
   std::string losses_text() const;
   void excuse_workers(const std::string& reason);
   void regather(const std::string& reason, int lost_rank = -1, bool planned = false);
+  bool all_kept() const;
+  bool has_beginners() const;
   bool keeps_workers() const;
   std::string why_not_kept() const;
   bool newcomers_wait() const;

@@ -12,14 +12,16 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr Milliseconds kGatherGrowth{
-    20};                                  // Replacements and nodes that come together grow it once.
+    20};  // Replacements and nodes that come together grow it once.
+// For the workers of a new node to begin, before a round ends without them to let in others.
+constexpr std::chrono::seconds kBeginning{30};
 constexpr int kCountMax = 1'000'000'000;  // Of what an agent counts; no agent gets there.
 
 }  // namespace
 
 // Whether every worker that holds a seat can be seated anew. Where some have ended well already,
 // the others cannot go on without them: all start again.
-bool Run::keeps_workers() const {
+bool Run::all_kept() const {
   if (count(Phase::kFinished) > 0) return false;
   return std::all_of(members_.begin(), members_.end(), [](const auto& one) {
     const Member& member = one.second;
@@ -27,6 +29,24 @@ bool Run::keeps_workers() const {
            (member.seat->workers > 0 && member.kept == member.seat->workers);
   });
 }
+
+// Whether this round began with workers that lived already, all of which can still be kept, beside
+// nodes whose workers only begin.
+bool Run::has_beginners() const {
+  if (count(Phase::kFinished) > 0) return false;
+  int living = 0, spoilt = 0, beginners = 0;
+  for (const auto& [node, member] : members_) {
+    if (member.phase != Phase::kSeated) continue;
+    const bool kept = member.kept == member.seat->workers;
+    living += member.living ? 1 : 0;
+    spoilt += member.living && !kept ? 1 : 0;
+    beginners += !member.living && !kept ? 1 : 0;
+  }
+  return living > 0 && spoilt == 0 && beginners > 0;
+}
+
+// Whoever only begins has nothing to lose: it is for its agent to stop it.
+bool Run::keeps_workers() const { return all_kept() || has_beginners(); }
 
 // For people: why workers that could have been kept are not.
 std::string Run::why_not_kept() const {
@@ -59,19 +79,20 @@ bool Run::newcomers_wait() const {
 void Run::grow() {
   DDPRUN_ASSERT(state_ == State::kRunning && count(Phase::kSeated) > 0);
   const bool wanted = count(Phase::kFinished) == 0 && (parked_ > 0 || newcomers_wait());
-  const bool keeps = wanted && keeps_workers();
+  const bool keeps = wanted && all_kept();
+  const bool begins = wanted && has_beginners();
   const bool nodes = newcomers_wait() && !config_->join_at_restart;
   if (!wanted || !change_.empty() || (!keeps && !nodes)) return grow_at_.reset();
-  const TimePoint at = now_ + (keeps ? kGatherGrowth : config_->last_call);
-  grow_at_ = std::min(grow_at_.value_or(at), at);
-  const bool full = !keeps && seated() + count(Phase::kReady) >= config_->nnodes_max;
+  const Milliseconds patience = keeps ? kGatherGrowth : begins ? kBeginning : config_->last_call;
+  grow_at_ = std::min(grow_at_.value_or(now_ + patience), now_ + patience);
+  const bool full = !keeps && !begins && seated() + count(Phase::kReady) >= config_->nnodes_max;
   if (!full && now_ < *grow_at_) return;
   if (keeps) return announce_change();
   regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
 }
 
 void Run::announce_change() {
-  DDPRUN_ASSERT(state_ == State::kRunning && change_.empty() && keeps_workers());
+  DDPRUN_ASSERT(state_ == State::kRunning && change_.empty() && all_kept());
   grow_at_.reset();
   int workers = parked_;
   int free_seats = config_->nnodes_max - seated();

@@ -104,10 +104,11 @@ class Node {
 };
 
 struct Daemon {
-  explicit Daemon(bool end_when_over = false) {
+  explicit Daemon(bool end_when_over = false, Journal journal = {}) {
     auto opened =
         Server::open(io, {.listen = {.address = "127.0.0.1"}, .end_when_over = end_when_over},
-                     {.log = std::make_unique<FakeLog>(log), .journal = {}}, [this] { ++over; });
+                     {.log = std::make_unique<FakeLog>(log), .journal = std::move(journal)},
+                     [this] { ++over; });
     server = std::move(opened.value());
   }
   template <class Done>
@@ -225,6 +226,41 @@ TEST_CASE("Server: a daemon that may decide nothing any more hears nothing", "[s
   REQUIRE(daemon.until([&] { return daemon.server->listener().link_count() == links; }));
   CHECK(daemon.log.written == before);
   CHECK(b.told<StopRound>() == nullptr);
+}
+
+// As a daemon finds it that is started so much later.
+Journal aged(Journal journal, Duration age) {
+  for (JournalEntry& entry : journal.entries) {
+    std::visit([&](auto& any) { any.when -= age; }, entry);
+  }
+  return journal;
+}
+
+TEST_CASE("Server: the time before a restart is no standstill of the new daemon", "[server]") {
+  Journal journal;
+  {
+    Daemon before;
+    Node a(before.server->port(), "a"), b(before.server->port(), "b");
+    before.seat(a, b);
+    journal = aged(decode_journal(journal_header() + before.log.written), 1h);
+  }
+  REQUIRE(journal.entries.size() > 2);
+  Daemon daemon(/*end_when_over=*/false, std::move(journal));
+  Node a(daemon.server->port(), "a");
+  const auto recorded = [&](auto is) {
+    const Journal now = decode_journal(journal_header() + daemon.log.written);
+    return std::any_of(now.entries.begin(), now.entries.end(), [&](const JournalEntry& entry) {
+      const auto* record = std::get_if<Record>(&entry);
+      return record && is(record->event.what);
+    });
+  };
+  REQUIRE(daemon.until([&] {
+    return recorded([](const auto& what) { return std::holds_alternative<Returned>(what); });
+  }));
+  CHECK_FALSE(recorded([](const auto& what) {
+    const auto* still = std::get_if<StoodStill>(&what);
+    return still && still->how_long > 30min;
+  }));
 }
 
 TEST_CASE("Server: with end_when_over it ends after the last node of the last run", "[server]") {
