@@ -178,6 +178,7 @@ class Supervisor {
     bool ready = false;   // Can be seated anew.
     bool plain = false;   // Could, and cannot any more.
     bool seated = false;  // Holds a rank of the present round, or did when it ended.
+    bool served = false;  // Held one of a round before: it may have what others need.
     bool left = false;    // Is in no operation of that round any more.
     bool done = false;    // Has exited with 0; nobody replaces it while others live.
     bool fallen = false;  // Ended without a seat, and waits for leave to be replaced.

@@ -46,13 +46,19 @@ void Supervisor::take_seat(const rendezvous::Seat& seat) {
   state_ = State::kRunning;
 }
 
-// With the first of those that are ready. Should one have died since it was offered, the seat
-// cannot be filled, and the Join says so.
+// With all that held a seat before, for nobody else has their state, and the first of the others
+// that are ready: there may be more of these by now. Should one have died since it was offered, the
+// seat cannot be filled, and the Join says so.
 void Supervisor::seat_living(const rendezvous::Seat& seat) {
   std::vector<int> local_ranks;
-  for (std::size_t i = 0; i < slots_.size() && std::ssize(local_ranks) < seat.workers; ++i) {
-    if (slots_[i].alive && slots_[i].ready) local_ranks.push_back(static_cast<int>(i));
+  for (const bool served : {true, false}) {
+    for (std::size_t i = 0; i < slots_.size() && std::ssize(local_ranks) < seat.workers; ++i) {
+      const Slot& slot = slots_[i];
+      if (slot.alive && slot.ready && slot.served == served)
+        local_ranks.push_back(static_cast<int>(i));
+    }
   }
+  std::sort(local_ranks.begin(), local_ranks.end());
   if (local_ranks.empty() || std::ssize(local_ranks) < seat.workers) return send_join();
   take_seat(seat);
   living_seated_ = static_cast<int>(local_ranks.size());
@@ -184,6 +190,7 @@ void Supervisor::leave_round() {
   state_ = State::kJoining;
   KillWorkers useless;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].served |= slots_[i].seated;
     slots_[i].seated = slots_[i].left = false;
     if (slots_[i].alive && slots_[i].plain) useless.local_ranks.push_back(static_cast<int>(i));
   }

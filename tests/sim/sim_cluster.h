@@ -97,7 +97,7 @@ class Cluster {
     bool alive = false;
     bool deaf = false;
     std::uint64_t process = 0;  // Its name.
-    int round = -1;             // Whose seat it holds; -1: none.
+    int round = -1;             // Whose seat it holds, or held last; -1: none.
     // Elastic workers only.
     bool ready = false;
     bool left = false;       // It is in no operation of its round any more.

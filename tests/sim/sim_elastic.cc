@@ -76,6 +76,14 @@ void Cluster::seat_workers(const std::string& name, const agent::SeatWorkers& se
   Host& host = hosts_.at(name);
   check(std::ssize(seat.local_ranks) == seat.seat.workers, name + " leaves seats empty");
   check(std::is_sorted(seat.local_ranks.begin(), seat.local_ranks.end()), "ranks out of order");
+  const auto is_new = [&](int i) { return host.workers.at(static_cast<std::size_t>(i)).round < 0; };
+  const bool any_new = std::any_of(seat.local_ranks.begin(), seat.local_ranks.end(), is_new);
+  for (int i = 0; any_new && i < static_cast<int>(host.workers.size()); ++i) {
+    const Worker& worker = host.workers[static_cast<std::size_t>(i)];
+    const bool served = worker.alive && worker.ready && !is_new(i) && !worker.signalled;
+    const bool seated = std::binary_search(seat.local_ranks.begin(), seat.local_ranks.end(), i);
+    check(!served || seated, name + " gives a survivor's seat to a new worker");
+  }
   for (const int local_rank : seat.local_ranks) {
     Worker& worker = host.workers.at(static_cast<std::size_t>(local_rank));
     const std::string who = name + "'s local rank " + std::to_string(local_rank);

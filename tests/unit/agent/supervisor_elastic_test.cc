@@ -161,6 +161,21 @@ TEST_CASE("Supervisor: a node without a worker says so, and comes when a replace
   CHECK(node.assign(1, 1) == Lines{"seat round=1 local ranks 0"});
 }
 
+TEST_CASE("Supervisor: a replacement that is ready in the last moment takes no survivor's seat") {
+  ElasticNode node(3);
+  (void)node.does(ElasticNode::end(0, 7));
+  (void)node.does(ElasticNode::end(1, 7));
+  (void)node.left(2, 0);
+  CHECK(node.stop(0, true, false, 1).back() == "send join with 1 living");
+  CHECK(node.ready(0) == Lines{"send join with 2 living"});
+  CHECK(node.assign(1, 1) == Lines{"seat round=1 local ranks 2", "send slots"});  // It crossed.
+  CHECK(node.slots().parked == 1);
+  CHECK(node.ready(1) == Lines{"send slots"});
+  (void)node.stop(1, true);
+  CHECK(node.left(2, 1) == Lines{"send stopped", "send join with 3 living"});
+  CHECK(node.assign(2, 2) == Lines{"seat round=2 local ranks 0 2", "send slots"});
+}
+
 TEST_CASE("Supervisor: a worker without a seat that ends is replaced when the daemon agrees") {
   ElasticNode node(2);
   (void)node.does(ElasticNode::end(1, 7));
