@@ -84,7 +84,8 @@ std::vector<GlooConnection> find_connections(gloo::Context& context) {
 
 std::string address_text(const std::vector<char>& address) {
   const gloo::transport::tcp::Address whole(address);
-  return gloo::transport::tcp::Address(whole.getSockaddr()).str();  // Without what only Gloo counts.
+  // Without what only Gloo counts.
+  return gloo::transport::tcp::Address(whole.getSockaddr()).str();
 }
 
 std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses) {
