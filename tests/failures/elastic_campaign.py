@@ -6,7 +6,8 @@ weights must be those of a run in which nothing happened.
 
 Up to three nodes, 8 workers in all (tests/process/worker_sdk/campaign_worker.cc), and a daemon with a journal. Checked:
 
-  * a process that was not hit, on a node that was not hit, lives until the end;
+  * a process that was not hit, on a node that was not hit, lives until the end; only new nodes, no worker of which has
+    made a step, may start theirs again;
   * sample_count.py finds each sample in exactly one committed step of its epoch;
   * the hash of weights, momentum and units after the last step is that of quiet runs of 1, 3 and 8 ranks;
   * every launcher that was not hit ends with 0, and none leaves a process.
@@ -59,7 +60,7 @@ class Campaign:
         self.workers = Workers(os.path.join(self.folder, "logs"))
         self.port, self.launches, self.nodes = free_port(), {}, {}
         self.daemon, self.jobs, self.later = None, [], []
-        self.done, self.kills, self.story = collections.Counter(), 0, []
+        self.done, self.kills, self.anew, self.story = collections.Counter(), 0, 0, []
         self.begun, self.progress = time.monotonic(), (None, time.monotonic())
 
     # Starting.
@@ -109,7 +110,9 @@ class Campaign:
             raise Wrong(f"no step was committed for {PATIENCE:g} s; living: {self.workers.living()}")
         for worker in self.workers.all():
             if worker.ended and worker.hit_at is None and self.launches[worker.launch].hit_at is None:
-                raise Wrong(f"{worker} has ended, though neither it nor its node was hit")
+                if any(other.last for other in self.workers.all() if other.launch == worker.launch):
+                    raise Wrong(f"{worker} has ended, though neither it nor its node was hit")
+                worker.hit_at, self.anew = time.monotonic(), self.anew + 1
         for launch in self.launches.values():
             if launch.hit_at is None and launch.job.ended():
                 raise Wrong(f"{launch.name} has ended, though it was not hit\n{launch.job.text()}")
@@ -313,6 +316,7 @@ class Campaign:
         what = ", ".join(f"{number} {name}" for name, number in self.done.items())
         per_change = f", {statistics.median(lost) * 1000:.0f} ms a change in the median, {max(lost):.1f} s at most" if lost else ""
         return (f"{self.kills} kills ({what}) in {time.monotonic() - self.begun:.0f} s; {len(self.workers.all())} processes, "
+                f"{self.anew} of new nodes started again before their first step, "
                 f"{len(lost)} changes, {self.steps} steps, {self.repeated} repeated; {sum(lost):.1f} s lost{per_change}")
 
     def close(self, keep):

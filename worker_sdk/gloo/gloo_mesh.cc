@@ -5,16 +5,37 @@
 #include <gloo/transport/device.h>
 
 #include <exception>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "worker_sdk/gloo/gloo_sockets.h"
 
 namespace ddprun::worker_sdk {
 
 namespace {
 
-// A wait for a connection ends when its pair is closed.
-void close_all(gloo::transport::Context& peers) noexcept {
+// Of all pairs of this rank, and of those of its peers that they connect to.
+struct Ends {
+  std::mutex mutex;
+  std::set<std::string> addresses;
+
+  void add(const std::vector<char>& address) {
+    const std::lock_guard lock(mutex);
+    addresses.insert(address_text(address));
+  }
+  std::vector<GlooConnection> connections() {
+    const std::lock_guard lock(mutex);
+    return find_connections(addresses);
+  }
+};
+
+// A wait for a connection ends when its pair is closed. Gloo would reset the connection, and a
+// peer's Gloo that accepts it only then ends its process, so we close it ourselves.
+void close_all(gloo::transport::Context& peers, Ends& ends) noexcept {
+  std::vector<GlooConnection> connections = ends.connections();
   for (int peer = 0; peer < peers.size; ++peer) {
     if (peer == peers.rank) continue;
     try {
@@ -23,6 +44,7 @@ void close_all(gloo::transport::Context& peers) noexcept {
       // Its wait ends by the time-out.
     }
   }
+  close_gently(connections);
 }
 
 }  // namespace
@@ -35,21 +57,25 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
                        std::shared_ptr<gloo::transport::Device> device, RoundFence* fence) {
   const auto peers = device->createContext(rank, size);
   peers->setTimeout(getTimeout());
+  const auto ends = std::make_shared<Ends>();
   std::vector<char> mine;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     const auto& pair = peers->createPair(peer);
     pair->setLocalRank(0);  // Of use to Gloo's own algorithms only.
     const auto bytes = pair->address().bytes();
+    ends->add(bytes);
     mine.insert(mine.end(), bytes.begin(), bytes.end());
   }
-  const auto heeds = !fence ? nullptr : fence->listen([peers] { close_all(*peers); });
+  const auto heeds = !fence ? nullptr : fence->listen([peers, ends] { close_all(*peers, *ends); });
   try {
     store.set(std::to_string(rank), mine);
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       auto theirs = store.get(std::to_string(peer));  // Waits for it.
-      peers->getPair(peer)->connect(extractAddress(theirs, peer));
+      const auto address = extractAddress(theirs, peer);
+      ends->add(address);
+      peers->getPair(peer)->connect(address);
       require_open(fence);
     }
   } catch (const std::exception&) {  // Among others, of a pair that was closed before it connected.

@@ -27,12 +27,20 @@ std::string address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
   return gloo::transport::tcp::Address(reinterpret_cast<sockaddr*>(&address), size).str();
 }
 
-// Duplicates those descriptors of this process that are connected and have one of the local
-// addresses.
-void duplicate_sockets(std::map<std::string, UniqueFd>& by_local_address) {
+std::vector<int> descriptors() {
+  std::vector<int> found;
   for (const std::string& name : names_in("/proc/self/fd").names) {
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
+    found.push_back(fd);
+  }
+  return found;
+}
+
+// Duplicates those descriptors of this process that are connected and have one of the local
+// addresses.
+void duplicate_sockets(std::map<std::string, UniqueFd>& by_local_address) {
+  for (const int fd : descriptors()) {
     const auto wanted = by_local_address.find(address_of(fd, ::getsockname));
     if (wanted == by_local_address.end() || address_of(fd, ::getpeername).empty()) continue;
     wanted->second = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -72,6 +80,24 @@ std::vector<GlooConnection> find_connections(gloo::Context& context) {
     tune(connection.socket.get());
   }
   return connections;
+}
+
+std::string address_text(const std::vector<char>& address) {
+  const gloo::transport::tcp::Address whole(address);
+  // Without what only Gloo counts.
+  return gloo::transport::tcp::Address(whole.getSockaddr()).str();
+}
+
+std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses) {
+  std::vector<GlooConnection> found;
+  for (const int fd : descriptors()) {
+    std::string theirs = address_of(fd, ::getpeername);
+    if (theirs.empty()) continue;
+    const std::string mine = address_of(fd, ::getsockname);
+    if (!addresses.contains(theirs) && !addresses.contains(mine)) continue;
+    found.push_back({UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), std::move(theirs)});
+  }
+  return found;
 }
 
 int first_ended(const std::vector<GlooConnection>& connections) noexcept {

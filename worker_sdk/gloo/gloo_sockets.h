@@ -3,6 +3,7 @@
 // duplicated, to tune them, to hang up on all peers at once, and to know which peer an error is
 // about. Only gloo_backend.cc uses this.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct GlooConnection {
 
 // By rank; that of this rank is empty. `context` must be connected.
 std::vector<GlooConnection> find_connections(gloo::Context& context);
+
+// An address as Gloo gives it to peers, in the words of its messages.
+std::string address_text(const std::vector<char>& address);
+// Those that are connected so far and have one of `addresses` at either end, in no order.
+std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses);
 
 // The first rank whose connection has ended, or nobody's (-1).
 int first_ended(const std::vector<GlooConnection>& connections) noexcept;

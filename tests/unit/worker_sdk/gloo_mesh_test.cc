@@ -2,13 +2,19 @@
 
 #include <gloo/common/error.h>
 #include <gloo/transport/address.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <catch2/catch.hpp>
 #include <future>
 #include <map>
 #include <mutex>
 #include <thread>
+
+#include "common/system/unique_fd.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -74,6 +80,43 @@ TEST_CASE("Gloo mesh: who waits for a peer that will never connect is freed by t
   const std::string text = outcome.get();
   INFO(text);
   CHECK(text.find("the round is over") != std::string::npos);
+}
+
+// A peer whose Gloo has not accepted a connection yet: accepting one that was reset ends it.
+TEST_CASE("Gloo mesh: a fence resets no connection that a peer has yet to accept") {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage storage{};
+  auto* address = reinterpret_cast<sockaddr_in*>(&storage);
+  socklen_t size = sizeof(*address);
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(address), size) == 0);
+  REQUIRE(::listen(listener.get(), 8) == 0);
+  REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(address), &size) == 0);
+  const Addresses listening = gloo::transport::tcp::Address(storage).bytes();
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK + 9);  // The higher address connects.
+  const Addresses silent = gloo::transport::tcp::Address(storage).bytes();
+
+  KnownAddresses store;
+  for (const auto& [rank, bytes] : {std::pair("1", listening), std::pair("2", silent)}) {
+    Addresses both = bytes;
+    both.insert(both.end(), bytes.begin(), bytes.end());
+    store.set(rank, both);
+  }
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.2";
+  std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(attributes);
+  GlooMesh mesh(0, 3);
+  mesh.setTimeout(60s);
+  const auto fence = std::make_shared<RoundFence>();
+  auto outcome = std::async(std::launch::async,
+                            [&] { CHECK_THROWS(mesh.connect(store, device, fence.get())); });
+  pollfd pending{listener.get(), POLLIN, 0};
+  REQUIRE(::poll(&pending, 1, 60'000) == 1);
+  fence->raise({});
+  REQUIRE(outcome.wait_for(60s) == std::future_status::ready);
+  const UniqueFd accepted(::accept(listener.get(), nullptr, nullptr));
+  CHECK(::getpeername(accepted.get(), reinterpret_cast<sockaddr*>(address), &size) == 0);
 }
 
 }  // namespace
