@@ -1,24 +1,32 @@
 #!/usr/bin/env python3
 """Writes the C++ blocks of a Markdown file, in their order, as one source file: extract_snippets.py PAGE SOURCE [N].
 
-A block with a main() ends a program; N says which of the page's programs, from 1.
+A block that begins with an #include begins another program, if there is a main() already; N says which of the
+page's programs, from 1.
 """
 import sys
 
 
-def programs(page):
-    inside, lines, is_over = False, [], False
+def blocks(page):
+    """Lists of lines, the first of which says where they come from."""
+    inside = None
     with open(page, encoding="utf-8") as f:
         for number, line in enumerate(f, 1):
             if line.startswith("```"):
-                inside = line.strip() == "```cpp"
-                if inside and is_over:
-                    yield lines
-                    lines, is_over = [], False
-                lines.append(f'#line {number + 1} "{page}"\n' if inside else "")
+                if inside:
+                    yield inside
+                inside = [f'#line {number + 1} "{page}"\n'] if line.strip() == "```cpp" else None
             elif inside:
-                lines.append(line)
-                is_over = is_over or line.startswith("int main(")
+                inside.append(line)
+
+
+def programs(page):
+    lines = []
+    for block in blocks(page):
+        if block[1].startswith("#include") and any(line.startswith("int main(") for line in lines):
+            yield lines
+            lines = []
+        lines += block
     yield lines
 
 
