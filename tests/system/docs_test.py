@@ -33,7 +33,7 @@ BLOCKS = {
     (README, "sh", "ddprun --nproc-per-node 2 train.py --epochs 3       # your PyTorch script, unchanged"):
         "test_the_command_lines_of_readme",
     (README, "", "$ ddprun --nproc-per-node 4 ./trainer"): "test_the_failure_of_readme",
-    (README, "", "$ ddprun --nproc-per-node 4 --max-restarts 100 --chaos 2 elastic"): "test_the_chaos_of_readme",
+    (README, "", "$ ddprun --nproc-per-node 4 --max-restarts 100 --chaos 2 elastic"): "system_reseat and system_elastic_campaign have such runs",
     (README, "cpp", EVERY): "readme_program and readme_elastic in tests/ddp.cmake",
     (README, "cmake", EVERY): "installed_sdk_test.cmake",
     (FROM_PYTORCH, "python", EVERY): "test_the_tutorial_is_one_program",
@@ -178,20 +178,6 @@ class Blocks(DdprunCase):
         job = self.run_ddprun(*shlex.split(command)[1:], code=int(code))
         own = ((r"pid \d+", "pid N"), (r"\) on \S+ failed", ") on HOST failed"))
         self.assertEqual(plain(job.err(), *own), plain(shown, *own))
-
-    def test_the_chaos_of_readme(self):
-        """A longer run with more of it has each line that is shown, with other numbers, until its end."""
-        if not os.access(os.path.join(BIN, "elastic"), os.X_OK):
-            self.skipTest("without libtorch there is no example")
-        _, command, shown = re.split(r"(?m)^\$ (.*)\n", block(README, "$ ddprun --nproc-per-node 4 --max"))
-        *argv, chaos, program = shlex.split(command)[1:]
-        self.assertEqual((chaos, program), ("2", "elastic"))
-        job = self.run_ddprun(*argv, "1", program, "300")
-        *events, last = shown.splitlines()
-        for line in events:
-            pattern = re.sub(r"\d+", r"\\d+", re.escape(line)).replace("node7".replace("7", r"\d+"), r"\S+")
-            self.assertRegex(job.err(), re.sub(r"(steps?\\ runs?)", r"steps?\\ runs?", pattern), job.text())
-        self.assertRegex(job.out(), re.sub("[0-9a-f]{16}", "[0-9a-f]{16}", last.replace("[default0]:100", r"\[default\d+\]:300")))
 
     # docs/from-pytorch.md
 
