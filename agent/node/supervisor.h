@@ -78,7 +78,8 @@ struct SendJoin {
   int after_round = -1;
   int workers = 1;      // That it offers; ...
   bool living = false;  // ... living ones, which may be none yet. Else it will start them.
-};                      // Offer this node, and a store no round has used yet.
+  int serial = 0;
+};  // Offer this node, and a store no round has used yet.
 struct SendMessage {
   rendezvous::AgentMessage message;
 };
@@ -261,7 +262,7 @@ class Supervisor {
   std::vector<Slot> slots_;  // By local rank.
   bool keeps_ = false;       // The daemon knows of workers that are seated anew.
   Told told_{};
-  int slots_serial_ = 0;
+  int serial_ = 0;                   // Of the newest Join or Slots.
   int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
   int wordless_fallen_ = 0;          // Of those: WordsCame is still to come.
   int wordless_ = 0;                 // Have ended, but what they said last is still to come.

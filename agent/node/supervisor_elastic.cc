@@ -32,10 +32,10 @@ void Supervisor::send_join() {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
   if (!linked_) return;
   if (!holds_living()) {
-    return actions_.push_back(SendJoin{last_round_, options_.local_world_size});
+    return actions_.push_back(SendJoin{last_round_, options_.local_world_size, false, ++serial_});
   }
   const int ready = count([](const Slot& slot) { return slot.alive && slot.ready; });
-  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true});
+  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, ++serial_});
   told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
   tell_slots();
 }
@@ -84,7 +84,7 @@ void Supervisor::tell_slots() {
       now.fallen != told_.fallen || (of_another ? now.kept + now.parked > 0 : now != told_);
   told_ = now;
   if (!news) return;
-  send(rendezvous::Slots{++slots_serial_, now.round, now.kept, now.parked, fallen_, respawned_});
+  send(rendezvous::Slots{++serial_, now.round, now.kept, now.parked, fallen_, respawned_});
 }
 
 void Supervisor::hear(const rendezvous::Alive& alive) {

@@ -10,7 +10,7 @@ void fields(auto&& a, Is<Hello> auto& m) {
 }
 void fields(auto&& a, Is<Join> auto& m) {
   a("offer", m.offer), a("after_round", m.after_round);
-  a.added("living", m.living);
+  a.added("living", m.living), a.added("serial", m.serial);
 }
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {

@@ -116,6 +116,8 @@ struct Join {
   // The offered workers live already and can be seated as they are. None: it has left its round,
   // and the replacements are not ready yet.
   bool living = false;
+  int serial =
+      0;  // Counts Joins and Slots of an agent: of two the higher is newer. 0: not counted.
 };
 // What the sync timers of a node's workers have counted since the node told last.
 struct SyncIncrease {
@@ -146,7 +148,7 @@ struct Leave {
 // How many of its workers can go on in another round as they are. Sent when that changes and on
 // every new link, and only to a daemon that keeps workers.
 struct Slots {
-  int serial = 0;     // Counts these messages; of two the higher is newer.
+  int serial = 0;     // As in Join.
   int round = -1;     // Whose seat the agent holds; -1: none.
   int kept = 0;       // Of the workers seated in it.
   int parked = 0;     // More, without a seat.

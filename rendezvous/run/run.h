@@ -153,7 +153,7 @@ class Run {
     bool living = false;    // The workers of its offer live, and are ready for a seat.
     int kept = 0;           // kSeated: so many of them can be seated anew.
     int parked = 0;         // kSeated: and so many more.
-    int slots_serial = 0;   // Of the newest Slots.
+    int serial = 0;         // Of the newest Join or Slots.
     int fallen = 0;         // Of its workers without a seat; all of these are counted.
     int granted = 0;        // So many of those may be replaced.
     bool hopeless = false;  // kEmpty: and one of them may not.

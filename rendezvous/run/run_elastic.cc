@@ -148,8 +148,8 @@ void Run::on(const NodeId& node, const Slots& slots) {
   Member& member = it->second;
   const auto sane = [](int n) { return n >= 0 && n <= kCountMax; };
   if (!sane(slots.fallen) || !sane(slots.respawned)) return;
-  if (slots.serial <= member.slots_serial) return;
-  member.slots_serial = slots.serial;
+  if (slots.serial <= member.serial) return;
+  member.serial = slots.serial;
   if (member.phase == Phase::kSeated && member.seat->round == slots.round) {
     member.kept = slots.kept;
     set_parked(member, std::clamp(slots.parked, 0, kParkedMax));

@@ -19,6 +19,9 @@ constexpr int kBeatsToAnAnswer = 3;        // An agent gives up after twice kBea
 
 void Run::on(const NodeId& node, const Join& join) {
   const auto it = members_.find(node);
+  if (it != members_.end() && join.serial != 0 && join.serial < it->second.serial) {
+    return;  // It has said something newer since.
+  }
   if (state_ == State::kClosing && it != members_.end()) {
     // It has no workers, unless it said so long ago; it will hear the verdict with the others.
     const Member& member = it->second;
@@ -68,6 +71,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   member.last_seen = now_;
   member.seat.reset();
   member.living = join.living;
+  member.serial = std::max(member.serial, join.serial);
   set_parked(member, 0);
   set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
   ++roster_;
