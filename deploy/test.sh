@@ -97,12 +97,51 @@ failures_of() {
     }' stage="$(basename "$(dirname "$1")")" "$1"
 }
 
-build_and_test() {
+# build_ahead PRESET: builds it while the tests before it run, for most of these wait most of the time.
+ahead='' ahead_pid=
+build_ahead() {
+  ahead=$1
+  mkdir -p build
+  note "building build/$ahead beside these tests"
+  set -m # A process group of its own, to end it by.
+  (
+    renice -n 19 "$BASHPID" >/dev/null 2>&1 || true
+    build_preset "$ahead"
+  ) >"build/build-$ahead.log" 2>&1 &
+  ahead_pid=$!
+  set +m
+}
+
+# shellcheck disable=SC2317  # Called by the trap.
+stop_building_ahead() {
+  [[ -n $ahead_pid ]] || return 0
+  kill -TERM -- "-$ahead_pid" 2>/dev/null || true
+  wait "$ahead_pid" 2>/dev/null || true
+}
+trap stop_building_ahead EXIT
+
+built() {
   local preset=$1
-  if ! build_preset "$preset"; then
+  if [[ $ahead != "$preset" ]]; then
+    build_preset "$preset"
+    return
+  fi
+  ahead=''
+  local status=0
+  wait "$ahead_pid" || status=$?
+  ahead_pid=
+  if ((status != 0)); then tail -n 60 "build/build-$preset.log" >&2; fi
+  return "$status"
+}
+
+# build_and_test PRESET [PRESET that follows]
+build_and_test() {
+  local preset=$1 next=${2-}
+  if ! built "$preset"; then
     failed=$((failed + 1))
     return 1
   fi
+  if [[ -n $next ]]; then build_ahead "$next"; fi
   run_tests "$preset"
 }
 
@@ -154,11 +193,13 @@ say "packages"
 install_missing "${build_packages[@]}" "${test_packages[@]}"
 
 result=0
-for stage in "${stages[@]}"; do
+for index in "${!stages[@]}"; do
+  stage=${stages[index]} next=${stages[index + 1]-}
+  [[ $next != tidy ]] || next=''
   say "$stage"
   begun=$SECONDS
   outcome=ok
-  if [[ $stage == tidy ]]; then lint || outcome=FAILED; else build_and_test "$stage" || outcome=FAILED; fi
+  if [[ $stage == tidy ]]; then lint || outcome=FAILED; else build_and_test "$stage" "$next" || outcome=FAILED; fi
   [[ $outcome == ok ]] || result=1
   summary+=("$(printf '%-5s %-6s %4d s' "$stage" "$outcome" $((SECONDS - begun)))")
 done

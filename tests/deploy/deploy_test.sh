@@ -156,6 +156,17 @@ CI=true run test.sh
 expect "test: three stages" ended 0
 expect "test: adds them up" says "total: 15 passed, 0 failed, 6 skipped"
 expect "test: sums up each stage" says "tsan  ok"
+expect "test: builds a stage beside the tests of the one before" says "building build/tsan beside these tests"
+
+reset
+fake cmake <<'BODY'
+[[ $* != *asan* ]] || { echo "the compiler is broken" >&2; exit 1; }
+if [[ $1 == --preset ]]; then mkdir -p "build/$2" && touch "build/$2/build.ninja"; fi
+BODY
+run test.sh
+expect "test: a failed build beside tests fails the run" ended 1
+expect "test: and shows why" says "the compiler is broken"
+expect "test: and fails its stage only" says "total: 10 passed, 1 failed, 4 skipped"
 
 reset
 export FAILURES=3
