@@ -233,12 +233,12 @@ std::vector<std::string> complaints_about_plan(const Layers& layers, const std::
   return complaints;
 }
 
-// The pages that people read, but for the list of changes.
+// The pages that people read.
 std::vector<std::string> pages_of(const fs::path& root) {
   std::vector<std::string> pages;
   const auto note = [&](const fs::directory_entry& entry) {
     const std::string page = fs::relative(entry.path(), root);
-    if (page.ends_with(".md") && page != "CHANGELOG.md") pages.push_back(page);
+    if (page.ends_with(".md")) pages.push_back(page);
   };
   for (const auto& entry : fs::directory_iterator(root)) note(entry);
   for (const char* folder : {"docs", "bench"}) {
