@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -72,6 +73,15 @@ class ForkedRanks {
 
   void signal(int rank, int number) {
     ::kill(children_[static_cast<std::size_t>(rank)].pid, number);
+  }
+
+  // Until the rank has stopped itself; false: it has ended.
+  bool wait_stopped(int rank) {
+    const auto pid = static_cast<id_t>(children_[static_cast<std::size_t>(rank)].pid);
+    siginfo_t info{};
+    while (::waitid(P_PID, pid, &info, WSTOPPED | WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+    }
+    return info.si_code == CLD_STOPPED;
   }
 
   // False: it did not become ready in time.

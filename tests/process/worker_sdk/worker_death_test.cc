@@ -139,6 +139,38 @@ TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
   }
 }
 
+// The sender stops itself while its message waits for the receiver, who then gets the part that is
+// on its way.
+TEST_CASE("Worker death: the end of a sender in the middle of a message frees the receiver",
+          "[death]") {
+  for (const char* backend : {"shm", "gloo", "cpu"}) {
+    INFO(backend);
+    ForkedRanks ranks({.world_size = 2, .backend = backend, .op_timeout = kFarDeadline},
+                      [](ProcessGroup& group, const auto& ready) {
+                        std::vector<float> values(16 << 20);
+                        const Buffer message = buffer(values.data(), values.size());
+                        if (group.rank() == 1) {
+                          ::signal(SIGALRM, [](int) { ::raise(SIGSTOP); });
+                          ::ualarm(200'000, 0);
+                          group.send(message, 0);
+                        }
+                        ::raise(SIGSTOP);
+                        ready();
+                        group.recv(message, 1);
+                      });
+    REQUIRE(ranks.wait_stopped(0));
+    REQUIRE(ranks.wait_stopped(1));
+    ranks.signal(0, SIGCONT);
+    REQUIRE(ranks.wait_ready(0));
+    ranks.signal(1, SIGKILL);
+    const Report report = ranks.report(0);
+    INFO(report.text);
+    CHECK(report.kind == ErrorKind::peer_lost);
+    CHECK(report.peer == 1);
+    CHECK(report.waited < kFarDeadline / 2);
+  }
+}
+
 TEST_CASE("Worker death: killing all ranks at any moment leaves no shared memory behind",
           "[death]") {
   test::own_shared_memory();
