@@ -5,6 +5,7 @@
 
 #include "agent/node/daemon_link.h"
 #include "common/system/log.h"
+#include "common/system/random_id.h"
 #include "rendezvous/net/connect.h"
 
 namespace ddprun::agent {
@@ -189,7 +190,7 @@ class RemoteLink : public DaemonLink {
   boost::asio::steady_timer silence_;
   Milliseconds silence_max_ = options_.silence_max;
   Milliseconds pause_ = kRetryFirst;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{static_cast<unsigned>(random_number())};
   Clock::time_point heard_{};
   bool greeted_ = false;  // The daemon has answered on this link.
   bool silent_ = false;   // That is why we closed it.

@@ -5,12 +5,19 @@
 #include "common/assert.h"
 
 namespace ddprun {
+namespace {
+
+void fill(void* to, std::size_t bytes) {
+  const ssize_t got = ::getrandom(to, bytes, 0);
+  DDPRUN_ASSERT(got == static_cast<ssize_t>(bytes));
+}
+
+}  // namespace
 
 std::string random_hex(std::size_t bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string raw(bytes, '\0');
-  const ssize_t got = ::getrandom(raw.data(), raw.size(), 0);
-  DDPRUN_ASSERT(got == static_cast<ssize_t>(raw.size()));
+  fill(raw.data(), raw.size());
   std::string hex;
   hex.reserve(2 * bytes);
   for (const char c : raw) {
@@ -19,6 +26,12 @@ std::string random_hex(std::size_t bytes) {
     hex += kDigits[byte & 15];
   }
   return hex;
+}
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  fill(&number, sizeof number);
+  return number;
 }
 
 }  // namespace ddprun

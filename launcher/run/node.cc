@@ -8,13 +8,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <random>
 
 #include "agent/node/verdict_file.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
+#include "common/system/random_id.h"
 #include "launcher/run/misplaced.h"
 #include "launcher/run/report.h"
 
@@ -80,7 +80,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
 // As often for all nodes of this launcher together.
 agent::ChaosOptions chaos_options(const Options& options, int nodes, int index) {
   if (!options.chaos) return {};
-  const std::uint64_t seed = options.chaos_seed ? *options.chaos_seed : std::random_device()();
+  const std::uint64_t seed = options.chaos_seed ? *options.chaos_seed : random_number();
   return {.mean = Duration(*options.chaos) * nodes,
           .seed = seed + static_cast<std::uint64_t>(index)};
 }
