@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "tests/support/forked_ranks.h"
 
@@ -139,9 +140,9 @@ TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
   }
 }
 
-// The sender stops itself while its message waits for the receiver, who then gets the part that is
-// on its way.
-TEST_CASE("Worker death: the end of a sender in the middle of a message frees the receiver",
+// The receiver stops itself once it has said that it waits for the message, so that the sender
+// fills what is between them and waits for the rest.
+TEST_CASE("Worker death: the end of a receiver in the middle of a message frees the sender",
           "[death]") {
   for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
@@ -152,16 +153,17 @@ TEST_CASE("Worker death: the end of a sender in the middle of a message frees th
                         if (group.rank() == 1) {
                           ::signal(SIGALRM, [](int) { ::raise(SIGSTOP); });
                           ::ualarm(200'000, 0);
-                          group.send(message, 0);
+                          group.recv(message, 0);
                         }
                         ::raise(SIGSTOP);
                         ready();
-                        group.recv(message, 1);
+                        group.send(message, 1);
                       });
     REQUIRE(ranks.wait_stopped(0));
     REQUIRE(ranks.wait_stopped(1));
     ranks.signal(0, SIGCONT);
     REQUIRE(ranks.wait_ready(0));
+    std::this_thread::sleep_for(200ms);  // For what fits between them.
     ranks.signal(1, SIGKILL);
     const Report report = ranks.report(0);
     INFO(report.text);
