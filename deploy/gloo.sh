@@ -1,5 +1,16 @@
 # shellcheck shell=bash
-# Gloo's source, and pip's tools to get it, for wheel.sh and package.sh. Sourced after packages.sh.
+# What wheel.sh and package.sh share: arguments, pip's tools, and Gloo's source. Sourced after packages.sh.
+
+# Sets $check, to yes or no.
+# shellcheck disable=SC2034
+read_arguments() {
+  check=no
+  case ${1:-} in
+    --check) check=yes ;;
+    '') ;;
+    *) fail "unknown argument $1" "usage: deploy/$(basename "$0") [--check]" ;;
+  esac
+}
 
 # A virtual environment of our own, named by $tools.
 make_tools() {

@@ -11,12 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/packages.sh
 source deploy/gloo.sh
 
-check=no
-case ${1:-} in
-  --check) check=yes ;;
-  '') ;;
-  *) fail "unknown argument $1" "usage: deploy/wheel.sh [--check]" ;;
-esac
+read_arguments "$@"
 
 say "packages"
 install_missing "${wheel_packages[@]}"
