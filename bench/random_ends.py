@@ -27,7 +27,6 @@ options = parser.parse_args()
 os.environ["DDPRUN_BIN"] = os.path.join(options.build, "bin")
 sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("system", "failures")]
 import ddprun_case  # noqa: E402  It reads DDPRUN_BIN.
-import kill_combinations_test  # noqa: E402
 import kill_test  # noqa: E402
 
 LEFT_LIMIT = 10
@@ -111,14 +110,13 @@ def end(job):
     return (time.monotonic() - begun) * 1000
 
 
-def left_of(job, folder, ports):
+def left_of(job, folder, ports, cgroup):
     """In words; folders and cgroups get a moment after the last process."""
     until = time.monotonic() + LEFT_LIMIT
-    cgroup = kill_combinations_test.job_cgroup(job)
     while True:
         left = [str(p) for p in job.processes()] + [f"port of socket {s}" for s in ports & open_ports()]
         left += [name for name in os.listdir(folder) if name.startswith("ddprun")]
-        left += [cgroup] if cgroup and os.path.exists(cgroup) else []
+        left += cgroup.left()
         if not left or time.monotonic() > until:
             return left
         time.sleep(0.01)
@@ -129,13 +127,16 @@ def one(chance, folder, counts):
     argv = [ddprun_case.DDPRUN, *nodes, "--nproc-per-node", "2", "--shutdown-timeout", "0.2", "--max-restarts", "1",
             "--rdzv-conf", "join_timeout=1", *ddprun_case.shell(kill_test.HARD_TO_KILL + kill_test.WAIT)]
     temporary = tempfile.mkdtemp(dir=folder)
-    job = ddprun_case.Job(argv, folder, {"D": folder, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary})
+    cgroup = ddprun_case.JobsCgroup()
+    environment = {"D": folder, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}
+    job = ddprun_case.Job(argv, folder, environment, cgroup=cgroup)
     time.sleep(chance.random() * 0.2)
     ports = disturb(job, chance, counts)
     took = end(job)
-    left = left_of(job, temporary, ports)
+    left = left_of(job, temporary, ports, cgroup)
     text = job.text()
     job.end()
+    cgroup.remove()
     return took, left, text
 
 

@@ -24,15 +24,13 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 
+#include "bench/programs/ranks.h"
 #include "ddprun/ddprun.h"
 
 namespace {
@@ -52,15 +50,6 @@ struct Contender {
   const char* name;
   std::function<void(std::size_t count)> all_reduce;
 };
-
-ddprun::ProcessGroup join(const std::string& directory, const char* backend, int rank, int ranks) {
-  ddprun::InitOptions options;
-  options.init_method = "file://" + directory + "/" + backend;
-  options.backend = backend;
-  options.rank = rank;
-  options.world_size = ranks;
-  return ddprun::ProcessGroup::init(options);
-}
 
 std::shared_ptr<gloo::Context> join_gloo(const std::string& directory, int rank, int ranks) {
   gloo::transport::tcp::attr attributes;
@@ -156,8 +145,8 @@ void gloo_ring(const std::shared_ptr<gloo::Context>& context, float* data, std::
 
 // One rank of several hosts.
 void host_main(const std::string& directory, int rank, int ranks, double seconds) {
-  auto cpu = join(directory, "cpu", rank, ranks);
-  auto our_gloo = join(directory, "gloo", rank, ranks);
+  auto cpu = bench::join(directory, "cpu", "cpu", rank, ranks);
+  auto our_gloo = bench::join(directory, "gloo", "gloo", rank, ranks);
   auto context = join_gloo(directory, rank, ranks);
   constexpr std::size_t kMost = 25 << 20;
   auto shared = cpu.allocate(kMost);
@@ -194,8 +183,8 @@ void bind_to_a_cpu(int rank) {
 }
 
 void rank_main(const std::string& directory, int rank, int ranks, double seconds, bool lines) {
-  auto shm = join(directory, "shm", rank, ranks);
-  auto our_gloo = join(directory, "gloo", rank, ranks);
+  auto shm = bench::join(directory, "shm", "shm", rank, ranks);
+  auto our_gloo = bench::join(directory, "gloo", "gloo", rank, ranks);
   auto context = join_gloo(directory, rank, ranks);
   const std::size_t most = *std::max_element(std::begin(kSizes), std::end(kSizes));
   auto shared = shm.allocate(most);
@@ -233,22 +222,9 @@ int main(int argc, char** argv) {
     host_main(argv[4], std::atoi(std::getenv("RANK")), ranks, seconds);
     return 0;
   }
-  std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
-  if (!::mkdtemp(directory.data())) return 1;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (::fork() != 0) continue;
+  const bool well = bench::run_ranks(ranks, [&](const std::string& directory, int rank) {
     if (bind) bind_to_a_cpu(rank);
-    try {
-      rank_main(directory, rank, ranks, seconds, lines);
-      std::fflush(stdout);
-      ::_exit(0);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      ::_exit(1);
-    }
-  }
-  int failed = 0, status = 0;
-  while (::wait(&status) > 0) failed |= status;
-  std::filesystem::remove_all(directory);
-  return failed == 0 ? 0 : 1;
+    rank_main(directory, rank, ranks, seconds, lines);
+  });
+  return well ? 0 : 1;
 }

@@ -7,17 +7,14 @@
 // shard, reduce(). Prints medians over rounds of the slowest rank, in nanoseconds an element, and
 // the ratio of neighbouring turns.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "bench/programs/ranks.h"
 #include "ddprun/ddprun.h"
 
 namespace {
@@ -108,12 +105,7 @@ struct Setting {
 
 void rank_main(const std::string& directory, int rank, const Setting& setting) {
   const auto& [ranks, shards, rounds, elements, bucket_bytes] = setting;
-  ddprun::InitOptions options;
-  options.init_method = "file://" + directory + "/store";
-  options.backend = "shm";
-  options.rank = rank;
-  options.world_size = ranks;
-  auto group = ddprun::ProcessGroup::init(options);
+  auto group = bench::join(directory, "store", "shm", rank, ranks);
   const auto sizes = sizes_of(elements);
   Contestant exact(group, sizes, {.exact = true, .bucket_bytes = bucket_bytes}),
       plain(group, sizes, {.exact = false, .bucket_bytes = bucket_bytes});
@@ -160,21 +152,8 @@ int main(int argc, char** argv) {
         argv[0]);
     return 2;
   }
-  std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
-  if (!::mkdtemp(directory.data())) return 1;
-  for (int rank = 0; rank < setting.ranks; ++rank) {
-    if (::fork() != 0) continue;
-    try {
-      rank_main(directory, rank, setting);
-      std::fflush(stdout);
-      ::_exit(0);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      ::_exit(1);
-    }
-  }
-  int failed = 0, status = 0;
-  while (::wait(&status) > 0) failed |= status;
-  std::filesystem::remove_all(directory);
-  return failed == 0 ? 0 : 1;
+  const bool well = bench::run_ranks(setting.ranks, [&](const std::string& directory, int rank) {
+    rank_main(directory, rank, setting);
+  });
+  return well ? 0 : 1;
 }

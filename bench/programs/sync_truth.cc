@@ -25,12 +25,12 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "bench/programs/ranks.h"
 #include "ddprun/ddprun.h"
 
 namespace {
@@ -42,14 +42,6 @@ constexpr int kParameters = 8;
 constexpr int kStallMs = 300;
 constexpr int kRun = 8;
 double layer_ms = 0.5;  // Of one layer's backward.
-
-ProcessGroup join(const std::string& directory, const std::string& name, int rank, int ranks) {
-  ddprun::InitOptions options;
-  options.init_method = "file://" + directory + "/" + name;
-  options.rank = rank;
-  options.world_size = ranks;
-  return ProcessGroup::init(options);
-}
 
 double ms(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::milli>(time).count();
@@ -154,7 +146,7 @@ double median_of(const std::vector<Round>& rounds, Value value) {
 }
 
 void part_one(const std::string& directory, int rank, int ranks, int rounds, std::size_t floats) {
-  auto group = join(directory, "truth", rank, ranks);
+  auto group = bench::join(directory, "truth", "auto", rank, ranks);
   if (rank == 0) {
     std::printf(
         "%-15s %9s %9s %11s %9s %10s %8s %11s %10s   ms, medians of %d rounds, %d ranks, %s\n",
@@ -176,7 +168,7 @@ void part_one(const std::string& directory, int rank, int ranks, int rounds, std
 }
 
 void part_two(const std::string& directory, int rank, int rounds) {
-  auto group = join(directory, "stall", rank, 3);
+  auto group = bench::join(directory, "stall", "auto", rank, 3);
   std::vector<float> values(kParameters * 1024);
   std::vector<ddprun::Parameter> parameters;
   for (std::size_t i = 0; i < kParameters; ++i) {
@@ -203,27 +195,6 @@ void part_two(const std::string& directory, int rank, int rounds) {
       "reported %.1f ms [%.1f-%.1f]\n",
       kStallMs, rounds, right, median(late), *std::min_element(late.begin(), late.end()),
       *std::max_element(late.begin(), late.end()));
-}
-
-int run_ranks(int ranks, const std::function<void(int)>& body) {
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks; ++rank) {
-    children.push_back(::fork());
-    if (children.back() != 0) continue;
-    try {
-      body(rank);
-      std::fflush(stdout);
-      ::_exit(0);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      ::_exit(1);
-    }
-  }
-  int failed = 0, status = 0;
-  for (const pid_t child : children) {
-    if (::waitpid(child, &status, 0) == child) failed |= status;
-  }
-  return failed;
 }
 
 // Processes that compute for as long as it lives.
@@ -256,16 +227,14 @@ int main(int argc, char** argv) {
   const auto mib = static_cast<std::size_t>(argument(2, 24));
   layer_ms = argument(3, layer_ms);
   const int ranks = static_cast<int>(argument(4, 2));
-  std::string directory = std::filesystem::temp_directory_path() / "ddprun_bench_XXXXXX";
-  if (!::mkdtemp(directory.data())) return 1;
-  int failed = 0;
+  bool well = true;
   {
     const Load load(static_cast<int>(argument(5, 0)));
-    failed |= run_ranks(ranks, [&](int rank) {
+    well &= bench::run_ranks(ranks, [&](const std::string& directory, int rank) {
       part_one(directory, rank, ranks, rounds, (mib << 20) / sizeof(float));
     });
   }
-  failed |= run_ranks(3, [&](int rank) { part_two(directory, rank, 10); });
-  std::filesystem::remove_all(directory);
-  return failed == 0 ? 0 : 1;
+  well &= bench::run_ranks(
+      3, [&](const std::string& directory, int rank) { part_two(directory, rank, 10); });
+  return well ? 0 : 1;
 }

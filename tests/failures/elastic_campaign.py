@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import campaign_logs
 import ddprun_case
 from campaign_logs import Workers

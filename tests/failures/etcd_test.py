@@ -7,11 +7,10 @@ import shutil
 import signal
 import ssl
 import subprocess
-import sys
 import time
 import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 from ddprun_case import (BIN, DdprunCase, PASS_GATE, clean_environment, column, env_to, free_port, shell,
                          skip_all, wait_until)

@@ -3,11 +3,10 @@
 import os
 import re
 import signal
-import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 from ddprun_case import ALL_HERE, DdprunCase, PASS_GATE, column, env_to, shell
 

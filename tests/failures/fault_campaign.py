@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 import fault_kinds
 from ddprun_case import DDPRUN, Job, Network, free_port, wait_until

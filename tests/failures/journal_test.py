@@ -3,9 +3,8 @@
 import os
 import resource
 import signal
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 from ddprun_case import BIN, DdprunCase, PASS_GATE, column, env_to, free_port, shell
 

@@ -10,11 +10,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 import kill_test
 from ddprun_case import DDPRUN, DdprunCase, PROMISED, env_to, shell, wait_until

@@ -1,12 +1,10 @@
 """kill -9 of every process of ddprun, each alone: nothing of the run stays behind, or the run goes on."""
 
 import os
-import re
 import signal
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 from ddprun_case import DdprunCase, PASS_GATE, PROMISED, column, env_to, shell, wait_until
 

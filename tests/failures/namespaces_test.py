@@ -1,9 +1,8 @@
 """Two network namespaces joined by a cable: two machines that share nothing but the network."""
 
-import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 from ddprun_case import DdprunCase, Network, PASS_GATE, column, env_to, shell, skip_all
 from launch_test import STORE_CLIENT

@@ -3,10 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import paths  # noqa: F401
 import ddprun_case
 from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, PATIENCE, Process, env_to, shell, wait_until
 from kill_combinations_test import WITHOUT_CGROUPS, can_unshare
