@@ -49,7 +49,10 @@ std::size_t bytes_of(int type) {
 
 DataType ours(int type) {
   switch (type) {
+    case kNcclInt8: return DataType::i8;
     case kNcclUint8: return DataType::u8;
+    case kNcclUint32: return DataType::u32;
+    case kNcclUint64: return DataType::u64;
     case kNcclInt32: return DataType::i32;
     case kNcclInt64: return DataType::i64;
     case kNcclFloat16: return DataType::f16;
@@ -65,7 +68,7 @@ ReduceOp op_of(int op) {
   return kOps[op];
 }
 
-enum Kind { kAllReduce = 1, kBroadcastKind, kReduceScatter, kAllGather };
+enum Kind { kAllReduce = 1, kBroadcastKind, kReduceScatter, kAllGather, kReduceKind };
 
 struct Collective {
   FakeSignature what;
@@ -124,6 +127,7 @@ void carry_out(Comm& comm, const Collective& c) {
   const std::size_t part = c.what.count * bytes_of(c.what.type);
   switch (c.what.kind) {
     case kAllReduce: reduce_chunks(comm, c, 0, true, c.out); return;
+    case kReduceKind: reduce_chunks(comm, c, 0, comm.rank == c.what.root, c.out); return;
     case kReduceScatter:
       for (int r = 0; r < comm.size; ++r) {
         if (!reduce_chunks(comm, c, static_cast<std::size_t>(r) * part, r == comm.rank, c.out)) {
@@ -448,6 +452,16 @@ int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int ro
                      static_cast<const char*>(in),
                      static_cast<char*>(out)};
   return submit(comm, stream, "Broadcast", c);
+}
+
+int ncclReduce(const void* in, void* out, std::size_t count, int type, int op, int root,
+               NcclComm comm, CudaStream stream) {
+  if (bad_memory(in) || (comm_of(comm)->rank == root && bad_memory(out))) {
+    return kNcclInvalidArgument;
+  }
+  const Collective c{
+      {kReduceKind, type, op, root, count}, static_cast<const char*>(in), static_cast<char*>(out)};
+  return submit(comm, stream, "Reduce", c);
 }
 
 int ncclReduceScatter(const void* in, void* out, std::size_t count, int type, int op, NcclComm comm,

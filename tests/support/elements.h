@@ -2,6 +2,7 @@
 // Arrays of any DataType as numbers, and a reduction that is as plain as can be, to compare with.
 
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <vector>
 
@@ -10,14 +11,16 @@
 
 namespace ddprun::test {
 
+// boolean has arithmetic of its own, and so has its own tests.
 constexpr DataType kAllTypes[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
-                                  DataType::i32, DataType::i64, DataType::u8};
-constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max,
-                                ReduceOp::prod};
+                                  DataType::i32, DataType::i64, DataType::u8,  DataType::i8,
+                                  DataType::i16, DataType::u16, DataType::u32, DataType::u64,
+                                  DataType::c64, DataType::c128};
+constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::min,
+                                ReduceOp::max, ReduceOp::prod, ReduceOp::band,
+                                ReduceOp::bor, ReduceOp::bxor, ReduceOp::premul_sum};
 
-inline bool is_integer(DataType type) {
-  return type == DataType::i32 || type == DataType::i64 || type == DataType::u8;
-}
+inline bool is_integer(DataType type) { return worker_sdk::is_defined(type, ReduceOp::band); }
 inline bool is_half(DataType type) { return type == DataType::f16 || type == DataType::bf16; }
 
 template <class T>
@@ -40,7 +43,15 @@ inline void put(DataType type, std::vector<std::byte>& bytes, std::size_t i, dou
       return put_as(bytes, i, worker_sdk::f32_to_bf16(static_cast<float>(value)));
     case DataType::i32: return put_as(bytes, i, static_cast<std::int32_t>(value));
     case DataType::i64: return put_as(bytes, i, static_cast<std::int64_t>(value));
+    case DataType::boolean:
     case DataType::u8: return put_as(bytes, i, static_cast<std::uint8_t>(value));
+    case DataType::i8: return put_as(bytes, i, static_cast<std::int8_t>(value));
+    case DataType::i16: return put_as(bytes, i, static_cast<std::int16_t>(value));
+    case DataType::u16: return put_as(bytes, i, static_cast<std::uint16_t>(value));
+    case DataType::u32: return put_as(bytes, i, static_cast<std::uint32_t>(value));
+    case DataType::u64: return put_as(bytes, i, static_cast<std::uint64_t>(value));
+    case DataType::c64: return put_as(bytes, i, std::complex<float>(static_cast<float>(value)));
+    case DataType::c128: return put_as(bytes, i, std::complex<double>(value));
   }
 }
 
@@ -52,7 +63,15 @@ inline double get(DataType type, const std::vector<std::byte>& bytes, std::size_
     case DataType::bf16: return worker_sdk::bf16_to_f32(get_as<std::uint16_t>(bytes, i));
     case DataType::i32: return get_as<std::int32_t>(bytes, i);
     case DataType::i64: return static_cast<double>(get_as<std::int64_t>(bytes, i));
+    case DataType::boolean:
     case DataType::u8: return get_as<std::uint8_t>(bytes, i);
+    case DataType::i8: return get_as<std::int8_t>(bytes, i);
+    case DataType::i16: return get_as<std::int16_t>(bytes, i);
+    case DataType::u16: return get_as<std::uint16_t>(bytes, i);
+    case DataType::u32: return get_as<std::uint32_t>(bytes, i);
+    case DataType::u64: return static_cast<double>(get_as<std::uint64_t>(bytes, i));
+    case DataType::c64: return get_as<std::complex<float>>(bytes, i).real();
+    case DataType::c128: return get_as<std::complex<double>>(bytes, i).real();
   }
   return 0;
 }
@@ -69,16 +88,23 @@ inline std::vector<std::byte> inputs(DataType type, int rank, std::size_t count)
   return bytes;
 }
 
-inline double reduced(ReduceOp op, int ranks, std::size_t i) {
-  double result = input(0, i);
+inline int bits(double value) { return static_cast<int>(value); }
+
+// Of what part `part` of the ranks' inputs holds.
+inline double reduced(ReduceOp op, int ranks, std::size_t i, int part = 0) {
+  double result = input(part, i);
   for (int r = 1; r < ranks; ++r) {
-    const double value = input(r, i);
+    const double value = input(r + part, i);
     switch (op) {
       case ReduceOp::sum:
+      case ReduceOp::premul_sum:
       case ReduceOp::avg: result += value; break;
       case ReduceOp::min: result = std::fmin(result, value); break;
       case ReduceOp::max: result = std::fmax(result, value); break;
       case ReduceOp::prod: result *= value; break;
+      case ReduceOp::band: result = bits(result) & bits(value); break;
+      case ReduceOp::bor: result = bits(result) | bits(value); break;
+      case ReduceOp::bxor: result = bits(result) ^ bits(value); break;
     }
   }
   return op == ReduceOp::avg ? result / ranks : result;

@@ -73,8 +73,11 @@ class Linking(unittest.TestCase):
         shown = self.shell("nm -D --defined-only %s/libddprun.so" % self.lib).split("\n")
         names = {line.split()[2].split("@")[0] for line in shown if line}
         names.discard("DDPRUN_1")  # The version itself.
-        with open(SOURCE + "/worker_sdk/include/ddprun/c_api.h", encoding="utf-8") as f:
-            declared = set(re.findall(r"\b(ddprun_\w+)\(", re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)))
+        declared = set()
+        for header in glob.glob(SOURCE + "/worker_sdk/include/ddprun/c/*.h"):
+            with open(header, encoding="utf-8") as f:
+                text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+            declared |= set(re.findall(r"\b(ddprun_\w+)\(", text))
         self.assertEqual(names, declared)
         self.assertTrue(all("@@DDPRUN_1" in line for line in shown if " T " in line), shown)
 

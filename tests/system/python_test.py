@@ -325,7 +325,7 @@ class Libraries(unittest.TestCase):
                 _library._declare(fake, "lib.so")  # pylint: disable=protected-access
 
     def test_each_status_has_its_exception(self):
-        header = os.path.join(PACKAGE, "../worker_sdk/include/ddprun/c_api.h")
+        header = os.path.join(PACKAGE, "../worker_sdk/include/ddprun/c/c_base.h")
         with open(header, encoding="utf-8") as file:
             text = file.read()
         self.assertIn("DDPRUN_CORRUPT = 10,", text)

@@ -7,14 +7,19 @@ std::string arguments(const Signature& what) {
   const auto elements = [&] {
     return std::string(ddprun::name_of(what.type)) + " x " + std::to_string(what.count);
   };
+  const char* const unequal = what.parts == 0 ? "" : " in unequal parts";
   switch (what.kind) {
     case OpKind::kAllReduce: return elements() + ", " + ddprun::name_of(what.op);
-    case OpKind::kReduceScatter: return elements() + ", " + ddprun::name_of(what.op);
+    case OpKind::kReduceScatter: return elements() + unequal + ", " + ddprun::name_of(what.op);
+    case OpKind::kReduce:
+      return elements() + ", " + ddprun::name_of(what.op) + ", root " + std::to_string(what.rank);
     case OpKind::kBroadcast:
     case OpKind::kGather:
     case OpKind::kScatter: return elements() + ", root " + std::to_string(what.rank);
-    case OpKind::kAllGather:
-    case OpKind::kAllToAll: return elements();
+    case OpKind::kAllGather: return elements() + unequal;
+    case OpKind::kAllToAll:
+      return what.parts == kOwnParts ? std::string(ddprun::name_of(what.type)) + " in unequal parts"
+                                     : elements();
     case OpKind::kSend: return elements() + ", to " + std::to_string(what.rank);
     case OpKind::kRecv: return elements() + ", from " + std::to_string(what.rank);
     case OpKind::kAllocate: return std::to_string(what.count) + " bytes";
@@ -43,6 +48,7 @@ const char* name_of(OpKind kind) noexcept {
     case OpKind::kAllToAll: return "all_to_all";
     case OpKind::kGather: return "gather";
     case OpKind::kScatter: return "scatter";
+    case OpKind::kReduce: return "reduce";
   }
   return "unknown operation";
 }
@@ -53,6 +59,12 @@ std::string to_string(const Call& call) {
   return describe(call.what, " #" + std::to_string(call.number));
 }
 
+int Roster::from_shown(int r) const {
+  if (shown_ranks.empty()) return r;
+  const auto at = std::find(shown_ranks.begin(), shown_ranks.end(), r);
+  return at == shown_ranks.end() ? -1 : static_cast<int>(at - shown_ranks.begin());
+}
+
 int Roster::from_job(int job_rank) const {
   if (job_ranks.empty()) return job_rank < size() ? job_rank : -1;
   const auto at = std::find(job_ranks.begin(), job_ranks.end(), job_rank);
@@ -61,9 +73,9 @@ int Roster::from_job(int job_rank) const {
 
 std::string Roster::name(int peer) const {
   const auto at = static_cast<std::size_t>(peer);
-  const std::string of_job =
-      job_ranks.empty() ? "" : " (" + std::to_string(job_ranks.at(at)) + " of the job)";
-  return "rank " + std::to_string(peer) + of_job + " on " + hosts.at(at);
+  const bool same = job_ranks.empty() || (!shown_ranks.empty() && job_ranks.at(at) == shown(peer));
+  const std::string of_job = same ? "" : " (" + std::to_string(job_ranks.at(at)) + " of the job)";
+  return "rank " + std::to_string(shown(peer)) + of_job + " on " + hosts.at(at);
 }
 
 std::string Roster::names(const std::vector<int>& peers) const {
@@ -71,21 +83,25 @@ std::string Roster::names(const std::vector<int>& peers) const {
   std::string result = "ranks ";
   for (const int peer : peers) {
     if (peer != peers.front()) result += ", ";
-    result += std::to_string(peer) + " (" + hosts.at(static_cast<std::size_t>(peer)) + ")";
+    result += std::to_string(shown(peer)) + " (" + hosts.at(static_cast<std::size_t>(peer)) + ")";
   }
   return result;
 }
 
 Error failure(const Roster& roster, const Call& call, ErrorKind kind, int peer,
-              const std::string& text) {
+              const std::string& text, std::vector<int> missing) {
   const auto waited =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - call.start);
+  Call named = call;
+  if (is_message(call.what.kind)) named.what.rank = roster.shown(call.what.rank);
+  for (int& r : missing) r = roster.shown(r);
   return Error(kind,
-               {.rank = roster.rank,
+               {.rank = roster.shown(roster.rank),
                 .host = roster.hosts.at(static_cast<std::size_t>(roster.rank)),
-                .operation = to_string(call),
-                .peer = peer,
-                .waited = waited},
+                .operation = to_string(named),
+                .peer = roster.shown(peer),
+                .waited = waited,
+                .missing = std::move(missing)},
                text);
 }
 

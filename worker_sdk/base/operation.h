@@ -34,6 +34,9 @@ inline std::chrono::milliseconds left_until(Clock::time_point deadline) {
   return std::max(left, std::chrono::milliseconds(1));
 }
 
+constexpr DataType kLastDataType = DataType::c128;
+constexpr ReduceOp kLastReduceOp = ReduceOp::premul_sum;
+
 enum class OpKind : std::uint8_t {
   kAllReduce = 1,
   kBroadcast,
@@ -46,13 +49,18 @@ enum class OpKind : std::uint8_t {
   kAllToAll,
   kGather,
   kScatter,
+  kReduce,
 };
-constexpr OpKind kLastOpKind = OpKind::kScatter;
+constexpr OpKind kLastOpKind = OpKind::kReduce;
 
 const char* name_of(OpKind kind) noexcept;
 
 // Between two ranks; all others are called by every rank.
 constexpr bool is_message(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
+constexpr bool is_reduction(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kReduce;
+}
 
 // What all ranks must agree on, but for send and recv. Travels between ranks of one build: plain
 // memory.
@@ -61,17 +69,38 @@ struct Signature {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   std::int32_t rank =
-      -1;  // The root of a broadcast, gather or scatter, the peer of a send or recv.
+      -1;  // The root of a broadcast, reduce, gather or scatter, the peer of a send or recv.
   std::uint64_t count = 0;  // Elements, of one rank's part where arrays have parts; bytes for
-                            // kAllocate.
+                            // kAllocate. Of unequal parts all together.
+  std::uint64_t parts = 0;  // 0: equal ones. Else what tells lists of counts apart; of an
+                            // all_to_all, whose ranks do not have the same ones, kOwnParts.
 
   bool operator==(const Signature&) const = default;
 };
 
-// A rank's arrays of one operation; which is what: transport/backend.h.
+constexpr std::uint64_t kOwnParts = 1;
+
+// A rank's arrays of one operation; which is what: transport/backend.h. Where there is a part for
+// each rank, the parts may lie apart: then `ins` or `outs` has them by rank, and `in` or `out` is
+// empty but for its type.
 struct Arrays {
   Buffer in = {};
   Buffer out = {};
+  std::vector<Buffer> ins = {};
+  std::vector<Buffer> outs = {};
+
+  // Part r, of `count` elements where parts are equal.
+  Buffer in_part(int r, std::size_t count) const { return part_of(in, ins, r, count); }
+  Buffer out_part(int r, std::size_t count) const { return part_of(out, outs, r, count); }
+
+ private:
+  static Buffer part_of(const Buffer& whole, const std::vector<Buffer>& parts, int r,
+                        std::size_t count) {
+    const auto at = static_cast<std::size_t>(r);
+    if (!parts.empty()) return parts[at];
+    return {static_cast<std::byte*>(whole.data) + at * count * size_of(whole.type), count,
+            whole.type};
+  }
 };
 
 // What a rank wants to have done, its arguments checked.
@@ -89,7 +118,14 @@ struct Roster {
   std::vector<std::string> hosts;   // By rank.
   std::vector<int> job_ranks = {};  // By rank: its rank in the job. Empty: the same.
 
-  int of_job(int r) const {  // -1 stays -1, as below.
+  // By rank: its rank in the group for which this one acts, as errors name it. Empty: the same.
+  std::vector<int> shown_ranks = {};
+
+  int shown(int r) const {  // -1 stays -1, as below.
+    return r < 0 || shown_ranks.empty() ? r : shown_ranks.at(static_cast<std::size_t>(r));
+  }
+  int from_shown(int r) const;  // -1: that rank is not of this group.
+  int of_job(int r) const {     // -1 stays -1, as below.
     return r < 0 || job_ranks.empty() ? r : job_ranks.at(static_cast<std::size_t>(r));
   }
   int from_job(int job_rank) const;  // -1: that rank is not of this group.
@@ -110,6 +146,6 @@ std::string to_string(const Call& call);
 
 // The Error that `roster.rank` shall throw out of `call`.
 Error failure(const Roster& roster, const Call& call, ErrorKind kind, int peer,
-              const std::string& text);
+              const std::string& text, std::vector<int> missing = {});
 
 }  // namespace ddprun::worker_sdk

@@ -14,8 +14,10 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "ddprun-checkpoint-1";
-constexpr DataType kTypes[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
-                               DataType::i32, DataType::i64, DataType::u8};
+constexpr DataType kTypes[] = {DataType::f32,     DataType::f64, DataType::f16, DataType::bf16,
+                               DataType::i32,     DataType::i64, DataType::u8,  DataType::i8,
+                               DataType::i16,     DataType::u16, DataType::u32, DataType::u64,
+                               DataType::boolean, DataType::c64, DataType::c128};
 // No sum or product of two sizes below overflows.
 constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 56;
 

@@ -215,7 +215,7 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   if (dissolved_ || mine.cause == Cause::kAborted) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
-  throw failure(*roster_, call, verdict.kind, verdict.peer, verdict.text);
+  throw failure(*roster_, call, verdict.kind, verdict.peer, verdict.text, verdict.missing);
 }
 
 bool GlooBackend::is_clear(const Statement& mine, const std::map<int, Statement>& others,
@@ -226,7 +226,7 @@ bool GlooBackend::is_clear(const Statement& mine, const std::map<int, Statement>
 }
 
 // Returns the store, opened anew.
-std::unique_ptr<Store> GlooBackend::leave_statement(const Statement& mine, bool is_first) {
+std::shared_ptr<Store> GlooBackend::leave_statement(const Statement& mine, bool is_first) {
   auto whole_store = reopen_store_ ? reopen_store_() : nullptr;
   if (whole_store && is_first) {
     with_prefix(*whole_store, prefix_)->set(key_of(roster_->rank), encode(mine));

@@ -42,7 +42,7 @@ struct GlooOptions {
   Clock::time_point deadline{};       // Of the constructor.
   std::shared_ptr<RoundFence> fence;  // Ends the constructor, too, if there is one.
   // Opens the same store again, for a diagnosis. May throw or return null.
-  std::function<std::unique_ptr<Store>()> reopen_store;
+  std::function<std::shared_ptr<Store>()> reopen_store;
 };
 
 class GlooBackend : public HostBackend {
@@ -78,14 +78,14 @@ class GlooBackend : public HostBackend {
 
  private:
   friend Verbs;
-  Verb all_reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
+  Verb all_reduce, reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
   Verb send, recv, barrier;
 
   void connect(const GlooOptions& options);
   [[noreturn]] void follow_agent(const Call& call);
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_said) const;
-  std::unique_ptr<Store> leave_statement(const Statement& mine, bool is_first);
+  std::shared_ptr<Store> leave_statement(const Statement& mine, bool is_first);
   Diagnosis ask_the_others(const Statement& mine, bool is_first);
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
                 Clock::time_point since) const;
@@ -96,12 +96,13 @@ class GlooBackend : public HostBackend {
   void spread(const Call& call, const std::vector<int>& ranks, Buffer inout, int root);
   void meet(const Call& call, const std::vector<int>& ranks);
   void reduce_for_all(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
+  void exchange_counts(const Call& call, const Arrays& arrays);
   void reduce_whole(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
   void reduce_in_windows(const Call& call, const std::vector<int>& ranks, Buffer inout,
                          ReduceOp op);
 
   std::shared_ptr<const Roster> roster_;
-  std::function<std::unique_ptr<Store>()> reopen_store_;
+  std::function<std::shared_ptr<Store>()> reopen_store_;
   const std::string prefix_;
   std::vector<int> everybody_;
   int thread_ = 0;  // Gloo's own, which reads and writes its connections; 0: not found.

@@ -10,8 +10,6 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
-
 void move_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
 }
@@ -64,14 +62,14 @@ void GlooBackend::meet(const Call& call, const std::vector<int>& ranks) {
 }
 
 void GlooBackend::all_gather(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer in = arrays.in;
   GlooTransfers messages = transfers(collective_slot(call), call);
   for (const int r : everybody_) {
-    std::byte* to = bytes_of(out) + static_cast<std::size_t>(r) * in.bytes();
+    const Buffer to = arrays.out_part(r, call.what.count);
     if (r == roster_->rank) {
-      move_bytes(to, in.data, in.bytes());
+      move_bytes(to.data, in.data, in.bytes());
     } else {
-      messages.recv(r, to, in.bytes());
+      messages.recv(r, to.data, to.bytes());
       messages.send(r, in.data, in.bytes());
     }
   }
@@ -96,55 +94,78 @@ void GlooBackend::recv(const Call& call, const Arrays& arrays) {
   messages.wait();
 }
 
+// Gloo would end the process over a message of another length than is awaited.
+void GlooBackend::exchange_counts(const Call& call, const Arrays& arrays) {
+  std::vector<std::uint64_t> mine, theirs(everybody_.size());
+  for (const Buffer& part : arrays.ins) mine.push_back(part.count);
+  GlooTransfers messages = transfers(collective_slot(call), call);
+  for (const int r : everybody_) {
+    if (r == roster_->rank) continue;
+    const auto at = static_cast<std::size_t>(r);
+    messages.recv(r, &theirs[at], sizeof theirs[at]);
+    messages.send(r, &mine[at], sizeof mine[at]);
+  }
+  messages.wait();
+  for (const int r : everybody_) {
+    const auto at = static_cast<std::size_t>(r);
+    const std::size_t awaited = arrays.outs[at].count;
+    if (r == roster_->rank || theirs[at] == awaited) continue;
+    give_up({.what = call.what, .number = call.number, .suspect = r});
+    throw failure(*roster_, call, ErrorKind::mismatch, r,
+                  roster_->name(r) + " sends " + std::to_string(theirs[at]) +
+                      " elements to this rank, which awaits " + std::to_string(awaited));
+  }
+}
+
 void GlooBackend::all_to_all(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
-  const std::size_t part = in.bytes() / everybody_.size();
-  const std::byte* from = bytes_of(in);
-  if (in.data == out.data && in.bytes() > 0) {
-    from = static_cast<std::byte*>(std::memcpy(scratch(in.bytes()), in.data, in.bytes()));
+  if (call.what.parts == kOwnParts) exchange_counts(call, arrays);
+  Arrays given = arrays;
+  if (given.ins.empty() && given.in.data == given.out.data && given.in.bytes() > 0) {
+    given.in.data = std::memcpy(scratch(given.in.bytes()), given.in.data, given.in.bytes());
   }
   GlooTransfers messages = transfers(collective_slot(call), call);
   for (const int r : everybody_) {
-    const std::size_t at = static_cast<std::size_t>(r) * part;
+    const Buffer from = given.in_part(r, call.what.count);
+    const Buffer to = given.out_part(r, call.what.count);
     if (r == roster_->rank) {
-      move_bytes(bytes_of(out) + at, from + at, part);
+      move_bytes(to.data, from.data, from.bytes());
       continue;
     }
-    messages.recv(r, bytes_of(out) + at, part);
-    messages.send(r, from + at, part);
+    messages.recv(r, to.data, to.bytes(), 1);
+    messages.send(r, from.data, from.bytes(), 1);
   }
   messages.wait();
 }
 
 void GlooBackend::gather(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer in = arrays.in;
   const int root = call.what.rank;
   GlooTransfers messages = transfers(collective_slot(call), call);
   if (root != roster_->rank) messages.send(root, in.data, in.bytes());
   for (const int r : everybody_) {
     if (root != roster_->rank) break;
-    std::byte* to = bytes_of(out) + static_cast<std::size_t>(r) * in.bytes();
+    const Buffer to = arrays.out_part(r, call.what.count);
     if (r == root) {
-      move_bytes(to, in.data, in.bytes());
+      move_bytes(to.data, in.data, in.bytes());
     } else {
-      messages.recv(r, to, in.bytes());
+      messages.recv(r, to.data, to.bytes());
     }
   }
   messages.wait();
 }
 
 void GlooBackend::scatter(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer out = arrays.out;
   const int root = call.what.rank;
   GlooTransfers messages = transfers(collective_slot(call), call);
   if (root != roster_->rank) messages.recv(root, out.data, out.bytes());
   for (const int r : everybody_) {
     if (root != roster_->rank) break;
-    const std::byte* from = bytes_of(in) + static_cast<std::size_t>(r) * out.bytes();
+    const Buffer from = arrays.in_part(r, call.what.count);
     if (r == root) {
-      move_bytes(out.data, from, out.bytes());
+      move_bytes(out.data, from.data, from.bytes());
     } else {
-      messages.send(r, from, out.bytes());
+      messages.send(r, from.data, from.bytes());
     }
   }
   messages.wait();

@@ -146,8 +146,8 @@ void GlooBackend::reduce_whole(const Call& call, const std::vector<int>& ranks, 
     messages.send(ranks[k], inout.data, inout.bytes());
   }
   messages.wait();
-  reduce(inout.type, op, inout.data, {sources.data(), static_cast<int>(sources.size())},
-         inout.count);
+  worker_sdk::reduce(inout.type, op, inout.data, {sources.data(), static_cast<int>(sources.size())},
+                     inout.count);
 }
 
 void GlooBackend::reduce_in_windows(const Call& call, const std::vector<int>& ranks, Buffer inout,
@@ -163,29 +163,64 @@ void GlooBackend::reduce_in_windows(const Call& call, const std::vector<int>& ra
   }
 }
 
-void GlooBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
+// Window by window, the root gets all sources; nobody else has any use for them.
+void GlooBackend::reduce(const Call& call, const Arrays& arrays) {
   const Buffer in = arrays.in, out = arrays.out;
+  const int root = call.what.rank;
+  const std::size_t step = kWindowBytes / size_of(in.type);
+  const std::size_t bytes = std::min(step, in.count) * size_of(in.type);
+  std::byte* memory = root == roster_->rank ? scratch(everybody_.size() * bytes) : nullptr;
+  std::uint32_t part = 0;
+  for (std::size_t begin = 0; begin < in.count; begin += step, ++part) {
+    const std::size_t count = std::min(step, in.count - begin), at = begin * size_of(in.type);
+    GlooTransfers messages = transfers(collective_slot(call), call);
+    if (root != roster_->rank)
+      messages.send(root, bytes_of(in) + at, count * size_of(in.type), part);
+    std::vector<const void*> sources;
+    for (std::size_t r = 0; memory && r < everybody_.size(); ++r) {
+      const bool mine = everybody_[r] == root;
+      sources.push_back(mine ? bytes_of(in) + at : memory + r * bytes);
+      if (!mine) messages.recv(everybody_[r], memory + r * bytes, count * size_of(in.type), part);
+    }
+    messages.wait();
+    if (!memory) continue;
+    worker_sdk::reduce(in.type, call.what.op, bytes_of(out) + at,
+                       {sources.data(), static_cast<int>(sources.size())}, count);
+  }
+}
+
+// The parts are those of `in`, which may be unequal; this rank's is as long as `out`.
+void GlooBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
+  const Buffer out = arrays.out;
   const Circle circle(everybody_, roster_->rank);
   const std::size_t step = kWindowBytes / circle.size() / size_of(out.type) + kGrain;
   const std::size_t bytes = step * size_of(out.type);
   std::byte* memory = scratch(circle.size() * bytes);
-  const auto from = [&](std::size_t k, std::size_t begin) {
-    return bytes_of(in) + (k * out.count + begin) * size_of(out.type);
+  const auto part = [&](std::size_t k) {
+    return arrays.in_part(static_cast<int>(k), call.what.count);
   };
-  std::uint32_t part = 0;
-  for (std::size_t begin = 0; begin < out.count; begin += step, ++part) {
-    const std::size_t count = std::min(step, out.count - begin);
+  std::size_t longest = out.count;
+  for (std::size_t k = 0; k < circle.size(); ++k) longest = std::max(longest, part(k).count);
+  const auto window = [&](const Buffer& whole, std::size_t begin) {
+    const std::size_t at = std::min(begin, whole.count);
+    return Buffer{bytes_of(whole) + at * size_of(whole.type), std::min(step, whole.count - at),
+                  whole.type};
+  };
+  std::uint32_t turn = 0;
+  for (std::size_t begin = 0; begin < longest; begin += step, ++turn) {
+    const Buffer mine = window(out, begin);
     GlooTransfers messages = transfers(collective_slot(call), call);
     std::vector<const void*> sources;
     for (std::size_t k = 0; k < circle.size(); ++k) {
-      sources.push_back(k == circle.me ? from(k, begin) : memory + k * bytes);
+      const Buffer from = window(part(k), begin);
+      sources.push_back(k == circle.me ? from.data : memory + k * bytes);
       if (k == circle.me) continue;
-      messages.recv(everybody_[k], memory + k * bytes, count * size_of(out.type), part);
-      messages.send(everybody_[k], from(k, begin), count * size_of(out.type), part);
+      messages.recv(everybody_[k], memory + k * bytes, mine.bytes(), turn);
+      messages.send(everybody_[k], from.data, from.bytes(), turn);
     }
     messages.wait();
-    reduce(out.type, call.what.op, bytes_of(out) + begin * size_of(out.type),
-           {sources.data(), static_cast<int>(sources.size())}, count);
+    worker_sdk::reduce(out.type, call.what.op, mine.data,
+                       {sources.data(), static_cast<int>(sources.size())}, mine.count);
   }
 }
 

@@ -18,10 +18,10 @@ inline std::uint32_t tag_of(std::initializer_list<std::uint64_t> fields) {
 }
 
 inline std::uint32_t tag_of(const Call& call) {
-  return tag_of({static_cast<std::uint64_t>(call.what.kind),
-                 static_cast<std::uint64_t>(call.what.type),
-                 static_cast<std::uint64_t>(call.what.op),
-                 static_cast<std::uint64_t>(call.what.rank), call.what.count, call.number});
+  return tag_of(
+      {static_cast<std::uint64_t>(call.what.kind), static_cast<std::uint64_t>(call.what.type),
+       static_cast<std::uint64_t>(call.what.op), static_cast<std::uint64_t>(call.what.rank),
+       call.what.count, call.what.parts, call.number});
 }
 
 // Ours are in a part of Gloo's slots that no collective of its own uses.

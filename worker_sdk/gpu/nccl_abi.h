@@ -25,7 +25,8 @@ constexpr int kNcclRemoteError = 6;
 constexpr int kNcclInProgress = 7;
 
 constexpr int kNcclSum = 0, kNcclProd = 1, kNcclMax = 2, kNcclMin = 3, kNcclAvg = 4;
-constexpr int kNcclUint8 = 1, kNcclInt32 = 2, kNcclInt64 = 4;
+constexpr int kNcclInt8 = 0, kNcclUint8 = 1, kNcclInt32 = 2, kNcclUint32 = 3;
+constexpr int kNcclInt64 = 4, kNcclUint64 = 5;
 constexpr int kNcclFloat16 = 6, kNcclFloat32 = 7, kNcclFloat64 = 8, kNcclBfloat16 = 9;
 constexpr int kNcclWindowSymmetric = 1;
 constexpr int kNcclShrinkAbort = 1;
@@ -65,6 +66,8 @@ struct NcclConfig {
   X(last_error, ncclGetLastError, const char*, (NcclComm))                                        \
   X(all_reduce, ncclAllReduce, int,                                                               \
     (const void*, void*, std::size_t, int, int, NcclComm, CudaStream))                            \
+  X(reduce, ncclReduce, int,                                                                      \
+    (const void*, void*, std::size_t, int, int, int, NcclComm, CudaStream))                       \
   X(broadcast, ncclBroadcast, int,                                                                \
     (const void*, void*, std::size_t, int, int, NcclComm, CudaStream))                            \
   X(reduce_scatter, ncclReduceScatter, int,                                                       \

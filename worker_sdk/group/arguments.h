@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "ddprun/process_group.h"
 #include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
@@ -14,12 +15,14 @@ class Arguments {
   explicit Arguments(std::shared_ptr<const Roster> roster) : roster_(std::move(roster)) {}
 
   Operation all_reduce(const Buffer& inout, ReduceOp op) const;
-  Operation reduce_scatter(const Buffer& in, const Buffer& out, ReduceOp op) const;
+  Operation reduce(const Buffer& in, const Buffer& out, int root, ReduceOp op) const;
+  Operation reduce_scatter(const PartsBuffer& in, const Buffer& out, ReduceOp op) const;
   Operation broadcast(const Buffer& inout, int root) const;
-  Operation all_gather(const Buffer& in, const Buffer& out) const;
-  Operation all_to_all(const Buffer& in, const Buffer& out) const;
-  Operation gather(const Buffer& in, const Buffer& out, int root) const;
-  Operation scatter(const Buffer& in, const Buffer& out, int root) const;
+  Operation all_gather(const Buffer& in, const PartsBuffer& out) const;
+  Operation all_to_all(const PartsBuffer& in, const PartsBuffer& out) const;
+  Operation all_to_all_apart(const PartsBuffer& in, const PartsBuffer& out) const;
+  Operation gather(const Buffer& in, const PartsBuffer& out, int root) const;
+  Operation scatter(const PartsBuffer& in, const Buffer& out, int root) const;
   Operation send(const Buffer& in, int destination) const;
   Operation recv(const Buffer& out, int source) const;
 
@@ -30,8 +33,11 @@ class Arguments {
   void check_rank(const Signature& what) const;
   void check_not_self(const Signature& what) const;
   // `whole` has a part of `part`'s size for each rank.
-  void check_parts(const Signature& what, const Buffer& part, const Buffer& whole,
+  void check_parts(const Signature& what, const Buffer& part, const PartsBuffer& whole,
                    const char* name) const;
+  void check_apart(const Signature& what, const std::vector<Buffer>& parts, DataType type) const;
+  // Of parts that lie apart, all ranks' counts: this rank's own is `mine`.
+  void list_parts(Signature& what, const std::vector<Buffer>& parts, const Buffer& mine) const;
 
   std::shared_ptr<const Roster> roster_;
 };

@@ -136,6 +136,22 @@ void ProcessGroup::zero(void* to, std::size_t bytes) {
   std::memset(to, 0, bytes);
 }
 
+bool ProcessGroup::shutdown(std::chrono::milliseconds limit) {
+  return inside("shutdown").shut_down(limit);
+}
+
+int ProcessGroup::completion_descriptor() {
+  Impl& group = inside("completion_descriptor");
+  try {
+    return group.completions->descriptor();
+  } catch (const std::system_error& error) {
+    throw Error(
+        ErrorKind::system,
+        {.rank = group.roster->rank, .host = group.host(), .operation = "completion_descriptor"},
+        error.what());
+  }
+}
+
 void ProcessGroup::abort() noexcept {
   if (impl_ && !impl_->is_forked_child()) impl_->abort();
 }

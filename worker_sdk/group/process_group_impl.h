@@ -31,26 +31,8 @@ struct ProcessGroup::Impl {
 
   Impl(worker_sdk::Plan how, worker_sdk::Joined joined, const InitOptions& options,
        std::shared_ptr<worker_sdk::Progress> reports,
-       std::shared_ptr<worker_sdk::NcclSiblings> others)
-      : plan(std::move(how)),
-        progress(std::move(reports)),
-        siblings(std::move(others)),
-        life(plan.job_ranks.empty() ? worker_sdk::begin_life(plan) : nullptr),
-        identity(joined.identity),
-        roster(std::move(joined.roster)),
-        arguments(roster),
-        store_host(std::move(joined.store_host)),
-        store(std::move(joined.store)),
-        backend(std::move(joined.backend)),
-        device(backend->device()),
-        backend_name(backend->name()),
-        init_timeout(options.init_timeout),
-        op_timeout(options.op_timeout),
-        agents_word(hear_agent()) {}
-
-  ~Impl() {
-    if (!queue.wait_idle(op_timeout)) backend->abort();
-  }
+       std::shared_ptr<worker_sdk::NcclSiblings> others);
+  ~Impl();
 
   [[noreturn]] void refuse(const std::string& operation, const std::string& text) const {
     throw Error(ErrorKind::bad_argument,
@@ -76,6 +58,8 @@ struct ProcessGroup::Impl {
   void run(const worker_sdk::Operation& operation, const CallOptions& options);
   Work run_async(const worker_sdk::Operation& operation, const CallOptions& options);
   std::shared_ptr<void> allocate(std::size_t bytes);
+  void carry_out(const worker_sdk::Call& call, const worker_sdk::Arrays& arrays, double factor);
+  void require_supported(const worker_sdk::Operation& operation) const;
   std::chrono::milliseconds timeout_of(const worker_sdk::Signature& what,
                                        const CallOptions& options) const;
   worker_sdk::Call number(const worker_sdk::Signature& what);
@@ -85,7 +69,11 @@ struct ProcessGroup::Impl {
   template <class Body>
   void perform_in_turn(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
                        const Body& body);
-  void start_queue(const worker_sdk::Signature& what);
+  void start(worker_sdk::WorkQueue& which, const worker_sdk::Signature& what);
+  void perform_message(const worker_sdk::Call& call, std::chrono::milliseconds timeout,
+                       const worker_sdk::Arrays& arrays);
+  bool has_channel(const worker_sdk::Signature& what, const CallOptions& options) const;
+  Work post_message(const worker_sdk::Operation& message, const CallOptions& options);
   bool is_devices(const worker_sdk::Signature& what, const CallOptions& options) const;
   std::optional<Stream> stream_of(const CallOptions& options) const;
   std::shared_ptr<worker_sdk::Pending> enqueue(worker_sdk::Call call,
@@ -95,22 +83,11 @@ struct ProcessGroup::Impl {
   void await(const worker_sdk::Call& call, worker_sdk::Pending& pending,
              std::optional<Stream> after);
 
-  // What the agent says of a lost rank, or the end of the round, ends what is under way.
-  std::shared_ptr<void> hear_agent() {
-    if (const auto& fence = progress->fence()) {
-      return fence->listen([this] { backend->dissolve(); });
-    }
-    if (roster->size() == 1) return nullptr;
-    return progress->listen([this](const worker_sdk::AgentsWord& word) {
-      const int lost = roster->from_job(word.rank);
-      if (lost >= 0 && lost != roster->rank) backend->lose(lost, word.text);
-    });
-  }
-
-  void abort() noexcept {
-    if (!aborted.exchange(true)) progress->note_failure(ErrorKind::aborted, -1);
-    backend->abort();
-  }
+  // In process_group_channels.cc:
+  class Channels;
+  std::shared_ptr<void> hear_agent();
+  bool shut_down(std::chrono::milliseconds limit);
+  void abort() noexcept;
 
   // What a smaller group may be made of, if anything.
   std::shared_ptr<worker_sdk::NcclCommunicator> retire() {
@@ -137,12 +114,11 @@ struct ProcessGroup::Impl {
     if (!word) return;
     die("the round is over: " + word->why);
     throw worker_sdk::failure(*roster, call, ErrorKind::membership_changed,
-                              roster->from_job(word->lost_rank),
-                              "the round is over: " + word->why);
+                              roster->from_job(word->lost_rank), "the round is over: " + word->why);
   }
 
   void die(const Error& error) {
-    progress->note_failure(error.kind(), roster->of_job(error.where().peer));
+    progress->note_failure(error.kind(), roster->of_job(roster->from_shown(error.where().peer)));
     die(std::string(error.what()));
   }
 
@@ -183,6 +159,9 @@ struct ProcessGroup::Impl {
   std::string first_failure;
   std::atomic<bool> dead{false};
   std::atomic<bool> aborted{false};
+  const std::shared_ptr<worker_sdk::Completions> completions =
+      std::make_shared<worker_sdk::Completions>();
+  std::unique_ptr<Channels> channels;
   const std::shared_ptr<void> agents_word;  // Is heard until here.
   worker_sdk::WorkQueue queue;              // Last: its thread uses all of the above.
 };

@@ -2,7 +2,10 @@
 // backend carry it out here or on the queue's thread, or enqueue it in a stream. A failure ends the
 // group.
 
-#include "worker_sdk/group/process_group_impl.h"
+#include <cstring>
+
+#include "worker_sdk/group/process_group_channels.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun {
 
@@ -62,9 +65,24 @@ void ProcessGroup::Impl::perform_in_turn(const Call& call, std::chrono::millisec
   Work(queue.post([&] { perform(call, timeout, body); })).wait();
 }
 
-void ProcessGroup::Impl::start_queue(const Signature& what) {
+// Of a channel: `this` is its pair.
+void ProcessGroup::Impl::perform_message(const Call& call, std::chrono::milliseconds timeout,
+                                         const Arrays& arrays) {
+  perform(call, timeout, [&](const Call& begun) { backend->carry_out(begun, arrays); });
+}
+
+bool ProcessGroup::Impl::has_channel(const Signature& what, const CallOptions& options) const {
+  return is_message(what.kind) && options.tag >= 0 && !device;
+}
+
+Work ProcessGroup::Impl::post_message(const Operation& message, const CallOptions& options) {
+  const Caller here(*this, message.what);
+  return channels->post(message, options.tag, timeout_of(message.what, options));
+}
+
+void ProcessGroup::Impl::start(worker_sdk::WorkQueue& which, const Signature& what) {
   try {
-    queue.start();
+    which.start();
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::system,
                 {.rank = roster->rank, .host = host(), .operation = to_string(what)},
@@ -108,25 +126,60 @@ void ProcessGroup::Impl::await(const Call& call, Pending& pending, std::optional
   }
 }
 
+// By the backend; of a premul_sum with this rank's elements multiplied: in place where they are to
+// be replaced, else in a copy.
+void ProcessGroup::Impl::carry_out(const Call& call, const Arrays& arrays, double factor) {
+  const bool premultiplied =
+      call.what.op == ReduceOp::premul_sum && worker_sdk::is_reduction(call.what.kind);
+  if (!premultiplied) return backend->carry_out(call, arrays);
+  Arrays given = arrays;
+  std::vector<std::unique_ptr<std::byte[]>> copies;
+  const auto multiply = [&](Buffer& source) {
+    if (call.what.kind != OpKind::kAllReduce && source.count > 0) {
+      copies.push_back(std::make_unique_for_overwrite<std::byte[]>(source.bytes()));
+      source.data = std::memcpy(copies.back().get(), source.data, source.bytes());
+    }
+    worker_sdk::multiply(source.type, source.data, source.count, factor);
+  };
+  multiply(given.in);
+  for (Buffer& part : given.ins) multiply(part);
+  backend->carry_out(call, given);
+}
+
+// Before anything is counted.
+void ProcessGroup::Impl::require_supported(const Operation& operation) const {
+  const std::string why = device->refusal(operation.what, operation.arrays);
+  if (why.empty()) return;
+  throw Error(
+      ErrorKind::unsupported,
+      {.rank = roster->rank, .host = host(), .operation = worker_sdk::to_string(operation.what)},
+      why);
+}
+
 void ProcessGroup::Impl::run(const Operation& operation, const CallOptions& options) {
+  if (has_channel(operation.what, options)) return post_message(operation, options).wait();
   const Caller here(*this, operation.what);
   const auto timeout = timeout_of(operation.what, options);
+  const bool of_device = is_devices(operation.what, options);
+  if (of_device) require_supported(operation);
   const Call call = number(operation.what);
-  if (is_devices(operation.what, options)) {
+  if (of_device) {
     const auto pending = enqueue(call, timeout, operation.arrays, options);
     return await(call, *pending, stream_of(options));
   }
   perform_in_turn(call, timeout,
-                  [&](const Call& begun) { backend->carry_out(begun, operation.arrays); });
+                  [&](const Call& begun) { carry_out(begun, operation.arrays, options.factor); });
 }
 
 Work ProcessGroup::Impl::run_async(const Operation& operation, const CallOptions& options) {
   const Signature& what = operation.what;
+  if (has_channel(what, options)) return post_message(operation, options);
   const Caller here(*this, what);
   const auto timeout = timeout_of(what, options);
   const bool of_device = is_devices(what, options);
   const bool queued = roster->size() > 1 && !of_device;
-  if (queued) start_queue(what);  // Before this rank counts a call that its peers do not.
+  if (of_device) require_supported(operation);
+  if (queued) start(queue, what);  // Before this rank counts a call that its peers do not.
   const Call call = number(what);
   if (of_device) {
     auto state = std::make_shared<WorkState>();
@@ -134,11 +187,13 @@ Work ProcessGroup::Impl::run_async(const Operation& operation, const CallOptions
     state->stream = stream_of(options);
     return Work(std::move(state));
   }
-  std::function<void()> task = [this, call, timeout, arrays = operation.arrays] {
-    perform(call, timeout, [&](const Call& begun) { backend->carry_out(begun, arrays); });
+  std::function<void()> task = [this, call, timeout, arrays = operation.arrays,
+                                factor = options.factor] {
+    perform(call, timeout, [&](const Call& begun) { carry_out(begun, arrays, factor); });
   };
-  if (queued) return Work(queue.post(std::move(task)));
+  if (queued) return Work(queue.post(std::move(task), completions));
   auto state = std::make_shared<WorkState>();
+  state->completions = completions;
   worker_sdk::WorkQueue::carry_out(task, *state);
   return Work(std::move(state));
 }

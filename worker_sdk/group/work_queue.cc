@@ -114,8 +114,10 @@ void WorkQueue::start() {
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
 }
 
-std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation) {
+std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation,
+                                           std::shared_ptr<Completions> completions) {
   auto state = std::make_shared<WorkState>();
+  state->completions = std::move(completions);
   const std::lock_guard lock(mutex_);
   DDPRUN_ASSERT(!stopping_ && thread_.joinable());
   items_.push_back({std::move(operation), state});
@@ -154,6 +156,7 @@ void WorkQueue::carry_out(const std::function<void()>& operation, WorkState& sta
   state.duration = std::chrono::steady_clock::now() - start;
   state.done.store(true);
   state.finished.notify_all();
+  if (state.completions) state.completions->signal();
 }
 
 void WorkQueue::run() {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "ddprun/process_group.h"
+#include "worker_sdk/group/completions.h"
 #include "worker_sdk/transport/device_side.h"
 
 namespace ddprun {
@@ -25,7 +26,8 @@ struct WorkState {
   std::chrono::steady_clock::time_point start{};  // Likewise.
   // Of an operation that a device carries out; then nothing of the above is used.
   std::shared_ptr<worker_sdk::Pending> pending;
-  std::optional<Stream> stream;  // That is to wait for it.
+  std::optional<Stream> stream;                          // That is to wait for it.
+  std::shared_ptr<worker_sdk::Completions> completions;  // To signal the end to; may be null.
 };
 
 namespace worker_sdk {
@@ -39,7 +41,8 @@ class WorkQueue {
 
   // post() needs it. Throws std::system_error where no thread can be had.
   void start();
-  std::shared_ptr<WorkState> post(std::function<void()> operation);
+  std::shared_ptr<WorkState> post(std::function<void()> operation,
+                                  std::shared_ptr<Completions> completions = nullptr);
 
   // True if nothing is queued or under way: then the caller may use the backend itself.
   bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }

@@ -19,6 +19,7 @@ struct Rendezvous {
     kAlone,  // World of one: a store of this process.
     kTcp,    // host:port.
     kFile,   // path.
+    kGiven,  // The program has it; host is where others may be, or empty.
   };
   Kind kind = Kind::kAlone;
   std::string host;
@@ -49,9 +50,11 @@ struct Plan {
   std::string host;     // DDPRUN_HOST, else the options'; empty: the machine's name.
   std::string interface;  // DDPRUN_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else empty.
   GpuWish gpu;
-  // Of a group split off another one.
-  std::string prefix;          // Of its keys in the store, after the one that all groups have.
-  std::vector<int> job_ranks;  // By rank: its rank in the job.
+  std::string address;  // Of this host for the others, numeric; empty: to be found out.
+  // Of a group split off another one, or over a store of the program's.
+  std::string prefix;            // Of its keys in the store, after the one that all groups have.
+  std::vector<int> job_ranks;    // By rank: its rank in the job.
+  std::vector<int> shown_ranks;  // Roster::shown_ranks.
 };
 
 // Throws Error(bad_environment) naming the variable, or Error(bad_argument) naming the option.

@@ -12,6 +12,7 @@
 #include "worker_sdk/join/membership.h"
 #include "worker_sdk/join/nccl_join.h"
 #include "worker_sdk/store/local_store.h"
+#include "worker_sdk/store/polled_store.h"
 #include "worker_sdk/store/tcp_store.h"
 #include "worker_sdk/transport/self_backend.h"
 
@@ -77,6 +78,7 @@ Joined Joiner::run() {
   open_store();
   roster_->rank = rank_;
   roster_->job_ranks = plan_.job_ranks;
+  roster_->shown_ranks = plan_.shown_ranks;
   if (size_ == 1) {
     roster_->hosts = {host_};
     joined_.backend = std::make_unique<SelfBackend>(roster_);
@@ -104,6 +106,10 @@ void Joiner::open_store() {
       joined_.store = kin_.store ? kin_.store : std::make_shared<LocalStore>();
       return;
     case Rendezvous::Kind::kFile: joined_.store = open_file_store(at.path); return;
+    case Rendezvous::Kind::kGiven:
+      joined_.store =
+          std::make_shared<PolledStore>(dynamic_cast<const PolledStore&>(*kin_.store), kin_.fence);
+      return;
     case Rendezvous::Kind::kTcp: break;
   }
   if (at.hosted_by_rank_0 && rank_ == 0) {
@@ -124,7 +130,10 @@ Introduction Joiner::hello() const {
                     .address = {},
                     .backend = plan_.backend};
   mine.pid = static_cast<std::int32_t>(::getpid());
-  if (plan_.rendezvous.kind == Rendezvous::Kind::kTcp) {
+  const bool has_target =
+      plan_.rendezvous.kind != Rendezvous::Kind::kFile && !plan_.rendezvous.host.empty();
+  mine.address = plan_.address;
+  if (mine.address.empty() && has_target) {
     mine.address = local_address_towards(plan_.rendezvous.host, deadline_);
   }
   return mine;
@@ -246,7 +255,9 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;
-  options.reopen_store = [at = plan_.rendezvous]() -> std::unique_ptr<Store> {
+  options.reopen_store = [at = plan_.rendezvous,
+                          given = joined_.store]() -> std::shared_ptr<Store> {
+    if (at.kind == Rendezvous::Kind::kGiven) return given;
     if (at.kind == Rendezvous::Kind::kFile) return open_file_store(at.path);
     return connect_tcp_store({.host = at.host,
                               .port = at.port,

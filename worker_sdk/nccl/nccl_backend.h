@@ -34,6 +34,7 @@ class NcclBackend final : public DeviceBackend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override;
 
+  std::string refusal(const Signature& what, const Arrays& arrays) const override;
   std::shared_ptr<Pending> enqueue(const Call& call, const Arrays& arrays, Stream stream) override;
   std::shared_ptr<NcclCommunicator> retire() override;
 
@@ -54,7 +55,8 @@ class NcclBackend final : public DeviceBackend {
   std::shared_ptr<Pending> capture(const Call& call, const Put& put);
   bool put_into_stream(const Call& call, const Put& put);
   int put_operation(const Signature& what, const Arrays& arrays);
-  int put_messages(const Signature& what, const std::byte* from, std::byte* to);
+  using PartOf = std::function<Buffer(int rank)>;
+  int put_messages(const PartOf& from, const PartOf& to);
   void check(const Call& call);
   void await_default_stream(const std::string& what, Clock::time_point start,
                             std::chrono::milliseconds timeout);

@@ -8,7 +8,8 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-int type_of(DataType type) {
+// -1: NCCL has none of this type.
+int own_type_of(DataType type) {
   switch (type) {
     case DataType::f32: return kNcclFloat32;
     case DataType::f64: return kNcclFloat64;
@@ -17,10 +18,28 @@ int type_of(DataType type) {
     case DataType::i32: return kNcclInt32;
     case DataType::i64: return kNcclInt64;
     case DataType::u8: return kNcclUint8;
+    case DataType::i8: return kNcclInt8;
+    case DataType::u32: return kNcclUint32;
+    case DataType::u64: return kNcclUint64;
+    case DataType::i16:
+    case DataType::u16:
+    case DataType::boolean:
+    case DataType::c64:
+    case DataType::c128: break;
   }
-  return kNcclUint8;
+  return -1;
 }
 
+// As which an array travels: bytes, if NCCL does not have its type.
+int type_of(DataType type) {
+  const int own = own_type_of(type);
+  return own < 0 ? kNcclUint8 : own;
+}
+std::size_t count_of(DataType type, std::size_t count) {
+  return own_type_of(type) < 0 ? count * size_of(type) : count;
+}
+
+// -1: NCCL has none like it.
 int op_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum: return kNcclSum;
@@ -28,8 +47,12 @@ int op_of(ReduceOp op) {
     case ReduceOp::min: return kNcclMin;
     case ReduceOp::max: return kNcclMax;
     case ReduceOp::prod: return kNcclProd;
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor:
+    case ReduceOp::premul_sum: break;
   }
-  return kNcclSum;
+  return -1;
 }
 
 // All but those that are made of several messages.
@@ -37,19 +60,21 @@ int call_nccl(const NcclApi& nccl, const Signature& what, const Arrays& arrays, 
               CudaStream stream) {
   const Buffer in = arrays.in, out = arrays.out;
   const int type = type_of(what.type);
+  const std::size_t count = count_of(what.type, what.count);
   switch (what.kind) {
     case OpKind::kAllReduce:
-      return nccl.all_reduce(in.data, out.data, what.count, type, op_of(what.op), comm, stream);
+      return nccl.all_reduce(in.data, out.data, count, type, op_of(what.op), comm, stream);
     case OpKind::kReduceScatter:
-      return nccl.reduce_scatter(in.data, out.data, what.count, type, op_of(what.op), comm, stream);
+      return nccl.reduce_scatter(in.data, out.data, count, type, op_of(what.op), comm, stream);
+    case OpKind::kReduce:
+      return nccl.reduce(in.data, out.data, count, type, op_of(what.op), what.rank, comm, stream);
     case OpKind::kBroadcast:
-      return nccl.broadcast(in.data, out.data, what.count, type, what.rank, comm, stream);
-    case OpKind::kAllGather:
-      return nccl.all_gather(in.data, out.data, what.count, type, comm, stream);
+      return nccl.broadcast(in.data, out.data, count, type, what.rank, comm, stream);
+    case OpKind::kAllGather: return nccl.all_gather(in.data, out.data, count, type, comm, stream);
     case OpKind::kSend:
-    case OpKind::kGather: return nccl.send(in.data, what.count, type, what.rank, comm, stream);
+    case OpKind::kGather: return nccl.send(in.data, count, type, what.rank, comm, stream);
     case OpKind::kRecv:
-    case OpKind::kScatter: return nccl.recv(out.data, what.count, type, what.rank, comm, stream);
+    case OpKind::kScatter: return nccl.recv(out.data, count, type, what.rank, comm, stream);
     case OpKind::kAllToAll:
     case OpKind::kBarrier:
     case OpKind::kAllocate: break;
@@ -58,6 +83,13 @@ int call_nccl(const NcclApi& nccl, const Signature& what, const Arrays& arrays, 
 }
 
 }  // namespace
+
+std::string NcclBackend::refusal(const Signature& what, const Arrays& arrays) const {
+  if (!is_reduction(what.kind)) return {};
+  if (own_type_of(what.type) < 0) return std::string("NCCL does not reduce ") + name_of(what.type);
+  if (op_of(what.op) < 0) return std::string("NCCL has no ") + name_of(what.op);
+  return arrays.ins.empty() ? "" : "NCCL wants the parts of a reduce_scatter to be one array";
+}
 
 std::shared_ptr<Pending> NcclBackend::enqueue(const Call& call, const Arrays& arrays,
                                               Stream stream) {
@@ -114,40 +146,50 @@ bool NcclBackend::put_into_stream(const Call& call, const Put& put) {
 }
 
 int NcclBackend::put_operation(const Signature& what, const Arrays& arrays) {
-  if (what.count == 0) return kNcclSuccess;
-  const auto* from = static_cast<const std::byte*>(arrays.in.data);
-  auto* to = static_cast<std::byte*>(arrays.out.data);
+  if (what.count == 0 && what.parts == 0) return kNcclSuccess;
   const bool is_root = what.rank == roster_->rank;
-  const std::size_t my_part =
-      what.count * size_of(what.type) * static_cast<std::size_t>(roster_->rank);
+  const auto in_part = [&](int r) { return arrays.in_part(r, what.count); };
+  const auto out_part = [&](int r) { return arrays.out_part(r, what.count); };
+  const auto none = [](int) { return Buffer(); };
+  const int me = roster_->rank;
   if (what.kind == OpKind::kAllToAll) {
-    return put_messages(what, from == to ? apart(arrays.in) : from, to);
+    if (arrays.in.data != arrays.out.data || !arrays.ins.empty()) {
+      return put_messages(in_part, out_part);
+    }
+    const Arrays moved{{const_cast<std::byte*>(apart(arrays.in)), arrays.in.count, what.type}};
+    return put_messages([&](int r) { return moved.in_part(r, what.count); }, out_part);
+  }
+  if (what.kind == OpKind::kAllGather && !arrays.outs.empty()) {
+    return put_messages([&](int) { return arrays.in; }, out_part);
   }
   if (what.kind == OpKind::kGather && is_root) {
-    put_copy(to + my_part, from, arrays.in.bytes());
-    return put_messages(what, nullptr, to);
+    put_copy(out_part(me).data, arrays.in.data, arrays.in.bytes());
+    return put_messages(none, out_part);
   }
   if (what.kind == OpKind::kScatter && is_root) {
-    put_copy(to, from + my_part, arrays.out.bytes());
-    return put_messages(what, from, nullptr);
+    put_copy(arrays.out.data, in_part(me).data, arrays.out.bytes());
+    return put_messages(in_part, none);
   }
   return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
     return call_nccl(nccl, what, arrays, comm, stream_);
   });
 }
 
-// To each rank its part of `from`, and from each its part of `to`; where one of them is null, this
-// rank has its part already. All at once, so that no message waits for another.
-int NcclBackend::put_messages(const Signature& what, const std::byte* from, std::byte* to) {
-  const int type = type_of(what.type);
+// To each rank its part, and from each its part; where one of them is null, this rank has its part
+// already. All at once, so that no message waits for another.
+int NcclBackend::put_messages(const PartOf& from, const PartOf& to) {
   return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
     int status = nccl.group_start();
     for (int r = 0; r < roster_->size() && status == kNcclSuccess; ++r) {
-      if (r == roster_->rank && !(from && to)) continue;
-      const std::size_t at = what.count * size_of(what.type) * static_cast<std::size_t>(r);
-      if (from) status = nccl.send(from + at, what.count, type, r, comm, stream_);
-      if (to && status == kNcclSuccess) {
-        status = nccl.recv(to + at, what.count, type, r, comm, stream_);
+      const Buffer in = from(r), out = to(r);
+      if (r == roster_->rank && !(in.data && out.data)) continue;
+      if (in.count > 0) {
+        status =
+            nccl.send(in.data, count_of(in.type, in.count), type_of(in.type), r, comm, stream_);
+      }
+      if (out.count > 0 && status == kNcclSuccess) {
+        status =
+            nccl.recv(out.data, count_of(out.type, out.count), type_of(out.type), r, comm, stream_);
       }
     }
     const int ended = nccl.group_end();

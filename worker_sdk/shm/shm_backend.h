@@ -49,7 +49,7 @@ class ShmBackend : public HostBackend {
 
  private:
   friend Verbs;
-  Verb all_reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
+  Verb all_reduce, reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
   Verb send, recv, barrier;
 
   // All ranks' parts of one allocate(): the part of rank r begins at r * stride.
@@ -85,7 +85,7 @@ class ShmBackend : public HostBackend {
   bool exchange(const Call& call, const Place& place);
   Slice my_slice(std::size_t count) const { return slice_of(team_->rank(), team_->size(), count); }
   Slice slice_in(Slice part, Slice whole) const;
-  void reduce_small(const Call& call, Buffer inout, Reduction how);
+  void reduce_small(const Call& call, Buffer inout, Reduction how, bool wanted = true);
   void reduce_direct(const Call& call, Buffer inout, const Place& place);
   void reduce_direct_to_owners(const Call& call, Buffer inout, const Place& place, int owners,
                                Reduction how);
@@ -105,6 +105,7 @@ class ShmBackend : public HostBackend {
       team_->enter(call);
     }
   }
+  std::vector<std::size_t> exchange_parts(const Call& call, const Arrays& arrays);
   std::shared_ptr<Segment> share_segment(const Call& call, std::size_t bytes);
 
   std::unique_ptr<ShmTeam> team_;

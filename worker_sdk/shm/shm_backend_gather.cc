@@ -33,28 +33,29 @@ void ShmBackend::broadcast_from(const Call& call, Buffer inout, int root) {
 }
 
 void ShmBackend::all_gather(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer in = arrays.in;
   const int me = team_->rank();
-  const auto at = [&](int r) { return static_cast<std::size_t>(r) * in.bytes(); };
-  const Place place = find(out);
+  const auto part = [&](int r) { return arrays.out_part(r, call.what.count); };
+  const Place place = arrays.outs.empty() ? find(arrays.out) : Place();
   if (exchange(call, place)) {
-    for (int r = 0; in.bytes() > 0 && r < team_->size(); ++r) {
-      std::memmove(place.of(r) + at(me), in.data, in.bytes());
-    }
+    const std::size_t at = static_cast<std::size_t>(me) * in.bytes();
+    for (int r = 0; r < team_->size(); ++r) move_bytes(place.of(r) + at, in.data, in.bytes());
     return team_->enter(call);
   }
-  if (in.bytes() > 0) std::memmove(bytes_of(out) + at(me), in.data, in.bytes());
-  const Pieces chunks{in.bytes(), kChunkBytes};
+  move_bytes(part(me).data, in.data, in.bytes());
+  std::size_t turns = 0;
+  const auto chunks = [&](int r) { return Pieces{part(r).bytes(), kChunkBytes}; };
+  for (int r = 0; r < team_->size(); ++r) turns = std::max(turns, chunks(r).number());
   in_turns(
-      call, chunks.number(),
+      call, turns,
       [&](std::size_t i, std::byte* staging) {
-        copy_bytes(staging, bytes_of(out) + at(me) + chunks.begin(i), chunks.bytes(i));
+        copy_bytes(staging, bytes_of(part(me)) + chunks(me).begin(i), chunks(me).bytes(i));
       },
       [&](std::size_t i, unsigned parity) {
         for (int r = 0; r < team_->size(); ++r) {
           if (r == me) continue;
-          copy_bytes(bytes_of(out) + at(r) + chunks.begin(i), team_->staging(parity, r),
-                     chunks.bytes(i));
+          copy_bytes(bytes_of(part(r)) + chunks(r).begin(i), team_->staging(parity, r),
+                     chunks(r).bytes(i));
         }
       });
 }
@@ -100,42 +101,71 @@ void ShmBackend::gather_from_owners(const Call& call, Buffer inout, int owners) 
   });
 }
 
+// The counts of all parts, of which each rank has some lists, after an exchange with which they
+// travel. Fails where a rank sends this one another number than it awaits.
+std::vector<std::size_t> ShmBackend::exchange_parts(const Call& call, const Arrays& arrays) {
+  const auto n = static_cast<std::size_t>(team_->size());
+  static_assert(kShmRanksMax * sizeof(std::size_t) <= kSmallBytes);
+  auto* mine = reinterpret_cast<std::size_t*>(team_->small_of_next());
+  for (std::size_t r = 0; r < n; ++r) mine[r] = arrays.ins[r].count;
+  exchange(call, {});
+  std::vector<std::size_t> all;
+  for (int r = 0; r < team_->size(); ++r) {
+    const auto* theirs = reinterpret_cast<const std::size_t*>(team_->small(r));
+    const std::size_t awaited = arrays.outs[static_cast<std::size_t>(r)].count;
+    all.insert(all.end(), theirs, theirs + n);
+    const std::size_t sent = theirs[team_->rank()];
+    if (sent == awaited) continue;
+    throw failure(team_->roster(), call, ErrorKind::mismatch, team_->group_rank(r),
+                  team_->name(r) + " sends " + std::to_string(sent) +
+                      " elements to this rank, which awaits " + std::to_string(awaited));
+  }
+  return all;
+}
+
 // Each rank's staging slot holds one piece for each rank.
 void ShmBackend::all_to_all(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
-  exchange(call, {});
-  const auto n = static_cast<std::size_t>(team_->size());
-  const auto me = static_cast<std::size_t>(team_->rank());
-  const std::size_t part = in.bytes() / n;
-  const Pieces pieces{part, kChunkBytes / n / 64 * 64};
-  copy_bytes(bytes_of(out) + me * part, bytes_of(in) + me * part, part);
+  const int n = team_->size(), me = team_->rank();
+  const auto in = [&](int r) { return arrays.in_part(r, call.what.count); };
+  const auto out = [&](int r) { return arrays.out_part(r, call.what.count); };
+  std::size_t longest = call.what.count;
+  if (call.what.parts == kOwnParts) {
+    const auto all = exchange_parts(call, arrays);
+    longest = *std::max_element(all.begin(), all.end());
+  } else {
+    exchange(call, {});
+  }
+  const std::size_t piece = kChunkBytes / static_cast<std::size_t>(n) / 64 * 64;
+  const auto pieces = [&](const Buffer& part) { return Pieces{part.bytes(), piece}; };
+  const auto slot = [&](int r) { return static_cast<std::size_t>(r) * piece; };
+  copy_bytes(out(me).data, in(me).data, in(me).bytes());
   in_turns(
-      call, pieces.number(),
+      call, Pieces{longest * size_of(call.what.type), piece}.number(),
       [&](std::size_t i, std::byte* staging) {
-        for (std::size_t r = 0; r < n; ++r) {
+        for (int r = 0; r < n; ++r) {
           if (r == me) continue;
-          copy_bytes(staging + r * pieces.piece, bytes_of(in) + r * part + pieces.begin(i),
-                     pieces.bytes(i));
+          const Pieces of = pieces(in(r));
+          copy_bytes(staging + slot(r), bytes_of(in(r)) + of.begin(i), of.bytes(i));
         }
       },
       [&](std::size_t i, unsigned parity) {
-        for (std::size_t r = 0; r < n; ++r) {
+        for (int r = 0; r < n; ++r) {
           if (r == me) continue;
-          copy_bytes(bytes_of(out) + r * part + pieces.begin(i),
-                     team_->staging(parity, static_cast<int>(r)) + me * pieces.piece,
-                     pieces.bytes(i));
+          const Pieces of = pieces(out(r));
+          copy_bytes(bytes_of(out(r)) + of.begin(i), team_->staging(parity, r) + slot(me),
+                     of.bytes(i));
         }
       });
 }
 
 void ShmBackend::gather(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer in = arrays.in;
   exchange(call, {});
   const int root = team_->team_rank(call.what.rank);
   const int me = team_->rank();
-  const auto at = [&](int r) { return static_cast<std::size_t>(r) * in.bytes(); };
+  const auto part = [&](int r) { return arrays.out_part(r, call.what.count); };
   const Pieces chunks{in.bytes(), kChunkBytes};
-  if (me == root && in.bytes() > 0) std::memmove(bytes_of(out) + at(me), in.data, in.bytes());
+  if (me == root) move_bytes(part(me).data, in.data, in.bytes());
   in_turns(
       call, chunks.number(),
       [&](std::size_t i, std::byte* staging) {
@@ -145,29 +175,30 @@ void ShmBackend::gather(const Call& call, const Arrays& arrays) {
       [&](std::size_t i, unsigned parity) {
         for (int r = 0; me == root && r < team_->size(); ++r) {
           if (r == root) continue;
-          copy_bytes(bytes_of(out) + at(r) + chunks.begin(i), team_->staging(parity, r),
+          copy_bytes(bytes_of(part(r)) + chunks.begin(i), team_->staging(parity, r),
                      chunks.bytes(i));
         }
       });
 }
 
 void ShmBackend::scatter(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer out = arrays.out;
   exchange(call, {});
   const int root = team_->team_rank(call.what.rank);
   const auto n = static_cast<std::size_t>(team_->size());
   const auto me = static_cast<std::size_t>(team_->rank());
   const bool is_root = team_->rank() == root;
+  const auto part = [&](std::size_t r) {
+    return arrays.in_part(static_cast<int>(r), call.what.count);
+  };
   const Pieces pieces{out.bytes(), kChunkBytes / n / 64 * 64};
-  if (is_root && out.bytes() > 0) {
-    std::memmove(out.data, bytes_of(in) + me * out.bytes(), out.bytes());
-  }
+  if (is_root) move_bytes(out.data, part(me).data, out.bytes());
   in_turns(
       call, pieces.number(),
       [&](std::size_t i, std::byte* staging) {
         for (std::size_t r = 0; is_root && r < n; ++r) {
           if (r == me) continue;
-          copy_bytes(staging + r * pieces.piece, bytes_of(in) + r * out.bytes() + pieces.begin(i),
+          copy_bytes(staging + r * pieces.piece, bytes_of(part(r)) + pieces.begin(i),
                      pieces.bytes(i));
         }
       },

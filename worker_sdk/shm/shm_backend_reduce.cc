@@ -53,14 +53,16 @@ void ShmBackend::reduce_to_owners(const Call& call, Buffer inout, int owners, Re
   });
 }
 
-void ShmBackend::reduce_small(const Call& call, Buffer inout, Reduction how) {
+void ShmBackend::reduce_small(const Call& call, Buffer inout, Reduction how, bool wanted) {
   copy_bytes(team_->small_of_next(), inout.data, inout.bytes());
   team_->exchange(call, {.what = call.what, .number = call.number});
+  if (!wanted) return;
   const void* arrays[kShmRanksMax];
   for (int r = 0; r < team_->size(); ++r) arrays[r] = team_->small(r);
   // The peers are reading the copy, so its cache lines are on their way to them.
   arrays[team_->rank()] = inout.data;
-  reduce(inout.type, how.op, inout.data, {arrays, team_->size()}, inout.count, how.averaged);
+  worker_sdk::reduce(inout.type, how.op, inout.data, {arrays, team_->size()}, inout.count,
+                     how.averaged);
 }
 
 void ShmBackend::reduce_direct(const Call& call, Buffer inout, const Place& place) {
@@ -73,7 +75,7 @@ void ShmBackend::reduce_direct(const Call& call, Buffer inout, const Place& plac
     const std::size_t at = (slice.begin + done) * element;
     for (int r = 0; r < team_->size(); ++r) arrays[r] = place.of(r) + at;
     std::byte* mine = place.of(team_->rank()) + at;
-    reduce(inout.type, call.what.op, mine, {arrays, team_->size()}, count);
+    worker_sdk::reduce(inout.type, call.what.op, mine, {arrays, team_->size()}, count);
     for (int r = 0; r < team_->size(); ++r) copy_bytes(place.of(r) + at, mine, count * element);
   }
   team_->enter(call);
@@ -89,8 +91,8 @@ void ShmBackend::reduce_direct_to_owners(const Call& call, Buffer inout, const P
     if (part.count == 0) continue;
     const std::size_t at = part.begin * size_of(inout.type);
     for (int r = 0; r < team_->size(); ++r) arrays[r] = place.of(r) + at;
-    reduce(inout.type, how.op, place.of(owner) + at, {arrays, team_->size()}, part.count,
-           how.averaged);
+    worker_sdk::reduce(inout.type, how.op, place.of(owner) + at, {arrays, team_->size()},
+                       part.count, how.averaged);
   }
   team_->enter(call);
 }
@@ -138,7 +140,8 @@ void ShmBackend::reduce_chunk(Buffer chunk, Slice wanted, unsigned parity, Reduc
     arrays[r] = r == team_->rank() ? bytes_of(chunk) + at : team_->staging(parity, r) + at;
   }
   std::byte* result = team_->result(parity);
-  reduce(chunk.type, how.op, result + at, {arrays, team_->size()}, mine.count, how.averaged);
+  worker_sdk::reduce(chunk.type, how.op, result + at, {arrays, team_->size()}, mine.count,
+                     how.averaged);
   const Slice kept = overlap(mine, wanted);
   copy_bytes(bytes_of(chunk) + kept.begin * element, result + kept.begin * element,
              kept.count * element);
@@ -156,35 +159,61 @@ void ShmBackend::take_chunk(Buffer chunk, Slice wanted, unsigned parity) {
   }
 }
 
+// The root's array is its own, or a copy of it elsewhere; the others' stay as they are.
+void ShmBackend::reduce(const Call& call, const Arrays& arrays) {
+  const int root = team_->team_rank(call.what.rank);
+  const bool is_root = team_->rank() == root;
+  if (is_root) move_bytes(arrays.out.data, arrays.in.data, arrays.in.bytes());
+  const Buffer inout = is_root ? arrays.out : arrays.in;
+  const Reduction how{call.what.op};
+  if (inout.bytes() <= kSmallBytes) return reduce_small(call, inout, how, is_root);
+  const Place place = find(inout);
+  if (!exchange(call, place)) {
+    return reduce_staged(call, inout, {0, is_root ? inout.count : 0}, how);
+  }
+  const Slice mine = my_slice(inout.count);
+  const std::size_t at = mine.begin * size_of(inout.type);
+  const void* sources[kShmRanksMax];
+  for (int r = 0; r < team_->size(); ++r) sources[r] = place.of(r) + at;
+  worker_sdk::reduce(inout.type, how.op, place.of(root) + at, {sources, team_->size()}, mine.count);
+  team_->enter(call);
+}
+
 void ShmBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer out = arrays.out;
   const auto n = static_cast<std::size_t>(team_->size());
   const auto me = static_cast<std::size_t>(team_->rank());
+  const auto part = [&](std::size_t r) {
+    return arrays.in_part(static_cast<int>(r), call.what.count);
+  };
   const void* sources[kShmRanksMax];
-  const Place place = find(in);
+  const Place place = arrays.ins.empty() ? find(arrays.in) : Place();
   if (exchange(call, place)) {
     for (int r = 0; r < team_->size(); ++r) sources[r] = place.of(r) + me * out.bytes();
-    reduce(out.type, call.what.op, out.data, {sources, team_->size()}, out.count);
+    worker_sdk::reduce(out.type, call.what.op, out.data, {sources, team_->size()}, out.count);
     return team_->enter(call);
   }
-  const Pieces pieces{out.bytes(), kChunkBytes / n / 64 * 64};
+  const std::size_t piece = kChunkBytes / n / 64 * 64;
+  const auto pieces = [&](std::size_t r) { return Pieces{part(r).bytes(), piece}; };
+  std::size_t turns = 0;
+  for (std::size_t r = 0; r < n; ++r) turns = std::max(turns, pieces(r).number());
   const auto from = [&](std::size_t r, std::size_t i) {
-    return bytes_of(in) + r * out.bytes() + pieces.begin(i);
+    return bytes_of(part(r)) + pieces(r).begin(i);
   };
   in_turns(
-      call, pieces.number(),
+      call, turns,
       [&](std::size_t i, std::byte* staging) {
         for (std::size_t r = 0; r < n; ++r) {
-          if (r != me) copy_bytes(staging + r * pieces.piece, from(r, i), pieces.bytes(i));
+          if (r != me) copy_bytes(staging + r * piece, from(r, i), pieces(r).bytes(i));
         }
       },
       [&](std::size_t i, unsigned parity) {
         for (std::size_t r = 0; r < n; ++r) {
-          sources[r] = r == me ? from(r, i)
-                               : team_->staging(parity, static_cast<int>(r)) + me * pieces.piece;
+          sources[r] =
+              r == me ? from(r, i) : team_->staging(parity, static_cast<int>(r)) + me * piece;
         }
-        reduce(out.type, call.what.op, bytes_of(out) + pieces.begin(i), {sources, team_->size()},
-               pieces.bytes(i) / size_of(out.type));
+        worker_sdk::reduce(out.type, call.what.op, bytes_of(out) + pieces(me).begin(i),
+                           {sources, team_->size()}, pieces(me).bytes(i) / size_of(out.type));
       });
 }
 

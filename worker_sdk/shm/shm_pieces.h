@@ -16,6 +16,11 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
+// They may overlap.
+inline void move_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
+
 // An array cut into pieces of `piece` bytes.
 struct Pieces {
   std::size_t total = 0;

@@ -237,7 +237,7 @@ void ShmTeam::look(const Call& call, Missing missing) const {
   std::vector<int> names;
   for (const int r : late) names.push_back(group_rank(r));
   throw failure(*roster_, call, ErrorKind::timed_out, names.front(),
-                "no sign of " + roster_->names(names));
+                "no sign of " + roster_->names(names), names);
 }
 
 // All ranks see the same postings, so all throw, and blame the same rank: the lowest that differs
@@ -265,7 +265,7 @@ void ShmTeam::check_agreement(const Call& call) const {
 }
 
 void ShmTeam::give_up(const Error& error) noexcept {
-  const auto culprit = static_cast<std::uint32_t>(error.where().peer + 1);
+  const auto culprit = static_cast<std::uint32_t>(roster_->from_shown(error.where().peer) + 1);
   const auto kind = static_cast<std::uint32_t>(error.code().value());
   std::uint32_t present = kPresent;
   line(rank()).state.compare_exchange_strong(present, kGaveUp | kind << 4 | culprit << 12);

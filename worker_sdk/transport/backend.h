@@ -10,9 +10,13 @@
 //   all_gather              `out` has the parts; `in` is one, and may be this rank's part of `out`,
 //                           as `out` of a reduce_scatter may be of `in`
 //   all_to_all              both have a part for each rank, and may be the same array
+//   reduce                  `out` is the root's alone, and may be its `in`
 //   gather, scatter         as all_gather; the array with the parts is the root's alone
 //   send, recv              `in`, or `out`, alone
 //   barrier                 none
+//
+// Parts may lie apart, and of all_gather, reduce_scatter and all_to_all be unequal
+// (Signature::parts).
 //
 // ProcessGroup has checked all arguments, numbers the calls and makes them one at a time, though
 // not always from the same thread. A backend throws Error; it is not called again after it has
@@ -62,6 +66,8 @@ class DeviceBackend : public HostBackend, public DeviceSide {
   // it. Any kind but kBarrier and kAllocate.
   virtual std::shared_ptr<Pending> enqueue(const Call& call, const Arrays& arrays,
                                            Stream stream) = 0;
+  // Why it cannot carry out this operation on its arrays; empty: it can.
+  virtual std::string refusal(const Signature& what, const Arrays& arrays) const = 0;
   // Aborts; after it nothing is called but the destructor. What a smaller group may be made of;
   // null: that begins from nothing.
   virtual std::shared_ptr<NcclCommunicator> retire() = 0;

@@ -47,7 +47,7 @@ Diagnosis of_silence(const Roster& roster, const std::vector<int>& silent, int f
   const bool suspected = first_lost >= 0;
   const int peer = suspected ? first_lost : silent.front();
   if (anyone_timed_out) {
-    return {ErrorKind::timed_out, peer, "no sign of " + roster.names(silent)};
+    return {ErrorKind::timed_out, peer, "no sign of " + roster.names(silent), silent};
   }
   return {ErrorKind::peer_lost, peer,
           "lost " + (suspected ? roster.name(peer) : roster.names(silent))};
@@ -74,8 +74,9 @@ std::string encode(const Statement& s) {
        {std::int64_t{static_cast<std::uint8_t>(s.what.kind)},
         std::int64_t{static_cast<std::uint8_t>(s.what.type)},
         std::int64_t{static_cast<std::uint8_t>(s.what.op)}, std::int64_t{s.what.rank},
-        static_cast<std::int64_t>(s.what.count), static_cast<std::int64_t>(s.number),
-        std::int64_t{static_cast<std::uint8_t>(s.cause)}, std::int64_t{s.suspect}}) {
+        static_cast<std::int64_t>(s.what.count), static_cast<std::int64_t>(s.what.parts),
+        static_cast<std::int64_t>(s.number), std::int64_t{static_cast<std::uint8_t>(s.cause)},
+        std::int64_t{s.suspect}}) {
     text += std::to_string(field) + " ";
   }
   return text;
@@ -83,19 +84,21 @@ std::string encode(const Statement& s) {
 
 std::optional<Statement> decode_statement(std::string_view text) {
   int kind = 0, type = 0, op = 0, cause = 0;
+  std::int64_t parts = 0;
   Statement s;
   const bool complete = take(text, kind) && take(text, type) && take(text, op) &&
-                        take(text, s.what.rank) && take(text, s.what.count) &&
+                        take(text, s.what.rank) && take(text, s.what.count) && take(text, parts) &&
                         take(text, s.number) && take(text, cause) && take(text, s.suspect);
   const bool sane = kind >= static_cast<int>(OpKind::kAllReduce) &&
                     kind <= static_cast<int>(kLastOpKind) && type >= 0 &&
-                    type <= static_cast<int>(DataType::u8) && op >= 0 &&
-                    op <= static_cast<int>(ReduceOp::prod) && cause >= 0 &&
+                    type <= static_cast<int>(kLastDataType) && op >= 0 &&
+                    op <= static_cast<int>(kLastReduceOp) && cause >= 0 &&
                     cause <= static_cast<int>(Cause::kAborted);
   if (!complete || !sane || !text.empty()) return std::nullopt;
   s.what.kind = static_cast<OpKind>(kind);
   s.what.type = static_cast<DataType>(type);
   s.what.op = static_cast<ReduceOp>(op);
+  s.what.parts = static_cast<std::uint64_t>(parts);
   s.cause = static_cast<Cause>(cause);
   return s;
 }

@@ -37,6 +37,7 @@ struct Diagnosis {
   ErrorKind kind = ErrorKind::peer_lost;
   int peer = -1;
   std::string text;
+  std::vector<int> missing = {};  // Of a time-out.
 };
 
 // Whom this rank lost; if that one has left a statement, whom it had lost before, and so on: the

@@ -2,6 +2,7 @@
 #include "worker_sdk/transport/reduce.h"
 
 #include <algorithm>
+#include <complex>
 #include <cstring>
 #include <type_traits>
 
@@ -36,6 +37,30 @@ struct Bf16 {
   static Value load(Stored s) noexcept { return half::bf16_to_f32(s); }
   static Stored store(Value v) noexcept { return half::f32_to_bf16(v); }
 };
+
+struct Bool {
+  using Stored = std::uint8_t;
+  using Value = std::uint8_t;
+  static Value load(Stored s) noexcept { return s != 0; }
+  static Stored store(Value v) noexcept { return v; }
+};
+
+template <class T>
+constexpr bool kIsComplex = false;
+template <class T>
+constexpr bool kIsComplex<std::complex<T>> = true;
+
+// The number by which values of a format are divided and multiplied.
+template <class T>
+struct ScalarOf {
+  using Type = T;
+};
+template <class T>
+struct ScalarOf<std::complex<T>> {
+  using Type = T;
+};
+template <class Format>
+using Scalar = typename ScalarOf<typename Format::Value>::Type;
 
 // Integers wrap: overflow of a sum of labels must not be undefined behaviour.
 template <class T, class F>
@@ -74,6 +99,25 @@ struct Max {
   }
 };
 
+struct Band {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(a & b);
+  }
+};
+struct Bor {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(a | b);
+  }
+};
+struct Bxor {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(a ^ b);
+  }
+};
+
 template <class Format, class Op>
 void reduce_block(typename Format::Value* acc, const typename Format::Stored* in, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) acc[i] = Op::apply(acc[i], Format::load(in[i]));
@@ -98,9 +142,9 @@ void reduce_all(void* dst, Sources sources, std::size_t count, int divisor) {
       }
     }
     for (int r = 2; r < sources.size; ++r) reduce_block<Format, Op>(acc, source(r) + begin, n);
-    if constexpr (std::is_floating_point_v<Value>) {
+    if constexpr (!std::is_integral_v<Value>) {
       if (divisor != 1) {
-        for (std::size_t i = 0; i < n; ++i) acc[i] /= static_cast<Value>(divisor);
+        for (std::size_t i = 0; i < n; ++i) acc[i] /= static_cast<Scalar<Format>>(divisor);
       }
     }
     Stored* out = static_cast<Stored*>(dst) + begin;
@@ -108,56 +152,116 @@ void reduce_all(void* dst, Sources sources, std::size_t count, int divisor) {
   }
 }
 
+// Of numbers that have an order or bits, or neither.
 template <class Format>
 void reduce_format(ReduceOp op, void* dst, Sources sources, std::size_t count, int averaged) {
+  using Value = typename Format::Value;
   switch (op) {
+    case ReduceOp::premul_sum:
     case ReduceOp::sum: return reduce_all<Format, Sum>(dst, sources, count, 1);
     case ReduceOp::avg:
-      DDPRUN_ASSERT(std::is_floating_point_v<typename Format::Value>);
       return reduce_all<Format, Sum>(dst, sources, count, averaged > 0 ? averaged : sources.size);
-    case ReduceOp::min: return reduce_all<Format, Min>(dst, sources, count, 1);
-    case ReduceOp::max: return reduce_all<Format, Max>(dst, sources, count, 1);
     case ReduceOp::prod: return reduce_all<Format, Prod>(dst, sources, count, 1);
+    default: break;
+  }
+  if constexpr (!kIsComplex<Value>) {
+    if (op == ReduceOp::min) return reduce_all<Format, Min>(dst, sources, count, 1);
+    if (op == ReduceOp::max) return reduce_all<Format, Max>(dst, sources, count, 1);
+  }
+  if constexpr (std::is_integral_v<Value>) {
+    if (op == ReduceOp::band) return reduce_all<Format, Band>(dst, sources, count, 1);
+    if (op == ReduceOp::bor) return reduce_all<Format, Bor>(dst, sources, count, 1);
+    if (op == ReduceOp::bxor) return reduce_all<Format, Bxor>(dst, sources, count, 1);
   }
 }
 
-template <class Format>
-void divide_format(void* data, std::size_t count, int divisor) {
-  auto* elements = static_cast<typename Format::Stored*>(data);
-  const auto d = static_cast<typename Format::Value>(divisor);
-  for (std::size_t i = 0; i < count; ++i) {
-    elements[i] = Format::store(Format::load(elements[i]) / d);
+void reduce_bools(ReduceOp op, void* dst, Sources sources, std::size_t count) {
+  switch (op) {
+    case ReduceOp::prod:
+    case ReduceOp::min:
+    case ReduceOp::band: return reduce_all<Bool, Band>(dst, sources, count, 1);
+    case ReduceOp::bxor: return reduce_all<Bool, Bxor>(dst, sources, count, 1);
+    default: return reduce_all<Bool, Bor>(dst, sources, count, 1);
   }
+}
+
+// Calls body(format) with that of the type; `boolean` has none that serves all.
+template <class Body>
+void with_format(DataType type, const Body& body) {
+  switch (type) {
+    case DataType::f32: return body(Plain<float>());
+    case DataType::f64: return body(Plain<double>());
+    case DataType::f16: return body(F16());
+    case DataType::bf16: return body(Bf16());
+    case DataType::i32: return body(Plain<std::int32_t>());
+    case DataType::i64: return body(Plain<std::int64_t>());
+    case DataType::u8: return body(Plain<std::uint8_t>());
+    case DataType::i8: return body(Plain<std::int8_t>());
+    case DataType::i16: return body(Plain<std::int16_t>());
+    case DataType::u16: return body(Plain<std::uint16_t>());
+    case DataType::u32: return body(Plain<std::uint32_t>());
+    case DataType::u64: return body(Plain<std::uint64_t>());
+    case DataType::c64: return body(Plain<std::complex<float>>());
+    case DataType::c128: return body(Plain<std::complex<double>>());
+    case DataType::boolean: break;
+  }
+}
+
+// data[i] = change(data[i], a scalar of its kind), for types that are no integers.
+template <class Change>
+void change_all(DataType type, void* data, std::size_t count, double by, Change change) {
+  with_format(type, [&]<class Format>(Format) {
+    if constexpr (!std::is_integral_v<typename Format::Value>) {
+      auto* elements = static_cast<typename Format::Stored*>(data);
+      const auto scalar = static_cast<Scalar<Format>>(by);
+      for (std::size_t i = 0; i < count; ++i) {
+        elements[i] = Format::store(change(Format::load(elements[i]), scalar));
+      }
+    }
+  });
+}
+
+bool is_complex(DataType type) { return type == DataType::c64 || type == DataType::c128; }
+bool is_float(DataType type) {
+  return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 ||
+         type == DataType::bf16;
 }
 
 }  // namespace
 
+bool is_defined(DataType type, ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::prod: return true;
+    case ReduceOp::avg:
+    case ReduceOp::premul_sum: return is_float(type) || is_complex(type);
+    case ReduceOp::min:
+    case ReduceOp::max: return !is_complex(type);
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor: return !is_float(type) && !is_complex(type);
+  }
+  return false;
+}
+
 void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count,
             int averaged) {
   DDPRUN_ASSERT(sources.size >= 1);
-  switch (type) {
-    case DataType::f32: return reduce_format<Plain<float>>(op, dst, sources, count, averaged);
-    case DataType::f64: return reduce_format<Plain<double>>(op, dst, sources, count, averaged);
-    case DataType::f16: return reduce_format<F16>(op, dst, sources, count, averaged);
-    case DataType::bf16: return reduce_format<Bf16>(op, dst, sources, count, averaged);
-    case DataType::i32:
-      return reduce_format<Plain<std::int32_t>>(op, dst, sources, count, averaged);
-    case DataType::i64:
-      return reduce_format<Plain<std::int64_t>>(op, dst, sources, count, averaged);
-    case DataType::u8: return reduce_format<Plain<std::uint8_t>>(op, dst, sources, count, averaged);
-  }
+  DDPRUN_ASSERT(is_defined(type, op));
+  if (type == DataType::boolean) return reduce_bools(op, dst, sources, count);
+  with_format(type, [&]<class Format>(Format) {
+    reduce_format<Format>(op, dst, sources, count, averaged);
+  });
 }
 
 void divide(DataType type, void* data, std::size_t count, int divisor) {
-  switch (type) {
-    case DataType::f32: return divide_format<Plain<float>>(data, count, divisor);
-    case DataType::f64: return divide_format<Plain<double>>(data, count, divisor);
-    case DataType::f16: return divide_format<F16>(data, count, divisor);
-    case DataType::bf16: return divide_format<Bf16>(data, count, divisor);
-    case DataType::i32:
-    case DataType::i64:
-    case DataType::u8: DDPRUN_ASSERT(!"an average of integers");
-  }
+  DDPRUN_ASSERT(is_defined(type, ReduceOp::avg));
+  change_all(type, data, count, divisor, [](auto value, auto by) { return value / by; });
+}
+
+void multiply(DataType type, void* data, std::size_t count, double factor) {
+  DDPRUN_ASSERT(is_defined(type, ReduceOp::premul_sum));
+  change_all(type, data, count, factor, [](auto value, auto by) { return value * by; });
 }
 
 float f16_to_f32(std::uint16_t bits) noexcept { return half::f16_to_f32(bits); }

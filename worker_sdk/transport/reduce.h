@@ -2,13 +2,17 @@
 // Element-wise reductions, in a fixed order: the arithmetic of every backend. Pure.
 //
 // f16 and bf16 are computed in f32 and rounded once at the end, to nearest even. Integers wrap. min
-// and max return a NaN if any source has one. avg divides the sum; it is not defined for integers.
+// and max return a NaN if any source has one. avg divides the sum. premul_sum sums: whoever calls
+// has multiplied.
 
 #include <cstddef>
 
 #include "ddprun/types.h"
 
 namespace ddprun::worker_sdk {
+
+// What types.h says is defined.
+bool is_defined(DataType type, ReduceOp op) noexcept;
 
 // Source arrays of `count` elements each, one per rank, reduced in the order of the array.
 struct Sources {
@@ -24,6 +28,9 @@ void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t 
 
 // data[i] = data[i] / divisor, for the types that have avg.
 void divide(DataType type, void* data, std::size_t count, int divisor);
+
+// data[i] = data[i] * factor, for the types that have premul_sum.
+void multiply(DataType type, void* data, std::size_t count, double factor);
 
 // Conversions, to nearest even.
 float f16_to_f32(std::uint16_t bits) noexcept;

@@ -19,7 +19,7 @@ void SelfBackend::refuse_if_aborted(const Call& call) const {
 }
 
 void SelfBackend::carry_out(const Call& call, const Arrays& arrays) {
-  const Buffer in = arrays.in, out = arrays.out;
+  const Buffer in = arrays.in_part(0, arrays.in.count), out = arrays.out_part(0, arrays.out.count);
   if (is_message(call.what.kind)) {
     throw failure(*roster_, call, ErrorKind::unsupported, -1, "a world of one has no peer");
   }

@@ -25,6 +25,7 @@ struct Verbs {
       case OpKind::kAllToAll: return backend.all_to_all(call, arrays);
       case OpKind::kGather: return backend.gather(call, arrays);
       case OpKind::kScatter: return backend.scatter(call, arrays);
+      case OpKind::kReduce: return backend.reduce(call, arrays);
       case OpKind::kAllocate: break;  // Returns something, and so has a function of its own.
     }
   }

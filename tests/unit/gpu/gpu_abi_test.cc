@@ -85,6 +85,7 @@ static_assert(kNcclSuccess == ncclSuccess && kNcclSystemError == ncclSystemError
               kNcclInProgress == ncclInProgress);
 static_assert(kNcclSum == ncclSum && kNcclProd == ncclProd && kNcclMax == ncclMax &&
               kNcclMin == ncclMin && kNcclAvg == ncclAvg);
+static_assert(kNcclInt8 == ncclInt8 && kNcclUint32 == ncclUint32 && kNcclUint64 == ncclUint64);
 static_assert(kNcclUint8 == ncclUint8 && kNcclInt32 == ncclInt32 && kNcclInt64 == ncclInt64 &&
               kNcclFloat16 == ncclFloat16 && kNcclFloat32 == ncclFloat32 &&
               kNcclFloat64 == ncclFloat64 && kNcclBfloat16 == ncclBfloat16);

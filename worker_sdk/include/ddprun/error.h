@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace ddprun {
 
@@ -39,6 +40,7 @@ class Error : public std::system_error {
     std::string operation = {};           ///< "all_reduce #17", "connecting to the store", ...
     int peer = -1;                        ///< The rank that caused it; -1 if unknown.
     std::chrono::milliseconds waited{0};  ///< How long the operation had run.
+    std::vector<int> missing = {};        ///< Of timed_out: the ranks that did not come, if known.
   };
 
   Error(ErrorKind kind, Where where, const std::string& text);

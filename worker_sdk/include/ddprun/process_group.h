@@ -31,6 +31,11 @@ class ProcessGroup {
   /// the peers. May be called again after the previous group has ended, equally often on all ranks.
   static ProcessGroup init(const InitOptions& options = {});
 
+  /// Joins the ranks of `options` through a store that the program has; each of them calls it. Of
+  /// the store nothing but answers at once is wanted, by one thread at a time: check(), get() of a
+  /// key that is there, set(), add(). The group keeps it.
+  static ProcessGroup create(std::shared_ptr<Store> store, const CreateOptions& options);
+
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
   /// The destructor of a group's last handle completes queued operations, within op_timeout, and
@@ -65,27 +70,35 @@ class ProcessGroup {
   /// steps).
   void all_reduce(Buffer inout, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
 
+  /// Like all_reduce, but only the root receives, in `out`, which may be its `in`; `out` of the
+  /// other ranks is ignored.
+  void reduce(Buffer in, Buffer out, int root, ReduceOp op = ReduceOp::sum,
+              const CallOptions& options = {});
+
   /// `in` holds a part of out.count elements for each rank; `out` receives the reduction over all
-  /// ranks of this rank's part. `out` may be that part of `in`.
-  void reduce_scatter(Buffer in, Buffer out, ReduceOp op = ReduceOp::sum,
+  /// ranks of this rank's part. `out` may be that part of `in`. Parts that lie apart may be
+  /// unequal; all ranks have the same counts.
+  void reduce_scatter(const PartsBuffer& in, Buffer out, ReduceOp op = ReduceOp::sum,
                       const CallOptions& options = {});
 
   void broadcast(Buffer inout, int root, const CallOptions& options = {});
 
   /// `out` holds world_size * in.count elements and receives the ranks' inputs in rank order. `in`
-  /// may be this rank's part of `out`.
-  void all_gather(Buffer in, Buffer out, const CallOptions& options = {});
+  /// may be this rank's part of `out`. Parts that lie apart may be unequal; all ranks have the same
+  /// counts.
+  void all_gather(Buffer in, const PartsBuffer& out, const CallOptions& options = {});
 
   /// `in` and `out` hold a part for each rank: part r of `in` is sent to rank r, part r of `out`
-  /// received from it. `in` and `out` may be the same array.
-  void all_to_all(Buffer in, Buffer out, const CallOptions& options = {});
+  /// received from it. `in` and `out` may be the same array. Either all ranks pass parts that lie
+  /// apart, in `in` and in `out`, or none does; they may be unequal, and may not overlap.
+  void all_to_all(const PartsBuffer& in, const PartsBuffer& out, const CallOptions& options = {});
 
   /// Like all_gather, but only the root receives; `out` of the other ranks is ignored.
-  void gather(Buffer in, Buffer out, int root, const CallOptions& options = {});
+  void gather(Buffer in, const PartsBuffer& out, int root, const CallOptions& options = {});
 
   /// Copies part r of the root's `in` to `out` of rank r; `in` of the other ranks is ignored. The
   /// root's `out` may be its part of `in`.
-  void scatter(Buffer in, Buffer out, int root, const CallOptions& options = {});
+  void scatter(const PartsBuffer& in, Buffer out, int root, const CallOptions& options = {});
 
   /// Blocking. Calls between a pair of ranks match in their order.
   void send(Buffer in, int destination, const CallOptions& options = {});
@@ -95,15 +108,19 @@ class ProcessGroup {
   /// The caller must not use the arrays before the operation is done. A send waits for its recv and
   /// a recv for its send; later operations wait for both.
   Work all_reduce_async(Buffer inout, ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
-  Work reduce_scatter_async(Buffer in, Buffer out, ReduceOp op = ReduceOp::sum,
+  Work reduce_async(Buffer in, Buffer out, int root, ReduceOp op = ReduceOp::sum,
+                    const CallOptions& options = {});
+  Work reduce_scatter_async(const PartsBuffer& in, Buffer out, ReduceOp op = ReduceOp::sum,
                             const CallOptions& options = {});
   Work broadcast_async(Buffer inout, int root, const CallOptions& options = {});
-  Work all_gather_async(Buffer in, Buffer out, const CallOptions& options = {});
-  Work all_to_all_async(Buffer in, Buffer out, const CallOptions& options = {});
-  Work gather_async(Buffer in, Buffer out, int root, const CallOptions& options = {});
-  Work scatter_async(Buffer in, Buffer out, int root, const CallOptions& options = {});
+  Work all_gather_async(Buffer in, const PartsBuffer& out, const CallOptions& options = {});
+  Work all_to_all_async(const PartsBuffer& in, const PartsBuffer& out,
+                        const CallOptions& options = {});
+  Work gather_async(Buffer in, const PartsBuffer& out, int root, const CallOptions& options = {});
+  Work scatter_async(const PartsBuffer& in, Buffer out, int root, const CallOptions& options = {});
   Work send_async(Buffer in, int destination, const CallOptions& options = {});
   Work recv_async(Buffer out, int source, const CallOptions& options = {});
+  Work barrier_async(const CallOptions& options = {});
 
   /// Returns when all ranks have called it. The error of a time-out names the missing ranks.
   void barrier(const CallOptions& options = {});
@@ -144,6 +161,14 @@ class ProcessGroup {
   /// any thread and never blocks. Peers notice by their deadline or when this process ends. Does
   /// nothing if this was moved from.
   void abort() noexcept;
+
+  /// Waits for queued operations, at most `limit`, and aborts; false if any had not ended. Every
+  /// later operation throws `aborted`. May be called from any thread.
+  bool shutdown(std::chrono::milliseconds limit);
+
+  /// A descriptor that becomes readable when an asynchronous operation on the host has ended since
+  /// its 8 bytes were read last: an eventfd that does not block, open as long as this group.
+  int completion_descriptor();
 
  private:
   friend struct worker_sdk::GroupInside;

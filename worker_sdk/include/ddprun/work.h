@@ -19,6 +19,13 @@ struct CallOptions {
   /// Time limit of the operation from its start; an asynchronous operation starts when earlier ones
   /// have ended. 0: the group's op_timeout.
   std::chrono::milliseconds timeout{0};
+  /// Of ReduceOp::premul_sum. Each rank has its own.
+  double factor = 1;
+  /// Of messages. At least 0: those of one source, destination and tag match in their order, need
+  /// no turn among the group's other operations, and a receive of one tag may be issued before a
+  /// send of another; the first message of a source, destination and tag connects the two ranks.
+  /// Negative: all messages between two ranks match in their order. Ignored on nccl.
+  int tag = -1;
   /// On nccl: the operation begins after all work enqueued earlier in this stream. Work::wait() and
   /// the blocking calls make the stream, not the host, wait for its end. Empty: the stream of
   /// use_stream(); without one, the host waits, and the operation begins after all work in CUDA's

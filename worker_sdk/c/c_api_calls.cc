@@ -1,27 +1,11 @@
-// ddprun/c_api.h: who a group is, and its collectives.
+// ddprun/c/c_collectives.h: each collective in one line.
 
-#include "worker_sdk/group/c_api.h"
+#include "worker_sdk/c/c_api.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;
 
 extern "C" {
-
-int ddprun_rank(const ddprun_group* group) {
-  return answer(-1, [&] { return live(group).group.rank(); });
-}
-int ddprun_world_size(const ddprun_group* group) {
-  return answer(-1, [&] { return live(group).group.world_size(); });
-}
-int ddprun_local_rank(const ddprun_group* group) {
-  return answer(-1, [&] { return live(group).group.local_rank(); });
-}
-int ddprun_restart_count(const ddprun_group* group) {
-  return answer(-1, [&] { return live(group).group.restart_count(); });
-}
-const char* ddprun_backend(const ddprun_group* group) {
-  return answer("", [&] { return live(group).group.backend().c_str(); });
-}
 
 ddprun_status ddprun_all_reduce(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                 int64_t timeout_ms) {
@@ -93,15 +77,5 @@ ddprun_status ddprun_all_reduce_async(ddprun_group* group, const ddprun_buffer* 
         live(group).group.all_reduce_async(buffer_of(inout), op_of(op), timeout_of(timeout_ms))};
   });
 }
-
-ddprun_status ddprun_work_wait(ddprun_work* work) {
-  return guarded([&] { live(work).work.wait(); });
-}
-
-int ddprun_work_done(const ddprun_work* work) {
-  return answer(-1, [&] { return live(work).work.done() ? 1 : 0; });
-}
-
-void ddprun_work_destroy(ddprun_work* work) { delete work; }
 
 }  // extern "C"

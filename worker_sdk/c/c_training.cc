@@ -1,58 +1,12 @@
-// ddprun/c_api.h: errors, groups' lives, DistributedDataParallel, sampler, clipping. Collectives
-// are in c_api_calls.cc.
-
-#include "worker_sdk/group/c_api.h"
-
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
-#include <utility>
+// ddprun/c/c_training.h: DistributedDataParallel, sampler, clipping.
 
 #include "ddprun/clip_grad_norm.h"
+#include "worker_sdk/c/c_api.h"
 
-namespace ddprun::worker_sdk {
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+
 namespace {
-
-// Fixed, so that an error can be told when there is no memory.
-thread_local char last_error[2048];
-thread_local int last_peer = -1;
-
-ddprun_status remember(ddprun_status status, const char* text, int peer) noexcept {
-  const std::size_t length = std::min(std::strlen(text), sizeof last_error - 1);
-  std::memcpy(last_error, text, length);
-  last_error[length] = '\0';
-  last_peer = peer;
-  return status;
-}
-
-// Without padding, a new field cannot lie in bytes that older programs leave undefined.
-template <class T>
-constexpr bool kGrows = std::has_unique_object_representations_v<T>;
-static_assert(kGrows<ddprun_buffer> && kGrows<ddprun_parameter> && kGrows<ddprun_init_options> &&
-              kGrows<ddprun_ddp_options> && kGrows<ddprun_sampler_options>);
-
-template <class T>
-T options_of(const T* given) {
-  return given ? struct_of(given) : T{};
-}
-
-std::chrono::milliseconds or_default(std::int64_t value, std::chrono::milliseconds otherwise) {
-  return value == 0 ? otherwise : std::chrono::milliseconds(value);
-}
-
-InitOptions init_options_of(const ddprun_init_options* given) {
-  const auto options = options_of(given);
-  InitOptions result;
-  if (options.init_method) result.init_method = options.init_method;
-  if (options.backend) result.backend = options.backend;
-  if (options.world_size > 0) {
-    result.rank = options.rank;
-    result.world_size = options.world_size;
-  }
-  result.init_timeout = or_default(options.init_timeout_ms, result.init_timeout);
-  result.op_timeout = or_default(options.op_timeout_ms, result.op_timeout);
-  return result;
-}
 
 std::vector<Parameter> parameters_of(const ddprun_parameter* parameters, std::size_t count) {
   std::vector<Parameter> result;
@@ -69,72 +23,7 @@ std::vector<Parameter> parameters_of(const ddprun_parameter* parameters, std::si
 
 }  // namespace
 
-ddprun_status status_of_exception() noexcept {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return remember(static_cast<ddprun_status>(error.code().value()), error.what(),
-                    error.where().peer);
-  } catch (const std::exception& error) {
-    return remember(DDPRUN_INTERNAL, error.what(), -1);
-  } catch (...) {
-    return remember(DDPRUN_INTERNAL, "an exception of an unknown type", -1);
-  }
-}
-
-void require_argument(bool ok, const char* text) {
-  if (!ok) throw Error(ErrorKind::bad_argument, {}, text);
-}
-
-Buffer buffer_of(const ddprun_buffer* given) {
-  const ddprun_buffer buffer = struct_of(given);
-  require_argument(buffer.reserved == 0, "a reserved field is not 0");
-  require_argument(buffer.type >= DDPRUN_F32 && buffer.type <= DDPRUN_U8, "unknown element type");
-  return {buffer.data, buffer.count, static_cast<DataType>(buffer.type)};
-}
-
-ReduceOp op_of(ddprun_op op) {
-  require_argument(op >= DDPRUN_SUM && op <= DDPRUN_PROD, "unknown reduction");
-  return static_cast<ReduceOp>(op);
-}
-
-CallOptions timeout_of(std::int64_t milliseconds) {
-  return {.timeout = std::chrono::milliseconds(milliseconds)};
-}
-
-}  // namespace ddprun::worker_sdk
-
-using namespace ddprun;
-using namespace ddprun::worker_sdk;
-
 extern "C" {
-
-int ddprun_c_api_version(void) { return DDPRUN_C_API_VERSION; }
-const char* ddprun_last_error(void) { return last_error; }
-int ddprun_last_error_peer(void) { return last_peer; }
-
-ddprun_status ddprun_group_init(const ddprun_init_options* options, ddprun_group** group) {
-  return guarded([&] {
-    require_argument(group, "the place for the handle is null");
-    *group = nullptr;
-    *group = new ddprun_group{ProcessGroup::init(init_options_of(options))};
-  });
-}
-
-void ddprun_group_destroy(ddprun_group* group) { delete group; }
-
-ddprun_status ddprun_group_split(ddprun_group* group, int color, int key, ddprun_group** part) {
-  return guarded([&] {
-    require_argument(group && part, "a handle is null");
-    *part = nullptr;
-    auto split = group->group.split(color, key);
-    if (split) *part = new ddprun_group{std::move(*split)};
-  });
-}
-
-void ddprun_group_abort(ddprun_group* group) {
-  if (group) group->group.abort();
-}
 
 ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* parameters,
                                 size_t count, const ddprun_ddp_options* options, ddprun_ddp** ddp) {

@@ -1,11 +1,13 @@
 #pragma once
 // What the implementations of ddprun/c_api.h share: handles, and how exceptions become statuses.
-// Used by c_api.cc and c_api_calls.cc.
+// Used by the files of this room.
 
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,9 @@ struct ddprun_group {
 };
 struct ddprun_work {
   ddprun::Work work;
+};
+struct ddprun_memory {
+  std::shared_ptr<void> memory;
 };
 struct ddprun_ddp {
   ddprun::DistributedDataParallel ddp;
@@ -34,6 +39,8 @@ namespace ddprun::worker_sdk {
 
 // Of the exception under way; remembers what it says.
 ddprun_status status_of_exception() noexcept;
+// What `error` says, in *info, whose size has been checked; null: that there is none.
+void describe(const Error* error, ddprun_error_info* info);
 // Throws Error(bad_argument) unless `ok`.
 void require_argument(bool ok, const char* text);
 Buffer buffer_of(const ddprun_buffer* buffer);
@@ -45,6 +52,10 @@ Handle& live(Handle* handle) {
   require_argument(handle != nullptr, "the handle is null");
   return *handle;
 }
+
+// Without padding, a new field cannot lie in bytes that older programs leave undefined.
+template <class T>
+constexpr bool kGrows = std::has_unique_object_representations_v<T>;
 
 // The size of a struct in version 1 of the interface, which every program has. Once a field is
 // added this is a number for each struct, and the struct of an older program ends before the field.
@@ -70,6 +81,23 @@ T struct_of(const T* array, std::size_t i) {
       struct_of(reinterpret_cast<const T*>(reinterpret_cast<const char*>(array) + i * first.size));
   require_argument(element.size == first.size, "the structs of an array have different sizes");
   return element;
+}
+
+template <class T>
+T options_of(const T* given) {
+  return given ? struct_of(given) : T{};
+}
+
+// Into the caller's struct, as far as it goes.
+template <class T>
+void fill(T* given, T value) {
+  value.size = struct_of(given).size;
+  std::memcpy(given, &value, value.size);
+}
+
+inline std::chrono::milliseconds or_default(std::int64_t value,
+                                            std::chrono::milliseconds otherwise) {
+  return value == 0 ? otherwise : std::chrono::milliseconds(value);
 }
 
 template <class Body>

@@ -1,0 +1,88 @@
+#ifndef DDPRUN_C_TRAINING_H
+#define DDPRUN_C_TRAINING_H
+/* DistributedDataParallel, DistributedSampler, clip_grad_norm. Include ddprun/c_api.h. */
+
+#include "ddprun/c/c_base.h"
+#include "ddprun/c/c_group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddprun_ddp ddprun_ddp;
+typedef struct ddprun_sampler ddprun_sampler;
+
+/* --- distributed_data_parallel.h --- */
+
+typedef struct {
+  size_t size;
+  const char* name; /* Copied; may be NULL. */
+  void* data;       /* The value: an array as in ddprun_buffer. */
+  size_t count;
+  const int64_t* shape; /* Copied; NULL: one dimension. */
+  size_t dimensions;
+  ddprun_type type;
+  int32_t reserved; /* 0. */
+} ddprun_parameter;
+
+typedef struct {
+  size_t size;
+  size_t first_bucket_bytes; /* 0: the default of C++, here and below. */
+  size_t bucket_bytes;
+  int64_t checksum_every;
+  int32_t find_unused;
+  int32_t static_graph;
+} ddprun_ddp_options;
+
+/* `options` may be NULL. */
+ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* parameters,
+                                size_t count, const ddprun_ddp_options* options, ddprun_ddp** ddp);
+void ddprun_ddp_destroy(ddprun_ddp* ddp);
+/* Sets the location, count and type of the gradient in *gradient, whose size the caller has set;
+   query again after each ddprun_ddp_begin_backward(). */
+ddprun_status ddprun_ddp_gradient(ddprun_ddp* ddp, size_t parameter, ddprun_buffer* gradient);
+ddprun_status ddprun_ddp_zero_gradients(ddprun_ddp* ddp);
+/* synchronise = 0: as a pass within no_sync() of C++. */
+ddprun_status ddprun_ddp_begin_backward(ddprun_ddp* ddp, int synchronise);
+ddprun_status ddprun_ddp_mark_ready(ddprun_ddp* ddp, size_t parameter); /* From any thread. */
+ddprun_status ddprun_ddp_finish_backward(ddprun_ddp* ddp);
+/* Ends a pass that cannot be finished; the program must inform the peers before they step. */
+ddprun_status ddprun_ddp_cancel_backward(ddprun_ddp* ddp);
+
+/* Times of the last synchronised step, in nanoseconds: sync_report.h. */
+ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns);
+
+/* --- distributed_sampler.h --- */
+
+typedef struct {
+  size_t size;
+  int64_t length;
+  uint64_t seed;
+  int32_t world_size;
+  int32_t rank;
+  int32_t shuffle;
+  int32_t drop_last;
+} ddprun_sampler_options;
+
+ddprun_status ddprun_sampler_create(const ddprun_sampler_options* options,
+                                    ddprun_sampler** sampler);
+void ddprun_sampler_destroy(ddprun_sampler* sampler);
+ddprun_status ddprun_sampler_set_epoch(ddprun_sampler* sampler, int64_t epoch);
+/* Valid until the next call with this sampler. */
+ddprun_status ddprun_sampler_indices(ddprun_sampler* sampler, const int64_t** indices,
+                                     size_t* count);
+ddprun_status ddprun_sampler_advance(ddprun_sampler* sampler, int64_t count);
+ddprun_status ddprun_sampler_state(const ddprun_sampler* sampler, int64_t* epoch,
+                                   int64_t* consumed);
+ddprun_status ddprun_sampler_load(ddprun_sampler* sampler, int64_t epoch, int64_t consumed);
+
+/* --- clip_grad_norm.h --- */
+
+ddprun_status ddprun_clip_grad_norm(const ddprun_buffer* gradients, size_t count, double max_norm,
+                                    double norm_type, int error_if_nonfinite, double* norm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
