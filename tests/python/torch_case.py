@@ -82,7 +82,7 @@ class TorchCase(DdprunCase):
 
     def right(self, code, nproc=2, **more):
         """Every rank prints "right" at its end."""
-        done = self.ranks(code + "\nprint('right', dist.get_rank() if dist.is_initialized() else '')\n", nproc, **more)
+        done = self.ranks(textwrap.dedent(code) + "\nprint('right', dist.get_rank() if dist.is_initialized() else '')\n", nproc, **more)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("right"), nproc, done.stdout + done.stderr)
         return done

@@ -3,8 +3,8 @@
 import os
 import subprocess
 
-import ddprun_case
 import torch_case
+from torch_case import ddprun_case
 
 
 class Failures(torch_case.TorchCase):
@@ -201,7 +201,7 @@ class Ends(torch_case.TorchCase):
             dist.destroy_process_group()
         """)
         done = self.launched([torch_case.PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port",
-                              str(ddprun_case.free_port()), script], PYTHON_EXEC="")
+                              str(ddprun_case.free_port()), script], PYTHON_EXEC=torch_case.PYTHON)
         if "AttributeError" in done.stderr and torch_case.torch_version() < (2, 0):
             self.skipTest("Debian's torchrun does not run under Python 3.11")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -2,7 +2,7 @@
 
 A receive from each source is posted, into memory of its own; the first message that comes is the
 result. The others stay posted, and serve the next receive from any or just that source with this
-tag. So all messages of a tag that is received from any source should have one size.
+tag. So all messages of a tag that is received from any source should have one size and type.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ class AnySourceWork(WorkBase):
         self._error: DdprunError | None = None
         self._trigger: Any = torch.futures.Future()
         self._future = self._trigger.then(self._outcome)
-        _forward.note(self)
 
     def end(self, source: int, values: Any, failure: DdprunError | None) -> None:
         """Take the message of `source`."""
         if failure is None:
             with torch.no_grad():
-                self._tensor.detach().copy_(values.view(self._tensor.dtype).view_as(self._tensor))
+                self._tensor.detach().copy_(values.view_as(self._tensor))
         self._source, self._error = source, failure
         self._ended.set()
         self._trigger.set_result(None)
@@ -103,7 +102,7 @@ class Posts:
     def receive(self, tensor: Any, source: int, tag: int) -> AnySourceWork:
         """Receive from `source`, or from any if it is -1."""
         work = AnySourceWork(self, tensor)
-        size = tensor.numel() * tensor.element_size()
+        shape = (tensor.numel(), tensor.dtype)
         sources = [source] if source >= 0 else range(self.engine.size)
         with self._lock:
             self._waiting.append((source, tag, work))
@@ -113,19 +112,20 @@ class Posts:
                 if each != self.engine.rank and (each, tag) not in self._posted
             ]
             for key, memory in self._posted.items():
-                if key[1] == tag and memory.numel() != size:
+                if key[1] == tag and (memory.numel(), memory.dtype) != shape:
                     self._waiting.pop()
                     raise bad_argument(
-                        f"a message of {memory.numel()} bytes is expected from rank {key[0]} with "
-                        f"tag {tag} since a receive from any source, not one of {size} bytes",
+                        f"{memory.numel()} x {memory.dtype} are expected from rank {key[0]} with "
+                        f"tag {tag} since a receive from any source, not {shape[0]} x {shape[1]}",
                         "recv",
                         self.engine.rank,
                     )
             for each in new:
-                self._posted[each, tag] = torch.empty(size, dtype=torch.uint8)
+                self._posted[each, tag] = torch.empty(shape[0], dtype=shape[1])
         for each in new:
             self._post(each, tag)
         self._match()
+        _forward.note(work)  # After those of the posts.
         return work
 
     def _post(self, source: int, tag: int) -> None:

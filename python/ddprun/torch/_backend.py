@@ -127,7 +127,8 @@ class DdprunBackend(Collectives, _Base):
                 f"Rank {self._engine.rank} successfully reached monitoredBarrier, but received "
                 f"errors while waiting for send/recv from rank 0: {failure}"
             )
-        missing = sorted(failure.missing)
+        # If another rank's deadline passed before, its error says because of whom.
+        missing = sorted(failure.missing) or ([failure.peer] if failure.peer >= 0 else [])
         if not missing:
             return f"Rank 0 timed out in monitoredBarrier: {failure}"
         many = wait_all_ranks and len(missing) > 1
@@ -211,10 +212,7 @@ def make(
 @atexit.register
 def _leave() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
-    has_failed = getattr(sys, "last_value", None) is not None
-    for backend in list(_alive.values()):
-        if has_failed:
-            backend.abort()
-        else:
+    if getattr(sys, "last_value", None) is None:
+        for backend in list(_alive.values()):
             backend.shutdown()
     waiter.stop()

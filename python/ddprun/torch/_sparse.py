@@ -42,5 +42,5 @@ def all_reduce(group: Collectives, tensor: Any, opts: Any) -> Any:
     values = _gathered(group, own.values(), lengths)
     total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), tensor.shape)
     with torch.no_grad():
-        tensor.detach().copy_(total.coalesce())
+        tensor.copy_(total.coalesce())  # Of a detached one only the alias would change.
     return EndedWork([tensor])
