@@ -33,6 +33,10 @@ class Waiter:
         if is_new:
             self._poke()
 
+    def is_this_thread(self) -> bool:
+        """Return whether the caller is a callback of a future that this thread has completed."""
+        return self._thread is not None and self._thread is threading.current_thread()
+
     def _start(self) -> None:
         self._engines = {}
         self._stops = False

@@ -14,6 +14,7 @@ import torch
 from .._library import library
 from . import _forward
 from ._errors import TIMED_OUT, DdprunError, error, error_of, last_error, new_info
+from ._waiter import waiter
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -124,10 +125,13 @@ class OperationWork(WorkBase):
                 return self._future
         if is_late:
             self._trigger.set_result(None)
-        elif self.has_ended():
+        elif waiter.is_this_thread() or self.has_ended():
+            # A callback that asks for another future may wait for it, which nobody else completes.
             self.finish()
         else:
             self._engine.watch()
+            if self.has_ended():  # Perhaps before the first watch, which tells of later ends only.
+                self.finish()
         return self._future
 
     def is_completed(self) -> bool:
