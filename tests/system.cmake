@@ -14,6 +14,10 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
                 collectives nccl ras security python)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
+# Once for each PyTorch at hand.
+foreach(subject collectives errors training)
+  ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)
+endforeach()
 foreach(subject namespaces failure kill kill_combinations supervision stall signals elastic reseat etcd journal standstill)
   ddprun_system_test(system_${subject} failures/${subject}_test.py system)
 endforeach()

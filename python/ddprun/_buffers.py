@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from ._errors import BadArgument
-from ._library import Buffer
+from ._structs import Buffer
 
 # Format of the buffer protocol -> ddprun_type, by the size of an element where that differs.
 _TYPES = {

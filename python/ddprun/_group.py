@@ -13,7 +13,8 @@ from typing import Any
 
 from ._buffers import Lent, lend
 from ._errors import BY_STATUS, BadArgument, Error
-from ._library import InitOptions, library
+from ._library import library
+from ._structs import InitOptions
 
 _OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
 

@@ -8,38 +8,12 @@ import os
 from pathlib import Path
 
 from ._errors import LibraryError
+from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, StoreCalls
 
 C_API_VERSION = 1
 
 _Group = ctypes.c_void_p
 _WorkHandle = ctypes.c_void_p
-
-
-class Buffer(ctypes.Structure):
-    """``ddprun_buffer``."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("data", ctypes.c_void_p),
-        ("count", ctypes.c_size_t),
-        ("type", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-    )
-
-
-class InitOptions(ctypes.Structure):
-    """``ddprun_init_options``."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("init_method", ctypes.c_char_p),
-        ("backend", ctypes.c_char_p),
-        ("rank", ctypes.c_int32),
-        ("world_size", ctypes.c_int32),
-        ("init_timeout_ms", ctypes.c_int64),
-        ("op_timeout_ms", ctypes.c_int64),
-    )
-
 
 _BUFFER = ctypes.POINTER(Buffer)
 _HANDLE = ctypes.POINTER(ctypes.c_void_p)
@@ -49,7 +23,17 @@ _INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "last_error": (_TEXT, []),
     "last_error_peer": (_INT, []),
+    "last_error_info": (_STATUS, [ctypes.POINTER(ErrorInfo)]),
     "group_init": (_STATUS, [ctypes.POINTER(InitOptions), _HANDLE]),
+    "group_create": (
+        _STATUS,
+        [ctypes.POINTER(StoreCalls), ctypes.POINTER(CreateOptions), _HANDLE],
+    ),
+    "group_completion_fd": (_STATUS, [_Group, ctypes.POINTER(_INT)]),
+    "group_shutdown": (_STATUS, [_Group, _MS]),
+    "allocate": (_STATUS, [_Group, ctypes.c_size_t, _HANDLE, _HANDLE]),
+    "memory_destroy": (None, [ctypes.c_void_p]),
+    "host_of": (_TEXT, [_Group, _INT]),
     "group_destroy": (None, [_Group]),
     "group_split": (_STATUS, [_Group, _INT, _INT, _HANDLE]),
     "group_abort": (None, [_Group]),
@@ -69,7 +53,11 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "send": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
     "recv": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
     "barrier": (_STATUS, [_Group, _MS]),
+    "submit": (_STATUS, [_Group, ctypes.POINTER(Call), _HANDLE]),
     "work_wait": (_STATUS, [_WorkHandle]),
+    "work_wait_for": (_STATUS, [_WorkHandle, _MS, ctypes.POINTER(_INT)]),
+    "work_error": (_STATUS, [_WorkHandle, ctypes.POINTER(ErrorInfo)]),
+    "work_times": (_STATUS, [_WorkHandle, ctypes.POINTER(_MS), ctypes.POINTER(_MS)]),
     "work_done": (_INT, [_WorkHandle]),
     "work_destroy": (None, [_WorkHandle]),
 }

@@ -1,0 +1,24 @@
+"""ddprun.torch: the backend "ddprun" of torch.distributed, for CPU tensors.
+
+::
+
+    import ddprun.torch                        # not needed from torch 2.14 on
+    import torch.distributed as dist
+
+    dist.init_process_group("ddprun")          # under ddprun or torchrun
+
+All collectives, groups and wrappers of torch work on it; ranks of one host exchange data through
+shared memory, others over the network. Errors are :class:`DdprunError`: torch's DistBackendError
+with rank, host, operation and peer.
+"""
+
+from __future__ import annotations
+
+from ._ddp import DistributedDataParallel
+from ._errors import DdprunError
+from ._register import register
+from ._shared import shared_zeros
+
+__all__ = ["DdprunError", "DistributedDataParallel", "register", "shared_zeros"]
+
+register()

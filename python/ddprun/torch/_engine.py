@@ -1,0 +1,244 @@
+"""One group of the C interface, as the backend uses it: calls, works under way, life and death."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .._library import library
+from .._structs import Buffer, Call
+from ._errors import ABORTED, DdprunError, error, last_error
+from ._tensors import TYPES, Lending, describe, is_plain
+from ._waiter import waiter
+from ._works import EndedWork, OperationWork
+
+ALL_REDUCE, BROADCAST, ALL_GATHER, SEND, RECV, BARRIER = 1, 2, 3, 4, 5, 6
+REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER, REDUCE = 8, 9, 10, 11, 12
+
+NAMES = {
+    ALL_REDUCE: "all_reduce",
+    BROADCAST: "broadcast",
+    ALL_GATHER: "all_gather",
+    SEND: "send",
+    RECV: "recv",
+    BARRIER: "barrier",
+    REDUCE_SCATTER: "reduce_scatter",
+    ALL_TO_ALL: "all_to_all",
+    GATHER: "gather",
+    SCATTER: "scatter",
+    REDUCE: "reduce",
+}
+
+_CALL_SIZE = ctypes.sizeof(Call)
+
+
+class Engine:
+    """A group. All calls may come from any thread; one at a time is inside the library."""
+
+    def __init__(self, handle: int, rank: int, size: int, timeout_ms: int, keep: Any) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout_ms = timeout_ms
+        self.pid = os.getpid()
+        self.count = 0  # Operations so far.
+        self._handle: int | None = handle
+        self._keep = keep  # The store's functions, for the group, its works and memory.
+        self._lock = threading.Lock()
+        self._submit = library().ddprun_submit
+        self._call = Call()
+        self._call.size = _CALL_SIZE
+        self._call_at = ctypes.byref(self._call)
+        self._one = (Buffer(), Buffer())  # Those of calls with one array on a side.
+        self._work = ctypes.c_void_p()
+        self._work_at = ctypes.byref(self._work)
+        self._pending: dict[int, OperationWork] = {}
+        self._descriptor = -1
+        self.collected: list[Any] | None = None  # Works begun while calls are coalesced.
+        self._ended = EndedWork()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the group can be used."""
+        return self._handle is not None
+
+    def in_place(
+        self, operation: int, tensor: Any, op: int, root: int, timeout_ms: int, *, waits: bool
+    ) -> Any:
+        """Carry out an operation on one tensor: the short way, without a copy, if it is plain."""
+        if tensor.dtype not in TYPES or not is_plain(tensor):
+            lending = Lending(NAMES[operation], self.rank)
+            out = lending.arrays([tensor], written=True)
+            return self.run(
+                operation,
+                lending,
+                outs=out,
+                op=op,
+                root=root,
+                timeout_ms=timeout_ms,
+                result=[tensor],
+                waits=waits,
+            )
+        with self._lock:
+            out = self._one[1]
+            describe(out, tensor)
+            handle = self._enter(operation, None, 0, out, 1, op, root, -1, timeout_ms, 0.0, waits)
+        if handle is None:
+            return self._ended
+        return self._begun(handle, operation, [tensor], tensor, None, -1)
+
+    def run(
+        self,
+        operation: int,
+        lending: Lending,
+        *,
+        ins: Any = None,
+        outs: Any = None,
+        op: int = 0,
+        root: int = -1,
+        tag: int = -1,
+        timeout_ms: int = 0,
+        factor: float = 0.0,
+        result: Sequence[Any] = (),
+        waits: bool = False,
+    ) -> Any:
+        """Carry out an operation; return its work. `waits`: it has ended on return."""
+        after = lending.after()
+        with self._lock:
+            handle = self._enter(
+                operation,
+                ins,
+                len(ins) if ins is not None else 0,
+                outs,
+                len(outs) if outs is not None else 0,
+                op,
+                root,
+                tag,
+                timeout_ms,
+                factor,
+                waits,
+            )
+        if handle is not None:
+            return self._begun(handle, operation, result, lending.keep, after, root)
+        if after is not None:
+            after()
+        return self._ended
+
+    def _enter(
+        self,
+        operation: int,
+        ins: Any,
+        ins_count: int,
+        outs: Any,
+        outs_count: int,
+        op: int,
+        root: int,
+        tag: int,
+        timeout_ms: int,
+        factor: float,
+        waits: bool,
+    ) -> int | None:
+        """Make one call, under the lock; return the work's handle, or None if it has ended."""
+        if self._handle is None:
+            raise self._closed(NAMES[operation])
+        call = self._call
+        call.operation = operation
+        call.op = op
+        call.in_data = ctypes.addressof(ins) if ins_count else None
+        call.ins = ins_count
+        call.out_data = ctypes.addressof(outs) if outs_count else None
+        call.outs = outs_count
+        call.root = root
+        call.tag = tag
+        call.timeout_ms = timeout_ms or self.timeout_ms
+        call.factor = factor
+        self.count += 1
+        status = self._submit(self._handle, self._call_at, None if waits else self._work_at)
+        if status != 0:
+            raise last_error(NAMES[operation])
+        return None if waits else self._work.value
+
+    def _begun(
+        self, handle: int, operation: int, result: Sequence[Any], keep: Any, after: Any, root: int
+    ) -> OperationWork:
+        if self._pending:
+            self._forget_ended()
+        work = OperationWork(self, handle, NAMES[operation], result, keep, after, root)
+        self._pending[id(work)] = work
+        if self.collected is not None:
+            self.collected.append(work)
+        return work
+
+    def _forget_ended(self) -> None:
+        """Finish what nobody has waited for, from the first on."""
+        for work in list(self._pending.values()):
+            if not work.has_ended():
+                break
+            work.finish()
+
+    def _closed(self, operation: str) -> DdprunError:
+        return error(
+            ABORTED,
+            f"{operation}: the process group was destroyed or aborted",
+            operation=operation,
+            rank=self.rank,
+        )
+
+    def finish_ended(self) -> None:
+        """Finish all works that have ended."""
+        for work in list(self._pending.values()):
+            if work.has_ended():
+                work.finish()
+
+    def forget(self, work: OperationWork) -> None:
+        """Keep a finished work no longer."""
+        self._pending.pop(id(work), None)
+
+    def watch(self) -> None:
+        """Have works finished when they end, by the waiter's thread."""
+        if self._descriptor < 0:
+            descriptor = ctypes.c_int(-1)
+            status = library().ddprun_group_completion_fd(self._handle, ctypes.byref(descriptor))
+            if status != 0:
+                raise last_error("get_future")
+            self._descriptor = descriptor.value
+        waiter.watch(self, self._descriptor)
+
+    def allocate(self, size: int) -> tuple[int, int]:
+        """Return the address and the handle of memory that the ranks of a host share."""
+        data, memory = ctypes.c_void_p(), ctypes.c_void_p()
+        with self._lock:
+            if self._handle is None:
+                raise self._closed("allocate")
+            status = library().ddprun_allocate(
+                self._handle, size, ctypes.byref(data), ctypes.byref(memory)
+            )
+        if status != 0:
+            raise last_error("allocate")
+        return data.value or 0, memory.value or 0
+
+    def transport(self) -> str:
+        """Return the transport between the ranks: shm, cpu, gloo or self."""
+        if self._handle is None:
+            return "closed"
+        return str(library().ddprun_backend(self._handle).decode())
+
+    def abort(self) -> None:
+        """End all operations of this rank at once, from any thread."""
+        if self._handle is not None and os.getpid() == self.pid:
+            library().ddprun_group_abort(self._handle)
+
+    def close(self) -> None:
+        """Complete what is under way, within the group's time limit, and leave."""
+        handle = self._handle
+        if handle is None or os.getpid() != self.pid:
+            self._handle = None
+            return
+        library().ddprun_group_shutdown(handle, self.timeout_ms)
+        with self._lock:
+            self._handle = None
+        self.finish_ended()
+        waiter.drop(self._descriptor)
+        library().ddprun_group_destroy(handle)

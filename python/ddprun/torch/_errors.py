@@ -1,0 +1,98 @@
+"""The exceptions of the backend: both torch's DistBackendError and ddprun's own."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch.distributed as dist
+
+from .._errors import BY_STATUS, Error
+from .._library import library
+from .._structs import ErrorInfo
+
+# torch 1.13 has no class of its own for this.
+_Base: Any = getattr(dist, "DistBackendError", type("DistBackendError", (), {}))
+
+BAD_ARGUMENT, TIMED_OUT, ABORTED, UNSUPPORTED = 1, 4, 7, 8
+
+_KINDS = {
+    1: "bad_argument",
+    2: "bad_environment",
+    3: "unreachable",
+    4: "timed_out",
+    5: "peer_lost",
+    6: "mismatch",
+    7: "aborted",
+    8: "unsupported",
+    9: "system",
+    10: "corrupt",
+    11: "membership_changed",
+}
+
+
+class DdprunError(_Base, Error):
+    """An operation of the backend failed. After any kind but bad_argument the group is unusable.
+
+    Also an instance of the class of the package for its kind, such as :class:`ddprun.TimedOut`.
+
+    kind: the kind of failure, such as "timed_out" or "peer_lost".
+    rank, host: who raises; rank in the job.
+    operation: what failed.
+    peer: the rank that caused the failure, -1 if unknown.
+    missing: the ranks that did not come, if a deadline passed.
+    """
+
+    def __init__(self, text: str, *, kind: str, missing: tuple[int, ...] = (), **more: Any) -> None:
+        Error.__init__(self, text, **more)
+        self.kind = kind
+        self.missing = missing
+
+
+def _class_of(status: int) -> type[DdprunError]:
+    base = BY_STATUS.get(status)
+    return type(base.__name__, (DdprunError, base), {}) if base is not None else DdprunError
+
+
+_CLASSES: dict[int, type[DdprunError]] = {status: _class_of(status) for status in _KINDS}
+
+
+def error(status: int, text: str, *, missing: tuple[int, ...] = (), **more: Any) -> DdprunError:
+    """Make the exception for a status of the C interface."""
+    chosen = _CLASSES.get(status, DdprunError)
+    return chosen(text, kind=_KINDS.get(status, "internal"), missing=missing, **more)
+
+
+def bad_argument(text: str, operation: str, rank: int) -> DdprunError:
+    """Make the exception for a call that violates its contract: nothing was communicated."""
+    return error(BAD_ARGUMENT, f"{operation}: {text}", operation=operation, rank=rank)
+
+
+def new_info() -> ErrorInfo:
+    """Return an empty ``ddprun_error_info``."""
+    info = ErrorInfo()
+    info.size = ctypes.sizeof(ErrorInfo)
+    return info
+
+
+def error_of(info: ErrorInfo, operation: str = "") -> DdprunError:
+    """Make the exception that `info` describes."""
+    text = info.message.decode(errors="replace")
+    if info.status == TIMED_OUT:
+        text += " (the timeout passed)"  # The word that programs for other backends look for.
+    return error(
+        info.status,
+        text,
+        missing=tuple(info.missing[: min(info.missing_count, 64)]),
+        rank=info.rank,
+        host=info.host.decode(errors="replace"),
+        operation=info.operation.decode(errors="replace") or operation,
+        peer=info.peer,
+    )
+
+
+def last_error(operation: str = "") -> DdprunError:
+    """Make the exception for the last call of this thread, which failed."""
+    info = new_info()
+    library().ddprun_last_error_info(ctypes.byref(info))
+    return error_of(info, operation)

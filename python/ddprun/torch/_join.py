@@ -1,0 +1,128 @@
+"""Meeting the other ranks of a group over torch's store."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .._library import library
+from .._structs import (
+    STORE_ADD,
+    STORE_ERASE,
+    STORE_GET,
+    STORE_SET,
+    CreateOptions,
+    StoreCalls,
+)
+from ._engine import Engine
+from ._errors import last_error
+
+
+class _Store:
+    """torch's store as the functions that the library calls, from threads of its own."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._value = b""  # Lent to the library until its next call.
+        self._place = ctypes.create_string_buffer(1)
+        # torch 1.13's stores cannot tell whether a key is there; a counter beside each key does.
+        self._can_check = hasattr(store, "check")
+        self.failure: BaseException | None = None
+        self.calls = StoreCalls(
+            ctypes.sizeof(StoreCalls),
+            None,
+            STORE_SET(self._set),
+            STORE_GET(self._get),
+            STORE_ADD(self._add),
+            STORE_ERASE(self._erase),
+        )
+
+    def _guarded(self, call: Any) -> int:
+        try:
+            with self._lock:
+                call()
+        except BaseException as failure:  # Nothing may be raised into the library.
+            self.failure = failure
+            return 1
+        return 0
+
+    def _note(self, name: str) -> None:
+        if not self._can_check:
+            self._store.add(name + "/there", 1)
+
+    def _has(self, name: str) -> bool:
+        if self._can_check:
+            return bool(self._store.check([name]))
+        return bool(self._store.add(name + "/there", 0) > 0)
+
+    def _set(self, _: Any, key: bytes, value: int, size: int) -> int:
+        def put() -> None:
+            self._store.set(key.decode(), ctypes.string_at(value, size) if size else b"")
+            self._note(key.decode())
+
+        return self._guarded(put)
+
+    def _get(self, _: Any, key: bytes, value: Any, size: Any) -> int:
+        def get() -> None:
+            name = key.decode()
+            if not self._has(name):
+                value[0] = None
+                return
+            found = self._store.get(name)
+            self._place = ctypes.create_string_buffer(found, len(found) + 1)
+            value[0] = ctypes.addressof(self._place)
+            size[0] = len(found)
+
+        return self._guarded(get)
+
+    def _add(self, _: Any, key: bytes, delta: int, total: Any) -> int:
+        def add() -> None:
+            total[0] = self._store.add(key.decode(), delta)
+            self._note(key.decode())
+
+        return self._guarded(add)
+
+    def _erase(self, _: Any, key: bytes) -> int:
+        # Some stores cannot; what stays there is in nobody's way.
+        if self._can_check:
+            with contextlib.suppress(Exception), self._lock:
+                self._store.delete_key(key.decode())
+        return 0
+
+
+def _own_connection(store: Any) -> Any:
+    """Return a store on which nobody else waits: a connection carries one call at a time."""
+    try:
+        return store.clone()
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return store
+
+
+def join(
+    store: Any, rank: int, size: int, timeout_ms: int, job_ranks: Sequence[int] | None
+) -> Engine:
+    """Meet the other ranks; collective over exactly these."""
+    own = _Store(_own_connection(store))
+    # A store serves several groups of one name in turn; all ranks make them equally often.
+    turn = store.add(f"ddprun/turn/{rank}", 1)
+    options = CreateOptions()
+    options.size = ctypes.sizeof(CreateOptions)
+    options.prefix = f"ddprun/{turn}".encode()
+    options.rank = rank
+    options.world_size = size
+    options.device = -1
+    options.init_timeout_ms = options.op_timeout_ms = timeout_ms
+    if job_ranks:
+        options.job_ranks = (ctypes.c_int32 * size)(*job_ranks)
+    group = ctypes.c_void_p()
+    status = library().ddprun_group_create(
+        ctypes.byref(own.calls), ctypes.byref(options), ctypes.byref(group)
+    )
+    if status != 0:
+        raise last_error("init_process_group") from own.failure
+    assert group.value is not None
+    return Engine(group.value, rank, size, timeout_ms, own)

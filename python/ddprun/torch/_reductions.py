@@ -1,0 +1,38 @@
+"""torch's reductions and call options as numbers of the C interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._works import milliseconds
+
+SUM, PREMUL_SUM = 0, 8
+
+# RedOpType -> ddprun_op.
+_OPS = {0: SUM, 1: 1, 2: 4, 3: 2, 4: 3, 5: 5, 6: 6, 7: 7, 8: PREMUL_SUM}
+
+
+def reduction(op: Any) -> int:
+    """Return the ddprun_op of a ReduceOp or RedOpType."""
+    return _OPS[int(getattr(op, "op", op))]
+
+
+def factor(op: Any) -> float:
+    """Return the factor of a PREMUL_SUM, 0 of others."""
+    if reduction(op) != PREMUL_SUM:
+        return 0.0
+    found = op.__getstate__()[1]
+    return float(found[0] if isinstance(found, (list, tuple)) else found)
+
+
+def limit(options: Any) -> int:
+    """Return the time limit of a call in ms; 0 where the caller has set none."""
+    timeout = getattr(options, "timeout", None)
+    if timeout is None or timeout.days < 0:
+        return 0
+    return milliseconds(timeout)
+
+
+def is_blocking(options: Any) -> bool:
+    """Return whether the caller waits for the end at once; torch before 2.6 does not tell."""
+    return not getattr(options, "asyncOp", True)

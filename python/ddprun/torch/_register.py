@@ -1,0 +1,41 @@
+"""Makes "ddprun" known to torch.distributed."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from . import _forward
+from ._backend import IS_BACKEND, DdprunBackend, make
+
+
+def _create(options: Any, _: Any) -> DdprunBackend:
+    """Make a group for torch 2, which describes it by a struct."""
+    return make(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        list(options.global_ranks_in_group or ()),
+    )
+
+
+def _create_in_1(store: Any, rank: int, size: int, timeout: timedelta) -> DdprunBackend:
+    """Make a group for torch 1.13."""
+    return make(store, rank, size, timeout, [])
+
+
+def register() -> None:
+    """Register the backend; importing ddprun.torch has done so. More than one call does no harm."""
+    if hasattr(dist.Backend, "DDPRUN"):
+        return
+    if IS_BACKEND:
+        _forward.install(dist.ProcessGroup)
+    known = inspect.signature(dist.Backend.register_backend).parameters
+    if "devices" in known:
+        dist.Backend.register_backend("ddprun", _create, extended_api=True, devices=["cpu"])
+    else:
+        dist.Backend.register_backend("ddprun", _create_in_1)

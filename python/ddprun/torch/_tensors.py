@@ -1,0 +1,139 @@
+"""Tensors as ``ddprun_buffer``: in place where their memory is plain, through a copy otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import torch
+
+from .._structs import Buffer
+from ._errors import bad_argument
+
+# Element type -> ddprun_type.
+TYPES: dict[Any, int] = {
+    torch.float32: 0,
+    torch.float64: 1,
+    torch.float16: 2,
+    torch.bfloat16: 3,
+    torch.int32: 4,
+    torch.int64: 5,
+    torch.uint8: 6,
+    torch.int8: 7,
+    torch.int16: 8,
+    torch.bool: 12,
+    torch.complex64: 13,
+    torch.complex128: 14,
+}
+for _name, _number in (("uint16", 9), ("uint32", 10), ("uint64", 11)):
+    if hasattr(torch, _name):
+        TYPES[getattr(torch, _name)] = _number
+_BYTES = 6  # What an element type that the library lacks, such as float8, is moved as.
+_SIZE = ctypes.sizeof(Buffer)
+
+
+def is_plain(tensor: Any) -> bool:
+    """Return whether the tensor's values lie one after the other in this process's memory."""
+    return bool(
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def check_reducible(tensor: Any, operation: str, rank: int) -> None:
+    """Raise for an element type with which the library cannot compute."""
+    if tensor.dtype not in TYPES:
+        raise bad_argument(f"elements of {tensor.dtype} cannot be reduced", operation, rank)
+
+
+def _refuse(tensor: Any, operation: str, rank: int, *, written: bool) -> None:
+    """Raise for a tensor of which not even a copy could be sent."""
+    if not isinstance(tensor, torch.Tensor):
+        raise bad_argument(f"a tensor is needed, not {type(tensor).__name__}", operation, rank)
+    if tensor.device.type != "cpu":
+        raise bad_argument(
+            f"this group is for CPU tensors, the tensor is on {tensor.device}", operation, rank
+        )
+    if tensor.layout is not torch.strided:
+        raise bad_argument(f"tensors of layout {tensor.layout} are not supported", operation, rank)
+    overlaps = any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape))
+    if written and overlaps:
+        raise bad_argument(
+            "elements of the tensor share memory (it was expanded), so it cannot receive; pass "
+            "tensor.contiguous()",
+            operation,
+            rank,
+        )
+
+
+class Lending:
+    """The arrays of one operation: what the library sees of them, and how results come back."""
+
+    def __init__(self, operation: str, rank: int) -> None:
+        self._operation = operation
+        self._rank = rank
+        self._copies: list[tuple[Any, Any]] = []
+        self.keep: list[Any] = []
+
+    def plain(self, tensor: Any, *, written: bool) -> Any:
+        """Return the tensor, or a plain copy, which is written back at the end if `written`."""
+        if not (isinstance(tensor, torch.Tensor) and is_plain(tensor)):
+            _refuse(tensor, self._operation, self._rank, written=written)
+            copy = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            if written:
+                self._copies.append((tensor, copy))
+            tensor = copy
+        self.keep.append(tensor)
+        return tensor
+
+    def arrays(self, tensors: Sequence[Any], *, written: bool) -> Any:
+        """Describe tensors, one array each."""
+        found = (Buffer * len(tensors))()
+        for buffer, tensor in zip(found, tensors):
+            plain = self.plain(tensor, written=written)
+            if "reduce" in self._operation:
+                check_reducible(plain, self._operation, self._rank)
+            describe(buffer, plain)
+        return found
+
+    def rows(self, tensor: Any, lengths: Sequence[int], *, written: bool) -> Any:
+        """Describe parts of `lengths` rows of one tensor."""
+        tensor = self.plain(tensor, written=written)
+        row = tensor.numel() // tensor.shape[0] if tensor.dim() and tensor.shape[0] else 0
+        found = (Buffer * len(lengths))()
+        first = 0
+        for buffer, length in zip(found, lengths):
+            describe(buffer, tensor.narrow(0, first, length) if row else tensor)
+            buffer.count = buffer.count if row else 0
+            first += length
+        return found
+
+    def after(self) -> Callable[[], None] | None:
+        """Return what has to be done once the operation has ended, if anything."""
+        if not self._copies:
+            return None
+        copies = self._copies
+
+        def write_back() -> None:
+            with torch.no_grad():
+                for tensor, copy in copies:
+                    tensor.detach().copy_(copy)
+
+        return write_back
+
+
+def describe(buffer: Buffer, tensor: Any) -> None:
+    """Fill `buffer` with where a plain tensor is and what is in it."""
+    buffer.size = _SIZE
+    buffer.data = tensor.data_ptr()
+    kind = TYPES.get(tensor.dtype)
+    if kind is not None:
+        buffer.type = kind
+        buffer.count = tensor.numel()
+    else:
+        buffer.type = _BYTES
+        buffer.count = tensor.numel() * tensor.element_size()

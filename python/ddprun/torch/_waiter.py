@@ -1,0 +1,94 @@
+"""The thread that completes futures: one a process, started with the first future asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._engine import Engine
+
+
+class Waiter:
+    """Waits for operations of the watched engines to end, and finishes them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._engines: dict[int, Engine] = {}  # By the descriptor that tells of ends.
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+        self._wake = (-1, -1)
+        self._stops = False
+
+    def watch(self, engine: Engine, descriptor: int) -> None:
+        """Finish the engine's works as they end, from now on."""
+        with self._lock:
+            if self._pid != os.getpid():  # The thread stayed in the parent of a fork.
+                self._start()
+            is_new = self._engines.get(descriptor) is not engine
+            self._engines[descriptor] = engine
+        if is_new:
+            self._poke()
+
+    def is_this_thread(self) -> bool:
+        """Return whether the caller is a callback of a future that this thread has completed."""
+        return self._thread is not None and self._thread is threading.current_thread()
+
+    def _start(self) -> None:
+        self._engines = {}
+        self._stops = False
+        self._pid = os.getpid()
+        self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="ddprun-waiter", daemon=True)
+        self._thread.start()
+
+    def drop(self, descriptor: int) -> None:
+        """Forget an engine."""
+        with self._lock:
+            known = self._engines.pop(descriptor, None)
+        if known is not None and self._pid == os.getpid():
+            self._poke()
+
+    def stop(self) -> None:
+        """End the thread: none may be inside torch when the interpreter ends."""
+        thread = self._thread
+        if thread is None or self._pid != os.getpid():
+            return
+        self._stops = True
+        self._poke()
+        if thread is not threading.current_thread():
+            thread.join()
+        self._thread = None
+        self._pid = 0
+
+    def _poke(self) -> None:
+        os.write(self._wake[1], b"x")
+
+    def _run(self) -> None:
+        while not self._stops:
+            with self._lock:
+                engines = dict(self._engines)
+            poll = select.poll()
+            for descriptor in (self._wake[0], *engines):
+                poll.register(descriptor, select.POLLIN)
+            # One that ended before it was watched has been noted in its descriptor.
+            for descriptor, _ in poll.poll():
+                if descriptor == self._wake[0]:
+                    os.read(descriptor, 4096)
+                elif self._drain(descriptor):
+                    engines[descriptor].finish_ended()
+
+    def _drain(self, descriptor: int) -> bool:
+        """Read what told of an end; not if the engine has left, for the number may be another's."""
+        with self._lock:
+            if descriptor not in self._engines:
+                return False
+            with contextlib.suppress(BlockingIOError):
+                os.read(descriptor, 8)
+            return True
+
+
+waiter = Waiter()

@@ -1,0 +1,219 @@
+"""Operations under way, as torch's Work and Future."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+
+from .._library import library
+from . import _forward
+from ._errors import TIMED_OUT, DdprunError, error, error_of, last_error, new_info
+from ._waiter import waiter
+
+if TYPE_CHECKING:
+    from ._engine import Engine
+
+WorkBase: Any = torch._C._distributed_c10d.Work
+
+
+def milliseconds(limit: timedelta | None) -> int:
+    """Return a limit as the C interface takes it; 0 where none is set."""
+    if limit is None:
+        return 0
+    seconds = limit.total_seconds()
+    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+
+
+class OperationWork(WorkBase):
+    """One operation; torch's names. The engine keeps it until it is finished."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        handle: int,
+        operation: str,
+        result: Sequence[Any],
+        keep: Any,
+        after: Callable[[], None] | None,
+        source: int,
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._handle = handle
+        self._operation = operation
+        self._result = list(result)
+        self._keep = keep
+        self._after = after
+        self._source = source
+        self._lock = threading.Lock()
+        self._finished = False
+        self._error: DdprunError | None = None
+        self._trigger: Any = None  # The future that finish() sets.
+        self._future: Any = None  # What follows it, with the result or the error.
+        _forward.note(self)
+
+    def finish(self) -> None:
+        """Take over the outcome of an operation that has ended; once, whoever calls it."""
+        with self._lock:
+            if self._finished:
+                return
+            status = library().ddprun_work_wait(self._handle)
+            if status != 0:
+                info = new_info()
+                library().ddprun_work_error(self._handle, ctypes.byref(info))
+                failed = info.status != 0
+                self._error = (
+                    error_of(info, self._operation) if failed else last_error(self._operation)
+                )
+            elif self._after is not None:
+                self._after()
+            self._finished = True
+            self._keep = self._after = None
+            trigger = self._trigger
+        self._engine.forget(self)
+        if trigger is not None:
+            trigger.set_result(None)
+
+    def has_ended(self) -> bool:
+        """Return whether finish() would not wait."""
+        return self._finished or bool(library().ddprun_work_done(self._handle))
+
+    def _outcome(self, _: Any = None) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the end, at most `timeout` if that is given, and raise what went wrong."""
+        if not self._finished:
+            limit = milliseconds(timeout)
+            if limit:
+                self._wait_for(limit)
+            else:
+                library().ddprun_work_wait(self._handle)  # finish() finds the error.
+            self.finish()
+        self._outcome()
+        return True
+
+    def _wait_for(self, limit: int) -> None:
+        done = ctypes.c_int(0)
+        status = library().ddprun_work_wait_for(self._handle, limit, ctypes.byref(done))
+        if status == 0 and not done.value:
+            raise error(
+                TIMED_OUT,
+                f"{self._operation} did not end within the timeout of {limit} ms given to wait(); "
+                "it continues",
+                operation=self._operation,
+                rank=self._engine.rank,
+            )
+
+    def get_future(self) -> Any:
+        """Return a future of the list of output tensors."""
+        with self._lock:
+            if self._future is None:
+                self._trigger = torch.futures.Future()
+                # Only what a callback raises is an error to torch's C++ code, too.
+                self._future = self._trigger.then(self._outcome)
+                is_late = self._finished
+            else:
+                return self._future
+        if is_late:
+            self._trigger.set_result(None)
+        elif waiter.is_this_thread() or self.has_ended():
+            # A callback that asks for another future may wait for it, which nobody else completes.
+            self.finish()
+        else:
+            self._engine.watch()
+            if self.has_ended():  # Perhaps before the first watch, which tells of later ends only.
+                self.finish()
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Return whether wait() would not block."""
+        return self.has_ended()
+
+    def is_success(self) -> bool:
+        """Return whether the operation has ended well."""
+        return self.exception() is None and self._finished
+
+    def exception(self) -> DdprunError | None:
+        """Return what wait() would raise; None before the end and on success."""
+        if self.has_ended():
+            self.finish()
+        return self._error
+
+    def synchronize(self) -> None:
+        """Wait, as wait() does."""
+        self.wait()
+
+    def result(self) -> list[Any]:
+        """Return the output tensors, after the end."""
+        self.wait()
+        return self._result
+
+    def source_rank(self) -> int:
+        """Return the rank from which a message came."""
+        return self._source
+
+    _source_rank = source_rank
+
+    def __del__(self) -> None:
+        # In a child of fork() the threads behind the handle are missing.
+        if self._finished and os.getpid() == self._engine.pid:
+            library().ddprun_work_destroy(self._handle)
+
+
+class EndedWork(WorkBase):
+    """What a call returns that was carried out at once, or consists of several operations."""
+
+    def __init__(self, result: Sequence[Any] = (), works: Sequence[Any] = ()) -> None:
+        super().__init__()
+        self._result = list(result)
+        self._works = list(works)
+        self._future: Any = None
+        _forward.note(self)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for all parts."""
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def get_future(self) -> Any:
+        """Return a future of the list of output tensors."""
+        if self._future is None:
+            parts = torch.futures.collect_all([work.get_future() for work in self._works])
+            self._future = parts.then(self._outcome)
+        return self._future
+
+    def _outcome(self, parts: Any) -> list[Any]:
+        for part in parts.value():
+            part.value()  # Raises what a part has raised.
+        return self._result
+
+    def is_completed(self) -> bool:
+        """Return whether wait() would not block."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Return whether all parts have ended well."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> DdprunError | None:
+        """Return the first error of a part."""
+        return next((work.exception() for work in self._works if work.exception()), None)
+
+    def synchronize(self) -> None:
+        """Wait, as wait() does."""
+        self.wait()
+
+    def result(self) -> list[Any]:
+        """Return the output tensors."""
+        self.wait()
+        return self._result

@@ -1,0 +1,214 @@
+"""The backend ddprun where something goes wrong: peers that are lost, late or different, bad input, forks, the end."""
+
+import os
+import subprocess
+
+import torch_case
+from torch_case import ddprun_case
+
+
+class Failures(torch_case.TorchCase):
+    """What ranks see of each other's failures."""
+
+    def test_errors_are_typed_and_carry_rank_host_operation_and_peer(self):
+        done = self.ranks("""
+            me, n = start()
+            error = None
+            try:
+                dist.all_reduce(torch.ones(4 + me))
+            except ddprun.torch.DdprunError as caught:
+                error = caught
+            assert isinstance(error, ddprun.Mismatch) and isinstance(error, RuntimeError), error
+            assert VERSION < (2, 1) or isinstance(error, dist.DistBackendError)
+            assert "all_reduce" in str(error) and "all_reduce" in error.operation, error
+            assert (error.kind, error.rank) == ("mismatch", me) and error.host == "here", vars(error)
+            refused("aborted", "", dist.all_reduce, torch.ones(1))
+            print("typed", me, error.peer)
+        """, DDPRUN_HOST="here")
+        self.assertIn("typed 0", done.stdout, done.stderr)
+        self.assertIn("typed 1", done.stdout, done.stderr)
+
+    def test_a_deadline_names_who_is_missing(self):
+        self.right("""
+            me, n = start()
+            group = dist.new_group([0, 1, 2], timeout=timedelta(milliseconds=300))
+            if me == 0:
+                error = refused("timed_out", "timeout", dist.barrier, group=group)
+                assert isinstance(error, TimeoutError) and set(error.missing) == {1, 2}, vars(error)
+                open(os.environ["MARK"], "w").close()
+            while not os.path.exists(os.environ["MARK"]):
+                time.sleep(0.01)
+        """, nproc=3, MARK=self.path("mark"))
+
+    def test_a_monitored_barrier_names_the_ranks_that_did_not_come(self):
+        self.needs(2, 14)
+        self.right("""
+            me, n = start()
+            if me == 0:
+                error = refused("timed_out", "Ranks 1, 2 failed to pass monitoredBarrier", dist.monitored_barrier,
+                                timeout=timedelta(milliseconds=300), wait_all_ranks=True)
+                assert error.missing == (1, 2), error.missing
+                open(os.environ["MARK"], "w").close()
+            while not os.path.exists(os.environ["MARK"]):
+                time.sleep(0.01)
+        """, nproc=3, MARK=self.path("mark"))
+
+    def test_an_error_reaches_futures_and_their_callbacks(self):
+        done = self.ranks("""
+            me, n = start()
+            work = dist.all_reduce(torch.ones(4 + me), async_op=True)
+            future = work.get_future().then(lambda f: f.value()[0])
+            try:
+                future.wait()
+                raise AssertionError("the future has a value")
+            except RuntimeError as error:
+                assert "all_reduce" in str(error), error
+            try:
+                work.wait()
+            except ddprun.Mismatch:
+                print("both", me)
+        """)
+        self.assertEqual(done.stdout.count("both"), 2, done.stderr)
+
+    def test_ddp_ends_with_the_sentence(self):
+        done = self.ranks("""
+            me, n = start()
+            net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+            if me == 1:
+                os._exit(7)
+            net(torch.ones(1, 3)).sum().backward()
+        """)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn("rank 1", done.stderr)
+
+    def test_abort_ends_what_waits(self):
+        self.right("""
+            import threading
+            me, n = start()
+            group = dist.new_group([0, 1])
+            if me == 0:
+                late = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+                from ddprun.torch._shared import backend_of
+                threading.Timer(0.1, backend_of(group).abort).start()
+                refused("aborted", "", late.wait)
+                refused("aborted", "", dist.all_reduce, torch.ones(1), group=group)
+            dist.all_reduce(torch.ones(1))  # Other groups go on.
+        """)
+
+
+class BadInput(torch_case.TorchCase):
+    """What one rank does wrong is refused before anything is sent."""
+
+    def test_tensors(self):
+        self.right("""
+            me, n = start()
+            refused("bad_argument", "this group is for CPU tensors", dist.distributed_c10d._get_default_group().allreduce
+                    if VERSION < (2, 14) else ddprun.torch._shared.backend_of().allreduce, [torch.ones(2, device="meta")])
+            for bad in (torch.ones(2, dtype=torch.int64),):
+                refused("bad_argument", "avg", dist.all_reduce, bad, op=dist.ReduceOp.AVG)
+            if hasattr(torch, "float8_e5m2"):
+                eight = torch.ones(4).to(torch.float8_e5m2)
+                dist.broadcast(eight, src=0)
+                refused("bad_argument", "float8_e5m2", dist.all_reduce, eight)
+            from ddprun.torch._shared import backend_of
+            backend = backend_of()
+            refused("bad_argument", "2 tensors are needed", backend.allgather, [[torch.ones(1)]], [torch.ones(1)])
+            refused("bad_argument", "do not add up", backend.all_to_all_single, torch.ones(4), torch.ones(4), [1, 1], [2, 2])
+            refused("bad_argument", "one tensor is needed", backend.allreduce, [torch.ones(1), torch.ones(1)])
+            refused("bad_argument", "is negative", backend.send, [torch.ones(1)], 1 - me, -1)
+            refused("bad_argument", "a tensor is needed", backend.allgather, [["a", "b"]], [torch.ones(1)])
+            dist.all_reduce(values := torch.ones(1))
+            same(values, torch.tensor([2.0]))
+        """)
+
+    def test_groups_that_are_gone(self):
+        self.right("""
+            from ddprun.torch._shared import backend_of
+            me, n = start()
+            backend = backend_of()
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    backend.allreduce([torch.ones(1)])
+                except ddprun.BadArgument as error:
+                    code = 0 if "fork" in str(error) else 2
+                os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            dist.all_reduce(torch.ones(1))
+            backend.shutdown()
+            refused("aborted", "was destroyed", backend.allreduce, [torch.ones(1)])
+            dist.destroy_process_group()
+        """)
+
+    def test_groups_of_other_backends(self):
+        self.right("""
+            me, n = start("gloo")
+            refused("bad_argument", "not of the backend", ddprun.torch.DistributedDataParallel, torch.nn.Linear(1, 1))
+            refused("bad_argument", "not of the backend", ddprun.torch.shared_zeros, [1])
+        """)
+
+    def test_libraries(self):
+        code = "import torch.distributed as d, ddprun.torch; d.init_process_group('ddprun', init_method='tcp://127.0.0.1:0'," \
+               " rank=0, world_size=1)"
+        done = subprocess.run([torch_case.PYTHON, "-c", code], env=torch_case.environment(DDPRUN_LIB="/no/such.so"),
+                              capture_output=True, text=True, timeout=2 * ddprun_case.PATIENCE, check=False)
+        self.assertIn("/no/such.so does not exist: install ddprun's wheel", done.stderr)
+
+
+class Ends(torch_case.TorchCase):
+    """How processes end."""
+
+    def test_the_interpreter_ends_with_work_under_way(self):
+        done = self.ranks("""
+            me, n = start()
+            futures = [dist.all_reduce(torch.ones(1 << 16), async_op=True).get_future() for _ in range(20)]
+            follow = [f.then(lambda f: f.value()) for f in futures]
+            print("end", me, flush=True)
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("end"), 2)
+
+    def test_a_rank_that_raises_is_the_first_cause(self):
+        done = self.ranks("""
+            me, n = start()
+            work = dist.all_reduce(torch.ones(1), async_op=True) if me == 1 else None
+            future = work.get_future() if work else None
+            while me == 0:
+                time.sleep(1)  # Until it is stopped.
+            raise ValueError("no such data")
+        """)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("no such data", done.stderr)
+        self.assertIn("rank 1", done.stderr)
+
+    def test_a_killed_rank_is_named_by_the_others(self):
+        done = self.ranks("""
+            me, n = start()
+            dist.all_reduce(torch.ones(1))
+            if me == 1:
+                os.kill(os.getpid(), 9)
+            dist.all_reduce(torch.ones(1))
+        """)
+        self.assertEqual(done.returncode, 137, done.stderr)
+        self.assertIn("rank 1", done.stderr)
+
+    def test_under_torchrun(self):
+        script = self.script("""
+            me, n = start()
+            dist.all_reduce(values := torch.ones(1))
+            print("sum", me, values.item())
+            dist.destroy_process_group()
+        """)
+        done = self.launched([torch_case.PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port",
+                              str(ddprun_case.free_port()), script], PYTHON_EXEC=torch_case.PYTHON)
+        if "AttributeError" in done.stderr and torch_case.torch_version() < (2, 0):
+            self.skipTest("Debian's torchrun does not run under Python 3.11")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("sum 0 2.0", done.stdout)
+        self.assertIn("sum 1 2.0", done.stdout)
+
+
+if __name__ == "__main__":
+    assert os.path.exists(ddprun_case.DDPRUN), "DDPRUN_BIN names no folder with ddprun"
+    torch_case.main()
