@@ -72,6 +72,7 @@ struct Signature {
 struct Arrays {
   Buffer in = {};
   Buffer out = {};
+  const class Combine* combine = nullptr;  // What an all_reduce does instead of call.what.op.
 };
 
 // What a rank wants to have done, its arguments checked.
