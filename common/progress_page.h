@@ -73,6 +73,12 @@ struct ProgressPage {
   Tally<SyncCounts> sync;
   Tally<LateCounts> late;
 
+  // The piece of a step that this process computes, for people and to recognise it.
+  static constexpr std::size_t kWorkMax = 512;
+  enum Work : std::uint64_t { kNoWork, kWork, kWorkThatCanBeSkipped };
+  std::atomic<std::uint64_t> working;  // Set after `work`.
+  std::atomic<char> work[kWorkMax];
+
   std::atomic<std::uint32_t> bell;  // Rung when the agent has said its word: a futex.
 };
 

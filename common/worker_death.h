@@ -58,6 +58,8 @@ struct WorkerDeath {
   bool was_failing = false;     // stopped_by_us, but it had already said why it was about to end.
   std::int64_t collective = 0;  // The last collective of the whole job that it entered; 0: unknown.
   std::int64_t steps = 0;       // That it had synchronised; 0: unknown.
+  std::string work{};     // What it computed when it failed of itself: "step 7, shard 3: ...".
+  bool can_skip = false;  // Its job can do without that.
 
   bool succeeded() const { return exit_code == 0 && signal == 0; }
   bool operator==(const WorkerDeath&) const = default;

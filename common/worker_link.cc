@@ -22,6 +22,7 @@ void fields(auto&& a, const Seated*, auto& m) {
   a("local_rank", m.local_rank), a("local_world_size", m.local_world_size);
   a("group_rank", m.group_rank), a("group_world_size", m.group_world_size);
   a("master_address", m.master_address), a("master_port", m.master_port);
+  a.added("skip", m.skip);
 }
 void fields(auto&& a, const Fence*, auto& m) {
   a("round", m.round), a("lost_rank", m.lost_rank), a("why", m.why);
@@ -37,19 +38,32 @@ const char* type_of(const Fence*) { return "fence"; }
 const char* type_of(const Change*) { return "change"; }
 const char* type_of(const Refused*) { return "refused"; }
 
+// Puts fields into an object.
+class Writer {
+ public:
+  explicit Writer(json& object) : object_(object) {}
+
+  void operator()(const char* name, const std::string& value) {
+    object_[name] = value.substr(0, kTextBytesMax);
+  }
+  template <class Number>
+  void operator()(const char* name, Number value) {
+    object_[name] = value;
+  }
+  void added(const char* name, const std::string& value) {
+    if (!value.empty()) (*this)(name, value);
+  }
+
+ private:
+  json& object_;
+};
+
 template <class Message>
 std::string write(const Message& message) {
   return std::visit(
       []<class M>(const M& m) {
         json object{{"type", type_of(static_cast<const M*>(nullptr))}};
-        const auto put = [&]<class V>(const char* name, const V& value) {
-          if constexpr (std::is_same_v<V, std::string>) {
-            object[name] = value.substr(0, kTextBytesMax);
-          } else {
-            object[name] = value;
-          }
-        };
-        fields(put, static_cast<const M*>(nullptr), m);
+        fields(Writer(object), static_cast<const M*>(nullptr), m);
         return object.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::ignore);
       },
       message);
@@ -75,6 +89,10 @@ class Reader {
     const bool too_large = found->is_number_unsigned() && wide < 0;
     if (too_large || wide < -1 || wide > std::numeric_limits<Number>::max()) return reject(name);
     value = static_cast<Number>(wide);
+  }
+  // A field that a peer of an earlier version leaves out.
+  void added(const char* name, std::string& value) {
+    if (find(name)) (*this)(name, value);
   }
   const char* bad() const { return bad_; }
 

@@ -61,6 +61,7 @@ struct Seated {
   int group_world_size = 1;
   std::string master_address;
   int master_port = 0;
+  std::string skip{};  // Pieces of steps that nobody is to compute, separated by "; ".
   bool operator==(const Seated&) const = default;
 };
 struct Fence {  // The round is over: whoever is in one of its operations leaves it with an error.

@@ -153,6 +153,13 @@ void add_fate(const WorkerFate& fate, WorkerDeath& death) {
   if (fate.peer >= 0) death.blames = fate.peer;
 }
 
+void add_work(const WorkerFate& fate, bool is_its_doing, WorkerDeath& death) {
+  if (death.succeeded() || death.stopped_by_us) return;
+  if (death.signal != 0 && !is_crash(death.signal) && !is_its_doing) return;
+  death.work = fate.work;
+  death.can_skip = fate.can_skip;
+}
+
 bool ends_in_exception(const std::vector<std::string>& lines) {
   if (lines.empty()) return false;
   if (has_any(lines.back(), {"  what():", "terminate called"})) return true;

@@ -23,12 +23,19 @@ struct WorkerFate {
   std::int64_t collective = 0;  // The last of the whole job that it entered; 0: none.
   std::int64_t steps = 0;       // That it had synchronised.
   ProgressPage::Failure failure = ProgressPage::kNone;
-  int peer = -1;  // Whom its SDK blames.
+  int peer = -1;          // Whom its SDK blames.
+  std::string work{};     // What it was computing; empty: nothing in particular, or unknown.
+  bool can_skip = false;  // Its job can do without that.
 };
 
 // Adds to `death` what the page knows better than words: why its last collective failed, whatever
 // the program said of it, and how far it had come.
 void add_fate(const WorkerFate& fate, WorkerDeath& death);
+
+// Adds to `death` what the worker was computing, if that may be the reason of its end: a signal
+// from outside has nothing to do with it. `is_its_doing`: the kernel ended it because memory was
+// short, or we did because it was stuck.
+void add_work(const WorkerFate& fate, bool is_its_doing, WorkerDeath& death);
 
 // Whether the last of these lines end a report of an exception that nobody caught: what a program
 // says just before it ends, although its end may take a while.

@@ -20,14 +20,15 @@ std::int64_t modified_ns(const UniqueFd& file) {
   return std::int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec;
 }
 
-std::string name_of(const ProgressPage::Slot& slot) {
-  std::string name;
-  for (const auto& letter : slot.name) {
+template <std::size_t kMost>
+std::string text_of(const std::atomic<char> (&letters)[kMost]) {
+  std::string text;
+  for (const auto& letter : letters) {
     const char c = letter.load(std::memory_order_relaxed);
     if (c == '\0') break;
-    name += c >= ' ' && c <= '~' ? c : '?';  // It ends up in log lines.
+    text += c >= ' ' && c <= '~' ? c : '?';  // It ends up in log lines.
   }
-  return name;
+  return text;
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ ProgressSample read_page(const ProgressPage& page) {
   sample.reports = true;
   sample.beats = page.beats.load(std::memory_order_acquire);
   sample.in_collective = slot > 0 && slot < ProgressPage::kOperations;
-  sample.phase = name_of(page.slots[slot]);
+  sample.phase = text_of(page.slots[slot].name);
   sample.number = page.number.load(std::memory_order_relaxed);
   sample.count = page.slots[slot].count.load(std::memory_order_relaxed);
   // A year is more than any phase takes, and little enough to be multiplied.
@@ -64,6 +65,11 @@ WorkerFate read_fate(const ProgressPage& page) {
   if (peer > 0 && peer <= std::numeric_limits<int>::max()) fate.peer = static_cast<int>(peer) - 1;
   fate.collective = bounded(page.number.load(std::memory_order_relaxed));
   fate.steps = bounded(page.sync.read()["steps"]);
+  const std::uint64_t working = page.working.load(std::memory_order_acquire);
+  if (working == ProgressPage::kNoWork || working > ProgressPage::kWorkThatCanBeSkipped)
+    return fate;
+  fate.work = text_of(page.work);
+  fate.can_skip = working == ProgressPage::kWorkThatCanBeSkipped;
   return fate;
 }
 

@@ -36,6 +36,9 @@ void Agent::worker_exited(WorkerDeath death) {
   const auto at_stop = at_stop_.find(death.local_rank);
   const AtStop seen = at_stop == at_stop_.end() ? AtStop() : at_stop->second;
   death.stopped_by_us = (stop_began_ || seen.killed) && !seen.exiting;
+  const bool is_its_doing = !progress_.reason(death.local_rank).empty() ||
+                            (death.signal == SIGKILL && !oom_watch_.evidence(death.pid).empty());
+  add_work(progress_.fate(death.local_rank), is_its_doing, death);
   if (death.succeeded() || death.stopped_by_us || output_.drained(death.local_rank)) {
     explain(death);
     return dispatch(WorkerEnded{std::move(death)});

@@ -23,6 +23,12 @@ std::string lost_text(Milliseconds lost) {
   return brief ? std::to_string(lost.count()) + " ms" : seconds_text(lost);
 }
 
+std::string joined(const std::vector<std::string>& pieces) {
+  std::string text;
+  for (const std::string& piece : pieces) text += (text.empty() ? "" : "; ") + piece;
+  return text;
+}
+
 }  // namespace
 
 void Agent::listen_to_workers() {
@@ -128,7 +134,8 @@ void Agent::tell_seat(int local_rank) {
                           .group_rank = facts.group_rank,
                           .group_world_size = facts.group_world_size,
                           .master_address = facts.master_addr,
-                          .master_port = facts.master_port});
+                          .master_port = facts.master_port,
+                          .skip = joined(seat_->skip)});
 }
 
 void Agent::act(const SeatWorkers& order) {

@@ -77,6 +77,7 @@ struct Seat {
   int master_port = 0;
   std::vector<std::string>
       members;  // Addresses of all nodes; for group rank 0 only, whose store admits them.
+  std::vector<std::string> skip{};  // Pieces of steps that nobody is to compute: "step 7, shard 3".
   bool operator==(const Seat&) const = default;
 };
 

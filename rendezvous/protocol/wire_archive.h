@@ -226,7 +226,7 @@ void fields(auto&& a, Is<Seat> auto& m) {
   a("world_size", m.world_size), a("role_base_rank", m.role_base_rank);
   a("role_world_size", m.role_world_size), a("master_address", m.master_address);
   a("master_port", m.master_port), a("members", m.members);
-  a.added("workers", m.workers);
+  a.added("workers", m.workers), a.added("skip", m.skip);
 }
 void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a("rank", m.rank), a("local_rank", m.local_rank), a("pid", m.pid), a("host", m.host);
@@ -235,6 +235,7 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a.added("fault", m.fault), a.added("evidence", m.evidence), a.added("blames", m.blames);
   a.added("was_failing", m.was_failing);
   a.added("collective", m.collective), a.added("steps", m.steps);
+  a.added("work", m.work), a.added("can_skip", m.can_skip);
 }
 void fields(auto&& a, Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),

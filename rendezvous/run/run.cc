@@ -88,10 +88,11 @@ void Run::seal() {
     ordered.push_back(ready[i]);
     offers.push_back(&ready[i]->second.offer);
   }
-  const std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
+  std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
   DDPRUN_ASSERT(seats.size() == ordered.size());
   for (std::size_t i = 0; i < seats.size(); ++i) {
     auto& [node, member] = *ordered[i];
+    seats[i].skip = skip_;
     set_phase(ordered[i], Phase::kSeated);
     member.group_rank_before = seats[i].group_rank;
     member.seat = seats[i];

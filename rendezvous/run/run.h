@@ -208,6 +208,7 @@ class Run {
   void report(const WorkerDeath& death);
   void report_success(const WorkerDeath& success);
   void remember_failure();
+  void skip(const WorkerDeath& death);
   void answer_stranger(const NodeId& node, int round);
   std::optional<std::string> objection(const NodeId& node, const Join& join) const;
 
@@ -271,6 +272,7 @@ class Run {
   std::set<int> dead_ranks_;            // Theirs.
   std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
   std::vector<WorkerDeath> past_;       // The first causes of the rounds that ended with a failure.
+  std::vector<std::string> skip_;       // Pieces of steps that nobody is to compute any more.
   std::vector<Loss> lost_;              // Of nodes, since the last sealed round.
   std::optional<Verdict> verdict_;      // From kClosing on.
   std::string neighbour_;               // What is said of another run that waits.

@@ -7,6 +7,7 @@
 #include "common/exit_status.h"
 #include "common/text/duration_text.h"
 #include "rendezvous/run/run.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -187,6 +188,16 @@ void Run::give_up_hopeless(const std::string& host) {
   close(failed ? Verdict::Kind::kWorkerFailed : Verdict::Kind::kNodeLost,
         failed ? 0 : kExitRendezvous,
         "a worker of " + host + " ended before it had a seat, and no restart is left.");
+}
+
+// The piece of work that has ended two processes is computed by nobody any more.
+void Run::skip(const WorkerDeath& death) {
+  constexpr std::size_t kMost = 8;  // Of a few steps; what is long committed matters no more.
+  DDPRUN_ASSERT(death.can_skip);
+  const std::string piece = piece_of(death.work);
+  if (std::find(skip_.begin(), skip_.end(), piece) != skip_.end()) return;
+  skip_.push_back(piece);
+  if (skip_.size() > kMost) skip_.erase(skip_.begin());
 }
 
 }  // namespace ddprun::rendezvous

@@ -137,10 +137,15 @@ void Run::on(const NodeId& node, const Failed& failed) {
   const bool changing = state_ == State::kGathering && planned_;
   if (state_ != State::kRunning && !changing)
     return;  // A victim, or a failure of workers that are being stopped.
-  const std::string reason = "rank " + std::to_string(failed.death.rank) + " on " +
-                             failed.death.host + " " + how_it_ended(failed.death);
+  std::string reason = "rank " + std::to_string(failed.death.rank) + " on " + failed.death.host +
+                       " " + how_it_ended(failed.death);
+  const bool poison = is_poison(past_, failed.death);
+  if (poison && failed.death.can_skip) {
+    skip(failed.death);
+    reason += "; skipping " + failed.death.work + ", which has ended two processes";
+  }
   workers_blamed_ = true;
-  if (restart_count_ < config_->max_restarts) {
+  if (restart_count_ < config_->max_restarts && (!poison || failed.death.can_skip)) {
     ++restart_count_;
     changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
   } else {

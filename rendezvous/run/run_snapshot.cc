@@ -18,7 +18,7 @@ struct Run::Snapshot {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, keep, planned, change, parked, workers_blamed, deaths,
-           dead_ranks, successes, past, lost, verdict, neighbour, actions] = whole;
+           dead_ranks, successes, past, skip, lost, verdict, neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -27,7 +27,7 @@ struct Run::Snapshot {
         a("verdict", verdict);
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
-    a.added("successes", successes), a.added("past", past);
+    a.added("successes", successes), a.added("past", past), a.added("skip", skip);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and

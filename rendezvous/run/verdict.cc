@@ -129,6 +129,19 @@ std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& 
   return " It was on " + machine_of(now) + " each time: check that host.";
 }
 
+// Also where it has ended one process only: somebody may want to look at these samples.
+std::string poison_text(const std::vector<WorkerDeath>& past,
+                        const std::vector<WorkerDeath>& deaths) {
+  for (const WorkerDeath& death : deaths) {
+    if (!is_poison(past, death)) continue;
+    const auto before = std::find_if(past.begin(), past.end(),
+                                     [&](const auto& one) { return one.work == death.work; });
+    return " It computed " + death.work + ". The same has ended " + name_of(*before) +
+           " before: it would end every process that computes it. Check these samples.";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string without_last_words(const Verdict& verdict) {
@@ -136,6 +149,14 @@ std::string without_last_words(const Verdict& verdict) {
   if (words == std::string::npos) return verdict.text;
   return verdict.text.substr(0, words) + " Its last words are above.";
 }
+
+bool is_poison(const std::vector<WorkerDeath>& past, const WorkerDeath& death) {
+  return !death.work.empty() && std::any_of(past.begin(), past.end(), [&](const auto& before) {
+    return before.work == death.work;
+  });
+}
+
+std::string piece_of(const std::string& work) { return work.substr(0, work.find(':')); }
 
 WorkerDeath remembered(const FirstCause& cause) {
   WorkerDeath death = cause.death;
@@ -158,11 +179,14 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
   const bool one_machine = on_machine(deaths, machine_of(cause.death)) &&
                            on_machine(history.successes, machine_of(cause.death));
   std::string text = cause_text(cause) + victims_text(victims);
-  if (max_restarts > 0) {
+  const std::string poison = poison_text(history.past, deaths);
+  if (!poison.empty()) {
+    text += poison;
+  } else if (max_restarts > 0) {
     text += " No restart was left: " + std::to_string(restart_count) + " of " +
             std::to_string(max_restarts) + " were used.";
   }
-  text += repetition(history.past, cause.death, one_machine);
+  if (poison.empty()) text += repetition(history.past, cause.death, one_machine);
   verdict.advice = advice(cause.death, one_machine);
   if (cause.death.fault == Fault::kPeerLost && !history.successes.empty()) {
     verdict.advice = gone_text(history.successes);

@@ -38,6 +38,12 @@ struct RunHistory {
   std::vector<WorkerDeath> past{};       // The first causes of the rounds before that failed.
 };
 
+// Whether `death` came from a piece of work that has ended another process before: the next process
+// that computes it would end, too.
+bool is_poison(const std::vector<WorkerDeath>& past, const WorkerDeath& death);
+// "step 7, shard 3", without its samples.
+std::string piece_of(const std::string& work);
+
 // What is kept of a first cause while the run goes on: enough to recognise it.
 WorkerDeath remembered(const FirstCause& cause);
 

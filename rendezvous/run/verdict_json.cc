@@ -30,6 +30,7 @@ ordered_json to_json(const WorkerDeath& death) {
   object["last_words"] = death.detail;
   if (death.collective > 0) object["collective"] = death.collective;
   if (death.steps > 0) object["steps"] = death.steps;
+  if (!death.work.empty()) object["work"] = death.work;
   return object;
 }
 

@@ -88,6 +88,7 @@ struct Arrays {
   Buffer out = {};
   std::vector<Buffer> ins = {};
   std::vector<Buffer> outs = {};
+  const class Combine* combine = nullptr;  // What an all_reduce does instead of call.what.op.
 
   // Part r, of `count` elements where parts are equal.
   Buffer in_part(int r, std::size_t count) const { return part_of(in, ins, r, count); }

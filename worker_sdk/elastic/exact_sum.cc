@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "common/assert.h"
 #include "worker_sdk/elastic/float_mode.h"
@@ -11,6 +12,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
+constexpr std::size_t kBlock = 512;  // Elements that stay in the processor's nearest cache.
 constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
 
 double unit_of(int exponent) { return std::ldexp(1.0, exponent + kHeadroom - kBits); }
@@ -21,6 +23,11 @@ double anchor_of(int exponent) { return 0x1.8p52 * unit_of(exponent); }
 
 // Any exponent will do where none is known: the step runs again.
 int usable(int exponent) { return exponent == kNoExponent ? 0 : exponent; }
+
+double unit_of(int exponent, double divisor) {
+  const double unit = unit_of(usable(exponent)) / divisor;
+  return unit;
+}
 
 // The loops are compiled for two widths of vectors, and the processor decides which are taken. Both
 // give the same bits.
@@ -58,10 +65,23 @@ template <bool kFirst>
   }
 }
 
+// As integers: no flag of the processor changes any.
+[[gnu::always_inline]] inline std::uint32_t keep_loop(float* kept, const float* gradients,
+                                                      std::size_t n) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(gradients[i]);
+    largest = std::max(largest, bits & kMagnitude);
+    kept[i] = std::bit_cast<float>(bits);
+  }
+  return largest;
+}
+
 struct Loops {
   std::uint32_t (*add)(std::int64_t*, const float*, std::size_t, double);
   std::uint32_t (*set)(std::int64_t*, const float*, std::size_t, double);
   void (*finish)(const std::int64_t*, float*, std::size_t, double);
+  std::uint32_t (*keep)(float*, const float*, std::size_t);
 };
 
 std::uint32_t add_any(std::int64_t* sums, const float* from, std::size_t n, double anchor) {
@@ -72,6 +92,9 @@ std::uint32_t set_any(std::int64_t* sums, const float* from, std::size_t n, doub
 }
 void finish_any(const std::int64_t* sums, float* to, std::size_t n, double unit) {
   finish_loop(sums, to, n, unit);
+}
+std::uint32_t keep_any(float* kept, const float* from, std::size_t n) {
+  return keep_loop(kept, from, n);
 }
 
 #if defined(__x86_64__)
@@ -87,13 +110,16 @@ void finish_any(const std::int64_t* sums, float* to, std::size_t n, double unit)
                                          double unit) {
   finish_loop(sums, to, n, unit);
 }
+[[gnu::target("avx2")]] std::uint32_t keep_avx2(float* kept, const float* from, std::size_t n) {
+  return keep_loop(kept, from, n);
+}
 #endif
 
 Loops loops() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return {add_avx2, set_avx2, finish_avx2};
+  if (__builtin_cpu_supports("avx2")) return {add_avx2, set_avx2, finish_avx2, keep_avx2};
 #endif
-  return {add_any, set_any, finish_any};
+  return {add_any, set_any, finish_any, keep_any};
 }
 
 }  // namespace
@@ -116,8 +142,46 @@ void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients
                   double divisor) noexcept {
   DDPRUN_ASSERT(sums.size() == gradients.size());
   const FloatMode ieee;
-  const double unit = unit_of(usable(exponent)) / divisor;
+  const double unit = unit_of(exponent, divisor);
   loops().finish(sums.data(), gradients.data(), sums.size(), unit);
+}
+
+std::uint32_t keep_exact(std::span<float> kept, std::span<const float> gradients) noexcept {
+  DDPRUN_ASSERT(kept.size() == gradients.size());
+  return loops().keep(kept.data(), gradients.data(), kept.size());
+}
+
+std::uint32_t expand_exact(std::span<std::int64_t> sums, const float* kept,
+                           std::span<const float> gradients, int exponent) noexcept {
+  DDPRUN_ASSERT(gradients.empty() || gradients.size() == sums.size());
+  const FloatMode ieee;
+  const double anchor = anchor_of(usable(exponent));
+  const Loops loop = loops();
+  std::uint32_t largest = 0;
+  std::array<float, kBlock> copy;
+  for (std::size_t at = 0; at < sums.size(); at += kBlock) {
+    const std::size_t n = std::min(kBlock, sums.size() - at);
+    std::memcpy(copy.data(), kept + at, n * sizeof(float));
+    loop.set(sums.data() + at, copy.data(), n, anchor);
+    if (gradients.empty()) continue;
+    largest = std::max(largest, loop.add(sums.data() + at, gradients.data() + at, n, anchor));
+  }
+  return largest;
+}
+
+void combine_exact(std::span<const float* const> sources, std::span<float> result, int exponent,
+                   double divisor) noexcept {
+  DDPRUN_ASSERT(!sources.empty());
+  const FloatMode ieee;
+  const double anchor = anchor_of(usable(exponent)), unit = unit_of(exponent, divisor);
+  const Loops loop = loops();
+  std::array<std::int64_t, kBlock> sums;
+  for (std::size_t at = 0; at < result.size(); at += kBlock) {
+    const std::size_t n = std::min(kBlock, result.size() - at);
+    loop.set(sums.data(), sources[0] + at, n, anchor);
+    for (const float* source : sources.subspan(1)) loop.add(sums.data(), source + at, n, anchor);
+    loop.finish(sums.data(), result.data() + at, n, unit);
+  }
 }
 
 void add_plain(std::span<float> sums, std::span<const float> gradients) noexcept {

@@ -46,6 +46,18 @@ std::uint32_t add_exact(std::span<std::int64_t> sums, std::span<const float> gra
 // The same for the first shard: it replaces what `sums` holds.
 std::uint32_t set_exact(std::span<std::int64_t> sums, std::span<const float> gradients,
                         int exponent) noexcept;
+// For a single shard: keeps the gradients as they are, and returns the same. A reader of several
+// ranks' gradients can convert them while it reads; until then they need half the memory.
+std::uint32_t keep_exact(std::span<float> kept, std::span<const float> gradients) noexcept;
+// Makes sums of what keep_exact() kept, which may lie behind them in the second half of one array:
+// it begins with the first. Adds `gradients`, unless they are empty, and returns what add_exact()
+// does.
+std::uint32_t expand_exact(std::span<std::int64_t> sums, const float* kept,
+                           std::span<const float> gradients, int exponent) noexcept;
+// result[i] from sources[0][i] + sources[1][i] + ..., each kept by one rank: what finish_exact()
+// makes of their sums. `result` may be one of the sources.
+void combine_exact(std::span<const float* const> sources, std::span<float> result, int exponent,
+                   double divisor) noexcept;
 // The sums as floats, once all shards are in them, divided by `divisor` where that is not 1.
 void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients, int exponent,
                   double divisor = 1) noexcept;

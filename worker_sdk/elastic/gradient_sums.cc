@@ -5,7 +5,7 @@
 // step is computed with, another one only when the step runs again within one group; `next` is what
 // the step has found.
 
-#include "ddprun/elastic/gradient_sums.h"
+#include "worker_sdk/elastic/gradient_sums_impl.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,60 +15,13 @@
 #include <string>
 #include <utility>
 
-#include "worker_sdk/elastic/exact_sum.h"
+#include "worker_sdk/base/combine.h"
+#include "worker_sdk/elastic/combine_pieces.h"
 #include "worker_sdk/elastic/mix.h"
-#include "worker_sdk/elastic/sum_head.h"
-#include "worker_sdk/elastic/sum_layout.h"
 
 namespace ddprun {
-namespace {
 
 using namespace worker_sdk;
-
-[[noreturn]] void refuse(ErrorKind kind, const std::string& text) {
-  throw Error(kind, {.operation = "GradientSums"}, text);
-}
-
-}  // namespace
-
-struct GradientSums::Impl {
-  enum class State { kNoGroup, kReady, kAdding, kReduced };
-
-  Impl(std::vector<std::size_t> tensor_sizes, const GradientSumOptions& chosen);
-
-  std::size_t element() const { return options.exact ? sizeof(std::int64_t) : sizeof(float); }
-  // The first element of a bucket.
-  std::int64_t* integers(std::size_t bucket) const {
-    return static_cast<std::int64_t*>(memory.get()) + starts[bucket];
-  }
-  float* floats(std::size_t bucket) const {
-    return static_cast<float*>(memory.get()) + starts[bucket];
-  }
-  void require(bool condition, const char* text) const {
-    if (!condition) refuse(ErrorKind::bad_argument, text);
-  }
-  void begin_again();
-  void add_piece(const SumPiece& piece, std::span<const float> gradient);
-  std::uint64_t fingerprint(double divisor) const;
-  void write_head(const Call& call);
-  Result read_head(int ranks, const Call& call);
-  void judge_tensors(Result& result);
-  void reduce_bucket(ProcessGroup& group, std::size_t bucket);
-  void finish_piece(const SumPiece& piece, std::span<float> gradient, const Call& call,
-                    Result& result);
-  void note_not_finite(Result& result, std::size_t tensor) const;
-
-  const std::vector<std::size_t> sizes;
-  const GradientSumOptions options;
-  SumLayout layout;
-  std::vector<int> committed, running, next;  // By tensor.
-  std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
-  std::vector<bool> finite;                   // By tensor, as all ranks found.
-  std::vector<std::size_t> starts;            // Of buckets, in elements of memory; then the end.
-  std::shared_ptr<void> memory;
-  State state = State::kNoGroup;
-  std::int64_t shards = 0;  // Of this rank.
-};
 
 GradientSums::Impl::Impl(std::vector<std::size_t> tensor_sizes, const GradientSumOptions& chosen)
     : sizes(std::move(tensor_sizes)),
@@ -80,36 +33,14 @@ GradientSums::Impl::Impl(std::vector<std::size_t> tensor_sizes, const GradientSu
       finite(sizes.size(), true) {
   constexpr std::size_t kLeastBytes = 4096;
   if (options.bucket_bytes < kLeastBytes) {
-    refuse(ErrorKind::bad_argument, "bucket_bytes is below " + std::to_string(kLeastBytes));
+    Impl::refuse(ErrorKind::bad_argument, "bucket_bytes is below " + std::to_string(kLeastBytes));
   }
-  const std::size_t head = options.exact ? exact_head_size(sizes.size()) : plain_head_size();
-  layout = lay_out_sums(sizes, head, options.bucket_bytes / element());
-  starts.push_back(0);
-  for (const std::size_t count : layout.buckets) starts.push_back(starts.back() + count);
+  lay_out(false);
 }
 
 void GradientSums::Impl::begin_again() {
   shards = 0;
   std::fill(largest.begin(), largest.end(), 0U);
-}
-
-void GradientSums::Impl::add_piece(const SumPiece& piece, std::span<const float> gradient) {
-  const bool first = shards == 0;
-  const auto part = gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
-  if (!options.exact) {
-    const std::span sums(floats(piece.bucket) + piece.at, piece.count);
-    if (part.empty() && first) std::fill(sums.begin(), sums.end(), 0.0f);
-    if (part.empty()) return;
-    if (!first) return add_plain(sums, part);
-    std::memcpy(sums.data(), part.data(), part.size_bytes());
-    return;
-  }
-  const std::span sums(integers(piece.bucket) + piece.at, piece.count);
-  if (part.empty() && first) std::fill(sums.begin(), sums.end(), 0);
-  if (part.empty()) return;
-  const int exponent = running[piece.tensor];
-  const auto found = first ? set_exact(sums, part, exponent) : add_exact(sums, part, exponent);
-  largest[piece.tensor] = std::max(largest[piece.tensor], found);
 }
 
 // Equal on ranks that may add up what they have.
@@ -124,7 +55,7 @@ std::uint64_t GradientSums::Impl::fingerprint(double divisor) const {
 
 void GradientSums::Impl::write_head(const Call& call) {
   const SumFields fields{static_cast<std::uint64_t>(call.note), static_cast<std::uint64_t>(shards),
-                         fingerprint(call.divide_by)};
+                         fingerprint(call.divide_by), shards > 1 ? 1U : 0U};
   if (options.exact) return write_exact_head(integers(0), fields, largest);
   write_plain_head(floats(0), fields);
 }
@@ -132,17 +63,18 @@ void GradientSums::Impl::write_head(const Call& call) {
 GradientSums::Result GradientSums::Impl::read_head(int ranks, const Call& call) {
   const auto fields = options.exact ? fields_of_exact(integers(0)) : fields_of_plain(floats(0));
   if (fields.fingerprint != static_cast<std::uint64_t>(ranks) * fingerprint(call.divide_by)) {
-    refuse(
+    Impl::refuse(
         ErrorKind::mismatch,
         "ranks differ in sizes, divisor, what restore() gave them, or GradientSumOptions::equal");
   }
   Result result{.note = static_cast<std::int64_t>(fields.note),
                 .shards = static_cast<std::int64_t>(fields.shards)};
   if (result.shards > kExactShardsMax) {
-    refuse(ErrorKind::bad_argument, std::to_string(result.shards) +
-                                        " shards in one step; at most " +
-                                        std::to_string(kExactShardsMax) + " may be");
+    Impl::refuse(ErrorKind::bad_argument, std::to_string(result.shards) +
+                                              " shards in one step; at most " +
+                                              std::to_string(kExactShardsMax) + " may be");
   }
+  combines = keeps && fields.several == 0;
   if (options.exact) judge_tensors(result);
   return result;
 }
@@ -172,6 +104,12 @@ void GradientSums::Impl::reduce_bucket(ProcessGroup& group, std::size_t bucket) 
   group.all_reduce(all, ReduceOp::sum);
 }
 
+void GradientSums::Impl::reduce_bucket(ProcessGroup& group, std::size_t bucket, const Call& call) {
+  if (!combines) return reduce_bucket(group, bucket);
+  combine_all(group, buffer(kept(bucket), layout.buckets[bucket]),
+              CombinePieces(pieces_of(bucket), {running, finite}, call.divide_by));
+}
+
 void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> gradient,
                                       const Call& call, Result& result) {
   const auto part = gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
@@ -180,6 +118,10 @@ void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> gr
     const auto found = finish_plain(sums, part.empty() ? std::span(sums) : part,
                                     static_cast<float>(call.divide_by));
     if (class_of(found) == kNotFiniteClass) note_not_finite(result, piece.tensor);
+    return;
+  }
+  if (combines) {
+    std::copy_n(kept(piece.bucket) + piece.at, part.size(), part.begin());
     return;
   }
   if (!finite[piece.tensor]) {
@@ -197,11 +139,12 @@ GradientSums::~GradientSums() = default;
 
 void GradientSums::use(ProcessGroup& group) {
   if (group.device() >= 0) {
-    refuse(ErrorKind::unsupported,
-           "the sums are made by the host; backend nccl has arrays of GPUs");
+    Impl::refuse(ErrorKind::unsupported,
+                 "the sums are made by the host; backend nccl has arrays of GPUs");
   }
   impl_->state = Impl::State::kNoGroup;
   impl_->memory.reset();
+  impl_->lay_out(impl_->options.exact && can_combine(group));
   impl_->memory = group.allocate(impl_->starts.back() * impl_->element());  // Zeros.
   impl_->running = impl_->committed;
   impl_->state = Impl::State::kReady;
@@ -247,9 +190,10 @@ GradientSums::Result GradientSums::reduce(ProcessGroup& group,
     in.state = Impl::State::kReady;
     return result;
   }
+  if (!in.combines) in.expand_kept();
   std::size_t reduced = 0;
   for (const SumPiece& piece : in.layout.pieces) {
-    for (; reduced < piece.bucket; ++reduced) in.reduce_bucket(group, reduced + 1);
+    for (; reduced < piece.bucket; ++reduced) in.reduce_bucket(group, reduced + 1, call);
     in.finish_piece(piece, gradients[piece.tensor], call, result);
   }
   in.state = Impl::State::kReduced;
@@ -270,12 +214,12 @@ std::string GradientSums::state() const {
 void GradientSums::restore(std::string_view state) {
   std::vector<std::int16_t> exponents(impl_->sizes.size());
   if (state.size() != exponents.size() * sizeof(std::int16_t)) {
-    refuse(ErrorKind::mismatch, "restore() was given the state of other tensors");
+    Impl::refuse(ErrorKind::mismatch, "restore() was given the state of other tensors");
   }
   if (!state.empty()) std::memcpy(exponents.data(), state.data(), state.size());
   for (const std::int16_t e : exponents) {
     if (e == kNoExponent || (e >= kLeastExponent && e <= kMostExponent)) continue;
-    refuse(ErrorKind::mismatch, "restore() was given what is no state of sums");
+    Impl::refuse(ErrorKind::mismatch, "restore() was given what is no state of sums");
   }
   impl_->committed.assign(exponents.begin(), exponents.end());
   impl_->running = impl_->committed;

@@ -12,6 +12,7 @@ namespace ddprun::worker_sdk {
 
 struct SumFields {
   std::uint64_t note = 0, shards = 0, fingerprint = 0;
+  std::uint64_t several = 0;  // Ranks that have more than one shard.
 };
 
 // Elements, of 64 bits in exact sums, of 32 bits in plain ones.

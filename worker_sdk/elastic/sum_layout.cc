@@ -13,10 +13,12 @@ std::size_t aligned(std::size_t n) {
 
 }  // namespace
 
-SumLayout lay_out_sums(std::span<const std::size_t> sizes, std::size_t head, std::size_t bucket) {
+SumLayout lay_out_sums(std::span<const std::size_t> sizes, std::size_t head, std::size_t bucket,
+                       bool apart) {
   DDPRUN_ASSERT(bucket >= kSumAlignment);
   const std::size_t most = bucket / kSumAlignment * kSumAlignment;
   SumLayout layout{.pieces = {}, .buckets = {aligned(head)}};
+  if (apart) layout.buckets.push_back(0);
   for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor) {
     for (std::size_t from = 0; from < sizes[tensor];) {
       if (layout.buckets.back() >= most) layout.buckets.push_back(0);

@@ -25,9 +25,10 @@ struct SumLayout {
 // Pieces begin at multiples of this.
 inline constexpr std::size_t kSumAlignment = 16;
 
-// `head` elements are kept free at the start of the first bucket. Buckets other than the first, if
-// the head alone is larger, have at most `bucket` elements, at least kSumAlignment. Tensors are cut
-// where a bucket is full.
-SumLayout lay_out_sums(std::span<const std::size_t> sizes, std::size_t head, std::size_t bucket);
+// `head` elements are kept free at the start of the first bucket, which has nothing else if it is
+// to be `apart`. Buckets other than the first, if the head alone is larger, have at most `bucket`
+// elements, at least kSumAlignment. Tensors are cut where a bucket is full.
+SumLayout lay_out_sums(std::span<const std::size_t> sizes, std::size_t head, std::size_t bucket,
+                       bool apart = false);
 
 }  // namespace ddprun::worker_sdk

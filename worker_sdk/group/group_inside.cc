@@ -1,5 +1,6 @@
 #include "worker_sdk/group/group_inside.h"
 
+#include "worker_sdk/base/combine.h"
 #include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun::worker_sdk {
@@ -37,6 +38,19 @@ std::shared_ptr<Pending> GroupInside::pending(const Work& work) {
 
 std::chrono::nanoseconds GroupInside::cpu_time(const ProcessGroup& group) {
   return group.impl_->queue.cpu_time() + group.impl_->backend->cpu_time();
+}
+
+bool GroupInside::combines(const ProcessGroup& group) { return group.inside().backend->combines(); }
+
+void GroupInside::combine_all(ProcessGroup& group, Buffer inout, const Combine& how) {
+  Operation operation = group.inside().arguments.all_reduce(inout, ReduceOp::sum);
+  operation.arrays.combine = &how;
+  group.inside().run(operation, {});
+}
+
+bool can_combine(const ProcessGroup& group) { return GroupInside::combines(group); }
+void combine_all(ProcessGroup& group, Buffer inout, const Combine& how) {
+  GroupInside::combine_all(group, inout, how);
 }
 
 }  // namespace ddprun::worker_sdk

@@ -5,13 +5,17 @@
 #include <utility>
 
 #include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/piece.h"
 
 namespace ddprun::elastic {
 
 std::int64_t Step::number() const noexcept { return state_.number; }
 bool Step::is_repeated() const noexcept { return state_.is_repeated; }
 int Step::round() const noexcept { return state_.job.round(); }
-ProcessGroup& Step::group() noexcept { return state_.job.group(); }
+ProcessGroup& Step::group() noexcept {
+  state_.job.end_shard();
+  return state_.job.group();
+}
 int Step::rank() const { return state_.job.group().rank(); }
 int Step::world_size() const { return state_.job.group().world_size(); }
 
@@ -20,6 +24,17 @@ std::ranges::iota_view<int, int> Step::shards(int shards) const {
 }
 std::ranges::iota_view<int, int> Step::shards(const GlobalBatches& batches) const {
   return shards(batches.shards());
+}
+
+bool Step::begin_shard(int shard, std::string_view content) {
+  return state_.job.begin_shard(state_, shard, content);
+}
+bool Step::skips(int shard) const { return state_.job.skips(state_, shard); }
+std::vector<Sample> Step::samples(const GlobalBatches& batches, int shard) {
+  if (skips(shard)) return {};
+  std::vector<Sample> result = batches.shard(number(), shard);
+  begin_shard(shard, text_of(result));
+  return result;
 }
 
 void Step::commit(const std::function<void()>& apply) { state_.job.commit(state_, apply); }

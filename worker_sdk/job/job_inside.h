@@ -40,6 +40,9 @@ class JobInside {
   void run(std::int64_t steps, const Job::Body& body);
   void commit(Step::State& step, const std::function<void()>& apply);
   std::int32_t vote(Step::State& step) const;
+  bool begin_shard(const Step::State& step, int shard, std::string_view content);
+  bool skips(const Step::State& step, int shard) const;
+  void end_shard();
 
   // Of job_round.cc:
   void enter();
@@ -95,6 +98,7 @@ class JobInside {
   std::optional<worker_sdk::Seat> seat_;
   std::optional<ProcessGroup> group_;
   bool is_settled_ = false;  // The group's ranks have one state.
+  bool has_shard_ = false;   // Between begin_shard() and end_shard().
 };
 
 }  // namespace ddprun::elastic

@@ -166,6 +166,7 @@ void JobInside::leave() {
   DDPRUN_ASSERT(link_ && seat_);
   const bool planned = std::exchange(leaving_, false) && !is_over();
   is_settled_ = false;
+  if (group_) end_shard();
   group_.reset();  // Completes what peers may still wait for.
   if (planned) {
     ++counters_.planned;

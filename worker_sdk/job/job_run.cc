@@ -1,9 +1,11 @@
 // The loop of a job: which work is next, and the commit that ends a step.
 
 #include <algorithm>
+#include <utility>
 
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/piece.h"
 #include "worker_sdk/job/points.h"
 
 namespace ddprun::elastic {
@@ -93,6 +95,23 @@ std::int32_t JobInside::vote(Step::State& step) const {
   return *step.vote;
 }
 
+bool JobInside::skips(const Step::State& step, int shard) const {
+  return seat_ && has_piece(seat_->place.skip, piece_of(step.number, shard));
+}
+
+bool JobInside::begin_shard(const Step::State& step, int shard, std::string_view content) {
+  if (skips(step, shard)) return false;
+  std::string text = piece_of(step.number, shard);
+  if (!content.empty()) text.append(": ").append(content);
+  GroupInside::progress(*group_)->note_work(text, options_.skip_poison);
+  has_shard_ = true;
+  return true;
+}
+
+void JobInside::end_shard() {
+  if (std::exchange(has_shard_, false)) GroupInside::progress(*group_)->note_work("", false);
+}
+
 bool JobInside::agree_to_leave(Step::State& step) {
   if (!is_elastic()) return false;
   if (step.voted) return *step.voted;
@@ -111,6 +130,7 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
                 "an operation of this step has failed, so it is not committed; let errors of "
                 "step.group() leave the body");
   }
+  end_shard();
   const bool leaving = agree_to_leave(step);
   pass("commit");
   standing_.condition = Condition::kTorn;

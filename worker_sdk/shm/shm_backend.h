@@ -29,6 +29,7 @@ class ShmBackend : public HostBackend {
   const char* name() const noexcept override { return "shm"; }
   void carry_out(const Call& call, const Arrays& arrays) override;
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  bool combines() const noexcept override { return true; }
   void abort() noexcept override { team_->abort(); }
   void lose(int rank, const std::string& why) noexcept override { team_->lose(rank, why); }
 
@@ -87,6 +88,7 @@ class ShmBackend : public HostBackend {
   Slice slice_in(Slice part, Slice whole) const;
   void reduce_small(const Call& call, Buffer inout, Reduction how, bool wanted = true);
   void reduce_direct(const Call& call, Buffer inout, const Place& place);
+  void combine_direct(const Call& call, Buffer inout, const Place& place, const Combine& how);
   void reduce_direct_to_owners(const Call& call, Buffer inout, const Place& place, int owners,
                                Reduction how);
   void reduce_staged(const Call& call, Buffer inout, Slice wanted, Reduction how);

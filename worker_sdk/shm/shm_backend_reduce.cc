@@ -1,5 +1,7 @@
 // ShmBackend's reductions: small, direct and staged, of all ranks or for the owners of slices.
 
+#include "common/assert.h"
+#include "worker_sdk/base/combine.h"
 #include "worker_sdk/shm/shm_backend.h"
 #include "worker_sdk/shm/shm_pieces.h"
 #include "worker_sdk/transport/reduce.h"
@@ -35,6 +37,12 @@ ShmBackend::Slice ShmBackend::slice_of(int rank, int owners, std::size_t count) 
 
 void ShmBackend::all_reduce(const Call& call, const Arrays& arrays) {
   const Buffer inout = arrays.out;
+  if (arrays.combine) {
+    const Place place = find(inout);
+    const bool direct = exchange(call, place);
+    DDPRUN_ASSERT(direct);
+    return combine_direct(call, inout, place, *arrays.combine);
+  }
   const Reduction how{call.what.op};
   if (inout.bytes() <= kSmallBytes) return reduce_small(call, inout, how);
   const Place place = find(inout);
@@ -77,6 +85,24 @@ void ShmBackend::reduce_direct(const Call& call, Buffer inout, const Place& plac
     std::byte* mine = place.of(team_->rank()) + at;
     worker_sdk::reduce(inout.type, call.what.op, mine, {arrays, team_->size()}, count);
     for (int r = 0; r < team_->size(); ++r) copy_bytes(place.of(r) + at, mine, count * element);
+  }
+  team_->enter(call);
+}
+
+void ShmBackend::combine_direct(const Call& call, Buffer inout, const Place& place,
+                                const Combine& how) {
+  const std::size_t element = size_of(inout.type);
+  const std::size_t step = kDirectBlockBytes / element;
+  const Slice slice = my_slice(inout.count);
+  const void* arrays[kShmRanksMax];
+  for (std::size_t done = 0; done < slice.count; done += step) {
+    const std::size_t first = slice.begin + done, count = std::min(step, slice.count - done);
+    for (int r = 0; r < team_->size(); ++r) arrays[r] = place.of(r) + first * element;
+    std::byte* mine = place.of(team_->rank()) + first * element;
+    how.combine(first, count, arrays, team_->size(), mine);
+    for (int r = 0; r < team_->size(); ++r) {
+      copy_bytes(place.of(r) + first * element, mine, count * element);
+    }
   }
   team_->enter(call);
 }

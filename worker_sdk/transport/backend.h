@@ -39,6 +39,8 @@ class HostBackend {
   virtual const char* name() const noexcept = 0;
   // Done when it returns. Any kind but kAllocate.
   virtual void carry_out(const Call& call, const Arrays& arrays) = 0;
+  // Whether it heeds Arrays::combine.
+  virtual bool combines() const noexcept { return false; }
   // Zeroed memory, aligned to kAlignment at least; of the device, if there is one. Collective.
   virtual std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) = 0;
   // That threads of its own have used so far, beside those that call it.

@@ -16,10 +16,11 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // The first of each kind allocate, compile and connect: what they take says nothing of the others.
 constexpr std::uint64_t kWarmUp = 3;
 
-void write_name(ProgressPage::Slot& slot, std::string_view name) {
-  const std::size_t length = std::min(name.size(), ProgressPage::kNameMax - 1);
-  for (std::size_t i = 0; i < length; ++i) slot.name[i].store(name[i], kRelaxed);
-  slot.name[length].store('\0', kRelaxed);
+template <std::size_t kMost>
+void write_text(std::atomic<char> (&letters)[kMost], std::string_view text) {
+  const std::size_t length = std::min(text.size(), kMost - 1);
+  for (std::size_t i = 0; i < length; ++i) letters[i].store(text[i], kRelaxed);
+  letters[length].store('\0', kRelaxed);
 }
 
 bool has_name(const ProgressPage::Slot& slot, std::string_view name) {
@@ -113,6 +114,16 @@ void Progress::note_failure(ErrorKind kind, int peer) {
                                            page_kind(kind) | culprit << ProgressPage::kPeerShift);
 }
 
+void Progress::note_work(std::string_view text, bool can_skip) {
+  if (!mapped_) return;
+  mapped_->working.store(ProgressPage::kNoWork, kRelaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  if (text.empty()) return;
+  write_text(mapped_->work, text);
+  mapped_->working.store(can_skip ? ProgressPage::kWorkThatCanBeSkipped : ProgressPage::kWork,
+                         std::memory_order_release);
+}
+
 // The program goes on with another group: it has survived.
 void Progress::forget_failure() {
   if (mapped_ && mapped_->failure.load(kRelaxed) != ProgressPage::kNone) {
@@ -127,7 +138,7 @@ void Progress::enter(const Call& call, bool of_whole_job) {
   const auto slot = static_cast<std::size_t>(call.what.kind);
   if (slot >= ProgressPage::kOperations) return;
   if (!has_name(page_->slots[slot], name_of(call.what.kind))) {
-    write_name(page_->slots[slot], name_of(call.what.kind));
+    write_text(page_->slots[slot].name, name_of(call.what.kind));
   }
   // Messages between two ranks, too, have numbers of their own, which nobody else can compare.
   const bool between_two = is_message(call.what.kind);
@@ -147,7 +158,7 @@ std::size_t Progress::slot_of(std::string_view phase) {
   for (std::size_t i = ProgressPage::kOperations; i < ProgressPage::kSlots; ++i) {
     if (has_name(page_->slots[i], phase)) return i;
     if (!has_name(page_->slots[i], "")) continue;
-    write_name(page_->slots[i], phase);
+    write_text(page_->slots[i].name, phase);
     return i;
   }
   return ProgressPage::kSlots - 1;

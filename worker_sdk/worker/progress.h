@@ -36,6 +36,10 @@ class Progress {
   // counts: what follows from it says less. Never blocks.
   void note_failure(ErrorKind kind, int peer);
 
+  // What the process computes from now on, and whether its job can do without that; empty: nothing
+  // in particular. What follows the last whole character that there is room for is cut.
+  void note_work(std::string_view text, bool can_skip);
+
   const std::shared_ptr<RoundFence>& fence() const { return fence_; }
 
   // Nothing where there is a fence: that has it.

@@ -38,9 +38,9 @@ inline Contribution no_contribution(const ElasticState& state, std::int64_t live
   return none;
 }
 
-inline void add_shard(Contribution& part, const ElasticState& state, const GlobalBatches& batches,
-                      std::int64_t step, int shard) {
-  for (const Sample& sample : batches.shard(step, shard)) {
+inline void add_shard(Contribution& part, const ElasticState& state,
+                      const std::vector<Sample>& samples) {
+  for (const Sample& sample : samples) {
     const auto index = static_cast<std::size_t>(sample.index);
     part[state.weights.size() + index] += 1;
     for (std::size_t k = index % 7; k < state.weights.size(); k += 7) {
@@ -87,7 +87,7 @@ inline std::string quiet_digest(std::size_t weights, std::int64_t steps) {
   for (std::int64_t step = 0; step < steps; ++step) {
     Contribution part = no_contribution(state, 0);
     for (int shard = 0; shard < batches.shards(); ++shard) {
-      add_shard(part, state, batches, step, shard);
+      add_shard(part, state, batches.shard(step, shard));
     }
     apply_step(state, part);
   }

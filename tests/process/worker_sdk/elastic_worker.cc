@@ -44,12 +44,23 @@ void read_death() {
   ddprun::elastic::on_point.store(at_point);
 }
 
+// POISON="3/7 crash": in shard 7 of step 3.
+void end_of_poison(std::int64_t step, int shard) {
+  const std::string poison = variable("POISON");
+  const std::string here = std::to_string(step) + "/" + std::to_string(shard) + " ";
+  if (!poison.starts_with(here)) return;
+  if (poison.ends_with("throw")) throw std::runtime_error("this sample is poison");
+  ::raise(poison.ends_with("kill") ? SIGKILL : SIGSEGV);
+}
+
 void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batches) {
   using ddprun::elastic::pass;
   pass("body");
   auto part = no_contribution(state, std::stoll(variable("LIFE")));
   for (const int shard : step.shards(batches)) {
-    add_shard(part, state, batches, step.number(), shard);
+    const auto samples = step.samples(batches, shard);
+    if (!samples.empty()) end_of_poison(step.number(), shard);
+    add_shard(part, state, samples);
   }
   const bool carries_vote = variable("VOTE") == "carried";
   if (carries_vote) part.push_back(step.vote());
@@ -79,6 +90,7 @@ int work() {
   const ddprun::GlobalBatches batches = make_batches();
   ddprun::elastic::JobOptions options;
   options.init.backend = variable("BACKEND", "auto");
+  options.skip_poison = variable("SKIP") == "yes";
   Job job(options);
   job.keep("weights", ddprun::buffer(state.weights.data(), state.weights.size()))
       .keep("seen", ddprun::buffer(state.seen.data(), state.seen.size()))

@@ -98,6 +98,29 @@ TEST_CASE("Fault: victims of others name them where they can", "[fault]") {
   }
 }
 
+TEST_CASE("Fault: only who failed of itself did so because of what it computed", "[fault]") {
+  const agent::WorkerFate fate{.work = "step 7, shard 3", .can_skip = true};
+  const auto blames_work = [&](int code, int signal, bool is_its_doing = false) {
+    WorkerDeath death;
+    death.exit_code = code;
+    death.signal = signal;
+    add_work(fate, is_its_doing, death);
+    CHECK(death.can_skip == !death.work.empty());
+    return !death.work.empty();
+  };
+  CHECK(blames_work(1, 0));
+  CHECK(blames_work(0, SIGSEGV));
+  CHECK(blames_work(0, SIGKILL, /*is_its_doing=*/true));
+  CHECK_FALSE(blames_work(0, SIGKILL));
+  CHECK_FALSE(blames_work(0, SIGTERM));
+  CHECK_FALSE(blames_work(0, 0));
+  WorkerDeath stopped;
+  stopped.exit_code = 1;
+  stopped.stopped_by_us = true;
+  add_work(fate, false, stopped);
+  CHECK(stopped.work.empty());
+}
+
 TEST_CASE("Fault: the page says why a collective failed, whatever the program made of it",
           "[fault]") {
   const auto with = [](Fault fault, ProgressPage::Failure failure, int code = 5) {

@@ -226,5 +226,24 @@ TEST_CASE("Progress: what a worker has counted stays with the rank that it had",
   monitor.exited(0);
 }
 
+TEST_CASE("Progress: what a worker computes outlives it, unless it has said that it is done",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  const std::string endless(1000, 'x');
+  {
+    Progress progress(file.path());
+    CHECK(file.fate().work.empty());
+    progress.note_work("step 7, shard 3: sample 5", /*can_skip=*/true);
+    CHECK(file.fate().work == "step 7, shard 3: sample 5");
+    CHECK(file.fate().can_skip);
+    progress.note_work("", /*can_skip=*/true);
+    CHECK(file.fate().work.empty());
+    CHECK_FALSE(file.fate().can_skip);
+    progress.note_work(endless, /*can_skip=*/false);
+  }
+  CHECK(file.fate().work == endless.substr(0, ProgressPage::kWorkMax - 1));
+  CHECK_FALSE(file.fate().can_skip);
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -144,6 +144,47 @@ TEST_CASE("Gradient sums: any number of ranks, whoever has which shard, gives th
   CHECK(trained_on({.world_size = 3, .backend = "shm"}, {.bucket_bytes = 4096}) == alone);
 }
 
+// Three shards a step, rank by rank. In step 2 a tensor is not finite, in step 3 gradients grow.
+Trained train_three(GradientSums& sums, ProcessGroup& group) {
+  Trained trained;
+  for (std::int64_t step = 0; step < 5;) {
+    Tensors out = empty_ones();
+    sums.begin();
+    for (int shard = group.rank(); shard < 3; shard += group.world_size()) {
+      Tensors in = gradients_of(step, shard, step == 3 ? 1e6f : 1);
+      if (step == 2 && shard == 1) in[3][2000] = std::numeric_limits<float>::infinity();
+      sums.add(views(in));
+    }
+    const Result result = sums.reduce(group, writable(out), {.divide_by = 3});
+    trained.kinds += result.kind == Kind::good ? "g" : result.kind == Kind::over ? "o" : "n";
+    if (result.kind == Kind::over) continue;
+    trained.hash = hash_of(out, trained.hash);
+    sums.commit();
+    ++step;
+  }
+  return trained;
+}
+
+TEST_CASE("Gradient sums: ranks of one host with a shard each get the bits that others get",
+          "[elastic]") {
+  const auto trained = [](const Ranks& ranks, const GradientSumOptions& options = {}) {
+    Answers answers;
+    const auto errors = ranks.run([&](ProcessGroup& group) {
+      GradientSums sums(kSizes, options);
+      sums.use(group);
+      answers.add(train_three(sums, group));
+    });
+    return outcome(errors) == "all well" ? answers.only() : outcome(errors);
+  };
+  const std::string alone = trained({.world_size = 1});
+  CHECK(alone.ends_with(" oggnogg"));
+  for (const int world_size : {2, 3, 5}) {  // Some have several, all have one, some have none.
+    CHECK(trained({.world_size = world_size, .backend = "shm"}) == alone);
+    CHECK(trained({.world_size = world_size, .backend = "shm"}, {.bucket_bytes = 4096}) == alone);
+  }
+  CHECK(trained({.world_size = 3, .backend = "gloo"}) == alone);
+}
+
 TEST_CASE("Gradient sums: plain ones have the same calls, and depend on the ranks", "[elastic]") {
   const GradientSumOptions plain{.exact = false, .bucket_bytes = 4096};
   const std::string alone = trained_on({.world_size = 1}, plain);

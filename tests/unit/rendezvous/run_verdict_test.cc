@@ -32,11 +32,11 @@ struct OneNode {
     REQUIRE(!actions.empty());
     return actions.back().message;
   }
-  DaemonMessage joins(int after_round) {
+  DaemonMessage joins(int after_round, int max_restarts = 1) {
     Join join;
     join.offer.host = "a";
     join.offer.local_world_size = 2;
-    join.offer.config.max_restarts = 1;
+    join.offer.config.max_restarts = max_restarts;
     join.after_round = after_round;
     return says(join);
   }
@@ -69,6 +69,43 @@ TEST_CASE("Run: a restart says its number, and failures that are alike are recog
   node.says(Failed{1, death(1, 7, Fault::kExit)});
   const auto end = std::get<EndRun>(node.says(Stopped{1, {death(1, 7, Fault::kExit)}}));
   CHECK(end.verdict.text.find("the same error each time") != std::string::npos);
+}
+
+WorkerDeath death_at(const std::string& work, bool can_skip = false) {
+  WorkerDeath result = death(1, 7);
+  result.work = work;
+  result.can_skip = can_skip;
+  return result;
+}
+
+TEST_CASE("Run: what has ended two processes ends the run, restarts left or not", "[run]") {
+  OneNode node;
+  node.joins(-1, 9);
+  const std::string work = "step 7, shard 3: sample 5";
+  CHECK_FALSE(std::get<StopRound>(node.says(Failed{0, death_at(work)})).final);
+  node.joins(0, 9);
+  CHECK_FALSE(std::get<StopRound>(node.says(Failed{1, death_at("step 7, shard 4")})).final);
+  node.joins(1, 9);
+  CHECK(std::get<StopRound>(node.says(Failed{2, death_at(work)})).final);
+  const auto end = std::get<EndRun>(node.says(Stopped{2, {death_at(work)}}));
+  CHECK(end.verdict.text.find("It computed step 7, shard 3: sample 5. The same") !=
+        std::string::npos);
+}
+
+TEST_CASE("Run: what has ended two processes is skipped if their job can do without it", "[run]") {
+  OneNode node;
+  CHECK(std::get<Assign>(node.joins(-1, 9)).seat.skip.empty());
+  node.says(Failed{0, death_at("step 7, shard 3: sample 5", true)});
+  CHECK(std::get<Assign>(node.joins(0, 9)).seat.skip.empty());
+  const auto stop =
+      std::get<StopRound>(node.says(Failed{1, death_at("step 7, shard 3: sample 5", true)}));
+  CHECK_FALSE(stop.final);
+  CHECK(stop.reason.find("; skipping step 7, shard 3: sample 5") != std::string::npos);
+  const std::vector<std::string> skipped{"step 7, shard 3"};
+  CHECK(std::get<Assign>(node.joins(1, 9)).seat.skip == skipped);
+  // A third process that had begun it changes nothing.
+  node.says(Failed{2, death_at("step 7, shard 3: sample 5", true)});
+  CHECK(std::get<Assign>(node.joins(2, 9)).seat.skip == skipped);
 }
 
 TEST_CASE("Run: who had ended well is known to the verdict", "[run]") {

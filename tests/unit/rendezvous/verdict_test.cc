@@ -196,6 +196,20 @@ TEST_CASE("Verdict: a failure that comes again is recognised", "[verdict]") {
   CHECK(has(text(before, now), "check that host"));
 }
 
+TEST_CASE("Verdict: a piece of work that has ended two processes is named", "[verdict]") {
+  WorkerDeath before = death(1, Fault::kCrash), now = death(2, Fault::kCrash);
+  before.work = now.work = "step 7, shard 3: samples 5, 9";
+  const RunHistory history{.past = {death(0, Fault::kExit), remembered({before, 1, {}})}};
+  const std::string text = worker_verdict({now, stopped(3)}, 2, 9, history).text;
+  CHECK(has(text, "It computed step 7, shard 3: samples 5, 9. The same has ended rank 1 (local"));
+  CHECK_FALSE(has(text, "No restart was left"));
+  now.work = "step 7, shard 4: samples 5, 9";
+  CHECK_FALSE(has(worker_verdict({now}, 2, 9, history).text, "The same has ended"));
+  CHECK(piece_of(before.work) == "step 7, shard 3");
+  now.work = "";
+  CHECK_FALSE(is_poison({death(1, Fault::kExit)}, now));
+}
+
 TEST_CASE("Verdict: one paragraph", "[verdict]") {
   WorkerDeath first = death(1, Fault::kOutOfMemory);
   first.signal = SIGKILL;

@@ -29,6 +29,7 @@
 #include <ranges>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddprun/elastic/global_batches.h"
 #include "ddprun/init_options.h"
@@ -41,6 +42,10 @@ struct JobOptions {
   /// effect only where no launcher gives seats. init_timeout needs to be longer than any rank
   /// computes without a call of the group: the others wait for it in the next round.
   InitOptions init = {};
+  /// Under a launcher that gives seats, a shard of a step that has ended two processes ends the
+  /// run, which names its samples. True: nobody computes it any more, and the run goes on without
+  /// them.
+  bool skip_poison = false;
 };
 
 /// Since the Job was made.
@@ -69,7 +74,7 @@ class Step {
   /// The ranks of this round. Must be used neither after the step nor through a handle of share():
   /// make what depends on a group anew when round() differs. Once the round is over, every call
   /// throws Error, mostly `membership_changed`. The body lets this error pass. If it does not,
-  /// commit() throws.
+  /// commit() throws. Ends what begin_shard() has begun.
   ProcessGroup& group() noexcept;
   int rank() const;
   int world_size() const;
@@ -77,6 +82,16 @@ class Step {
   /// Shards of this rank in this round, of `shards` in all.
   std::ranges::iota_view<int, int> shards(int shards) const;
   std::ranges::iota_view<int, int> shards(const GlobalBatches& batches) const;
+
+  /// Says that this rank computes `shard` of this step from now on, so that the launcher can name
+  /// it if the process fails meanwhile. False: it has ended two processes, and is to be skipped;
+  /// see JobOptions::skip_poison. `content`: what the shard has, for people; the same on every
+  /// rank.
+  bool begin_shard(int shard, std::string_view content = {});
+  /// Whether begin_shard() would return false: the same on all ranks.
+  bool skips(int shard) const;
+  /// begin_shard() and the samples of the shard: none if it is to be skipped.
+  std::vector<Sample> samples(const GlobalBatches& batches, int shard);
 
   /// Ends the step: calls `apply`, which changes the kept state and must communicate with nobody.
   /// To be called once, by all ranks, after the operations that combine what they have computed.

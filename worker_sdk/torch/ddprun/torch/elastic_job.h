@@ -223,9 +223,9 @@ class ElasticGradients {
       detail::ShardBuffers& buffers;
       ~Reset() { buffers.reset(); }
     } const reset{buffers_};
-    const auto all = static_cast<double>(batches_.batch_size(step.number()));
+    const auto all = static_cast<double>(computed(step).samples);
     for (const int shard : step.shards(batches_)) {
-      const auto samples = batches_.shard(step.number(), shard);
+      const auto samples = step.samples(batches_, shard);
       if (samples.empty()) continue;
       detail::seed_generator(stream_seed(seed_, static_cast<std::uint64_t>(step.number()),
                                          static_cast<std::uint32_t>(shard),
@@ -235,10 +235,24 @@ class ElasticGradients {
     }
   }
 
-  // Of a smaller last batch some shards may be empty.
+  struct Computed {
+    std::int64_t samples = 0, shards = 0;
+  };
+  // By all ranks. Of a smaller last batch some shards may be empty.
+  Computed computed(const elastic::Step& step) const {
+    const std::int64_t all = batches_.batch_size(step.number());
+    Computed result{all, std::min<std::int64_t>(batches_.shards(), all)};
+    for (int shard = 0; shard < batches_.shards(); ++shard) {
+      if (!step.skips(shard)) continue;
+      const auto skipped = std::ssize(batches_.shard(step.number(), shard));
+      result.samples -= skipped;
+      result.shards -= skipped > 0 ? 1 : 0;
+    }
+    return result;
+  }
+
   void require_all_shards(const elastic::Step& step, std::int64_t added) const {
-    const auto expected =
-        std::min<std::int64_t>(batches_.shards(), batches_.batch_size(step.number()));
+    const std::int64_t expected = computed(step).shards;
     if (added == expected) return;
     throw Error(ErrorKind::mismatch, {.operation = "ElasticGradients"},
                 std::to_string(added) + " shards of step " + std::to_string(step.number()) +

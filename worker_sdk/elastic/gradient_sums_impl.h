@@ -1,0 +1,74 @@
+#pragma once
+// What GradientSums is made of: gradient_sums_add.cc takes gradients in, gradient_sums.cc reduces
+// them and hands the sums out.
+//
+// Where ranks see each other's arrays (base/combine.h) the gradients of a rank's first shard are
+// kept as they are. If no rank adds a second one, they become sums while they are read: then exact
+// sums move as many bytes as plain ones. A second shard makes integers of both.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddprun/elastic/gradient_sums.h"
+#include "worker_sdk/elastic/exact_sum.h"
+#include "worker_sdk/elastic/sum_head.h"
+#include "worker_sdk/elastic/sum_layout.h"
+
+namespace ddprun {
+
+struct GradientSums::Impl {
+  enum class State { kNoGroup, kReady, kAdding, kReduced };
+
+  Impl(std::vector<std::size_t> tensor_sizes, const GradientSumOptions& chosen);
+
+  std::size_t element() const { return options.exact ? sizeof(std::int64_t) : sizeof(float); }
+  // The first element of a bucket.
+  std::int64_t* integers(std::size_t bucket) const {
+    return static_cast<std::int64_t*>(memory.get()) + starts[bucket];
+  }
+  float* floats(std::size_t bucket) const {
+    return static_cast<float*>(memory.get()) + starts[bucket];
+  }
+  // The second half of a bucket.
+  float* kept(std::size_t bucket) const {
+    return static_cast<float*>(memory.get()) + 2 * starts[bucket] + layout.buckets[bucket];
+  }
+  std::span<const worker_sdk::SumPiece> pieces_of(std::size_t bucket) const;
+  [[noreturn]] static void refuse(ErrorKind kind, const std::string& text) {
+    throw Error(kind, {.operation = "GradientSums"}, text);
+  }
+  void require(bool condition, const char* text) const {
+    if (!condition) refuse(ErrorKind::bad_argument, text);
+  }
+  void begin_again();
+  void lay_out(bool keeping);
+  void add_piece(const worker_sdk::SumPiece& piece, std::span<const float> gradient);
+  void add_plain_piece(const worker_sdk::SumPiece& piece, std::span<const float> gradient);
+  std::uint64_t fingerprint(double divisor) const;
+  void write_head(const Call& call);
+  Result read_head(int ranks, const Call& call);
+  void judge_tensors(Result& result);
+  void reduce_bucket(ProcessGroup& group, std::size_t bucket);
+  void reduce_bucket(ProcessGroup& group, std::size_t bucket, const Call& call);
+  void expand_kept();
+  void finish_piece(const worker_sdk::SumPiece& piece, std::span<float> gradient, const Call& call,
+                    Result& result);
+  void note_not_finite(Result& result, std::size_t tensor) const;
+
+  const std::vector<std::size_t> sizes;
+  const GradientSumOptions options;
+  worker_sdk::SumLayout layout;
+  std::vector<int> committed, running, next;  // By tensor.
+  std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
+  std::vector<bool> finite;                   // By tensor, as all ranks found.
+  std::vector<std::size_t> starts;            // Of buckets, in elements of memory; then the end.
+  std::shared_ptr<void> memory;
+  State state = State::kNoGroup;
+  std::int64_t shards = 0;  // Of this rank.
+  bool keeps = false;       // The gradients of a rank's first shard stay as they are for a while.
+  bool combines = false;    // And each rank has no more: they become sums while they are read.
+};
+
+}  // namespace ddprun
