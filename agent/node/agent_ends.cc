@@ -28,6 +28,7 @@ constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in it
 // Every end is reported at once, so that the order of the reports is that of the exits, whoever
 // still holds a pipe. The last words of a failed worker may follow.
 void Agent::worker_exited(WorkerDeath death) {
+  links_.read_rest(death.local_rank);
   forget_worker(death.local_rank);
   if (supervisor_.living() == 0) return;  // It is not waited for.
   DDPRUN_ASSERT(seat_ && !wordless_.contains(death.local_rank));

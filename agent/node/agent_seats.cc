@@ -66,6 +66,7 @@ void Agent::worker_left(int local_rank, int round) {
 
 // One line for all of this node, once the last of them continues.
 void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
+  dispatch(WorkerResumed{local_rank, resumed.round});
   if (!change_ || !seat_ || resumed.round != seat_->round) return;
   if (change_->waited_for.erase(local_rank) == 0) return;
   change_->step = std::max(change_->step, resumed.step);

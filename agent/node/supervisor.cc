@@ -76,6 +76,7 @@ void Supervisor::hear(const rendezvous::Assign& assign) {
   DDPRUN_ASSERT(wordless_ == 0 && !seat_ && !kill_at_ && !abandon_at_);
   DDPRUN_ASSERT(!failed_ && deaths_.empty() && successes_.empty());
   last_round_ = assign.seat.round;
+  restart_count_ = assign.seat.restart_count;
   order_.reset();
   fenced_ = false;
   if (holds_living()) return seat_living(assign.seat);
@@ -126,6 +127,8 @@ void Supervisor::on(const WorkerEnded& ended) {
   }
   (success ? successes_ : deaths_).push_back(death);
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
+  const bool took_part = !slot.worked || slot.resumed || !elastic();
+  if (state_ == State::kRunning && !took_part) return end_with_a_round_before();
   if (state_ == State::kRunning && living_seated_ == 0) return finish();
   try_leave();
 }

@@ -26,111 +26,11 @@
 
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "rendezvous/protocol/wire.h"
+#include "agent/node/supervisor_event.h"
 
 namespace ddprun::agent {
-
-// What can happen.
-struct LinkUp {};
-struct LinkDown {
-  std::string why;
-  bool answers = false;  // The daemon's machine does, though no daemon does: nobody decides.
-};
-struct Heard {
-  rendezvous::DaemonMessage message;
-};
-struct WorkerEnded {
-  WorkerDeath death;
-  bool words_follow = false;  // WordsCame will say more; it comes soon.
-};
-struct WordsCame {
-  WorkerDeath death;
-};  // The same, with all that shows why.
-struct StartFailed {
-  WorkerDeath death;
-};  // This one never ran, nor those after it.
-// A worker has said that it can be seated without a new process (common/worker_link.h).
-struct WorkerReady {
-  int local_rank = 0;
-};
-// It is in no operation of that round any more, and waits for its next seat.
-struct WorkerLeft {
-  int local_rank = 0;
-  int round = 0;
-};
-// It has said that before, and cannot be reached any more. It holds its seat as a plain worker.
-struct WorkerPlain {
-  int local_rank = 0;
-};
-struct Signalled {
-  int signal = 0;
-};
-struct LauncherDied {};
-struct Tick {};  // The time that deadline() named has come.
-using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed,
-                           WorkerReady, WorkerLeft, WorkerPlain, Signalled, LauncherDied, Tick>;
-
-// What to do, in order.
-struct SendJoin {
-  int after_round = -1;
-  int workers = 1;      // That it offers; ...
-  bool living = false;  // ... living ones, which may be none yet. Else it will start them.
-  int serial = 0;
-};  // Offer this node, and a store no round has used yet.
-struct SendMessage {
-  rendezvous::AgentMessage message;
-};
-struct StartWorkers {
-  rendezvous::Seat seat;
-};
-struct SignalWorkers {
-  int signal = 0;
-  int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
-  std::string why = {};  // What became of it.
-};                       // To the process group of each that lives.
-// One more process, in a place that has none. It waits for its seat once it is ready.
-struct SpawnWorker {
-  int local_rank = 0;
-  int restart_count = 0;
-};
-// Living workers, in the order of their ranks, which begin with the seat's base_rank.
-struct SeatWorkers {
-  rendezvous::Seat seat;
-  std::vector<int> local_ranks;
-};
-// The round is over for all workers that hold a seat of it: at once.
-struct FenceWorkers {
-  int round = 0;
-  int lost_rank = -1;
-  std::string why = {};
-};
-// The same, at the next boundary between steps.
-struct AnnounceChange {
-  int round = 0;
-  std::string why;
-};
-// SIGKILL, to these only.
-struct KillWorkers {
-  std::vector<int> local_ranks;
-};
-struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
-struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
-struct Say {
-  enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
-  std::string text;
-};
-struct Exit {
-  int status = 0;
-  std::optional<rendezvous::Verdict> verdict;
-};
-using Action =
-    std::variant<SendJoin, SendMessage, StartWorkers, SpawnWorker, SeatWorkers, FenceWorkers,
-                 AnnounceChange, KillWorkers, SignalWorkers, CleanUp, AbandonWorkers, Say, Exit>;
-
-std::string to_string(const Action& action);  // One line of a trace; tests compare these.
 
 struct SupervisorOptions {
   std::string host;
@@ -176,13 +76,15 @@ class Supervisor {
   // The place of a local rank, and the process in it.
   struct Slot {
     bool alive = false;
-    bool ready = false;   // Can be seated anew.
-    bool plain = false;   // Could, and cannot any more.
-    bool seated = false;  // Holds a rank of the present round, or did when it ended.
-    bool served = false;  // Held one of a round before: it may have what others need.
-    bool left = false;    // Is in no operation of that round any more.
-    bool done = false;    // Has exited with 0; nobody replaces it while others live.
-    bool fallen = false;  // Ended without a seat, and waits for leave to be replaced.
+    bool ready = false;    // Can be seated anew.
+    bool plain = false;    // Could, and cannot any more.
+    bool seated = false;   // Holds a rank of the present round, or did when it ended.
+    bool served = false;   // Held one of a round before: it may have what others need.
+    bool resumed = false;  // Takes part in the present round.
+    bool worked = false;   // Took part in one before.
+    bool left = false;     // Is in no operation of that round any more.
+    bool done = false;     // Has exited with 0; nobody replaces it while others live.
+    bool fallen = false;   // Ended without a seat, and waits for leave to be replaced.
   };
   // What the daemon was told of them.
   struct Told {
@@ -198,6 +100,7 @@ class Supervisor {
   void on(const StartFailed& failed);
   void on(const WorkerReady& ready);
   void on(const WorkerLeft& left);
+  void on(const WorkerResumed& resumed);
   void on(const WorkerPlain& plain);
   void on(const Signalled& signalled);
   void on(const LauncherDied&);
@@ -236,14 +139,16 @@ class Supervisor {
   void seat_living(const rendezvous::Seat& seat);
   void end_without_seat(const WorkerEnded& ended, Slot& slot);
   void finish();
+  void end_with_a_round_before();
+  void start_over();
   void plan_change(const rendezvous::StopRound& stop);
   void keep_on(const rendezvous::StopRound& stop);
   void fence_workers(int lost_rank, std::string why);
   void kill_those_that_stay();
   void try_leave();
   void leave_round();
-  void spawn(Slot& slot, int restart_count);
-  void spawn_missing(const rendezvous::StopRound& stop, bool fallen_too);
+  void spawn(Slot& slot);
+  void spawn_missing(bool fallen_too);
   void send_join();
   void tell_slots();
   void clear_round();
@@ -263,6 +168,7 @@ class Supervisor {
   bool keeps_ = false;       // The daemon knows of workers that are seated anew.
   Told told_{};
   int serial_ = 0;                   // Of the newest Join or Slots.
+  int restart_count_ = 0;            // As the daemon last said.
   int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
   int wordless_fallen_ = 0;          // Of those: WordsCame is still to come.
   int wordless_ = 0;                 // Have ended, but what they said last is still to come.

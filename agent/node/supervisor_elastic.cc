@@ -62,8 +62,11 @@ void Supervisor::seat_living(const rendezvous::Seat& seat) {
   if (local_ranks.empty() || std::ssize(local_ranks) < seat.workers) return send_join();
   take_seat(seat);
   living_seated_ = static_cast<int>(local_ranks.size());
-  for (const int local_rank : local_ranks)
-    slots_[static_cast<std::size_t>(local_rank)].seated = true;
+  for (const int local_rank : local_ranks) {
+    Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
+    slot.seated = true;
+    slot.worked |= std::exchange(slot.resumed, false);
+  }
   told_ = {.round = seat.round, .kept = living_seated_, .fallen = told_.fallen};
   actions_.push_back(SeatWorkers{*seat_, std::move(local_ranks)});
   tell_slots();
@@ -107,6 +110,11 @@ void Supervisor::on(const WorkerLeft& left) {
   if (!slot.alive || !slot.seated || left.round != round()) return;
   slot.left = true;
   try_leave();
+}
+
+void Supervisor::on(const WorkerResumed& resumed) {
+  Slot& slot = slots_.at(static_cast<std::size_t>(resumed.local_rank));
+  if (slot.alive && slot.seated && resumed.round == round()) slot.resumed = true;
 }
 
 // One that has no seat is of no use any more.
@@ -182,7 +190,6 @@ void Supervisor::try_leave() {
 
 void Supervisor::leave_round() {
   DDPRUN_ASSERT(order_ && order_->keep && !order_->final && seat_);
-  const StopRound order = *order_;
   clear_round();
   say_stopped();
   give_up_at_.reset();
@@ -195,57 +202,9 @@ void Supervisor::leave_round() {
     if (slots_[i].alive && slots_[i].plain) useless.local_ranks.push_back(static_cast<int>(i));
   }
   if (!useless.local_ranks.empty()) actions_.push_back(std::move(useless));
-  spawn_missing(order, /*fallen_too=*/false);
+  spawn_missing(/*fallen_too=*/false);
+  start_over();
   join();
-}
-
-void Supervisor::spawn(Slot& slot, int restart_count) {
-  DDPRUN_ASSERT(!slot.alive && !slot.done);
-  slot = Slot{.alive = true};
-  ++living_;
-  actions_.push_back(SpawnWorker{static_cast<int>(&slot - slots_.data()), restart_count});
-}
-
-// Whoever ended in the round is replaced at once.
-void Supervisor::spawn_missing(const StopRound& stop, bool fallen_too) {
-  DDPRUN_ASSERT(stop.keep && seat_);
-  const int restart_count = stop.restart > 0 ? stop.restart : seat_->restart_count;
-  for (Slot& slot : slots_) {
-    const bool wanted = !slot.fallen || fallen_too;
-    if (!slot.alive && !slot.done && wanted) spawn(slot, restart_count);
-  }
-}
-
-void Supervisor::hear(const rendezvous::Respawn& respawn) {
-  int granted = respawn.granted - respawned_;
-  if (granted <= 0) return;
-  respawned_ = respawn.granted;
-  const bool goes_on =
-      state_ == State::kJoining || state_ == State::kRunning || state_ == State::kLeaving;
-  if (!goes_on || leaving_) return;
-  for (Slot& slot : slots_) {
-    if (slot.fallen && granted-- > 0) spawn(slot, respawn.restart_count);
-  }
-}
-
-// A worker that held no seat: a replacement, or one that waited for the next round.
-void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
-  slot = Slot{};
-  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
-  if (state_ == State::kFinished) return;
-  DDPRUN_ASSERT(!leaving_);
-  slot.fallen = true;
-  ++fallen_;
-  wordless_fallen_ += ended.words_follow ? 1 : 0;
-  if (!ended.words_follow) announce_fallen(ended.death);
-  if (state_ == State::kJoining) return send_join();
-  tell_slots();
-}
-
-void Supervisor::announce_fallen(const WorkerDeath& death) {
-  actions_.push_back(Say{Say::Level::kError, "local rank " + std::to_string(death.local_rank) +
-                                                 " (pid " + std::to_string(death.pid) + ") " +
-                                                 how_it_ended(death) + ", before it had a seat"});
 }
 
 // What is timed in a round is over with it.

@@ -71,7 +71,8 @@ void Supervisor::keep_on(const rendezvous::StopRound& stop) {
   if (known) return;
   actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
   // Where workers do not stay, a restart would start again all that fell before, too.
-  spawn_missing(stop, /*fallen_too=*/stop.restart > 0);
+  if (stop.restart > 0) restart_count_ = stop.restart;
+  spawn_missing(/*fallen_too=*/stop.restart > 0);
   if (state_ == State::kRunning) return fence_workers(stop.lost_rank, stop.reason);
   try_leave();
 }

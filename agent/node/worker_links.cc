@@ -58,6 +58,13 @@ void WorkerLinks::close(int local_rank) {
   if (!found.empty()) found.mapped()->socket.close(ignored);
 }
 
+void WorkerLinks::read_rest(int local_rank) {
+  const auto found = links_.find(local_rank);
+  if (found == links_.end()) return;
+  const std::shared_ptr<Link> link = found->second;
+  while (link->socket.is_open() && read_one(*link)) continue;
+}
+
 void WorkerLinks::wait(const std::shared_ptr<Link>& link) {
   link->socket.async_wait(stream_descriptor::wait_read,
                           [this, held = std::weak_ptr(link)](boost::system::error_code error) {

@@ -32,6 +32,8 @@ class WorkerLinks {
   // worker of that local rank still sends is not read any more.
   Result<UniqueFd> open(int local_rank);
   void close(int local_rank);
+  // What a worker that has ended had sent before.
+  void read_rest(int local_rank);
 
   // Nothing happens if there is no link.
   void send(int local_rank, const worker_link::AgentMessage& message);

@@ -322,6 +322,16 @@ class Reseat(DdprunCase):
         os.kill(parked, signal.SIGSTOP)  # It does not notice the end by itself.
         self.end_well(job)
 
+    def test_workers_that_end_well_as_another_fails_all_begin_again(self):
+        """None of them is left to go on with, and what the failed one had still to do is not done."""
+        job = self.launch("--nproc-per-node", "3", env={f"FAULT_{i}": "returns" for i in range(3)})
+        before = self.world(3)
+        self.kill(before[1])
+        after = self.world(3, after=before[0].round)
+        self.assertFalse({s.pid for s in before} & {s.pid for s in after}, self.text())
+        self.assertRegex(job.err(), r"not all of the round did so well: starting again")
+        self.end_well(job)
+
     def test_the_launcher_is_killed_in_the_middle_of_a_change(self):
         job = self.launch("--nproc-per-node", "3", env={"FAULT_2": "deaf"})
         before = self.world(3)

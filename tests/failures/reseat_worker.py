@@ -11,6 +11,7 @@ and LATER_FAULT_<local rank> with those that come after it:
     hold         is ready only when there is a file $D/ready
     old          speaks another version of the link
     die          ends with 7 before it is ready
+    returns      ends with 0 when it is fenced, as one whose work is done
 """
 
 import json
@@ -109,10 +110,12 @@ class Worker:
             print(f"rank {message['rank']} of {message['world_size']}", flush=True)
         self.trace(message.pop("type"), step=self.step, **message)
         if "rank" in message:
-            if self.round >= 0 and message["round"] != self.round:
+            if self.fault == "returns" or (self.round >= 0 and message["round"] != self.round):
                 self.say(type="resumed", round=message["round"], step=self.step, repeated=1, lost_us=1234)
             self.round = message["round"]
             self.computes = True
+        elif self.fault == "returns":
+            sys.exit(0)
         elif self.fault != "deaf" and message.get("round") == self.round:
             self.say(type="left", round=self.round, step=self.step)
             self.computes = False

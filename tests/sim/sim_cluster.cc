@@ -157,8 +157,10 @@ void Cluster::carry_out(const std::string& name, const agent::Action& action) {
   } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&action)) {
     signal_workers(name, signal->signal);
   } else if (std::holds_alternative<agent::CleanUp>(action)) {
-    for (const Worker& worker : host.workers)
+    for (Worker& worker : host.workers) {
       check(!worker.alive, name + " cleans up under a live worker");
+      worker.done = false;  // If others go on, it is started again with them.
+    }
   } else if (const auto* exit = std::get_if<agent::Exit>(&action)) {
     if (exit->verdict) exit_statuses_.insert(exit->status);
     drop_by_agent(name, "");
@@ -219,9 +221,10 @@ void Cluster::start_workers(const std::string& name, const Seat& seat) {
     host.workers[i] =
         Worker{.alive = true, .deaf = chance(3), .process = ++processes_, .round = seat.round};
     ++started_;
-    if (workers_finish_) finish_later(name, i);
+    if (workers_finish_ && !options_.elastic) finish_later(name, i);
     if (elastic(name)) get_ready_later(name, i);
   }
+  if (options_.elastic) resume_later(seat.round);
 }
 
 void Cluster::check_may_start(const std::string& name, const Seat& seat) {
@@ -236,6 +239,10 @@ void Cluster::check_may_start(const std::string& name, const Seat& seat) {
 
 void Cluster::let_workers_finish() {
   workers_finish_ = true;
+  if (options_.elastic) {
+    for (const auto& [round, record] : rounds_) return_later(round);
+    return;
+  }
   for (const auto& [name, host] : hosts_) {
     for (std::size_t i = 0; i < host.workers.size(); ++i) finish_later(name, i);
   }
@@ -258,6 +265,13 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   Worker& worker = host.workers[local_rank];
   if (!host.agent || !worker.alive) return;
   worker.alive = false;
+  worker.done = exit_code == 0 && signal == 0;
+  if (worker.resumed >= 0) {  // Its agent reads this before, if it has not yet.
+    const agent::WorkerResumed resumed{static_cast<int>(local_rank), worker.resumed};
+    when_awake(name, [this, name, resumed, life = host.life] {
+      if (hosts_.at(name).life == life) dispatch(name, resumed);
+    });
+  }
   WorkerDeath death;
   death.local_rank = static_cast<int>(local_rank);
   // Unique is enough.

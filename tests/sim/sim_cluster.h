@@ -104,6 +104,10 @@ class Cluster {
     bool halted = false;     // It answers no fence.
     bool signalled = false;  // Its agent has sent it a signal.
     bool fenced = false;
+    int resumed = -1;       // The last round that it took part in.
+    int beginning = 0;      // From which beginning of the training its state stems; 0: it has none.
+    bool done = false;      // It has exited with 0.
+    bool returned = false;  // Its work is done: it ends, whatever it is told.
   };
   struct Host {
     std::unique_ptr<agent::Supervisor> agent;
@@ -137,6 +141,7 @@ class Cluster {
     int restart_count = 0, world_size = 0;
     std::map<int, NodeId> owner_of_rank;
     bool changing = false;  // A boundary between steps is on its way.
+    bool resumed = false;   // All its workers take part.
   };
 
   void after(Milliseconds delay, std::function<void()> what);
@@ -170,6 +175,12 @@ class Cluster {
   void fence_workers(const std::string& host, int round);
   void leave_later(const std::string& host, std::size_t local_rank);
   void announce_change(int round);
+  int there(int round) const;
+  void resume_later(int round);
+  void resume(int round);
+  void return_later(int round);
+  void return_workers(int round);
+  void check_one_beginning();
   void reach_boundary(int round);
   void kill_workers(const std::string& host, const std::vector<int>& local_ranks);
   void make_plain(const std::string& host);
@@ -243,6 +254,7 @@ class Cluster {
   std::set<NodeId> dismissed_;
   std::map<NodeId, int> drained_;  // And the last round that they may have been in.
   TimePoint daemon_stands_until_{}, daemon_woke_{};
+  int beginnings_ = 0;       // How often workers began the training without any state.
   std::set<int> failed_in_;  // Rounds in which a worker failed of its own doing.
   // What the daemon has decided for good: nothing may bring the run back.
   std::optional<rendezvous::Verdict::Kind> final_;

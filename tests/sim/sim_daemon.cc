@@ -165,6 +165,7 @@ void Cluster::check_verdict() {
   static const std::set<int> kFailures = {7, 97, 128 + SIGSEGV};
   check(!ended || verdict->kind != Kind::kWorkerFailed || kFailures.contains(verdict->exit_code),
         "the verdict names one that did not fail: " + verdict->text);
+  if (verdict->kind == Kind::kSuccess) check_one_beginning();
   check(verdict->kind != Kind::kSuccess || !failed_in_.contains(run()->round()),
         "a worker of round " + std::to_string(run()->round()) + " failed, and was forgotten");
 }

@@ -57,6 +57,7 @@ void Cluster::get_ready_later(const std::string& name, std::size_t local_rank) {
     worker.ready = true;
     worker.halted = chance(2);
     tell_agent(name, local_rank, 0ms, agent::WorkerReady{static_cast<int>(local_rank)});
+    if (worker.round >= 0) resume_later(worker.round);
   });
 }
 
@@ -68,7 +69,6 @@ void Cluster::spawn_worker(const std::string& name, const agent::SpawnWorker& sp
   host.workers[i] = Worker{.alive = true, .deaf = chance(3), .process = ++processes_};
   ++spawned_;
   get_ready_later(name, i);
-  if (workers_finish_) finish_later(name, i);
 }
 
 void Cluster::seat_workers(const std::string& name, const agent::SeatWorkers& seat) {
@@ -96,6 +96,7 @@ void Cluster::seat_workers(const std::string& name, const agent::SeatWorkers& se
     ++reseated_;
     worker.left = worker.fenced = false;
   }
+  resume_later(seat.seat.round);
 }
 
 void Cluster::leave_later(const std::string& name, std::size_t local_rank) {
@@ -132,14 +133,7 @@ void Cluster::announce_change(int round) {
 void Cluster::reach_boundary(int round) {
   const auto record = rounds_.find(round);
   if (record == rounds_.end()) return;  // That run is over; another one may have begun.
-  int there = 0;
-  for (const auto& [name, host] : hosts_) {
-    there += static_cast<int>(
-        std::count_if(host.workers.begin(), host.workers.end(), [&](const Worker& worker) {
-          return worker.alive && worker.round == round && !worker.fenced && !worker.left;
-        }));
-  }
-  if (there < record->second.world_size) return;
+  if (there(round) < record->second.world_size) return;
   for (const auto& [name, host] : hosts_) {
     for (std::size_t i = 0; i < host.workers.size(); ++i) {
       const Worker& worker = host.workers[i];

@@ -36,6 +36,7 @@ class Node {
       case 14: return does(WorkerReady{place()});
       case 15:
       case 16: return does(WorkerLeft{place(), supervisor_->round()});
+      case 18: return does(WorkerResumed{place(), supervisor_->round()});
       case 17: return chance(5) ? does(WorkerPlain{place()}) : void();
       default: return hear();
     }

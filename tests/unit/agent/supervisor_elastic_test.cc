@@ -209,6 +209,43 @@ TEST_CASE("Supervisor: parked workers end when the seated ones have finished") {
   CHECK(node.does(ElasticNode::end(1, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 0"});
 }
 
+TEST_CASE("Supervisor: who ends well after a round in which another has failed is started again") {
+  ElasticNode node(3);
+  for (int i = 0; i < 3; ++i) CHECK(node.does(WorkerResumed{i, 0}).empty());
+  (void)node.does(ElasticNode::end(1, 0, SIGKILL));
+  CHECK(node.does(ElasticNode::end(0, 0)).empty());  // While it leaves, ...
+  (void)node.left(2, 0);
+  (void)node.stop(0, true, false, 1);
+  CHECK(
+      node.does(ElasticNode::end(2, 0)) ==  // ... or while it waits for its next seat.
+      Lines{"say the workers of h have ended, but not all of the round did so well: starting again",
+            "spawn local rank 0", "spawn local rank 2", "send join with 0 living"});
+  CHECK(node.ready(1) == Lines{"send join with 1 living"});
+}
+
+TEST_CASE("Supervisor: who ends well in a round that it never took part in ends that round") {
+  ElasticNode node(2);
+  for (int i = 0; i < 2; ++i) (void)node.does(WorkerResumed{i, 0});
+  (void)node.does(ElasticNode::end(1, 7));
+  (void)node.left(0, 0);
+  (void)node.stop(0, true, false, 1);
+  (void)node.assign(1, 1);
+  CHECK(
+      node.does(ElasticNode::end(0, 0)) ==
+      Lines{"fence round=1", "send stopped",
+            "say the workers of h have ended, but not all of the round did so well: starting again",
+            "spawn local rank 0", "send join with 0 living"});
+  // One that took part has finished.
+  ElasticNode other(2);
+  for (int i = 0; i < 2; ++i) (void)other.does(WorkerResumed{i, 0});
+  (void)other.does(ElasticNode::end(1, 7));
+  (void)other.left(0, 0);
+  (void)other.stop(0, true, false, 1);
+  (void)other.assign(1, 1);
+  (void)other.does(WorkerResumed{0, 1});
+  CHECK(other.does(ElasticNode::end(0, 0)) == Lines{"send finished", "signal SIGTERM"});
+}
+
 TEST_CASE("Supervisor: on a new link the daemon hears again who can be kept") {
   ElasticNode node(2);
   (void)node.does(LinkDown{"it broke"});

@@ -71,6 +71,17 @@ int messages_that_fit() {
   return count;
 }
 
+TEST_CASE("WorkerLinks: what a worker said before its end can be read at once", "[worker_links]") {
+  Stage stage;
+  stage.open(1);
+  REQUIRE(stage.say(1, wl::Ready{}));
+  REQUIRE(stage.say(1, wl::Resumed{.round = 3, .step = 40}));
+  stage.ends.erase(1);
+  stage.links.read_rest(1);
+  CHECK(stage.trace == Trace{"1 ready", "1 resumed at 40", "1 lost"});
+  stage.links.read_rest(2);  // There is no such link.
+}
+
 TEST_CASE("WorkerLinks: what workers say is told with their local rank, in order",
           "[worker_links]") {
   Stage stage;

@@ -1,0 +1,117 @@
+#pragma once
+// What a Supervisor is told, and what it has done: the events and actions of supervisor.h. Pure.
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent {
+
+// What can happen.
+struct LinkUp {};
+struct LinkDown {
+  std::string why;
+  bool answers = false;  // The daemon's machine does, though no daemon does: nobody decides.
+};
+struct Heard {
+  rendezvous::DaemonMessage message;
+};
+struct WorkerEnded {
+  WorkerDeath death;
+  bool words_follow = false;  // WordsCame will say more; it comes soon.
+};
+struct WordsCame {
+  WorkerDeath death;
+};  // The same, with all that shows why.
+struct StartFailed {
+  WorkerDeath death;
+};  // This one never ran, nor those after it.
+// A worker has said that it can be seated without a new process (common/worker_link.h).
+struct WorkerReady {
+  int local_rank = 0;
+};
+// It is in no operation of that round any more, and waits for its next seat.
+struct WorkerLeft {
+  int local_rank = 0;
+  int round = 0;
+};
+// It takes part in that round: with the state of those that were in it before, if it had none.
+struct WorkerResumed {
+  int local_rank = 0;
+  int round = 0;
+};
+// It has said that before, and cannot be reached any more. It holds its seat as a plain worker.
+struct WorkerPlain {
+  int local_rank = 0;
+};
+struct Signalled {
+  int signal = 0;
+};
+struct LauncherDied {};
+struct Tick {};  // The time that deadline() named has come.
+using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed,
+                           WorkerReady, WorkerLeft, WorkerResumed, WorkerPlain, Signalled, LauncherDied, Tick>;
+
+// What to do, in order.
+struct SendJoin {
+  int after_round = -1;
+  int workers = 1;      // That it offers; ...
+  bool living = false;  // ... living ones, which may be none yet. Else it will start them.
+  int serial = 0;
+};  // Offer this node, and a store no round has used yet.
+struct SendMessage {
+  rendezvous::AgentMessage message;
+};
+struct StartWorkers {
+  rendezvous::Seat seat;
+};
+struct SignalWorkers {
+  int signal = 0;
+  int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
+  std::string why = {};  // What became of it.
+};                       // To the process group of each that lives.
+// One more process, in a place that has none. It waits for its seat once it is ready.
+struct SpawnWorker {
+  int local_rank = 0;
+  int restart_count = 0;
+};
+// Living workers, in the order of their ranks, which begin with the seat's base_rank.
+struct SeatWorkers {
+  rendezvous::Seat seat;
+  std::vector<int> local_ranks;
+};
+// The round is over for all workers that hold a seat of it: at once.
+struct FenceWorkers {
+  int round = 0;
+  int lost_rank = -1;
+  std::string why = {};
+};
+// The same, at the next boundary between steps.
+struct AnnounceChange {
+  int round = 0;
+  std::string why;
+};
+// SIGKILL, to these only.
+struct KillWorkers {
+  std::vector<int> local_ranks;
+};
+struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
+struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
+struct Say {
+  enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
+  std::string text;
+};
+struct Exit {
+  int status = 0;
+  std::optional<rendezvous::Verdict> verdict;
+};
+using Action =
+    std::variant<SendJoin, SendMessage, StartWorkers, SpawnWorker, SeatWorkers, FenceWorkers,
+                 AnnounceChange, KillWorkers, SignalWorkers, CleanUp, AbandonWorkers, Say, Exit>;
+
+std::string to_string(const Action& action);  // One line of a trace; tests compare these.
+
+}  // namespace ddprun::agent

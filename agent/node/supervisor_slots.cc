@@ -1,0 +1,86 @@
+// The part of a Supervisor that fills places: who is started in one whose worker has ended.
+
+#include <utility>
+
+#include "agent/node/supervisor.h"
+#include "common/assert.h"
+
+namespace ddprun::agent {
+
+void Supervisor::spawn(Slot& slot) {
+  DDPRUN_ASSERT(!slot.alive && !slot.done);
+  slot = Slot{.alive = true};
+  ++living_;
+  actions_.push_back(SpawnWorker{static_cast<int>(&slot - slots_.data()), restart_count_});
+}
+
+// Whoever ended in the round is replaced at once.
+void Supervisor::spawn_missing(bool fallen_too) {
+  for (Slot& slot : slots_) {
+    const bool wanted = !slot.fallen || fallen_too;
+    if (!slot.alive && !slot.done && wanted) spawn(slot);
+  }
+}
+
+// Of those that were in a round, some have ended well and the others not, and nobody is left whom
+// this node could seat. What is missing only a whole run can make good.
+void Supervisor::start_over() {
+  const bool any_done = count([](const Slot& slot) { return slot.done; }) > 0;
+  const bool any_left = count([](const Slot& slot) { return slot.alive && (slot.worked || slot.resumed); }) > 0;
+  if (!any_done || any_left) return;
+  actions_.push_back(Say{Say::Level::kWarning,
+                         "the workers of " + options_.host +
+                             " have ended, but not all of the round did so well: starting again"});
+  for (Slot& slot : slots_) {
+    if (std::exchange(slot.done, false)) spawn(slot);
+  }
+}
+
+void Supervisor::hear(const rendezvous::Respawn& respawn) {
+  int granted = respawn.granted - respawned_;
+  if (granted <= 0) return;
+  respawned_ = respawn.granted;
+  restart_count_ = respawn.restart_count;
+  const bool goes_on =
+      state_ == State::kJoining || state_ == State::kRunning || state_ == State::kLeaving;
+  if (!goes_on || leaving_) return;
+  for (Slot& slot : slots_) {
+    if (slot.fallen && granted-- > 0) spawn(slot);
+  }
+}
+
+// A worker that held no seat: a replacement, or one that waited for the next round. That one may
+// have finished its work in the round before.
+void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
+  const bool done = (slot.worked || slot.resumed) && ended.death.succeeded();
+  slot = Slot{.done = done};
+  if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
+  if (state_ == State::kFinished) return;
+  DDPRUN_ASSERT(!leaving_);
+  if (!done) {
+    slot.fallen = true;
+    ++fallen_;
+    wordless_fallen_ += ended.words_follow ? 1 : 0;
+    if (!ended.words_follow) announce_fallen(ended.death);
+  }
+  if (state_ != State::kJoining) return tell_slots();
+  start_over();
+  send_join();
+}
+
+void Supervisor::announce_fallen(const WorkerDeath& death) {
+  actions_.push_back(Say{Say::Level::kError, "local rank " + std::to_string(death.local_rank) +
+                                                 " (pid " + std::to_string(death.pid) + ") " +
+                                                 how_it_ended(death) + ", before it had a seat"});
+}
+
+// It has a seat of a round that it never took part in: its work was over when the round before
+// ended. Others of that round have failed, so this round cannot stand for it.
+void Supervisor::end_with_a_round_before() {
+  DDPRUN_ASSERT(state_ == State::kRunning && seat_);
+  order_ = rendezvous::StopRound{round(), "a worker had finished before this round began", false};
+  order_->keep = true;
+  fence_workers(-1, order_->reason);
+}
+
+}  // namespace ddprun::agent
