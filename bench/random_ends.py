@@ -70,9 +70,9 @@ def kill_keeper(job):
         ddprun_case.wait_until(lambda pid=keeper.pid: job.ended() or [k for k in keepers(job) if k.pid != pid], job.text)
 
 
-def disturb(job, chance, counts):
-    """A few events; returns what was listened on."""
-    ports = set()
+def disturb(job, chance, history):
+    """A few events, which `history` gets; returns what was listened on."""
+    ports, launcher_killed = set(), False
     for _ in range(chance.randint(1, 6)):
         time.sleep(chance.random() * 0.1)
         alive = job.processes()
@@ -81,8 +81,9 @@ def disturb(job, chance, counts):
             break
         victim = chance.choice(alive)
         what = chance.choice(["kill", "stop", "stop", "continue", "keeper"])
-        counts[what] = counts.get(what, 0) + 1
-        if what == "keeper" and ddprun_case.Process(job.pid).state not in "TZ":
+        history.append(f"{what} {victim}")
+        # A launcher that has got SIGKILL may seem to live for a moment: it replaces no keeper.
+        if what == "keeper" and not launcher_killed and ddprun_case.Process(job.pid).state not in "TZ":
             kill_keeper(job)
         elif what == "continue":
             for process in alive:
@@ -90,7 +91,10 @@ def disturb(job, chance, counts):
         elif what == "stop" or victim.name == "keeper":
             send(victim, signal.SIGSTOP)
         elif what == "kill":
-            for process in [victim, *chance.sample(alive, chance.randint(0, 3))]:
+            victims = [victim, *chance.sample(alive, min(len(alive), chance.randint(0, 3)))]
+            launcher_killed |= job.pid in [process.pid for process in victims]
+            history[-1] += f" of {victims}"
+            for process in victims:
                 if process.name != "keeper":
                     send(process, signal.SIGKILL)
     return ports
@@ -131,10 +135,13 @@ def one(chance, folder, counts):
     environment = {"D": folder, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}
     job = ddprun_case.Job(argv, folder, environment, cgroup=cgroup)
     time.sleep(chance.random() * 0.2)
-    ports = disturb(job, chance, counts)
+    history = []
+    ports = disturb(job, chance, history)
+    for event in history:
+        counts[event.split()[0]] = counts.get(event.split()[0], 0) + 1
     took = end(job)
     left = left_of(job, temporary, ports, cgroup)
-    text = job.text()
+    text = "\n".join([*history, job.text()])
     job.end()
     cgroup.remove()
     return took, left, text

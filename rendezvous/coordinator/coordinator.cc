@@ -156,7 +156,7 @@ std::vector<LinkAction> Coordinator::on_reach(LinkId link, const Reach& reach, T
   const auto run = peer == peers_.end() ? runs_.end() : runs_.find(peer->second.run_id);
   if (run == runs_.end()) return {};
   const NodeId& node = peer->second.node;
-  if (const auto limit = run->second.reached(node, reach)) {
+  if (const auto limit = run->second.reached(node, reach, now)) {
     news_.push_back({run->first, node,
                      "packets take " + std::to_string(reach.round_trip.count()) +
                          " ms to a node and back: it is lost after " +

@@ -78,7 +78,7 @@ class Run {
   [[nodiscard]] std::vector<NodeId> quiet(TimePoint now) const;
   // Returns the node's limit of silence if that is higher now than what the configuration wants,
   // and was not before. Like a heartbeat it is no step, and is not recorded.
-  std::optional<Milliseconds> reached(const NodeId& node, const Reach& reach);
+  std::optional<Milliseconds> reached(const NodeId& node, const Reach& reach, TimePoint now);
 
   // The nodes that have been silent for too long at `now`, each with what to say of it. The caller
   // reports them as Lost. It is not part of step() so that a replay without heartbeats loses
@@ -149,7 +149,9 @@ class Run {
     int roster_told = -1;  // The roster_ that this node has heard of.
     int unanswered = 0;    // Beats since the last answer.
     bool missing = false;  // It has no connection, and time to come back on another.
-    Reach reach;
+    // Since when the node's kernel owes an answer to what it was sent because the node was quiet.
+    std::optional<TimePoint> asked;
+    Milliseconds round_trip{0};
     bool living = false;    // The workers of its offer live, and are ready for a seat.
     int kept = 0;           // kSeated: so many of them can be seated anew.
     int parked = 0;         // kSeated: and so many more.

@@ -13,6 +13,8 @@ namespace {
 constexpr Milliseconds kReturnTime{10'000};  // For agents to find a daemon that is back.
 // Enough for three retransmissions of TCP in a row, each after twice the time of the one before.
 constexpr int kRoundTripsInSilence = 20;
+// A kernel says in ticks of its clock when a packet came: it may say a little too early.
+constexpr Milliseconds kKernelTicks{20};
 
 }  // namespace
 
@@ -27,7 +29,7 @@ Milliseconds Run::beat() const {
 Milliseconds Run::patience(const Member& member) const {
   DDPRUN_ASSERT(config_);
   return std::max({config_->heartbeat_timeout, kBeatsInTimeout * member.beat,
-                   kRoundTripsInSilence * member.reach.round_trip});
+                   kRoundTripsInSilence * member.round_trip});
 }
 
 std::vector<NodeId> Run::quiet(TimePoint now) const {
@@ -39,12 +41,15 @@ std::vector<NodeId> Run::quiet(TimePoint now) const {
   return quiet;
 }
 
-std::optional<Milliseconds> Run::reached(const NodeId& node, const Reach& reach) {
+std::optional<Milliseconds> Run::reached(const NodeId& node, const Reach& reach, TimePoint now) {
   const auto it = members_.find(node);
   if (it == members_.end()) return std::nullopt;
   Member& member = it->second;
   const Milliseconds before = patience(member);
-  member.reach = reach;
+  member.round_trip = reach.round_trip;
+  // The caller sends it something now. The age of its last answer alone means nothing: while we
+  // were late nothing was sent that it could have answered.
+  if (!member.asked || reach.answered + kKernelTicks >= *member.asked) member.asked = now;
   const Milliseconds wanted = std::max(config_->heartbeat_timeout, kBeatsInTimeout * member.beat);
   const Milliseconds limit = patience(member);
   return limit > wanted && before <= wanted ? std::optional(limit) : std::nullopt;
@@ -62,8 +67,8 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
     const Milliseconds limit = patience(member);
     const Milliseconds longest = std::max(limit, config_->standstill_timeout);
     const Duration silence = now - member.last_seen;
-    // Asked when half of the limit was over, a kernel that is there has answered since.
-    const bool answers = !member.missing && now - member.reach.answered < limit / 2;
+    // Asked when half of the limit was over, a kernel that is there has answered long since.
+    const bool answers = !member.missing && member.asked && now - *member.asked < limit * 3 / 8;
     if (silence < limit || (answers && silence < longest)) {
       next = std::min(next, look_again(member, now));
     } else {
@@ -139,6 +144,7 @@ void Run::on(const NodeId&, const StoodStill& still) {
     const bool anew = !member.missing && still.how_long >= config_->heartbeat_timeout;
     member.last_seen = anew ? now_ : member.last_seen + still.how_long;
     if (!member.missing) member.last_seen = std::min(member.last_seen, now_);
+    member.asked.reset();  // A kernel that answered meanwhile may not have been heard by ours.
   }
 }
 

@@ -38,13 +38,13 @@ struct Run::Snapshot {
 
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing, reach, living, kept, parked, serial, fallen, granted, hopeless] =
-        whole;
+           unanswered, missing, asked, round_trip, living, kept, parked, serial, fallen, granted,
+           hopeless] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
     a("missing", missing), a("unanswered", unanswered);
-    a.added("answered", reach.answered), a.added("round_trip_ms", reach.round_trip);
+    a.added("asked", asked), a.added("round_trip_ms", round_trip);
     a.added("living", living), a.added("kept", kept), a.added("parked", parked);
     a.added("serial", serial), a.added("fallen", fallen), a.added("granted", granted);
     a.added("hopeless", hopeless);

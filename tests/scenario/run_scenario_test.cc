@@ -167,7 +167,7 @@ class Script {
 
   Lines answers(const NodeId& node, const Words& words) {
     const Milliseconds round_trip(words.size() > 2 ? std::stoi(words[2]) : 1);
-    const auto limit = run_.reached(node, {now_, round_trip});
+    const auto limit = run_.reached(node, {now_, round_trip}, now_);
     if (!limit) return {};
     return {stamp() + node + " has " + std::to_string(limit->count()) + " ms from now on"};
   }

@@ -153,7 +153,11 @@ void stand_still(Cluster& cluster, std::uint64_t seed) {
       cluster.stop_daemon(a_while);
       if (a_while > 1500ms) cluster.break_link(host);  // Without a word, and nobody sees it.
       return;
-    case 1: return cluster.stop_agent(host, a_while);
+    case 1:
+      cluster.stop_agent(host, a_while);
+      if (seed % 8 == 1) return;
+      cluster.run_for(1500ms);  // Then the daemon, for less than counts as a loss.
+      return cluster.stop_daemon(Milliseconds(100 + seed * 17 % 1400));
     case 2: return cluster.stop_all(a_while);
     case 3: return cluster.stop_all(a_while / 2), cluster.stop_daemon(a_while);
   }

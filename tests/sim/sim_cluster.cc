@@ -373,6 +373,7 @@ void Cluster::put_down(LinkId id, std::optional<std::string> what) {
   link.down_ready = std::max(link.down_ready, now_ + latency(hosts_.at(link.host)));
   after(std::chrono::duration_cast<Milliseconds>(link.down_ready - now_),
         [this, id] { pump_down(id); });
+  will_acknowledge(id);
 }
 
 // Two machines that answer each other's answers would go on for ever, and as fast as they can. What

@@ -135,7 +135,9 @@ class Cluster {
     // Under way, in order. Nothing: the end, after all that was said before.
     std::deque<std::optional<std::string>> up, down;
     TimePoint up_ready{}, down_ready{};  // No packet overtakes the one before.
-    TimePoint answered{};                // When the agent's kernel was last there.
+    std::vector<TimePoint>
+        acknowledged;      // When the agent's kernel will answer what was sent to it.
+    TimePoint answered{};  // When it last did.
   };
   struct RoundRecord {
     int restart_count = 0, world_size = 0;
@@ -148,6 +150,8 @@ class Cluster {
   Milliseconds latency();
   Milliseconds latency(const Host& host);
   Milliseconds resending();
+  void will_acknowledge(LinkId id);
+  void take_acknowledgements(LinkId id);
   bool stands(const Host& host) const { return now_ < host.stands_until; }
   // In the moment in which it goes on it notices that it stood still, and reads nothing before.
   bool daemon_stands() const { return now_ <= daemon_stands_until_; }

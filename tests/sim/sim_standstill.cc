@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr Milliseconds kFar{200};  // One way.
+constexpr Milliseconds kDelayedAcknowledgement{40};
 
 Milliseconds whole(Duration duration) { return std::chrono::duration_cast<Milliseconds>(duration); }
 
@@ -53,15 +54,31 @@ void Cluster::daemon_looks() {
 
 void Cluster::daemon_looks_at(LinkId id) {
   Link& link = links_.at(id);
-  const Host& host = hosts_.at(link.host);
-  const bool there = link.agent_side && host.link == id && !host.cut();
-  if (there) {
-    link.answered = std::max(link.answered, daemon_now() - (host.lossy ? resending() : 5ms));
-  }
-  const rendezvous::Reach reach{link.answered, host.lossy ? 2 * kFar : 1ms};
+  take_acknowledgements(id);
+  const rendezvous::Reach reach{link.answered, hosts_.at(link.host).lossy ? 2 * kFar : 1ms};
   // The twin knows the same of it.
   if (twin_) (void)twin_->on_reach(id, reach, daemon_now());
   daemon_does(daemon_->on_reach(id, reach, daemon_now()));
+}
+
+// A kernel acknowledges what arrives whether or not its agent stands still, and nothing else: where
+// the daemon sends nothing there is no answer.
+void Cluster::will_acknowledge(LinkId id) {
+  take_acknowledgements(id);
+  Link& link = links_.at(id);
+  const bool lossy = hosts_.at(link.host).lossy;
+  link.acknowledged.push_back(daemon_now() + (lossy ? resending() : kDelayedAcknowledgement));
+}
+
+void Cluster::take_acknowledgements(LinkId id) {
+  Link& link = links_.at(id);
+  const Host& host = hosts_.at(link.host);
+  const bool there = link.agent_side && host.link == id && !host.cut();
+  std::erase_if(link.acknowledged, [&](TimePoint when) {
+    if (when > daemon_now()) return false;
+    if (there) link.answered = std::max(link.answered, when);
+    return true;
+  });
 }
 
 void Cluster::stop_agent(const std::string& name, Milliseconds how_long) {

@@ -43,6 +43,17 @@ struct Desk {
     return say(link, Join{offer, -1});
   }
   Lines close(LinkId link) { return show(coordinator.on_closed(link, now)); }
+  // What the timer does `later`, if 1 beats and all that is known of 2 is when its kernel answered.
+  Lines look(int later_ms, int answered_ago_ms) {
+    now += Milliseconds(later_ms);
+    (void)say(1, Heartbeat{0});
+    const Reach reach{now - Milliseconds(answered_ago_ms), {}};
+    for (const LinkId link : coordinator.quiet(now)) {
+      CHECK(link == 2);  // What it is sent, its kernel acknowledges.
+      CHECK(show(coordinator.on_reach(link, reach, now)) == Lines{"2 <- alive"});
+    }
+    return show(coordinator.on_tick(now));
+  }
 };
 
 TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
@@ -191,21 +202,24 @@ TEST_CASE("Coordinator: a node whose kernel answers stands still, and is kept fo
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
-  for (int beat = 1; beat < 240; ++beat) {
-    desk.now += Milliseconds(250);
-    desk.say(1, Heartbeat{0});
-    for (const LinkId link : desk.coordinator.quiet(desk.now)) {
-      CHECK(link == 2);
-      CHECK(desk.show(desk.coordinator.on_reach(2, {desk.now - Milliseconds(50), {}}, desk.now)) ==
-            Lines{"2 <- alive"});  // What its kernel acknowledges.
-    }
-    CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
-  }
-  desk.now += Milliseconds(250);
-  desk.say(1, Heartbeat{0});
-  (void)desk.show(desk.coordinator.on_reach(2, {desk.now, {}}, desk.now));
-  CHECK(desk.show(desk.coordinator.on_tick(desk.now)).at(0) ==
+  for (int beat = 1; beat < 240; ++beat) CHECK(desk.look(250, 50).empty());
+  CHECK(desk.look(250, 0).at(0) ==
         "2 hang up (its node was silent for 60000 ms, though its host answers)");
+}
+
+TEST_CASE("Coordinator: no kernel is silent while the daemon is late or stands still",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  desk.join(2, "x", "b", 2);
+  CHECK(desk.look(500, 500).empty());
+  for (int i = 0; i < 9; ++i) CHECK(desk.look(700, 660).empty());  // The last look was answered.
+  CHECK(desk.look(250, 260).empty());  // So was this one: TCP's clock ticks every 10 ms.
+  desk.now += Milliseconds(700);
+  (void)desk.show(desk.coordinator.on_standstill(Milliseconds(650), desk.now));
+  CHECK(desk.look(0, 960).empty());  // Our own kernel may have stood still with us.
+  CHECK(desk.look(250, 1210).empty());
+  CHECK(desk.look(250, 1460).at(0) == "2 hang up (its node was silent for 1000 ms)");
 }
 
 TEST_CASE("Coordinator: where packets take long a node has more time, and the log says so once",
