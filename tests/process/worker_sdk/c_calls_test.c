@@ -340,15 +340,22 @@ static void* in_a_call(void* group) {
 /* A second thread and a forked child are told so. */
 static void elsewhere(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  ddprun_work* work = NULL;
+  const ddprun_call call = call_of(DDPRUN_BARRIER);
+  CHECK(ddprun_submit(group, &call, &work) == DDPRUN_OK);
   const pid_t child = fork();
   if (child == 0) {
-    const int refused = ddprun_barrier(group, 0) == DDPRUN_BAD_ARGUMENT &&
+    const int refused = ddprun_work_wait(work) == DDPRUN_BAD_ARGUMENT &&
+                        ddprun_barrier(group, 0) == DDPRUN_BAD_ARGUMENT &&
                         ddprun_group_shutdown(group, 0) == DDPRUN_BAD_ARGUMENT;
+    ddprun_work_destroy(work);
     ddprun_group_destroy(group);
     _exit(refused ? 0 : 1);
   }
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(ddprun_work_wait(work) == DDPRUN_OK);
+  ddprun_work_destroy(work);
   pthread_t thread;
   if (rank == 0 && n > 1) {
     CHECK(pthread_create(&thread, NULL, in_a_call, group) == 0);
