@@ -82,6 +82,9 @@ if(NOT DDPRUN_SANITIZE)
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
   set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
 
+  add_test(NAME system_abi COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/deploy/abi_test.py)
+  set_tests_properties(system_abi PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
   add_test(NAME system_linking
            COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/system/linking_test.py)
   set_tests_properties(system_linking PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system

@@ -210,6 +210,24 @@ static int store_fails(void* user, const char* key, int64_t delta, int64_t* sum)
   return 3;
 }
 
+/* Rank 1 sends more than rank 0 awaits: both know it, and blame each other. */
+static void mismatch(ddprun_group* group) {
+  const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  int32_t data[2][2 * BUFFERS_MAX];
+  ddprun_buffer in[BUFFERS_MAX], out[BUFFERS_MAX];
+  for (int r = 0; r < n; ++r) {
+    in[r] = array(&data[0][2 * r], 1 + (rank == 1 && r == 0), DDPRUN_I32);
+    out[r] = array(&data[1][2 * r], 1, DDPRUN_I32);
+  }
+  const ddprun_status status =
+      blocking(group, call_of(DDPRUN_ALL_TO_ALL), in, (size_t)n, out, (size_t)n);
+  if (n == 1) return;
+  CHECK(status != DDPRUN_OK);
+  if (rank != 0) return;
+  CHECK(status == DDPRUN_MISMATCH && ddprun_last_error_peer() == 1);
+  CHECK(strstr(ddprun_last_error(), "sends 2 elements to this rank, which awaits 1"));
+}
+
 /* The ranks but the first, in their order turned round. */
 static void part_of_the_job(ddprun_group* job, const char* backend) {
   const int n = ddprun_world_size(job), rank = ddprun_rank(job);
@@ -240,6 +258,13 @@ static void part_of_the_job(ddprun_group* job, const char* backend) {
   CHECK(ddprun_group_shutdown(group, 60000) == DDPRUN_OK);
   CHECK(ddprun_barrier(group, 0) == DDPRUN_ABORTED);
   CHECK(strstr(ddprun_last_error(), "it was shut down"));
+  ddprun_group_destroy(group);
+
+  char prefix[32];
+  snprintf(prefix, sizeof prefix, "mismatch %s", backend);
+  options.prefix = prefix;
+  CHECK(ddprun_group_create(&calls, &options, &group) == DDPRUN_OK);
+  mismatch(group);
   ddprun_group_destroy(group);
 
   options.rank = n - 1;
@@ -315,15 +340,22 @@ static void* in_a_call(void* group) {
 /* A second thread and a forked child are told so. */
 static void elsewhere(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  ddprun_work* work = NULL;
+  const ddprun_call call = call_of(DDPRUN_BARRIER);
+  CHECK(ddprun_submit(group, &call, &work) == DDPRUN_OK);
   const pid_t child = fork();
   if (child == 0) {
-    const int refused = ddprun_barrier(group, 0) == DDPRUN_BAD_ARGUMENT &&
+    const int refused = ddprun_work_wait(work) == DDPRUN_BAD_ARGUMENT &&
+                        ddprun_barrier(group, 0) == DDPRUN_BAD_ARGUMENT &&
                         ddprun_group_shutdown(group, 0) == DDPRUN_BAD_ARGUMENT;
+    ddprun_work_destroy(work);
     ddprun_group_destroy(group);
     _exit(refused ? 0 : 1);
   }
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(ddprun_work_wait(work) == DDPRUN_OK);
+  ddprun_work_destroy(work);
   pthread_t thread;
   if (rank == 0 && n > 1) {
     CHECK(pthread_create(&thread, NULL, in_a_call, group) == 0);
