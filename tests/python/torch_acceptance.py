@@ -3,8 +3,7 @@
   python3 tests/python/torch_acceptance.py ddprun        as it is: tests for Gloo or NCCL only are skipped
   python3 tests/python/torch_acceptance.py as-gloo       in Gloo's place: runs what is for Gloo only, too
   python3 tests/python/torch_acceptance.py gloo          Gloo itself: the yardstick
-Further arguments are unittest's (-k NAME, -v). Exit code 0: every test passed, was skipped or is in EXPECTED, and
-none of EXPECTED passed. Three ranks a test, made by fork: 0.3 s a test instead of 6 s. Profiler events of the names
+Further arguments are unittest's (-k NAME, -v). Exit code 0: every test passed, was skipped or is in EXPECTED. Three ranks a test, made by fork: 0.3 s a test instead of 6 s. Profiler events of the names
 "gloo:..." are not asked for: torch records them in Gloo's C++ code. Needs numpy, expecttest and hypothesis, and
 libddprun.so (DDPRUN_LIB) unless ddprun is installed.
 """

@@ -4,15 +4,17 @@ import torch_case
 
 # A ConvNet whose losses are the result; the same on every backend.
 CONVNET = """
+import functools
+me, n = start()
 def losses_of(wrap, backend):
-    me, n = start(backend)
+    group = dist.new_group(backend=backend, timeout=LIMIT)
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(),
                               torch.nn.Linear(4 * 36, 10))
     if me == 1:
         for parameter in net.parameters():
             torch.nn.init.zeros_(parameter)  # Rank 0's are taken.
-    ddp = wrap(net)
+    ddp = wrap(net, process_group=group)
     sgd = torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9)
     torch.manual_seed(10 + me)
     losses = []
@@ -28,7 +30,6 @@ def losses_of(wrap, backend):
     everybody = [None] * n
     dist.all_gather_object(everybody, sums)
     assert everybody[0] == everybody[1], everybody
-    dist.destroy_process_group()
     return total, sums
 """
 
@@ -39,8 +40,8 @@ class Training(torch_case.TorchCase):
     def test_ddp_trains_as_on_gloo(self):
         self.right(CONVNET + """
 DDP = torch.nn.parallel.DistributedDataParallel
-wraps = [DDP, lambda net: DDP(net, static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.001),
-         lambda net: DDP(net, find_unused_parameters=True)]
+wraps = [DDP, functools.partial(DDP, static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=0.001),
+         functools.partial(DDP, find_unused_parameters=True)]
 wanted = losses_of(DDP, "gloo")
 for wrap in wraps:
     found = losses_of(wrap, "ddprun")
@@ -52,7 +53,7 @@ for wrap in wraps:
         self.right(CONVNET + """
 wanted = losses_of(torch.nn.parallel.DistributedDataParallel, "gloo")
 for megabytes in (25, 0.001):
-    found = losses_of(lambda net: ddprun.torch.DistributedDataParallel(net, bucket_cap_mb=megabytes), "ddprun")
+    found = losses_of(functools.partial(ddprun.torch.DistributedDataParallel, bucket_cap_mb=megabytes), "ddprun")
     assert torch.allclose(found[0], wanted[0], rtol=1e-5) and torch.allclose(
         torch.tensor(found[1]), torch.tensor(wanted[1]), atol=1e-4), (found, wanted)
 """)

@@ -21,14 +21,11 @@ from ._engine import NAMES, RECV, SEND, Engine
 from ._errors import TIMED_OUT, DdprunError, bad_argument, error
 from ._join import join
 from ._tensors import Lending
+from ._version import IS_BACKEND
 from ._waiter import waiter
 from ._works import EndedWork, milliseconds
 
 _c10d: Any = torch._C._distributed_c10d
-_version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-
-# Python classes can be backends proper since 2.14.
-IS_BACKEND = _version >= (2, 14)
 _Base: Any = _c10d.Backend if IS_BACKEND else dist.ProcessGroup
 
 
@@ -39,8 +36,32 @@ class DdprunBackend(Collectives, _Base):
         _Base.__init__(self, engine.rank, engine.size)
         self._engine = engine
         self._posts = Posts(engine)
+        self._group_name = self._group_desc = ""
         self._timeout = timeout
         self._job_ranks = list(job_ranks)
+
+    # The group's name and description, before torch 2.14.
+
+    def getGroupName(self) -> str:
+        """Return the name that torch has given the group."""
+        return self._group_name
+
+    def setGroupName(self, name: str) -> None:
+        """Take the group's name."""
+        self._group_name = name
+
+    def getGroupDesc(self) -> str:
+        """Return what torch calls the group in its messages."""
+        return self._group_desc
+
+    def setGroupDesc(self, text: str) -> None:
+        """Take the group's description."""
+        self._group_desc = text
+
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc
 
     def getBackendName(self) -> str:
         """Return the name; never that of another backend, for which torch would take this one."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch.distributed as dist
 
 from . import _forward
-from ._backend import IS_BACKEND, DdprunBackend, make
+from ._backend import DdprunBackend, make
+from ._version import IS_BACKEND
 
 
 def _create(options: Any, _: Any) -> DdprunBackend:

@@ -14,12 +14,26 @@ import torch
 from .._library import library
 from . import _forward
 from ._errors import TIMED_OUT, DdprunError, error, error_of, last_error, new_info
+from ._version import KEEPS_WORKS
 from ._waiter import waiter
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
 WorkBase: Any = torch._C._distributed_c10d.Work
+
+_held: dict[int, Any] = {}
+
+
+def hold(work: Any) -> None:
+    """Keep a work until it was waited for, for a torch that does not."""
+    if not KEEPS_WORKS:
+        _held[id(work)] = work
+
+
+def release(work: Any) -> None:
+    """Keep it no longer."""
+    _held.pop(id(work), None)
 
 
 def milliseconds(limit: timedelta | None) -> int:
@@ -57,6 +71,7 @@ class OperationWork(WorkBase):
         self._trigger: Any = None  # The future that finish() sets.
         self._future: Any = None  # What follows it, with the result or the error.
         _forward.note(self)
+        hold(self)
 
     def finish(self) -> None:
         """Take over the outcome of an operation that has ended; once, whoever calls it."""
@@ -79,6 +94,7 @@ class OperationWork(WorkBase):
         self._engine.forget(self)
         if trigger is not None:
             trigger.set_result(None)
+            release(self)
 
     def has_ended(self) -> bool:
         """Return whether finish() would not wait."""
@@ -98,6 +114,7 @@ class OperationWork(WorkBase):
             else:
                 library().ddprun_work_wait(self._handle)  # finish() finds the error.
             self.finish()
+        release(self)
         self._outcome()
         return True
 
@@ -125,6 +142,7 @@ class OperationWork(WorkBase):
                 return self._future
         if is_late:
             self._trigger.set_result(None)
+            release(self)
         elif waiter.is_this_thread() or self.has_ended():
             # A callback that asks for another future may wait for it, which nobody else completes.
             self.finish()
@@ -178,9 +196,11 @@ class EndedWork(WorkBase):
         self._works = list(works)
         self._future: Any = None
         _forward.note(self)
+        hold(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for all parts."""
+        release(self)
         for work in self._works:
             work.wait(timeout)
         return True
