@@ -27,7 +27,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_torch_program(torch_elastic_test)
 endif()
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
-  # The C++ lines of docs/from-pytorch.md and of README.md, as the programs that they are.
+  # The C++ lines of docs/from-pytorch.md, docs/from-elastic.md and README.md, as the programs that they are.
   function(ddprun_program_of_page name page number)
     set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
     add_custom_command(OUTPUT ${snippets}
@@ -37,6 +37,7 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
     ddprun_torch_program(${name})
   endfunction()
   ddprun_program_of_page(from_pytorch ${PROJECT_SOURCE_DIR}/docs/from-pytorch.md 1)
+  ddprun_program_of_page(from_elastic ${PROJECT_SOURCE_DIR}/docs/from-elastic.md 1)
   ddprun_program_of_page(readme_program ${PROJECT_SOURCE_DIR}/README.md 1)
   ddprun_program_of_page(readme_elastic ${PROJECT_SOURCE_DIR}/README.md 2)
   foreach(program readme_program readme_elastic)
@@ -53,5 +54,10 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
       RESOURCE_LOCK from_pytorch_files
       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1" PASS_REGULAR_EXPRESSION
       "epoch 1 loss .*gradients took")
+    add_test(NAME from_elastic_${workers}
+             COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node ${workers}
+                     $<TARGET_FILE:from_elastic>)
+    set_tests_properties(from_elastic_${workers} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
+      ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1")
   endforeach()
 endif()

@@ -1,5 +1,6 @@
-"""What README.md, docs/from-pytorch.md and docs/operations.md show in code blocks is true: every block is run, or checked as
-far as one machine can. BLOCKS lists each by its first line; one that is new or changed there turns the first test red."""
+"""What README.md, docs/from-pytorch.md, docs/from-elastic.md and docs/operations.md show in code blocks is true: every
+block is run, or checked as far as one machine can. BLOCKS lists each by its first line; one that is new or changed
+there turns the first test red."""
 
 import glob
 import os
@@ -20,6 +21,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
 from torch_pythons import torch_pythons  # noqa: E402
 
 README, FROM_PYTORCH, OPERATIONS = "README.md", "docs/from-pytorch.md", "docs/operations.md"
+FROM_ELASTIC = "docs/from-elastic.md"
 EVERY = None  # All blocks of that language on that page.
 
 # (page, language, first line): which test runs it.
@@ -40,6 +42,7 @@ BLOCKS = {
     (README, "cmake", EVERY): "installed_sdk_test.cmake",
     (FROM_PYTORCH, "python", EVERY): "test_the_tutorial_is_one_program",
     (FROM_PYTORCH, "cpp", EVERY): "from_pytorch_1 and the like in tests/ddp.cmake",
+    (FROM_ELASTIC, "cpp", EVERY): "from_elastic_1 and the like in tests/ddp.cmake",
     (OPERATIONS, "sh", "ddprun-rendezvous --address 0.0.0.0 --token-file /etc/ddprun/token \\"): "test_the_daemons_on_etcd",
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
     (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):
@@ -103,7 +106,7 @@ def plain(text, *replaced):
 class Pages(unittest.TestCase):
     def test_every_block_is_listed_with_its_test(self):
         shown = set()
-        for page in (README, FROM_PYTORCH, OPERATIONS):
+        for page in (README, FROM_PYTORCH, FROM_ELASTIC, OPERATIONS):
             self.assertEqual(len(re.findall("(?m)^```", text_of(page))), 2 * len(blocks(page)))
             for language, text in blocks(page):
                 key = (page, language, text.splitlines()[0])

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "worker_sdk/base/combine.h"
+#include "worker_sdk/elastic/combine.h"
 #include "worker_sdk/elastic/sum_layout.h"
 
 namespace ddprun::worker_sdk {

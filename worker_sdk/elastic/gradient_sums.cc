@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "worker_sdk/base/combine.h"
+#include "worker_sdk/elastic/combine.h"
 #include "worker_sdk/elastic/combine_pieces.h"
 #include "worker_sdk/elastic/mix.h"
 

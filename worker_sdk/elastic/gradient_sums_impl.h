@@ -2,7 +2,7 @@
 // What GradientSums is made of: gradient_sums_add.cc takes gradients in, gradient_sums.cc reduces
 // them and hands the sums out.
 //
-// Where ranks see each other's arrays (base/combine.h) the gradients of a rank's first shard are
+// Where ranks see each other's arrays (combine.h) the gradients of a rank's first shard are
 // kept as they are. If no rank adds a second one, they become sums while they are read: then exact
 // sums move as many bytes as plain ones. A second shard makes integers of both.
 

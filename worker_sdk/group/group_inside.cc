@@ -1,6 +1,6 @@
 #include "worker_sdk/group/group_inside.h"
 
-#include "worker_sdk/base/combine.h"
+#include "worker_sdk/elastic/combine.h"
 #include "worker_sdk/group/process_group_impl.h"
 
 namespace ddprun::worker_sdk {

@@ -28,7 +28,7 @@ struct GroupInside {
   static bool is_forked_child(const ProcessGroup& group);
   static bool is_dead(const ProcessGroup& group);             // An operation has failed.
   static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
-  static bool combines(const ProcessGroup& group);            // See base/combine.h.
+  static bool combines(const ProcessGroup& group);            // See elastic/combine.h.
   static void combine_all(ProcessGroup& group, Buffer inout, const class Combine& how);
   static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of its threads.
 };

@@ -1,7 +1,7 @@
 // ShmBackend's reductions: small, direct and staged, of all ranks or for the owners of slices.
 
 #include "common/assert.h"
-#include "worker_sdk/base/combine.h"
+#include "worker_sdk/elastic/combine.h"
 #include "worker_sdk/shm/shm_backend.h"
 #include "worker_sdk/shm/shm_pieces.h"
 #include "worker_sdk/transport/reduce.h"

@@ -122,6 +122,21 @@ TEST_CASE("Elastic job: a replacement receives the state, and no step is repeate
   }
 }
 
+TEST_CASE("Elastic job: a checkpoint resumes on another number of ranks") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "checkpoint";
+  for (const char* backend : kBackends) {
+    check({.backend = backend, .slots = 3, .steps = 8, .variables = {{"SAVE", file}}}, 0);
+    for (const int slots : {1, 2, 5}) {
+      check({.backend = backend,
+             .slots = slots,
+             .steps = 12,
+             .variables = {{"CHECKPOINT", file}, {"RESUME", "8"}}},
+            0);
+    }
+  }
+}
+
 TEST_CASE("Elastic job: several die at once, all but one, or all") {
   using Deaths = std::map<std::pair<int, int>, std::string>;
   const std::string point = "reduced:3";

@@ -85,6 +85,28 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
   });
 }
 
+// A checkpoint, from which any number of ranks can go on: CHECKPOINT is the file that rank 0 of an
+// earlier run has written, in its last step.
+template <class Value>
+void bytes_of(std::vector<Value>& values, const auto& copy) {
+  copy(reinterpret_cast<char*>(values.data()),
+       static_cast<std::streamsize>(values.size() * sizeof(Value)));
+}
+
+void save(const std::string& path, ElasticState& state) {
+  std::ofstream file(path, std::ios::binary);
+  const auto write = [&](const char* from, std::streamsize n) { file.write(from, n); };
+  bytes_of(state.weights, write), bytes_of(state.seen, write), bytes_of(state.history, write);
+}
+
+void load(const std::string& path, ElasticState& state, std::int64_t steps) {
+  std::ifstream file(path, std::ios::binary);
+  state.history.resize(static_cast<std::size_t>(steps));
+  const auto read = [&](char* to, std::streamsize n) { file.read(to, n); };
+  bytes_of(state.weights, read), bytes_of(state.seen, read), bytes_of(state.history, read);
+  if (!file) throw std::runtime_error("no checkpoint in " + path);
+}
+
 int work() {
   ElasticState state(static_cast<std::size_t>(std::stoul(variable("WEIGHTS", "100"))));
   const ddprun::GlobalBatches batches = make_batches();
@@ -105,7 +127,13 @@ int work() {
     group.all_reduce(ddprun::buffer(&ranks, 1));
     if (ranks != group.world_size()) std::exit(3);
     visited = job.committed();
+    if (group.rank() == 0 && !variable("SAVE").empty()) save(variable("SAVE"), state);
   });
+  if (!variable("CHECKPOINT").empty()) {
+    const std::int64_t resumed = std::stoll(variable("RESUME"));
+    load(variable("CHECKPOINT"), state, resumed);
+    job.resume(resumed);
+  }
   // Until all that are to be replaced have been.
   const std::int64_t steps = std::stoll(variable("STEPS")), lives = std::stoll(variable("LIVES"));
   do {
