@@ -14,7 +14,7 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
                 collectives nccl ras security python)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
-foreach(subject namespaces failure kill kill_combinations supervision stall signals elastic reseat etcd journal standstill)
+foreach(subject ledger namespaces failure kill kill_combinations supervision stall signals elastic reseat etcd journal standstill)
   ddprun_system_test(system_${subject} failures/${subject}_test.py system)
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
