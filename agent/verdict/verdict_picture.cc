@@ -103,9 +103,11 @@ class Picture {
 };
 
 std::string headline(const WorkerDeath& first, const Verdict& verdict) {
-  const char* what = what_of(first.fault);
+  const char* known = what_of(first.fault);
+  std::string what = known ? known : how_it_ended(first);
+  if (what.starts_with("was ")) what.erase(0, 4);
   std::string text = "rank " + std::to_string(first.rank) + " on " + first.host +
-                     " failed first: " + (what ? what : how_it_ended(first));
+                     " failed first: " + what;
   if (verdict.ledger) text += ", after " + took_text(verdict.ledger->wall);
   if (first.steps > 0) text += ", at step " + grouped(first.steps);
   return text;

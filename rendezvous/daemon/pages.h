@@ -20,13 +20,13 @@ class Pages {
   std::function<std::string()> complaint;  // What is unhealthy, as a sentence; empty: nothing.
   std::function<DaemonStatus()> status;
   std::function<std::string()> metrics;                   // In Prometheus' text format.
-  std::function<std::string(std::int64_t after)> events;  // JSON.
+  std::function<std::string(std::int64_t after)> events{};  // JSON.
   // The account of a run as JSON; nothing: there is no such run.
-  std::function<std::optional<std::string>(const std::string& run)> account;
-  LivePage live;
+  std::function<std::optional<std::string>(const std::string& run)> account{};
+  LivePage live{};
   // What the pages for people want as "key" in the query, since others can reach the port; empty:
   // they want nothing.
-  std::string key;
+  std::string key{};
 
   // Another method than GET is answered with 405, another page with 404; each says what there is.
   HttpReply answer(std::string_view method, std::string_view target) const;

@@ -55,11 +55,13 @@ std::string ribbon_text(const LedgerTotals& totals) {
 }
 
 // One rank that the others waited for: had it kept up, they would not have.
-void add_late(Findings& found, const std::vector<RunLedger::Row>& rows) {
+void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
+              const LedgerTotals& totals) {
   const auto worst =
       std::ranges::max_element(rows, {}, [](const RunLedger::Row& row) { return row.times.late; });
   if (worst == rows.end() || worst->times.late_steps == 0) return;
   const Time waited = worst->times.late * static_cast<std::int64_t>(rows.size() - 1);
+  if (ratio(waited, totals.in_run()) < kWorthSaying) return;
   found.help.push_back({waited, "the others waited for rank " + std::to_string(worst->times.rank) +
                                     " on " + worst->host + " in " +
                                     grouped(static_cast<std::int64_t>(worst->times.late_steps)) +
@@ -99,7 +101,7 @@ Findings findings(const RunLedger& ledger, const std::vector<RunLedger::Row>& ro
                  .ribbon = ribbon_text(totals),
                  .help = {}};
   add_lost(found, totals);
-  add_late(found, rows);
+  add_late(found, rows, totals);
   add_repeated(found, ledger, losses);
   std::ranges::stable_sort(found.help, std::ranges::greater(), &Findings::Help::saving);
   return found;
