@@ -55,6 +55,11 @@ inline constexpr SyncCounter kSync[] = {
     {"settled_ns", kNanoseconds},    // Of exposed: in steps of which it is known who came last.
     {"buckets", kNumber},
     {"dropped", kNumber},  // Steps whose times nobody knows. They are in none of the others.
+    // For the ledger (docs/ledger.md); no timer counts these.
+    {"startup_ns", kNanoseconds},     // From the start of the process to its first step.
+    {"steps_ns", kNanoseconds},       // Of steps that are not taken apart.
+    {"checkpoint_ns", kNanoseconds},  // In which training stood still for checkpoints.
+    {"saved_ns", kNanoseconds},       // From the first step to the newest state that is safe.
 };
 
 // Of steps in which the others waited for one rank.

@@ -120,7 +120,10 @@ class Trainer {
     all_.steps += report.steps;
     all_.training += report.training;
     all_.sync = ddp_.total();
+    // For ddprun's ledger: what was computed before can no longer be lost.
+    if (!options_.checkpoint.empty()) group_.set_phase("checkpoint");
     if (group_.rank() == 0) write_down(report);
+    if (!options_.checkpoint.empty()) group_.set_phase("");
     return report;
   }
 

@@ -18,7 +18,7 @@ endforeach()
 foreach(subject collectives errors training)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)
 endforeach()
-foreach(subject namespaces failure kill kill_combinations supervision stall signals elastic reseat poison etcd journal standstill)
+foreach(subject ledger namespaces failure kill kill_combinations supervision stall signals elastic reseat poison etcd journal standstill)
   ddprun_system_test(system_${subject} failures/${subject}_test.py system)
 endforeach()
 # Each kind of fault once; docs/testing.md has the result of many repetitions.

@@ -71,7 +71,9 @@ void ProgressMonitor::left(int local_rank) {
 }
 
 void ProgressMonitor::see_sync(int local_rank, Worker& worker) {
-  if (worker.rank >= 0) sync_.see(local_rank, worker.rank, worker.file.sync());
+  const WorkerCounts counts = worker.file.sync();
+  if (on_counts) on_counts(local_rank, counts);
+  if (worker.rank >= 0) sync_.see(local_rank, worker.rank, counts);
 }
 
 void ProgressMonitor::exited(int local_rank) {
@@ -91,8 +93,12 @@ void ProgressMonitor::tell(int lost_rank, const std::string& why) {
 }
 
 const std::optional<rendezvous::SyncIncrease>& ProgressMonitor::untold_sync() {
-  for (auto& [local_rank, worker] : workers_) see_sync(local_rank, worker);
+  look_at_counts();
   return sync_.untold();
+}
+
+void ProgressMonitor::look_at_counts() {
+  for (auto& [local_rank, worker] : workers_) see_sync(local_rank, worker);
 }
 
 void ProgressMonitor::pause(bool paused) { paused_ = paused; }

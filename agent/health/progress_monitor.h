@@ -32,6 +32,9 @@ class ProgressMonitor {
   // What the workers' sync timers have counted and nobody was told; sync_told() when they were.
   const std::optional<rendezvous::SyncIncrease>& untold_sync();
   void sync_told() { sync_.told(); }
+  // What each of the workers has counted, whenever its page is read.
+  std::function<void(int local_rank, const WorkerCounts& counts)> on_counts;
+  void look_at_counts();
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);
 

@@ -34,12 +34,14 @@ Agent::Agent(AgentOptions options)
       supervisor_(options_.supervision, Clock::now()),
       processes_(loop_),
       progress_(loop_, options_.stalls),
+      ledger_(options_.offer.local_world_size, options_.began),
       logs_(options_.output.logs),
       output_(loop_, options_.output),
       links_(loop_),
       waiting_(loop_),
       environment_(current_environment()),
       beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
+      count_timer_(loop_),
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
@@ -52,6 +54,7 @@ int Agent::run() {
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };
+  keep_ledger();
   listen_to_workers();
   output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
   processes_.use_roster(options_.roster);
@@ -102,6 +105,8 @@ void Agent::connect() {
 void Agent::heard(rendezvous::DaemonMessage message) {
   if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
   const auto* waiting = std::get_if<rendezvous::Waiting>(&message);
+  if (const auto* account = std::get_if<rendezvous::Account>(&message)) take_account(*account);
+  if (waiting) ledger_.spare(waiting->left == 0ms, Clock::now());
   const bool news = !waiting && !std::holds_alternative<rendezvous::Alive>(message);
   if (waiting && options_.speaks_for_run && !shows_stopping_) {
     waiting_.show(waiting->text, waiting->left);
@@ -143,18 +148,21 @@ void Agent::beat() {
   beat_timer_.expires_after(beat_interval_);
   beat_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || ending_) return;
-    const bool with_sync =
-        Clock::now() - sync_told_ >= std::max<Duration>(kSyncEvery, 2 * beat_interval_);
-    say_alive(with_sync);
+    say_alive(Clock::now() - sync_told_ >= std::max<Duration>(kSyncEvery, 2 * beat_interval_));
     beat();
   });
 }
 
-// What the sync timers count goes with some of the beats.
-void Agent::say_alive(bool with_sync) {
+// What the sync timers count, and the ledger, go with some of the beats.
+void Agent::say_alive(bool with_counts, bool last) {
   rendezvous::Heartbeat heartbeat{supervisor_.round()};
-  if (with_sync) heartbeat.sync = progress_.untold_sync();
-  if (!link_->send(heartbeat) || !with_sync) return;
+  if (with_counts) {
+    heartbeat.sync = progress_.untold_sync();
+    heartbeat.times = ledger_.times(/*whole=*/last, Clock::now());
+    heartbeat.times->wants_account =
+        !options_.account_file.empty() && seat_ && seat_->group_rank == 0;
+  }
+  if (!link_->send(heartbeat) || !with_counts) return;
   progress_.sync_told();
   sync_told_ = Clock::now();
 }
@@ -163,7 +171,7 @@ void Agent::say_alive(bool with_sync) {
 void Agent::act(const SendMessage& send) {
   const bool last = std::holds_alternative<rendezvous::Finished>(send.message) ||
                     std::holds_alternative<rendezvous::Stopped>(send.message);
-  if (last && progress_.untold_sync()) say_alive(/*with_sync=*/true);
+  if (last) say_alive(/*with_counts=*/true, /*last=*/true);
   link_->send(send.message);
 }
 
@@ -216,6 +224,7 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
 
 void Agent::act(const SignalWorkers& signal) {
   look_at_workers();
+  ledger_.stopping(Clock::now());
   if (signal.lost_rank >= 0) progress_.tell(signal.lost_rank, signal.why);
   processes_.signal_workers(signal.signal);
   if (signal.signal != SIGKILL) wake_halted();
@@ -250,10 +259,12 @@ void Agent::act(const Exit& exit) {
   chaos_.stop();
   deadline_timer_.cancel();
   beat_timer_.cancel();
+  count_timer_.cancel();
   signals_.cancel(ignored);
   forwarded_.cancel(ignored);
   (void)output_.flush();
   tell_verdict(exit);
+  write_account(exit);
   link_->close([this] { loop_.stop(); });
 }
 

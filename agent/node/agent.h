@@ -15,6 +15,7 @@
 
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
+#include "agent/ledger/node_ledger.h"
 #include "agent/node/daemon_link.h"
 #include "agent/node/supervisor.h"
 #include "agent/node/worker_environment.h"
@@ -24,6 +25,7 @@
 #include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
+#include "agent/verdict/verdict_picture.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
@@ -54,6 +56,10 @@ struct AgentOptions {
   int launcher_pid = 0;            // When it dies, so does everything here.
   bool speaks_for_run = true;      // Prints what concerns all nodes: waiting and the verdict.
   std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
+  // With group rank 0 it gets the run's account as JSON; empty: none.
+  std::string account_file;
+  std::string ledger_file;  // Gets the sums of its ledger: wall time, a blank, all parts.
+  TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
 };
@@ -113,9 +119,14 @@ class Agent {
   void wake_halted();
   bool just_shown(const WorkerDeath& death) const;
   void tell_verdict(const Exit& exit) const;
+  void keep_ledger();
+  void count_later();
+  void take_account(const rendezvous::Account& account);
+  void write_account(const Exit& exit) const;
+  std::optional<PictureStyle> picture_style() const;
   Result<void> open_store();
   void beat();
-  void say_alive(bool with_sync);
+  void say_alive(bool with_counts, bool last = false);
   void beat_every(Milliseconds interval);
   void arm_deadline();
   void show_stopping();
@@ -129,6 +140,7 @@ class Agent {
   Supervisor supervisor_;
   PosixProcessHost processes_;
   ProgressMonitor progress_;
+  NodeLedger ledger_;
   LogFolder logs_;
   Output output_;
   WorkerLinks links_;
@@ -177,6 +189,8 @@ class Agent {
   std::string complaint_;          // The last error that was said here.
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
+  std::string account_;    // As far as it has come.
+  boost::asio::steady_timer count_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "agent/health/fault.h"
@@ -30,6 +31,7 @@ constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in it
 void Agent::worker_exited(WorkerDeath death) {
   links_.read_rest(death.local_rank);
   forget_worker(death.local_rank);
+  ledger_.ended(death.local_rank, death.succeeded(), std::chrono::steady_clock::now());
   if (supervisor_.living() == 0) return;  // It is not waited for.
   DDPRUN_ASSERT(seat_ && !wordless_.contains(death.local_rank));
   death.rank = rank_of(death.local_rank);
@@ -153,11 +155,18 @@ void Agent::start_chaos() {
 void Agent::tell_verdict(const Exit& exit) const {
   if (!options_.speaks_for_run) return;
   const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
+  auto style = picture_style();
   if (failed) {
     const auto& cause = exit.verdict->first_cause;
     const bool shown = cause && just_shown(*cause);
-    log::error(without_escapes(shown ? rendezvous::without_last_words(*exit.verdict)
-                                     : exit.verdict->text));
+    if (style) {
+      style->words_shown = shown;
+      const std::string picture = verdict_picture(*exit.verdict, options_.run_id, *style);
+      std::fputs(("\n" + picture).c_str(), stderr);
+    } else {
+      log::error(without_escapes(shown ? rendezvous::without_last_words(*exit.verdict)
+                                       : exit.verdict->text));
+    }
     const std::string hint = cause && options_.hint ? options_.hint(cause->detail) : "";
     if (!hint.empty()) log::info(hint);
   }

@@ -16,6 +16,8 @@
 namespace ddprun::agent {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr auto kEndAfterLink = std::chrono::seconds(1);
 
 std::string lost_text(Milliseconds lost) {
@@ -61,11 +63,16 @@ void Agent::worker_left(int local_rank, int round) {
   const Place& place = places_.at(local_rank);
   if (!place.ready || !place.seated || !seat_ || seat_->round != round) return;
   progress_.left(local_rank);
+  ledger_.left(local_rank, Clock::now());
   dispatch(WorkerLeft{local_rank, round});
 }
 
 // One line for all of this node, once the last of them continues.
 void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
+  if (seat_ && resumed.round == seat_->round) {
+    progress_.look_at_counts();
+    ledger_.resumed(local_rank, Clock::now());
+  }
   dispatch(WorkerResumed{local_rank, resumed.round});
   if (!change_ || !seat_ || resumed.round != seat_->round) return;
   if (change_->waited_for.erase(local_rank) == 0) return;
@@ -154,6 +161,7 @@ void Agent::act(const SeatWorkers& order) {
     at_stop_.erase(local_rank);
     change_->waited_for.insert(local_rank);
     progress_.seated(local_rank, place.facts.rank);
+    ledger_.seated(local_rank, place.facts.rank, Clock::now());
     output_.seated(local_rank, place.facts.rank);
     tell_seat(local_rank);
     if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be told.
@@ -206,6 +214,7 @@ void Agent::act(const SpawnWorker& spawn) {
     processes_.spawn_soon(worker_spec(spawn.local_rank, has_link), std::move(*ends));
     pid = processes_.finish_spawns().front();
   }
+  if (pid) ledger_.replaced(spawn.local_rank, Clock::now());
   if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);
   forget_worker(spawn.local_rank);
   boost::asio::post(loop_, [this, death = death_at_start(spawn.local_rank, pid.error())] {

@@ -45,6 +45,7 @@ void Agent::spawn_all() {
   int living = 0;
   for (; living < prepared && pids[static_cast<std::size_t>(living)]; ++living) {
     progress_.started(living, rank_of(living), *pids[static_cast<std::size_t>(living)]);
+    ledger_.spawned(living, rank_of(living), seat_->round, std::chrono::steady_clock::now());
   }
   for (int local_rank = living; local_rank < prepared; ++local_rank) forget_worker(local_rank);
   if (living < prepared) why = pids[static_cast<std::size_t>(living)].error();

@@ -107,6 +107,7 @@ class Supervisor {
   void on(const Tick&);
 
   void hear(const rendezvous::Waiting&) {}  // The shell shows it.
+  void hear(const rendezvous::Account&) {}  // The shell keeps it.
   void hear(const rendezvous::Assign& assign);
   void hear(const rendezvous::StopRound& stop);
   void hear(const rendezvous::EndRun& end);

@@ -30,17 +30,17 @@ Result<void> write_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-Result<void> prepare_verdict_file(const std::string& path) {
+Result<void> prepare_verdict_file(const std::string& path, const char* flag) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
-    return Failure{Errc::kBadOption, "--error-file " + path + " is a folder"};
+    return Failure{Errc::kBadOption, flag + (" " + path) + " is a folder"};
   }
   if (S_ISREG(status.st_mode)) ::unlink(path.c_str());
   std::string folder = std::filesystem::path(path).parent_path().string();
   if (folder.empty()) folder = ".";
   if (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode)) return {};
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    return errno_failure("--error-file " + path + " cannot be written: " + folder);
+    return errno_failure(flag + (" " + path) + " cannot be written: " + folder);
   }
   return {};
 }

@@ -11,8 +11,9 @@
 
 namespace ddprun::agent {
 
-// Removes what an earlier run has left at `path`, and finds out now whether it could be written.
-Result<void> prepare_verdict_file(const std::string& path);
+// Removes what an earlier run has left at `path`, which `flag` named, and finds out now whether it
+// could be written.
+Result<void> prepare_verdict_file(const std::string& path, const char* flag);
 
 // What the run ends with; `complaint` is what stands for a verdict where nobody could give one.
 rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict, int status,

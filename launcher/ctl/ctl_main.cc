@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 
 #include "common/exit_status.h"
 #include "common/system/log.h"
@@ -18,6 +19,7 @@
 #include "launcher/ctl/ras_ask.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
+#include "launcher/page/report_page.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
@@ -59,12 +61,25 @@ Command command_of(const CtlOptions& options) {
   } else if (options.verb == Verb::kCancel) {
     command.verb = Command::Verb::kCancel;
     command.reason = "cancelled by " + who_asks() + because;
+  } else if (options.verb == Verb::kReport) {
+    command.verb = Command::Verb::kReport;
   }
   return command;
 }
 
+Result<std::string> report_shown(const CtlOptions& options, const std::string& account) {
+  if (options.html_file.empty()) return account + "\n";
+  const auto page = report_page(account, {});
+  if (!page) return Failure{Errc::kBadMessage, "the daemon's account cannot be read"};
+  std::ofstream file(options.html_file, std::ios::trunc);
+  file << *page << std::flush;
+  if (!file) return errno_failure("writing " + options.html_file);
+  return "the report is in " + options.html_file + "\n";
+}
+
 Result<std::string> shown(const CtlOptions& options, const std::string& answer) {
   if (options.verb == Verb::kDrain || options.verb == Verb::kCancel) return answer + "\n";
+  if (options.verb == Verb::kReport) return report_shown(options, answer);
   const auto status = rendezvous::decode_status(answer);
   if (!status) return status.error();
   if (options.json) return rendezvous::encode_indented(*status);

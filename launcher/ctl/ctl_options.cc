@@ -19,6 +19,7 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict
   ddprunctl nodes --json | jq .               all nodes of all runs, for programs
   ddprunctl drain node12 --reason "bad fan"   the run continues without node12
+  ddprunctl report job7 --html job7.html      where its time went, as a page
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
@@ -63,6 +64,9 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   drain->add_option("--run", o.run_id, "The node's run, if that is ambiguous");
   auto* cancel = app.add_subcommand("cancel", "Ends a run on all its nodes");
   cancel->add_option("run", o.run_id, "The run's id")->required();
+  auto* report = app.add_subcommand("report", "Where a run's time went: JSON, or a page");
+  report->add_option("run", o.run_id, "The run's id")->required();
+  report->add_option("--html", o.html_file, "Write a page to this file");
   auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL reports them");
   ras->add_option("--run", o.run_id, "This run only");
   ras->add_option("--address", texts.ras,
@@ -77,6 +81,7 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                                           {nodes, kNodes},
                                           {drain, kDrain},
                                           {cancel, kCancel},
+                                          {report, kReport},
                                           {ras, kRas}}) {
     app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
   }
@@ -160,7 +165,8 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   }
   if (!texts.completion.empty()) return completion(app, texts.completion);
   if (app.get_subcommands().empty()) {
-    return usage("say what to do: status, nodes, drain, cancel or ras; see ddprunctl --help");
+    return usage(
+        "say what to do: status, nodes, drain, cancel, report or ras; see ddprunctl --help");
   }
   if (options.verb == CtlOptions::Verb::kRas) {  // No daemon is asked.
     if (const auto failure = resolve_ras(texts, options)) return *failure;

@@ -16,6 +16,7 @@ struct CtlOptions {
     kNodes,   // All nodes, or those of one run.
     kDrain,   // The run goes on without a node.
     kCancel,  // A run ends.
+    kReport,  // Where a run's time went.
     kRas,     // What NCCL says of the jobs that have workers on this machine.
   };
   Verb verb = Verb::kStatus;
@@ -25,6 +26,7 @@ struct CtlOptions {
   std::string node;  // kDrain: its id or its host.
   std::string reason;
   bool json = false;
+  std::string html_file;  // kReport: gets the page; empty: the account goes to standard output.
   Endpoint endpoint;
   std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.
   bool authenticated = true;

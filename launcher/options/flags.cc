@@ -91,6 +91,8 @@ constexpr Flag kFlags[] = {
     {kOutput, "fold-lines", '\0', kSwitch, "", "",
      "print equal lines of several ranks once: [0-7] x8: text"},
     {kOutput, "report", '\0', kSwitch, "", "", "print a table of each rank's time at the end"},
+    {kOutput, "report-html", '\0', kValue, "FILE", "@file",
+     "write where all ranks' time went as a page to FILE"},
     {kOutput, "verbose", 'v', kSwitch, "", "", "log every decision"},
     {kOutput, "quiet", '\0', kSwitch, "", "", "print warnings and errors only"},
 

@@ -175,6 +175,7 @@ struct Options {
   agent::LineFormat log_format = agent::LineFormat::kText;
   bool fold_lines = false;
   bool report = false;  // End with a table of where the time of this node's ranks went.
+  std::optional<std::string> report_html;  // Of all ranks, as a page.
   Talk talk = Talk::kNormal;
   bool dry_run = false;
 };

@@ -23,8 +23,7 @@ std::string shown(std::string_view text) {
   return "'" + safe + (text.size() > kShownMax ? "...'" : "'");
 }
 
-// Hands each option to its parser and keeps the first failure, so that a list of reads stays a
-// list.
+// Hands each option to its parser and keeps the first failure: a list of reads stays a list.
 class Reader {
  public:
   Reader(const RawOptions& raw, const Environment& environment)
@@ -249,6 +248,7 @@ void read_output(Reader& reader, Options& options) {
   if (verbose) options.talk = Talk::kVerbose;
   if (quiet) options.talk = Talk::kQuiet;
   reader.read_switch("report", options.report);
+  reader.read("report-html", options.report_html, any_text);
   reader.read_switch("dry-run", options.dry_run);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 
 #include "agent/node/command.h"
@@ -98,12 +99,41 @@ Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) 
                     .folders = context.places};
 }
 
+std::string command_text(const Options& options, int nodes) {
+  std::string text = "ddprun";
+  if (nodes > 1) text += " --nnodes " + std::to_string(nodes);
+  text += " --nproc-per-node " + to_string(options.nproc_per_node) + " " + options.program;
+  for (const std::string& argument : options.program_arguments) text += " " + argument;
+  return text;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  char text[32];
+  std::strftime(text, sizeof text, "%FT%TZ", ::gmtime_r(&now, &fields));
+  return text;
+}
+
+// On the node of group rank 0: the others are sent no account.
+void write_page(const NodeContext& context, const std::string& folder) {
+  if (!context.options.report_html || folder.empty()) return;
+  const PageFacts facts{.command = command_text(context.options, context.plan.nnodes.max),
+                        .started_utc = context.started_utc};
+  const auto written = write_report_page(folder, *context.options.report_html, facts);
+  if (!written) return log::warning("there is no report: " + to_string(written.error()));
+  if (*written) return log::info("the report is in " + *context.options.report_html);
+  if (context.plan.mode == RendezvousPlan::Mode::kJoin) return;
+  log::warning("there is no report: no account of the run came");
+}
+
 // Starts everything and watches over it until the run is over.
 Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
                       std::optional<GuardedChild> companion) {
   RunFolders folders;
   GuardianPlan guardian;
   context.launcher_pid = ::getpid();
+  context.started_utc = utc_now();
   auto keeper = keeper_task(context, folders);
   if (!keeper) return keeper.error();
   guardian.keeper = std::move(*keeper);
@@ -122,7 +152,10 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
     return {};
   };
   guardian.tidy_up = [&] {
-    if (!folders.report.path().empty()) print_report(folders.report.path());
+    if (context.options.report && !folders.report.path().empty()) {
+      print_report(folders.report.path());
+    }
+    write_page(context, folders.report.path());
     folders.remove();
   };
   guardian.on_agent_killed = [&](const AgentKilled& killed) {
@@ -134,6 +167,15 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
   return guard(guardian);
 }
 
+Result<void> prepare_files(const Options& options) {
+  if (options.error_file) {
+    const auto ready = agent::prepare_verdict_file(*options.error_file, "--error-file");
+    if (!ready) return ready.error();
+  }
+  if (!options.report_html) return {};
+  return agent::prepare_verdict_file(*options.report_html, "--report-html");
+}
+
 }  // namespace
 
 Result<int> launch(Options options, const Environment& environment,
@@ -143,10 +185,7 @@ Result<int> launch(Options options, const Environment& environment,
   if (decided->options.dry_run) return print_dry_run(*decided);
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
-  if (context.options.error_file) {
-    const auto ready = agent::prepare_verdict_file(*context.options.error_file);
-    if (!ready) return ready.error();
-  }
+  if (const auto ready = prepare_files(context.options); !ready) return ready.error();
   auto token = obtain_token(context.plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();
   context.token = *token;

@@ -181,6 +181,9 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.cgroup = context.cgroup;
   node.roster = context.roster;
   node.speaks_for_run = index == 0;
+  node.began = context.began;
+  if (options.report && index == 0) node.ledger_file = context.report_folder + "/" + kLedgerFile;
+  if (options.report_html) node.account_file = context.report_folder + "/" + kAccountFile;
   if (options.error_file) node.verdict_files.push_back(*options.error_file);
   // Whoever started us as a worker reads it there, as it would torchrun's.
   const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
@@ -204,9 +207,10 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
   if (hosts) {
     if (const auto made = folders.state.make(); !made) return made.error();
   }
-  if (context.options.report) {
+  if (context.options.report || context.options.report_html) {
     if (const auto made = folders.report.make(); !made) return made.error();
-    ::setenv(kReportVariable, folders.report.path().c_str(), 1);
+    context.report_folder = folders.report.path();
+    if (context.options.report) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
   }
   if (!wants_error_folder(context.options)) return {};
   if (const auto made = folders.errors.make(); !made) {

@@ -15,6 +15,9 @@ namespace ddprun::launcher {
 struct NodeContext : LaunchPlan {
   std::string token = {};
   int launcher_pid = 0;
+  TimePoint began = std::chrono::steady_clock::now();
+  std::string started_utc = {};
+  std::string report_folder = {};              // For what --report and --report-html need.
   std::string cgroup = {};                     // The job's; empty where there can be none.
   std::shared_ptr<agent::Roster> roster = {};  // Of the job's workers.
   std::vector<std::string> places = {};        // Of the run's temporary folders.

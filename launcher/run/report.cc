@@ -6,21 +6,48 @@
 #include <iterator>
 #include <utility>
 
+#include "launcher/run/ledger_text.h"
 #include "launcher/run/report_table.h"
 
 namespace ddprun::launcher {
+namespace {
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string ledger_of(const std::string& folder) {
+  const std::string text = contents_of(folder + "/" + kLedgerFile);
+  const auto parts = parse_time_parts(text.substr(text.find(' ') + 1));
+  const auto wall = parse_time_parts(text.substr(0, text.find(' ')));
+  if (!parts || !wall) return "";
+  return ledger_text({.wall = wall->times[0], .parts = *parts});
+}
+
+}  // namespace
 
 void print_report(const std::string& folder) {
   std::vector<RankTime> ranks;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     if (entry.path().extension() != ".json") continue;
-    std::ifstream file(entry.path());
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (auto rank = read_summary(text)) ranks.push_back(std::move(*rank));
+    if (auto rank = read_summary(contents_of(entry.path()))) ranks.push_back(std::move(*rank));
   }
-  std::printf("\n%s", report_table(std::move(ranks)).c_str());
+  std::printf("\n%s%s", report_table(std::move(ranks)).c_str(), ledger_of(folder).c_str());
   std::fflush(stdout);
+}
+
+Result<bool> write_report_page(const std::string& folder, const std::string& path,
+                               const PageFacts& facts) {
+  const std::string account = contents_of(folder + "/" + kAccountFile);
+  if (account.empty()) return false;
+  const auto page = report_page(account, facts);
+  if (!page) return Failure{Errc::kBadMessage, "the run's account cannot be read"};
+  std::ofstream file(path, std::ios::trunc);
+  file << *page << std::flush;
+  if (!file) return errno_failure("writing " + path);
+  return true;
 }
 
 }  // namespace ddprun::launcher

@@ -86,6 +86,7 @@ void Coordinator::hear(const Peer& peer, AgentMessage message) {
   if (beat && beat->sync && run != runs_.end() && run->second.knows(peer.node)) {
     sync_[peer.run_id].add(*beat->sync);
   }
+  if (beat && run != runs_.end() && run->second.knows(peer.node)) hear_times(peer, *beat);
   const bool joins = std::holds_alternative<Join>(message);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && joins) {
     // A run id may be used again once everyone of the run before has gone.
@@ -216,9 +217,14 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
     counters_.record_bytes += record.size();
     records_ += record;
     watch.emplace(run, event);
+    note_event(run_id, run, event);
   }
-  const std::vector<RunAction> actions = run.step(event, now_);
+  const Run::State state_before = run.state();
+  const std::size_t news_before = news_.size();
+  std::vector<RunAction> actions = run.step(event, now_);
   if (watch) watch->take(run_id, run, now_, counters_, news_);
+  note_change(run_id, run, state_before);
+  note_news(news_before);
   schedule(run_id, run);
   if (!std::holds_alternative<Heartbeat>(event.what)) compare_waiting(run_id);
   note_idle(run_id, run);
@@ -226,9 +232,10 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   if (links == links_.end()) return;
   const DaemonMessage* said = nullptr;  // What all nodes are told is written out once.
   std::string body;
-  for (const RunAction& action : actions) {
+  for (RunAction& action : actions) {
     const auto link = links->second.find(action.node);
     if (link == links->second.end()) continue;
+    add_ledger(run_id, run, action);
     if (!said || !same_for_all(*said, action.message)) body = encode(action.message);
     said = &action.message;
     actions_.push_back(Send{link->second, body});

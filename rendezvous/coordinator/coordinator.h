@@ -13,6 +13,7 @@
 //                └── its last link has closed ────────────────────────────────────▲
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -26,6 +27,7 @@
 #include "rendezvous/coordinator/counters.h"
 #include "rendezvous/coordinator/sync_totals.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/ledger/account.h"
 #include "rendezvous/protocol/wire_command.h"
 #include "rendezvous/run/run.h"
 
@@ -82,7 +84,19 @@ class Coordinator {
   const std::map<std::string, Run>& runs() const { return runs_; }
   DaemonStatus status(TimePoint now) const;
   const Counters& counters() const { return counters_; }
-  const std::map<std::string, SyncTotals>& sync() const { return sync_; }  // By run id.
+  const std::map<std::string, SyncTotals>& sync() const { return sync_; }       // By run id.
+  const std::map<std::string, RunLedger>& ledgers() const { return ledgers_; }  // By run id.
+  // The account of a run; nothing if there is no such run.
+  std::optional<std::string> account(const std::string& run_id, TimePoint now) const;
+  // What has happened in the runs lately, the oldest first.
+  struct Happening {
+    std::int64_t number = 0;  // Counts from 1.
+    TimePoint at{};
+    double run_s = 0;  // The same since the run's start.
+    News news;
+  };
+  static constexpr std::size_t kHappeningsMax = 200;
+  const std::deque<Happening>& happenings() const { return happenings_; }
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
@@ -117,6 +131,13 @@ class Coordinator {
   void refuse(LinkId link, Refusal refusal, const std::string& reason);
   void answer(LinkId link, const Command& command);
   Result<std::string> obey(const Command& command);
+  void hear_times(const Peer& peer, const Heartbeat& beat);
+  void note_event(const std::string& run_id, const Run& run, const RunEvent& event);
+  void note_change(const std::string& run_id, const Run& run, Run::State before);
+  void add_ledger(RunStatus& status, TimePoint now) const;
+  void note_news(std::size_t from);
+  void add_ledger(const std::string& run_id, const Run& run, RunAction& action);
+  AccountHead account_head(const std::string& run_id, const Run& run, TimePoint now) const;
   Result<std::string> drain(const Command& command);
   Result<std::string> cancel(const Command& command);
 
@@ -134,8 +155,11 @@ class Coordinator {
   std::vector<LinkAction> actions_;
   std::string records_;
   Counters counters_;
-  std::map<std::string, SyncTotals> sync_;  // Of runs that are in runs_.
+  std::map<std::string, SyncTotals> sync_;    // Of runs that are in runs_.
+  std::map<std::string, RunLedger> ledgers_;  // The same.
   std::vector<News> news_;
+  std::deque<Happening> happenings_;
+  std::int64_t happenings_so_far_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

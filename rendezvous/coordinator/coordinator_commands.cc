@@ -32,6 +32,7 @@ DaemonStatus Coordinator::status(TimePoint now) const {
   for (const auto& [run_id, run] : runs_) {
     status.runs.push_back(run.status(now));
     status.runs.back().run_id = run_id;
+    add_ledger(status.runs.back(), now);
   }
   return status;
 }
@@ -75,6 +76,11 @@ Result<std::string> Coordinator::obey(const Command& command) {
     }
     case Command::Verb::kDrain: return drain(command);
     case Command::Verb::kCancel: return cancel(command);
+    case Command::Verb::kReport: {
+      auto account = this->account(command.run_id, now_);
+      if (!account) return refused("name the run to report on");
+      return *std::move(account);
+    }
   }
   return refused("this daemon does not know that command");
 }

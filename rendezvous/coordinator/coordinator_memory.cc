@@ -130,6 +130,7 @@ void Coordinator::erase(const std::string& run_id) {
   schedule(run_id, Run());
   note_busy(run_id);
   sync_.erase(run_id);
+  ledgers_.erase(run_id);
   compare_waiting(run_id);
   runs_.erase(run_id);
 }

@@ -38,7 +38,8 @@ void StepWatch::take(const std::string& run_id, const Run& run, TimePoint now, C
   // Nodes that go once their run has ended are not lost.
   if (lost_by_ && run.node_count() < nodes_ && state_ != Run::State::kEnded) {
     counters.nodes_lost[static_cast<std::size_t>(*lost_by_)] += nodes_ - run.node_count();
-    news.push_back({run_id, node_, *lost_by_ == LostBy::kStuck ? how_ : "a node is lost: " + how_});
+    news.push_back({run_id, node_, *lost_by_ == LostBy::kStuck ? how_ : "a node is lost: " + how_,
+                    /*is_trouble=*/true});
   }
   if (run.restart_count() > restart_count_) {
     counters.restarts += static_cast<std::uint64_t>(run.restart_count() - restart_count_);
@@ -49,7 +50,8 @@ void StepWatch::take(const std::string& run_id, const Run& run, TimePoint now, C
   }
   if (ended && run.verdict()) {
     ++counters.verdicts[static_cast<std::size_t>(run.verdict()->kind)];
-    news.push_back({run_id, "", "the run ended: " + run.verdict()->text});
+    news.push_back({run_id, "", "the run ended: " + run.verdict()->text,
+                    run.verdict()->kind != Verdict::Kind::kSuccess});
   }
 }
 

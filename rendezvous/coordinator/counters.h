@@ -45,6 +45,7 @@ struct News {
   std::string run_id;
   NodeId node;  // May be empty.
   std::string text;
+  bool is_trouble = false;
 };
 
 // Tells what one step of a run changed from how the run stood before and after it.

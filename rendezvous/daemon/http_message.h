@@ -22,6 +22,7 @@ struct HttpReply {
   int status = 200;
   std::string body{};
   std::string content_type = "text/plain; charset=utf-8";
+  std::string policy{};  // Content-Security-Policy; empty: none.
 };
 
 }  // namespace ddprun::rendezvous

@@ -98,6 +98,9 @@ void Session::send(const HttpReply& reply, bool keep_alive, bool with_body) {
   response_ = {static_cast<http::status>(reply.status), 11, reply.body};
   response_.set(http::field::content_type, reply.content_type);
   response_.set(http::field::cache_control, "no-store");
+  response_.set("X-Content-Type-Options", "nosniff");
+  response_.set("Referrer-Policy", "no-referrer");
+  if (!reply.policy.empty()) response_.set("Content-Security-Policy", reply.policy);
   if (reply.status == 405) response_.set(http::field::allow, "GET, HEAD");
   response_.keep_alive(keep_alive);
   response_.prepare_payload();

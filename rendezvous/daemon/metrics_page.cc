@@ -130,6 +130,22 @@ void write_sync(Writer& out, const std::map<std::string, SyncTotals>& runs) {
   write_counts(out, late, /*zeros=*/false);
 }
 
+// Gauges: work becomes lost work when a failure undoes it.
+void write_ledgers(Writer& out, const std::map<std::string, LedgerTotals>& ledgers) {
+  auto goodput = out.gauges("ddprun_goodput_ratio", "Kept steps, of all time of the run's ranks.");
+  auto wall = out.gauges("ddprun_run_seconds", "Time since the start of the run's first node.");
+  auto parts =
+      out.gauges("ddprun_rank_seconds", "Where the time of the run's ranks went, by part.");
+  for (const auto& [run, ledger] : ledgers) {
+    goodput.add({{"run", run}}, ledger.goodput());
+    wall.add({{"run", run}}, std::chrono::duration<double>(ledger.wall).count());
+    for (std::size_t i = 0; i < kTimeParts; ++i) {
+      parts.add({{"run", run}, {"part", name_of(static_cast<TimePart>(i))}},
+                std::chrono::duration<double>(ledger.parts.times[i]).count());
+    }
+  }
+}
+
 void write_connections(Writer& out, const Measurement& measured) {
   out.gauge("ddprun_connections", "Control links of agents and operators.",
             number(measured.connections));
@@ -158,6 +174,7 @@ std::string metrics_text(const Measurement& measured) {
   write_runs(out, measured.status);
   write_events(out, measured.counters);
   write_sync(out, measured.sync);
+  write_ledgers(out, measured.ledgers);
   write_connections(out, measured);
   if (measured.has_journal) {
     out.counter("ddprun_journal_records_total", "Records written to the journal.",

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "common/ledger/time_parts.h"
 #include "rendezvous/coordinator/counters.h"
 #include "rendezvous/coordinator/sync_totals.h"
 #include "rendezvous/daemon/loop_probe.h"
@@ -18,8 +19,9 @@ namespace ddprun::rendezvous {
 struct Measurement {
   DaemonStatus status;
   Counters counters;
-  std::map<std::string, SyncTotals> sync;  // By run id.
-  RefusalCounts refused;                   // By everybody together.
+  std::map<std::string, SyncTotals> sync;       // By run id.
+  std::map<std::string, LedgerTotals> ledgers;  // By run id.
+  RefusalCounts refused;                        // By everybody together.
   std::size_t connections = 0;
   std::size_t handshakes = 0;
   std::size_t http_connections = 0;

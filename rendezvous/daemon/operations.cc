@@ -1,6 +1,8 @@
 #include "rendezvous/daemon/operations.h"
 
 #include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "rendezvous/daemon/metrics_page.h"
@@ -26,16 +28,27 @@ Operations::Operations(boost::asio::io_context& io, const Server& server)
       notifier_(ServiceNotifier::from_environment()),
       pages_{.complaint = [this] { return complaint(); },
              .status = [this] { return server_.coordinator().status(Clock::now()); },
-             .metrics = [this] { return metrics(); }},
+             .metrics = [this] { return metrics(); },
+             .events = [this](std::int64_t after) { return events(after); },
+             .account =
+                 [this](const std::string& run) {
+                   return server_.coordinator().account(run, Clock::now());
+                 },
+             .live = live_page(),
+             .key = {}},
       probe_(io, probe_interval(notifier_), [this] {
         if (notifier_.watchdog()) notifier_.say("WATCHDOG=1");
       }) {}
 
 Result<std::unique_ptr<Operations>> Operations::open(boost::asio::io_context& io,
                                                      const Server& server,
-                                                     std::optional<HttpOptions> http) {
+                                                     std::optional<HttpOptions> http,
+                                                     const std::string& token) {
   std::unique_ptr<Operations> operations(new Operations(io, server));
   if (!http) return operations;
+  boost::system::error_code not_numeric;
+  const auto address = boost::asio::ip::make_address(http->address, not_numeric);
+  if (not_numeric || !address.is_loopback()) operations->pages_.key = rendezvous::page_key(token);
   auto opened = HttpServer::open(
       io, std::move(*http),
       [pages = &operations->pages_](std::string_view method, std::string_view target) {
@@ -72,6 +85,9 @@ std::string Operations::metrics() const {
   measured.status = server_.coordinator().status(Clock::now());
   measured.counters = server_.coordinator().counters();
   measured.sync = server_.coordinator().sync();
+  for (const auto& [run_id, ledger] : server_.coordinator().ledgers()) {
+    if (!ledger.empty()) measured.ledgers[run_id] = ledger.totals(Clock::now());
+  }
   measured.refused = measured.counters.refused;
   measured.refused += server_.listener().refused();
   measured.refused += server_.refused();
@@ -82,6 +98,20 @@ std::string Operations::metrics() const {
   measured.lag = probe_.counts();
   measured.process = read_process_facts();
   return metrics_text(measured);
+}
+
+std::string Operations::events(std::int64_t after) const {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Coordinator::Happening& one : server_.coordinator().happenings()) {
+    if (one.number <= after) continue;
+    list.push_back({{"number", one.number},
+                    {"at_s", one.run_s},
+                    {"run", one.news.run_id},
+                    {"node", one.news.node},
+                    {"level", one.news.is_trouble ? "warning" : "info"},
+                    {"text", one.news.text}});
+  }
+  return list.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace ddprun::rendezvous

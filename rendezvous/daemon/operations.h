@@ -16,13 +16,16 @@ namespace ddprun::rendezvous {
 
 class Operations {
  public:
-  // Without `http` there are no pages. `server` must outlive it.
+  // Without `http` there are no pages. Where others than this machine's users reach them, those for
+  // people want a key, which is made of `token`. `server` must outlive it.
   static Result<std::unique_ptr<Operations>> open(boost::asio::io_context& io, const Server& server,
-                                                  std::optional<HttpOptions> http);
+                                                  std::optional<HttpOptions> http,
+                                                  const std::string& token);
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
   std::optional<std::uint16_t> http_port() const;
+  const std::string& page_key() const { return pages_.key; }
 
   void say_ready() const;     // To the service manager.
   void say_stopping() const;  // The same.
@@ -32,6 +35,7 @@ class Operations {
 
   std::string complaint() const;
   std::string metrics() const;
+  std::string events(std::int64_t after) const;
 
   const Server& server_;
   ServiceNotifier notifier_;

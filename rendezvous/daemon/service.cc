@@ -68,7 +68,8 @@ class Service {
     auto server = Server::open(io_, server_options_, std::move(memory), [this] { io_.stop(); });
     if (!server) return fail(to_string(server.error()));
     server_ = std::move(*server);
-    auto operations = Operations::open(io_, *server_, http_options(options_));
+    auto operations =
+        Operations::open(io_, *server_, http_options(options_), server_options_.listen.token);
     if (!operations) return fail(to_string(operations.error()));
     operations_ = std::move(*operations);
     if (options_.listen_fd < 0) {
@@ -78,8 +79,9 @@ class Service {
     if (!c10d) return fail(to_string(c10d.error()));
     c10d_ = std::move(*c10d);
     if (const auto port = operations_->http_port()) {
+      const std::string& key = operations_->page_key();
       log::info("pages for operators on http://" + options_.http_address + ":" +
-                std::to_string(*port));
+                std::to_string(*port) + (key.empty() ? "" : "/?key=" + key));
     }
     operations_->say_ready();
   }

@@ -20,7 +20,21 @@ void counts(auto& a, auto& m) {
 }
 void fields(auto&& a, Is<LateRank> auto& m) { a("rank", m.rank), counts(a, m.counts); }
 void fields(auto&& a, Is<SyncIncrease> auto& m) { counts(a, m.sums), a("late", m.late); }
-void fields(auto&& a, Is<Heartbeat> auto& m) { a("round", m.round), a("sync", m.sync); }
+void fields(auto&& a, Is<PlaceTimes> auto& m) {
+  a("local_rank", m.local_rank), a("rank", m.rank), a("parts_us", m.parts);
+  a("at", m.at);
+  a.added("at_risk_us", m.at_risk), a.added("steps", m.steps);
+  a.added("late_steps", m.late_steps), a.added("late_us", m.late);
+  a.added("spans", m.spans), a.added("bins", m.bins);
+}
+void fields(auto&& a, Is<NodeTimes> auto& m) {
+  a("places", m.places);
+  a.added("wants_account", m.wants_account);
+}
+void fields(auto&& a, Is<Heartbeat> auto& m) {
+  a("round", m.round), a("sync", m.sync);
+  a.added("times", m.times);
+}
 void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
 void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }
 void fields(auto&& a, Is<Stopped> auto& m) {
@@ -51,6 +65,7 @@ void fields(auto&& a, Is<Alive> auto& m) {
 void fields(auto&& a, Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);
 }
+void fields(auto&& a, Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }
 
 }  // namespace archive
 
@@ -75,6 +90,7 @@ const char* name_of(const Refuse*) { return "refuse"; }
 const char* name_of(const Dismiss*) { return "dismiss"; }
 const char* name_of(const Alive*) { return "alive"; }
 const char* name_of(const Respawn*) { return "respawn"; }
+const char* name_of(const Account*) { return "account"; }
 
 template <class Message>
 std::string encode_any(const Message& message) {

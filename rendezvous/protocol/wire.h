@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/ledger/time_parts.h"
 #include "common/sync_counts.h"
 #include "common/time.h"
 #include "common/worker_death.h"
@@ -101,6 +102,8 @@ struct Verdict {
   std::optional<WorkerDeath> first_cause{};
   std::vector<WorkerDeath> victims{};
   std::string advice{};  // What to try; a part of the text.
+  // Where the run's time went. The daemon adds it as it sends the verdict.
+  std::optional<LedgerTotals> ledger{};
   bool operator==(const Verdict&) const = default;
 };
 
@@ -126,9 +129,29 @@ struct SyncIncrease {
   std::vector<LateRank> late{};
   bool operator==(const SyncIncrease&) const = default;
 };
+// Where the time of one place of a node went since the agent's ledger began: the newest holds.
+struct PlaceTimes {
+  int local_rank = 0;
+  int rank = -1;  // The last that it had; -1: none yet.
+  TimeParts parts{};
+  TimePart at = TimePart::kRendezvous;  // What time passes as.
+  TimeParts::Time at_risk{0};           // Of the kept parts: lost if the node is lost.
+  std::uint64_t steps = 0;
+  std::uint64_t late_steps = 0;  // In which the others waited for it.
+  TimeParts::Time late{0};       // How long they did.
+  std::string spans{};           // For the picture of the run, see common/ledger/span_text.h; ...
+  std::string bins{};            // ... and common/ledger/time_bins.h. With the last word only.
+  bool operator==(const PlaceTimes&) const = default;
+};
+struct NodeTimes {
+  std::vector<PlaceTimes> places{};
+  bool wants_account = false;  // The agent wants an Account before the verdict.
+  bool operator==(const NodeTimes&) const = default;
+};
 struct Heartbeat {
   int round = -1;  // Whose seat the agent holds; -1: none.
   std::optional<SyncIncrease> sync{};
+  std::optional<NodeTimes> times{};
 };
 struct Finished {
   int round = 0;
@@ -201,8 +224,14 @@ struct Respawn {
   int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.
   int restart_count = 0;
 };
+// A piece of the run's account, which is JSON (docs/ledger.md). Sent before EndRun to agents that
+// want it.
+struct Account {
+  std::string piece;
+  bool more = false;  // Another follows.
+};
 using DaemonMessage =
-    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn>;
+    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn, Account>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

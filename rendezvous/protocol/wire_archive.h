@@ -54,6 +54,9 @@ class Writer {
     (*this)(name, static_cast<std::int64_t>(std::min(v, kCountMax)));
   }
   void operator()(const char* name, const TimePoint& v) { (*this)(name, (v - at_).count()); }
+  void operator()(const char* name, const TimeParts& v) { (*this)(name, to_text(v)); }
+  void operator()(const char* name, const TimePart& v) { (*this)(name, static_cast<int>(v)); }
+  void operator()(const char* name, const TimeParts::Time& v) { (*this)(name, v.count()); }
   void operator()(const char* name, const Fault& v) { out_.name(name), out_.text(fault_name(v)); }
   template <class E>
   void enumerator(const char* name, const E& v, E /*last*/) {
@@ -161,6 +164,23 @@ struct Reader {
     if (distance < -kTimeDistanceMax || distance > kTimeDistanceMax) throw BadField{name};
     v = at + Duration(distance);
   }
+  void operator()(const char* name, TimeParts& v) const {
+    const auto parts = parse_time_parts(text(value(name), name));
+    if (!parts) throw BadField{name};
+    v = *parts;
+  }
+  void operator()(const char* name, TimePart& v) const {  // A newer ddprun may have more.
+    int part = 0;
+    (*this)(name, part);
+    const bool known = part >= 0 && part < static_cast<int>(kTimeParts);
+    v = known ? static_cast<TimePart>(part) : TimePart::kUnknown;
+  }
+  void operator()(const char* name, TimeParts::Time& v) const {
+    std::int64_t count = 0;
+    (*this)(name, count);
+    if (count < 0 || count > kTimeMax.count()) throw BadField{name};
+    v = TimeParts::Time(count);
+  }
   void operator()(const char* name, Fault& v) const { v = fault_of_name(text(value(name), name)); }
   template <class E>
   void enumerator(const char* name, E& v, E last) const {
@@ -237,11 +257,15 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a.added("collective", m.collective), a.added("steps", m.steps);
   a.added("work", m.work), a.added("can_skip", m.can_skip);
 }
+void fields(auto&& a, Is<LedgerTotals> auto& m) {
+  a("places", m.places), a("wall_us", m.wall), a("parts_us", m.parts);
+}
 void fields(auto&& a, Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),
       a("text", m.text);
   a("first_cause", m.first_cause), a("victims", m.victims);
   a.added("advice", m.advice);
+  a.added("ledger", m.ledger);
 }
 
 }  // namespace ddprun::rendezvous::archive

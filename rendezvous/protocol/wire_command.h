@@ -17,10 +17,11 @@ struct Command {
     kStatus,  // Where all runs stand, or the one named.
     kDrain,   // The run goes on without `node`, whose launcher ends well.
     kCancel,  // The run ends.
+    kReport,  // The account of the run (rendezvous/ledger/account.h).
   };
   int version = kProtocolVersion;
   Verb verb = Verb::kStatus;
-  std::string run_id{};  // May be empty but for kCancel.
+  std::string run_id{};  // May be empty but for kCancel and kReport.
   std::string node{};    // kDrain: a node's id, or a host name that only one node has.
   std::string reason{};  // kDrain, kCancel: what the nodes are told.
 };
@@ -28,11 +29,11 @@ struct Command {
 // The answer, in as many pieces as it takes.
 struct Report {
   std::string error{};  // Not empty: why not. There is nothing else then.
-  std::string text{};   // The next piece of what encode(DaemonStatus) made, or a sentence.
+  std::string text{};   // The next piece of a status, of an account, or of a sentence.
   bool more = false;    // Another Report follows.
 };
 
-const char* name_of(Command::Verb verb);  // "status", "drain", "cancel".
+const char* name_of(Command::Verb verb);  // "status", "drain", "cancel", "report".
 
 std::string encode(const Command& command);
 std::string encode(const Report& report);

@@ -145,6 +145,9 @@ std::string line(const Respawn& r) {
   return "respawn " + std::to_string(r.granted) +
          " in all, restarts=" + std::to_string(r.restart_count);
 }
+std::string line(const Account& a) {
+  return "account, " + std::to_string(a.piece.size()) + " bytes";
+}
 std::string line(const Alive& a) {
   return "alive, beat in " + std::to_string(a.beat.count()) + " ms";
 }

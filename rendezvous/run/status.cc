@@ -23,6 +23,27 @@ json to_json(const NodeStatus& node) {
           {"silent_ms", node.silent.count()}};
 }
 
+json to_json(const RoundStatus& round) {
+  json object = {{"round", round.round},
+                 {"world_size", round.world_size},
+                 {"from_s", round.from_s},
+                 {"cause", round.cause}};
+  object["to_s"] = round.to_s ? json(*round.to_s) : json();
+  return object;
+}
+
+// Shares of the time of all ranks in the run.
+void add_ledger(json& object, const LedgerTotals& ledger) {
+  object["elapsed_s"] = std::chrono::duration<double>(ledger.wall).count();
+  object["goodput"] = ledger.goodput();
+  object["parts"] = json::object();
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    const auto part = static_cast<TimePart>(i);
+    const bool in_run = part != TimePart::kSpare && part != TimePart::kGone;
+    if (in_run && ledger.share(part) > 0) object["parts"][name_of(part)] = ledger.share(part);
+  }
+}
+
 json to_json(const RunStatus& run) {
   json object = {{"run_id", run.run_id},
                  {"state", run.state},
@@ -40,6 +61,8 @@ json to_json(const RunStatus& run) {
                          {"exit_code", run.verdict->exit_code},
                          {"text", run.verdict->text}};
   }
+  if (run.ledger) add_ledger(object, *run.ledger);
+  for (const RoundStatus& round : run.rounds) object["rounds"].push_back(to_json(round));
   for (const NodeStatus& node : run.nodes) object["nodes"].push_back(to_json(node));
   return object;
 }
@@ -102,6 +125,8 @@ RunStatus run_from(const json& object) {
                 .waiting_for = words(object, "waiting_for"),
                 .left = {},
                 .verdict = {},
+                .ledger = {},
+                .rounds = {},
                 .nodes = {}};
   if (object.contains("left_ms")) run.left = duration(object, "left_ms");
   if (object.contains("verdict")) {

@@ -25,6 +25,15 @@ struct NodeStatus {
   Milliseconds silent{0};  // Since it was last heard.
 };
 
+// A round that has begun.
+struct RoundStatus {
+  int round = 0;
+  int world_size = 0;
+  double from_s = 0;             // Since the run's start.
+  std::optional<double> to_s{};  // Nothing: it runs.
+  std::string cause{};           // Why the round before ended; empty: nobody knows.
+};
+
 struct VerdictStatus {
   std::string kind{};  // "success", "worker_failed", "node_lost", "timed_out", "interrupted".
   int exit_code = 0;
@@ -43,6 +52,8 @@ struct RunStatus {
   std::string waiting_for{};               // One sentence.
   std::optional<Milliseconds> left{};      // Until waiting ends by itself.
   std::optional<VerdictStatus> verdict{};  // Once the outcome is known.
+  std::optional<LedgerTotals> ledger{};    // Where its time went; nothing: nobody has reported.
+  std::vector<RoundStatus> rounds{};       // The last 64.
   std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.
 };
 

@@ -34,6 +34,20 @@ ordered_json to_json(const WorkerDeath& death) {
   return object;
 }
 
+ordered_json to_json(const LedgerTotals& ledger) {
+  const auto seconds = [](TimeParts::Time time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  ordered_json parts = ordered_json::object();
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    parts[name_of(static_cast<TimePart>(i))] = seconds(ledger.parts.times[i]);
+  }
+  return {{"wall_s", seconds(ledger.wall)},
+          {"places", ledger.places},
+          {"goodput", ledger.goodput()},
+          {"parts_s", std::move(parts)}};
+}
+
 }  // namespace
 
 std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::int64_t timestamp) {
@@ -48,6 +62,7 @@ std::string verdict_json(const Verdict& verdict, std::string_view run_id, std::i
   }
   object["victims"] = ordered_json::array();
   for (const WorkerDeath& death : verdict.victims) object["victims"].push_back(to_json(death));
+  if (verdict.ledger) object["ledger"] = to_json(*verdict.ledger);
   object["message"] = {{"message", words.empty() ? verdict.text : words},
                        {"errorCode", verdict.exit_code},
                        {"extraInfo", {{"timestamp", std::to_string(timestamp)}}}};

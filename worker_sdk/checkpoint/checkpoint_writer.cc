@@ -12,6 +12,7 @@
 #include "worker_sdk/base/checksum.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun {
 namespace {
@@ -43,6 +44,21 @@ worker_sdk::ManifestArray copy(const CheckpointPiece& piece, std::string& bytes)
                           .checksum = worker_sdk::checksum(bytes.data() + at, piece.part.bytes())});
   return array;
 }
+
+using worker_sdk::Clock;
+using worker_sdk::GroupInside;
+
+// While it lives, training stands still for a checkpoint.
+class Standstill {
+ public:
+  explicit Standstill(const ProcessGroup& group) : progress_(GroupInside::progress(group)) {}
+  ~Standstill() { progress_->stood_still(Clock::now() - began_); }
+  Standstill(const Standstill&) = delete;
+
+ private:
+  const std::shared_ptr<worker_sdk::Progress> progress_;
+  const Clock::time_point began_ = Clock::now();
+};
 
 }  // namespace
 
@@ -149,21 +165,26 @@ CheckpointWriter::CheckpointWriter(ProcessGroup& group, std::string folder,
 CheckpointWriter::~CheckpointWriter() { (void)impl_->finish(); }
 
 void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointPiece> pieces) {
+  const Standstill here(impl_->group);
   std::string bytes;
   const Contribution mine = impl_->contribute(step, pieces, bytes);
   std::string name;
   Manifest manifest = impl_->agree(mine, name);
-  impl_->writer = std::thread([impl = impl_.get(), path = impl_->folder + "/" + name,
-                               bytes = std::move(bytes), manifest = std::move(manifest)] {
-    try {
-      impl->write(path, bytes, manifest);
-    } catch (const std::exception& e) {
-      impl->failure = path + ": " + e.what();
-    }
-  });
+  impl_->writer =
+      std::thread([impl = impl_.get(), path = impl_->folder + "/" + name, bytes = std::move(bytes),
+                   manifest = std::move(manifest), progress = GroupInside::progress(impl_->group),
+                   copied = Clock::now()] {
+        try {
+          impl->write(path, bytes, manifest);
+          progress->saved(copied);
+        } catch (const std::exception& e) {
+          impl->failure = path + ": " + e.what();
+        }
+      });
 }
 
 void CheckpointWriter::wait() {
+  const Standstill here(impl_->group);
   const auto failures = all_gather_bytes(impl_->group, impl_->finish());
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) impl_->fail(ErrorKind::system, static_cast<int>(r), failures[r]);
@@ -173,6 +194,7 @@ void CheckpointWriter::wait() {
 void CheckpointWriter::save(std::int64_t step, std::span<const CheckpointPiece> pieces) {
   save_async(step, pieces);
   wait();
+  GroupInside::progress(impl_->group)->saved(Clock::now());
 }
 
 CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer whole) {

@@ -77,11 +77,15 @@ bool JobInside::visit_boundary() {
 }
 
 void JobInside::run_step(const Job::Body& body) {
+  const auto progress = GroupInside::progress(*group_);
+  const auto began = Clock::now();
+  progress->begin_steps();
   Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
   begun_ = committed();
   Step step(state);
   body(step);
-  if (state.is_committed) return;
+  if (state.is_committed) progress->count_step(last_commit_ - began);
+  if (state.is_committed) return progress->saved(last_commit_);
   if (GroupInside::is_dead(*group_)) {
     throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Job::run"},
                 "an operation of step " + std::to_string(state.number) + " has failed");

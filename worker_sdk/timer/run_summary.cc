@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
-#include <sstream>
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -42,24 +40,6 @@ std::string late_json(const std::vector<LateRank>& late) {
 }
 
 }  // namespace
-
-std::chrono::nanoseconds process_age() {
-  std::ifstream file("/proc/self/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto name_ends = line.rfind(')');  // A name may hold anything.
-  if (name_ends == std::string::npos) return {};
-  std::istringstream fields(line.substr(name_ends + 1));
-  std::string skipped;
-  long long ticks = -1;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  fields >> ticks;
-  timespec now{};
-  if (!fields || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return {};
-  const auto started = std::chrono::nanoseconds(ticks * (1'000'000'000 / ::sysconf(_SC_CLK_TCK)));
-  const auto up = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-  return up > started ? up - started : std::chrono::nanoseconds{0};
-}
 
 std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host) {
   const SyncReport& steps = summary.steps;

@@ -20,9 +20,6 @@ struct RunSummary {
   std::vector<LateRank> late;  // Of the whole job, not only this rank.
 };
 
-// How long ago this process was started; 0 if the system does not say.
-std::chrono::nanoseconds process_age();
-
 std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host);
 
 // Written aside and renamed, so that no reader sees a part. False: it could not be written.

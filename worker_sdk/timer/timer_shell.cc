@@ -10,6 +10,7 @@
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/timer/run_summary.h"
 #include "worker_sdk/timer/trace.h"
+#include "worker_sdk/worker/process_age.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -44,6 +45,7 @@ TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
       progress_(GroupInside::progress(group)),
       phases_(start_),
       timer_(identity_.rank, identity_.world_size, options.window) {
+  progress_->begin_steps();
   if (DeviceSide* device = GroupInside::device(group)) device_.emplace(*device);
 }
 

@@ -164,9 +164,20 @@ std::size_t Progress::slot_of(std::string_view phase) {
   return ProgressPage::kSlots - 1;
 }
 
+void Progress::end_checkpoint_phase(std::string_view next) {
+  const auto now = Clock::now();
+  if (checkpoint_since_) {
+    stood_still(now - *checkpoint_since_);
+    saved(now);
+  }
+  checkpoint_since_.reset();
+  if (next == "checkpoint") checkpoint_since_ = now;
+}
+
 void Progress::set_phase(std::string_view name) {
   if (!page_) return;
   const std::lock_guard lock(mutex_);
+  end_checkpoint_phase(name);
   phase_ = slot_of(name);
   go_to(phase_, number_);
 }

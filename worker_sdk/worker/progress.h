@@ -50,10 +50,20 @@ class Progress {
   // What a sync timer of this process has counted since the last call, for the daemon's metrics.
   void count(const WorkerCounts& more);
 
+  // For the ledger. The first step of this process begins.
+  void begin_steps();
+  // A step has ended that no timer takes apart.
+  void count_step(Clock::duration took);
+  // Training stood still for a checkpoint.
+  void stood_still(Clock::duration took);
+  // All that was computed before `then` is safe: a failure does not undo it.
+  void saved(Clock::time_point then);
+
   bool reports() const { return page_ != nullptr; }
 
  private:
   void forget_failure();
+  void end_checkpoint_phase(std::string_view next);
   void go_to(std::size_t slot, std::uint64_t number);
   std::size_t slot_of(std::string_view phase);
 
@@ -65,6 +75,7 @@ class Progress {
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t beats_ = 0;
+  std::optional<Clock::time_point> checkpoint_since_;  // In the phase "checkpoint".
   Clock::time_point since_{};
 };
 

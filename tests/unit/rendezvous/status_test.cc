@@ -124,7 +124,8 @@ TEST_CASE("Pages: each says what it holds, others say what there is", "[pages]")
   CHECK(reader.get("/healthz").body == "the loop is late\n");
   CHECK(reader.get("/metrics").body == "a 1\n");
   CHECK(reader.get("/metrics").content_type.starts_with("text/plain; version=0.0.4"));
-  CHECK(reader.get("/").status == 404);
+  CHECK(reader.get("/").content_type.starts_with("text/html"));
+  CHECK(reader.get("/nothing").status == 404);
   CHECK(reader.get("/Status").status == 404);
   CHECK(reader.get("status").status == 400);
   CHECK(reader.pages.answer("POST", "/status").status == 405);

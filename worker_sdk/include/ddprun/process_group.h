@@ -59,6 +59,8 @@ class ProcessGroup {
   /// Reports to the agent the name of the phase between collectives that begins now ("evaluate",
   /// "save"; empty: none), so that the agent can distinguish a long phase from a stuck worker. No
   /// effect under another launcher. Names are cut after 23 characters; 16 names are distinguished.
+  /// The phase "checkpoint" tells the ledger that the program saves its state, on all ranks: when
+  /// the next phase begins, what was computed before can no longer be lost.
   void set_phase(std::string_view name);
 
   /// The job's store, without a prefix. In a world of one: a store within this process.

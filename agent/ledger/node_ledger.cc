@@ -1,0 +1,153 @@
+#include "agent/ledger/node_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/assert.h"
+#include "common/ledger/span_text.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Time = TimeParts::Time;
+
+constexpr std::size_t kDrawnMax = 512;  // Places; the pictures of more do not fit into a frame.
+
+Time time_of(std::uint64_t ns) {
+  constexpr auto kMost = static_cast<std::uint64_t>(std::chrono::nanoseconds(kTimeMax).count());
+  return std::chrono::duration_cast<Time>(
+      std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, kMost))));
+}
+
+TimeParts steps_since(const TimeParts& now, const TimeParts& before) {
+  TimeParts more;
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    more.times[i] = std::max(now.times[i] - before.times[i], Time{0});
+  }
+  return more;
+}
+
+}  // namespace
+
+WorkCounts work_counts(const SyncCounts& counts) {
+  WorkCounts work;
+  const std::uint64_t settled = std::min(counts["settled_ns"], counts["exposed_ns"]);
+  const std::uint64_t waited = std::min(counts["waited_ns"], settled);
+  work.startup = time_of(counts["startup_ns"]);
+  work.checkpoint = time_of(counts["checkpoint_ns"]);
+  work.saved = time_of(counts["saved_ns"]);
+  work.steps[TimePart::kOutside] = time_of(counts["outside_ns"]);
+  work.steps[TimePart::kForward] = time_of(counts["forward_ns"]);
+  work.steps[TimePart::kBackward] = time_of(counts["backward_ns"]);
+  work.steps[TimePart::kWaiting] = time_of(waited);
+  work.steps[TimePart::kTransfer] = time_of(settled - waited);
+  work.steps[TimePart::kSteps] =
+      time_of(counts["exposed_ns"] - settled) + time_of(counts["steps_ns"]);
+  return work;
+}
+
+NodeLedger::NodeLedger(int places, TimePoint began) : began_(began) {
+  DDPRUN_ASSERT(places >= 1);
+  for (int local_rank = 0; local_rank < places; ++local_rank) {
+    places_.emplace(local_rank, Place{.ledger = PlaceLedger(began)});
+  }
+}
+
+NodeLedger::Place& NodeLedger::place(int local_rank) {
+  return places_.try_emplace(local_rank, Place{.ledger = PlaceLedger(began_)}).first->second;
+}
+
+TimePart NodeLedger::waits_as() const {
+  if (spare_) return TimePart::kSpare;
+  return computed_ ? TimePart::kRestart : TimePart::kRendezvous;
+}
+
+void NodeLedger::spawned(int local_rank, int rank, int round, TimePoint now) {
+  Place& here = place(local_rank);
+  here.ledger.end(/*keeps=*/false, waits_as(), now);
+  here.ledger.start(/*first_round=*/round == 0, now);
+  begin_counting(here, now);
+  here.rank = rank;
+  computed_ = true;
+  spare_ = false;
+}
+
+void NodeLedger::begin_counting(Place& place, TimePoint now) {
+  place.past.add(place.counted);
+  place.counted = {};
+  place.counted_at = now;
+}
+
+void NodeLedger::replaced(int local_rank, TimePoint now) { begin_counting(place(local_rank), now); }
+
+void NodeLedger::seated(int local_rank, int rank, TimePoint now) {
+  Place& here = place(local_rank);
+  here.rank = rank;
+  here.ledger.end(/*keeps=*/false, TimePart::kRestart, now);
+  here.ledger.start_again(here.counted.work, now);
+}
+
+void NodeLedger::resumed(int local_rank, TimePoint now) {
+  Place& here = place(local_rank);
+  here.ledger.resume(here.counted.work, now);
+}
+
+void NodeLedger::left(int local_rank, TimePoint now) {
+  place(local_rank).ledger.end(/*keeps=*/false, TimePart::kRestart, now);
+}
+
+void NodeLedger::counted(int local_rank, const WorkerCounts& counts, TimePoint now) {
+  Place& here = place(local_rank);
+  const Counted before =
+      std::exchange(here.counted, Counted{.work = work_counts(counts.sums),
+                                          .steps = counts.sums["steps"],
+                                          .late_steps = counts.late["steps"],
+                                          .late = time_of(counts.late["outside_ns"]) +
+                                                  time_of(counts.late["forward_ns"]) +
+                                                  time_of(counts.late["backward_ns"])});
+  here.ledger.see(here.counted.work);
+  if (here.counted.work.steps == before.work.steps) return;
+  const TimeParts more = steps_since(here.counted.work.steps, before.work.steps);
+  const auto since = [this](TimePoint t) {
+    return std::chrono::duration_cast<Time>(std::max(t, began_) - began_);
+  };
+  // Not longer ago than the steps took: before them the process may have started.
+  const Time until = since(now);
+  here.bins.add(std::max(since(here.counted_at), until - std::min(more.sum(), until)), until, more);
+  here.counted_at = now;
+}
+
+void NodeLedger::stopping(TimePoint now) {
+  for (auto& [local_rank, place] : places_) place.ledger.stop(now);
+}
+
+void NodeLedger::ended(int local_rank, bool succeeded, TimePoint now) {
+  place(local_rank).ledger.end(succeeded, succeeded ? TimePart::kGone : TimePart::kRestart, now);
+}
+
+void NodeLedger::spare(bool is_spare, TimePoint now) {
+  if (std::exchange(spare_, is_spare) == is_spare) return;
+  for (auto& [local_rank, place] : places_) {
+    if (!place.ledger.computes()) place.ledger.idle(waits_as(), now);
+  }
+}
+
+rendezvous::NodeTimes NodeLedger::times(bool whole, TimePoint now) const {
+  rendezvous::NodeTimes times;
+  for (const auto& [local_rank, place] : places_) {
+    times.places.push_back({.local_rank = local_rank,
+                            .rank = place.rank,
+                            .parts = place.ledger.parts(now),
+                            .at = place.ledger.at(now),
+                            .at_risk = place.ledger.at_risk(now),
+                            .steps = place.past.steps + place.counted.steps,
+                            .late_steps = place.past.late_steps + place.counted.late_steps,
+                            .late = place.past.late + place.counted.late});
+    if (!whole || places_.size() > kDrawnMax) continue;
+    times.places.back().spans = to_text(place.ledger.spans(now));
+    times.places.back().bins = to_text(place.bins);
+  }
+  return times;
+}
+
+}  // namespace ddprun::agent

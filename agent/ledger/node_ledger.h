@@ -1,0 +1,72 @@
+#pragma once
+// The ledgers of this node's places, and what the daemon is told of them. Pure. Owned by Agent,
+// which reports what happens to workers; ProgressMonitor reads what they count.
+
+#include <cstdint>
+#include <map>
+
+#include "common/ledger/place_ledger.h"
+#include "common/ledger/time_bins.h"
+#include "common/sync_counts.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent {
+
+// What a worker's page says of its work. A page may hold anything.
+WorkCounts work_counts(const SyncCounts& counts);
+
+class NodeLedger {
+ public:
+  // `began`: when the run was started here.
+  NodeLedger(int places, TimePoint began);
+
+  // A process begins in the place, as `rank`.
+  void spawned(int local_rank, int rank, int round, TimePoint now);
+  // A process begins that has no seat yet.
+  void replaced(int local_rank, TimePoint now);
+  // A process that lives begins another round.
+  void seated(int local_rank, int rank, TimePoint now);
+  void resumed(int local_rank, TimePoint now);
+  // Its part in the round is over, and the process lives on.
+  void left(int local_rank, TimePoint now);
+  void counted(int local_rank, const WorkerCounts& counts, TimePoint now);
+  // The workers are told to end.
+  void stopping(TimePoint now);
+  void ended(int local_rank, bool succeeded, TimePoint now);
+  // Nobody is waited for: this node is in reserve, or takes part again.
+  void spare(bool is_spare, TimePoint now);
+
+  // For the daemon; with all that a picture of the run needs if `whole`.
+  rendezvous::NodeTimes times(bool whole, TimePoint now) const;
+
+ private:
+  // Of one process, by its page.
+  struct Counted {
+    WorkCounts work{};
+    std::uint64_t steps = 0, late_steps = 0;
+    TimeParts::Time late{0};
+
+    void add(const Counted& more) {
+      steps += more.steps, late_steps += more.late_steps, late += more.late;
+    }
+  };
+  struct Place {
+    PlaceLedger ledger;
+    int rank = -1;
+    Counted counted{};  // Of the present process, ...
+    TimePoint counted_at{};
+    Counted past{};  // ... and of those before: numbers only.
+    TimeBins bins{};
+  };
+
+  Place& place(int local_rank);
+  static void begin_counting(Place& place, TimePoint now);
+  TimePart waits_as() const;
+
+  TimePoint began_;
+  std::map<int, Place> places_;  // By local rank.
+  bool computed_ = false;        // A round has begun here.
+  bool spare_ = false;
+};
+
+}  // namespace ddprun::agent

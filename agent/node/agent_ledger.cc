@@ -1,0 +1,83 @@
+// The part of Agent that keeps the ledger of its places, and the account of the run at its end.
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+
+#include "agent/node/agent.h"
+#include "common/system/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr std::size_t kAccountBytesMax = std::size_t{256} << 20;
+constexpr int kLooksPerRun = 200;  // At the workers' pages, about.
+
+void write(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::trunc);
+  file << text << std::flush;
+  if (!file) log::warning("the run's account cannot be written to " + path);
+}
+
+}  // namespace
+
+void Agent::keep_ledger() {
+  progress_.on_counts = [this](int local_rank, const WorkerCounts& counts) {
+    ledger_.counted(local_rank, counts, Clock::now());
+  };
+  count_later();
+}
+
+// Often at first: the picture of a short run is to be as fine as that of a long one.
+void Agent::count_later() {
+  const Duration age = Clock::now() - options_.began;
+  count_timer_.expires_after(std::clamp<Duration>(age / kLooksPerRun, 50ms, 30s));
+  count_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || ending_) return;
+    progress_.look_at_counts();
+    count_later();
+  });
+}
+
+void Agent::take_account(const rendezvous::Account& account) {
+  if (account_.size() + account.piece.size() <= kAccountBytesMax) account_ += account.piece;
+}
+
+void Agent::write_account(const Exit& exit) const {
+  if (!account_.empty()) write(options_.account_file, account_);
+  if (!exit.verdict || !exit.verdict->ledger) return;
+  const LedgerTotals& ledger = *exit.verdict->ledger;
+  write(options_.ledger_file, std::to_string(ledger.wall.count()) + " " + to_text(ledger.parts));
+}
+
+// For a person at a terminal that can show it. Everybody else gets the paragraph.
+std::optional<PictureStyle> Agent::picture_style() const {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value ? value : "");
+  };
+  winsize size{};
+  const bool terminal =
+      ::isatty(STDERR_FILENO) == 1 && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
+  const bool plain = !variable("NO_COLOR").empty() || variable("TERM") == "dumb" ||
+                     !variable("CI").empty() || options_.output.lines.format != LineFormat::kText;
+  std::string locale = variable("LC_ALL");
+  for (const char* name : {"LC_CTYPE", "LANG"}) {
+    if (locale.empty()) locale = variable(name);
+  }
+  std::ranges::transform(locale, locale.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool utf8 =
+      locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  if (!terminal || plain || !utf8) return std::nullopt;
+  return PictureStyle{.columns = size.ws_col > 0 ? size.ws_col : 80};
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,191 @@
+#include "agent/verdict/verdict_picture.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/text/duration_text.h"
+#include "common/text/figures_text.h"
+#include "common/text/terminal_text.h"
+
+namespace ddprun::agent {
+namespace {
+
+using rendezvous::Verdict;
+
+constexpr std::size_t kWordsMax = 12;  // Lines of last words; the JSON has all.
+constexpr std::size_t kLabelWidth = 10;
+constexpr int kColumnsMin = 40;
+
+const char* what_of(Fault fault) {
+  switch (fault) {
+    case Fault::kOutOfMemory: return "out of memory";
+    case Fault::kStackOverflow: return "stack overflow";
+    case Fault::kStuck: return "stuck";
+    case Fault::kNoMemory: return "memory was refused";
+    case Fault::kNoSpace: return "the disk is full";
+    case Fault::kNoDescriptors: return "too many open files";
+    case Fault::kLeftEarly: return "left early";
+    case Fault::kAborted: return "called abort()";
+    default: return nullptr;
+  }
+}
+
+// Of a text in UTF-8: signs, not bytes. Signs of two columns are rare in what is shown here.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & '\xc0') != '\x80'; }));
+}
+
+std::string_view first_columns(std::string_view text, std::size_t columns) {
+  std::size_t end = 0;
+  for (std::size_t seen = 0; end < text.size(); ++end) {
+    if ((text[end] & '\xc0') != '\x80' && seen++ == columns) break;
+  }
+  return text.substr(0, end);
+}
+
+class Picture {
+ public:
+  explicit Picture(const PictureStyle& style)
+      : style_(style), columns_(static_cast<std::size_t>(std::max(style.columns, kColumnsMin))) {}
+
+  void head(const char* mark, const char* colour, const std::string& text) {
+    for (const std::string& line : wrapped(text, columns_ - 3)) {
+      const bool first = text_.empty();
+      text_ +=
+          (first ? " " + paint(mark, colour) + " " : std::string("   ")) + paint(line, "1") + "\n";
+    }
+  }
+  // As it was written, cut off, and without colours: these cost no columns, but cannot be cut.
+  void quote(std::string_view line) {
+    text_ += " │ " + std::string(first_columns(line, columns_ - 3)) + "\n";
+  }
+  void fact(const char* label, const std::string& text) {
+    if (text.empty()) return;
+    bool first = true;
+    for (const std::string& line : wrapped(text, columns_ - 3 - kLabelWidth)) {
+      std::string name = first ? label : "";
+      name.resize(kLabelWidth, ' ');
+      text_ += (first ? " ├ " : " │ ") + paint(name, "2") + line + "\n";
+      first = false;
+    }
+  }
+  std::string end(int exit_code) {
+    return text_ + " └ ends with " + std::to_string(exit_code) + "\n";
+  }
+  std::string take() { return text_; }
+
+ private:
+  std::string paint(const std::string& text, const char* sgr) const {
+    return style_.colour ? "\x1b[" + std::string(sgr) + "m" + text + "\x1b[0m" : text;
+  }
+
+  static std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
+    std::vector<std::string> lines;
+    while (!text.empty()) {
+      std::string_view line = first_columns(text, columns);
+      const std::size_t newline = line.find('\n');
+      if (newline != std::string_view::npos) {
+        line = line.substr(0, newline);
+      } else if (line.size() < text.size() && line.rfind(' ') != std::string_view::npos) {
+        line = line.substr(0, line.rfind(' '));
+      }
+      lines.emplace_back(line);
+      text.remove_prefix(std::min(text.size(), line.size()));
+      while (!text.empty() && (text.front() == ' ' || text.front() == '\n')) text.remove_prefix(1);
+    }
+    return lines;
+  }
+
+  const PictureStyle style_;
+  const std::size_t columns_;
+  std::string text_;
+};
+
+std::string headline(const WorkerDeath& first, const Verdict& verdict) {
+  const char* known = what_of(first.fault);
+  std::string what = known ? known : how_it_ended(first);
+  if (what.starts_with("was ")) what.erase(0, 4);
+  std::string text = "rank " + std::to_string(first.rank) + " on " + first.host +
+                     " failed first: " + what;
+  if (verdict.ledger) text += ", after " + took_text(verdict.ledger->wall);
+  if (first.steps > 0) text += ", at step " + grouped(first.steps);
+  return text;
+}
+
+std::string victims_of(const Verdict& verdict) {
+  std::vector<int> ranks;
+  for (const WorkerDeath& death : verdict.victims) ranks.push_back(death.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (ranks.empty()) return "";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges_text(ranks);
+}
+
+std::string time_of(const Verdict& verdict) {
+  if (!verdict.ledger || verdict.ledger->parts.kept().count() == 0) return "";
+  const LedgerTotals& ledger = *verdict.ledger;
+  std::string text = "goodput " + percent_text(ledger.goodput());
+  for (const TimePart part : {TimePart::kLost, TimePart::kRestart, TimePart::kWaiting}) {
+    if (ledger.parts[part].count() == 0) continue;
+    text += std::string(", ") + label_of(part) + " " + percent_text(ledger.share(part));
+  }
+  return text;
+}
+
+std::string without_colours(const std::string& text) {
+  std::string plain;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '\x1b') {
+      at = text.find('m', at);
+      if (at == std::string::npos) break;
+    } else {
+      plain += text[at] == '\t' ? ' ' : text[at];
+    }
+  }
+  return plain;
+}
+
+void quote_words(Picture& picture, const std::string& words) {
+  std::size_t lines = 0;
+  for (std::size_t at = 0; at < words.size(); ++lines) {
+    const std::size_t end = std::min(words.find('\n', at), words.size());
+    if (lines < kWordsMax) picture.quote(std::string_view(words).substr(at, end - at));
+    at = end + 1;
+  }
+  if (lines > kWordsMax) picture.quote("... " + std::to_string(lines - kWordsMax) + " more lines");
+}
+
+}  // namespace
+
+std::string verdict_picture(const Verdict& verdict, const std::string& run_id,
+                            const PictureStyle& style) {
+  Picture picture(style);
+  if (verdict.kind == Verdict::Kind::kSuccess) {
+    std::string text = run_id + " finished";
+    if (verdict.ledger) text += " after " + took_text(verdict.ledger->wall);
+    const std::string time = time_of(verdict);
+    picture.head("✓", "32", without_escapes(text + (time.empty() ? "" : ": " + time)));
+    return picture.take();
+  }
+  if (!verdict.first_cause) {
+    const bool stopped = verdict.kind == Verdict::Kind::kInterrupted;
+    picture.head(stopped ? "!" : "✗", stopped ? "33" : "31", without_escapes(verdict.text));
+    picture.fact("time", time_of(verdict));
+    return picture.end(verdict.exit_code);
+  }
+  const WorkerDeath& first = *verdict.first_cause;
+  picture.head("✗", "31", without_escapes(headline(first, verdict)));
+  if (style.words_shown) {
+    picture.quote("its last words are above");
+  } else {
+    quote_words(picture, without_colours(without_escapes(first.detail)));
+  }
+  picture.fact("evidence", without_escapes(first.evidence));
+  picture.fact("victims", victims_of(verdict));
+  picture.fact("time", time_of(verdict));
+  picture.fact("try", without_escapes(verdict.advice));
+  return picture.end(verdict.exit_code);
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,207 @@
+#include "common/ledger/place_ledger.h"
+
+#include <algorithm>
+
+#include "common/assert.h"
+
+namespace ddprun {
+namespace {
+
+using Time = TimeParts::Time;
+
+Time between(TimePoint from, TimePoint until) {
+  return std::chrono::duration_cast<Time>(std::max(until, from) - from);
+}
+
+// A page may hold anything: no part of `whole` is negative, and none is more than is left of it.
+Time take(Time wanted, Time& left) {
+  const Time taken = std::clamp(wanted, Time{0}, left);
+  left -= taken;
+  return taken;
+}
+
+}  // namespace
+
+WorkCounts WorkCounts::since(const WorkCounts& before) const {
+  const auto more = [](Time now, Time then) { return std::max(now - then, Time{0}); };
+  WorkCounts result = *this;
+  result.startup = more(startup, before.startup);
+  result.checkpoint = more(checkpoint, before.checkpoint);
+  result.saved = more(saved, before.saved);
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    result.steps.times[i] = more(steps.times[i], before.steps.times[i]);
+  }
+  return result;
+}
+
+PlaceLedger::PlaceLedger(TimePoint began) : began_(began), idle_since_(began) {}
+
+Time PlaceLedger::since_began(TimePoint now) const { return between(began_, now); }
+
+TimePoint PlaceLedger::computed_until(TimePoint now) const {
+  DDPRUN_ASSERT(working_);
+  return working_->stopped ? std::min(*working_->stopped, now) : now;
+}
+
+void PlaceLedger::add_span(TimePart part, Time from, Time until) {
+  if (until <= from || is_kept(part)) return;
+  const bool goes_on = !spans_.empty() && spans_.back().part == part && spans_.back().until == from;
+  if (goes_on) {
+    spans_.back().until = until;
+  } else if (spans_.size() < kSpansMax) {
+    spans_.push_back({part, from, until});
+  }
+}
+
+// Whole times are added up, so that rounding loses nothing.
+void PlaceLedger::close_idle(TimePoint now) {
+  DDPRUN_ASSERT(!working_);
+  const Time from = since_began(idle_since_), until = since_began(now);
+  past_[idle_part_] += until - from;
+  add_span(idle_part_, from, until);
+  idle_since_ = now;
+}
+
+void PlaceLedger::idle(TimePart part, TimePoint now) {
+  close_idle(now);
+  idle_part_ = part;
+}
+
+void PlaceLedger::start(bool first_round, TimePoint now) {
+  close_idle(now);
+  working_ = Working{.began = now, .first_round = first_round};
+  seen_ = {};
+}
+
+void PlaceLedger::start_again(const WorkCounts& before, TimePoint now) {
+  close_idle(now);
+  working_ = Working{.began = now, .first_round = false, .again = true, .before = before};
+  seen_ = before;
+}
+
+void PlaceLedger::resume(const WorkCounts& counts, TimePoint now) {
+  if (!working_ || !working_->again || working_->resumed) return;
+  working_->resumed = now;
+  working_->before.saved = counts.saved;
+}
+
+void PlaceLedger::stop(TimePoint now) {
+  if (working_ && !working_->stopped) working_->stopped = now;
+}
+
+bool PlaceLedger::sees_steps(const WorkCounts& counts) const {
+  return working_->again || counts.steps_were_seen();
+}
+
+Time PlaceLedger::until_first_step(const WorkCounts& counts, TimePoint computed) const {
+  if (!working_->again) return counts.startup;
+  return between(working_->began, std::min(working_->resumed.value_or(computed), computed));
+}
+
+// The time of the worker's part in the round so far. What nobody has counted is between steps, or
+// follows the last one: it is kOutside.
+PlaceLedger::Attempt PlaceLedger::attempt(TimePoint now) const {
+  DDPRUN_ASSERT(working_);
+  Attempt result;
+  const TimePoint computed = computed_until(now);
+  const Time computed_time = since_began(computed) - since_began(working_->began);
+  Time left = computed_time;
+  result.parts[TimePart::kRestart] = since_began(now) - since_began(computed);
+  const WorkCounts counts = seen_.since(working_->before);
+  if (!sees_steps(counts)) {
+    result.parts[TimePart::kUnknown] = left;
+    return result;
+  }
+  for (const TimePart part : {TimePart::kForward, TimePart::kBackward, TimePart::kTransfer,
+                              TimePart::kWaiting, TimePart::kSteps}) {
+    result.parts[part] = take(counts.steps[part], left);
+  }
+  result.parts[TimePart::kCheckpoint] = take(counts.checkpoint, left);
+  const Time between_steps = counts.steps[TimePart::kOutside] - counts.checkpoint;
+  result.parts[TimePart::kOutside] = take(between_steps, left);
+  // Last of what is counted: a process begins a little before its agent knows.
+  const TimePart before_steps = working_->first_round ? TimePart::kStartup : TimePart::kRestart;
+  const Time until_first = take(until_first_step(counts, computed), left);
+  result.parts[before_steps] += until_first;
+  const Time since_first_step = computed_time - until_first;
+  result.parts[TimePart::kOutside] += left;
+  result.unsaved = std::max(since_first_step - counts.saved, Time{0});
+  result.uncounted = std::clamp(since_first_step - counts.steps.sum(), Time{0}, left);
+  return result;
+}
+
+// What follows the last step is lost first, then of each kept part the same share: nobody knows
+// which steps were slow.
+void PlaceLedger::lose(Attempt& attempt) {
+  Time lost = std::min({attempt.unsaved, attempt.uncounted, attempt.parts[TimePart::kOutside]});
+  attempt.parts[TimePart::kOutside] -= lost;
+  attempt.parts[TimePart::kLost] += lost;
+  const Time kept = attempt.parts.kept();
+  if (kept.count() == 0) return;
+  const Time unsaved = std::min(attempt.unsaved - lost, kept);
+  lost = Time{0};
+  const double share = static_cast<double>(unsaved.count()) / static_cast<double>(kept.count());
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    if (!is_kept(static_cast<TimePart>(i))) continue;
+    Time& part = attempt.parts.times[i];
+    const Time taken(static_cast<std::int64_t>(static_cast<double>(part.count()) * share));
+    part -= taken;
+    lost += taken;
+  }
+  attempt.parts[TimePart::kLost] += lost;
+}
+
+void PlaceLedger::add_attempt_spans(const Attempt& attempt, TimePoint now) {
+  const Time from = since_began(working_->began);
+  const Time until = since_began(computed_until(now));
+  const Time lost = attempt.parts[TimePart::kLost];
+  const Time unknown = attempt.parts[TimePart::kUnknown];
+  const Time restart = attempt.parts[TimePart::kRestart] - (since_began(now) - until);
+  add_span(TimePart::kStartup, from, from + attempt.parts[TimePart::kStartup]);
+  add_span(TimePart::kRestart, from, from + restart);
+  add_span(TimePart::kUnknown, from, from + unknown);
+  add_span(TimePart::kLost, until - lost, until);
+  add_span(TimePart::kRestart, until, since_began(now));
+}
+
+void PlaceLedger::end(bool keeps, TimePart then, TimePoint now) {
+  if (!working_) return idle(then, now);
+  Attempt attempt = this->attempt(now);
+  if (!keeps) lose(attempt);
+  past_.add(attempt.parts);
+  add_attempt_spans(attempt, now);
+  working_.reset();
+  idle_part_ = then;
+  idle_since_ = now;
+}
+
+TimePart PlaceLedger::at(TimePoint now) const {
+  if (!working_) return idle_part_;
+  if (working_->stopped && *working_->stopped <= now) return TimePart::kRestart;
+  if (working_->again && !working_->resumed) return TimePart::kRestart;
+  return sees_steps(seen_.since(working_->before)) ? TimePart::kOutside : TimePart::kUnknown;
+}
+
+TimeParts PlaceLedger::parts(TimePoint now) const {
+  TimeParts parts = past_;
+  if (working_) {
+    parts.add(attempt(now).parts);
+  } else {
+    parts[idle_part_] += since_began(now) - since_began(idle_since_);
+  }
+  return parts;
+}
+
+Time PlaceLedger::at_risk(TimePoint now) const { return working_ ? attempt(now).unsaved : Time{0}; }
+
+std::vector<TimeSpan> PlaceLedger::spans(TimePoint now) const {
+  PlaceLedger closed = *this;
+  if (closed.working_) {
+    closed.add_attempt_spans(closed.attempt(now), now);
+  } else {
+    closed.close_idle(now);
+  }
+  return closed.spans_;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,75 @@
+#pragma once
+// The classes into which the ledger divides the time of a place, which is a local rank of a node
+// (docs/ledger.md). They are the parts of the report and of /metrics, and add up to all of it.
+// Pure.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+// New parts stand at the end: the position of a part is what agent and daemon send.
+enum class TimePart {
+  kRendezvous,  // Until all nodes of the first round are there.
+  kStartup,     // From the start of a process in the first round to its first step.
+  kOutside,     // Of kept steps: optimizer, data, anything between steps.
+  kForward,     // Of kept steps.
+  kBackward,    // Of kept steps.
+  kTransfer,    // Of kept steps: exposed transfer of gradients.
+  kWaiting,     // Of kept steps: until the last rank had come.
+  kSteps,       // Of kept steps of which no more is known.
+  kCheckpoint,  // Training stands still for a checkpoint.
+  kLost,        // Work since the last checkpoint that a failure undid.
+  kRestart,     // From a failure or a change of the membership to the next step.
+  kSpare,       // A node in reserve.
+  kGone,        // No process of the run is in this place.
+  kUnknown,     // A process runs, and reports nothing.
+};
+
+constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::kUnknown) + 1;
+
+const char* name_of(TimePart part);   // "startup": in JSON and in labels.
+const char* label_of(TimePart part);  // "start-up": for people.
+
+// Kept steps: what goodput consists of.
+bool is_kept(TimePart part);
+
+struct TimeParts {
+  using Time = std::chrono::microseconds;
+
+  Time& operator[](TimePart part) { return times[static_cast<std::size_t>(part)]; }
+  Time operator[](TimePart part) const { return times[static_cast<std::size_t>(part)]; }
+  bool operator==(const TimeParts&) const = default;
+
+  Time sum() const;
+  Time kept() const;
+  void add(const TimeParts& more);
+
+  std::array<Time, kTimeParts> times{};
+};
+
+// "12,,3400": microseconds in the order of the parts, nothing for 0, no commas at the end.
+std::string to_text(const TimeParts& parts);
+// Nothing: that is no such text, or claims more than kTimeMax of a part. Parts of a newer ddprun
+// are added to kUnknown.
+std::optional<TimeParts> parse_time_parts(std::string_view text);
+constexpr TimeParts::Time kTimeMax = std::chrono::hours(24 * 3650);
+
+// A sum over the places of a run.
+struct LedgerTotals {
+  int places = 0;
+  TimeParts::Time wall{0};
+  TimeParts parts{};
+  bool operator==(const LedgerTotals&) const = default;
+
+  TimeParts::Time in_run() const;     // All but that of spares and of places outside the run.
+  double share(TimePart part) const;  // Of in_run(); 0 if that is nothing.
+  double goodput() const;             // Kept steps, of in_run().
+};
+
+}  // namespace ddprun

@@ -1,0 +1,48 @@
+#include "common/text/figures_text.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace ddprun {
+namespace {
+
+std::string tenths(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.1f", value);
+  return text;
+}
+
+}  // namespace
+
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number < 0 ? -number : number);
+  for (std::size_t end = text.size(); end > 3; end -= 3) text.insert(end - 3, ",");
+  return number < 0 ? "-" + text : text;
+}
+
+std::string percent_text(double share) { return tenths(100 * share) + " %"; }
+
+std::string took_text(std::chrono::microseconds time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  if (seconds < 0.9995) return std::to_string(std::llround(1000 * seconds)) + " ms";
+  if (seconds < 99.95) return tenths(seconds) + " s";
+  const std::int64_t whole = std::llround(seconds);
+  constexpr std::int64_t kHour = 3600;
+  if (whole < kHour) {
+    const std::int64_t rest = whole % 60;
+    return std::to_string(whole / 60) + " min" + (rest ? " " + std::to_string(rest) + " s" : "");
+  }
+  const std::int64_t minutes = (whole + 30) / 60;
+  const std::int64_t rest = minutes % 60;
+  return grouped(minutes / 60) + " h" + (rest ? " " + std::to_string(rest) + " min" : "");
+}
+
+std::string rank_time_text(std::chrono::microseconds time) {
+  constexpr double kHours = 7200;
+  const double seconds = std::chrono::duration<double>(time).count();
+  if (seconds < 10) return tenths(seconds) + " rank-s";
+  if (seconds < kHours) return grouped(std::llround(seconds)) + " rank-s";
+  return tenths(seconds / 3600) + " rank-h";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,18 @@
+#pragma once
+// Figures as ddprun's screens write them: three significant digits, one blank before the unit, two
+// units of time at most. Pure.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace ddprun {
+
+std::string grouped(std::int64_t number);  // "5,249"
+std::string percent_text(double share);    // "93.2 %"
+// "4 ms", "840 ms", "24.6 s", "13 min 4 s", "2 h 14 min".
+std::string took_text(std::chrono::microseconds time);
+// Of several ranks together: "5,251 rank-s", "12.4 rank-h".
+std::string rank_time_text(std::chrono::microseconds time);
+
+}  // namespace ddprun

@@ -1,0 +1,126 @@
+// The part of Coordinator that keeps the ledgers of the runs: what events and reports mean for
+// them, and who is sent what they hold.
+
+#include <algorithm>
+
+#include "rendezvous/coordinator/coordinator.h"
+#include "rendezvous/ledger/account.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
+
+Incident incident_of(const NodeId& node, const WorkerDeath& death, int round, TimePoint now) {
+  return {.at = now,
+          .kind = "worker_failed",
+          .fault = fault_name(death.fault),
+          .what = how_it_ended(death),
+          .who = "rank " + std::to_string(death.rank),
+          .where = death.host,
+          .evidence = death.evidence,
+          .action = "",
+          .node = node,
+          .local_rank = death.local_rank,
+          .round = round};
+}
+
+}  // namespace
+
+void Coordinator::hear_times(const Peer& peer, const Heartbeat& beat) {
+  if (beat.times) ledgers_[peer.run_id].report(peer.node, *beat.times, now_);
+}
+
+// Before the step of the event.
+void Coordinator::note_event(const std::string& run_id, const Run& run, const RunEvent& event) {
+  RunLedger& ledger = ledgers_[run_id];
+  if (std::holds_alternative<Begin>(event.what)) ledger = {};
+  if (const auto* join = std::get_if<Join>(&event.what)) {
+    ledger.joined(event.node, join->offer.host);
+  }
+  const auto* failed = std::get_if<Failed>(&event.what);
+  if (failed && run.state() == Run::State::kRunning && failed->round == run.round()) {
+    ledger.happened(incident_of(event.node, failed->death, run.round(), now_));
+  }
+  const auto* lost = std::get_if<Lost>(&event.what);
+  if (!lost) return;
+  ledger.lost(event.node, now_);
+  if (run.state() != Run::State::kRunning || !run.knows(event.node)) return;
+  ledger.happened({.at = now_,
+                   .kind = "node_lost",
+                   .fault = "node_lost",
+                   .what = "node lost",
+                   .who = ledger.host_of(event.node),
+                   .where = ledger.host_of(event.node),
+                   .evidence = lost->how,
+                   .action = "",
+                   .node = event.node,
+                   .local_rank = -1,
+                   .round = run.round()});
+}
+
+// The last word on a run carries its ledger, and to agents that want it the whole account before.
+void Coordinator::add_ledger(const std::string& run_id, const Run& run, RunAction& action) {
+  auto* end = std::get_if<EndRun>(&action.message);
+  const auto found = ledgers_.find(run_id);
+  if (!end || found == ledgers_.end() || found->second.empty()) return;
+  RunLedger& ledger = found->second;
+  ledger.end(now_);
+  end->verdict.ledger = ledger.totals(now_);
+  const auto link = links_.at(run_id).find(action.node);
+  if (link == links_.at(run_id).end() || !ledger.wants_account(action.node)) return;
+  const std::string account = account_json(ledger, account_head(run_id, run, now_), now_);
+  for (std::size_t at = 0; at < account.size(); at += kPieceBytes) {
+    const bool more = at + kPieceBytes < account.size();
+    actions_.push_back(
+        Send{link->second, encode(DaemonMessage(Account{account.substr(at, kPieceBytes), more}))});
+  }
+}
+
+void Coordinator::note_change(const std::string& run_id, const Run& run, Run::State before) {
+  if (run.state() == before) return;
+  RunLedger& ledger = ledgers_[run_id];
+  if (run.state() == Run::State::kEnded) ledger.end(now_);
+  if (run.state() != Run::State::kRunning) return;
+  ledger.round_began(run.round(), run.status(now_).world_size, now_);
+}
+
+void Coordinator::note_news(std::size_t from) {
+  for (std::size_t i = from; i < news_.size(); ++i) {
+    const auto ledger = ledgers_.find(news_[i].run_id);
+    const auto since =
+        ledger == ledgers_.end() ? TimeParts::Time{0} : ledger->second.since_began(now_);
+    happenings_.push_back({.number = ++happenings_so_far_,
+                           .at = now_,
+                           .run_s = std::chrono::duration<double>(since).count(),
+                           .news = news_[i]});
+    if (happenings_.size() > kHappeningsMax) happenings_.pop_front();
+  }
+}
+
+void Coordinator::add_ledger(RunStatus& status, TimePoint now) const {
+  const auto found = ledgers_.find(status.run_id);
+  if (found == ledgers_.end() || found->second.empty()) return;
+  status.ledger = found->second.totals(now);
+  status.rounds = found->second.rounds(now);
+}
+
+std::optional<std::string> Coordinator::account(const std::string& run_id, TimePoint now) const {
+  const auto run = runs_.find(run_id);
+  const auto ledger = ledgers_.find(run_id);
+  if (run == runs_.end() || ledger == ledgers_.end()) return std::nullopt;
+  return account_json(ledger->second, account_head(run_id, run->second, now), now);
+}
+
+AccountHead Coordinator::account_head(const std::string& run_id, const Run& run,
+                                      TimePoint now) const {
+  const RunStatus status = run.status(now);
+  AccountHead head{.run_id = run_id,
+                   .max_restarts = status.max_restarts,
+                   .restarts = status.restart_count,
+                   .rounds = status.round + 1,
+                   .verdict = run.verdict()};
+  return head;
+}
+
+}  // namespace ddprun::rendezvous

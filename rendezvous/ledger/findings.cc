@@ -1,0 +1,110 @@
+#include "rendezvous/ledger/findings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/text/duration_text.h"
+#include "common/text/figures_text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Time = TimeParts::Time;
+
+constexpr double kWorthSaying = 0.005;  // Of all time.
+
+double ratio(Time part, Time whole) {
+  return whole.count() > 0 ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
+                           : 0;
+}
+
+std::string incidents_text(const RunLedger& ledger, const std::vector<Loss>& losses,
+                           const LedgerTotals& totals) {
+  if (losses.empty()) return "No worker failed, and no node was lost.";
+  Time cost{0};
+  for (const Loss& loss : losses) cost += loss.cost;
+  const auto most = std::ranges::max_element(losses, {}, &Loss::cost);
+  const Incident& worst = ledger.incidents()[static_cast<std::size_t>(most - losses.begin())];
+  std::string text = number_of(static_cast<int>(losses.size()), "incident") + " cost " +
+                     percent_text(ratio(cost, totals.in_run())) + " of the run";
+  if (losses.size() > 1) text += "; the most: " + worst.who + " on " + worst.where;
+  return text + ".";
+}
+
+std::string ribbon_text(const LedgerTotals& totals) {
+  struct Cost {
+    Time time;
+    const char* what;
+  };
+  const Cost costs[] = {{totals.parts[TimePart::kLost], "lost work"},
+                        {totals.parts[TimePart::kRestart], "restarts"},
+                        {totals.parts[TimePart::kWaiting], "waiting for the last rank"},
+                        {totals.parts[TimePart::kTransfer], "exposed transfer of gradients"},
+                        {totals.parts[TimePart::kCheckpoint], "checkpoints"},
+                        {totals.parts[TimePart::kStartup], "start-up"},
+                        {totals.parts[TimePart::kRendezvous], "rendezvous"}};
+  const Time unknown = totals.parts[TimePart::kUnknown];
+  if (totals.parts.kept() == Time{0} && unknown * 2 > totals.in_run()) {
+    return "The workers do not use ddprun's SDK: of their time nothing more is known.";
+  }
+  const Cost& most = *std::ranges::max_element(costs, {}, &Cost::time);
+  const std::string kept = percent_text(totals.goodput()) + " of the time went into kept steps";
+  if (ratio(most.time, totals.in_run()) < kWorthSaying) return kept + ".";
+  return kept + "; the most else: " + most.what + ", " +
+         percent_text(ratio(most.time, totals.in_run())) + ".";
+}
+
+// One rank that the others waited for: had it kept up, they would not have.
+void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
+              const LedgerTotals& totals) {
+  const auto worst =
+      std::ranges::max_element(rows, {}, [](const RunLedger::Row& row) { return row.times.late; });
+  if (worst == rows.end() || worst->times.late_steps == 0) return;
+  const Time waited = worst->times.late * static_cast<std::int64_t>(rows.size() - 1);
+  if (ratio(waited, totals.in_run()) < kWorthSaying) return;
+  found.help.push_back({waited, "the others waited for rank " + std::to_string(worst->times.rank) +
+                                    " on " + worst->host + " in " +
+                                    grouped(static_cast<std::int64_t>(worst->times.late_steps)) +
+                                    " steps: look at its machine"});
+}
+
+void add_repeated(Findings& found, const RunLedger& ledger, const std::vector<Loss>& losses) {
+  const std::vector<Incident>& all = ledger.incidents();
+  Time repeated{0};
+  for (std::size_t i = 1; i < losses.size(); ++i) {
+    const bool same = all[i].who == all[0].who && all[i].fault == all[0].fault;
+    if (same) repeated += losses[i].cost;
+  }
+  if (repeated == Time{0}) return;
+  found.help.push_back({repeated, all[0].who + " failed the same way each time: restarts do not "
+                                               "cure it, so allow fewer of them"});
+}
+
+// The interval that costs least, by Young: the root of 2 * cost of a checkpoint * time between
+// failures. Nobody reports the number of checkpoints, so what is lost says more than any rule.
+void add_lost(Findings& found, const LedgerTotals& totals) {
+  const Time lost = totals.parts[TimePart::kLost];
+  if (ratio(lost, totals.in_run()) < kWorthSaying) return;
+  const bool saves = totals.parts[TimePart::kCheckpoint] > Time{0};
+  found.help.push_back({saves ? lost / 2 : lost,
+                        saves ? "checkpoints twice as often halve what a failure undoes"
+                              : "no checkpoint was reported, so each failure undid all work: save "
+                                "in the phase \"checkpoint\" (docs/ledger.md)"});
+}
+
+}  // namespace
+
+Findings findings(const RunLedger& ledger, const std::vector<RunLedger::Row>& rows,
+                  const std::vector<Loss>& losses, TimePoint now) {
+  const LedgerTotals totals = ledger.totals(now);
+  Findings found{.incidents = incidents_text(ledger, losses, totals),
+                 .ribbon = ribbon_text(totals),
+                 .help = {}};
+  add_lost(found, totals);
+  add_late(found, rows, totals);
+  add_repeated(found, ledger, losses);
+  std::ranges::stable_sort(found.help, std::ranges::greater(), &Findings::Help::saving);
+  return found;
+}
+
+}  // namespace ddprun::rendezvous

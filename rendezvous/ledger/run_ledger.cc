@@ -1,0 +1,210 @@
+#include "rendezvous/ledger/run_ledger.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "common/assert.h"
+#include "common/text/duration_text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Time = TimeParts::Time;
+
+Time between(TimePoint from, TimePoint until) {
+  return std::chrono::duration_cast<Time>(std::max(until, from) - from);
+}
+
+constexpr std::size_t kPlacesMax = 10'000;  // Of one node.
+
+// Of each kept part the same share becomes lost work.
+void lose(PlaceTimes& place) {
+  const Time kept = place.parts.kept();
+  const Time risk = std::clamp(place.at_risk, Time{0}, kept);
+  place.at_risk = Time{0};
+  if (risk == Time{0}) return;
+  const double share = static_cast<double>(risk.count()) / static_cast<double>(kept.count());
+  Time lost{0};
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    if (!is_kept(static_cast<TimePart>(i))) continue;
+    Time& part = place.parts.times[i];
+    const Time taken(static_cast<std::int64_t>(static_cast<double>(part.count()) * share));
+    part -= taken;
+    lost += taken;
+  }
+  place.parts[TimePart::kLost] += lost;
+}
+
+Time longest(const NodeTimes& times) {
+  Time longest{0};
+  for (const PlaceTimes& place : times.places) longest = std::max(longest, place.parts.sum());
+  return longest;
+}
+
+}  // namespace
+
+void RunLedger::joined(const NodeId& node, const std::string& host) {
+  if (ended_) return;
+  Node& here = node_of(node);
+  here.host = host;
+  here.lost.reset();
+}
+
+// A daemon that has started again hears of nodes that it has not seen join. Their ids begin with
+// their host.
+RunLedger::Node& RunLedger::node_of(const NodeId& id) {
+  const auto [it, is_new] = nodes_.try_emplace(id);
+  if (!is_new) return it->second;
+  it->second.arrival = arrivals_++;
+  it->second.host = id.substr(0, id.rfind('.'));
+  make_room();
+  return nodes_.at(id);
+}
+
+void RunLedger::make_room() {
+  if (nodes_.size() <= kNodesMax) return;
+  const auto oldest = std::ranges::min_element(nodes_, {}, [](const auto& node) {
+    return std::tuple(!node.second.lost, node.second.arrival);
+  });
+  nodes_.erase(oldest);
+}
+
+void RunLedger::report(const NodeId& node, const NodeTimes& times, TimePoint now) {
+  const auto is_nonsense = [](const PlaceTimes& place) { return place.parts.sum() > kTimeMax; };
+  if (times.places.size() > kPlacesMax || std::ranges::any_of(times.places, is_nonsense)) return;
+  Node& here = node_of(node);
+  if (here.lost || ended_) return;
+  const TimePoint origin = now - longest(times);
+  here.origin = here.places.empty() ? origin : std::min(here.origin, origin);
+  here.places = times.places;
+  here.reported = now;
+  here.wants_account = times.wants_account;
+  began_ = began_ ? std::min(*began_, origin) : origin;
+}
+
+void RunLedger::lost(const NodeId& node, TimePoint now) {
+  const auto it = nodes_.find(node);
+  if (it == nodes_.end() || it->second.lost || ended_) return;
+  Node& here = it->second;
+  for (PlaceTimes& place : here.places) {
+    const bool computed = is_kept(place.at);
+    const Time since = between(here.reported, now);
+    place.parts[computed ? TimePart::kLost : place.at] += since;
+    lose(place);
+    place.at = TimePart::kGone;
+  }
+  here.reported = now;
+  here.lost = now;
+}
+
+void RunLedger::happened(Incident incident) {
+  if (ended_) return;
+  const auto of_round = [&](const Incident& other) {
+    return other.round == incident.round && other.kind == "worker_failed";
+  };
+  if (incident.kind == "node_lost") {
+    std::erase_if(incidents_, [&](const Incident& other) {
+      return of_round(other) && other.fault == fault_name(Fault::kPeerLost);
+    });
+  } else if (const auto first = std::ranges::find_if(incidents_, of_round);
+             first != incidents_.end()) {
+    const bool same = first->node == incident.node && first->local_rank == incident.local_rank;
+    if (!same) return;
+    first->fault = incident.fault;
+    first->evidence = incident.evidence;
+    return;
+  }
+  if (incidents_.size() < kIncidentsMax) incidents_.push_back(std::move(incident));
+}
+
+void RunLedger::round_began(int round, int world_size, TimePoint now) {
+  std::string cause;
+  const bool answers = !incidents_.empty() && incidents_.back().action.empty();
+  if (answers) {
+    Incident& last = incidents_.back();
+    last.action = "round " + std::to_string(round) + ", " + number_of(world_size, "rank");
+    cause = last.who + " on " + last.where + ": " + last.what;
+  }
+  rounds_.push_back({round, world_size, now, std::move(cause)});
+  if (rounds_.size() > kRoundsMax) rounds_.pop_front();
+}
+
+std::vector<RoundStatus> RunLedger::rounds(TimePoint now) const {
+  const auto seconds = [this](TimePoint then) {
+    return std::chrono::duration<double>(since_began(then)).count();
+  };
+  std::vector<RoundStatus> all;
+  for (const Round& round : rounds_) {
+    if (!all.empty()) all.back().to_s = seconds(round.began);
+    all.push_back({.round = round.round,
+                   .world_size = round.world_size,
+                   .from_s = seconds(round.began),
+                   .cause = round.cause});
+  }
+  if (ended_ && !all.empty()) all.back().to_s = std::chrono::duration<double>(wall(now)).count();
+  return all;
+}
+
+std::string RunLedger::host_of(const NodeId& node) const {
+  const auto it = nodes_.find(node);
+  return it == nodes_.end() ? "" : it->second.host;
+}
+
+void RunLedger::end(TimePoint now) {
+  if (!ended_) ended_ = now;
+}
+
+bool RunLedger::wants_account(const NodeId& node) const {
+  const auto it = nodes_.find(node);
+  return it != nodes_.end() && it->second.wants_account;
+}
+
+Time RunLedger::since_began(TimePoint then) const {
+  return began_ ? between(*began_, then) : Time{0};
+}
+
+Time RunLedger::wall(TimePoint now) const { return since_began(ended_.value_or(now)); }
+
+// What was before the node came and after it went is kGone.
+PlaceTimes RunLedger::place_at(const Node& node, const PlaceTimes& place, TimePoint now) const {
+  PlaceTimes result = place;
+  const TimePoint until = ended_.value_or(now);
+  result.parts[place.at] += between(node.reported, until);
+  const Time missing = wall(now) - result.parts.sum();
+  DDPRUN_ASSERT(missing >= Time{-1});
+  result.parts[TimePart::kGone] += std::max(missing, Time{0});
+  return result;
+}
+
+LedgerTotals RunLedger::totals(TimePoint now) const {
+  LedgerTotals totals{.wall = wall(now)};
+  for (const auto& [id, node] : nodes_) {
+    for (const PlaceTimes& place : node.places) {
+      totals.parts.add(place_at(node, place, now).parts);
+      ++totals.places;
+    }
+  }
+  return totals;
+}
+
+std::vector<RunLedger::Row> RunLedger::rows(TimePoint now) const {
+  std::vector<Row> rows;
+  for (const auto& [id, node] : nodes_) {
+    for (const PlaceTimes& place : node.places) {
+      Row& row = rows.emplace_back(Row{.node = id,
+                                       .host = node.host,
+                                       .times = place_at(node, place, now),
+                                       .origin = since_began(node.origin)});
+      if (node.lost) row.gone_at = since_began(*node.lost);
+    }
+  }
+  std::ranges::stable_sort(rows, [this](const Row& a, const Row& b) {
+    const auto key = [this](const Row& row) {
+      return std::tuple(nodes_.at(row.node).arrival, row.times.local_rank);
+    };
+    return key(a) < key(b);
+  });
+  return rows;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,83 @@
+#include "agent/ledger/node_ledger.h"
+
+#include <catch2/catch.hpp>
+
+#include "common/ledger/time_bins.h"
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr TimePoint kStart{50s};
+
+std::uint64_t ns(std::chrono::nanoseconds time) { return static_cast<std::uint64_t>(time.count()); }
+
+TEST_CASE("Node ledger: exposed time is waiting, transfer, or not known which") {
+  const WorkCounts work = work_counts({{"exposed_ns", ns(10s)},
+                                       {"settled_ns", ns(8s)},
+                                       {"waited_ns", ns(5s)},
+                                       {"steps_ns", ns(1s)}});
+  CHECK(work.steps[TimePart::kWaiting] == 5s);
+  CHECK(work.steps[TimePart::kTransfer] == 3s);
+  CHECK(work.steps[TimePart::kSteps] == 3s);
+  const WorkCounts nonsense = work_counts({{"settled_ns", ~0ULL}, {"waited_ns", ~0ULL}});
+  CHECK(nonsense.steps.sum() == 0s);
+}
+
+TEST_CASE("Node ledger: a place goes through rounds, and its numbers outlive its processes") {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 4, /*round=*/0, kStart + 1s);
+  const WorkerCounts counts{.sums = {{"startup_ns", ns(1s)}, {"steps", 7}, {"forward_ns", ns(2s)}},
+                            .late = {{"steps", 2}, {"forward_ns", ns(300ms)}}};
+  ledger.counted(0, counts, kStart + 4s);
+  ledger.stopping(kStart + 4s);
+  ledger.ended(0, /*succeeded=*/false, kStart + 5s);
+  ledger.spawned(0, 5, /*round=*/1, kStart + 6s);
+  ledger.counted(0, counts, kStart + 9s);
+  const rendezvous::NodeTimes times = ledger.times(/*whole=*/true, kStart + 9s);
+  REQUIRE(times.places.size() == 1);
+  const rendezvous::PlaceTimes& place = times.places[0];
+  CHECK(place.rank == 5);
+  CHECK(place.steps == 14);
+  CHECK(place.late_steps == 4);
+  CHECK(place.late == 600ms);
+  CHECK(place.parts.sum() == 9s);
+  CHECK(place.parts[TimePart::kLost] == 2s);
+  CHECK(place.parts[TimePart::kRestart] == 3s);
+  const auto bins = parse_time_bins(place.bins);
+  REQUIRE(bins);
+  CHECK((*bins->shares(2s, 4s))[1] == Approx(1).margin(0.1));
+  CHECK(ledger.times(false, kStart + 9s).places[0].bins.empty());
+}
+
+TEST_CASE("Node ledger: a node in reserve is a spare until it is seated") {
+  NodeLedger ledger(2, kStart);
+  ledger.spare(true, kStart + 1s);
+  ledger.spare(true, kStart + 2s);
+  ledger.spawned(0, 0, 1, kStart + 5s);
+  ledger.spawned(1, 1, 1, kStart + 5s);
+  const auto times = ledger.times(false, kStart + 6s);
+  CHECK(times.places[1].parts[TimePart::kRendezvous] == 1s);
+  CHECK(times.places[1].parts[TimePart::kSpare] == 4s);
+  CHECK(times.places[1].at == TimePart::kUnknown);
+}
+
+TEST_CASE("Node ledger: a replacement costs restart until its first step in a round") {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 0, 0, kStart);
+  ledger.ended(0, false, kStart + 1s);
+  ledger.replaced(0, kStart + 1s);
+  ledger.seated(0, 0, kStart + 3s);
+  const WorkerCounts counts{
+      .sums = {{"startup_ns", ns(2s)}, {"steps_ns", ns(1s)}, {"saved_ns", ns(1s)}}};
+  ledger.counted(0, counts, kStart + 4s);
+  ledger.resumed(0, kStart + 4s);
+  const auto parts = ledger.times(false, kStart + 4s).places[0].parts;
+  CHECK(parts[TimePart::kUnknown] == 1s);
+  CHECK(parts[TimePart::kRestart] == 2s);
+  CHECK(parts[TimePart::kSteps] == 1s);  // The first, by whose commit it is known.
+}
+
+}  // namespace
+}  // namespace ddprun::agent

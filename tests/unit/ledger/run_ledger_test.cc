@@ -1,0 +1,179 @@
+#include "rendezvous/ledger/run_ledger.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/ledger/account.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr TimePoint kStart{1000s};
+
+// A node of one place that has computed since `rendezvous` after its start.
+NodeTimes times(int rank, TimeParts::Time rendezvous, TimeParts::Time forward) {
+  PlaceTimes place{.rank = rank, .at = TimePart::kOutside};
+  place.parts[TimePart::kRendezvous] = rendezvous;
+  place.parts[TimePart::kForward] = forward;
+  return {.places = {place}};
+}
+
+void adds_up(const RunLedger& ledger, TimePoint now) {
+  for (const auto& row : ledger.rows(now)) CHECK(row.times.parts.sum() == ledger.wall(now));
+}
+
+TEST_CASE("Run ledger: places of nodes that come later were gone before, and all add up") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  ledger.report("a.1", times(0, 1s, 9s), kStart + 10s);
+  ledger.joined("b.1", "b");
+  ledger.report("b.1", times(1, 1s, 3s), kStart + 10s);
+  adds_up(ledger, kStart + 12s);
+  const LedgerTotals totals = ledger.totals(kStart + 12s);
+  CHECK(totals.wall == 12s);
+  CHECK(totals.parts[TimePart::kGone] == 6s);
+  CHECK(totals.parts[TimePart::kOutside] == 4s);  // Until the next report.
+  CHECK(totals.goodput() == Approx(16.0 / 18));
+}
+
+TEST_CASE("Run ledger: reports that are late or come twice change no sum") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  ledger.report("a.1", times(0, 1s, 4s), kStart + 5s + 300ms);
+  ledger.report("a.1", times(0, 1s, 9s), kStart + 10s);
+  ledger.report("a.1", times(0, 1s, 9s), kStart + 10s);
+  CHECK(ledger.wall(kStart + 10s) == 10s);
+  adds_up(ledger, kStart + 11s);
+}
+
+TEST_CASE("Run ledger: a lost node loses what was at risk, and is gone from then on") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  NodeTimes node = times(0, 1s, 9s);
+  node.places[0].at_risk = 6s;
+  ledger.report("a.1", node, kStart + 10s);
+  ledger.lost("a.1", kStart + 12s);
+  ledger.report("a.1", node, kStart + 13s);  // Of a node that is out of the run.
+  const TimeParts parts = ledger.totals(kStart + 20s).parts;
+  CHECK(parts[TimePart::kLost] == 8s);
+  CHECK(parts[TimePart::kForward] == 3s);
+  CHECK(parts[TimePart::kGone] == 8s);
+  adds_up(ledger, kStart + 20s);
+  ledger.joined("a.1", "a");  // It was only cut off, and knows better.
+  ledger.report("a.1", times(0, 1s, 19s), kStart + 20s);
+  CHECK(ledger.totals(kStart + 20s).parts[TimePart::kGone] == 0s);
+}
+
+TEST_CASE("Run ledger: what no node can have computed is not heard") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  NodeTimes nonsense = times(0, kTimeMax, kTimeMax);
+  ledger.report("a.1", nonsense, kStart + 1s);
+  CHECK(ledger.empty());
+  ledger.report("a.1", NodeTimes{.places = std::vector<PlaceTimes>(10'001)}, kStart + 1s);
+  CHECK(ledger.empty());
+}
+
+TEST_CASE("Run ledger: after the run's end no time passes") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  ledger.report("a.1", times(0, 1s, 9s), kStart + 10s);
+  ledger.end(kStart + 11s);
+  CHECK(ledger.wall(kStart + 50s) == 11s);
+  adds_up(ledger, kStart + 50s);
+}
+
+TEST_CASE("Run ledger: of a round the first failure counts, and victims of a lost node do not") {
+  RunLedger ledger;
+  ledger.happened({.kind = "worker_failed", .fault = "unknown", .node = "a.1", .local_rank = 1});
+  ledger.happened({.kind = "worker_failed", .fault = "peer_lost", .node = "b.1", .local_rank = 0});
+  ledger.happened({.kind = "worker_failed", .fault = "crash", .node = "a.1", .local_rank = 1});
+  REQUIRE(ledger.incidents().size() == 1);
+  CHECK(ledger.incidents()[0].fault == "crash");
+  ledger.happened({.kind = "worker_failed", .fault = "peer_lost", .node = "b.1", .round = 1});
+  ledger.happened({.kind = "node_lost", .fault = "node_lost", .node = "a.1", .round = 1});
+  REQUIRE(ledger.incidents().size() == 2);
+  CHECK(ledger.incidents()[1].kind == "node_lost");
+}
+
+TEST_CASE("Run ledger: a run that loses nodes for ever remembers the newest") {
+  RunLedger ledger;
+  for (std::size_t i = 0; i < RunLedger::kNodesMax + 10; ++i) {
+    const NodeId node = "a." + std::to_string(i);
+    ledger.joined(node, "a");
+    ledger.report(node, times(0, 1s, 1s), kStart + 2s);
+    ledger.lost(node, kStart + 3s);
+  }
+  CHECK(ledger.rows(kStart + 3s).size() == RunLedger::kNodesMax);
+}
+
+TEST_CASE("Ledger on the wire: all of it arrives, and what is no time is refused") {
+  NodeTimes sent = times(3, 1s, 9s);
+  sent.wants_account = true;
+  sent.places[0].at_risk = 2s;
+  sent.places[0].steps = 5;
+  sent.places[0].late_steps = 2;
+  sent.places[0].late = 40ms;
+  sent.places[0].spans = "0,0,1";
+  sent.places[0].bins = "50000:.";
+  const std::string body = encode(AgentMessage(Heartbeat{.round = 1, .times = sent}));
+  CHECK(std::get<Heartbeat>(decode_agent_message(body).value()).times == sent);
+  std::string newer = body;
+  newer.replace(newer.find("\"at\":2"), 6, "\"at\":99");
+  const auto heard = std::get<Heartbeat>(decode_agent_message(newer).value()).times;
+  CHECK(heard->places[0].at == TimePart::kUnknown);
+  for (const char* parts : {"\"-5\"", "\"x\"", "7"}) {
+    std::string wrong = body;
+    const std::size_t begin = wrong.find("\"parts_us\":") + 11;
+    wrong.replace(begin, wrong.find(',', wrong.find('"', begin + 1)) - begin, parts);
+    CHECK_FALSE(decode_agent_message(wrong).has_value());
+  }
+  Verdict verdict;
+  verdict.ledger = LedgerTotals{.places = 2, .wall = 3s, .parts = sent.places[0].parts};
+  const auto end = decode_daemon_message(encode(DaemonMessage(EndRun{verdict}))).value();
+  CHECK(std::get<EndRun>(end).verdict == verdict);
+  const auto piece = decode_daemon_message(encode(DaemonMessage(Account{"{", true}))).value();
+  CHECK(std::get<Account>(piece).piece == "{");
+  CHECK(std::get<Account>(piece).more);
+}
+
+TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a worker is obeyed") {
+  RunLedger ledger;
+  ledger.joined("a.1", "</script><b>");
+  NodeTimes node = times(3, 1s, 6s);
+  node.places[0].parts[TimePart::kLost] = 2s;
+  node.places[0].parts[TimePart::kRestart] = 1s;
+  node.places[0].spans = "0,0,1000000;9,7000000,9000000;10,9000000,10000000";
+  node.places[0].bins = "1000000:.AgAA";
+  ledger.report("a.1", node, kStart + 10s);
+  ledger.happened({.at = kStart + 9s,
+                   .kind = "worker_failed",
+                   .who = "rank 3",
+                   .node = "a.1",
+                   .local_rank = 0});
+  ledger.end(kStart + 10s);
+  Verdict verdict{.kind = Verdict::Kind::kWorkerFailed, .exit_code = 1, .text = "x\x01\xff"};
+  verdict.first_cause = WorkerDeath{.rank = 3, .detail = "one\ntwo</script>"};
+  const std::string text = account_json(ledger, {.run_id = "r", .verdict = verdict}, kStart + 10s);
+  const json account = json::parse(text);
+  CHECK(account["schema"] == "ddprun.report/1");
+  CHECK(account["run"]["wall_s"] == 10.0);
+  double sum = 0;
+  for (const auto& [part, seconds] : account["slots"][0]["parts_s"].items()) {
+    sum += seconds.get<double>();
+  }
+  CHECK(sum == Approx(10));
+  CHECK(account["slots"][0]["bins"][1].get<std::string>().size() == 200);
+  CHECK(account["incidents"][0]["lost_s"] == 2.0);
+  CHECK(account["incidents"][0]["back_s"] == 1.0);
+  CHECK(account["incidents"][0]["cost_rank_s"] == 3.0);
+  CHECK(account["incidents"][0]["slots"] == json::array({0}));
+  CHECK(account["verdict"]["last_words"] == json::array({"one", "two</script>"}));
+  CHECK(account["findings"]["incidents"] == "1 incident cost 30.0 % of the run.");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
