@@ -9,6 +9,9 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;      // ddprun itself failed: no memory, no permission, a bug.
 inline constexpr int kExitUsage = 2;       // The command line or an input file cannot be meant so.
 inline constexpr int kExitRendezvous = 3;  // The nodes did not come together, or not in time.
+// The node left because it was told that its time is over (--preempt-signal): run it again to go
+// on. EX_TEMPFAIL of sysexits.h.
+inline constexpr int kExitPreempted = 75;
 // As a shell has it, of a program that it cannot run.
 inline constexpr int kExitCannotStart = 127;
 

@@ -34,7 +34,7 @@ void Supervisor::on(const LinkUp&) {
     send(*std::exchange(unsaid_, std::nullopt));
     return living_ == 0 ? depart() : void();
   }
-  if (state_ == State::kJoining && !leaving_) return send_join();
+  if (state_ == State::kJoining && !leaving_) return send_join(), say_preempted();
   // The daemon may have missed anything since the last link; say where we stand.
   send(rendezvous::Heartbeat{round()});
   told_ = {};
@@ -42,6 +42,7 @@ void Supervisor::on(const LinkUp&) {
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
   if (failed_) send(rendezvous::Failed{round(), *failure()});
   if (state_ == State::kStopped && order_) say_stopped();
+  say_preempted();
 }
 
 void Supervisor::on(const LinkDown& down) {
@@ -98,9 +99,12 @@ void Supervisor::hear(const rendezvous::Refuse& refuse) {
 }
 
 void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
-  actions_.push_back(
-      Say{Say::Level::kInfo, "the run continues without " + options_.host + ": " + dismiss.reason});
-  leave_for(0, std::nullopt);
+  const std::string text =
+      preempted_ == 0 ? "the run continues without " + options_.host + ": " + dismiss.reason
+                      : options_.host + " has left the run: " + dismiss.reason;
+  actions_.push_back(Say{Say::Level::kInfo, text});
+  const bool has_more_to_do = preempted_ != 0 && state_ != State::kFinished;
+  leave_for(has_more_to_do ? kExitPreempted : 0, std::nullopt);
 }
 
 void Supervisor::on(const WorkerEnded& ended) {
@@ -195,6 +199,7 @@ void Supervisor::on(const StartFailed& failed) {
 }
 
 void Supervisor::on(const Signalled& signalled) {
+  if (ask_to_leave(signalled.signal)) return;
   if (signal_ != 0) {
     if (now_ - signal_at_ < options_.patience) return;
     const auto since_ms = std::chrono::duration_cast<Milliseconds>(now_ - signal_at_);
@@ -215,7 +220,9 @@ void Supervisor::on(const Signalled& signalled) {
   } else if (ever_linked_) {
     unsaid_ = leave;
   }
-  leaving_ = Exit{exit_code_of_signal(signalled.signal), std::nullopt};
+  leaving_ =
+      Exit{is_preemption(signalled.signal) ? kExitPreempted : exit_code_of_signal(signalled.signal),
+           std::nullopt};
   if (living_ == 0) return depart();
   if (state_ != State::kStopping) begin_stop(signalled.signal);
 }

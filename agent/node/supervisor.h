@@ -49,6 +49,8 @@ struct SupervisorOptions {
   Duration fence{0};          // Computing, and no answer from where the daemon was: kill the
                               // workers. 0: never.
   bool fence_always = false;  // Else only while the daemon has a spare for this node.
+  // Signals that announce the end of this node's time: it leaves where it repeats nothing.
+  std::vector<int> preempt_signals = {};
   // A worker that has not left a round so long after it was fenced is killed.
   Duration leave_round_limit = std::chrono::seconds(5);
 };
@@ -122,6 +124,9 @@ class Supervisor {
   void announce(const WorkerDeath& death);
   void announce_fallen(const WorkerDeath& death);
   void end_change();
+  bool is_preemption(int signal) const;
+  bool ask_to_leave(int signal);
+  void say_preempted();
   void arm_fence();
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
@@ -190,6 +195,8 @@ class Supervisor {
   bool replaceable_ = false;             // As the daemon last said.
   bool fenced_ = false;                  // The workers are killed for that.
   std::string why_down_;                 // Of the last link that broke or did not come about.
+  int preempted_ = 0;                    // The signal that has announced the end; 0: none.
+  TimePoint preempted_at_{};             // When that was.
   int signal_ = 0;                       // The first that told us to end.
   TimePoint signal_at_{};                // When that was.
   std::vector<Action> actions_;

@@ -52,8 +52,9 @@ struct Signalled {
 };
 struct LauncherDied {};
 struct Tick {};  // The time that deadline() named has come.
-using Event = std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed,
-                           WorkerReady, WorkerLeft, WorkerResumed, WorkerPlain, Signalled, LauncherDied, Tick>;
+using Event =
+    std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed, WorkerReady,
+                 WorkerLeft, WorkerResumed, WorkerPlain, Signalled, LauncherDied, Tick>;
 
 // What to do, in order.
 struct SendJoin {

@@ -1,5 +1,7 @@
 // The part of a Supervisor that fills places: who is started in one whose worker has ended.
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "agent/node/supervisor.h"
@@ -26,7 +28,8 @@ void Supervisor::spawn_missing(bool fallen_too) {
 // this node could seat. What is missing only a whole run can make good.
 void Supervisor::start_over() {
   const bool any_done = count([](const Slot& slot) { return slot.done; }) > 0;
-  const bool any_left = count([](const Slot& slot) { return slot.alive && (slot.worked || slot.resumed); }) > 0;
+  const bool any_left =
+      count([](const Slot& slot) { return slot.alive && (slot.worked || slot.resumed); }) > 0;
   if (!any_done || any_left) return;
   actions_.push_back(Say{Say::Level::kWarning,
                          "the workers of " + options_.host +
@@ -66,6 +69,29 @@ void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
   if (state_ != State::kJoining) return tell_slots();
   start_over();
   send_join();
+}
+
+bool Supervisor::is_preemption(int signal) const {
+  const auto& known = options_.preempt_signals;
+  return std::find(known.begin(), known.end(), signal) != known.end();
+}
+
+// A node that is to end soon leaves like a drained one. False: it has to end now.
+bool Supervisor::ask_to_leave(int signal) {
+  if (!is_preemption(signal)) return false;
+  // One order may arrive twice.
+  if (preempted_ != 0) return now_ - preempted_at_ < options_.patience;
+  if (signal_ != 0 || leaving_ || !linked_ || !keeps_) return false;
+  preempted_ = signal;
+  preempted_at_ = now_;
+  say_preempted();
+  return true;
+}
+
+void Supervisor::say_preempted() {
+  if (preempted_ == 0 || leaving_) return;
+  const char* name = ::sigabbrev_np(preempted_);
+  send(rendezvous::Leave{preempted_, std::string("pre-empted by SIG") + (name ? name : "?"), true});
 }
 
 void Supervisor::announce_fallen(const WorkerDeath& death) {

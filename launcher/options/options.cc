@@ -4,6 +4,7 @@
 #include "launcher/options/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
@@ -166,6 +167,14 @@ Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment&
   if (!options) return options.error();
   options->invoked_as = argc > 0 ? argv[0] : "ddprun";
   return ParseOutcome(std::move(*options));
+}
+
+std::vector<int> handled_signals(const Options& options) {
+  std::vector<int> all = options.signals_to_handle;
+  for (const int signal : options.preempt_signals) {
+    if (std::find(all.begin(), all.end(), signal) == all.end()) all.push_back(signal);
+  }
+  return all;
 }
 
 }  // namespace ddprun::launcher

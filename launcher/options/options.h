@@ -8,6 +8,7 @@
 // Pure.
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -148,7 +149,8 @@ struct Options {
   std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.
   std::optional<std::uint64_t> chaos_seed;  // DDPRUN_CHAOS_SEED.
   std::optional<std::string> error_file;
-  std::vector<int> signals_to_handle;  // Never empty: SIGTERM, SIGINT, SIGHUP, SIGQUIT by default.
+  std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // Never empty.
+  std::vector<int> preempt_signals;  // The node leaves the run where it repeats nothing.
 
   // The program.
   bool module = false;     // program is a Python module: python3 -u -m program.
@@ -179,6 +181,9 @@ struct Options {
   Talk talk = Talk::kNormal;
   bool dry_run = false;
 };
+
+// Those that end this node's part in the run, at once or soon.
+std::vector<int> handled_signals(const Options& options);
 
 // --help, --version, --print-completion: text for standard output; the program then ends with code
 // 0.

@@ -178,8 +178,8 @@ void read_meeting(Reader& reader, Options& options) {
 void read_failures(Reader& reader, Options& options) {
   reader.read("max-restarts", options.max_restarts, integer_between(0, kRestartsMax));
   reader.read("error-file", options.error_file, any_text);
-  options.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   reader.read("signals-to-handle", options.signals_to_handle, parse_signals);
+  reader.read("preempt-signal", options.preempt_signals, parse_signals);
   reader.read("shutdown-timeout", options.shutdown_timeout, parse_seconds);
   reader.read_variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout",
                        options.shutdown_timeout, parse_seconds);

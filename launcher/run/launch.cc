@@ -137,7 +137,7 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
   auto keeper = keeper_task(context, folders);
   if (!keeper) return keeper.error();
   guardian.keeper = std::move(*keeper);
-  guardian.also_forwarded = context.options.signals_to_handle;
+  guardian.also_forwarded = handled_signals(context.options);
   guardian.prepare = [&]() -> Result<void> {
     context.cgroup = make_job_cgroup();
     if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();

@@ -68,6 +68,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   supervision.host = offer.host;
   supervision.local_world_size = offer.local_world_size;
   supervision.grace = context.options.shutdown_timeout;
+  supervision.preempt_signals = context.options.preempt_signals;
   supervision.connect_limit = offer.config.join_timeout;
   supervision.report_limit = close_timeout(conf, offer.config);
   if (context.plan.mode == RendezvousPlan::Mode::kStandalone) return supervision;
@@ -167,7 +168,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   }
   node.command = context.command;
   node.output = output_options(options, node.offer.host);
-  node.signals = options.signals_to_handle;
+  node.signals = handled_signals(options);
   node.signals_to_handle = signal_names(options.signals_to_handle);
   node.virtual_local_rank = options.virtual_local_rank;
   node.shares_machine = plan.local_nodes > 1;

@@ -41,7 +41,10 @@ void fields(auto&& a, Is<Stopped> auto& m) {
   a("round", m.round), a("deaths", m.deaths);
   a.added("successes", m.successes);
 }
-void fields(auto&& a, Is<Leave> auto& m) { a("signal", m.signal), a("reason", m.reason); }
+void fields(auto&& a, Is<Leave> auto& m) {
+  a("signal", m.signal), a("reason", m.reason);
+  a.added("planned", m.planned);
+}
 void fields(auto&&, Is<Away> auto&) {}
 void fields(auto&& a, Is<Slots> auto& m) {
   a("serial", m.serial), a("round", m.round), a("kept", m.kept), a("parked", m.parked);

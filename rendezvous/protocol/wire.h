@@ -168,6 +168,8 @@ struct Stopped {
 struct Leave {
   int signal = 0;
   std::string reason;
+  // Not at once: as a drained node does, where the workers stay at a boundary between steps.
+  bool planned = false;
 };
 // How many of its workers can go on in another round as they are. Sent when that changes and on
 // every new link, and only to a daemon that keeps workers.

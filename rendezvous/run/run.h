@@ -198,7 +198,10 @@ class Run {
   std::string why_not_kept() const;
   bool newcomers_wait() const;
   void grow();
-  void announce_change();
+  std::string growth_text() const;
+  void announce_change(const std::string& change);
+  void take_out(const NodeId& node, const std::string& why, const std::string& change);
+  void rejoin_dismissed(Members::iterator it, const Join& join);
   void hurry(const std::string& reason, int lost_rank);
   StopRound stop_of(const Member& member, const std::string& reason) const;
   void set_parked(Member& member, int parked);
@@ -254,7 +257,7 @@ class Run {
   std::array<int, 6> in_phase_{};            // How many members are in each Phase.
   std::set<NodeId> ready_;                   // Those in kReady.
   std::map<int, NodeId> node_ranks_;         // Who was told to have which group rank.
-  std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still stop their workers.
+  std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still have workers.
   Milliseconds beat_floor_{0};
 
   // Deadlines. Each is only looked at in the states and phases that its comment names.

@@ -88,13 +88,11 @@ void Run::grow() {
   grow_at_ = std::min(grow_at_.value_or(now_ + patience), now_ + patience);
   const bool full = !keeps && !begins && seated() + count(Phase::kReady) >= config_->nnodes_max;
   if (!full && now_ < *grow_at_) return;
-  if (keeps) return announce_change();
+  if (keeps) return announce_change(growth_text());
   regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
 }
 
-void Run::announce_change() {
-  DDPRUN_ASSERT(state_ == State::kRunning && change_.empty() && all_kept());
-  grow_at_.reset();
+std::string Run::growth_text() const {
   int workers = parked_;
   int free_seats = config_->nnodes_max - seated();
   for (const auto& [node, member] : members_) {
@@ -103,10 +101,40 @@ void Run::announce_change() {
       workers += member.offer.local_world_size;
     }
   }
-  change_ = "growing to " + number_of(workers, "worker");
+  return "growing to " + number_of(workers, "worker");
+}
+
+void Run::announce_change(const std::string& change) {
+  DDPRUN_ASSERT(state_ == State::kRunning && change_.empty() && all_kept());
+  grow_at_.reset();
+  change_ = change;
   for (const auto& [node, member] : members_) {
     if (member.phase == Phase::kSeated) tell(node, stop_of(member, change_));
   }
+}
+
+// The node goes, and the run goes on without it: at a boundary between steps, if it can. One that
+// has finished owes the run nothing, and one that waits has nothing to stop.
+void Run::take_out(const NodeId& node, const std::string& why, const std::string& change) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kClosing || state_ == State::kEnded) return;
+  const Phase phase = it->second.phase;
+  dismissed_.try_emplace(node, why);
+  if (phase == Phase::kReady || phase == Phase::kEmpty || phase == Phase::kFinished) {
+    return dismiss(it);
+  }
+  if (phase != Phase::kSeated || !change_.empty()) return;  // It ends its round anyway.
+  all_kept() ? announce_change(change) : regather(change);
+}
+
+// It has left its round, which may be the first sign that all do.
+void Run::rejoin_dismissed(Members::iterator it, const Join& join) {
+  const Phase phase = it->second.phase;
+  if (phase == Phase::kSeated || phase == Phase::kFinished) {
+    const bool planned = join.living && !change_.empty();
+    regather(planned ? change_ : it->second.offer.host + " joined again", -1, planned);
+  }
+  dismiss(it);
 }
 
 // A change was planned, and now a rank is gone: who computes towards the boundary will not reach

@@ -36,7 +36,7 @@ void Run::on(const NodeId& node, const Join& join) {
     return tell(node, stop_of(member, "the round is over"));
   }
   if (dismissed_.contains(node)) {
-    return it == members_.end() ? answer_stranger(node, -1) : dismiss(it);
+    return it == members_.end() ? answer_stranger(node, -1) : rejoin_dismissed(it, join);
   }
   if (join.after_round > std::max(round_, kRoundsMax)) {
     return refuse(node, join.offer.host, "no run has had the round that it comes from");
@@ -171,7 +171,9 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
 void Run::on(const NodeId& node, const Leave& leave) {
   const auto it = members_.find(node);
   if (it == members_.end()) return;
-  const std::string text = it->second.offer.host + " left: " + leave.reason;
+  const std::string& host = it->second.offer.host;
+  if (leave.planned) return take_out(node, leave.reason, host + " leaves: " + leave.reason);
+  const std::string text = host + " left: " + leave.reason;
   const bool fixed = config_->nnodes_min == config_->nnodes_max;
   const bool active = gathering() || state_ == State::kRunning;
   if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
@@ -210,13 +212,8 @@ void Run::on(const NodeId&, const Cancel& cancel) {
 
 void Run::on(const NodeId& node, const Drain& drain) {
   const auto it = members_.find(node);
-  if (it == members_.end() || state_ == State::kClosing || state_ == State::kEnded) return;
-  const Phase phase = it->second.phase;
-  dismissed_.try_emplace(node, drain.reason);
-  // One that has finished owes the run nothing, and one that waits has nothing to stop.
-  const bool waits = phase == Phase::kReady || phase == Phase::kEmpty;
-  if (waits || phase == Phase::kFinished) return dismiss(it);
-  if (phase == Phase::kSeated) regather(it->second.offer.host + " is drained: " + drain.reason);
+  if (it == members_.end()) return;
+  take_out(node, drain.reason, it->second.offer.host + " is drained: " + drain.reason);
 }
 
 }  // namespace ddprun::rendezvous

@@ -285,7 +285,9 @@ void Run::check_invariants() const {
   for (const auto& [node, why] : dismissed_) {
     const auto it = members_.find(node);
     const bool stops = it != members_.end() && it->second.phase == Phase::kStopping;
-    DDPRUN_ASSERT(it == members_.end() || stops || it->second.phase == Phase::kStopped);
+    const bool ended = state_ == State::kEnded;  // Before it could leave.
+    const bool leaves = it != members_.end() && it->second.seat && (ended || !change_.empty());
+    DDPRUN_ASSERT(it == members_.end() || stops || leaves || it->second.phase == Phase::kStopped);
   }
   DDPRUN_ASSERT(actions_.empty());
 }

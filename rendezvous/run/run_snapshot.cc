@@ -110,7 +110,9 @@ bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& 
   if (member.parked > 0 && member.phase != Phase::kSeated) return false;
   if (member.fallen < 0 || member.granted < 0) return false;
   const bool stops = member.phase == Phase::kStopping || member.phase == Phase::kStopped;
-  if (run.dismissed_.contains(node) && !stops) return false;
+  const bool ended = run.state_ == State::kEnded;
+  const bool leaves = member.seat && (ended || !run.change_.empty());
+  if (run.dismissed_.contains(node) && !stops && !leaves) return false;
   if (!member.seat) return true;
   return stops ? member.seat->round <= run.round_ : member.seat->round == run.round_;
 }

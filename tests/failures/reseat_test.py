@@ -332,6 +332,42 @@ class Reseat(DdprunCase):
         self.assertRegex(job.err(), r"not all of the round did so well: starting again")
         self.end_well(job)
 
+    def test_a_node_that_is_told_of_its_end_leaves_at_a_boundary(self):
+        env = {"DDPRUN_TOKEN": "t"}
+        common = ["--nnodes", "1:2", "--nproc-per-node", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+                  "--preempt-signal", "SIGUSR1"]
+        conf = "last_call_timeout=0.2,join_timeout=60,is_host="
+        first = self.launch(*common, "--rdzv-conf", conf + "1", env=env)
+        self.world(2)
+        second = self.launch(*common, "--rdzv-conf", conf + "0", env=env)
+        before = self.world(4)
+        of_second = {p.pid for p in second.processes()}
+        gone = [seat for seat in before if seat.pid in of_second]
+        second.signal(signal.SIGUSR1)
+        self.finish(second, 75)
+        after = self.world(2, after=before[0].round)
+        self.assert_kept(before, after, gone)
+        for seat in before:
+            events = [e["event"] for e in self.events(seat.pid, "change", "fence", "seated")]
+            self.assertNotIn("fence", events, self.text())
+        self.assertRegex(second.err(), r"has left the run: pre-empted by SIGUSR1")
+        self.end_well(first)
+
+    def test_a_run_of_one_node_that_is_told_of_its_end(self):
+        job = self.launch("--nproc-per-node", "2", "--preempt-signal", "SIGUSR1,SIGTERM")
+        before = self.world(2)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 75)
+        for seat in before:
+            self.assertEqual([e["event"] for e in self.events(seat.pid, "change", "fence")], ["change"], self.text())
+
+    def test_plain_workers_of_a_node_that_is_told_of_its_end(self):
+        job = self.launch("--nproc-per-node", "2", "--preempt-signal", "SIGTERM",
+                          env={f"FAULT_{i}": "plain" for i in range(2)})
+        wait_until(lambda: len(self.traces()) == 2, self.text)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 75)
+
     def test_the_launcher_is_killed_in_the_middle_of_a_change(self):
         job = self.launch("--nproc-per-node", "3", env={"FAULT_2": "deaf"})
         before = self.world(3)

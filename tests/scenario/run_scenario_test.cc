@@ -74,7 +74,9 @@ class Script {
     if (verb == "drain") return step({node, Drain{words.at(2)}});
     if (verb == "leave") {
       const int signal = words.size() > 2 ? std::stoi(words[2]) : 0;
-      return step({node, Leave{signal, "interrupted by signal " + std::to_string(signal)}});
+      const bool planned = option(words, "planned", 0) != 0;
+      const std::string how = planned ? "pre-empted" : "interrupted";
+      return step({node, Leave{signal, how + " by signal " + std::to_string(signal), planned}});
     }
     return {"unknown command " + verb};
   }

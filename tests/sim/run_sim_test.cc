@@ -111,6 +111,34 @@ TEST_CASE("Elastic: a death costs the survivors no process, and the world is ful
   });
 }
 
+TEST_CASE("Elastic: a node that leaves on purpose costs the others neither a process nor a step",
+          "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = true;
+    options.config.nnodes_max = options.hosts;
+    options.config.nnodes_min = 1;
+    options.config.max_restarts = 0;
+    const int world_size = options.hosts * options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    REQUIRE(cluster.world_size() == world_size);
+    for (int gone = 1; gone < options.hosts; ++gone) {
+      const std::string host = "h" + std::to_string(gone);
+      (seed + static_cast<std::uint64_t>(gone)) % 3 == 0 ? cluster.drain(host)
+                                                         : cluster.preempt(host);
+      cluster.run_for(5s);
+      INFO(cluster.describe());
+      REQUIRE(cluster.broken().empty());
+      CHECK(cluster.world_size() == world_size - gone * options.local_world_size);
+    }
+    CHECK(cluster.fenced() == 0);
+    CHECK(cluster.started() == world_size);
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
 ClusterOptions fixed_options_of(std::uint64_t seed) {
   ClusterOptions options = options_of(seed);
   options.config.nnodes_max = options.config.nnodes_min = options.hosts;

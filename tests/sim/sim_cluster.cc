@@ -95,6 +95,7 @@ void Cluster::boot(const std::string& name) {
   options.local_world_size = options_.local_world_size;
   options.grace = kGrace;
   options.fence = kFence;
+  options.preempt_signals = {SIGUSR1};
   options.fence_always = options_.config.nnodes_min < options_.config.nnodes_max;
   host.agent = std::make_unique<Supervisor>(options, now_);
   host.workers.assign(static_cast<std::size_t>(options_.local_world_size), Worker{});

@@ -36,6 +36,7 @@ struct ClusterOptions {
   // Workers say after a while that they can be seated anew; those of host "h`plain_host`" never do.
   bool elastic = false;
   int plain_host = -1;
+  bool quiet = false;  // Steps are short, and nothing fails by itself.
 };
 
 class Cluster {
@@ -63,6 +64,7 @@ class Cluster {
   void stop_all(Milliseconds how_long);       // Daemon and agents together.
   void spoil_cable(const std::string& host);  // 200 ms each way, and each fifth packet is lost.
   void drain(const std::string& host);
+  void preempt(const std::string& host);
   void cancel();
   void shut_down_daemon();  // It ends its runs, and waits for the agents to go.
   void start_daemon();
@@ -86,6 +88,7 @@ class Cluster {
   int failures() const { return failures_; }
   int spawned() const { return spawned_; }  // Replacements.
   int killed() const { return killed_; }    // One by one: they did not leave a round.
+  int fenced() const { return fenced_; }    // Workers that had not left their round before.
   int reseated() const { return reseated_; }
   int started() const { return started_; }  // Workers that were started with a seat.
   // Of the round that runs; 0: none does.
@@ -234,7 +237,7 @@ class Cluster {
   TimePoint now_{std::chrono::hours(1)};
   std::uint64_t sequence_ = 0;
   std::uint64_t processes_ = 0;
-  int spawned_ = 0, started_ = 0, killed_ = 0, reseated_ = 0;
+  int spawned_ = 0, started_ = 0, killed_ = 0, reseated_ = 0, fenced_ = 0;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
 
   std::unique_ptr<rendezvous::Gate> daemon_;

@@ -44,7 +44,7 @@ void Cluster::tell_agent(const std::string& name, std::size_t local_rank, Millis
 void Cluster::get_ready_later(const std::string& name, std::size_t local_rank) {
   const Host& host = hosts_.at(name);
   const Milliseconds delay(10 + random_() % (chance(80) ? 300 : 8000));
-  const bool dies = host.workers[local_rank].round < 0 && chance(6);
+  const bool dies = !options_.quiet && host.workers[local_rank].round < 0 && chance(6);
   after(delay, [this, name, local_rank, dies, life = host.life,
                 process = host.workers[local_rank].process] {
     if (!same(name, life, local_rank, process)) return;
@@ -55,7 +55,7 @@ void Cluster::get_ready_later(const std::string& name, std::size_t local_rank) {
       return end_worker(name, local_rank, 7, 0);
     }
     worker.ready = true;
-    worker.halted = chance(2);
+    worker.halted = !options_.quiet && chance(2);
     tell_agent(name, local_rank, 0ms, agent::WorkerReady{static_cast<int>(local_rank)});
     if (worker.round >= 0) resume_later(worker.round);
   });
@@ -117,6 +117,7 @@ void Cluster::fence_workers(const std::string& name, int round) {
     Worker& worker = host.workers[i];
     if (!worker.alive || worker.round != round) continue;
     worker.fenced = true;
+    fenced_ += worker.left ? 0 : 1;
     if (!worker.halted) leave_later(name, i);
   }
 }
@@ -125,7 +126,8 @@ void Cluster::fence_workers(const std::string& name, int round) {
 void Cluster::announce_change(int round) {
   const auto record = rounds_.find(round);
   if (record == rounds_.end() || std::exchange(record->second.changing, true)) return;
-  const Milliseconds step(1 + random_() % (chance(95) ? 400 : 20'000));
+  const bool is_short = options_.quiet || chance(95);
+  const Milliseconds step(1 + random_() % (is_short ? 400 : 20'000));
   after(step, [this, round] { reach_boundary(round); });
 }
 
@@ -178,7 +180,7 @@ void Cluster::fail_unseated(const std::string& name) {
 }
 
 void Cluster::elastic_fault(const std::string& name) {
-  switch (random_() % 8) {
+  switch (random_() % 9) {
     case 0:
     case 1:
     case 2: return fail_worker(name);
@@ -186,6 +188,7 @@ void Cluster::elastic_fault(const std::string& name) {
     case 4: return fail_unseated(name);
     case 5: return make_plain(name);
     case 6: return boot(name);
+    case 8: return chance(40) ? preempt(name) : void();
     case 7: return fail_worker(name), fail_worker(hosts_.begin()->first);
   }
 }

@@ -74,6 +74,8 @@ void Cluster::fail_worker(const std::string& name) {
 
 void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Signalled{SIGTERM}); }
 
+void Cluster::preempt(const std::string& name) { dispatch(name, agent::Signalled{SIGUSR1}); }
+
 void Cluster::fault_at_random() {
   const auto victim =
       std::next(hosts_.begin(), static_cast<long>(random_() % hosts_.size()))->first;

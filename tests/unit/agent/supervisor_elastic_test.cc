@@ -14,8 +14,12 @@ using Lines = std::vector<std::string>;
 // A node of workers that have said Ready, in round 0, with a daemon that keeps workers.
 class ElasticNode {
  public:
-  explicit ElasticNode(int workers)
-      : supervisor_({.host = "h", .local_world_size = workers}, now_), workers_(workers) {
+  explicit ElasticNode(int workers, std::vector<int> preempt_signals = {})
+      : supervisor_({.host = "h",
+                     .local_world_size = workers,
+                     .preempt_signals = std::move(preempt_signals)},
+                    now_),
+        workers_(workers) {
     does(LinkUp{});
     alive();
     assign(0, workers);
@@ -62,6 +66,7 @@ class ElasticNode {
     return WorkerEnded{death};
   }
   const rendezvous::Slots& slots() const { return std::get<rendezvous::Slots>(sent_.back()); }
+  const rendezvous::Leave& leave() const { return std::get<rendezvous::Leave>(sent_.back()); }
   Supervisor& supervisor() { return supervisor_; }
 
  private:
@@ -244,6 +249,27 @@ TEST_CASE("Supervisor: who ends well in a round that it never took part in ends 
   (void)other.assign(1, 1);
   (void)other.does(WorkerResumed{0, 1});
   CHECK(other.does(ElasticNode::end(0, 0)) == Lines{"send finished", "signal SIGTERM"});
+}
+
+TEST_CASE(
+    "Supervisor: a node whose time is over leaves like a drained one, and says so by its status") {
+  ElasticNode node(1, {SIGUSR1});
+  CHECK(node.does(Signalled{SIGUSR1}) == Lines{"send leave"});
+  CHECK(node.leave().planned);
+  CHECK(node.does(Signalled{SIGUSR1}, 1s).empty());  // It came twice.
+  CHECK(node.stop(0, true, /*planned=*/true).back() == "announce change of round=0");
+  CHECK(node.left(0, 0) == Lines{"send stopped", "send join with 1 living"});
+  CHECK(node.does(LinkDown{"it broke"}).size() == 1);
+  CHECK(node.does(LinkUp{}) == Lines{"send join with 1 living", "send leave"});
+  CHECK(node.does(Heard{rendezvous::Dismiss{"pre-empted by SIGUSR1"}}) ==
+        Lines{"say h has left the run: pre-empted by SIGUSR1", "signal SIGTERM"});
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).back() == "exit 75");
+  // Without a daemon that could answer it is a signal as any other.
+  ElasticNode alone(1, {SIGUSR1});
+  (void)alone.does(LinkDown{"it broke"});
+  CHECK(alone.does(Signalled{SIGUSR1}).back() == "signal SIGUSR1");
+  CHECK(alone.does(ElasticNode::end(0, 0, SIGUSR1, /*by_us=*/true)) == Lines{"clean up"});
+  CHECK(alone.does(Tick{}, 2s) == Lines{"exit 75"});
 }
 
 TEST_CASE("Supervisor: on a new link the daemon hears again who can be kept") {

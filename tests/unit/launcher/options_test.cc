@@ -42,6 +42,7 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
       "--rdzv-endpoint node1:29401 --rdzv-backend static --rdzv-id run7 --rdzv-conf join_timeout=5 "
       "--token-file t --local-addr 10.0.0.2 --master-addr node0 --master-port 1234 "
       "--max-restarts 3 --shutdown-timeout 2.5 --signals-to-handle SIGUSR1,SIGTERM "
+      "--preempt-signal SIGUSR2,SIGTERM "
       "-m --role trainer --virtual-local-rank --log-dir logs -r 0:1,12:2 -t 3 "
       "--local-ranks-filter 0,2 --log-line-prefix-template [${rank}] -v --report --dry-run "
       "--monitor-interval 0.1 --start-method fork train.mod");
@@ -61,6 +62,8 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.max_restarts == 3);
   CHECK(options.shutdown_timeout == 2500ms);
   CHECK(options.signals_to_handle == std::vector<int>{SIGUSR1, SIGTERM});
+  CHECK(options.preempt_signals == std::vector<int>{SIGUSR2, SIGTERM});
+  CHECK(handled_signals(options) == std::vector<int>{SIGUSR1, SIGTERM, SIGUSR2});
   CHECK(options.module);
   CHECK_FALSE(options.no_python);
   CHECK(options.role == "trainer");

@@ -89,7 +89,7 @@ class Crowd {
       case 6: return Failed{round(), death()};
       case 7:
       case 8: return Stopped{round(), {death()}, {}};
-      case 9: return Leave{chance(30) ? 15 : 0, "told to"};
+      case 9: return Leave{chance(30) ? 15 : 0, "told to", chance(50)};
       case 10: return Away{};
       case 11:
       case 12:

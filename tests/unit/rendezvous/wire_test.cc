@@ -41,6 +41,7 @@ std::vector<AgentMessage> agent_messages() {
           Failed{7, death},
           Stopped{7, {death, {}}, {death}},
           Leave{15, "interrupted"},
+          Leave{10, "pre-empted", true},
           Join{full_offer(), 4, true},
           Slots{9, 4, 2, 1, 3, 2}};
 }
