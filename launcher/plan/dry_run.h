@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/worker_environment.h"
+#include "agent/placement/worker_environment.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/launch_plan.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <thread>
 
 #include "tests/support/forked_ranks.h"
 
@@ -156,14 +155,15 @@ TEST_CASE("Worker death: the end of a receiver in the middle of a message frees 
                           group.recv(message, 0);
                         }
                         ::raise(SIGSTOP);
-                        ready();
+                        static const std::function<void()>* tell = &ready;
+                        ::signal(SIGALRM, [](int) { (*tell)(); });
+                        ::ualarm(200'000, 0);  // When what fits between them is on its way.
                         group.send(message, 1);
                       });
     REQUIRE(ranks.wait_stopped(0));
     REQUIRE(ranks.wait_stopped(1));
     ranks.signal(0, SIGCONT);
     REQUIRE(ranks.wait_ready(0));
-    std::this_thread::sleep_for(200ms);  // For what fits between them.
     ranks.signal(1, SIGKILL);
     const Report report = ranks.report(0);
     INFO(report.text);

@@ -1,4 +1,4 @@
-#include "agent/node/worker_environment.h"
+#include "agent/placement/worker_environment.h"
 
 #include <algorithm>
 #include <cstdint>
