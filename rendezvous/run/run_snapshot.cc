@@ -139,8 +139,9 @@ bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
     const auto member = run.members_.find(node);
     if (member == run.members_.end() || member->second.offer.node_rank != rank) return false;
   }
-  return std::all_of(run.members_.begin(), run.members_.end(),
-                     [&](const auto& one) { return plausible(run, one.first, one.second); });
+  return std::all_of(run.members_.begin(), run.members_.end(), [&](const auto& one) {
+    return plausible(run, one.first, one.second) && one.second.asked.value_or(at) <= at;
+  });
 }
 
 Result<Run> Run::restore(std::string_view snapshot, TimePoint at) {
