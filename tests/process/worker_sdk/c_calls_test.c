@@ -131,9 +131,9 @@ static void messages(ddprun_group* group) {
     call.out = &out, call.outs = 1, call.root = before, call.tag = tag;
     CHECK(ddprun_submit(group, &call, &receives[tag]) == DDPRUN_OK);
   }
-  CHECK(ddprun_barrier(group, 0) == DDPRUN_OK); /* A collective waits for no message. */
-  int done = 1;
+  int done = 1; /* Nobody sends before this rank is at the barrier. */
   CHECK(ddprun_work_wait_for(receives[0], 1, &done) == DDPRUN_OK && !done);
+  CHECK(ddprun_barrier(group, 0) == DDPRUN_OK); /* A collective waits for no message. */
   for (int tag = kTags; tag-- > 0;) {
     given[tag] = 10 * rank + tag;
     const ddprun_buffer in = array(&given[tag], 1, DDPRUN_I64);

@@ -7,7 +7,7 @@
 
 #include "tests/support/c_check.h"
 
-enum { kSteps = 20, kShards = 12, kDeadly = 7 };
+enum { kSteps = 300, kShards = 12, kDeadly = 7 };
 
 struct training {
   double weights[2];
@@ -62,6 +62,7 @@ static int32_t body(ddprun_step* step, void* user) {
   if (ddprun_step_number(step) == kDeadly) die_once(group, t->calls);
   CHECK(ddprun_shards_of(ddprun_rank(group), ddprun_world_size(group), kShards, &first, &count) ==
         DDPRUN_OK);
+  usleep(1000); /* So that a new process may come before the end. */
   t->gradient = count;
   const ddprun_buffer sum = DDPRUN_BUFFER(&t->gradient, 1, DDPRUN_F64);
   const ddprun_status status = ddprun_all_reduce(group, &sum, DDPRUN_SUM, 0);

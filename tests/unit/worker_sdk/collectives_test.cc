@@ -219,7 +219,7 @@ bool worth_trying(const Case& c, [[maybe_unused]] int ranks) {
   return c.root == 0 || c.root == ranks - 1;
 #else
   const bool rare = c.type > DataType::u8 || c.op > ReduceOp::prod;
-  if (rare && c.count > 9) return c.count == 1025 && c.type == DataType::c128;
+  if (rare) return c.root == 0 && c.count == (c.type == DataType::c128 ? 1025 : 7);
   const bool every_size = c.type == DataType::f32 || c.type == DataType::bf16;
   const bool is_sum = c.op == ReduceOp::sum || c.op == ReduceOp::avg;
   return c.count <= 1025 || (every_size && is_sum);
