@@ -19,6 +19,7 @@ wheel_packages=(
 test_packages=(
   catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
   slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
+  abigail-tools
 )
 
 say() { printf '\n== %s\n' "$*"; }

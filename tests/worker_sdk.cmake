@@ -28,16 +28,26 @@ endif()
 add_test(NAME random_kills COMMAND random_kills ${DDPRUN_KILLS})
 set_tests_properties(random_kills PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
-# The C interface, as a C compiler sees it, in a job of its own.
-add_executable(c_api_test process/worker_sdk/c_api_test.c)
-target_link_libraries(c_api_test PRIVATE ddprun::worker_sdk ddprun_flags)
-set_target_properties(c_api_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-foreach(workers 1 3)
-  add_test(NAME c_api_${workers} COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun
-           --nproc-per-node ${workers} $<TARGET_FILE:c_api_test>)
-  set_tests_properties(c_api_${workers} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
-                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
+# The C interface, as a C compiler sees it, in jobs of its own.
+foreach(program c_api_test c_calls_test c_parts_test c_job_test)
+  add_executable(${program} process/worker_sdk/${program}.c)
+  target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests
+                                              C_STANDARD 99)
 endforeach()
+function(ddprun_c_test name program)  # The rest: arguments of ddprun before the program.
+  add_test(NAME ${name} COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun ${ARGN} $<TARGET_FILE:${program}>)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
+endfunction()
+foreach(workers 1 3)
+  ddprun_c_test(c_api_${workers} c_api_test --nproc-per-node ${workers})
+  ddprun_c_test(c_calls_${workers} c_calls_test --nproc-per-node ${workers})
+  ddprun_c_test(c_parts_${workers} c_parts_test --nproc-per-node ${workers})
+endforeach()
+ddprun_c_test(c_calls_2x2 c_calls_test --local-nodes 2 --nproc-per-node 2)
+ddprun_c_test(c_job_3 c_job_test --nproc-per-node 3 --max-restarts 3)
 ddprun_test(NAME store_host_test SOURCES process/worker_sdk/store_host_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME group_life_test SOURCES process/worker_sdk/group_life_test.cc unit/worker_sdk/moved_from_test.cc
@@ -72,6 +82,9 @@ if(NOT DDPRUN_SANITIZE)
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/system/installed_sdk_test.cmake)
   set_tests_properties(installed_sdk_test PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system)
 
+  add_test(NAME system_abi COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/deploy/abi_test.py)
+  set_tests_properties(system_abi PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
   add_test(NAME system_linking
            COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/system/linking_test.py)
   set_tests_properties(system_linking PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS system

@@ -3,11 +3,10 @@
 // notices that a peer is gone, and hangs where ranks call different things.
 //
 // FAKE_NCCL says what goes wrong. "R:N" is the Nth operation of rank R, counted from 1:
-//   version=22809     what ncclGetVersion tells
-//   in_progress=3     each call stays in progress for so many polls
+//   version=22809     what ncclGetVersion tells; in_progress=3: each call is so for 3 polls
 //   connect=1         the first collective does so until all ranks have called theirs
 //   stuck=N           the Nth call of each rank stays in progress for ever
-//   destroy_hang=R    ncclCommDestroy never returns
+//   destroy_hang=R    ncclCommDestroy never returns; abort_hang=R: nor does ncclCommAbort
 //   deaf_ids=1        so many unique ids of this process lead nowhere
 //   init_error=R      joining fails on that rank; init_hang=R: it never ends
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
@@ -21,7 +20,6 @@
 //   shrink_exit=R     the process ends there. R: in the communicator that is shrunk
 //   log=/path         says there what becomes of memory; comms=/path: of communicators
 //   device_only=1     memory of the host is refused, as the real one has it
-//   abort_hang=R      ncclCommAbort never returns
 //   abort_syncs=1     it waits for the kernels on its device of communicators that are not aborted
 
 #include <fcntl.h>
@@ -49,10 +47,7 @@ std::size_t bytes_of(int type) {
 
 DataType ours(int type) {
   switch (type) {
-    case kNcclInt8: return DataType::i8;
     case kNcclUint8: return DataType::u8;
-    case kNcclUint32: return DataType::u32;
-    case kNcclUint64: return DataType::u64;
     case kNcclInt32: return DataType::i32;
     case kNcclInt64: return DataType::i64;
     case kNcclFloat16: return DataType::f16;
@@ -456,9 +451,7 @@ int ncclBroadcast(const void* in, void* out, std::size_t count, int type, int ro
 
 int ncclReduce(const void* in, void* out, std::size_t count, int type, int op, int root,
                NcclComm comm, CudaStream stream) {
-  if (bad_memory(in) || (comm_of(comm)->rank == root && bad_memory(out))) {
-    return kNcclInvalidArgument;
-  }
+  if (bad_memory(in) || (out && bad_memory(out))) return kNcclInvalidArgument;
   const Collective c{
       {kReduceKind, type, op, root, count}, static_cast<const char*>(in), static_cast<char*>(out)};
   return submit(comm, stream, "Reduce", c);

@@ -23,6 +23,9 @@ thread_local ddprun_error_info last_error = {.size = sizeof(ddprun_error_info),
                                              .text = {},
                                              .message = {}};
 
+// Whose status it is. A program's function may return it to those that wait for an exception.
+thread_local std::exception_ptr last_exception;
+
 template <std::size_t kBytes>
 void put(char (&to)[kBytes], std::string_view text) noexcept {
   const std::size_t length = std::min(text.size(), kBytes - 1);
@@ -57,6 +60,7 @@ ddprun_status remember(const char* text) noexcept {
 }  // namespace
 
 ddprun_status status_of_exception() noexcept {
+  last_exception = std::current_exception();
   try {
     throw;
   } catch (const Error& error) {
@@ -68,6 +72,15 @@ ddprun_status status_of_exception() noexcept {
   } catch (...) {
     return remember("an exception of an unknown type");
   }
+}
+
+void rethrow(ddprun_status status) {
+  if (last_exception && last_error.status == status) {
+    std::rethrow_exception(std::exchange(last_exception, nullptr));
+  }
+  const bool known = status > DDPRUN_OK && status <= DDPRUN_MEMBERSHIP_CHANGED;
+  throw Error(known ? static_cast<ErrorKind>(status) : ErrorKind::system, {},
+              "a function of the program returned " + std::to_string(status));
 }
 
 void describe(const Error* error, ddprun_error_info* info) {

@@ -46,6 +46,10 @@ void require_argument(bool ok, const char* text);
 Buffer buffer_of(const ddprun_buffer* buffer);
 ReduceOp op_of(ddprun_op op);
 CallOptions timeout_of(std::int64_t milliseconds);
+InitOptions init_options_of(const ddprun_init_options* given);
+// The exception that this thread's last failed call stands for, if that is its status; else one
+// that says the status.
+[[noreturn]] void rethrow(ddprun_status status);
 
 template <class Handle>
 Handle& live(Handle* handle) {

@@ -4,13 +4,7 @@
 
 #include "worker_sdk/c/c_api.h"
 
-using namespace ddprun;
-using namespace ddprun::worker_sdk;
-
-namespace {
-
-static_assert(kGrows<ddprun_init_options> && kGrows<ddprun_store_calls> &&
-              kGrows<ddprun_create_options>);
+namespace ddprun::worker_sdk {
 
 InitOptions init_options_of(const ddprun_init_options* given) {
   const auto options = options_of(given);
@@ -25,6 +19,16 @@ InitOptions init_options_of(const ddprun_init_options* given) {
   result.op_timeout = or_default(options.op_timeout_ms, result.op_timeout);
   return result;
 }
+
+}  // namespace ddprun::worker_sdk
+
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+
+namespace {
+
+static_assert(kGrows<ddprun_init_options> && kGrows<ddprun_store_calls> &&
+              kGrows<ddprun_create_options>);
 
 // The program's functions as a store.
 class StoreOfCalls : public Store {
@@ -144,6 +148,18 @@ ddprun_status ddprun_group_split(ddprun_group* group, int color, int key, ddprun
   });
 }
 
+ddprun_status ddprun_group_shrink(ddprun_group* group, const int32_t* lost, size_t count,
+                                  int64_t patience_ms, ddprun_group** smaller) {
+  return guarded([&] {
+    require_argument(group && smaller && (lost || count == 0), "a pointer is null");
+    *smaller = nullptr;
+    ShrinkOptions options;
+    if (count > 0) options.lost.assign(lost, lost + count);
+    options.patience = or_default(patience_ms, options.patience);
+    *smaller = new ddprun_group{group->group.shrink(options)};
+  });
+}
+
 void ddprun_group_abort(ddprun_group* group) {
   if (group) group->group.abort();
 }
@@ -172,6 +188,25 @@ const char* ddprun_host_of(const ddprun_group* group, int rank) {
 
 ddprun_status ddprun_set_phase(ddprun_group* group, const char* name) {
   return guarded([&] { live(group).group.set_phase(name ? name : ""); });
+}
+
+ddprun_status ddprun_use_stream(ddprun_group* group, void* stream, int given) {
+  return guarded(
+      [&] { live(group).group.use_stream(given ? std::optional<Stream>(stream) : std::nullopt); });
+}
+
+ddprun_status ddprun_copy(ddprun_group* group, void* to, const void* from, size_t bytes) {
+  return guarded([&] {
+    require_argument((to && from) || bytes == 0, "an array is null");
+    live(group).group.copy(to, from, bytes);
+  });
+}
+
+ddprun_status ddprun_zero(ddprun_group* group, void* to, size_t bytes) {
+  return guarded([&] {
+    require_argument(to || bytes == 0, "the array is null");
+    live(group).group.zero(to, bytes);
+  });
 }
 
 ddprun_status ddprun_group_completion_fd(ddprun_group* group, int* fd) {

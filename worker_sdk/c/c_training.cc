@@ -97,6 +97,29 @@ ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int6
   });
 }
 
+ddprun_status ddprun_ddp_report(const ddprun_ddp* ddp, int of_all, ddprun_sync_report* report) {
+  return guarded([&] {
+    const SyncReport r = of_all ? live(ddp).ddp.total() : live(ddp).ddp.last_step();
+    fill(report, {0, r.steps, r.comm.count(), r.exposed.count(), r.contended.count(),
+                  r.outside.count(), r.forward.count(), r.backward.count(), r.waited.count(),
+                  r.unknown.count(), r.bytes, r.buckets, r.dropped});
+  });
+}
+
+ddprun_status ddprun_ddp_begin_forward(ddprun_ddp* ddp) {
+  return guarded([&] { live(ddp).ddp.begin_forward(); });
+}
+
+ddprun_status ddprun_ddp_window_json(const ddprun_ddp* ddp, const char** json) {
+  return guarded([&] {
+    thread_local std::string kept;
+    require_argument(json, "a pointer is null");
+    const auto window = live(ddp).ddp.last_window();
+    kept = window ? to_json(*window) : "";
+    *json = kept.c_str();
+  });
+}
+
 ddprun_status ddprun_sampler_create(const ddprun_sampler_options* options,
                                     ddprun_sampler** sampler) {
   return guarded([&] {

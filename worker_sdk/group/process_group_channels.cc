@@ -32,9 +32,14 @@ void ProcessGroup::Impl::Channels::lose(int job_rank, const std::string& why) no
   for (const auto& [name, channel] : channels_) channel->lose(job_rank, why);
 }
 
+// Without the lock, which an abort needs. None ends before all of them do.
 bool ProcessGroup::Impl::Channels::wait_idle(Clock::time_point deadline) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [name, channel] : channels_) {
+  std::vector<Channel*> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, channel] : channels_) all.push_back(channel.get());
+  }
+  for (Channel* channel : all) {
     if (!channel->wait_idle(worker_sdk::left_until(deadline))) return false;
   }
   return true;
@@ -151,12 +156,10 @@ ProcessGroup::Impl::Impl(worker_sdk::Plan how, worker_sdk::Joined joined,
 
 ProcessGroup::Impl::~Impl() {
   const auto deadline = worker_sdk::deadline_after(op_timeout);
-  const bool idle = channels->wait_idle(deadline);
-  if (!idle) channels->abort();
+  if (!channels->wait_idle(deadline)) channels->abort();
+  if (!queue.wait_idle(worker_sdk::left_until(deadline))) backend->abort();
+  agents_word.reset();  // It speaks to the channels, too.
   channels.reset();
-  if (!queue.wait_idle(idle ? worker_sdk::left_until(deadline) : std::chrono::milliseconds(1))) {
-    backend->abort();
-  }
 }
 
 // False: what was queued has not ended within `limit`, and is aborted.

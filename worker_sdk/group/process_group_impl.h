@@ -162,8 +162,8 @@ struct ProcessGroup::Impl {
   const std::shared_ptr<worker_sdk::Completions> completions =
       std::make_shared<worker_sdk::Completions>();
   std::unique_ptr<Channels> channels;
-  const std::shared_ptr<void> agents_word;  // Is heard until here.
-  worker_sdk::WorkQueue queue;              // Last: its thread uses all of the above.
+  std::shared_ptr<void> agents_word;  // Is heard until here.
+  worker_sdk::WorkQueue queue;        // Last: its thread uses all of the above.
 };
 
 }  // namespace ddprun

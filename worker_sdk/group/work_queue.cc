@@ -20,7 +20,7 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (!state_) return;
+  if (!state_ || state_->forks != worker_sdk::fork_count()) return;
   if (state_->pending) {
     try {
       if (!state_->stream) state_->pending->wait_until(worker_sdk::Clock::time_point::max());
@@ -33,6 +33,10 @@ Work::~Work() {
 }
 
 WorkState& Work::inside() const {
+  if (state_ && state_->forks != worker_sdk::fork_count()) {
+    throw Error(ErrorKind::bad_argument, {.operation = "Work"},
+                "this process was forked off the one that issued the operation");
+  }
   if (state_) return *state_;
   throw Error(ErrorKind::bad_argument, {.operation = "Work"},
               "this Work is empty: it was moved from, or stands for no operation");

@@ -12,12 +12,14 @@
 #include <thread>
 
 #include "ddprun/process_group.h"
+#include "worker_sdk/base/fork_count.h"
 #include "worker_sdk/group/completions.h"
 #include "worker_sdk/transport/device_side.h"
 
 namespace ddprun {
 
 struct WorkState {
+  const std::uint64_t forks = worker_sdk::fork_count();  // Where it is made.
   std::mutex mutex;
   std::condition_variable finished;
   std::atomic<bool> done{false};

@@ -11,6 +11,7 @@
 #include "worker_sdk/join/meeting.h"
 #include "worker_sdk/join/membership.h"
 #include "worker_sdk/join/nccl_join.h"
+#include "worker_sdk/join/reopened_store.h"
 #include "worker_sdk/store/local_store.h"
 #include "worker_sdk/store/polled_store.h"
 #include "worker_sdk/store/tcp_store.h"
@@ -21,8 +22,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A store that does not answer within this is of no use to explain a failure.
-constexpr milliseconds kReopenTimeout{500};
 constexpr milliseconds kReplyTimeout{60000};
 
 // One attempt to join: what the steps below share.
@@ -106,10 +105,7 @@ void Joiner::open_store() {
       joined_.store = kin_.store ? kin_.store : std::make_shared<LocalStore>();
       return;
     case Rendezvous::Kind::kFile: joined_.store = open_file_store(at.path); return;
-    case Rendezvous::Kind::kGiven:
-      joined_.store =
-          std::make_shared<PolledStore>(dynamic_cast<const PolledStore&>(*kin_.store), kin_.fence);
-      return;
+    case Rendezvous::Kind::kGiven: joined_.store = fenced(*kin_.store, kin_.fence); return;
     case Rendezvous::Kind::kTcp: break;
   }
   if (at.hosted_by_rank_0 && rank_ == 0) {
@@ -255,16 +251,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;
-  options.reopen_store = [at = plan_.rendezvous,
-                          given = joined_.store]() -> std::shared_ptr<Store> {
-    if (at.kind == Rendezvous::Kind::kGiven) return given;
-    if (at.kind == Rendezvous::Kind::kFile) return open_file_store(at.path);
-    return connect_tcp_store({.host = at.host,
-                              .port = at.port,
-                              .connect_timeout = kReopenTimeout,
-                              .reply_timeout = kReopenTimeout,
-                              .fence = nullptr});
-  };
+  options.reopen_store = reopening(plan_.rendezvous, joined_.store);
   std::unique_ptr<GlooBackend> backend;
   std::string error;
   try {

@@ -1,19 +1,13 @@
 #include "worker_sdk/store/polled_store.h"
 
-#include <algorithm>
-#include <thread>
-
-#include "worker_sdk/base/operation.h"
+#include "worker_sdk/base/retry.h"
 
 namespace ddprun::worker_sdk {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Between two questions: at first short, as mostly all ranks come at once.
-constexpr microseconds kFirstPause{200};
-constexpr microseconds kLongestPause{10000};
+constexpr milliseconds kLongestPause{10};  // Between two questions.
 
 // Of a key that is there.
 constexpr milliseconds kAtOnce{1000};
@@ -42,25 +36,25 @@ bool PolledStore::check(const std::vector<std::string>& keys) {
 }
 
 void PolledStore::wait(const std::vector<std::string>& keys, milliseconds timeout) {
-  const auto deadline = deadline_after(timeout);
-  microseconds pause = kFirstPause;
-  while (!check(keys)) {
-    if (fence_ && fence_->is_raised()) {
-      throw Error(ErrorKind::aborted, {.operation = "wait"},
-                  "the wait for \"" + keys.front() + "\" was ended");
-    }
-    if (Clock::now() >= deadline) {
-      throw Error(ErrorKind::timed_out, {.operation = "wait"},
-                  "waiting for \"" + keys.front() + "\"");
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 3 / 2, kLongestPause);
-  }
+  bool there = false;
+  const auto attempt = [&] {
+    there = check(keys);
+    return there || (fence_ && fence_->is_raised());
+  };
+  const bool ended = retry_until(deadline_after(timeout), attempt, kLongestPause);
+  if (there) return;
+  const std::string what = "waiting for \"" + keys.front() + "\"";
+  if (ended) throw Error(ErrorKind::aborted, {.operation = "wait"}, what + " was given up");
+  throw Error(ErrorKind::timed_out, {.operation = "wait"}, what);
 }
 
 bool PolledStore::erase(std::string_view key) {
   const std::lock_guard lock(keys_->mutex);
   return keys_->inner->erase(key);
+}
+
+std::shared_ptr<Store> fenced(const Store& polled, std::shared_ptr<RoundFence> fence) {
+  return std::make_shared<PolledStore>(dynamic_cast<const PolledStore&>(polled), std::move(fence));
 }
 
 }  // namespace ddprun::worker_sdk

@@ -39,4 +39,7 @@ class PolledStore : public Store {
   const std::shared_ptr<RoundFence> fence_;
 };
 
+// The same keys as those of `polled`, a PolledStore, with another fence.
+std::shared_ptr<Store> fenced(const Store& polled, std::shared_ptr<RoundFence> fence);
+
 }  // namespace ddprun::worker_sdk

@@ -2,18 +2,9 @@
    Says what is wrong and exits with 1. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "ddprun/c_api.h"
-
-static void check(int ok, const char* what, int line) {
-  if (ok) return;
-  fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, what, ddprun_last_error());
-  exit(1);
-}
-#define CHECK(condition) check((condition) ? 1 : 0, #condition, __LINE__)
+#include "tests/support/c_check.h"
 
 static void collectives(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);

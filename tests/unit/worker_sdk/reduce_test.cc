@@ -72,8 +72,8 @@ TEST_CASE("Reduce: f32 is rounded to the nearest bf16, ties to even", "[reduce]"
 }
 
 TEST_CASE("Reduce: any number of sources of every type and reduction", "[reduce]") {
-  for (const DataType type : test::kAllTypes) {
-    for (const ReduceOp op : test::kAllOps) {
+  for (const DataType type : test::kEveryType) {
+    for (const ReduceOp op : test::kEveryOp) {
       if (!is_defined(type, op)) continue;
       for (int n = 1; n <= 5; ++n) {
         for (const std::size_t count : {0, 1, 15, 2047, 2048, 2049, 5000}) {
@@ -89,6 +89,25 @@ TEST_CASE("Reduce: any number of sources of every type and reduction", "[reduce]
       }
     }
   }
+}
+
+TEST_CASE("Reduce: booleans are true or not, whatever their bits", "[reduce]") {
+  const unsigned char a[] = {0, 0, 2, 2}, b[] = {0, 1, 0, 1};
+  const void* arrays[] = {a, b};
+  const auto reduced = [&](ReduceOp op) {
+    std::vector<int> result(4);
+    unsigned char out[4];
+    reduce(DataType::boolean, op, out, {arrays, 2}, 4);
+    std::copy(std::begin(out), std::end(out), result.begin());
+    return result;
+  };
+  for (const auto op : {ReduceOp::sum, ReduceOp::max, ReduceOp::bor}) {
+    CHECK(reduced(op) == std::vector<int>{0, 1, 1, 1});
+  }
+  for (const auto op : {ReduceOp::prod, ReduceOp::min, ReduceOp::band}) {
+    CHECK(reduced(op) == std::vector<int>{0, 0, 0, 1});
+  }
+  CHECK(reduced(ReduceOp::bxor) == std::vector<int>{0, 1, 1, 0});
 }
 
 TEST_CASE("Reduce: f16 is added in f32 and rounded once", "[reduce]") {

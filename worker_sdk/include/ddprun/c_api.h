@@ -23,8 +23,12 @@
    libddprun_cxx.a (`pkg-config --libs ddprun`) also has them; it is C++ and needs -lstdc++. */
 
 #include "ddprun/c/c_base.h"
+#include "ddprun/c/c_checkpoint.h"
 #include "ddprun/c/c_collectives.h"
+#include "ddprun/c/c_elastic.h"
 #include "ddprun/c/c_group.h"
+#include "ddprun/c/c_process.h"
+#include "ddprun/c/c_store.h"
 #include "ddprun/c/c_training.h"
 
 #endif

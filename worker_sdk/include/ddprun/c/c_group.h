@@ -77,6 +77,10 @@ void ddprun_group_destroy(ddprun_group* group);
 ddprun_status ddprun_group_shutdown(ddprun_group* group, int64_t limit_ms);
 /* *part is NULL for a rank whose color is negative. */
 ddprun_status ddprun_group_split(ddprun_group* group, int color, int key, ddprun_group** part);
+/* Of the ranks that call it, without those in `lost`; for use after a failure. Aborts this group.
+   Ranks that do not call within `patience_ms` are excluded; 0: 10 s. ProcessGroup::shrink. */
+ddprun_status ddprun_group_shrink(ddprun_group* group, const int32_t* lost, size_t count,
+                                  int64_t patience_ms, ddprun_group** smaller);
 void ddprun_group_abort(ddprun_group* group); /* Can be called from any thread. */
 
 /* From any thread, as all that follow, but for the last two. */
@@ -91,6 +95,13 @@ const char* ddprun_host_of(const ddprun_group* group, int rank);
 
 /* ProcessGroup::set_phase. "" or NULL: no phase. */
 ddprun_status ddprun_set_phase(ddprun_group* group, const char* name);
+
+/* On nccl: the stream of calls without one; `given` 0: the host waits for each call. Ignored by
+   other backends. ProcessGroup::use_stream. */
+ddprun_status ddprun_use_stream(ddprun_group* group, void* stream, int given);
+/* Between arrays of this backend and of the host. ProcessGroup::copy and zero. */
+ddprun_status ddprun_copy(ddprun_group* group, void* to, const void* from, size_t bytes);
+ddprun_status ddprun_zero(ddprun_group* group, void* to, size_t bytes);
 
 /* *fd becomes readable when an operation of ddprun_submit() has ended since the last read of its 8
    bytes: an eventfd that does not block, the group's, open until the group is destroyed. Poll it,

@@ -52,6 +52,31 @@ ddprun_status ddprun_ddp_cancel_backward(ddprun_ddp* ddp);
 /* Times of the last synchronised step, in nanoseconds: sync_report.h. */
 ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns);
 
+/* sync_report.h: of the last synchronised step, or of all so far if `of_all`. Times in nanoseconds.
+ *report, whose size the caller has set, is filled. */
+typedef struct {
+  size_t size;
+  int64_t steps;
+  int64_t comm_ns;
+  int64_t exposed_ns;
+  int64_t contended_ns;
+  int64_t outside_ns;
+  int64_t forward_ns;
+  int64_t backward_ns;
+  int64_t waited_ns;
+  int64_t unknown_ns;
+  uint64_t bytes;
+  int64_t buckets;
+  int64_t dropped;
+} ddprun_sync_report;
+
+ddprun_status ddprun_ddp_report(const ddprun_ddp* ddp, int of_all, ddprun_sync_report* report);
+/* So that the forward pass is known from what lies between steps. */
+ddprun_status ddprun_ddp_begin_forward(ddprun_ddp* ddp);
+/* The last complete window of steps of all ranks as a JSON object; "" if there is none yet. Valid
+   until this thread's next call of it. */
+ddprun_status ddprun_ddp_window_json(const ddprun_ddp* ddp, const char** json);
+
 /* --- distributed_sampler.h --- */
 
 typedef struct {

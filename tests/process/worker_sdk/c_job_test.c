@@ -1,0 +1,111 @@
+/* An elastic job in C: a rank is killed, the others take its step again, and the sums are right.
+   One rank of a job that ddprun starts with restarts. */
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/c_check.h"
+
+enum { kSteps = 20, kShards = 12, kDeadly = 7 };
+
+struct training {
+  double weights[2];
+  double gradient;
+  int64_t steps;      /* Kept by functions. */
+  char text[32];      /* What was saved. */
+  int between, calls; /* Of this process. */
+};
+
+static int32_t save(void* user, const void** state, size_t* bytes) {
+  struct training* t = user;
+  *bytes = (size_t)snprintf(t->text, sizeof t->text, "%lld", (long long)t->steps);
+  *state = t->text;
+  return 0;
+}
+
+static int32_t load(void* user, const void* state, size_t bytes) {
+  struct training* t = user;
+  char text[32] = "";
+  if (bytes >= sizeof text) return -1;
+  memcpy(text, state, bytes);
+  t->steps = atoll(text);
+  return 0;
+}
+
+static int32_t update(void* user) {
+  struct training* t = user;
+  t->weights[0] += t->gradient;
+  t->weights[1] += t->gradient * (double)t->steps;
+  ++t->steps;
+  return 0;
+}
+
+static int32_t evaluate(ddprun_group* group, void* user) {
+  ++((struct training*)user)->between;
+  return ddprun_barrier(group, 0);
+}
+
+/* The rank 1 that has been there from the beginning: its successors have called fewer bodies, or
+   one more. */
+static void die_once(ddprun_group* group, int calls) {
+  if (ddprun_rank(group) == 1 && calls == kDeadly + 1) kill(getpid(), SIGKILL);
+}
+
+static int32_t body(ddprun_step* step, void* user) {
+  struct training* t = user;
+  ddprun_group* group = ddprun_step_group(step);
+  int first = 0, count = 0;
+  ++t->calls;
+  CHECK(ddprun_step_number(step) == t->steps && ddprun_step_round(step) >= 0);
+  CHECK(ddprun_step_is_repeated(step) >= 0);
+  if (ddprun_step_number(step) == kDeadly) die_once(group, t->calls);
+  CHECK(ddprun_shards_of(ddprun_rank(group), ddprun_world_size(group), kShards, &first, &count) ==
+        DDPRUN_OK);
+  t->gradient = count;
+  const ddprun_buffer sum = DDPRUN_BUFFER(&t->gradient, 1, DDPRUN_F64);
+  const ddprun_status status = ddprun_all_reduce(group, &sum, DDPRUN_SUM, 0);
+  if (status != DDPRUN_OK) return status;
+  if (ddprun_step_number(step) % 2 == 0) { /* Its own way to agree whether to leave. */
+    int32_t vote = 0;
+    CHECK(ddprun_step_vote(step, &vote) == DDPRUN_OK);
+    const ddprun_buffer votes = DDPRUN_BUFFER(&vote, 1, DDPRUN_I32);
+    const ddprun_status voted = ddprun_all_reduce(group, &votes, DDPRUN_MAX, 0);
+    if (voted != DDPRUN_OK) return voted;
+    CHECK(ddprun_step_voted(step, vote) == DDPRUN_OK);
+  }
+  return ddprun_step_commit(step, update, t);
+}
+
+static int32_t fails(ddprun_step* step, void* user) {
+  (void)step, (void)user;
+  return -5;
+}
+
+int main(void) {
+  struct training t = {.weights = {0}};
+  ddprun_job* job = NULL;
+  CHECK(ddprun_job_create(NULL, NULL) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_create(NULL, &job) == DDPRUN_OK);
+  const ddprun_buffer weights = DDPRUN_BUFFER(t.weights, 2, DDPRUN_F64);
+  CHECK(ddprun_job_keep(job, "weights", &weights) == DDPRUN_OK);
+  CHECK(ddprun_job_keep(job, "weights", NULL) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_keep_state(job, "steps", save, load, &t) == DDPRUN_OK);
+  CHECK(ddprun_job_keep_state(job, "steps", NULL, load, &t) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_between(job, 4, evaluate, &t) == DDPRUN_OK);
+  CHECK(ddprun_job_between(job, 4, NULL, &t) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_run(job, kSteps, NULL, &t) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_run(NULL, kSteps, body, &t) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_run(job, kSteps, body, &t) == DDPRUN_OK);
+  CHECK(ddprun_job_committed(job) == kSteps && ddprun_job_committed(NULL) == -1);
+  CHECK(t.steps == kSteps && t.weights[0] == kSteps * kShards);
+  CHECK(t.weights[1] == kShards * kSteps * (kSteps - 1) / 2);
+  ddprun_job_counters counters = {.size = sizeof counters};
+  CHECK(ddprun_job_counters_of(job, &counters) == DDPRUN_OK && counters.rounds >= 1);
+  CHECK(ddprun_job_run(job, kSteps + 1, fails, &t) == -5);
+  CHECK(strstr(ddprun_last_error(), "returned -5"));
+  printf("C job: %d steps, weights %g %g: right\n", (int)t.steps, t.weights[0], t.weights[1]);
+  ddprun_job_destroy(job);
+  ddprun_job_destroy(NULL);
+  return 0;
+}

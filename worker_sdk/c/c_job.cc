@@ -1,0 +1,159 @@
+// ddprun/c/c_elastic.h: jobs whose ranks come and go. What a function of the program returns
+// becomes the exception that a function of C++ would throw.
+
+#include "ddprun/elastic/job.h"
+#include "worker_sdk/c/c_api.h"
+
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+using elastic::Job;
+using elastic::JobOptions;
+using elastic::Step;
+
+struct ddprun_job {
+  Job job;
+};
+struct ddprun_step {
+  Step& step;
+  ddprun_group group;  // A handle that lives as long as the body runs.
+};
+
+namespace {
+
+static_assert(kGrows<ddprun_job_counters>);
+
+// A function of the program has returned a number of its own.
+struct Ended {
+  int32_t code = 0;
+};
+
+void require_well(int32_t returned) {
+  if (returned == DDPRUN_OK) return;
+  if (returned < 0) throw Ended{returned};
+  rethrow(returned);
+}
+
+// As guarded(), where functions of the program run.
+template <class Body>
+ddprun_status guarded_functions(const Body& body) {
+  std::optional<Ended> ended;
+  const ddprun_status status = guarded([&] {
+    try {
+      body();
+    } catch (const Ended& e) {
+      ended = e;
+      throw Error(ErrorKind::aborted, {},
+                  "a function of the program returned " + std::to_string(e.code));
+    }
+  });
+  return ended ? ended->code : status;
+}
+
+}  // namespace
+
+extern "C" {
+
+ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job** job) {
+  return guarded([&] {
+    require_argument(job, "the place for the handle is null");
+    *job = nullptr;
+    *job = new ddprun_job{Job(JobOptions{.init = init_options_of(options)})};
+  });
+}
+
+void ddprun_job_destroy(ddprun_job* job) { delete job; }
+
+ddprun_status ddprun_job_keep(ddprun_job* job, const char* name, const ddprun_buffer* array) {
+  return guarded([&] {
+    require_argument(name, "the name is null");
+    live(job).job.keep(name, buffer_of(array));
+  });
+}
+
+ddprun_status ddprun_job_keep_state(ddprun_job* job, const char* name, ddprun_save_state save,
+                                    ddprun_load_state load, void* user) {
+  return guarded([&] {
+    require_argument(name && save && load, "a pointer is null");
+    live(job).job.keep(
+        name,
+        [save, user] {
+          const void* state = nullptr;
+          std::size_t bytes = 0;
+          require_well(save(user, &state, &bytes));
+          return std::string(static_cast<const char*>(state), state ? bytes : 0);
+        },
+        [load, user](std::string_view state) {
+          require_well(load(user, state.data(), state.size()));
+        });
+  });
+}
+
+ddprun_status ddprun_job_resume(ddprun_job* job, int64_t step) {
+  return guarded([&] { live(job).job.resume(step); });
+}
+
+ddprun_status ddprun_job_between(ddprun_job* job, int64_t every, ddprun_between body, void* user) {
+  return guarded([&] {
+    require_argument(body, "the function is null");
+    live(job).job.between(every, [body, user](ProcessGroup& group) {
+      ddprun_group handle{group.share()};
+      require_well(body(&handle, user));
+    });
+  });
+}
+
+ddprun_status ddprun_job_run(ddprun_job* job, int64_t steps, ddprun_step_body body, void* user) {
+  return guarded_functions([&] {
+    require_argument(body, "the function is null");
+    live(job).job.run(steps, [&](Step& step) {
+      ddprun_step handle{step, {step.group().share()}};
+      require_well(body(&handle, user));
+    });
+  });
+}
+
+int64_t ddprun_job_committed(const ddprun_job* job) {
+  return answer<int64_t>(-1, [&] { return live(job).job.committed(); });
+}
+
+ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters* counters) {
+  return guarded([&] {
+    const auto& c = live(job).job.counters();
+    fill(counters, {0, c.rounds, c.planned, c.repeated_steps, c.bytes_sent, c.bytes_received,
+                    c.lost.count()});
+  });
+}
+
+int64_t ddprun_step_number(const ddprun_step* step) {
+  return answer<int64_t>(-1, [&] { return live(step).step.number(); });
+}
+int ddprun_step_is_repeated(const ddprun_step* step) {
+  return answer(-1, [&] { return live(step).step.is_repeated() ? 1 : 0; });
+}
+int ddprun_step_round(const ddprun_step* step) {
+  return answer(-1, [&] { return live(step).step.round(); });
+}
+ddprun_group* ddprun_step_group(ddprun_step* step) {
+  return answer<ddprun_group*>(nullptr, [&] { return &live(step).group; });
+}
+
+ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user) {
+  return guarded_functions([&] {
+    live(step).step.commit([&] {
+      if (apply) require_well(apply(user));
+    });
+  });
+}
+
+ddprun_status ddprun_step_vote(ddprun_step* step, int32_t* vote) {
+  return guarded([&] {
+    require_argument(vote, "a pointer is null");
+    *vote = live(step).step.vote();
+  });
+}
+
+ddprun_status ddprun_step_voted(ddprun_step* step, int leave) {
+  return guarded([&] { live(step).step.voted(leave != 0); });
+}
+
+}  // extern "C"

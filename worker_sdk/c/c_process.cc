@@ -1,0 +1,97 @@
+// ddprun/c/c_process.h: crash reports, spawn, seeds, metrics.
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "ddprun/crash_report.h"
+#include "ddprun/metrics.h"
+#include "ddprun/seeds.h"
+#include "ddprun/spawn.h"
+#include "worker_sdk/c/c_api.h"
+
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+
+struct ddprun_metrics {
+  Metrics metrics = {};
+  std::map<std::string, Metric, std::less<>> reduced = {};
+  std::vector<ddprun_metric> shown = {};  // Of `reduced`.
+};
+
+extern "C" {
+
+void ddprun_install_crash_report(void) { install_crash_report(); }
+
+ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t grace_ms,
+                           int* exit_code) {
+  return guarded([&] {
+    require_argument(body, "the function is null");
+    if (exit_code) *exit_code = 0;
+    SpawnOptions options;
+    options.grace = or_default(grace_ms, options.grace);
+    try {
+      spawn(
+          ranks,
+          [&](int rank) {
+            const int code = body(rank, user);
+            if (code == 0) return;
+            std::fflush(nullptr);
+            ::_exit(code);
+          },
+          options);
+    } catch (const SpawnError& error) {
+      if (exit_code) *exit_code = error.exit_code();
+      throw;
+    }
+  });
+}
+
+ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed) {
+  return guarded([&] {
+    require_argument(seed, "a pointer is null");
+    *seed = shared_seed(live(group).group);
+  });
+}
+
+ddprun_status ddprun_metrics_create(ddprun_metrics** metrics) {
+  return guarded([&] {
+    require_argument(metrics, "the place for the handle is null");
+    *metrics = nullptr;
+    *metrics = new ddprun_metrics;
+  });
+}
+
+void ddprun_metrics_destroy(ddprun_metrics* metrics) { delete metrics; }
+
+ddprun_status ddprun_metrics_add(ddprun_metrics* metrics, const char* name, double value,
+                                 double weight) {
+  return guarded([&] {
+    require_argument(name, "the name is null");
+    live(metrics).metrics.add(name, value, weight);
+  });
+}
+
+ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group,
+                                    const ddprun_metric** all, size_t* count) {
+  return guarded([&] {
+    require_argument(metrics && all && count, "a pointer is null");
+    metrics->reduced = metrics->metrics.reduce(live(group).group);
+    metrics->shown.clear();
+    for (const auto& [name, m] : metrics->reduced) {
+      metrics->shown.push_back(
+          {sizeof(ddprun_metric), name.c_str(), m.average, m.sum, m.weight, m.min, m.max});
+    }
+    *all = metrics->shown.data();
+    *count = metrics->shown.size();
+  });
+}
+
+ddprun_status ddprun_average(ddprun_group* group, double value, double* average) {
+  return guarded([&] {
+    require_argument(average, "a pointer is null");
+    *average = average_over_ranks(live(group).group, value);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+#ifndef DDPRUN_C_ELASTIC_H
+#define DDPRUN_C_ELASTIC_H
+/* Training whose ranks come and go while processes stay, its batches, and its sums. The headers in
+   ddprun/elastic and docs/elastic.md document the C++ counterparts. Include ddprun/c_api.h. */
+
+#include "ddprun/c/c_base.h"
+#include "ddprun/c/c_group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- elastic/global_batches.h --- */
+
+typedef struct ddprun_batches ddprun_batches;
+
+typedef struct {
+  size_t size;
+  int64_t length;    /* Samples. */
+  int64_t per_batch; /* Samples of each batch from this set; 0: all, if it is the only one. */
+} ddprun_data_set;
+
+enum { DDPRUN_LAST_SMALLER = 0, DDPRUN_LAST_DROPPED = 1, DDPRUN_LAST_CONTINUES = 2 };
+
+typedef struct {
+  size_t size;
+  const ddprun_data_set* sets;
+  size_t set_count;
+  int64_t global_batch; /* Samples of a step, over all ranks. */
+  uint64_t seed;
+  int32_t shards; /* Fixed for the run; at least the largest number of ranks. */
+  int32_t shuffle;
+  int32_t last;     /* DDPRUN_LAST_... */
+  int32_t reserved; /* 0. */
+} ddprun_batch_options;
+
+typedef struct {
+  int64_t set;
+  int64_t index;
+  int64_t epoch;
+} ddprun_sample;
+
+ddprun_status ddprun_batches_create(const ddprun_batch_options* options, ddprun_batches** batches);
+void ddprun_batches_destroy(ddprun_batches* batches);
+ddprun_status ddprun_batches_steps_per_epoch(const ddprun_batches* batches, int64_t* steps);
+/* The samples of one shard of a step, or of the whole batch if `shard` is -1. Valid until this
+   thread's next call of it. From any thread. */
+ddprun_status ddprun_batches_samples(const ddprun_batches* batches, int64_t step, int shard,
+                                     const ddprun_sample** samples, size_t* count);
+/* The shards of a rank: *first .. *first + *count - 1. */
+ddprun_status ddprun_shards_of(int rank, int world_size, int shards, int* first, int* count);
+/* A seed of step and shard for a framework's own generator: stream_seed() of random_stream.h. */
+uint64_t ddprun_stream_seed(uint64_t seed, uint64_t step, uint32_t shard, uint32_t shards);
+
+/* --- elastic/gradient_sums.h --- */
+
+typedef struct ddprun_sums ddprun_sums; /* One thread at a time. */
+
+typedef struct {
+  size_t size;
+  size_t bucket_bytes; /* 0: the default of C++. */
+  uint64_t equal;
+  int32_t inexact;
+  int32_t reserved; /* 0. */
+} ddprun_sum_options;
+
+enum { DDPRUN_SUMS_GOOD = 0, DDPRUN_SUMS_OVER = 1, DDPRUN_SUMS_NOT_FINITE = 2 };
+
+typedef struct {
+  size_t size;
+  int64_t kind;   /* DDPRUN_SUMS_... */
+  int64_t note;   /* The sum of what all ranks passed. */
+  int64_t shards; /* That all ranks have added. */
+  size_t tensor;  /* The first that is over or not finite. */
+} ddprun_sum_result;
+
+/* `sizes`: elements of each of `count` tensors. `options` may be NULL. */
+ddprun_status ddprun_sums_create(const size_t* sizes, size_t count,
+                                 const ddprun_sum_options* options, ddprun_sums** sums);
+void ddprun_sums_destroy(ddprun_sums* sums);
+ddprun_status ddprun_sums_use(ddprun_sums* sums, ddprun_group* group); /* Collective. */
+ddprun_status ddprun_sums_begin(ddprun_sums* sums);
+/* An array for each tensor; NULL where it has no gradient. */
+ddprun_status ddprun_sums_add(ddprun_sums* sums, const float* const* gradients);
+/* Into an array for each tensor, NULL: skipped. Collective. `divide_by`: above 0. *result, whose
+   size the caller has set, is filled. */
+ddprun_status ddprun_sums_reduce(ddprun_sums* sums, ddprun_group* group, float* const* gradients,
+                                 double divide_by, int64_t note, ddprun_sum_result* result);
+ddprun_status ddprun_sums_commit(ddprun_sums* sums);
+/* Bytes for a checkpoint, valid until the next call with these sums. */
+ddprun_status ddprun_sums_state(ddprun_sums* sums, const void** state, size_t* bytes);
+ddprun_status ddprun_sums_restore(ddprun_sums* sums, const void* state, size_t bytes);
+
+/* --- elastic/job.h --- */
+
+typedef struct ddprun_job ddprun_job;   /* All calls from one thread; one in a process's life. */
+typedef struct ddprun_step ddprun_step; /* While its body runs. */
+
+/* Functions of the program that a job calls return 0, or else end what calls them: the status of a
+   failed call, mostly DDPRUN_MEMBERSHIP_CHANGED, is passed on, as C++ lets an exception pass; and a
+   negative number is what ddprun_job_run() returns. */
+typedef int32_t (*ddprun_step_body)(ddprun_step* step, void* user);
+typedef int32_t (*ddprun_apply)(void* user);
+typedef int32_t (*ddprun_between)(ddprun_group* group, void* user);
+/* Sets *state and *bytes, which stay valid until the next call for this job. */
+typedef int32_t (*ddprun_save_state)(void* user, const void** state, size_t* bytes);
+typedef int32_t (*ddprun_load_state)(void* user, const void* state, size_t bytes);
+
+typedef struct {
+  size_t size;
+  int64_t rounds;
+  int64_t planned;
+  int64_t repeated_steps;
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  int64_t lost_us;
+} ddprun_job_counters;
+
+/* `options`: of each round's group; may be NULL. */
+ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job** job);
+void ddprun_job_destroy(ddprun_job* job);
+/* State that all ranks have alike between steps: an array, which must stay where it is, or what
+   `save` returns and `load` takes. All ranks keep the same names in the same order. */
+ddprun_status ddprun_job_keep(ddprun_job* job, const char* name, const ddprun_buffer* array);
+ddprun_status ddprun_job_keep_state(ddprun_job* job, const char* name, ddprun_save_state save,
+                                    ddprun_load_state load, void* user);
+ddprun_status ddprun_job_resume(ddprun_job* job, int64_t step);
+ddprun_status ddprun_job_between(ddprun_job* job, int64_t every, ddprun_between body, void* user);
+/* Calls body(step, user) for each step until `steps` are committed, by all ranks. */
+ddprun_status ddprun_job_run(ddprun_job* job, int64_t steps, ddprun_step_body body, void* user);
+int64_t ddprun_job_committed(const ddprun_job* job); /* Steps. */
+ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters* counters);
+
+int64_t ddprun_step_number(const ddprun_step* step);
+int ddprun_step_is_repeated(const ddprun_step* step);
+int ddprun_step_round(const ddprun_step* step);
+/* The ranks of this round. The step's: not to be destroyed, nor used after the step. */
+ddprun_group* ddprun_step_group(ddprun_step* step);
+/* Ends the step: calls apply(user), which changes the kept state; `apply` may be NULL. */
+ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user);
+/* Step::vote and Step::voted: for a reduction that carries one more number. */
+ddprun_status ddprun_step_vote(ddprun_step* step, int32_t* vote);
+ddprun_status ddprun_step_voted(ddprun_step* step, int leave);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
