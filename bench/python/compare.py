@@ -33,7 +33,8 @@ def run(build, ranks, script, *arguments):
     """What rank 0 prints."""
     command = [os.path.join(build, "bin", "ddprun"), "--nproc-per-node", str(ranks), os.path.join(HERE, script), *arguments]
     done = subprocess.run(command, env=environment(build), stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    line = done.stdout.splitlines()[-1]
+    return json.loads(line[line.index("{"):] if "{" in line else line.rpartition("]:")[2])
 
 
 def shown(values):

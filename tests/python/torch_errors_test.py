@@ -149,8 +149,8 @@ class BadInput(torch_case.TorchCase):
         """)
 
     def test_libraries(self):
-        code = "import torch.distributed as d, ddprun.torch; d.init_process_group('ddprun', init_method='tcp://127.0.0.1:0'," \
-               " rank=0, world_size=1)"
+        code = f"""import torch.distributed as d, ddprun.torch
+d.init_process_group('ddprun', init_method='file://{self.path("meeting")}', rank=0, world_size=1)"""
         done = subprocess.run([torch_case.PYTHON, "-c", code], env=torch_case.environment(DDPRUN_LIB="/no/such.so"),
                               capture_output=True, text=True, timeout=2 * ddprun_case.PATIENCE, check=False)
         self.assertIn("/no/such.so does not exist: install ddprun's wheel", done.stderr)
