@@ -26,11 +26,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Samples = std::vector<ddprun::Sample>;
 
-constexpr int kBatch = 64, kStepsOfTurn = 4;
+constexpr int kStepsOfTurn = 4;
 
 struct Setting {
   bool convnet = true;
-  int ranks = 2, rounds = 11, shards = 1;  // Of a rank.
+  int batch() const { return convnet ? 64 : 8; }  // Else a slow BLAS is all that is measured.
+  int ranks = 2, rounds = 11, shards = 1;         // Of a rank.
   std::string directory = {};
 };
 
@@ -63,8 +64,9 @@ class Contestant {
  public:
   explicit Contestant(const Setting& setting)
       : model_(setting.convnet), sgd_(model_->parameters(), 0.01) {
-    inputs_ = setting.convnet ? torch::randn({kBatch, 1, 28, 28}) : torch::randn({kBatch, kWide});
-    labels_ = torch::randint(10, {kBatch}, torch::kInt64);
+    inputs_ = setting.convnet ? torch::randn({setting.batch(), 1, 28, 28})
+                              : torch::randn({setting.batch(), kWide});
+    labels_ = torch::randint(10, {setting.batch()}, torch::kInt64);
   }
   virtual ~Contestant() = default;
   virtual void turn() = 0;
@@ -95,8 +97,8 @@ class Elastic : public Contestant {
       : Contestant(setting),
         job_({.init = meeting(setting, rank, exact ? "exact" : "plain")}),
         gradients_(job_, model_,
-                   ddprun::GlobalBatches({.sets = {{.length = kBatch}},
-                                          .global_batch = kBatch,
+                   ddprun::GlobalBatches({.sets = {{.length = setting.batch()}},
+                                          .global_batch = setting.batch(),
                                           .shards = setting.ranks * setting.shards}),
                    {.exact = exact}) {
     ddprun::torch::keep(job_, "model", model_);
@@ -123,7 +125,7 @@ class Ddp : public Contestant {
         group_(ddprun::ProcessGroup::init(meeting(setting, rank, "ddp"))),
         ddp_(group_, model_) {}
   void turn() override {
-    const int part = kBatch / group_.world_size();
+    const int part = static_cast<int>(inputs_.size(0)) / group_.world_size();
     const auto rows = torch::arange(group_.rank() * part, (group_.rank() + 1) * part);
     for (int step = 0; step < kStepsOfTurn; ++step) {
       ddp_.zero_grad();
@@ -190,7 +192,7 @@ int main(int argc, char** argv) {
                   .rounds = number(3, 11),
                   .shards = number(4, 1)};
   if ((model != "convnet" && model != "mlp") || setting.ranks < 1 || setting.rounds < 1 ||
-      setting.shards < 1 || kBatch % setting.ranks != 0) {
+      setting.shards < 1 || setting.batch() % setting.ranks != 0) {
     std::fprintf(stderr, "usage: %s convnet|mlp [ranks] [rounds] [shards of a rank]\n", argv[0]);
     return 2;
   }
