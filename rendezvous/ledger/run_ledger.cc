@@ -1,6 +1,7 @@
 #include "rendezvous/ledger/run_ledger.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "common/assert.h"
@@ -33,6 +34,15 @@ void lose(PlaceTimes& place) {
     lost += taken;
   }
   place.parts[TimePart::kLost] += lost;
+}
+
+// Nodes without ranks come last.
+int lowest_rank(const std::vector<PlaceTimes>& places) {
+  int lowest = std::numeric_limits<int>::max();
+  for (const PlaceTimes& place : places) {
+    if (place.rank >= 0) lowest = std::min(lowest, place.rank);
+  }
+  return lowest;
 }
 
 Time longest(const NodeTimes& times) {
@@ -198,12 +208,11 @@ std::vector<RunLedger::Row> RunLedger::rows(TimePoint now) const {
       if (node.lost) row.gone_at = since_began(*node.lost);
     }
   }
-  std::ranges::stable_sort(rows, [this](const Row& a, const Row& b) {
-    const auto key = [this](const Row& row) {
-      return std::tuple(nodes_.at(row.node).arrival, row.times.local_rank);
-    };
-    return key(a) < key(b);
-  });
+  const auto key = [this](const Row& row) {
+    const Node& node = nodes_.at(row.node);
+    return std::tuple(lowest_rank(node.places), node.arrival, row.times.local_rank);
+  };
+  std::ranges::stable_sort(rows, {}, key);
   return rows;
 }
 

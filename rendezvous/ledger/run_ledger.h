@@ -64,7 +64,7 @@ class RunLedger {
     TimeParts::Time origin{0};  // Of the times in its spans and bins, since the run began.
     std::optional<TimeParts::Time> gone_at{};  // When its node was lost, since the run began.
   };
-  std::vector<Row> rows(TimePoint now) const;  // By host, local rank and time.
+  std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
   const std::vector<Incident>& incidents() const { return incidents_; }
   std::vector<RoundStatus> rounds(TimePoint now) const;
   TimeParts::Time since_began(TimePoint then) const;
