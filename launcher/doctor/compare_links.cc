@@ -27,7 +27,7 @@ double reference_clock(std::vector<double> offsets) {
   return offsets[offsets.size() / 2];
 }
 
-// What node `to` has from node `from`, over the link between them; absent: not measured.
+// From one node to another; absent: not measured.
 std::optional<double> rate(const Nodes& nodes, std::size_t from, std::size_t to) {
   for (const Facts& peer : nodes[from].facts.list(fact::kPeers)) {
     const auto rate = peer.get(fact::kPeerGbS);  // Some were only reached.
@@ -36,16 +36,37 @@ std::optional<double> rate(const Nodes& nodes, std::size_t from, std::size_t to)
   return std::nullopt;
 }
 
-// Sending or receiving, the better of both: who is beside a bad node has another good link.
-std::optional<double> best_rate(const Nodes& nodes, std::size_t node) {
-  std::optional<double> best;
+// The best of what a node sends to others, or receives from them.
+struct Rates {
+  std::optional<double> sends, receives;
+};
+
+Rates rates_of(const Nodes& nodes, std::size_t node) {
+  Rates best;
   for (std::size_t other = 0; other < nodes.size(); ++other) {
     if (other == node) continue;
-    for (const auto& one : {rate(nodes, node, other), rate(nodes, other, node)}) {
-      if (one && (!best || *one > *best)) best = one;
-    }
+    const auto sent = rate(nodes, node, other), received = rate(nodes, other, node);
+    if (sent) best.sends = std::max(best.sends.value_or(0), *sent);
+    if (received) best.receives = std::max(best.receives.value_or(0), *received);
   }
   return best;
+}
+
+bool is_slow(const std::optional<double>& rate, double peers) {
+  return rate && (*rate < kSlowGbS || *rate * kSlowLink < peers);
+}
+
+// A node that sends slowly, unless it receives well and sends to slow nodes only: those are to
+// blame.
+bool is_to_blame(const Nodes& nodes, std::size_t node, double peers) {
+  const Rates own = rates_of(nodes, node);
+  if (!is_slow(own.sends, peers)) return false;
+  if (!own.receives || is_slow(own.receives, peers)) return true;
+  for (std::size_t other = 0; other < nodes.size(); ++other) {
+    const bool sends_there = other != node && rate(nodes, node, other).has_value();
+    if (sends_there && !is_slow(rates_of(nodes, other).sends, peers)) return true;
+  }
+  return false;
 }
 
 void push(Row row, Rows& rows) {
@@ -137,15 +158,15 @@ void compare_reach(const Nodes& nodes, Rows& rows) {
 void compare_rates(const Nodes& nodes, Rows& rows) {
   std::vector<double> known;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (const auto rate = best_rate(nodes, i)) known.push_back(*rate);
+    if (const auto rate = rates_of(nodes, i).sends) known.push_back(*rate);
   }
   if (known.empty()) return;
   std::sort(known.begin(), known.end());
   const double peers = known[known.size() / 2];
   std::vector<Cell> cells;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const auto rate = best_rate(nodes, i);
-    const bool slow = rate && (*rate < kSlowGbS || *rate * kSlowLink < peers);
+    const auto rate = rates_of(nodes, i).sends;
+    const bool slow = is_to_blame(nodes, i, peers);
     cells.push_back({rate ? number_text(*rate) + " GB/s" : "", slow ? Status::kWarn : Status::kOk});
   }
   Row row = row_of("to each other", std::move(cells));

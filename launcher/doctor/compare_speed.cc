@@ -13,7 +13,7 @@ namespace {
 // Slower than others by so much is no chance: the best of many short pieces is compared, which
 // other load hardly touches.
 constexpr double kSlowCompute = 1.8;
-constexpr double kSlowMemory = 2.5;
+constexpr double kSlowMemory = 4;  // Neighbours share it.
 
 struct Measure {
   std::string_view name;

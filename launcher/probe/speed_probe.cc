@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kChunks = 60;
 constexpr int kRounds = 100'000;  // Of a chunk: about a millisecond.
-constexpr int kCopies = 8;
-constexpr std::size_t kCopyBytes = 16u << 20;  // More than caches hold.
+constexpr int kCopies = 24;
+constexpr std::size_t kCopyBytes = 8u << 20;  // More than caches hold.
 constexpr std::size_t kInputs = 50'000;
 
 double milliseconds_since(std::chrono::steady_clock::time_point began) {

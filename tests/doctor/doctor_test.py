@@ -217,6 +217,32 @@ class OneMachine(Doctor):
         self.assertIn("--hosts", job.out())
 
 
+class Preflight(DdprunCase):
+    def run_with(self, preflight, limit, *worker):
+        job = self.start_program(["/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", DDPRUN, "--nproc-per-node", "2",
+                                  "--preflight", preflight, *worker])
+        return job
+
+    def test_fast_says_what_is_wrong_and_starts_all_the_same(self):
+        gate = self.gate()
+        job = self.run_with("fast", 60, *ddprun_case.shell(ddprun_case.PASS_GATE))
+        job.wait_for(r"warning: open files: 60 .*ulimit -n")
+        gate.open()
+        self.finish(job)
+
+    def test_full_keeps_an_unfit_node_out(self):
+        job = self.run_with("full", 60, *ddprun_case.shell('touch "$D/started"'))
+        self.finish(job, 2)
+        self.assertIn("is unfit for this run", job.err())
+        self.assertFalse(os.path.exists(self.path("started")))
+
+    def test_where_all_is_well_nothing_is_said(self):
+        for preflight in ("off", "fast", "full"):
+            job = self.run_with(preflight, 4096, "/bin/true")
+            self.finish(job)
+            self.assertEqual(job.err(), "")
+
+
 class SeveralMachines(Doctor):
     def setUp(self):
         super().setUp()
