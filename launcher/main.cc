@@ -1,6 +1,6 @@
 // ddprun: what a user types. Reads the command line and starts what it asks for: a node of a run
 // here (run/launch.h), one on each of --hosts (hosts/hosts_run.h), or, started by another ddprun's
-// --hosts, what that one orders.
+// --hosts, what that one orders. `ddprun doctor` starts nothing, and checks (checkup/doctor.h).
 
 #include <cstdio>
 #include <exception>
@@ -9,6 +9,7 @@
 #include "common/system/log.h"
 #include "common/system/secrets.h"
 #include "common/system/start_signals.h"
+#include "launcher/checkup/doctor.h"
 #include "launcher/hosts/control_stdin.h"
 #include "launcher/hosts/hosts_run.h"
 #include "launcher/options/allocation.h"
@@ -24,6 +25,9 @@ namespace {
 
 int run(int argc, const char* const* argv, ControlStdin* control) {
   const Environment environment = take_environment();
+  if (argc > 1 && argv[1] == kDoctorWord) {
+    return run_doctor(argc - 1, argv + 1, environment, control);
+  }
   const auto config = read_config_file(config_path(environment), environment);
   if (!config) return fail(config.error());
   auto outcome = parse(argc, argv, with_config(environment, *config));

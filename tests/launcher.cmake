@@ -8,3 +8,13 @@ ddprun_test(NAME launcher_test
                     unit/launcher/guardian_policy_test.cc unit/launcher/misplaced_test.cc unit/launcher/nccl_profile_plan_test.cc unit/launcher/own_python_test.cc unit/launcher/report_table_test.cc unit/launcher/ras_test.cc fuzz/ras_fuzz.cc
             LIBRARIES ddprun_launcher ddprun_ctl ddprun_guard
             LABELS unit)
+
+# What doctor and --preflight judge; tests/doctor/doctor_test.py has what they measure.
+ddprun_test(NAME doctor_test
+            SOURCES unit/launcher/doctor/checks_test.cc unit/launcher/doctor/compare_test.cc unit/launcher/doctor/facts_test.cc
+                    unit/launcher/doctor/screen_test.cc fuzz/launcher/facts_fuzz.cc
+            LIBRARIES ddprun_launcher
+            LABELS unit)
+# A NVML of GPUs that are ill on request.
+add_library(fake_sick_nvml SHARED fakes/fake_sick_nvml.cc)
+set_target_properties(fake_sick_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

@@ -28,8 +28,10 @@ std::string why_no_gpu(const PlacementFacts& facts) {
          std::to_string(facts.gpus) + " GPUs of this node";
 }
 
+}  // namespace
+
 // Grows the set until the kernel's own mask fits.
-int affinity_cpus() {
+int usable_processors() {
   for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
     cpu_set_t* set = CPU_ALLOC(bits);
     const std::size_t bytes = CPU_ALLOC_SIZE(bits);
@@ -40,8 +42,6 @@ int affinity_cpus() {
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
-
-}  // namespace
 
 Result<int> workers_per_node(std::string_view request, const PlacementFacts& facts) {
   const int gpus = usable_gpus(facts);
@@ -65,7 +65,7 @@ Result<int> workers_per_node(std::string_view request, const PlacementFacts& fac
 
 PlacementFacts read_placement_facts(const std::string& root) {
   PlacementFacts facts;
-  facts.cpus = affinity_cpus();
+  facts.cpus = usable_processors();
   facts.gpus = static_cast<int>(find_gpus(root).size());
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
     facts.cuda_visible_devices = visible;

@@ -21,6 +21,9 @@ struct PlacementFacts {
 // `request` is a number, "auto" (the GPUs, or the CPUs if there is none), "gpu" or "cpu".
 Result<int> workers_per_node(std::string_view request, const PlacementFacts& facts);
 
+// That this process may run on; at least 1.
+int usable_processors();
+
 // Counts without a CUDA context. `root` is where /proc and /dev are looked for.
 PlacementFacts read_placement_facts(const std::string& root = "/");
 

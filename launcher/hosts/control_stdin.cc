@@ -95,6 +95,15 @@ Result<void> ControlStdin::obey(const Orders& orders) {
                                       std::strerror(errno) + "), where ddprun was started"};
 }
 
+std::optional<std::string> ControlStdin::next() {
+  for (;;) {
+    auto body = reader_.next();
+    if (!body) return std::nullopt;
+    if (*body) return std::string(**body);
+    if (!read_more(reader_, std::nullopt)) return std::nullopt;
+  }
+}
+
 GuardedChild ControlStdin::watcher() {
   GuardedChild child;
   child.kind = GuardedChild::Kind::kService;

@@ -21,6 +21,10 @@ class ControlStdin {
   // Sets the folder and the variables that the orders name; PET_* of this machine are forgotten.
   static Result<void> obey(const Orders& orders);
 
+  // The next frame behind the orders; nothing once the input has ended. For a far end that has no
+  // guardian.
+  std::optional<std::string> next();
+
   // A service beside the agents: passes signals on to the guardian, its parent, and SIGTERM once
   // the input has ended.
   GuardedChild watcher();

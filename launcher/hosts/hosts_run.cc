@@ -18,6 +18,7 @@
 #include "launcher/guard/guardian_signals.h"
 #include "launcher/hosts/orders.h"
 #include "launcher/hosts/ssh_node.h"
+#include "launcher/hosts/way.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
@@ -33,17 +34,7 @@ constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the 
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For those that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
 constexpr int kImpatientMax = 2;  // So often in vain: the nodes are left to end by themselves.
-constexpr int kPortsFirst = 29'400, kPorts = 3'200;  // As under Slurm: below the ephemeral ones.
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
-// What reaches one host; nothing where that is this machine.
-std::vector<std::string> way_to(const HostEntry& host, const Options& options, const Facts& facts,
-                                const std::string& self) {
-  if (host.user.empty() && names_this_machine(host.name, facts)) return {};
-  return ssh_argv(options.ssh, ssh_target(host), self);
-}
 
 class HostsRun {
  public:
@@ -99,9 +90,7 @@ Result<void> HostsRun::start_all() {
   const Limits before = raise_soft_limits();
   const std::string self = own_program();
   for (const HostEntry& host : options_.hosts) {
-    std::vector<std::string> argv = way_to(host, options_, facts_, self);
-    if (argv.empty()) argv = {self, std::string(kControlFlag)};
-    auto process = start_ssh(argv);
+    auto process = start_ssh(far_end_command(host, options_.ssh, facts_));
     if (!process) return process.error();
     set_soft_limits(process->pid, before);  // Nothing looks at them before its orders come.
     nodes_.push_back(std::make_unique<SshNode>(host, self, std::move(*process)));
@@ -182,8 +171,7 @@ void HostsRun::give_up() {
 
 void HostsRun::order_all(const std::vector<SshNode*>& ready) {
   HostsMeeting meeting;
-  const int port = kPortsFirst + std::stoi(random_hex(2), nullptr, 16) % kPorts;
-  meeting.endpoint = Endpoint{ready.front()->host.name, static_cast<std::uint16_t>(port)};
+  meeting.endpoint = Endpoint{ready.front()->host.name, random_meeting_port()};
   if (options_.rdzv_endpoint) meeting.endpoint = *options_.rdzv_endpoint;
   meeting.run_id = options_.rdzv_id.value_or("hosts-" + random_hex(4));
   meeting.nodes = static_cast<int>(ready.size());
@@ -255,34 +243,15 @@ int HostsRun::exit_code() const {
   return none_told ? kExitFailed : kExitOk;
 }
 
-std::optional<Failure> unreachable_names(const Options& options) {
-  const auto here = std::find_if(options.hosts.begin(), options.hosts.end(),
-                                 [](const HostEntry& host) { return is_loopback(host.name); });
-  const bool all = std::all_of(options.hosts.begin(), options.hosts.end(),
-                               [](const HostEntry& host) { return is_loopback(host.name); });
-  if (here == options.hosts.end() || all) return std::nullopt;
-  return Failure{Errc::kBadOption, "--hosts: " + here->name +
-                                       " means another machine on each of the others; give the "
-                                       "name that they know it by"};
-}
-
-std::optional<Failure> missing_variable(const Options& options, const Environment& environment) {
-  for (const std::string& name : options.env) {
-    if (environment.contains(name)) continue;
-    return Failure{Errc::kBadOption, "--env: the variable " + name + " is not set"};
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Result<int> run_hosts(const Options& options, const Facts& facts, const Environment& environment) {
-  if (const auto failure = unreachable_names(options)) return *failure;
-  if (const auto failure = missing_variable(options, environment)) return *failure;
+  if (const auto failure = unreachable_names(options.hosts)) return *failure;
+  if (const auto failure = missing_variable(options.env, environment)) return *failure;
   if (options.dry_run) {
     std::vector<std::vector<std::string>> commands;
     for (const HostEntry& host : options.hosts) {
-      commands.push_back(way_to(host, options, facts, own_program()));
+      commands.push_back(way_to(host, options.ssh, facts));
     }
     std::fputs(dry_run_of_hosts(options, environment, commands).c_str(), stdout);
     return kExitOk;

@@ -50,10 +50,14 @@ void NamedLines::on_piece(std::string_view piece) {
   text_ += '\n';
 }
 
-SshNode::SshNode(HostEntry entry, const std::string& program, SshProcess started)
+SshNode::SshNode(HostEntry entry, const std::string& program, SshProcess started,
+                 std::function<bool(std::string_view)> take)
     : host(std::move(entry)),
       remote(host.name, program),
-      output_(host.name, [this](std::string_view line) { return remote.on_stdout_line(line); }),
+      output_(host.name,
+              [this, take = std::move(take)](std::string_view line) {
+                return remote.on_stdout_line(line) && !(take && take(line));
+              }),
       errors_(host.name, [this](std::string_view line) { return remote.on_stderr_line(line); }),
       process_(std::move(started)) {}
 

@@ -39,7 +39,10 @@ class NamedLines : public agent::LineSink {
 
 class SshNode {
  public:
-  SshNode(HostEntry entry, const std::string& program, SshProcess started);
+  // `take` sees the lines of its standard output that are not ddprun's own; those for which it
+  // returns true are not shown.
+  SshNode(HostEntry entry, const std::string& program, SshProcess started,
+          std::function<bool(std::string_view)> take = {});
 
   void add_polls(std::vector<pollfd>& polls) const;
   void queue(std::string_view body);  // To be sent as a frame.

@@ -65,10 +65,19 @@ _ddprun_hosts() {  # Those that ssh knows by name.
 _ddprun_list() {  # The last word of a list with commas.
   COMPREPLY=($(compgen -P "${word%"${word##*,}"}" -W "$1" -- "${word##*,}"))
 }
+_ddprun_doctor() {
+  local flags='--hosts --ssh --env --nproc-per-node --port --color --ascii --json --verbose --help'
+  case $previous in
+    --hosts) _ddprun_list "$(_ddprun_hosts) " ;;
+    --color) COMPREPLY=($(compgen -W 'auto always never' -- "$word")) ;;
+    *) COMPREPLY=($(compgen -f -W "$flags" -- "$word")) ;;
+  esac
+}
 _ddprun() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} i
   [[ $word == = ]] && word=  # bash takes --flag=value and a:b to pieces.
   [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD-2]}
+  [[ ${COMP_WORDS[1]} == doctor && COMP_CWORD -gt 1 ]] && { _ddprun_doctor; return; }
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
 )";
@@ -103,7 +112,7 @@ std::string bash_script() {
          joined(flag_names()) +
          "' -- \"$word\"))\n"
          "  else\n"
-         "    COMPREPLY=($(compgen -f -c -- \"$word\"))\n"
+         "    COMPREPLY=($(compgen -f -c -W doctor -- \"$word\"))\n"
          "  fi\n"
          "}\n"
          "complete -o filenames -F _ddprun ddprun\n";

@@ -55,6 +55,8 @@ constexpr Flag kFlags[] = {
      "action for a worker that is alive but stuck [log]"},
     {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
      "shortest time after which a worker is stuck [180]"},
+    {kFailures, "preflight", '\0', kValue, "off|fast|full", "off fast full",
+     "check each node: beside the start, or before joining [off]"},
     {kFailures, "chaos", '\0', kValue, "SECONDS", "",
      "kill a random worker that often, to try things out [off]"},
     {kFailures, "error-file", '\0', kValue, "FILE", "@file",

@@ -35,6 +35,7 @@ Examples
   ddprun --nnodes 2:4 --max-restarts 3 --rdzv-endpoint node1:29400 train
                                                         the same line on each of 2 to 4 machines
   ddprun --local-nodes 2 --nproc-per-node 2 train       two nodes, both on this machine
+  ddprun doctor                                         is this machine fit? see doctor --help
 )";
 
 constexpr std::string_view kTail = R"(

@@ -90,6 +90,7 @@ std::string ssh_target(const HostEntry& host) {
 }
 
 std::optional<Failure> contradiction_of_hosts(const Options& options) {
+  if (options.hosts.empty()) return std::nullopt;
   const auto both = [](const std::string& flag, const std::string& why) {
     return allowed("--hosts and " + flag + " exclude each other: " + why);
   };

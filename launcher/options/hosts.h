@@ -18,7 +18,7 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
 // "alice@b": what ssh is given.
 std::string ssh_target(const HostEntry& host);
 
-// What cannot be said together with --hosts; nothing if all is well.
+// What cannot be said together with --hosts; nothing if all is well, or there are no hosts.
 std::optional<Failure> contradiction_of_hosts(const Options& options);
 
 // Where all nodes of a run started by --hosts meet, and its name.

@@ -61,6 +61,7 @@ ddprun \-\-hosts a,b:4 \-\-nproc\-per\-node 8 train.py
 srun \-\-ntasks\-per\-node=1 ddprun \-\-nproc\-per\-node gpu train.py
 .fi
 .SH SEE ALSO
+.BR ddprun\-doctor (1),
 .BR ddprunctl (1),
 .BR ddprun\-rendezvous (8)
 )";

@@ -109,6 +109,12 @@ enum class Talk {
   kVerbose,  // And every decision.
 };
 
+enum class Preflight {
+  kOff,   // Nothing is checked.
+  kFast,  // Beside the start; what is wrong is logged.
+  kFull,  // Before the node joins; one that is unfit does not.
+};
+
 // One option as the user gave it, so that the line to paste on another machine can repeat it.
 struct GivenOption {
   std::string flag;                  // Its dashed name: "--nproc-per-node".
@@ -179,6 +185,7 @@ struct Options {
   bool report = false;  // End with a table of where the time of this node's ranks went.
   std::optional<std::string> report_html;  // Of all ranks, as a page.
   Talk talk = Talk::kNormal;
+  Preflight preflight = Preflight::kOff;
   bool dry_run = false;
 };
 

@@ -187,6 +187,9 @@ void read_failures(Reader& reader, Options& options) {
   reader.read(
       "on-stall", options.stalls.on_stall,
       one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
+  using enum Preflight;
+  reader.read("preflight", options.preflight,
+              one_of<Preflight>({{"off", kOff}, {"fast", kFast}, {"full", kFull}}));
   reader.read("stall-timeout", options.stalls.timeout, parse_some_seconds);
   reader.read("chaos", options.chaos, parse_chaos);
   reader.read_lone_variable("DDPRUN_CHAOS_SEED", options.chaos_seed, parse_seed);
@@ -245,8 +248,7 @@ void read_output(Reader& reader, Options& options) {
   reader.read_switch("verbose", verbose);
   reader.read_switch("quiet", quiet);
   if (verbose && quiet) reader.fail("--verbose and --quiet exclude each other");
-  if (verbose) options.talk = Talk::kVerbose;
-  if (quiet) options.talk = Talk::kQuiet;
+  if (verbose || quiet) options.talk = verbose ? Talk::kVerbose : Talk::kQuiet;
   reader.read_switch("report", options.report);
   reader.read("report-html", options.report_html, any_text);
   reader.read_switch("dry-run", options.dry_run);
@@ -286,9 +288,7 @@ Result<Options> read_options(const RawOptions& raw, const Environment& environme
   read_output(reader, options);
   options.given = reader.given();
   if (reader.failure()) return *reader.failure();
-  if (!options.hosts.empty()) {
-    if (const auto failure = contradiction_of_hosts(options)) return *failure;
-  }
+  if (const auto failure = contradiction_of_hosts(options)) return *failure;
   if (raw.rest.empty()) {
     return usage("no program given: ddprun [options] PROGRAM [its arguments], see ddprun --help");
   }

@@ -22,6 +22,7 @@
 #include "launcher/plan/placement.h"
 #include "launcher/run/messages.h"
 #include "launcher/run/node.h"
+#include "launcher/run/preflight.h"
 #include "launcher/run/report.h"
 #include "launcher/run/scratch.h"
 
@@ -149,6 +150,9 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
     for (int index = 0; index < context.plan.local_nodes; ++index) {
       guardian.children.push_back(agent_child(context, index));
     }
+    if (context.options.preflight == Preflight::kFast) {
+      guardian.children.push_back(preflight_child(context));
+    }
     return {};
   };
   guardian.tidy_up = [&] {
@@ -183,6 +187,9 @@ Result<int> launch(Options options, const Environment& environment,
   auto decided = decide(std::move(options), environment);
   if (!decided) return decided.error();
   if (decided->options.dry_run) return print_dry_run(*decided);
+  if (decided->options.preflight == Preflight::kFull) {
+    if (const auto fit = check_fitness(*decided); !fit) return fit.error();
+  }
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
   if (const auto ready = prepare_files(context.options); !ready) return ready.error();

@@ -55,7 +55,8 @@ const std::vector<Ban> kBanned = {
     {"<CLI/"
      "CLI.hpp>",
      "launcher/options/options.h",
-     {"launcher/options/options.cc", "launcher/ctl/ctl_options.cc", "rendezvous/daemon/main.cc"}},
+     {"launcher/options/options.cc", "launcher/ctl/ctl_options.cc",
+      "launcher/checkup/doctor_options.cc", "rendezvous/daemon/main.cc"}},
 };
 
 const std::vector<Ban> kBannedIfPure = {

@@ -1,0 +1,98 @@
+#include "launcher/checkup/doctor_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/options/hosts.h"
+#include "launcher/options/option_values.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr const char* kExamples = R"(Examples
+  ddprun doctor                               is this machine fit for a run?
+  ddprun doctor --hosts node1,node2,node3     and these, one by one and together
+  ddprun doctor --hosts node1,node2 train     the program and its libraries, too
+  ddprun doctor --json | jq '.checks[] | select(.status != "ok")'
+
+Exit codes: 0: all well; 1: warnings; 2: something is to be cured; 3: something that matters could
+not be measured, or usage. To start a program named doctor: ddprun ./doctor.)";
+
+struct Texts {
+  std::string hosts, ssh, env, workers, port, colour;
+};
+
+void declare(CLI::App& app, DoctorOptions& o, Texts& texts) {
+  app.description("Checks whether machines are fit for a run. Nothing is changed.");
+  app.footer(kExamples);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--hosts", texts.hosts, "Check these hosts by ssh: HOST[:N],...");
+  app.add_option("--ssh", texts.ssh, "ssh command for --hosts [ssh]");
+  app.add_option("--env", texts.env, "Further variables that --hosts transfers");
+  app.add_option("--nproc-per-node,--nproc_per_node", texts.workers,
+                 "Workers on each node: N, auto, gpu or cpu [auto]");
+  app.add_option("--port", texts.port, "Where the nodes meet [29400]");
+  app.add_option("--color", texts.colour, "auto, always or never [auto]");
+  app.add_flag("--ascii", o.ascii, "No other signs than those of ASCII");
+  app.add_flag("--json", o.json, "As JSON; docs/doctor.md has its fields");
+  app.add_flag("-v,--verbose", o.verbose, "Good checks of several nodes, too");
+  app.add_flag("--far-end", o.far_end)->group("");
+  app.add_option("program", o.program, "Compare this program and its libraries between nodes");
+}
+
+template <class Value>
+std::optional<Failure> read(const char* flag, const std::string& text, Value& target,
+                            Result<Value> (*parse)(std::string_view)) {
+  if (text.empty()) return std::nullopt;
+  Result<Value> value = parse(text);
+  if (!value) {
+    return Failure{Errc::kBadOption,
+                   std::string(flag) + " '" + text.substr(0, 80) + "': " + value.error().context};
+  }
+  target = std::move(*value);
+  return std::nullopt;
+}
+
+Result<Colour> parse_colour(std::string_view text) {
+  if (text == "auto") return Colour::kAuto;
+  if (text == "always") return Colour::kAlways;
+  if (text == "never") return Colour::kNever;
+  return Failure{Errc::kBadOption, "give auto, always or never"};
+}
+
+std::optional<Failure> resolve(const Texts& texts, DoctorOptions& o) {
+  if (auto failure = read("--hosts", texts.hosts, o.hosts, parse_hosts)) return failure;
+  if (auto failure = read("--ssh", texts.ssh, o.ssh, parse_words)) return failure;
+  if (auto failure = read("--env", texts.env, o.env, parse_variable_names)) return failure;
+  std::uint16_t port = 0;
+  if (auto failure = read("--port", texts.port, port, parse_port)) return failure;
+  if (port != 0) o.port = port;
+  if (auto failure = read("--color", texts.colour, o.colour, parse_colour)) return failure;
+  return read("--nproc-per-node", texts.workers, o.workers, parse_worker_count);
+}
+
+}  // namespace
+
+Result<DoctorOutcome> parse_doctor(int argc, const char* const* argv) {
+  DoctorOptions options;
+  Texts texts;
+  CLI::App app("", "ddprun doctor");
+  declare(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return DoctorOutcome(PrintAndExit{app.help()});
+  } catch (const CLI::ParseError& error) {
+    return Failure{Errc::kBadOption, std::string(error.what()) + "; see ddprun doctor --help"};
+  }
+  if (const auto failure = resolve(texts, options)) return *failure;
+  return DoctorOutcome(std::move(options));
+}
+
+std::vector<std::string> far_end_argv(const DoctorOptions& options) {
+  std::vector<std::string> argv = {"ddprun", std::string(kDoctorWord), "--far-end",
+                                   "--nproc-per-node", to_string(options.workers)};
+  if (!options.program.empty()) argv.insert(argv.end(), {"--", options.program});
+  return argv;
+}
+
+}  // namespace ddprun::launcher

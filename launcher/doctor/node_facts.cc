@@ -1,0 +1,147 @@
+#include "launcher/doctor/node_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/assert.h"
+
+namespace ddprun::doctor {
+namespace {
+
+using Json = nlohmann::json;
+using Value = Facts::Value;
+
+constexpr const char* kWhy = "why";  // The one member that is an object.
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name.size() <= kNameBytesMax &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+         });
+}
+
+std::string cut(std::string text) {
+  if (text.size() > kTextBytesMax) text.resize(kTextBytesMax);
+  return text;
+}
+
+Failure damaged(const std::string& what) { return {Errc::kBadMessage, "facts: " + what}; }
+
+std::optional<Value> read_value(const Json& json) {
+  if (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+  if (json.is_number_integer()) return Value(json.get<std::int64_t>());
+  if (json.is_number_float()) {
+    const double number = json.get<double>();
+    return std::isfinite(number) ? std::optional<Value>(number) : std::nullopt;
+  }
+  if (!json.is_string()) return std::nullopt;
+  std::string text = json.get<std::string>();
+  if (text.size() > kTextBytesMax) return std::nullopt;
+  return Value(std::move(text));
+}
+
+using Values = std::map<std::string, Value, std::less<>>;
+
+// Members that are arrays or objects are not values; the caller has taken what it knows of them.
+bool read_values(const Json& object, Values& values, bool nested_too) {
+  for (const auto& [name, member] : object.items()) {
+    if (member.is_structured() && nested_too) continue;
+    std::optional<Value> value = read_value(member);
+    if (!value || !is_name(name) || values.size() >= kValuesMax) return false;
+    values.emplace(name, std::move(*value));
+  }
+  return true;
+}
+
+Json to_json(const Values& values) {
+  Json object = Json::object();
+  for (const auto& [name, value] : values) {
+    std::visit([&, key = name](const auto& held) { object[key] = held; }, value);
+  }
+  return object;
+}
+
+}  // namespace
+
+void Facts::set(Real fact, double value) {
+  if (std::isfinite(value)) values_.insert_or_assign(std::string(fact.name), value);
+}
+
+void Facts::set(Text fact, std::string value) {
+  values_.insert_or_assign(std::string(fact.name), cut(std::move(value)));
+}
+
+void Facts::set_why(std::string_view subject, std::string reason) {
+  DDPRUN_ASSERT(is_name(subject) && !reason.empty());
+  why_.insert_or_assign(std::string(subject), cut(std::move(reason)));
+}
+
+std::string Facts::why(std::string_view subject) const {
+  const auto found = why_.find(subject);
+  return found == why_.end() ? "" : found->second;
+}
+
+void Facts::add(std::string_view list, Facts item) {
+  DDPRUN_ASSERT(is_name(list) && list != kWhy && item.lists_.empty() && item.why_.empty());
+  std::vector<Facts>& items = lists_[std::string(list)];
+  if (items.size() < kItemsMax) items.push_back(std::move(item));
+}
+
+const std::vector<Facts>& Facts::list(std::string_view name) const {
+  static const std::vector<Facts> kNone;
+  const auto found = lists_.find(name);
+  return found == lists_.end() ? kNone : found->second;
+}
+
+void Facts::merge(Facts other) {
+  for (auto& [name, value] : other.values_) values_.insert_or_assign(name, std::move(value));
+  for (auto& [subject, reason] : other.why_) why_.insert_or_assign(subject, std::move(reason));
+  for (auto& [name, items] : other.lists_) {
+    for (Facts& item : items) add(name, std::move(item));
+  }
+}
+
+std::string encode(const Facts& facts) {
+  Json object = to_json(facts.values_);
+  for (const auto& [subject, reason] : facts.why_) object[kWhy][subject] = reason;
+  for (const auto& [name, items] : facts.lists_) {
+    Json& list = object[name] = Json::array();
+    for (const Facts& item : items) list.push_back(to_json(item.values_));
+  }
+  return object.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+Result<Facts> decode_facts(std::string_view text) {
+  if (text.size() > kFactsBytesMax) return damaged("too many");
+  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return damaged("no JSON object");
+  Facts facts;
+  if (!read_values(object, facts.values_, true)) return damaged("a bad value");
+  for (const auto& [name, member] : object.items()) {
+    if (!member.is_structured()) continue;
+    if (name == kWhy && member.is_object()) {
+      Values reasons;
+      if (!read_values(member, reasons, false)) return damaged("a bad reason");
+      for (auto& [subject, reason] : reasons) {
+        if (const auto* words = std::get_if<std::string>(&reason); words && !words->empty()) {
+          facts.why_.emplace(subject, *words);
+        }
+      }
+      continue;
+    }
+    const bool too_many = facts.lists_.size() >= kListsMax || member.size() > kItemsMax;
+    if (!member.is_array() || !is_name(name) || too_many) return damaged("a bad list");
+    std::vector<Facts>& items = facts.lists_[name];
+    for (const Json& item : member) {
+      Facts values;
+      if (!item.is_object() || !read_values(item, values.values_, false)) {
+        return damaged("a bad item of " + name);
+      }
+      items.push_back(std::move(values));
+    }
+  }
+  return facts;
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,127 @@
+// What earlier runs of this user have left behind: workers without an agent above them, cgroups and
+// shared memory of processes that are gone.
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
+#include "launcher/doctor/fact_names.h"
+#include "launcher/probe/probe.h"
+
+namespace ddprun::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDepthMax = 256;                     // Of a family of processes.
+constexpr int kLookAgainMs = 300;     // An agent kills its workers long before.
+constexpr std::size_t kListedMax = 8;              // Nobody reads more of them.
+constexpr std::string_view kMark = "DDPRUN_JOB=";  // On whatever a run starts.
+
+bool is_alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
+
+bool is_marked(int pid) {
+  const std::string variables = agent::read_proc_file("/proc/" + std::to_string(pid) + "/environ");
+  return variables.starts_with(kMark) ||
+         variables.find('\0' + std::string(kMark)) != std::string::npos;
+}
+
+// Some process above is a ddprun: it will clean up itself.
+bool is_supervised(int pid) {
+  for (int depth = 0; pid > 1 && depth < kDepthMax; ++depth) {
+    const agent::ProcStat stat = agent::read_proc_stat(pid);
+    if (stat.name.starts_with("ddprun") || stat.name == "keeper") return true;
+    pid = stat.parent;
+  }
+  return false;
+}
+
+void add(Facts& facts, std::string what, std::string cure) {
+  if (facts.list(fact::kLeftovers).size() >= kListedMax) return;
+  Facts left;
+  left.set(fact::kLeft, std::move(what));
+  left.set(fact::kLeftCure, std::move(cure));
+  facts.add(fact::kLeftovers, std::move(left));
+}
+
+// A process whose agent was killed a moment ago is being killed, too: it is looked at twice.
+std::vector<int> orphans() {
+  std::vector<int> found;
+  for (const int pid : agent::numbered_entries("/proc")) {
+    if (pid != ::getpid() && is_marked(pid) && !is_supervised(pid)) found.push_back(pid);
+  }
+  return found;
+}
+
+void find_processes(Facts& facts) {
+  std::vector<int> left = orphans();
+  if (left.empty()) return;
+  ::poll(nullptr, 0, kLookAgainMs);
+  const std::vector<int> again = orphans();
+  for (const int pid : left) {
+    const agent::ProcStat stat = agent::read_proc_stat(pid);
+    const bool stays = std::find(again.begin(), again.end(), pid) != again.end() && !stat.exiting;
+    if (!stays) continue;
+    const std::string number = std::to_string(pid);
+    add(facts, "pid " + number + " (" + stat.name + ")", "kill " + number);
+  }
+}
+
+// "ddprun-4711" of job_cgroup_name().
+std::optional<int> pid_in(std::string_view name, std::string_view before) {
+  if (!name.starts_with(before)) return std::nullopt;
+  name.remove_prefix(before.size());
+  int pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  const bool whole = error == std::errc() && end == name.data() + name.size() && pid > 0;
+  return whole ? std::optional(pid) : std::nullopt;
+}
+
+void find_cgroups(Facts& facts) {
+  const std::string own = agent::own_cgroup_folder();
+  std::error_code error;
+  if (own.empty()) return;
+  for (fs::directory_iterator entry(own, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const auto pid = pid_in(name, "ddprun-");
+    if (pid && !is_alive(*pid)) {
+      add(facts, "cgroup " + name,
+          "rmdir " + entry->path().string() + "/* " + entry->path().string());
+    }
+  }
+}
+
+// PyTorch names its segments after the process that made them: "torch_4711_...".
+void find_shared_memory(Facts& facts) {
+  std::error_code error;
+  for (fs::directory_iterator entry("/dev/shm", error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    struct stat status {};
+    if (::stat(entry->path().c_str(), &status) != 0 || status.st_uid != ::geteuid()) continue;
+    if (!name.starts_with("torch_")) continue;
+    const auto pid = pid_in(name.substr(0, name.find('_', 6)), "torch_");
+    if (pid && !is_alive(*pid)) {
+      add(facts, "shared memory " + name, "rm " + entry->path().string());
+    }
+  }
+}
+
+}  // namespace
+
+void probe_leftovers(const ProbeRequest&, Facts& facts) {
+  find_processes(facts);
+  find_cgroups(facts);
+  find_shared_memory(facts);
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,94 @@
+// The limits of ulimit, and what else keeps processes from being made.
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "agent/process/cgroup.h"
+#include "agent/process/proc_file.h"
+#include "launcher/doctor/fact_names.h"
+#include "launcher/probe/cgroup_values.h"
+#include "launcher/probe/probe.h"
+
+namespace ddprun::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t limit(rlim_t value) {
+  return value == RLIM_INFINITY ? fact::kNoLimit : static_cast<std::int64_t>(value);
+}
+
+// Processes and threads of this user.
+std::int64_t tasks_of_user() {
+  std::int64_t tasks = 0;
+  for (const int pid : agent::numbered_entries("/proc")) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0 || status.st_uid != ::getuid()) continue;
+    struct stat threads {};
+    // A folder has a link from itself, one from above, and one from each folder in it.
+    const bool known = ::stat((folder + "/task").c_str(), &threads) == 0 && threads.st_nlink > 2;
+    tasks += known ? static_cast<std::int64_t>(threads.st_nlink) - 2 : 1;
+  }
+  return tasks;
+}
+
+struct Tasks {
+  std::int64_t left = fact::kNoLimit;
+  std::string by = {};
+
+  void no_more_than(std::int64_t number, std::string limit) {
+    if (left >= 0 && number >= left) return;
+    left = std::max<std::int64_t>(number, 0);
+    by = std::move(limit);
+  }
+};
+
+// The kernel does not hold root to ulimit -u.
+void tasks_by_user(Tasks& tasks) {
+  rlimit processes{};
+  if (::geteuid() == 0 || ::getrlimit(RLIMIT_NPROC, &processes) != 0) return;
+  if (processes.rlim_cur == RLIM_INFINITY) return;
+  tasks.no_more_than(limit(processes.rlim_cur) - tasks_of_user(), "ulimit -u");
+}
+
+std::int64_t entries(const fs::path& folder) {
+  std::error_code error;
+  std::int64_t count = 0;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+void probe_limits(const ProbeRequest&, Facts& facts) {
+  rlimit value{};
+  if (::getrlimit(RLIMIT_NOFILE, &value) == 0) {
+    facts.set(fact::kFilesSoft, limit(value.rlim_cur));
+    facts.set(fact::kFilesHard, limit(value.rlim_max));
+  }
+  if (::getrlimit(RLIMIT_MEMLOCK, &value) == 0) facts.set(fact::kLocked, limit(value.rlim_cur));
+  if (::getrlimit(RLIMIT_CORE, &value) == 0) facts.set(fact::kCore, limit(value.rlim_cur));
+  std::string pattern = agent::read_proc_file("/proc/sys/kernel/core_pattern");
+  while (pattern.ends_with('\n')) pattern.pop_back();
+  facts.set(fact::kCorePattern, std::move(pattern));
+  facts.set(fact::kInfiniBand, entries("/sys/class/infiniband"));
+
+  Tasks tasks;
+  tasks_by_user(tasks);
+  if (const auto left = room_in_cgroups("pids", "pids.max", "pids.current")) {
+    tasks.no_more_than(*left, "pids.max of a cgroup");
+  }
+  facts.set(fact::kTasksLeft, tasks.left);
+  if (!tasks.by.empty()) facts.set(fact::kTasksBy, std::move(tasks.by));
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,122 @@
+// ddprun itself, the program that is to be started, the libraries of both, and those that are
+// loaded at run time: their hashes, so that nodes can be compared.
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "agent/node/command.h"
+#include "common/system/unique_fd.h"
+#include "common/text/shell_quote.h"
+#include "launcher/doctor/fact_names.h"
+#include "launcher/probe/hash.h"
+#include "launcher/probe/probe.h"
+
+namespace ddprun::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLibrariesMax = 256;
+
+// Loaded by programs when they run, so that no list of theirs has them.
+constexpr const char* kAtRunTime[] = {"libcuda.so.1", "libcudart.so.12", "libcudart.so.13",
+                                      "libnccl.so.2", "libibverbs.so.1"};
+
+// Of the whole file; empty: it cannot be read.
+std::string hash_of_file(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return hash_text({});
+  void* bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (bytes == MAP_FAILED) return "";
+  std::string hash = hash_text({static_cast<const char*>(bytes), size});
+  ::munmap(bytes, size);
+  return hash;
+}
+
+// "libnccl.so.2.30.7" -> "2.30.7": libraries have their version in the name of the file itself.
+std::string version_of(const std::string& path) {
+  std::error_code error;
+  const std::string name = fs::canonical(path, error).filename().string();
+  const std::size_t at = name.find(".so.");
+  return error || at == std::string::npos ? "" : name.substr(at + 4);
+}
+
+void add(Facts& facts, const std::string& name, const std::string& path) {
+  const std::string hash = hash_of_file(path);
+  if (hash.empty()) return;
+  Facts file;
+  file.set(fact::kFileName, name);
+  file.set(fact::kFileVersion, version_of(path));
+  file.set(fact::kFileHash, hash);
+  facts.add(fact::kFiles, std::move(file));
+}
+
+// The dynamic linker's own answer: "  libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x...)".
+void add_libraries_of(const std::string& program, Facts& facts) {
+  const std::string command = "ldd " + shell_quote(program) + " 2> /dev/null";
+  const std::unique_ptr<FILE, int (*)(FILE*)> output(::popen(command.c_str(), "r"), &::pclose);
+  char line[4096];
+  for (std::size_t count = 0;
+       output && std::fgets(line, sizeof line, output.get()) && count < kLibrariesMax;) {
+    std::istringstream words(line);
+    std::string name, arrow, path;
+    words >> name >> arrow >> path;
+    if (arrow != "=>" || !path.starts_with('/')) continue;
+    ++count;
+    add(facts, fs::path(name).filename().string(), path);
+  }
+}
+
+void add_loaded(const char* name, Facts& facts) {
+  void* library = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  link_map* map = nullptr;
+  if (library && ::dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map)
+    add(facts, name, map->l_name);
+}
+
+void add_program(const std::string& program, Facts& facts) {
+  agent::CommandRequest request;
+  request.program = program;
+  const auto command =
+      agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
+  if (!command) return facts.set(fact::kProgramError, to_string(command.error()));
+  // An interpreter's program stands behind it.
+  std::string file = command->front();
+  for (const std::string& word : *command) {
+    if (word.ends_with(".py")) file = word;
+  }
+  if (hash_of_file(file).empty()) return facts.set(fact::kProgramError, file + " cannot be read");
+  add(facts, "program", file);
+  add_libraries_of(command->front(), facts);
+}
+
+}  // namespace
+
+void probe_program(const ProbeRequest& request, Facts& facts) {
+  add(facts, "ddprun's file", "/proc/self/exe");
+  if (!request.program.empty()) add_program(request.program, facts);
+  std::set<std::string> known;
+  for (const Facts& file : facts.list(fact::kFiles)) {
+    known.insert(file.get_or(fact::kFileName, std::string()));
+  }
+  for (const char* name : kAtRunTime) {
+    if (!known.contains(name)) add_loaded(name, facts);
+  }
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,51 @@
+#include "launcher/run/preflight.h"
+
+#include <unistd.h>
+
+#include "common/system/log.h"
+#include "launcher/doctor/fact_names.h"
+#include "launcher/doctor/screen.h"
+#include "launcher/probe/probe.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// The program is compared between nodes only, and the port has been opened, or is another node's.
+doctor::Report examine(doctor::Depth depth, const LaunchPlan& plan) {
+  doctor::NodeFacts node{.host = plan.host_name};
+  node.facts = doctor::gather_facts_of_node(depth, {});
+  node.facts.set(doctor::fact::kPort, std::int64_t{0});
+  const bool several =
+      plan.plan.mode != RendezvousPlan::Mode::kStandalone && plan.plan.others_may_come;
+  return doctor::report_of_node(
+      node, {.workers = plan.local_world_size * plan.plan.local_nodes, .several = several});
+}
+
+}  // namespace
+
+Result<void> check_fitness(const LaunchPlan& plan) {
+  const doctor::Report report = examine(doctor::Depth::kFull, plan);
+  for (const std::string& sentence : doctor::warnings_of(report, doctor::Status::kWarn)) {
+    log::warning(sentence);
+  }
+  if (doctor::worst_of(report) != doctor::Status::kFail) return {};
+  return Failure{Errc::kNotFound, plan.host_name +
+                                      " is unfit for this run, see above and ddprun doctor; "
+                                      "--preflight fast starts all the same"};
+}
+
+GuardedChild preflight_child(const LaunchPlan& plan) {
+  GuardedChild child;
+  child.kind = GuardedChild::Kind::kService;
+  child.name = "the preflight check";
+  child.body = [&plan]() -> int {
+    const doctor::Report report = examine(doctor::Depth::kFast, plan);
+    for (const std::string& sentence : doctor::warnings_of(report, doctor::Status::kWarn)) {
+      log::warning(sentence);
+    }
+    for (;;) ::pause();  // A service that ends is started again; SIGTERM ends this one.
+  };
+  return child;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,191 @@
+// Each defect of one node, planted in the facts of a healthy one, is found under its name, and no
+// other is.
+
+#include "launcher/doctor/checks.h"
+
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "launcher/doctor/screen.h"
+#include "tests/unit/launcher/doctor/healthy.h"
+
+namespace ddprun::doctor {
+namespace {
+
+using test::healthy, test::healthy_gpu;
+
+struct Defect {
+  std::string what;
+  std::function<void(Facts&)> plant;
+  std::string name;
+  Status status;
+  std::string cure;  // A part of it.
+};
+
+const Need kNeed{.workers = 8, .several = true};
+
+std::string bad_rows(const Report& report) {
+  std::string text;
+  for (const Row& row : report.rows) {
+    if (row.finding.status <= Status::kSkipped) continue;
+    text += row.finding.name + " " + std::string(to_string(row.finding.status)) + "; ";
+  }
+  return text;
+}
+
+void expect(const Defect& defect) {
+  INFO(defect.what);
+  Facts facts = healthy();
+  defect.plant(facts);
+  const Report report = report_of_node({"node1", facts}, kNeed);
+  CHECK(bad_rows(report) == defect.name + " " + std::string(to_string(defect.status)) + "; ");
+  for (const Row& row : report.rows) {
+    if (row.finding.name == defect.name && row.finding.status == defect.status) {
+      CHECK_THAT(row.finding.cure, Catch::Contains(defect.cure));
+    }
+  }
+}
+
+template <class F>
+auto set(F fact, std::int64_t value) {
+  return [=](Facts& facts) { facts.set(fact, value); };
+}
+auto set_text(Text fact, std::string value) {
+  return [=](Facts& facts) { facts.set(fact, value); };
+}
+auto gpu(Whole fact, std::int64_t value) {
+  return [=](Facts& facts) {
+    facts.add(fact::kGpus, healthy_gpu());
+    Facts sick = healthy_gpu();
+    sick.set(fact, value);
+    facts.add(fact::kGpus, sick);
+  };
+}
+
+TEST_CASE("Doctor: a healthy node has nothing to cure", "[doctor]") {
+  Facts facts = healthy();
+  CHECK(bad_rows(report_of_node({"node1", facts}, kNeed)).empty());
+  facts.add(fact::kGpus, healthy_gpu());
+  CHECK(bad_rows(report_of_node({"node1", facts}, kNeed)).empty());
+}
+
+TEST_CASE("Doctor: each defect of the machine is found under its name", "[doctor]") {
+  using enum Status;
+  const Defect kDefects[] = {
+      {"few descriptors", set(fact::kFilesHard, 64), "open files", kFail, "ulimit -n"},
+      {"few soft descriptors", set(fact::kFilesSoft, 256), "open files", kWarn,
+       "ulimit -n 1048576"},
+      {"no processes", set(fact::kTasksLeft, 20), "processes", kFail, "raise"},
+      {"few processes", set(fact::kTasksLeft, 200), "processes", kWarn, "raise"},
+      {"locked memory under InfiniBand",
+       [](Facts& facts) {
+         facts.set(fact::kInfiniBand, std::int64_t{1});
+         facts.set(fact::kLocked, std::int64_t{65'536});
+       },
+       "locked memory", kFail, "ulimit -l unlimited"},
+      {"little shared memory", set(fact::kShmSize, 67'108'864), "/dev/shm", kWarn, "remount"},
+      {"hardly any shared memory", set(fact::kShmFree, 1'000'000), "/dev/shm", kFail, "remount"},
+      {"no shared memory", set_text(fact::kShmError, "Read-only file system"), "/dev/shm", kFail,
+       "mount"},
+      {"full temporary folder", set(fact::kTmpFree, 1'000'000), "TMPDIR", kFail, "/var/tmp"},
+      {"little temporary room", set(fact::kTmpFree, 310'000'000), "TMPDIR", kWarn, "/var/tmp"},
+      {"no inodes", set(fact::kTmpInodes, 3), "TMPDIR", kWarn, "/var/tmp"},
+      {"noexec", set(fact::kTmpNoExec, 1), "TMPDIR", kWarn, "/var/tmp"},
+      {"unwritable", set_text(fact::kTmpError, "Permission denied"), "TMPDIR", kFail, "/var/tmp"},
+      {"little memory", set(fact::kMemoryLeft, 2'000'000'000), "memory", kWarn,
+       "--nproc-per-node 3"},
+      {"hardly any memory", set(fact::kMemoryLeft, 100'000'000), "memory", kFail, "1"},
+      {"memory that goes bad", set(fact::kMemoryErrors, 2), "memory errors", kFail, "edac"},
+      {"few processors", set(fact::kProcessors, 4), "processors", kWarn, "--nproc-per-node 4"},
+      {"a quota", [](Facts& facts) { facts.set(fact::kQuota, 0.5); }, "processors", kWarn,
+       "cpu.max"},
+      {"a lazy governor", set_text(fact::kGovernor, "powersave"), "governor", kWarn, "cpupower"},
+      {"an orphan",
+       [](Facts& facts) {
+         Facts left;
+         left.set(fact::kLeft, std::string("pid 4711 (train)"));
+         left.set(fact::kLeftCure, std::string("kill 4711"));
+         facts.add(fact::kLeftovers, left);
+       },
+       "leftovers", kWarn, "kill 4711"},
+  };
+  for (const Defect& defect : kDefects) expect(defect);
+}
+
+TEST_CASE("Doctor: each defect of a GPU names the GPU", "[doctor]") {
+  using enum Status;
+  const Defect kDefects[] = {
+      {"ECC", gpu(fact::kGpuEcc, 3), "GPU 1", kFail, "CUDA_VISIBLE_DEVICES=0"},
+      {"rows to remap", gpu(fact::kGpuRemap, 1), "GPU 1", kFail, "--gpu-reset"},
+      {"failed remapping", gpu(fact::kGpuRemapFailed, 1), "GPU 1", kFail, "VISIBLE"},
+      {"hot", gpu(fact::kGpuThrottle, 0x40), "GPU 1", kWarn, "PERFORMANCE"},
+      {"power brake", gpu(fact::kGpuThrottle, 0x80), "GPU 1", kWarn, "PERFORMANCE"},
+      {"about to throttle", gpu(fact::kGpuCelsius, 93), "GPU 1", kWarn, "TEMPERATURE"},
+      {"narrow", gpu(fact::kGpuWidth, 8), "GPU 1", kFail, "VISIBLE"},
+      {"NVLink", gpu(fact::kGpuLinksDown, 2), "GPU 1", kFail, "nvlink"},
+      {"prohibited", gpu(fact::kGpuMode, 2), "GPU 1", kFail, "--compute-mode"},
+      {"no GPU answers", set(fact::kGpuDevices, 8), "GPUs", kFail, "nvidia-smi"},
+      {"in use",
+       [](Facts& facts) {
+         Facts used = healthy_gpu();
+         used.set(fact::kGpuHolders, std::string("pid 12 (python3)"));
+         used.set(fact::kGpuHolder, std::int64_t{12});
+         facts.add(fact::kGpus, used);
+       },
+       "GPU 0", kWarn, "kill 12"},
+      {"Xid",
+       [](Facts& facts) {
+         facts.add(fact::kGpus, healthy_gpu());
+         facts.set(fact::kGpuXids, std::int64_t{2});
+       },
+       "Xid", kWarn, "dmesg"},
+  };
+  for (const Defect& defect : kDefects) expect(defect);
+}
+
+TEST_CASE("Doctor: each defect of a node's network is found under its name", "[doctor]") {
+  using enum Status;
+  const Defect kDefects[] = {
+      {"a name that is not known", set_text(fact::kOwnAddresses, ""), "own name", kFail, "hosts"},
+      {"a name that means loopback", set_text(fact::kOwnAddresses, "127.0.1.1 ::1"), "own name",
+       kWarn, "--local-addr"},
+      {"a slow name", [](Facts& facts) { facts.set(fact::kNameMs, 4'200.0); }, "own name", kWarn,
+       "hosts"},
+      {"a taken port", set_text(fact::kPortError, "by python3 (pid 7)"), "port 29400", kWarn,
+       "HOST:29401"},
+      {"no loopback", set_text(fact::kLoopbackError, "no route"), "loopback", kFail, "lo up"},
+      {"damaged packets",
+       [](Facts& facts) {
+         Facts bad;
+         bad.set(fact::kInterface, std::string("eth1"));
+         bad.set(fact::kErrors, std::int64_t{5'000});
+         bad.set(fact::kPackets, std::int64_t{1'000'000});
+         facts.add(fact::kInterfaces, bad);
+       },
+       "eth1", kWarn, "ip -s"},
+  };
+  for (const Defect& defect : kDefects) expect(defect);
+}
+
+TEST_CASE("Doctor: what a probe could not measure is unknown, with its reason", "[doctor]") {
+  Facts facts = healthy();
+  facts.set_why("gpu", "no answer within 15 s");
+  const Report report = report_of_node({"node1", facts}, kNeed);
+  CHECK(bad_rows(report) == "GPUs unknown; ");
+  CHECK(exit_code_of(worst_of(report)) == 3);
+  CHECK(exit_code_of(Status::kWarn) == 1);
+  CHECK(exit_code_of(Status::kSkipped) == 0);
+  facts.set(fact::kFilesHard, std::int64_t{64});
+  CHECK(exit_code_of(worst_of(report_of_node({"node1", facts}, kNeed))) == 2);
+}
+
+TEST_CASE("Doctor: nothing known is never taken for all well", "[doctor]") {
+  for (const Check& check : all_checks()) {
+    INFO(check.name);
+    CHECK_FALSE(judge(check, Facts(), kNeed).empty());
+  }
+  CHECK(exit_code_of(worst_of(report_of_node({"x", Facts()}, kNeed))) >= 2);
+}
+
+}  // namespace
+}  // namespace ddprun::doctor
