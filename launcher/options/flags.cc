@@ -50,7 +50,7 @@ constexpr Flag kFlags[] = {
      "signals that end the run [SIGTERM,SIGINT,SIGHUP,SIGQUIT]"},
     {kFailures, "preempt-signal", '\0', kValue, "SIG,...",
      ",SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM",
-     "signals after which this node leaves at the next step boundary, with exit code 75"},
+     "signals that announce this node's end; it exits with 75"},
     {kFailures, "on-stall", '\0', kValue, "log|kill|off", "log kill off",
      "action for a worker that is alive but stuck [log]"},
     {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
