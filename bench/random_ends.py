@@ -134,16 +134,18 @@ def one(chance, folder, counts):
     cgroup = ddprun_case.JobsCgroup()
     environment = {"D": folder, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}
     job = ddprun_case.Job(argv, folder, environment, cgroup=cgroup)
-    time.sleep(chance.random() * 0.2)
     history = []
-    ports = disturb(job, chance, history)
+    try:
+        time.sleep(chance.random() * 0.2)
+        ports = disturb(job, chance, history)
+        took = end(job)
+        left = left_of(job, temporary, ports, cgroup)
+        text = "\n".join([*history, job.text()])
+    finally:
+        job.end()
+        cgroup.remove()
     for event in history:
         counts[event.split()[0]] = counts.get(event.split()[0], 0) + 1
-    took = end(job)
-    left = left_of(job, temporary, ports, cgroup)
-    text = "\n".join([*history, job.text()])
-    job.end()
-    cgroup.remove()
     return took, left, text
 
 
