@@ -170,7 +170,8 @@ void Agent::say_alive(bool with_counts, bool last) {
 // With the last word on a round goes what was counted in it.
 void Agent::act(const SendMessage& send) {
   const bool last = std::holds_alternative<rendezvous::Finished>(send.message) ||
-                    std::holds_alternative<rendezvous::Stopped>(send.message);
+                    std::holds_alternative<rendezvous::Stopped>(send.message) ||
+                    std::holds_alternative<rendezvous::Leave>(send.message);
   if (last) say_alive(/*with_counts=*/true, /*last=*/true);
   link_->send(send.message);
 }

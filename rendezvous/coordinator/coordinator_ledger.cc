@@ -25,6 +25,14 @@ Incident incident_of(const NodeId& node, const WorkerDeath& death, int round, Ti
           .round = round};
 }
 
+void send_account(LinkId link, const std::string& account, std::vector<LinkAction>& actions) {
+  for (std::size_t at = 0; at < account.size(); at += kPieceBytes) {
+    const bool more = at + kPieceBytes < account.size();
+    actions.push_back(
+        Send{link, encode(DaemonMessage(Account{account.substr(at, kPieceBytes), more}))});
+  }
+}
+
 }  // namespace
 
 void Coordinator::hear_times(const Peer& peer, const Heartbeat& beat) {
@@ -41,6 +49,19 @@ void Coordinator::note_event(const std::string& run_id, const Run& run, const Ru
   const auto* failed = std::get_if<Failed>(&event.what);
   if (failed && run.state() == Run::State::kRunning && failed->round == run.round()) {
     ledger.happened(incident_of(event.node, failed->death, run.round(), now_));
+  }
+  // Who leaves hears no verdict any more.
+  const auto* leave = std::get_if<Leave>(&event.what);
+  const auto links = links_.find(run_id);
+  if (leave && links != links_.end() && links->second.contains(event.node)) {
+    ledger.lost(event.node, now_);
+    AccountHead head = account_head(run_id, run, now_);
+    if (!head.verdict) {
+      head.verdict = {.kind = Verdict::Kind::kInterrupted, .text = leave->reason};
+    }
+    if (ledger.wants_account(event.node)) {
+      send_account(links->second.at(event.node), account_json(ledger, head, now_), actions_);
+    }
   }
   const auto* lost = std::get_if<Lost>(&event.what);
   if (!lost) return;
@@ -70,17 +91,20 @@ void Coordinator::add_ledger(const std::string& run_id, const Run& run, RunActio
   const auto link = links_.at(run_id).find(action.node);
   if (link == links_.at(run_id).end() || !ledger.wants_account(action.node)) return;
   const std::string account = account_json(ledger, account_head(run_id, run, now_), now_);
-  for (std::size_t at = 0; at < account.size(); at += kPieceBytes) {
-    const bool more = at + kPieceBytes < account.size();
-    actions_.push_back(
-        Send{link->second, encode(DaemonMessage(Account{account.substr(at, kPieceBytes), more}))});
-  }
+  send_account(link->second, account, actions_);
 }
 
 void Coordinator::note_change(const std::string& run_id, const Run& run, Run::State before) {
   if (run.state() == before) return;
   RunLedger& ledger = ledgers_[run_id];
-  if (run.state() == Run::State::kEnded) ledger.end(now_);
+  if (run.state() == Run::State::kEnded) {
+    // Workers of an interrupted run may still compute; what they have not saved is lost.
+    const bool well = run.verdict() && run.verdict()->kind == Verdict::Kind::kSuccess;
+    for (const RunLedger::Row& row : well ? std::vector<RunLedger::Row>() : ledger.rows(now_)) {
+      ledger.lost(row.node, now_);
+    }
+    ledger.end(now_);
+  }
   if (run.state() != Run::State::kRunning) return;
   ledger.round_began(run.round(), run.status(now_).world_size, now_);
 }

@@ -36,10 +36,14 @@ ordered_json run_json(const RunLedger& ledger, const AccountHead& head,
     if (row.times.rank >= 0) ranks.insert(row.times.rank);
     steps = std::max(steps, row.times.steps);
   }
+  std::size_t world_size = ranks.size();  // Ranks of places change as others come and go.
+  for (const RoundStatus& round : ledger.rounds(now)) {
+    world_size = std::max(world_size, static_cast<std::size_t>(std::max(round.world_size, 0)));
+  }
   return {{"id", head.run_id},
           {"wall_s", seconds(ledger.wall(now))},
           {"queued_s", 0},
-          {"world_size", ranks.size()},
+          {"world_size", world_size},
           {"nodes", nodes.size()},
           {"max_restarts", head.max_restarts},
           {"restarts", head.restarts},

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -91,6 +92,18 @@ class Planted(LedgerCase):
         self.assertGreater(ledger["parts_s"]["lost"], 2 * (10 * 0.02 - SLACK))
         self.assertRegex(job.out(), r"goodput 0\.0 % of [0-9.]+ rank-s")
         self.assertRegex(job.out(), r"  lost work +[0-9.]+ % ")
+
+    def test_a_run_that_is_interrupted_has_an_account_too(self):
+        path = self.path("report.html")
+        job = self.start("--nproc-per-node", "2", "--report-html", path, *shell(env_to() + PASS_GATE))
+        self.gate()
+        self.wait_for_workers(2, jobs=[job])
+        job.signal(signal.SIGTERM)
+        self.finish(job, 128 + signal.SIGTERM)
+        with open(path, encoding="utf-8") as f:
+            account = data_of(f.read())
+        self.assertEqual(account["verdict"]["kind"], "interrupted")
+        self.assertGreater(min(self.part(account, "unknown")), 0)
 
     def test_nodes_of_a_hosted_run_are_in_one_account(self):
         account = self.run_planted("steps=16", "forward=10", launch=("--local-nodes", "2", "--nproc-per-node", "2"))
