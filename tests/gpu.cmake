@@ -1,10 +1,15 @@
 # Tests of the backend nccl. Without a GPU they run on the fakes of tests/fakes.
 
+# Of the SDK only what they compute with: under a sanitizer its archive came along whole, and its
+# thread_local objects do not fit into what the loader keeps free for libraries loaded later.
 add_library(fake_cudart SHARED fakes/fake_cuda.cc fakes/fake_driver.cc)
-target_link_libraries(fake_cudart PRIVATE ddprun::worker_sdk ddprun_flags)
 add_library(fake_nccl SHARED fakes/fake_nccl.cc fakes/fake_nccl_memory.cc fakes/fake_nccl_shrink.cc
-            fakes/fake_profiler.cc)
-target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun::worker_sdk ddprun_flags)
+            fakes/fake_profiler.cc ${PROJECT_SOURCE_DIR}/worker_sdk/transport/reduce.cc)
+target_link_libraries(fake_cudart PRIVATE ddprun_flags Threads::Threads)
+target_link_libraries(fake_nccl PRIVATE fake_cudart ddprun_flags Threads::Threads)
+foreach(fake fake_cudart fake_nccl)
+  target_include_directories(${fake} PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/include)
+endforeach()
 # ThreadSanitizer takes the loader's bookkeeping for what is thread_local in loaded libraries for races.
 target_compile_options(fake_cudart PRIVATE -ftls-model=initial-exec)
 target_compile_options(fake_nccl PRIVATE -ftls-model=initial-exec)

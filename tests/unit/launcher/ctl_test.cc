@@ -57,7 +57,7 @@ TEST_CASE("ddprunctl: endpoint and token come from where ddprun looks for them",
 
 TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]") {
   CHECK(complaint({"status"}, {}).starts_with("the daemon's token is needed"));
-  CHECK(complaint({}).starts_with("say what to do: status, nodes, drain, cancel or ras"));
+  CHECK(complaint({}).starts_with("say what to do: status, nodes, drain, cancel, report or ras"));
   CHECK(complaint({"frob"}).find("frob") != std::string::npos);
   CHECK(complaint({"cancel"}).find("run is required") != std::string::npos);
   CHECK(complaint({"status", "-e", "h:x"}).starts_with("--rdzv-endpoint 'h:x'"));
