@@ -206,6 +206,8 @@ def main():
     parser.add_argument("--ranks", type=int, default=16)
     parser.add_argument("--longest", type=float, default=60, help="seconds")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # The run under way ends with this program.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Which nohup and & of a script have ignored.
     options.worker = options.worker or os.path.join(options.build, "bin", "bench_step_worker")
     return campaign(options)
 

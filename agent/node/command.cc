@@ -83,7 +83,7 @@ Search search_for(const std::string& name, Wanted wanted, const CommandContext& 
   return search;
 }
 
-// The name in the searched folders that differs least; empty if none comes near.
+// The file in the searched folders whose name differs least; empty if none comes near.
 std::string near_name(const std::string& name, const Search& search, const FileProbe& files) {
   const std::string base = name.substr(name.rfind('/') + 1);
   std::string best;
@@ -93,9 +93,10 @@ std::string near_name(const std::string& name, const Search& search, const FileP
       if (other.size() + kNearDistance < base.size() || base.size() + kNearDistance < other.size())
         continue;
       const std::size_t distance = edit_distance(base, other);
-      if (distance >= best_distance) continue;
+      const std::string path = join(folder, other);
+      if (distance >= best_distance || files.kind(path) == FileKind::kFolder) continue;
       best_distance = distance;
-      best = join(folder, other);
+      best = path;
     }
   }
   return best;

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kDepthMax = 256;                     // Of a family of processes.
-constexpr int kLookAgainMs = 300;     // An agent kills its workers long before.
+constexpr int kLookAgainMs = 300;                  // An agent kills its workers long before.
 constexpr std::size_t kListedMax = 8;              // Nobody reads more of them.
 constexpr std::string_view kMark = "DDPRUN_JOB=";  // On whatever a run starts.
 
@@ -94,8 +94,9 @@ void find_cgroups(Facts& facts) {
     const std::string name = entry->path().filename().string();
     const auto pid = pid_in(name, "ddprun-");
     if (pid && !is_alive(*pid)) {
+      // Only folders can be removed there, and only those without folders of their own.
       add(facts, "cgroup " + name,
-          "rmdir " + entry->path().string() + "/* " + entry->path().string());
+          "find " + entry->path().string() + " -depth -type d -exec rmdir {} +");
     }
   }
 }
