@@ -19,7 +19,7 @@ class Poison(DdprunCase):
 
     def test_a_shard_that_has_ended_two_processes_ends_the_run_and_is_named(self):
         job = self.launch("3/7 crash")
-        self.finish(job, 139)
+        self.finish(job, 134)
         self.assertRegex(job.err(), rf"It computed {PIECE}\. The same has ended rank 2 \(local rank 2, pid \d+\) on \S+")
         self.assertNotIn("No restart was left", job.err())
         self.assertIn("(restart 1 of 9)", job.err())
