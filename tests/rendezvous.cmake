@@ -14,6 +14,7 @@ ddprun_test(NAME etcd_test
 ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/any_order_test.cc
+                   unit/agent/supervisor_failed_test.cc
                    unit/agent/supervisor_elastic_test.cc
                                          unit/agent/last_words_test.cc
             LIBRARIES ddprun_agent)

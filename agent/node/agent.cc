@@ -50,7 +50,7 @@ Agent::Agent(AgentOptions options)
       chaos_(loop_, options_.chaos) {}
 
 int Agent::run() {
-  processes_.on_exit = [this](const WorkerDeath& death) { worker_exited(death); };
+  processes_.on_exit = [this](const auto&... end) { worker_exited(end...); };
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };

@@ -110,7 +110,7 @@ class Agent {
   std::string name_of(int local_rank) const;
   int rank_of(int local_rank) const;           // -1: it was never seated.
   int restart_count_of(int local_rank) const;  // With which its process was started.
-  void worker_exited(WorkerDeath death);
+  void worker_exited(WorkerDeath death, TimePoint noticed);
   void words_are_there(int local_rank);
   void explain(WorkerDeath& death) const;
   void judge(WorkerDeath& death, const std::string& words) const;

@@ -28,7 +28,7 @@ constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in it
 
 // Every end is reported at once, so that the order of the reports is that of the exits, whoever
 // still holds a pipe. The last words of a failed worker may follow.
-void Agent::worker_exited(WorkerDeath death) {
+void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   links_.read_rest(death.local_rank);
   forget_worker(death.local_rank);
   ledger_.ended(death.local_rank, death.succeeded(), std::chrono::steady_clock::now());
@@ -44,7 +44,7 @@ void Agent::worker_exited(WorkerDeath death) {
   add_work(progress_.fate(death.local_rank), is_its_doing, death);
   if (death.succeeded() || death.stopped_by_us || output_.drained(death.local_rank)) {
     explain(death);
-    return dispatch(WorkerEnded{std::move(death)});
+    return dispatch(WorkerEnded{std::move(death), /*words_follow=*/false, noticed});
   }
   auto& wordless =
       wordless_.try_emplace(death.local_rank, Wordless{death, boost::asio::steady_timer(loop_)})
@@ -54,7 +54,7 @@ void Agent::worker_exited(WorkerDeath death) {
       [this, local_rank = death.local_rank](const boost::system::error_code& ec) {
         if (!ec) words_are_there(local_rank);
       });
-  dispatch(WorkerEnded{std::move(death), /*words_follow=*/true});
+  dispatch(WorkerEnded{std::move(death), /*words_follow=*/true, noticed});
 }
 
 void Agent::words_are_there(int local_rank) {

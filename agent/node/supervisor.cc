@@ -40,7 +40,7 @@ void Supervisor::on(const LinkUp&) {
   told_ = {};
   tell_slots();
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
-  if (failed_) send(rendezvous::Failed{round(), *failure()});
+  if (failed_) send_failed();
   if (state_ == State::kStopped && order_) say_stopped();
   say_preempted();
 }
@@ -127,7 +127,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   wordless_ += ended.words_follow ? 1 : 0;
   if (!success && state_ == State::kRunning) {
     if (!ended.words_follow) announce(death);
-    return fail(death);
+    return fail(death, ended.noticed.value_or(now_));
   }
   (success ? successes_ : deaths_).push_back(death);
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
@@ -151,14 +151,21 @@ void Supervisor::finish() {
 }
 
 // The round ends because of it: nothing has failed before.
-void Supervisor::fail(WorkerDeath death) {
+void Supervisor::fail(WorkerDeath death, TimePoint noticed) {
   DDPRUN_ASSERT(state_ == State::kRunning && !failed_ && deaths_.empty());
   deaths_.push_back(std::move(death));
   failed_ = true;
-  send(rendezvous::Failed{round(), *failure()});
+  failed_at_ = noticed;
+  send_failed();
   if (!elastic()) return begin_stop(SIGTERM);
   const WorkerDeath& first = *failure();
   fence_workers(first.rank, "rank " + std::to_string(first.rank) + " " + how_it_ended(first));
+}
+
+void Supervisor::send_failed() {
+  const auto noticed =
+      std::chrono::duration_cast<std::chrono::microseconds>(failed_at_.time_since_epoch());
+  send(rendezvous::Failed{round(), *failure(), noticed.count(), options_.clock});
 }
 
 // After its own last words, which the console has by now.
@@ -195,7 +202,7 @@ void Supervisor::on(const StartFailed& failed) {
     --living_, --living_seated_;
   }
   actions_.push_back(Say{Say::Level::kError, failed.death.detail});
-  fail(failed.death);
+  fail(failed.death, now_);
 }
 
 void Supervisor::on(const Signalled& signalled) {

@@ -35,6 +35,7 @@ namespace ddprun::agent {
 struct SupervisorOptions {
   std::string host;
   int local_world_size = 1;
+  std::string clock{};  // Of which its times are; empty: of none that others have.
   Duration grace = std::chrono::seconds(30);       // From SIGTERM to SIGKILL.
   Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
   Duration connect_limit =
@@ -120,7 +121,8 @@ class Supervisor {
 
   // The failure that ended the round on this node; null: none.
   const WorkerDeath* failure() const { return failed_ ? &deaths_.front() : nullptr; }
-  void fail(WorkerDeath death);
+  void fail(WorkerDeath death, TimePoint noticed);
+  void send_failed();
   void announce(const WorkerDeath& death);
   void announce_fallen(const WorkerDeath& death);
   void end_change();
@@ -181,6 +183,7 @@ class Supervisor {
   std::vector<WorkerDeath> deaths_;  // Of this round: all but the successes, by exit.
   std::vector<WorkerDeath> successes_;  // Of this round.
   bool failed_ = false;                 // The first of deaths_ ended the round on this node.
+  TimePoint failed_at_{};               // When that was noticed.
   std::optional<rendezvous::StopRound> order_;   // The daemon's word on how to go on.
   std::optional<rendezvous::StopRound> change_;  // kRunning: the workers leave at a boundary.
   std::optional<TimePoint> change_ends_;         // When they are fenced all the same.

@@ -22,6 +22,7 @@ struct Heard {
 struct WorkerEnded {
   WorkerDeath death;
   bool words_follow = false;  // WordsCame will say more; it comes soon.
+  std::optional<TimePoint> noticed{};  // If before the event.
 };
 struct WordsCame {
   WorkerDeath death;

@@ -136,6 +136,7 @@ void PosixProcessHost::end_group_with(int local_rank) {
 void PosixProcessHost::reap(int pid) {
   const auto found = workers_.find(pid);
   if (found == workers_.end()) return;
+  const TimePoint noticed = std::chrono::steady_clock::now();
   siginfo_t info{};
   const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
   DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
@@ -148,7 +149,7 @@ void PosixProcessHost::reap(int pid) {
   DDPRUN_ASSERT(reaped == 0 && info.si_pid == pid);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
-  if (on_exit) on_exit(death);
+  if (on_exit) on_exit(death, noticed);
 }
 
 // A dead worker hides the orphans behind it until its pidfd is served; its own SIGCHLD, which comes

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/system/limits.h"
 #include "common/system/unique_fd.h"
+#include "common/time.h"
 #include "common/worker_death.h"
 
 namespace ddprun::agent {
@@ -62,8 +63,9 @@ class ProcessHost {
   virtual void kill_strays() = 0;
 
   // Called from the loop, once per worker, in the order in which they are reaped: local rank, pid,
-  // exit code and signal of the record are set.
-  std::function<void(const WorkerDeath&)> on_exit;
+  // exit code and signal of the record are set. With it, when the end was noticed: before it was
+  // reaped, which others may have seen.
+  std::function<void(const WorkerDeath&, TimePoint noticed)> on_exit;
 };
 
 }  // namespace ddprun::agent

@@ -12,6 +12,7 @@
 #include "agent/node/verdict_file.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/system/clock_name.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
@@ -67,6 +68,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   agent::SupervisorOptions supervision;
   supervision.host = offer.host;
   supervision.local_world_size = offer.local_world_size;
+  supervision.clock = clock_name();
   supervision.grace = context.options.shutdown_timeout;
   supervision.preempt_signals = context.options.preempt_signals;
   supervision.connect_limit = offer.config.join_timeout;

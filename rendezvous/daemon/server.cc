@@ -1,12 +1,9 @@
 #include "rendezvous/daemon/server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <utility>
 
+#include "common/system/clock_name.h"
 #include "common/system/log.h"
 
 namespace ddprun::rendezvous {
@@ -18,17 +15,6 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kTickLateMax{100};
 // From here on the standstill is taken out of everybody's time.
 constexpr Milliseconds kStandstillMin{250};
-
-// Of which clock our times are: each boot has its own, and a container may.
-std::string clock_name() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::array<char, 64> time_namespace{};
-  const ssize_t size =
-      ::readlink("/proc/self/ns/time", time_namespace.data(), time_namespace.size());
-  if (size > 0) boot += " " + std::string(time_namespace.data(), static_cast<std::size_t>(size));
-  return boot;
-}
 
 }  // namespace
 

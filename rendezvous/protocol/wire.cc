@@ -36,7 +36,10 @@ void fields(auto&& a, Is<Heartbeat> auto& m) {
   a.added("times", m.times);
 }
 void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
-void fields(auto&& a, Is<Failed> auto& m) { a("round", m.round), a("death", m.death); }
+void fields(auto&& a, Is<Failed> auto& m) {
+  a("round", m.round), a("death", m.death);
+  a.added("noticed_us", m.noticed), a.added("clock", m.clock);
+}
 void fields(auto&& a, Is<Stopped> auto& m) {
   a("round", m.round), a("deaths", m.deaths);
   a.added("successes", m.successes);

@@ -159,6 +159,10 @@ struct Finished {
 struct Failed {
   int round = 0;
   WorkerDeath death;
+  // When the agent noticed it, in microseconds of `clock` (common/system/clock_name.h; empty: of
+  // none). A busy machine may report a death later than another that it has caused.
+  std::int64_t noticed = 0;
+  std::string clock{};
 };
 struct Stopped {
   int round = 0;

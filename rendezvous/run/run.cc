@@ -103,6 +103,7 @@ void Run::seal() {
   ++roster_;
   remember_failure();
   deaths_.clear();
+  first_death_ = {};
   dead_ranks_.clear();
   successes_.clear();
   lost_.clear();

@@ -211,6 +211,7 @@ class Run {
   void stop_seated(const std::string& reason, bool final, int lost_rank);
   void end();
   void report(const WorkerDeath& death);
+  void report_failed(const Failed& failed);
   void report_success(const WorkerDeath& success);
   void remember_failure();
   void skip(const WorkerDeath& death);
@@ -273,7 +274,9 @@ class Run {
   int parked_ = 0;        // The sum over members.
 
   bool workers_blamed_ = false;         // For the end of the last round, until the next is sealed.
-  std::vector<WorkerDeath> deaths_;     // Of the present round, in the order of the reports.
+  // Of the present round: the first to die, and the others in the order of the reports.
+  std::vector<WorkerDeath> deaths_;
+  Moment first_death_;                  // When the first of them was noticed.
   std::set<int> dead_ranks_;            // Theirs.
   std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
   std::vector<WorkerDeath> past_;       // The first causes of the rounds that ended with a failure.

@@ -40,6 +40,12 @@ struct RunAction {
   DaemonMessage message;
 };
 
+// On which clock: an agent's word, in microseconds.
+struct Moment {
+  std::int64_t noticed = 0;
+  std::string clock{};
+};
+
 // What happened to a node, and how often: one that comes and goes is one line.
 struct Loss {
   std::string what;

@@ -133,7 +133,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
   const auto it = members_.find(node);
   if (it == members_.end()) return answer_stranger(node, failed.round);
   if (!it->second.seat || it->second.seat->round != failed.round) return;
-  report(failed.death);
+  report_failed(failed);
   const bool changing = state_ == State::kGathering && planned_;
   if (state_ != State::kRunning && !changing)
     return;  // A victim, or a failure of workers that are being stopped.

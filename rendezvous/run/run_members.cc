@@ -182,35 +182,6 @@ void Run::end() {
   for (const auto& [node, member] : members_) tell(node, EndRun{*verdict_});
 }
 
-void Run::report(const WorkerDeath& death) {
-  constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
-  if (!dead_ranks_.insert(death.rank).second) {
-    // The first report may come before its agent knows why.
-    for (WorkerDeath& known : deaths_) {
-      const bool says_more = known.fault == Fault::kUnknown && death.fault != Fault::kUnknown;
-      if (known.rank == death.rank && says_more) known = death;
-    }
-    return;
-  }
-  deaths_.push_back(death);
-  if (deaths_.size() > kDetailsMax) std::string().swap(deaths_.back().detail);
-}
-
-void Run::report_success(const WorkerDeath& success) {
-  constexpr std::size_t kMost = 1000;
-  const bool known = std::any_of(successes_.begin(), successes_.end(),
-                                 [&](const auto& other) { return other.rank == success.rank; });
-  if (!known && successes_.size() < kMost) successes_.push_back(success);
-}
-
-// The next round is sealed. If a worker's failure was why, it may be one of several alike.
-void Run::remember_failure() {
-  constexpr std::size_t kMost = 16;
-  if (!workers_blamed_ || deaths_.empty()) return;
-  past_.push_back(remembered(first_cause(deaths_, successes_)));
-  if (past_.size() > kMost) past_.erase(past_.begin());
-}
-
 // To a node that is no member: it was lost, or the run is over.
 void Run::answer_stranger(const NodeId& node, int round) {
   if (const auto why = dismissed_.find(node); why != dismissed_.end()) {

@@ -9,6 +9,9 @@
 
 namespace ddprun::rendezvous {
 
+void fields(auto&& a, archive::Is<Moment> auto& m) {
+  a("noticed_us", m.noticed), a("clock", m.clock);
+}
 void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
 
 // Both functions take their object apart as a whole: a field that is added to it and forgotten here
@@ -18,7 +21,8 @@ struct Run::Snapshot {
     auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, keep, planned, change, parked, workers_blamed, deaths,
-           dead_ranks, successes, past, skip, lost, verdict, neighbour, actions] = whole;
+           first_death, dead_ranks, successes, past, skip, lost, verdict, neighbour,
+           actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -29,6 +33,7 @@ struct Run::Snapshot {
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past), a.added("skip", skip);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
+    a.added("first_death", first_death);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and
     // neighbour_ is the coordinator's.

@@ -63,7 +63,7 @@ class NothingStays(DdprunCase):
 
     def test_one_agent_of_a_fixed_run_ends_the_run(self):
         """Its own workers at once, and the others' once the run cannot come together again."""
-        job = self.started("--local-nodes", "2", "--rdzv-conf", "join_timeout=1", "--shutdown-timeout", "1",
+        job = self.started("--local-nodes", "2", "--rdzv-conf", "join_timeout=5", "--shutdown-timeout", "1",
                            workers=2)
         victim = job.agents()[1]
         own = [p for p in job.processes() if p.ppid == victim.pid]
@@ -195,7 +195,7 @@ class TheDaemonDies(DdprunCase):
 
     def test_one_that_stood_still_misses_silent_nodes_afterwards(self):
         """It gives the nodes time to speak first. Their beats, several a second, are not to prolong that."""
-        job = self.start("--local-nodes", "4", "--rdzv-conf", "heartbeat_timeout=1.5,standstill_timeout=3,join_timeout=1",
+        job = self.start("--local-nodes", "4", "--rdzv-conf", "heartbeat_timeout=1.5,standstill_timeout=3,join_timeout=20",
                          "--shutdown-timeout", "1", *shell(env_to() + "exec sleep 600"))
         self.wait_for_workers(4, jobs=[job])
         daemon = job.daemon()

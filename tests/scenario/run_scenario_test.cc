@@ -70,7 +70,11 @@ class Script {
     if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});
     if (verb == "stopped") return step({node, Stopped{std::stoi(words.at(2)), {}}});
     if (verb == "lost") return step({node, Lost{"closed its connection"}});
-    if (verb == "failed") return step({node, Failed{std::stoi(words.at(2)), death(node, words)}});
+    if (verb == "failed") {
+      const std::string clock = option(words, "noticed", 0) > 0 ? "one" : "";
+      return step({node, Failed{std::stoi(words.at(2)), death(node, words),
+                                option(words, "noticed", 0), clock}});
+    }
     if (verb == "drain") return step({node, Drain{words.at(2)}});
     if (verb == "leave") {
       const int signal = words.size() > 2 ? std::stoi(words[2]) : 0;

@@ -69,7 +69,7 @@ struct Stage {
   explicit Stage(OutputOptions options) {
     output = std::make_unique<Output>(loop, std::move(options));
     output->on_drained = [this](int) { ++drained; };
-    host.on_exit = [this](const WorkerDeath& exit) {
+    host.on_exit = [this](const WorkerDeath& exit, auto) {
       exits[exit.local_rank] = exit;
       output->exited(exit.local_rank);
     };

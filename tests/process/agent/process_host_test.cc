@@ -33,7 +33,7 @@ struct Stage {
   UniqueFd words, words_end;
 
   Stage() {
-    host.on_exit = [this](const WorkerDeath& exit) {
+    host.on_exit = [this](const WorkerDeath& exit, auto) {
       exits[exit.local_rank] = exit;
       ++calls;
     };
@@ -356,7 +356,7 @@ TEST_CASE("ProcessHost: ends are reported in the order of the exits", "[process_
     REQUIRE(::waitid(P_PID, static_cast<id_t>(pids[rank]), &info, WEXITED | WNOWAIT) == 0);
   };
   std::vector<int> reported;
-  stage.host.on_exit = [&](const WorkerDeath& death) {
+  stage.host.on_exit = [&](const WorkerDeath& death, auto) {
     reported.push_back(death.local_rank);
     if (death.local_rank != 3) return;
     for (const int rank : {1, 0, 2}) end(rank);  // While the loop does not look.
@@ -371,7 +371,7 @@ TEST_CASE("ProcessHost: a handler may start the next worker, or end the host", "
   boost::asio::io_context loop(1);
   auto host = std::make_unique<PosixProcessHost>(loop);
   int ended = 0;
-  host->on_exit = [&](const WorkerDeath& exit) {
+  host->on_exit = [&](const WorkerDeath& exit, auto) {
     if (++ended < 5) {
       host->spawn({exit.local_rank + 1, {kWorker, "exit", "0"}, {}}).value();
     } else {

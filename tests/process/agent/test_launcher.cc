@@ -43,7 +43,7 @@ int run_agent(const Request& request) {
                std::_Exit(1);
              })
       .value();
-  host.on_exit = [&](const ddprun::WorkerDeath& exit) {
+  host.on_exit = [&](const ddprun::WorkerDeath& exit, auto) {
     const int worker_code = exit.signal != 0 ? 128 + exit.signal : exit.exit_code;
     if (code == 0) code = worker_code;
     if (worker_code != 0) host.signal_workers(SIGKILL);
