@@ -18,7 +18,7 @@ wheel_packages=(
 # shellcheck disable=SC2034
 test_packages=(
   catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
-  slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
+  spin slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
   abigail-tools
 )
 
