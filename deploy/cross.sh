@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Builds ddprun for 64-bit ARM (aarch64) on another Debian 12 machine, and runs the unit tests that are about
+# Builds ddprun's SDK for 64-bit ARM (aarch64) on another Debian 12 machine, and runs the unit tests that are about
 # numbers and formats in qemu: their results must have the bits that they have here.
-#   deploy/cross.sh            the SDK, the programs, and the tests
-#   deploy/cross.sh --tests    the tests only, with what they need
+#   deploy/cross.sh            the SDK and these tests
+#   deploy/cross.sh --all      whatever else there is too: programs, all tests; takes hours on two processors
 # Installs Debian's cross compiler and qemu-user; the arm64 packages are unpacked into build/aarch64-root, and the
-# machine's own list of packages does not change. Needs 3 GB of disk, and on two processors half an hour: CI does
+# machine's own list of packages does not change. Needs 1 GB of disk, and on two processors half an hour: CI does
 # not run it. What qemu cannot show: the order of accesses to memory, which is the host's (docs/shm.md), and how fast
 # anything is.
 set -euo pipefail
 
-targets=(all)
+targets=()
 for argument in "$@"; do
   case $argument in
-    --tests) targets=() ;;
+    --all) targets=(all) ;;
     -h | --help)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"
       exit 0
@@ -75,7 +75,7 @@ install_missing "${cross_packages[@]}"
 fetch_root
 
 say "building"
-need_disk_gb . 3 "the root and build files"
+need_disk_gb . 1 "the root and build files"
 cmake --preset aarch64 >build/configure-aarch64.log 2>&1 || fail "cmake failed" "$(tail -n 20 build/configure-aarch64.log)"
 jobs=$(build_jobs)
 nice -n 10 cmake --build --preset aarch64 -j "$jobs" --target "${targets[@]}" "${tests[@]}"

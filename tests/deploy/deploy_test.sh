@@ -198,7 +198,7 @@ expect "quickstart: help" says "deploy/quickstart.sh --epochs 3"
 run cross.sh --nonsense
 expect "cross: an unknown argument is a usage error" ended 2
 run cross.sh --help
-expect "cross: help" says "deploy/cross.sh --tests"
+expect "cross: help" says "deploy/cross.sh --all"
 
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]
