@@ -15,10 +15,18 @@ wheel_packages=(
   libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev libhwloc-dev
   libgloo0
 )
+# For deploy/cross.sh: what runs here, and the arm64 packages that it links.
+# shellcheck disable=SC2034
+cross_packages=(g++-aarch64-linux-gnu qemu-user cmake ninja-build ccache)
+# shellcheck disable=SC2034
+cross_libraries=(
+  libc6-dev libstdc++-12-dev libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev
+  libgloo-dev libhwloc-dev zlib1g-dev catch2
+)
 # shellcheck disable=SC2034
 test_packages=(
   catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
-  slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
+  spin slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
   abigail-tools
 )
 

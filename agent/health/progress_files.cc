@@ -73,6 +73,15 @@ WorkerFate read_fate(const ProgressPage& page) {
   return fate;
 }
 
+void write_word(ProgressPage& page, int lost_rank, const std::string& why) {
+  if (page.lost.load(std::memory_order_relaxed) != 0) return;
+  const std::size_t length = std::min(why.size(), ProgressPage::kWhyMax - 1);
+  for (std::size_t i = 0; i < length; ++i) page.why[i].store(why[i], std::memory_order_relaxed);
+  page.why[length].store('\0', std::memory_order_relaxed);
+  page.lost.store(static_cast<std::uint64_t>(lost_rank) + 1, std::memory_order_release);
+  ring(page.bell);
+}
+
 Result<ProgressFile> ProgressFile::make(int local_rank) {
   const std::string name = "ddprun progress of local rank " + std::to_string(local_rank);
   UniqueFd file(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -103,12 +112,7 @@ std::string ProgressFile::path() const {
 }
 
 void ProgressFile::tell(int lost_rank, const std::string& why) {
-  if (lost_rank < 0 || !is_page() || page_->lost.load(std::memory_order_relaxed) != 0) return;
-  const std::size_t length = std::min(why.size(), ProgressPage::kWhyMax - 1);
-  for (std::size_t i = 0; i < length; ++i) page_->why[i].store(why[i], std::memory_order_relaxed);
-  page_->why[length].store('\0', std::memory_order_relaxed);
-  page_->lost.store(static_cast<std::uint64_t>(lost_rank) + 1, std::memory_order_release);
-  ring(page_->bell);
+  if (lost_rank >= 0 && is_page()) write_word(*page_, lost_rank, why);
 }
 
 // The SDK has made sure that the file stays as long as the page. Until then `> $DDPRUN_PROGRESS` in

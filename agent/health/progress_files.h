@@ -21,6 +21,9 @@ WorkerCounts read_sync(const ProgressPage& page);
 
 WorkerFate read_fate(const ProgressPage& page);
 
+// The agent's word: once for each page. Wakes who listens.
+void write_word(ProgressPage& page, int lost_rank, const std::string& why);
+
 class ProgressFile {
  public:
   static Result<ProgressFile> make(int local_rank);

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "launcher/options/completion.h"
+#include "launcher/ctl/ctl_completion.h"
 #include "launcher/options/option_values.h"
 
 #ifndef DDPRUN_VERSION

@@ -1,6 +1,7 @@
 #include "launcher/options/completion.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/assert.h"
 #include "launcher/options/flags.h"
@@ -37,6 +38,22 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
   return text;
 }
 
+using Kind = Flag::Kind;
+
+// Of `ddprun doctor`, which are others; launcher/checkup reads them.
+constexpr Flag kDoctorFlags[] = {
+    {"", "hosts", '\0', Kind::kValue, "HOST[:N],...", "@hosts", "Check these hosts by ssh"},
+    {"", "ssh", '\0', Kind::kValue, "COMMAND", "", "ssh command for --hosts"},
+    {"", "env", '\0', Kind::kValue, "NAME,...", "", "Further variables that --hosts transfers"},
+    {"", "nproc-per-node", '\0', Kind::kValue, "N", "auto gpu cpu", "Workers on each node"},
+    {"", "port", '\0', Kind::kValue, "PORT", "", "Where the nodes meet"},
+    {"", "color", '\0', Kind::kValue, "WHEN", "auto always never", "Whether in colours"},
+    {"", "ascii", '\0', Kind::kSwitch, "", "", "No other signs than those of ASCII"},
+    {"", "json", '\0', Kind::kSwitch, "", "", "As JSON"},
+    {"", "verbose", 'v', Kind::kSwitch, "", "", "Good checks of several nodes, too"},
+    {"", "help", 'h', Kind::kPrint, "", "", "Print help"},
+};
+
 // "--log-dir|--log_dir", "--tee|-t": a pattern of the shell's `case`.
 std::string bash_pattern(const Flag& flag) {
   std::string pattern = "--" + std::string(flag.name);
@@ -56,7 +73,7 @@ std::string bash_action(const Flag& flag) {
   return "COMPREPLY=($(compgen -W '" + words_of(flag) + "' -- \"$word\"))";
 }
 
-constexpr std::string_view kBashHead =
+constexpr std::string_view kBashHosts =
     R"(# ddprun completion for bash: source <(ddprun --print-completion bash)
 _ddprun_hosts() {  # Those that ssh knows by name.
   sed -n 's/^\[\{0,1\}\([A-Za-z0-9_.-]\{1,\}\)[], ].*/\1/p' ~/.ssh/known_hosts 2> /dev/null |
@@ -65,15 +82,10 @@ _ddprun_hosts() {  # Those that ssh knows by name.
 _ddprun_list() {  # The last word of a list with commas.
   COMPREPLY=($(compgen -P "${word%"${word##*,}"}" -W "$1" -- "${word##*,}"))
 }
-_ddprun_doctor() {
-  local flags='--hosts --ssh --env --nproc-per-node --port --color --ascii --json --verbose --help'
-  case $previous in
-    --hosts) _ddprun_list "$(_ddprun_hosts) " ;;
-    --color) COMPREPLY=($(compgen -W 'auto always never' -- "$word")) ;;
-    *) COMPREPLY=($(compgen -f -W "$flags" -- "$word")) ;;
-  esac
-}
-_ddprun() {
+)";
+
+constexpr std::string_view kBashHead =
+    R"(_ddprun() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} i
   [[ $word == = ]] && word=  # bash takes --flag=value and a:b to pieces.
   [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD-2]}
@@ -96,6 +108,18 @@ constexpr std::string_view kBashProgram = R"(
     :) COMPREPLY=(); return ;;
 )";
 
+// What stands behind the word doctor.
+std::string bash_doctor() {
+  std::string cases, flags;
+  for (const Flag& flag : kDoctorFlags) {
+    flags += (flags.empty() ? "--" : " --") + std::string(flag.name);
+    if (flag.value.empty()) continue;
+    cases += "    " + bash_pattern(flag) + ") " + bash_action(flag) + "; return ;;\n";
+  }
+  return "_ddprun_doctor() {\n  case $previous in\n" + cases +
+         "  esac\n  COMPREPLY=($(compgen -f -W '" + flags + "' -- \"$word\"))\n}\n";
+}
+
 std::string bash_script() {
   std::vector<std::string> patterns;
   std::string cases;
@@ -104,8 +128,8 @@ std::string bash_script() {
     patterns.push_back(bash_pattern(flag));
     cases += "    " + patterns.back() + ") " + bash_action(flag) + "; return ;;\n";
   }
-  return std::string(kBashHead) + "      " + joined(patterns, "|") + ")" +
-         std::string(kBashProgram) + cases +
+  return std::string(kBashHosts) + bash_doctor() + std::string(kBashHead) + "      " +
+         joined(patterns, "|") + ")" + std::string(kBashProgram) + cases +
          "  esac\n"
          "  if [[ $word == -* ]]; then\n"
          "    COMPREPLY=($(compgen -W '" +
@@ -150,19 +174,30 @@ std::string zsh_spec(const Flag& flag, const std::string& spelled, std::string_v
   return spec + "' \\\n";
 }
 
-std::string zsh_script() {
-  std::string script =
-      "#compdef ddprun\n"
-      "# ddprun completion for zsh: source <(ddprun --print-completion zsh)\n"
-      "_ddprun() {\n"
-      "  _arguments -S -A '-*' \\\n";
-  for (const Flag& flag : all_flags()) {
+std::string zsh_specs(std::span<const Flag> flags) {
+  std::string specs;
+  for (const Flag& flag : flags) {
     const std::string name(flag.name);
-    script += zsh_spec(flag, "--" + name, "");
-    if (underscored(name) != name) script += zsh_spec(flag, "--" + underscored(name), "!");
-    if (flag.letter != '\0') script += zsh_spec(flag, std::string("-") + flag.letter, "!");
+    specs += zsh_spec(flag, "--" + name, "");
+    if (underscored(name) != name) specs += zsh_spec(flag, "--" + underscored(name), "!");
+    if (flag.letter != '\0') specs += zsh_spec(flag, std::string("-") + flag.letter, "!");
   }
-  return script +
+  return specs;
+}
+
+std::string zsh_script() {
+  return "#compdef ddprun\n"
+         "# ddprun completion for zsh: source <(ddprun --print-completion zsh)\n"
+         "_ddprun() {\n"
+         "  if (( CURRENT > 2 )) && [[ $words[2] == doctor ]]; then\n"
+         "    shift words; (( CURRENT-- ))\n"
+         "    _arguments -S \\\n" +
+         zsh_specs(kDoctorFlags) +
+         "    '1:program:_files'\n"
+         "    return\n"
+         "  fi\n"
+         "  _arguments -S -A '-*' \\\n" +
+         zsh_specs(all_flags()) +
          "    '(-)1:program:_files' '*::arguments:_files'\n"
          "}\n"
          "compdef _ddprun ddprun\n";
@@ -178,10 +213,14 @@ std::string tcsh_action(const Flag& flag) {
   }
 }
 
-// tcsh has one line for it all: what follows a flag that has words, then the flags themselves.
+// tcsh has one line for it all: what follows a flag that has words, then the flags themselves, and
+// those that only doctor has.
 std::string tcsh_script() {
   std::string names, words;
-  for (const Flag& flag : all_flags()) {
+  std::vector<Flag> flags(all_flags().begin(), all_flags().end());
+  std::copy_if(std::begin(kDoctorFlags), std::end(kDoctorFlags), std::back_inserter(flags),
+               [](const Flag& flag) { return find_flag(flag.name) == nullptr; });
+  for (const Flag& flag : flags) {
     const std::string name = "--" + std::string(flag.name);
     names += (names.empty() ? "" : " ") + std::string(flag.name);
     if (flag.value.empty()) continue;
@@ -195,90 +234,6 @@ std::string tcsh_script() {
          words + " \\\n  'c@--@(" + names + ")@' \\\n  'p@*@f@'\n";
 }
 
-std::vector<std::string> names_of(const std::vector<CtlVerb>& verbs) {
-  std::vector<std::string> names;
-  for (const CtlVerb& verb : verbs) {
-    if (!verb.name.empty()) names.push_back(verb.name);
-  }
-  return names;
-}
-
-std::string ctl_for_bash(const std::vector<CtlVerb>& verbs) {
-  std::string script =
-      "# ddprunctl completion for bash: source <(ddprunctl --print-completion bash)\n"
-      "_ddprunctl() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} i flags='' verbs='" +
-      joined(names_of(verbs)) +
-      "'\n"
-      "  case ${COMP_WORDS[COMP_CWORD-1]} in\n"
-      "    --token-file) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n"
-      "    --print-completion) COMPREPLY=($(compgen -W 'bash zsh tcsh' -- \"$word\")); return ;;\n"
-      "  esac\n"
-      "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
-      "    case ${COMP_WORDS[i]} in\n";
-  std::string common;
-  for (const CtlVerb& verb : verbs) {
-    if (verb.name.empty()) common = joined(verb.flags);
-    if (verb.name.empty()) continue;
-    script += "      " + verb.name + ") verbs= flags='" + joined(verb.flags) + "' ;;\n";
-  }
-  return script +
-         "    esac\n"
-         "  done\n"
-         "  [[ $word == -* ]] && verbs=\"$flags " +
-         common +
-         "\"\n"
-         "  COMPREPLY=($(compgen -W \"$verbs\" -- \"$word\"))\n"
-         "}\n"
-         "complete -F _ddprunctl ddprunctl\n";
-}
-
-std::string ctl_for_zsh(const std::vector<CtlVerb>& verbs) {
-  std::string script =
-      "#compdef ddprunctl\n"
-      "# ddprunctl completion for zsh: source <(ddprunctl --print-completion zsh)\n"
-      "_ddprunctl() {\n"
-      "  local verb flags=\n"
-      "  for verb in $words[2,CURRENT-1]; do\n"
-      "    case $verb in\n";
-  std::string common;
-  for (const CtlVerb& verb : verbs) {
-    if (verb.name.empty()) common = joined(verb.flags);
-    if (verb.name.empty()) continue;
-    script += "      " + verb.name + ") flags='" + joined(verb.flags) + "' ;;\n";
-  }
-  return script +
-         "    esac\n"
-         "  done\n"
-         "  if [[ $words[CURRENT] == -* ]]; then\n"
-         "    compadd -- ${=flags} " +
-         common +
-         "\n"
-         "  elif [[ -z $flags ]]; then\n"
-         "    compadd -- " +
-         joined(names_of(verbs)) +
-         "\n"
-         "  else\n"
-         "    _files\n"
-         "  fi\n"
-         "}\n"
-         "compdef _ddprunctl ddprunctl\n";
-}
-
-std::string ctl_for_tcsh(const std::vector<CtlVerb>& verbs) {
-  std::vector<std::string> flags;
-  for (const CtlVerb& verb : verbs) {
-    for (const std::string& flag : verb.flags) {
-      if (flag.starts_with("--")) flags.push_back(flag.substr(2));
-    }
-  }
-  std::sort(flags.begin(), flags.end());
-  flags.erase(std::unique(flags.begin(), flags.end()), flags.end());
-  return "# ddprunctl completion for tcsh: ddprunctl --print-completion tcsh > f; source f\n"
-         "complete ddprunctl 'n@--token-file@f@' 'c@--@(" +
-         joined(flags) + ")@' 'p@*@(" + joined(names_of(verbs)) + ")@'\n";
-}
-
 bool is_known(std::string_view shell) {
   return shell == "bash" || shell == "zsh" || shell == "tcsh";
 }
@@ -289,12 +244,6 @@ std::string completion_script(std::string_view shell) {
   DDPRUN_ASSERT(is_known(shell));
   if (shell == "tcsh") return tcsh_script();
   return shell == "bash" ? bash_script() : zsh_script();
-}
-
-std::string ctl_completion_script(std::string_view shell, const std::vector<CtlVerb>& verbs) {
-  DDPRUN_ASSERT(is_known(shell));
-  if (shell == "tcsh") return ctl_for_tcsh(verbs);
-  return shell == "bash" ? ctl_for_bash(verbs) : ctl_for_zsh(verbs);
 }
 
 }  // namespace ddprun::launcher

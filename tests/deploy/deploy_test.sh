@@ -12,7 +12,7 @@ fakes="$work/fakes"
 passed=0 failed=0
 
 mkdir -p "$tree/deploy" "$fakes"
-cp "$root"/deploy/{packages,quickstart,test}.sh "$tree/deploy/"
+cp "$root"/deploy/{cross,packages,quickstart,test}.sh "$tree/deploy/"
 
 fake() { # NAME, body on standard input
   { printf '#!/usr/bin/env bash\n'; cat; } >"$fakes/$1"
@@ -195,6 +195,10 @@ run test.sh --help
 expect "test: help" says "deploy/test.sh --quick"
 run quickstart.sh --help
 expect "quickstart: help" says "deploy/quickstart.sh --epochs 3"
+run cross.sh --nonsense
+expect "cross: an unknown argument is a usage error" ended 2
+run cross.sh --help
+expect "cross: help" says "deploy/cross.sh --all"
 
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

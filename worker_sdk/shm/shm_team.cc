@@ -227,6 +227,7 @@ void ShmTeam::look(const Call& call, Missing missing) const {
   for (int r = 0; r < size(); ++r) {
     const std::uint32_t state = line(r).state.load();
     if (state_in(state) != kGaveUp) continue;
+    if (missing().empty()) return;
     const int culprit = static_cast<int>(state >> 12) - 1;
     const bool other = culprit >= 0 && culprit != roster_->rank;
     throw failure(

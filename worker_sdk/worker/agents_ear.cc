@@ -25,6 +25,16 @@ std::optional<AgentsWord> read_word(const ProgressPage& page) {
   return word;
 }
 
+// The bell is read before what it rings for: whoever rings later ends the sleep.
+std::optional<AgentsWord> await_word(ProgressPage& page, const std::atomic<bool>& stopping) {
+  for (;;) {
+    const std::uint32_t seen = page.bell.load(std::memory_order_acquire);
+    if (stopping.load()) return std::nullopt;
+    if (auto word = read_word(page)) return word;
+    await_ring(page.bell, seen);
+  }
+}
+
 AgentsEar::AgentsEar(ProgressPage& page) : page_(page), forks_(fork_count()) {}
 
 // A forked child has no such thread.
@@ -63,17 +73,11 @@ void AgentsEar::start() {
 }
 
 void AgentsEar::run() {
-  for (;;) {
-    const std::uint32_t seen = page_.bell.load(std::memory_order_acquire);
-    if (stopping_.load()) return;
-    if (const auto word = read_word(page_)) {
-      const std::lock_guard lock(mutex_);
-      heard_ = true;
-      for (const Listener& listener : listeners_) listener(*word);
-      return;
-    }
-    await_ring(page_.bell, seen);
-  }
+  const auto word = await_word(page_, stopping_);
+  if (!word) return;
+  const std::lock_guard lock(mutex_);
+  heard_ = true;
+  for (const Listener& listener : listeners_) listener(*word);
 }
 
 }  // namespace ddprun::worker_sdk

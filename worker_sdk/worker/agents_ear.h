@@ -55,4 +55,7 @@ class AgentsEar {
 // Nothing until the agent has said a word.
 std::optional<AgentsWord> read_word(const ProgressPage& page);
 
+// Sleeps until the agent has said one. Nothing: the bell was rung because this is to stop.
+std::optional<AgentsWord> await_word(ProgressPage& page, const std::atomic<bool>& stopping);
+
 }  // namespace ddprun::worker_sdk

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
+#include "launcher/checkup/doctor_options.h"
 #include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
 #include "tests/support/command_line.h"
@@ -72,6 +73,28 @@ TEST_CASE("Help: the completion scripts know every flag that takes effect", "[he
       CHECK(script.find(name.substr(shell == std::string("tcsh") ? 2 : 0)) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("Help: the completion scripts know every flag of doctor", "[help]") {
+  const char* arguments[] = {"doctor", "--help"};
+  const auto outcome = parse_doctor(2, arguments);
+  REQUIRE(outcome.has_value());
+  const std::string help = std::get<PrintAndExit>(*outcome).text;
+  int flags = 0;
+  for (std::size_t at = help.find("\n  "); at != std::string::npos;
+       at = help.find("\n  ", at + 1)) {
+    const std::size_t name = help.find("--", at);
+    if (name == std::string::npos || name > at + 6 || help[at + 3] != '-') continue;
+    const std::string flag = help.substr(name + 2, help.find_first_of(", ", name) - name - 2);
+    for (const char* shell : {"bash", "zsh", "tcsh"}) {
+      INFO(shell << " " << flag);
+      const std::string script = completion_script(shell);
+      const std::size_t from = shell == std::string("tcsh") ? 0 : script.find("doctor");
+      CHECK(script.find(flag, from) != std::string::npos);
+    }
+    ++flags;
+  }
+  CHECK(flags == 10);
 }
 
 }  // namespace
