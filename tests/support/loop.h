@@ -9,7 +9,7 @@ namespace ddprun::test {
 // Runs handlers until `done()`; false if that takes longer than `limit`.
 template <class Done>
 bool run_until(boost::asio::io_context& io, Done done,
-               std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+               std::chrono::milliseconds limit = std::chrono::seconds(60)) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!done()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
