@@ -101,11 +101,9 @@ class ShardLoader:
                 if at > wanted:  # A step that runs again; shards that are skipped are passed over.
                     break
         self._first = wanted
-        self._ahead = self._pairs()
+        with seeded(self._seed):  # A DataLoader that begins draws from torch's generator.
+            self._ahead = zip(self._places(), self._loader)
         return next(self._ahead)[1]
-
-    def _pairs(self) -> Iterator[tuple[_Place, Any]]:
-        yield from zip(self._places(), self._loader)
 
     def _places(self) -> Iterator[_Place]:
         """Those of this rank from `_first` on, without end, as long as the ranks stay."""
