@@ -190,6 +190,17 @@ def main(workers, **options):
         job, killed = self.digests(TRAIN, self.LOADER, "main(0)\n", env={"DIE": "data:4:1"})
         self.assertEqual(killed, self.of_quiet_loader(), job.text())
 
+    def test_a_loader_gives_the_shard_that_is_asked_for_in_any_order(self):
+        self.ended(TRAIN, """
+            for workers in (0, 2):
+                load = ShardLoader([(x[i], y[i]) for i in range(len(x))], batches, num_workers=workers)
+                for step, number in ((0, 0), (0, 3), (0, 1), (0, 3), (2, 5), (1, 0)):  # Some are skipped, some come again.
+                    shard = batches.shard(step, number)
+                    shard.ranks = (0, 1)
+                    images, labels = load(shard)
+                    assert torch.equal(images, x[shard.indices]) and torch.equal(labels, y[shard.indices]), shard
+        """, nproc=1)
+
     def test_processes_of_a_loader_continue_when_ranks_change_and_end_with_their_rank(self):
         quiet = self.of_quiet_loader()
         job = self.job(HASH, TRAIN, self.LOADER, "main(2)\n", nproc=2, env={"HOLD": "5 15"})
@@ -231,7 +242,8 @@ def main(workers, **options):
             refused(ddprun.Unsupported, "parameter weight is not of float32", Gradients, job, torch.nn.Linear(2, 2).half(), batches)
             refused(ddprun.BadArgument, "no parameter that requires", Gradients, job, torch.nn.ReLU(), batches)
             refused(ddprun.BadArgument, "one piece of host memory", job.keep, part=torch.zeros(4, 4)[:, 1:3])
-            refused(ddprun.BadArgument, "2 data sets for batches of 1", ShardLoader, [x, x], batches)
+            refused(ddprun.BadArgument, "1 data sets for batches of 2", ShardLoader, [x],
+                    elastic.GlobalBatches([(200, 10), (50, 2)], 12))
             refused(ddprun.BadArgument, "of step.shards()", ShardLoader(x, batches), batches.shard(0, 0))
             last = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
             moved = torch.nn.Linear(2, 2)

@@ -48,7 +48,7 @@ class ShardLoader:
     the shards that this rank has then. They end with the rank. What ``dataset[index]`` draws from
     the generators of torch, `random` and numpy depends on (seed, step, shard) only.
 
-    datasets: a map-style data set, or a list of one for each set of `batches`.
+    datasets: a map-style data set; a list of them if `batches` are of several sets.
     collate_fn: makes a batch of a list of samples; torch's default_collate by default.
     seed: of the generators.
     options: of torch.utils.data.DataLoader, such as num_workers, prefetch_factor, pin_memory.
@@ -63,7 +63,7 @@ class ShardLoader:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        sets = datasets if isinstance(datasets, (list, tuple)) else [datasets]
+        sets = [datasets] if batches.sets == 1 else list(datasets)
         if len(sets) != batches.sets:
             raise BadArgument(f"{len(sets)} data sets for batches of {batches.sets} sets")
         self._batches = batches
