@@ -15,7 +15,7 @@ from .._elastic_structs import (
     JobOptions,
 )
 from .._errors import BadArgument
-from .._group import ProcessGroup, _check, _Handle, _milliseconds
+from .._group import ProcessGroup, _check, _Handle, _milliseconds, _open
 from .._library import library
 from .._structs import Buffer, InitOptions
 from ._calls import Calls
@@ -96,6 +96,7 @@ class Job(_Handle):
         _check(status, "Job", -1)
         assert handle.value is not None
         super().__init__(handle.value, library().ddprun_job_destroy)
+        _open.discard(self)  # At exit the process's end says more than that of its link.
         self._calls = Calls()
         self._kept: list[Array] = []
         self._functions: list[Any] = []  # Callbacks that the library holds.
