@@ -61,7 +61,7 @@ def check(status: int, operation: str, rank: int, group: Any = None) -> None:
     """Raise for `status`; MembershipChanged if that may be the reason, in the step of `group`."""
     if status in _MAY_BE_A_LOST_RANK and getattr(group, "_may_change", False):
         error = membership_changed(status, operation, rank)
-        group._lost = error
+        group._report(error)
         raise error
     _check(status, operation, rank)
 

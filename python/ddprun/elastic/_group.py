@@ -7,7 +7,7 @@ from typing import Any
 
 from .._buffers import Lent, lend
 from .._errors import BadArgument
-from .._group import ProcessGroup, Work, _Handle, _milliseconds, _reduction
+from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _reduction
 from .._library import library
 from ._errors import MembershipChanged, check
 
@@ -31,11 +31,22 @@ class StepWork(Work):
 
 
 class StepGroup(ProcessGroup):
-    """A group that ends with its step, and whose errors may be MembershipChanged."""
+    """A group that ends with its step, and whose errors may be MembershipChanged.
 
-    def __init__(self, handle: int, may_change: bool, step: int | None = None) -> None:
-        _Handle.__init__(self, handle, _keep)
+    Also a part of such a group, by :meth:`split`.
+    """
+
+    def __init__(
+        self,
+        handle: int,
+        may_change: bool,
+        step: int | None = None,
+        whole: StepGroup | None = None,
+    ) -> None:
+        _Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
         self._step = step  # The library's; None between steps.
+        self._whole = whole  # None: this is it, and the library's.
+        self._parts: list[StepGroup] = []
         self._rank = int(library().ddprun_rank(handle))
         self._may_change = may_change
         self._lost: MembershipChanged | None = None  # What was raised.
@@ -50,12 +61,35 @@ class StepGroup(ProcessGroup):
         assert work.value is not None
         return StepWork(work.value, lent, self, "all_reduce")
 
+    def split(self, color: int, key: int = 0) -> ProcessGroup | None:
+        """Form a group of the ranks that pass the same `color`, ordered by `key`.
+
+        All ranks call it. A rank that passes a negative color gets None. The part ends with the
+        step, too.
+        """
+        part = ctypes.c_void_p()
+        self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
+        if part.value is None:
+            return None
+        self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
+        return self._parts[-1]
+
     def close(self) -> None:
-        """Refuse: the group ends with its step."""
-        raise BadArgument("the group of a step ends with it, and must not be closed")
+        """Leave a part; the group of a step ends with it, and is refused."""
+        if self._whole is None:
+            raise BadArgument("the group of a step ends with it, and must not be closed")
+        self._end()
 
     def _end(self) -> None:
+        while self._parts:
+            self._parts.pop()._end()
         self._destroy()
+
+    def _report(self, error: MembershipChanged) -> None:
+        """Remember what is raised, for the step."""
+        self._lost = error
+        if self._whole is not None:
+            self._whole._report(error)
 
     def _live(self, what: str) -> int:
         if not self._finalizer.alive:
