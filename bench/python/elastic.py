@@ -156,6 +156,11 @@ def shown(name, values):
     return f"{name} p50 {statistics.median(ordered):.0f}, p99 {p99:.0f}, max {ordered[-1]:.0f} ms"
 
 
+def step_length(done):
+    """Milliseconds from one step to the next of the same ranks, the median."""
+    return statistics.median((b[0] - a[0]) / 1e6 for a, b in zip(done, done[1:]) if a[2] == b[2] and a[1] + 1 == b[1])
+
+
 def differing_bits(options, argv, bits):
     """Of steps whose weights differ from those of a quiet run, for 1 and 3 ranks."""
     last, wrong = max(bits), []
@@ -179,7 +184,7 @@ def contest(name, argv, options):
     finally:
         run.end()
     problem, bits = run.problem(), run.bits()
-    print(f"{name}: {len(times)} kills; {shown('on', [on for on, _ in times])}; {shown('full', [full for _, full in times])}; "
+    print(f"{name}: steps of {step_length(run.stamps.done):.0f} ms; {len(times)} kills; {shown('on', [on for on, _ in times])}; {shown('full', [full for _, full in times])}; "
           f"samples {'each once' if not problem else problem[:3]}", flush=True)
     if bits:
         wrong = differing_bits(options, argv, bits)
