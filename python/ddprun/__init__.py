@@ -14,6 +14,8 @@ From a script or a notebook, without a command line::
 
     results = ddprun.launch(train, (config,), nproc=4)  # raises RunError with the verdict
 
+:mod:`ddprun.elastic` has training whose ranks may come and go.
+
 Importing this package loads neither its library nor torch. Failures are exceptions derived from
 :class:`ddprun.Error` that carry the rank, host, operation and peer.
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from importlib import metadata as _metadata
 
+from . import elastic
 from ._errors import (
     Aborted,
     BadArgument,
@@ -64,6 +67,7 @@ __all__ = [
     "Unsupported",
     "Work",
     "__version__",
+    "elastic",
     "init",
     "launch",
     "prefix",

@@ -7,6 +7,7 @@ import functools
 import os
 from pathlib import Path
 
+from ._elastic_structs import FUNCTIONS as _ELASTIC_FUNCTIONS
 from ._errors import LibraryError
 from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, StoreCalls
 
@@ -19,7 +20,7 @@ _BUFFER = ctypes.POINTER(Buffer)
 _HANDLE = ctypes.POINTER(ctypes.c_void_p)
 _INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
 
-# name: (result, arguments), as in c_api.h.
+# name: (result, arguments), as in c_api.h. Those of c_elastic.h are in _elastic_structs.py.
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "last_error": (_TEXT, []),
     "last_error_peer": (_INT, []),
@@ -60,6 +61,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "work_times": (_STATUS, [_WorkHandle, ctypes.POINTER(_MS), ctypes.POINTER(_MS)]),
     "work_done": (_INT, [_WorkHandle]),
     "work_destroy": (None, [_WorkHandle]),
+    **_ELASTIC_FUNCTIONS,
 }
 
 

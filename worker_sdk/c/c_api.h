@@ -14,6 +14,7 @@
 #include "ddprun/c_api.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/distributed_sampler.h"
+#include "ddprun/elastic/global_batches.h"
 #include "ddprun/process_group.h"
 
 struct ddprun_group {
@@ -24,6 +25,9 @@ struct ddprun_work {
 };
 struct ddprun_memory {
   std::shared_ptr<void> memory;
+};
+struct ddprun_batches {
+  ddprun::GlobalBatches batches;
 };
 struct ddprun_ddp {
   ddprun::DistributedDataParallel ddp;
@@ -98,6 +102,10 @@ void fill(T* given, T value) {
   value.size = struct_of(given).size;
   std::memcpy(given, &value, value.size);
 }
+
+// As C has them; `kept` holds them.
+void lend_samples(const std::vector<Sample>& samples, std::vector<ddprun_sample>& kept,
+                  const ddprun_sample** first, std::size_t* count);
 
 inline std::chrono::milliseconds or_default(std::int64_t value,
                                             std::chrono::milliseconds otherwise) {

@@ -8,9 +8,6 @@
 using namespace ddprun;
 using namespace ddprun::worker_sdk;
 
-struct ddprun_batches {
-  GlobalBatches batches;
-};
 struct ddprun_sums {
   GradientSums sums;
   const std::vector<std::size_t> sizes;
@@ -53,6 +50,19 @@ std::vector<std::span<T>> spans_of(const ddprun_sums& sums, T* const* arrays) {
 
 }  // namespace
 
+namespace ddprun::worker_sdk {
+
+void lend_samples(const std::vector<Sample>& samples, std::vector<ddprun_sample>& kept,
+                  const ddprun_sample** first, std::size_t* count) {
+  require_argument(first && count, "a pointer is null");
+  kept.clear();
+  for (const Sample& sample : samples) kept.push_back({sample.set, sample.index, sample.epoch});
+  *first = kept.data();
+  *count = kept.size();
+}
+
+}  // namespace ddprun::worker_sdk
+
 extern "C" {
 
 ddprun_status ddprun_batches_create(const ddprun_batch_options* options, ddprun_batches** batches) {
@@ -72,18 +82,19 @@ ddprun_status ddprun_batches_steps_per_epoch(const ddprun_batches* batches, int6
   });
 }
 
+ddprun_status ddprun_batches_size(const ddprun_batches* batches, int64_t step, int64_t* count) {
+  return guarded([&] {
+    require_argument(count, "a pointer is null");
+    *count = live(batches).batches.batch_size(step);
+  });
+}
+
 ddprun_status ddprun_batches_samples(const ddprun_batches* batches, int64_t step, int shard,
                                      const ddprun_sample** samples, size_t* count) {
   return guarded([&] {
     thread_local std::vector<ddprun_sample> kept;
-    require_argument(samples && count, "a pointer is null");
     const GlobalBatches& all = live(batches).batches;
-    kept.clear();
-    for (const Sample& sample : shard == -1 ? all.batch(step) : all.shard(step, shard)) {
-      kept.push_back({sample.set, sample.index, sample.epoch});
-    }
-    *samples = kept.data();
-    *count = kept.size();
+    lend_samples(shard == -1 ? all.batch(step) : all.shard(step, shard), kept, samples, count);
   });
 }
 

@@ -20,7 +20,7 @@ struct ddprun_step {
 
 namespace {
 
-static_assert(kGrows<ddprun_job_counters>);
+static_assert(kGrows<ddprun_job_counters> && kGrows<ddprun_job_options>);
 
 // A function of the program has returned a number of its own.
 struct Ended {
@@ -54,10 +54,20 @@ ddprun_status guarded_functions(const Body& body) {
 extern "C" {
 
 ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job** job) {
+  ddprun_job_options with = {};
+  with.size = sizeof with;
+  with.init = options;
+  return ddprun_job_create_with(&with, job);
+}
+
+ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_job** job) {
   return guarded([&] {
     require_argument(job, "the place for the handle is null");
     *job = nullptr;
-    *job = new ddprun_job{Job(JobOptions{.init = init_options_of(options)})};
+    const auto given = options_of(options);
+    require_argument(given.reserved == 0, "a reserved field is not 0");
+    *job = new ddprun_job{Job(JobOptions{.init = init_options_of(given.init),
+                                         .skip_poison = given.skip_poison != 0})};
   });
 }
 
@@ -134,7 +144,28 @@ int ddprun_step_round(const ddprun_step* step) {
   return answer(-1, [&] { return live(step).step.round(); });
 }
 ddprun_group* ddprun_step_group(ddprun_step* step) {
-  return answer<ddprun_group*>(nullptr, [&] { return &live(step).group; });
+  return answer<ddprun_group*>(nullptr, [&] {
+    (void)live(step).step.group();  // Ends a shard.
+    return &step->group;
+  });
+}
+
+ddprun_status ddprun_step_begin_shard(ddprun_step* step, int shard, const char* content,
+                                      int* skipped) {
+  return guarded([&] {
+    require_argument(skipped, "a pointer is null");
+    *skipped = live(step).step.begin_shard(shard, content ? content : "") ? 0 : 1;
+  });
+}
+int ddprun_step_skips(const ddprun_step* step, int shard) {
+  return answer(-1, [&] { return live(step).step.skips(shard) ? 1 : 0; });
+}
+ddprun_status ddprun_step_samples(ddprun_step* step, const ddprun_batches* batches, int shard,
+                                  const ddprun_sample** samples, size_t* count) {
+  return guarded([&] {
+    thread_local std::vector<ddprun_sample> kept;
+    lend_samples(live(step).step.samples(live(batches).batches, shard), kept, samples, count);
+  });
 }
 
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user) {

@@ -14,6 +14,7 @@ struct training {
   double gradient;
   int64_t steps;      /* Kept by functions. */
   char text[32];      /* What was saved. */
+  ddprun_batches* batches;
   int between, calls; /* Of this process. */
 };
 
@@ -52,6 +53,28 @@ static void die_once(ddprun_group* group, int calls) {
   if (ddprun_rank(group) == 1 && calls == kDeadly + 1) kill(getpid(), SIGKILL);
 }
 
+/* The samples of this rank's shards, by number. */
+static int64_t count_samples(ddprun_step* step, const ddprun_batches* batches, int first,
+                             int count) {
+  const ddprun_sample* samples = NULL;
+  size_t each = 0;
+  int64_t all = 0;
+  int skipped = 1;
+  for (int shard = first; shard < first + count; ++shard) {
+    CHECK(ddprun_step_skips(step, shard) == 0);
+    CHECK(ddprun_step_begin_shard(step, shard, "two", &skipped) == DDPRUN_OK && skipped == 0);
+    CHECK(ddprun_step_samples(step, batches, shard, &samples, &each) == DDPRUN_OK);
+    CHECK(each == 2 && samples[0].index != samples[1].index);
+    all += (int64_t)each;
+  }
+  CHECK(ddprun_step_samples(step, NULL, 0, &samples, &each) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_samples(step, batches, kShards, &samples, &each) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_samples(step, batches, 0, NULL, &each) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_begin_shard(step, 0, NULL, NULL) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_skips(NULL, 0) == -1);
+  return all;
+}
+
 static int32_t body(ddprun_step* step, void* user) {
   struct training* t = user;
   ddprun_group* group = ddprun_step_group(step);
@@ -63,7 +86,8 @@ static int32_t body(ddprun_step* step, void* user) {
   CHECK(ddprun_shards_of(ddprun_rank(group), ddprun_world_size(group), kShards, &first, &count) ==
         DDPRUN_OK);
   usleep(1000); /* So that a new process may come before the end. */
-  t->gradient = count;
+  t->gradient = (double)count_samples(step, t->batches, first, count) / 2;
+  group = ddprun_step_group(step);
   const ddprun_buffer sum = DDPRUN_BUFFER(&t->gradient, 1, DDPRUN_F64);
   const ddprun_status status = ddprun_all_reduce(group, &sum, DDPRUN_SUM, 0);
   if (status != DDPRUN_OK) return status;
@@ -86,8 +110,18 @@ static int32_t fails(ddprun_step* step, void* user) {
 int main(void) {
   struct training t = {.weights = {0}};
   ddprun_job* job = NULL;
+  const ddprun_data_set set = {.size = sizeof set, .length = 5 * 2 * kShards};
+  const ddprun_batch_options cut = {.size = sizeof cut, .sets = &set, .set_count = 1,
+                                    .global_batch = 2 * kShards, .shards = kShards};
+  int64_t size = 0;
+  CHECK(ddprun_batches_create(&cut, &t.batches) == DDPRUN_OK);
+  CHECK(ddprun_batches_size(t.batches, 0, &size) == DDPRUN_OK && size == 2 * kShards);
+  CHECK(ddprun_batches_size(t.batches, -1, &size) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_create(NULL, NULL) == DDPRUN_BAD_ARGUMENT);
-  CHECK(ddprun_job_create(NULL, &job) == DDPRUN_OK);
+  ddprun_job_options options = {.size = sizeof options, .skip_poison = 1, .reserved = 1};
+  CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
+  options.reserved = 0;
+  CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_OK);
   const ddprun_buffer weights = DDPRUN_BUFFER(t.weights, 2, DDPRUN_F64);
   CHECK(ddprun_job_keep(job, "weights", &weights) == DDPRUN_OK);
   CHECK(ddprun_job_keep(job, "weights", NULL) == DDPRUN_BAD_ARGUMENT);
@@ -108,5 +142,6 @@ int main(void) {
   printf("C job: %d steps, weights %g %g: right\n", (int)t.steps, t.weights[0], t.weights[1]);
   ddprun_job_destroy(job);
   ddprun_job_destroy(NULL);
+  ddprun_batches_destroy(t.batches);
   return 0;
 }

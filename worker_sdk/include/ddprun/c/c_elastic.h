@@ -43,6 +43,8 @@ typedef struct {
 ddprun_status ddprun_batches_create(const ddprun_batch_options* options, ddprun_batches** batches);
 void ddprun_batches_destroy(ddprun_batches* batches);
 ddprun_status ddprun_batches_steps_per_epoch(const ddprun_batches* batches, int64_t* steps);
+/* The samples of a step's whole batch: fewer than global_batch at most at the end of an epoch. */
+ddprun_status ddprun_batches_size(const ddprun_batches* batches, int64_t step, int64_t* count);
 /* The samples of one shard of a step, or of the whole batch if `shard` is -1. Valid until this
    thread's next call of it. From any thread. */
 ddprun_status ddprun_batches_samples(const ddprun_batches* batches, int64_t step, int shard,
@@ -108,6 +110,13 @@ typedef int32_t (*ddprun_load_state)(void* user, const void* state, size_t bytes
 
 typedef struct {
   size_t size;
+  const ddprun_init_options* init; /* Of each round's group; may be NULL. */
+  int32_t skip_poison;             /* JobOptions::skip_poison. */
+  int32_t reserved;                /* 0. */
+} ddprun_job_options;
+
+typedef struct {
+  size_t size;
   int64_t rounds;
   int64_t planned;
   int64_t repeated_steps;
@@ -118,6 +127,7 @@ typedef struct {
 
 /* `options`: of each round's group; may be NULL. */
 ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job** job);
+ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_job** job);
 void ddprun_job_destroy(ddprun_job* job);
 /* State that all ranks have alike between steps: an array, which must stay where it is, or what
    `save` returns and `load` takes. All ranks keep the same names in the same order. */
@@ -134,8 +144,19 @@ ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters*
 int64_t ddprun_step_number(const ddprun_step* step);
 int ddprun_step_is_repeated(const ddprun_step* step);
 int ddprun_step_round(const ddprun_step* step);
-/* The ranks of this round. The step's: not to be destroyed, nor used after the step. */
+/* The ranks of this round. The step's: not to be destroyed, nor used after the step. Ends what
+   ddprun_step_begin_shard() has begun, so call it again after that. */
 ddprun_group* ddprun_step_group(ddprun_step* step);
+/* This rank computes `shard` of the step from now on, so that the launcher can name it if the
+   process fails. *skipped is 1 if it is to be skipped, see ddprun_job_options. `content`, what the
+   shard has, in words, may be NULL. */
+ddprun_status ddprun_step_begin_shard(ddprun_step* step, int shard, const char* content,
+                                      int* skipped);
+int ddprun_step_skips(const ddprun_step* step, int shard);
+/* ddprun_step_begin_shard() and the samples of the shard: none if it is to be skipped. Valid until
+   this thread's next call of it. */
+ddprun_status ddprun_step_samples(ddprun_step* step, const ddprun_batches* batches, int shard,
+                                  const ddprun_sample** samples, size_t* count);
 /* Ends the step: calls apply(user), which changes the kept state; `apply` may be NULL. */
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user);
 /* Step::vote and Step::voted: for a reduction that carries one more number. */

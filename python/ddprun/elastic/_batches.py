@@ -1,0 +1,178 @@
+"""Which samples each step trains on, whatever the number of ranks: ddprun/elastic/global_batches.h.
+
+Everything here is a function of (seed, step, shard), and needs neither a group nor a job.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union
+
+from .._elastic_structs import BatchOptions, DataSet
+from .._errors import BadArgument
+from .._group import _check, _Handle
+from .._library import library
+
+_LAST = {"smaller": 0, "dropped": 1, "continues": 2}
+_WHOLE = -1  # Instead of a shard: the whole batch.
+
+
+class Sample(NamedTuple):
+    """One sample of a data set."""
+
+    set: int
+    """The data set's place in `sets`."""
+    index: int  # type: ignore[assignment]  # Not that of tuples.
+    """The sample's place in the set, from 0."""
+    epoch: int
+    """The set's epoch, from 0."""
+
+
+class Shard:
+    """The part of one step's batch that is computed in one pass, by one rank.
+
+    step: the step's number, from 0.
+    number: the shard's number, from 0.
+    sets, indices, epochs: of each sample, in the batch's order; lists of equal length.
+    ranks: the rank that computes it and the number of ranks, if :meth:`Step.shards` yielded it.
+    """
+
+    __slots__ = ("epochs", "indices", "number", "ranks", "sets", "step")
+
+    def __init__(self, step: int, number: int, address: int | None, count: int) -> None:
+        # `address`: `count` structs of three i64 each.
+        flat: Any = (ctypes.c_int64 * (3 * count)).from_address(address) if address else ()
+        self.step = step
+        self.number = number
+        self.ranks: tuple[int, int] | None = None
+        self.sets: list[int] = list(flat[0::3])
+        self.indices: list[int] = list(flat[1::3])
+        self.epochs: list[int] = list(flat[2::3])
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples one by one, for batches of several sets."""
+        return [Sample(*each) for each in zip(self.sets, self.indices, self.epochs)]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"<ddprun.elastic.Shard {self.number} of step {self.step}: {len(self)} samples>"
+
+
+Sets = Union[int, Sequence[tuple[int, int]]]
+
+
+def _sets_of(sets: Sets) -> list[tuple[int, int]]:
+    if isinstance(sets, int):
+        return [(sets, 0)]
+    try:
+        return [(int(length), int(per_batch)) for length, per_batch in sets]
+    except (TypeError, ValueError):
+        raise BadArgument(
+            "sets must be the length of the data set, or a list of (length, samples of each batch)"
+        ) from None
+
+
+class GlobalBatches(_Handle):
+    """The batches of a run. Each index is in exactly one step of each epoch of its data set.
+
+    sets: the length of the data set in samples, or for several of them a list of pairs
+        (length, samples of each batch that come from this set).
+    global_batch: samples of a step, over all ranks.
+    shards: how many parts a batch is cut into. Fixed for the run, and at least the largest number
+        of ranks; each part is a pass of its own.
+    seed: of the order.
+    shuffle: whether the order is new in each epoch, or that of the indices.
+    last: what the last batch of an epoch is like where the data set is no multiple of the batch:
+        "smaller", "dropped", or "continues" with samples of the next epoch.
+
+    Immutable; usable from any thread.
+    """
+
+    def __init__(
+        self,
+        sets: Sets,
+        global_batch: int,
+        shards: int = 1,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        last: str = "smaller",
+    ) -> None:
+        if last not in _LAST:
+            raise BadArgument(f"last {last!r} is not one of {', '.join(_LAST)}")
+        pairs = _sets_of(sets)
+        size = ctypes.sizeof(DataSet)
+        array = (DataSet * len(pairs))(*(DataSet(size, *pair) for pair in pairs))
+        options = BatchOptions(
+            ctypes.sizeof(BatchOptions), array, len(pairs), global_batch, seed, shards, shuffle,
+            _LAST[last], 0,
+        )  # fmt: skip
+        handle = ctypes.c_void_p()
+        status = library().ddprun_batches_create(ctypes.byref(options), ctypes.byref(handle))
+        _check(status, "GlobalBatches", -1)
+        assert handle.value is not None
+        super().__init__(handle.value, library().ddprun_batches_destroy)
+        self.shards = shards
+        """Parts of each batch."""
+        self.sets = len(pairs)
+        """Data sets."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The steps of one epoch of the only data set."""
+        return self._count("steps_per_epoch")
+
+    def batch_size(self, step: int) -> int:
+        """Return the samples of a step, over all ranks."""
+        return self._count("size", step)
+
+    def batch(self, step: int) -> Shard:
+        """Return all samples of a step; `number` is -1."""
+        return self._samples(step, _WHOLE)
+
+    def shard(self, step: int, number: int) -> Shard:
+        """Return a part of the step's batch; parts of a step differ by one sample at most."""
+        if number < 0:
+            raise BadArgument(f"there is no shard {number}")
+        return self._samples(step, number)
+
+    def _samples(self, step: int, number: int) -> Shard:
+        first, count = ctypes.c_void_p(), ctypes.c_size_t()
+        status = library().ddprun_batches_samples(
+            self._live("batches"), step, number, ctypes.byref(first), ctypes.byref(count)
+        )
+        _check(status, "GlobalBatches", -1)
+        return Shard(step, number, first.value, count.value)
+
+    def _count(self, what: str, *arguments: int) -> int:
+        count = ctypes.c_int64()
+        function = getattr(library(), "ddprun_batches_" + what)
+        status = function(self._live("batches"), *arguments, ctypes.byref(count))
+        _check(status, "GlobalBatches", -1)
+        return count.value
+
+    def _live(self, what: str) -> int:
+        return self._handle  # Of any process: there is nothing but memory behind it.
+
+
+def shards_of(rank: int, world_size: int, shards: int) -> range:
+    """Return the shards of a rank: contiguous, as many as any other rank's, or one more."""
+    first, count = ctypes.c_int(), ctypes.c_int()
+    status = library().ddprun_shards_of(
+        rank, world_size, shards, ctypes.byref(first), ctypes.byref(count)
+    )
+    _check(status, "shards_of", rank)
+    return range(first.value, first.value + count.value)
+
+
+def stream_seed(seed: int, step: int, shard: int, shards: int) -> int:
+    """Return a seed of 64 bits for another generator.
+
+    The low 32 bits, all that torch's CPU generator takes, differ for all (step, shard) of one
+    `seed` and one number of shards, up to 2**32 of them.
+    """
+    return int(library().ddprun_stream_seed(seed, step, shard, shards))

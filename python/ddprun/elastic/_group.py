@@ -1,0 +1,103 @@
+"""The ranks of a round, as one step has them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from .._buffers import Lent, lend
+from .._errors import BadArgument
+from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _reduction
+from .._library import library
+from ._errors import MembershipChanged, check
+
+
+def _keep(_handle: int) -> None:
+    """Destroy nothing: the handle is the library's."""
+
+
+class StepWork(Work):
+    """An operation of a step's group."""
+
+    def __init__(self, handle: int, lent: Lent, group: StepGroup, operation: str) -> None:
+        super().__init__(handle, lent, group.rank, operation)
+        self._group = group
+
+    def wait(self) -> None:
+        """Wait for the end and raise what went wrong."""
+        status = library().ddprun_work_wait(self._live("work"))
+        self._lent = None
+        check(status, self._operation, self._rank, self._group)
+
+
+class StepGroup(ProcessGroup):
+    """A group that ends with its step, and whose errors may be MembershipChanged.
+
+    Also a part of such a group, by :meth:`split`.
+    """
+
+    def __init__(
+        self,
+        handle: int,
+        may_change: bool,
+        step: int | None = None,
+        whole: StepGroup | None = None,
+    ) -> None:
+        _Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
+        self._step = step  # The library's; None between steps.
+        self._whole = whole  # None: this is it, and the library's.
+        self._parts: list[StepGroup] = []
+        self._rank = int(library().ddprun_rank(handle))
+        self._may_change = may_change
+        self._lost: MembershipChanged | None = None  # What was raised.
+
+    def all_reduce_async(self, array: Any, op: str = "sum", timeout: float | None = None) -> Work:
+        """Begin :meth:`all_reduce`."""
+        lent = lend(array, writable=True)
+        work = ctypes.c_void_p()
+        self._call(
+            "all_reduce_async", lent[0], _reduction(op), _milliseconds(timeout), ctypes.byref(work)
+        )
+        assert work.value is not None
+        return StepWork(work.value, lent, self, "all_reduce")
+
+    def split(self, color: int, key: int = 0) -> ProcessGroup | None:
+        """Form a group of the ranks that pass the same `color`, ordered by `key`.
+
+        All ranks call it. A rank that passes a negative color gets None. The part ends with the
+        step, too.
+        """
+        part = ctypes.c_void_p()
+        self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
+        if part.value is None:
+            return None
+        self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
+        return self._parts[-1]
+
+    def close(self) -> None:
+        """Leave a part; the group of a step ends with it, and is refused."""
+        if self._whole is None:
+            raise BadArgument("the group of a step ends with it, and must not be closed")
+        self._end()
+
+    def _end(self) -> None:
+        while self._parts:
+            self._parts.pop()._end()
+        self._destroy()
+
+    def _report(self, error: MembershipChanged) -> None:
+        """Remember what is raised, for the step."""
+        self._lost = error
+        if self._whole is not None:
+            self._whole._report(error)
+
+    def _live(self, what: str) -> int:
+        if not self._finalizer.alive:
+            raise BadArgument("this group has ended with its step; use that of the present step")
+        if self._step is not None:
+            library().ddprun_step_group(self._step)  # The shard that was computed is complete.
+        return super()._live(what)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        handle = self._live("group")
+        check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank, self)

@@ -1,0 +1,270 @@
+"""Jobs: training loops whose ranks may come and go. A thin layer over ddprun/c/c_elastic.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import warnings
+from typing import Any, Callable, NamedTuple
+
+from .._elastic_structs import (
+    APPLY,
+    BETWEEN,
+    STEP_BODY,
+    JobCounters,
+    JobOptions,
+)
+from .._errors import BadArgument
+from .._group import ProcessGroup, _check, _Handle, _milliseconds, _open
+from .._library import library
+from .._structs import Buffer, InitOptions
+from ._calls import Calls
+from ._errors import MembershipChanged, check
+from ._group import StepGroup
+from ._state import Array, Functions, kept_of
+from ._step import Step
+
+_U8 = 6
+
+
+class Counters(NamedTuple):
+    """What has happened to this process since its Job was made."""
+
+    rounds: int
+    """Rounds that were joined."""
+    planned: int
+    """Of these, entered after all ranks had left the one before at the same step."""
+    repeated_steps: int
+    """Steps whose body was called again after a change."""
+    bytes_sent: int
+    """Of kept state, to ranks that lacked it."""
+    bytes_received: int
+    lost: float
+    """Seconds from the last commit before each change to the first call of the body after it."""
+
+
+class Job(_Handle):
+    """A training loop whose ranks may come and go while their processes stay.
+
+    ::
+
+        job = ddprun.elastic.Job()
+        job.keep(weights=weights)                  # what all ranks have alike between steps
+        def train(step):
+            gradient = compute(weights, step.shards(batches))
+            step.group.all_reduce(gradient)
+            step.commit(lambda: update(weights, gradient))
+        job.run(10_000, train)
+
+    A round is a span of time in which the same ranks train together. When a rank dies, operations
+    of the others raise :class:`MembershipChanged` within milliseconds; :meth:`run` catches it,
+    joins the next round and calls the body again for the same step. When ranks are to be added, all
+    leave the round after the same step. Ranks that lack the newest kept state receive it from one
+    that has it.
+
+    Made under ddprun (``--max-restarts`` above 0), a Job says that this process keeps running when
+    others end. So it is best made after whatever takes long, such as imports. Elsewhere the ranks
+    are fixed, and errors of lost peers end :meth:`run`. All calls come from one thread, of the
+    process that made the Job, which can have one Job in its life.
+
+    skip_poison: a shard that has ended two processes is skipped from then on; otherwise the run
+        ends, and its verdict names the samples.
+    backend, init_timeout, op_timeout: of each round's group, see :func:`ddprun.init`; in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        skip_poison: bool = False,
+        backend: str | None = None,
+        init_timeout: float | None = None,
+        op_timeout: float | None = None,
+    ) -> None:
+        self._may_change = bool(os.environ.get("DDPRUN_WORKER_LINK"))
+        group = InitOptions(
+            ctypes.sizeof(InitOptions),
+            None,
+            backend.encode() if backend is not None else None,
+            -1,
+            0,
+            _milliseconds(init_timeout, "init_timeout"),
+            _milliseconds(op_timeout, "op_timeout"),
+        )
+        options = JobOptions(ctypes.sizeof(JobOptions), ctypes.pointer(group), skip_poison, 0)
+        handle = ctypes.c_void_p()
+        status = library().ddprun_job_create_with(ctypes.byref(options), ctypes.byref(handle))
+        _check(status, "Job", -1)
+        assert handle.value is not None
+        super().__init__(handle.value, library().ddprun_job_destroy)
+        _open.discard(self)  # At exit the process's end says more than that of its link.
+        self._calls = Calls()
+        self._kept: list[Array] = []
+        self._functions: list[Any] = []  # Callbacks that the library holds.
+        self._warned = False
+
+    def keep(self, **state: Any) -> Job:
+        """Keep state that all ranks have alike between steps, and that a new rank receives.
+
+        Each is one of:
+
+        * an array in host memory, kept in place: numpy.ndarray, array.array, bytearray, or a
+          torch.Tensor, dense, of any element type; it must stay where it is;
+        * a torch.nn.Module: its parameters and buffers, in place, and its extra state;
+        * anything with state_dict() and load_state_dict(): optimizers, schedulers, GradScaler,
+          samplers;
+        * a random generator: torch.Generator, numpy's, random.Random;
+        * a dict, whose contents are pickled.
+
+        Only what ``commit()`` applies may change it. All ranks keep the same names in the same
+        order, before :meth:`run`. While a rank receives state it needs memory for all of it twice.
+        """
+        for name, value in state.items():
+            for each in kept_of(name, value):
+                if isinstance(each, Array):
+                    self._keep_array(each)
+                else:
+                    self._keep_functions(each)
+        return self
+
+    def keep_state(
+        self, name: str, save: Callable[[], bytes], load: Callable[[bytes], None]
+    ) -> Job:
+        """Keep what `save` returns on a rank that has the state, and `load` takes on the others."""
+        self._keep_functions(Functions(name, save, load))
+        return self
+
+    def resume(self, step: int) -> None:
+        """Say, before :meth:`run`, that the kept state is that after `step` steps: a checkpoint's.
+
+        Without this call the first round begins with the kept state of rank 0.
+        """
+        _check(library().ddprun_job_resume(self._live("job"), step), "Job.resume", -1)
+
+    def between(self, every: int, body: Callable[[ProcessGroup], Any]) -> Job:
+        """Call ``body(group)`` whenever a multiple of `every` steps is committed.
+
+        For evaluation and checkpoints, on all ranks; after the last step of :meth:`run`, too. It
+        may use the group, and must not change kept state. After a change in the meantime it is
+        called again.
+        """
+
+        def call(handle: int) -> None:
+            group = StepGroup(handle, self._may_change)
+            try:
+                body(group)
+            finally:
+                group._end()
+
+        callback = BETWEEN(lambda handle, _: self._calls.guard(call, handle))
+        self._functions.append(callback)
+        status = library().ddprun_job_between(self._live("job"), every, callback, None)
+        _check(status, "Job.between", -1)
+        return self
+
+    def run(self, steps: int, body: Callable[[Step], Any]) -> None:
+        """Call ``body(step)`` for each step until `steps` are committed, by all ranks.
+
+        May be called again, with more steps. The body must call ``step.commit()`` or let an
+        exception pass. It is called again for a step that was not committed when the ranks changed,
+        so it may change kept state by ``commit()`` only, and be able to compute anything else
+        twice. What the body raises passes, unless the round is over.
+        """
+        self._require_kept_in_place()
+
+        def call(handle: int) -> None:
+            step = Step(self, handle)
+            try:
+                body(step)
+            except BaseException as error:
+                self._end(step, error)
+                raise
+            self._end(step, None)
+
+        callback = STEP_BODY(lambda handle, _: self._calls.guard(call, handle))
+        status = library().ddprun_job_run(self._live("job"), steps, callback, None)
+        self._raise(status, "Job.run")
+
+    @property
+    def committed(self) -> int:
+        """The number of steps that are committed."""
+        return int(library().ddprun_job_committed(self._live("job")))
+
+    @property
+    def counters(self) -> Counters:
+        """Rounds, repeated steps, and what they cost."""
+        found = JobCounters(ctypes.sizeof(JobCounters))
+        status = library().ddprun_job_counters_of(self._live("job"), ctypes.byref(found))
+        _check(status, "Job.counters", -1)
+        return Counters(
+            found.rounds,
+            found.planned,
+            found.repeated_steps,
+            found.bytes_sent,
+            found.bytes_received,
+            found.lost_us / 1e6,
+        )
+
+    def close(self) -> None:
+        """Leave the job; the others take it for the end. More than one call does no harm."""
+        if os.getpid() == self._pid:
+            self._destroy()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:  # Otherwise the end of the process shows the others a lost rank.
+            self.close()
+
+    def _keep_array(self, array: Array) -> None:
+        buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, _U8, 0)
+        status = library().ddprun_job_keep(
+            self._live("job"), array.name.encode(), ctypes.byref(buffer)
+        )
+        _check(status, "Job.keep", -1)
+        self._kept.append(array)
+
+    def _keep_functions(self, kept: Functions) -> None:
+        callbacks = self._calls.of_state(kept.save, kept.load)
+        self._functions += callbacks
+        status = library().ddprun_job_keep_state(
+            self._live("job"), kept.name.encode(), *callbacks, None
+        )
+        _check(status, "Job.keep", -1)
+
+    def _require_kept_in_place(self) -> None:
+        for array in self._kept:
+            if array.now() != array.address:
+                raise BadArgument(
+                    f"the kept array {array.name} is no longer where it was: keep a module after "
+                    "it was moved to its type and device, and do not resize arrays"
+                )
+
+    def _commit(self, handle: int, apply: Callable[[], Any] | None, group: StepGroup) -> None:
+        callback = APPLY(lambda _: self._calls.guard(apply)) if apply is not None else APPLY()
+        status = library().ddprun_step_commit(handle, callback, None)
+        raised = self._calls.take(status)
+        if raised is not None:
+            raise raised
+        check(status, "Step.commit", group.rank, group)
+
+    def _end(self, step: Step, error: BaseException | None) -> None:
+        """After the body, which has raised `error`."""
+        step._end()
+        if step._has_swallowed(error) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the body of step {step.number} has caught MembershipChanged and gone on; the "
+                "step is not committed, and runs again. Let MembershipChanged leave the body: "
+                "until it does this rank keeps the others waiting",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _raise(self, status: int, operation: str) -> None:
+        raised = self._calls.take(status)
+        if isinstance(raised, MembershipChanged):
+            raise raised.as_error() from raised
+        if raised is not None:
+            raise raised
+        _check(status, operation, -1)

@@ -1,0 +1,149 @@
+"""Sums of gradients whose bits do not depend on the ranks: ddprun/elastic/gradient_sums.h."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .._buffers import _view_of
+from .._elastic_structs import SumOptions, SumResult
+from .._errors import BadArgument
+from .._group import ProcessGroup, _check, _Handle
+from .._library import library
+from ._errors import check
+
+_KINDS = ("good", "over", "not_finite")
+
+
+class Sum(NamedTuple):
+    """What :meth:`GradientSums.reduce` has found, the same on all ranks."""
+
+    kind: str
+    """"good"; "over": the step is to run again, from ``begin()``; "not_finite": some gradient was
+    infinite or not a number, and so is the sum of its tensor."""
+    note: int
+    """The sum of what each rank passed."""
+    shards: int
+    """Calls of ``add()`` in this step, of all ranks."""
+    tensor: int
+    """Of "over" and "not_finite": the number of the first such tensor."""
+
+
+def _address_of(array: Any, count: int, *, writable: bool) -> tuple[int | None, Any]:
+    """Where `count` f32 of the array are, and what keeps them there."""
+    if array is None or count == 0:
+        return None, None
+    if hasattr(array, "data_ptr"):
+        is_f32 = str(array.dtype) == "torch.float32" and array.device.type == "cpu"
+        if not is_f32 or not array.is_contiguous() or array.numel() != count:
+            raise BadArgument(f"a contiguous tensor of {count} float32 in host memory is needed")
+        return array.data_ptr(), array
+    view = _view_of(array)
+    is_f32 = (view.format or "").lstrip("@=<") == "f"
+    if not is_f32 or view.nbytes != 4 * count or (writable and view.readonly):
+        raise BadArgument(f"an array of {count} float32 is needed, to be written to: {writable}")
+    if view.readonly:
+        view = memoryview(bytearray(view.tobytes()))
+    place = ctypes.c_char.from_buffer(view)
+    return ctypes.addressof(place), place
+
+
+class GradientSums(_Handle):
+    """Sums of gradients over shards and ranks, with the same bits for any number of ranks.
+
+    ::
+
+        sums = GradientSums([weight.size, bias.size])
+        sums.use(step.group)                      # in each new round
+        sums.begin()
+        for shard in step.shards(batches):
+            sums.add(gradients_of(shard))
+        found = sums.reduce(step.group, gradients, note=step.vote())
+        # found.kind == "over": again from begin(). Otherwise:
+        step.voted(found.note)
+        step.commit(lambda: (update(weights, gradients), sums.commit()))
+
+    Arrays are contiguous, of float32, in host memory: numpy.ndarray, array.array or torch.Tensor.
+    Nothing is copied. Gradients are added as 64-bit integers, multiples of a unit that follows the
+    size of each tensor's gradients from step to step. A tensor whose gradient grows more than
+    256-fold from one step to the next is "over", and so are all in the first step of a run.
+
+    sizes: elements of each tensor.
+    exact: False for plain float32 sums, whose bits depend on the ranks, of half the bytes.
+    equal: a number that must be equal on all ranks: a hash of whatever else the bits depend on.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, exact: bool = True, equal: int = 0) -> None:
+        self.sizes = tuple(sizes)
+        options = SumOptions(ctypes.sizeof(SumOptions), 0, equal, not exact, 0)
+        handle = ctypes.c_void_p()
+        status = library().ddprun_sums_create(
+            (ctypes.c_size_t * len(self.sizes))(*self.sizes),
+            len(self.sizes),
+            ctypes.byref(options),
+            ctypes.byref(handle),
+        )
+        _check(status, "GradientSums", -1)
+        assert handle.value is not None
+        super().__init__(handle.value, library().ddprun_sums_destroy)
+
+    def use(self, group: ProcessGroup) -> None:
+        """Allocate the sums in the memory of `group`; collective."""
+        status = library().ddprun_sums_use(self._live("sums"), group._live("group"))
+        check(status, "GradientSums.use", group.rank, group)
+
+    def begin(self) -> None:
+        """Start a step, or start it again."""
+        _check(library().ddprun_sums_begin(self._live("sums")), "GradientSums.begin", -1)
+
+    def add(self, gradients: Sequence[Any]) -> None:
+        """Add one shard's gradients, an array for each tensor, None where it has no gradient."""
+        addresses, held = self._addresses(gradients, writable=False)
+        status = library().ddprun_sums_add(self._live("sums"), addresses)
+        del held
+        _check(status, "GradientSums.add", -1)
+
+    def reduce(
+        self, group: ProcessGroup, out: Sequence[Any], *, divide_by: float = 1.0, note: int = 0
+    ) -> Sum:
+        """Sum over all ranks, divided by `divide_by`, into an array for each tensor or None.
+
+        `group` is that of :meth:`use`; collective.
+        """
+        addresses, held = self._addresses(out, writable=True)
+        found = SumResult(ctypes.sizeof(SumResult))
+        status = library().ddprun_sums_reduce(
+            self._live("sums"), group._live("group"), addresses, divide_by, note,
+            ctypes.byref(found),
+        )  # fmt: skip
+        del held
+        check(status, "GradientSums.reduce", group.rank, group)
+        return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
+
+    def commit(self) -> None:
+        """Keep the units that :meth:`reduce` found: with every committed step, and only then."""
+        _check(library().ddprun_sums_commit(self._live("sums")), "GradientSums.commit", -1)
+
+    def state(self) -> bytes:
+        """Return the units of the committed steps: for ``job.keep_state()`` and checkpoints."""
+        state, size = ctypes.c_void_p(), ctypes.c_size_t()
+        status = library().ddprun_sums_state(
+            self._live("sums"), ctypes.byref(state), ctypes.byref(size)
+        )
+        _check(status, "GradientSums.state", -1)
+        return ctypes.string_at(state.value, size.value) if state.value else b""
+
+    def restore(self, state: bytes) -> None:
+        """Take what :meth:`state` returned for the same sizes."""
+        status = library().ddprun_sums_restore(self._live("sums"), state, len(state))
+        _check(status, "GradientSums.restore", -1)
+
+    def _addresses(self, arrays: Sequence[Any], *, writable: bool) -> tuple[Any, list[Any]]:
+        if len(arrays) != len(self.sizes):
+            raise BadArgument(f"{len(arrays)} arrays were passed for {len(self.sizes)} tensors")
+        pairs = [
+            _address_of(array, count, writable=writable) for array, count in zip(arrays, self.sizes)
+        ]
+        addresses = (ctypes.c_void_p * len(pairs))(*(address for address, _ in pairs))
+        return addresses, [held for _, held in pairs]
