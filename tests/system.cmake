@@ -14,8 +14,9 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
                 collectives nccl ras security python)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
+ddprun_system_test(python_watch python/watch_test.py system)
 # Once for each PyTorch at hand.
-foreach(subject collectives errors training)
+foreach(subject collectives errors training watch)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)
 endforeach()
 foreach(subject ledger namespaces failure kill kill_combinations supervision stall signals elastic reseat poison etcd journal standstill)

@@ -14,6 +14,7 @@ C_API_VERSION = 1
 
 _Group = ctypes.c_void_p
 _WorkHandle = ctypes.c_void_p
+_Timer = ctypes.c_void_p
 
 _BUFFER = ctypes.POINTER(Buffer)
 _HANDLE = ctypes.POINTER(ctypes.c_void_p)
@@ -60,6 +61,11 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "work_times": (_STATUS, [_WorkHandle, ctypes.POINTER(_MS), ctypes.POINTER(_MS)]),
     "work_done": (_INT, [_WorkHandle]),
     "work_destroy": (None, [_WorkHandle]),
+    "timer_create": (_STATUS, [_HANDLE]),
+    "timer_join": (_STATUS, [_Timer, ctypes.POINTER(InitOptions)]),
+    "timer_enter": (_STATUS, [_Timer, _STATUS]),
+    "timer_end_step": (_STATUS, [_Timer, ctypes.c_size_t]),
+    "timer_destroy": (None, [_Timer]),
 }
 
 
