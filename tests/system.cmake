@@ -16,7 +16,7 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
 endforeach()
 ddprun_system_test(python_watch python/watch_test.py system)
 # Once for each PyTorch at hand.
-foreach(subject collectives errors training watch)
+foreach(subject collectives errors training watch libraries habits)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)
 endforeach()
 foreach(subject ledger namespaces failure kill kill_combinations supervision stall signals elastic reseat poison etcd journal standstill)
