@@ -120,15 +120,15 @@ class Watch(torch_case.TorchCase):
 
     def test_a_loop_that_averages_gradients_by_hand(self):
         code = TRAIN.replace("torch.nn.parallel.DistributedDataParallel(Net())", "Net()").replace("    sgd.step()\n    step", """
-    first, *others = [p.grad for p in net.parameters()]
-    dist.all_reduce(first)
-    for work in [dist.all_reduce(each, async_op=True) for each in others]:
+    works = [dist.all_reduce(p.grad, async_op="ASYNC" in os.environ) for p in net.parameters()]
+    for work in filter(None, works):
         work.wait()
     sgd.step()
     step""")
-        for backend in ("gloo", "ddprun"):
-            done = self.train("--report", code=code, SLEEPS="1:data", BACKEND=backend)
+        for how in ({"BACKEND": "gloo"}, {"BACKEND": "ddprun"}, {"BACKEND": "ddprun", "ASYNC": "1"}):
+            done = self.train("--report", code=code, SLEEPS="1:data", **how)
             self.table(done)
+            self.assertIn(1, self.late(done), done.stdout)
             self.assertEqual(self.late(done)[1][0], "data", done.stdout)
 
     def test_steps_of_accumulated_gradients_count_once(self):
