@@ -60,6 +60,9 @@ inline constexpr SyncCounter kSync[] = {
     {"steps_ns", kNanoseconds},       // Of steps that are not taken apart.
     {"checkpoint_ns", kNanoseconds},  // In which training stood still for checkpoints.
     {"saved_ns", kNanoseconds},       // From the first step to the newest state that is safe.
+    // Parts of what is otherwise outside, where the program is known to be in them.
+    {"data_ns", kNanoseconds, "seconds_total", kTime, "data"},
+    {"optimizer_ns", kNanoseconds, "seconds_total", kTime, "optimizer"},
 };
 
 // Of steps in which the others waited for one rank.
@@ -68,6 +71,8 @@ inline constexpr SyncCounter kLate[] = {
     {"outside_ns", kNanoseconds, "late_seconds_total", kLateTime, "outside"},
     {"forward_ns", kNanoseconds, "late_seconds_total", kLateTime, "forward"},
     {"backward_ns", kNanoseconds, "late_seconds_total", kLateTime, "backward"},
+    {"data_ns", kNanoseconds, "late_seconds_total", kLateTime, "data"},
+    {"optimizer_ns", kNanoseconds, "late_seconds_total", kLateTime, "optimizer"},
 };
 
 }  // namespace sync_tables
@@ -122,16 +127,22 @@ struct Counts {
 using SyncCounts = Counts<sync_tables::kSync>;
 using LateCounts = Counts<sync_tables::kLate>;
 
+// All that the others waited, in whichever phase.
+constexpr std::chrono::nanoseconds late_time(const LateCounts& counts) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = LateCounts::Row("outside_ns").at; i < LateCounts::kSize; ++i) {
+    sum += counts.values[i];
+  }
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(sum));
+}
+
 // A rank that the others waited for.
 struct LateRank {
   int rank = 0;
   LateCounts counts{};
   bool operator==(const LateRank&) const = default;
 
-  std::chrono::nanoseconds time() const {
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(
-        counts["outside_ns"] + counts["forward_ns"] + counts["backward_ns"]));
-  }
+  std::chrono::nanoseconds time() const { return late_time(counts); }
 };
 
 // Of one worker, since it began.

@@ -9,6 +9,7 @@ ddprun_test(NAME ddp_test SOURCES unit/ddp/ddp_test.cc unit/ddp/ddp_modes_test.c
                                   unit/ddp/ddp_recovery_test.cc unit/ddp/power_sgd_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME sync_timer_test SOURCES unit/ddp/sync_timer_test.cc unit/ddp/sync_report_test.cc
+                                         unit/ddp/foreign_steps_test.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit)
 if(TARGET ddprun_train_parts)
   ddprun_test(NAME train_parts_test SOURCES unit/ddp/train_parts_test.cc

@@ -15,8 +15,9 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(system_python_elastic python/elastic_job_test.py system)
+ddprun_system_test(python_watch python/watch_test.py system)
 # Once for each PyTorch at hand.
-foreach(subject collectives errors training elastic)
+foreach(subject collectives errors training elastic watch libraries habits)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)
 endforeach()
 foreach(subject ledger namespaces failure kill kill_combinations supervision stall signals elastic reseat poison etcd journal standstill)

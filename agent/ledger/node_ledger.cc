@@ -36,7 +36,8 @@ WorkCounts work_counts(const SyncCounts& counts) {
   work.startup = time_of(counts["startup_ns"]);
   work.checkpoint = time_of(counts["checkpoint_ns"]);
   work.saved = time_of(counts["saved_ns"]);
-  work.steps[TimePart::kOutside] = time_of(counts["outside_ns"]);
+  work.steps[TimePart::kOutside] =
+      time_of(counts["outside_ns"]) + time_of(counts["data_ns"]) + time_of(counts["optimizer_ns"]);
   work.steps[TimePart::kForward] = time_of(counts["forward_ns"]);
   work.steps[TimePart::kBackward] = time_of(counts["backward_ns"]);
   work.steps[TimePart::kWaiting] = time_of(waited);
@@ -98,13 +99,11 @@ void NodeLedger::left(int local_rank, TimePoint now) {
 
 void NodeLedger::counted(int local_rank, const WorkerCounts& counts, TimePoint now) {
   Place& here = place(local_rank);
-  const Counted before =
-      std::exchange(here.counted, Counted{.work = work_counts(counts.sums),
-                                          .steps = counts.sums["steps"],
-                                          .late_steps = counts.late["steps"],
-                                          .late = time_of(counts.late["outside_ns"]) +
-                                                  time_of(counts.late["forward_ns"]) +
-                                                  time_of(counts.late["backward_ns"])});
+  const Counted before = std::exchange(
+      here.counted, Counted{.work = work_counts(counts.sums),
+                            .steps = counts.sums["steps"],
+                            .late_steps = counts.late["steps"],
+                            .late = std::chrono::duration_cast<Time>(late_time(counts.late))});
   here.ledger.see(here.counted.work);
   if (here.counted.work.steps == before.work.steps) return;
   const TimeParts more = steps_since(here.counted.work.steps, before.work.steps);

@@ -20,6 +20,7 @@
 #include "launcher/plan/endpoint.h"
 #include "launcher/plan/nccl_plugin.h"
 #include "launcher/plan/placement.h"
+#include "launcher/plan/python_watch.h"
 #include "launcher/run/messages.h"
 #include "launcher/run/node.h"
 #include "launcher/run/preflight.h"
@@ -37,15 +38,27 @@ int print_dry_run(const LaunchPlan& run) {
   return kExitOk;
 }
 
-void offer_nccl_profiler(const Environment& environment) {
-  std::string plugin;
+// What is installed with this program; empty if it is not.
+std::string own_file(const std::string& name) {
   for (const std::string& folder : agent::current_command_context().own_folders) {
-    const std::string path = folder + "/" + kNcclPluginFile;
-    if (plugin.empty() && ::access(path.c_str(), R_OK) == 0) plugin = path;
+    const std::string path = folder + "/" + name;
+    if (::access(path.c_str(), R_OK) == 0) return path;
   }
+  return "";
+}
+
+void offer_nccl_profiler(const Environment& environment) {
+  const std::string plugin = own_file(kNcclPluginFile);
   const NcclProfilePlan plan = plan_nccl_profile(environment, plugin);
   if (!plan.warning.empty()) log::warning(plan.warning);
   if (!plan.plugin.empty()) ::setenv(kNcclPluginVariable, plan.plugin.c_str(), 1);
+}
+
+void watch_python(const Options& options, const Environment& environment) {
+  const PythonWatch plan = plan_python_watch(options, environment, own_file(kPythonStartupFolder));
+  if (plan.watch.empty()) return;
+  ::setenv(kPythonWatchVariable, plan.watch.c_str(), 1);
+  ::setenv(kPythonPathVariable, plan.python_path.c_str(), 1);
 }
 
 void say_how_to_join(const NodeContext& context) {
@@ -192,6 +205,7 @@ Result<int> launch(Options options, const Environment& environment,
   }
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
+  watch_python(context.options, environment);
   if (const auto ready = prepare_files(context.options); !ready) return ready.error();
   auto token = obtain_token(context.plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 namespace ddprun::launcher {
 namespace {
@@ -16,8 +17,17 @@ constexpr const char* kLegend =
     "startup: until the first step; outside: optimizer, data, anything between steps; waiting: for "
     "gradients,\nuntil the last rank had come; transfer: for gradients, the rest of it; rest: "
     "after the last step.\n";
+constexpr const char* kParted =
+    "data, optimizer: what of outside is known to be the data loader's and the optimizer's.\n";
 constexpr const char* kUnknown =
     "unknown: for gradients, in steps of no complete window: waiting or transfer.\n";
+
+const std::set<std::string> kPhases = {"outside", "data", "forward", "backward", "optimizer"};
+
+// Parts that not every program tells from the others, and older SDKs do not mention.
+bool may_be_missing(std::size_t part) {
+  return part == RankTime::kData || part == RankTime::kOptimizer || part == RankTime::kUnknown;
+}
 
 std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
   std::vector<RankTime::Late> result;
@@ -26,9 +36,8 @@ std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
                         .steps = item.at("steps").get<long long>(),
                         .seconds = item.at("late_s").get<double>(),
                         .phase = item.at("phase").get<std::string>()};
-    const bool named =
-        late.phase == "outside" || late.phase == "forward" || late.phase == "backward";
-    if (named && late.steps > 0 && late.seconds >= 0 && late.seconds <= kSecondsMax) {
+    if (kPhases.contains(late.phase) && late.steps > 0 && late.seconds >= 0 &&
+        late.seconds <= kSecondsMax) {
       result.push_back(std::move(late));
     }
   }
@@ -66,7 +75,7 @@ std::optional<RankTime> read_summary(const std::string& text) {
     result.steps = json.at("steps").get<long long>();
     for (std::size_t p = 0; p < result.seconds.size(); ++p) {
       const std::string name = std::string(RankTime::kParts[p]) + "_s";
-      const bool old = p == RankTime::kUnknown && !json.contains(name);  // A worker's older SDK.
+      const bool old = may_be_missing(p) && !json.contains(name);
       const double value = old ? 0 : json.at(name).get<double>();
       if (!(value >= -kSecondsMax && value <= kSecondsMax)) return std::nullopt;
       result.seconds[p] = std::max(0.0, value);
@@ -97,32 +106,55 @@ std::vector<int> per_mille(const std::vector<double>& parts) {
   return result;
 }
 
-std::string report_table(std::vector<RankTime> ranks) {
-  if (ranks.empty()) {
-    return "no rank of this node left a summary: only programs that train with ddprun's "
-           "DistributedDataParallel and end it do\n";
-  }
-  std::sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+namespace {
+
+bool has(const std::vector<RankTime>& ranks, std::size_t part) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [part](const RankTime& rank) { return rank.seconds[part] > 0; });
+}
+
+bool is_column(const std::vector<RankTime>& ranks, std::size_t part) {
+  const bool optional = part == RankTime::kData || part == RankTime::kOptimizer;
+  return !optional || has(ranks, part);
+}
+
+std::string head_line(const std::vector<RankTime>& ranks) {
   std::string text = "rank      wall s    steps";
   char cell[96];
-  for (const char* part : RankTime::kParts) {
-    std::snprintf(cell, sizeof cell, " %9s", part);
+  for (std::size_t p = 0; p < RankTime::kParts.size(); ++p) {
+    if (!is_column(ranks, p)) continue;
+    std::snprintf(cell, sizeof cell, " %9s", RankTime::kParts[p]);
     text += cell;
   }
-  text += "   per cent of the wall time\n";
-  for (const RankTime& rank : ranks) {
-    std::snprintf(cell, sizeof cell, "%-6d %9.2f %8lld", rank.rank, rank.wall(), rank.steps);
+  return text + "   per cent of the wall time\n";
+}
+
+std::string row(const std::vector<RankTime>& ranks, const RankTime& rank) {
+  char cell[96];
+  std::snprintf(cell, sizeof cell, "%-6d %9.2f %8lld", rank.rank, rank.wall(), rank.steps);
+  std::string text = cell;
+  const auto shares = per_mille({rank.seconds.begin(), rank.seconds.end()});
+  for (std::size_t p = 0; p < shares.size(); ++p) {
+    if (!is_column(ranks, p)) continue;
+    std::snprintf(cell, sizeof cell, " %9.1f", shares[p] / 10.0);
     text += cell;
-    for (const int share : per_mille({rank.seconds.begin(), rank.seconds.end()})) {
-      std::snprintf(cell, sizeof cell, " %9.1f", share / 10.0);
-      text += cell;
-    }
-    text += "   " + rank.host + "\n";
   }
-  const bool unknown = std::any_of(ranks.begin(), ranks.end(), [](const RankTime& rank) {
-    return rank.seconds[RankTime::kUnknown] > 0;
-  });
-  return text + kLegend + (unknown ? kUnknown : "") + late_lines(ranks);
+  return text + "   " + rank.host + "\n";
+}
+
+}  // namespace
+
+std::string report_table(std::vector<RankTime> ranks) {
+  if (ranks.empty()) {
+    return "no rank of this node left a summary: only programs that train with PyTorch or with "
+           "ddprun's\nDistributedDataParallel and end it do\n";
+  }
+  std::sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+  std::string text = head_line(ranks);
+  for (const RankTime& rank : ranks) text += row(ranks, rank);
+  const bool parted = has(ranks, RankTime::kData) || has(ranks, RankTime::kOptimizer);
+  return text + kLegend + (parted ? kParted : "") +
+         (has(ranks, RankTime::kUnknown) ? kUnknown : "") + late_lines(ranks);
 }
 
 }  // namespace ddprun::launcher

@@ -11,9 +11,10 @@
 namespace ddprun::launcher {
 
 struct RankTime {
-  static constexpr std::array<const char*, 8> kParts = {
-      "startup", "outside", "forward", "backward", "waiting", "transfer", "unknown", "rest"};
-  static constexpr std::size_t kUnknown = 6;
+  static constexpr std::array<const char*, 10> kParts = {
+      "startup",  "outside", "forward", "backward",  "waiting",
+      "transfer", "unknown", "data",    "optimizer", "rest"};
+  static constexpr std::size_t kUnknown = 6, kData = 7, kOptimizer = 8;
   // A rank of the job that the others waited for.
   struct Late {
     int rank = 0;

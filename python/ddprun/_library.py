@@ -15,6 +15,7 @@ C_API_VERSION = 1
 
 _Group = ctypes.c_void_p
 _WorkHandle = ctypes.c_void_p
+_Timer = ctypes.c_void_p
 
 _BUFFER = ctypes.POINTER(Buffer)
 _HANDLE = ctypes.POINTER(ctypes.c_void_p)
@@ -62,6 +63,11 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "work_done": (_INT, [_WorkHandle]),
     "work_destroy": (None, [_WorkHandle]),
     **_ELASTIC_FUNCTIONS,
+    "timer_create": (_STATUS, [_HANDLE]),
+    "timer_join": (_STATUS, [_Timer, ctypes.POINTER(InitOptions)]),
+    "timer_enter": (_STATUS, [_Timer, _STATUS]),
+    "timer_end_step": (_STATUS, [_Timer, ctypes.c_size_t]),
+    "timer_destroy": (None, [_Timer]),
 }
 
 

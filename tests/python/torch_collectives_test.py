@@ -32,6 +32,15 @@ class Collectives(torch_case.TorchCase):
             mean = torch.tensor([float(me), 3.0])
             dist.all_reduce(mean, op=dist.ReduceOp.AVG)
             same(mean, torch.tensor([1.0, 3.0]))
+            for whole in (torch.tensor([[me, -me], [8, -8]]), torch.tensor([[me, 8], [-me, -8]]).T):  # As NCCL: towards zero.
+                dist.all_reduce(whole, op=dist.ReduceOp.AVG)
+                same(whole, torch.tensor([[1, -1], [8, -8]]))
+                whole += me
+                dist.all_reduce(whole, op=dist.ReduceOp.AVG, async_op=True).wait()
+                same(whole, torch.tensor([[2, 0], [9, -7]]))
+            odd = torch.tensor([me, -me], dtype=torch.int32).mul_(me)
+            dist.all_reduce(odd, op=dist.ReduceOp.AVG)
+            same(odd, torch.tensor([1, -1], dtype=torch.int32))
             complex_ = torch.tensor([1 + 1j * me])
             dist.all_reduce(complex_)
             same(complex_, torch.tensor([3 + 3j]))

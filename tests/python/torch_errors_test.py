@@ -104,7 +104,7 @@ class BadInput(torch_case.TorchCase):
             me, n = start()
             refused("bad_argument", "this group is for CPU tensors", dist.distributed_c10d._get_default_group().allreduce
                     if VERSION < (2, 14) else ddprun.torch._shared.backend_of().allreduce, [torch.ones(2, device="meta")])
-            for bad in (torch.ones(2, dtype=torch.int64),):
+            for bad in (torch.ones(2, dtype=torch.bool),):
                 refused("bad_argument", "avg", dist.all_reduce, bad, op=dist.ReduceOp.AVG)
             if hasattr(torch, "float8_e5m2"):
                 eight = torch.ones(4).to(torch.float8_e5m2)

@@ -60,11 +60,25 @@ ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
                                const std::shared_ptr<RoundFence>& fence) {
   if (wants_crash_report()) install_crash_report();
   const char* page = std::getenv("DDPRUN_PROGRESS");
-  auto progress = std::make_shared<Progress>(page ? page : "", fence);
+  return join(plan, options, std::make_shared<Progress>(page ? page : "", fence));
+}
+
+ProcessGroup GroupInside::join_unseen(const InitOptions& options) {
+  auto plan = read_environment(process_variables(), options);
+  plan.prefix = "/unseen" + life_prefix(plan);
+  plan.backend = "auto";
+  return join(plan, options, std::make_shared<Progress>());
+}
+
+ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
+                               std::shared_ptr<Progress> progress) {
   auto siblings = std::make_shared<NcclSiblings>(progress);
-  auto joined = join_anew(
-      plan, options.init_timeout,
-      {.siblings = siblings, .store = nullptr, .nccl = nullptr, .excluded = {}, .fence = fence});
+  auto joined = join_anew(plan, options.init_timeout,
+                          {.siblings = siblings,
+                           .store = nullptr,
+                           .nccl = nullptr,
+                           .excluded = {},
+                           .fence = progress->fence()});
   return ProcessGroup(std::make_unique<ProcessGroup::Impl>(
       plan, std::move(joined), options, std::move(progress), std::move(siblings)));
 }

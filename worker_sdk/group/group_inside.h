@@ -19,6 +19,9 @@ struct GroupInside {
   // the group is one of that round: once it is raised, every call throws `membership_changed`.
   static ProcessGroup join(const Plan& plan, const InitOptions& options,
                            const std::shared_ptr<RoundFence>& fence = nullptr);
+  // A group beside the program's own, of the same ranks, on the host. The agent is not informed of
+  // what it does or runs into.
+  static ProcessGroup join_unseen(const InitOptions& options);
 
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
   static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
@@ -31,6 +34,10 @@ struct GroupInside {
   static bool combines(const ProcessGroup& group);            // See elastic/combine.h.
   static void combine_all(ProcessGroup& group, Buffer inout, const class Combine& how);
   static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of its threads.
+
+ private:
+  static ProcessGroup join(const Plan& plan, const InitOptions& options,
+                           std::shared_ptr<Progress> progress);
 };
 
 }  // namespace ddprun::worker_sdk

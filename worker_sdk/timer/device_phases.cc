@@ -59,6 +59,7 @@ StepTimes DevicePhases::read(const Step& step) {
                        [](const auto& work) { return work->end_mark().passed(); });
   };
   times.outside = times.forward = times.backward = times.exposed = std::chrono::nanoseconds(0);
+  times.data = times.optimizer = std::chrono::nanoseconds(0);
   times.known = step.borders.back().mark->passed() &&
                 std::all_of(step.buckets.begin(), step.buckets.end(), passed);
   for (BucketTimes& bucket : times.buckets) bucket.comm = std::chrono::nanoseconds(0);

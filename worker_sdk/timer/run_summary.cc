@@ -47,7 +47,8 @@ std::string to_json(const RunSummary& summary, const Identity& who, const std::s
          ", \"world_size\": " + std::to_string(who.world_size) +
          ", \"restart_count\": " + std::to_string(who.restart_count) +
          ", \"host\": " + quoted(host) + ", \"steps\": " + std::to_string(steps.steps) +
-         seconds("startup", summary.startup) + seconds("outside", steps.outside) +
+         seconds("startup", summary.startup) + seconds("data", steps.data) +
+         seconds("optimizer", steps.optimizer) + seconds("outside", steps.outside) +
          seconds("forward", steps.forward) + seconds("backward", steps.backward) +
          seconds("waiting", steps.waited) +
          seconds("transfer", steps.exposed - steps.waited - steps.unknown) +

@@ -23,7 +23,8 @@ struct StepTimes {
   StepClock::time_point pass_begin{};  // Its last backward pass.
   StepClock::time_point pass_end{};
   std::chrono::nanoseconds outside{0}, forward{0}, backward{0}, exposed{0};
-  std::chrono::nanoseconds contended{0};  // Of exposed: during the backward pass.
+  std::chrono::nanoseconds data{0}, optimizer{0};  // Of programs that tell them from outside.
+  std::chrono::nanoseconds contended{0};           // Of exposed: during the backward pass.
   std::vector<BucketTimes> buckets;
   bool known = true;  // False: nobody knows its times, but it counts as a step of a window.
 
@@ -32,7 +33,9 @@ struct StepTimes {
     for (const BucketTimes& b : buckets) sum += b.comm;
     return sum;
   }
-  std::chrono::nanoseconds whole() const { return outside + forward + backward + exposed; }
+  std::chrono::nanoseconds whole() const {
+    return outside + data + optimizer + forward + backward + exposed;
+  }
 };
 
 }  // namespace ddprun::worker_sdk

@@ -12,10 +12,11 @@ double us(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 
 double ms(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e6; }
 
 std::string rank_json(const SyncWindow::Rank& r) {
-  return format(R"({"outside_us": %.1f, "forward_us": %.1f, "backward_us": %.1f, )"
+  return format(R"({"outside_us": %.1f, "data_us": %.1f, "optimizer_us": %.1f, )"
+                R"("forward_us": %.1f, "backward_us": %.1f, )"
                 R"("exposed_us": %.1f, "comm_us": %.1f, "waited_us": %.1f, "blamed": %d})",
-                us(r.outside), us(r.forward), us(r.backward), us(r.exposed), us(r.comm),
-                us(r.waited), r.blamed);
+                us(r.outside), us(r.data), us(r.optimizer), us(r.forward), us(r.backward),
+                us(r.exposed), us(r.comm), us(r.waited), r.blamed);
 }
 
 std::string bucket_json(const SyncWindow::Bucket& b) {
@@ -37,6 +38,8 @@ const char* name_of(StepPhase phase) noexcept {
     case StepPhase::outside: return "outside";
     case StepPhase::forward: return "forward";
     case StepPhase::backward: return "backward";
+    case StepPhase::data: return "data";
+    case StepPhase::optimizer: return "optimizer";
   }
   return "?";
 }

@@ -22,7 +22,9 @@ SyncCounts counts_of(const StepTimes& step) {
                     {"buckets", step.buckets.size()},
                     {"outside_ns", ns(step.outside)},
                     {"forward_ns", ns(step.forward)},
-                    {"backward_ns", ns(step.backward)}};
+                    {"backward_ns", ns(step.backward)},
+                    {"data_ns", ns(step.data)},
+                    {"optimizer_ns", ns(step.optimizer)}};
   for (const BucketTimes& b : step.buckets) counts["bytes"] += b.bytes;
   return counts;
 }
@@ -32,7 +34,9 @@ LateCounts counts_of(const SyncWindow::Rank& rank) {
   return {{"steps", static_cast<std::uint64_t>(rank.blamed)},
           {"outside_ns", late(StepPhase::outside)},
           {"forward_ns", late(StepPhase::forward)},
-          {"backward_ns", late(StepPhase::backward)}};
+          {"backward_ns", late(StepPhase::backward)},
+          {"data_ns", late(StepPhase::data)},
+          {"optimizer_ns", late(StepPhase::optimizer)}};
 }
 
 SyncReport report_of(const SyncCounts& counts) {
@@ -51,7 +55,9 @@ SyncReport report_of(const SyncCounts& counts) {
           .backward = time(counts["backward_ns"]),
           .waited = time(counts["waited_ns"]),
           .unknown = time(counts["exposed_ns"] - counts["settled_ns"]),
-          .dropped = static_cast<int>(counts["dropped"])};
+          .dropped = static_cast<int>(counts["dropped"]),
+          .data = time(counts["data_ns"]),
+          .optimizer = time(counts["optimizer_ns"])};
 }
 
 // Of all buckets together, in bytes/s.

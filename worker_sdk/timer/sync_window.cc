@@ -114,7 +114,8 @@ void WindowTable::put(int rank, const std::vector<StepTimes>& steps) {
   for (std::size_t s = 0; s < steps_; ++s) {
     const StepTimes& t = steps[s];
     if (!t.known) continue;
-    const Duration phases[kRankPhases] = {t.outside, t.forward, t.backward, t.exposed, t.comm()};
+    const Duration phases[kRankPhases] = {t.outside,   t.forward, t.backward, t.data,
+                                          t.optimizer, t.exposed, t.comm()};
     for (std::size_t p = 0; p < kRankPhases; ++p) {
       values_[phases_at(r, s) + p] = static_cast<float>(us(phases[p]));
     }
@@ -170,8 +171,9 @@ void add_lost(SyncWindow& w, const std::vector<RankPhases>& ranks) {
 }
 
 using Means = SyncWindow::Rank;
-constexpr Duration Means::*kMeans[kRankPhases] = {&Means::outside, &Means::forward,
-                                                  &Means::backward, &Means::exposed, &Means::comm};
+constexpr Duration Means::*kMeans[kRankPhases] = {
+    &Means::outside,   &Means::forward, &Means::backward, &Means::data,
+    &Means::optimizer, &Means::exposed, &Means::comm};
 
 void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t number,
               std::vector<Straggler>& stragglers) {
@@ -199,7 +201,7 @@ void add_step(SyncWindow& w, const std::vector<RankPhases>& ranks, std::int64_t 
 void take_means(SyncWindow& w) {
   const auto n = static_cast<std::int64_t>(w.ranks.size());
   for (const SyncWindow::Rank& r : w.ranks) {
-    w.step += (r.outside + r.forward + r.backward + r.exposed) / n;
+    w.step += (r.outside + r.data + r.optimizer + r.forward + r.backward + r.exposed) / n;
     w.comm += r.comm / n;
     w.exposed += r.exposed / n;
     w.waited += r.waited / n;

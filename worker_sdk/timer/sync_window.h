@@ -13,7 +13,7 @@
 namespace ddprun::worker_sdk {
 
 // Of one rank in one step, in microseconds: each StepPhase, then these.
-enum : std::size_t { kStepPhases = 3, kExposed = kStepPhases, kComm, kRankPhases };
+enum : std::size_t { kStepPhases = 5, kExposed = kStepPhases, kComm, kRankPhases };
 using RankPhases = std::array<double, kRankPhases>;
 
 // Of one step. Nobody where the others waited for less than a millisecond and less than a twentieth

@@ -28,21 +28,26 @@ SyncTimerOptions with_environment(SyncTimerOptions options) {
   return options;
 }
 
+// At the end, for ranks that have gone as many steps.
+constexpr std::chrono::seconds kLastPatience{2};
+
 std::string rank_file(const std::string& folder, const char* before, int rank) {
   return folder + "/" + before + std::to_string(rank) + ".json";
 }
 
 }  // namespace
 
-TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options)
-    : identity_(group.identity()),
+TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options,
+                       std::shared_ptr<Progress> foreign)
+    : foreign_(foreign != nullptr),
+      identity_(group.identity()),
       host_(group.host_of(group.rank())),
       options_(with_environment(options)),
       start_(StepClock::now()),
       startup_(process_age()),
       end_(start_),
       group_(group),
-      progress_(GroupInside::progress(group)),
+      progress_(foreign ? std::move(foreign) : GroupInside::progress(group)),
       phases_(start_),
       timer_(identity_.rank, identity_.world_size, options.window) {
   progress_->begin_steps();
@@ -57,6 +62,16 @@ std::optional<Contention> TimerShell::counters() {
   const auto delayed = device_ ? std::nullopt : run_delay_.of_this_thread();
   if (!delayed) return std::nullopt;
   return Contention{.delayed = *delayed, .collectives = GroupInside::cpu_time(group_)};
+}
+
+void TimerShell::begin_data() {
+  phases_.begin_data(StepClock::now());
+  enter(&StepTimes::data);
+}
+
+void TimerShell::begin_optimizer() {
+  phases_.begin_optimizer(StepClock::now());
+  enter(&StepTimes::optimizer);
 }
 
 void TimerShell::begin_forward() {
@@ -105,10 +120,15 @@ TimerShell::~TimerShell() {
 }
 
 void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks) {
-  if (exchange_) hear();
+  hear_what_has_come();
   end_ = StepClock::now();
   StepTimes step = phases_.end_step(end_);
   step.buckets = std::move(buckets);
+  if (foreign_) {
+    for (BucketTimes& bucket : step.buckets) {
+      bucket = {step.pass_end, step.pass_end, step.exposed, bucket.bytes};
+    }
+  }
   if (device_) {
     auto earlier =
         device_->end_step(GroupInside::stream(group_), std::move(step), std::move(marks));
@@ -119,10 +139,30 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
   }
   timer_.record(std::move(step));
   report();
-  if (!timer_.window_full()) return;
+  begin_exchange();
+}
+
+// Where an exchange is still under way a whole window later, the ranks do not keep step. All of
+// them see that, as none of them gets the sum.
+void TimerShell::begin_exchange() {
+  if (silent_ || !timer_.window_full()) return;
+  silent_ = exchange_.has_value();
+  if (silent_) return;
   sum_ = timer_.contribution();
   exchange_ =
       group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum, {.on_host = true});
+}
+
+void TimerShell::hear_what_has_come() {
+  if (!exchange_) return;
+  if (!foreign_) return hear();
+  if (!exchange_->done()) return;
+  try {
+    hear();
+  } catch (const Error&) {  // A rank has ended, or its steps are others.
+    exchange_.reset();
+    silent_ = true;
+  }
 }
 
 void TimerShell::hear() {
@@ -139,6 +179,7 @@ void TimerShell::hear_last() {
   heard_ = nullptr;
   if (!exchange_) return;
   try {
+    if (foreign_ && !exchange_->wait_for(kLastPatience)) return group_.abort();
     hear();
   } catch (const std::exception&) {  // Its steps stay unknown.
   }

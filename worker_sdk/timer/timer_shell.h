@@ -19,14 +19,19 @@ namespace ddprun::worker_sdk {
 class TimerShell {
  public:
   using Heard = std::function<void(const SyncWindow&)>;
-
-  TimerShell(ProcessGroup& group, const SyncTimerOptions& options);
+  // `foreign`: the steps are of a program that another library synchronises, and this informs the
+  // agent of them. There nothing is known of the buckets but the time waited for them, and no rank
+  // is held up by the exchange of windows: it ends for good where ranks do not keep step.
+  TimerShell(ProcessGroup& group, const SyncTimerOptions& options,
+             std::shared_ptr<Progress> foreign = nullptr);
   ~TimerShell();  // Leaves the trace and the summary behind.
   TimerShell(const TimerShell&) = delete;
   TimerShell& operator=(const TimerShell&) = delete;
 
   void set_heard(Heard heard) { heard_ = std::move(heard); }
 
+  void begin_data();
+  void begin_optimizer();
   void begin_forward();
   void begin_backward();
   void end_local();
@@ -44,11 +49,15 @@ class TimerShell {
   void enter(std::chrono::nanoseconds StepTimes::*phase);
   std::optional<Contention> counters();  // Nothing where the kernel does not count.
   void hear();
+  void hear_what_has_come();
   void hear_last();
+  void begin_exchange();
   void tell(const SyncWindow& window);
   void report();  // To the agent.
   void complain(const std::string& path);
 
+  const bool foreign_;
+  bool silent_ = false;  // No windows are exchanged any more.
   const Identity identity_;
   const std::string host_;
   const SyncTimerOptions options_;

@@ -55,6 +55,8 @@ void write_step(Writer& out, const StepTimes& step) {
   auto at = step.begin;
   const std::pair<const char*, std::chrono::nanoseconds> phases[] = {
       {"outside", step.outside},
+      {"optimizer", step.optimizer},
+      {"data", step.data},
       {"forward", step.forward},
       {"backward", step.backward + step.contended},  // When it was, not what it cost.
       {"waiting for gradients", step.exposed - step.contended}};

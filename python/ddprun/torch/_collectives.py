@@ -19,8 +19,8 @@ from ._engine import (
     Engine,
 )
 from ._errors import bad_argument
-from ._reductions import PREMUL_SUM, factor, is_blocking, limit, reduction
-from ._tensors import Lending
+from ._reductions import AVG, PREMUL_SUM, SUM, factor, is_blocking, limit, reduction
+from ._tensors import Lending, is_integer
 from ._works import EndedWork
 
 Tensors = Sequence[Any]
@@ -54,19 +54,22 @@ class Collectives:
         op = reduction(opts.reduceOp) if opts is not None else 0
         if tensor.is_sparse:
             return self.allreduce_sparse(tensors, opts)
-        if op == PREMUL_SUM:
-            return self._premultiplied(tensor, opts)
+        averages_integers = op == AVG and is_integer(tensor)
+        if op == PREMUL_SUM or averages_integers:
+            return self._by_sum(tensor, opts, averages_integers)
         return self._engine.in_place(
             ALL_REDUCE, tensor, op, -1, limit(opts), waits=is_blocking(opts)
         )
 
-    def _premultiplied(self, tensor: Any, opts: Any) -> Any:
+    def _by_sum(self, tensor: Any, opts: Any, averages: bool) -> Any:
+        """Sum what was multiplied before, or is divided afterwards."""
         lending = self._lending(ALL_REDUCE)
+        lending.divisor = self._engine.size if averages else 0
         return self._engine.run(
             ALL_REDUCE,
             lending,
             outs=lending.arrays([tensor], written=True),
-            op=PREMUL_SUM,
+            op=SUM if averages else PREMUL_SUM,
             factor=factor(opts.reduceOp),
             timeout_ms=limit(opts),
             result=[tensor],

@@ -6,10 +6,10 @@ from typing import Any
 
 from ._works import milliseconds
 
-SUM, PREMUL_SUM = 0, 8
+SUM, AVG, PREMUL_SUM = 0, 1, 8
 
 # RedOpType -> ddprun_op.
-_OPS = {0: SUM, 1: 1, 2: 4, 3: 2, 4: 3, 5: 5, 6: 6, 7: 7, 8: PREMUL_SUM}
+_OPS = {0: SUM, 1: AVG, 2: 4, 3: 2, 4: 3, 5: 5, 6: 6, 7: 7, 8: PREMUL_SUM}
 
 
 def reduction(op: Any) -> int:

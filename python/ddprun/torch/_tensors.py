@@ -44,6 +44,12 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
+def is_integer(tensor: Any) -> bool:
+    """Return whether elements are whole numbers."""
+    kind = tensor.dtype
+    return not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
+
+
 def check_reducible(tensor: Any, operation: str, rank: int) -> None:
     """Raise for an element type with which the library cannot compute."""
     if tensor.dtype not in TYPES:
@@ -78,6 +84,7 @@ class Lending:
         self._rank = rank
         self._copies: list[tuple[Any, Any]] = []
         self.keep: list[Any] = []
+        self.divisor = 0  # What the result is divided by, towards zero; 0: nothing.
 
     def plain(self, tensor: Any, *, written: bool) -> Any:
         """Return the tensor, or a plain copy, which is written back at the end if `written`."""
@@ -114,12 +121,14 @@ class Lending:
 
     def after(self) -> Callable[[], None] | None:
         """Return what has to be done once the operation has ended, if anything."""
-        if not self._copies:
+        if not self._copies and not self.divisor:
             return None
-        copies = self._copies
+        copies, results, divisor = self._copies, self.keep, self.divisor
 
         def write_back() -> None:
             with torch.no_grad():
+                for result in results if divisor else ():
+                    result.detach().div_(divisor, rounding_mode="trunc")
                 for tensor, copy in copies:
                     tensor.detach().copy_(copy)
 

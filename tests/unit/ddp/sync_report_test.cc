@@ -167,7 +167,9 @@ TEST_CASE("Sync report: the parts of a rank's summary are all of its time") {
                                                  .forward = 4s,
                                                  .backward = 6s,
                                                  .waited = 2s,
-                                                 .unknown = 1s},
+                                                 .unknown = 1s,
+                                                 .data = 1s,
+                                                 .optimizer = 2s},
                                        .window_steps = 4,
                                        .late = {late}};
   const auto json = nlohmann::json::parse(
@@ -178,7 +180,7 @@ TEST_CASE("Sync report: the parts of a rank's summary are all of its time") {
   for (const auto& [key, value] : json.items()) {
     if (key.size() > 2 && key.substr(key.size() - 2) == "_s") sum += value.get<double>();
   }
-  CHECK(sum == 21);
+  CHECK(sum == 24);
   CHECK(json.at("waiting_s") == 2);
   CHECK(json.at("transfer_s") == 2);
   CHECK(json.at("unknown_s") == 1);

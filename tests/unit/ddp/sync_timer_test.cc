@@ -151,6 +151,23 @@ TEST_CASE("Phases: every moment of a step belongs to one phase") {
   CHECK(step.whole() == 19ms);
 }
 
+TEST_CASE("Phases: data and the optimizer are told apart from the rest of outside") {
+  const StepClock::time_point t0{};
+  Phases phases(t0);
+  phases.begin_data(t0 + 1ms);
+  phases.end_local(t0 + 4ms);
+  phases.begin_forward(t0 + 6ms);
+  phases.begin_backward(t0 + 7ms);
+  const StepTimes step = phases.end_step(t0 + 9ms);
+  CHECK(step.data == 3ms);
+  CHECK(step.outside == 3ms);
+  CHECK(step.whole() == 9ms);
+  phases.begin_optimizer(t0 + 10ms);
+  const StepTimes next = phases.end_step(t0 + 15ms);
+  CHECK(next.optimizer == 5ms);
+  CHECK(next.whole() == 6ms);
+}
+
 TEST_CASE("Phases: local passes belong to the step that synchronises them") {
   const StepClock::time_point t0{};
   Phases phases(t0);

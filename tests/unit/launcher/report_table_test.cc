@@ -100,6 +100,20 @@ TEST_CASE("Report: one row a rank, in their order, each adding up to 100 per cen
   CHECK_THAT(second, Contains("10.00") && Contains("30.0") && Contains("node7"));
 }
 
+TEST_CASE("Report: data and the optimizer have columns where a rank tells them apart") {
+  auto a = *read_summary(kSummary);
+  CHECK_THAT(report_table({a}), !Contains("optimizer      rest") && !Contains("data, optimizer:"));
+  std::string parted = kSummary;
+  parted.replace(parted.find("\"rest_s\""), 0, "\"data_s\": 6, \"optimizer_s\": 4, ");
+  parted.replace(parted.find("\"backward\""), 10, "\"data\"");
+  const auto b = read_summary(parted);
+  REQUIRE(b);
+  CHECK(b->wall() == 20);
+  const std::string table = report_table({*b});
+  CHECK_THAT(table, Contains(" optimizer      rest   per cent") && Contains(" 30.0      20.0 "));
+  CHECK_THAT(table, Contains("data, optimizer: what of outside") && Contains("each, in data\n"));
+}
+
 TEST_CASE("Report: who was late is told by how often and how much") {
   auto a = *read_summary(kSummary);
   auto b = a;  // It ended early, and knows of fewer steps.

@@ -29,6 +29,7 @@
 #include "ddprun/c/c_group.h"
 #include "ddprun/c/c_process.h"
 #include "ddprun/c/c_store.h"
+#include "ddprun/c/c_timer.h"
 #include "ddprun/c/c_training.h"
 
 #endif

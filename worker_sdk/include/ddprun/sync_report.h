@@ -44,12 +44,15 @@ struct SyncReport {
   /// On nccl in a stream: steps whose times were not available when read, 8 steps later. No sum
   /// includes them.
   int dropped = 0;
+  std::chrono::nanoseconds data{0}, optimizer{0};  ///< Not in `outside`: see StepPhase.
   std::chrono::nanoseconds overlapped() const noexcept {
     return comm > exposed ? comm - exposed : std::chrono::nanoseconds{0};
   }
 };
 
-enum class StepPhase : std::uint8_t { outside, forward, backward };
+/// `data` and `optimizer` are parts of `outside` where the program is known to be in them, as in
+/// PyTorch programs under `ddprun --report`.
+enum class StepPhase : std::uint8_t { outside, forward, backward, data, optimizer };
 const char* name_of(StepPhase phase) noexcept;
 
 /// The rank for which the others waited longest, summed over the steps of a window.
@@ -70,7 +73,8 @@ struct SyncWindow {
     std::chrono::nanoseconds waited{0};  ///< For the last rank, whether hidden or exposed.
     int blamed = 0;                      ///< Steps in which the others waited for this rank.
     /// The total time that they waited, by the StepPhase in which this rank lost most.
-    std::array<std::chrono::nanoseconds, 3> late{};
+    std::array<std::chrono::nanoseconds, 5> late{};
+    std::chrono::nanoseconds data{0}, optimizer{0};  ///< Not in `outside`: see StepPhase.
   };
   struct Bucket {
     std::size_t bytes = 0;

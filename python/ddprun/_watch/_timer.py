@@ -1,0 +1,51 @@
+"""``ddprun/c/c_timer.h`` by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from .._library import library
+from .._structs import InitOptions
+
+_JOIN_MS = 60_000
+
+
+class Timer:
+    """The timer of this process."""
+
+    def __init__(self) -> None:
+        found = library()
+        handle = ctypes.c_void_p()
+        if found.ddprun_timer_create(ctypes.byref(handle)) != 0 or handle.value is None:
+            raise RuntimeError(found.ddprun_last_error().decode(errors="replace"))
+        self._library = found
+        self._handle: int | None = handle.value
+        self._pid = os.getpid()
+
+    def join(self) -> str:
+        """Meet the timers of the other ranks; return why not, or an empty text."""
+        options = InitOptions(size=ctypes.sizeof(InitOptions), rank=-1, init_timeout_ms=_JOIN_MS)
+        if self._library.ddprun_timer_join(self._handle, ctypes.byref(options)) == 0:
+            return ""
+        return str(self._library.ddprun_last_error().decode(errors="replace"))
+
+    def enter(self, phase: int) -> None:
+        """End the phase, and begin another one."""
+        if self._handle is not None:
+            self._library.ddprun_timer_enter(self._handle, phase)
+
+    def end_step(self, size: int) -> None:
+        """End the step, in which ranks have exchanged `size` bytes of gradients."""
+        if self._handle is not None:
+            self._library.ddprun_timer_end_step(self._handle, size)
+
+    def close(self) -> None:
+        """Leave the summary behind."""
+        handle, self._handle = self._handle, None
+        if handle is not None and os.getpid() == self._pid:
+            self._library.ddprun_timer_destroy(handle)
+
+    def forget(self) -> None:
+        """Be of no use any more: this is a forked child, which lacks the threads behind it."""
+        self._handle = None

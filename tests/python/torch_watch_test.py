@@ -1,0 +1,216 @@
+"""ddprun --report and --on-stall with PyTorch programs that know nothing of ddprun."""
+
+import os
+import re
+import textwrap
+
+import torch_case
+import ddprun_case  # pylint: disable=wrong-import-order
+
+# A user's training script. SLEEPS: "0:data,1:forward" has rank 0 sleep in every n-th step where it gets its data, and so on.
+TRAIN = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+backend = os.environ.get("BACKEND", "gloo")
+if backend == "ddprun":
+    import ddprun.torch
+dist.init_process_group(backend)
+rank, size = dist.get_rank(), dist.get_world_size()
+sleeps = dict(pair.split(":") for pair in os.environ.get("SLEEPS", "").split(",") if pair)
+step, STEPS, PAUSE = 0, int(os.environ.get("STEPS", "32")), 0.15
+
+def pause(phase):
+    if sleeps.get(str(rank)) == phase and step % (2 * size) == 2 * rank:
+        time.sleep(PAUSE)
+    if step == int(os.environ.get("STUCK_STEP", "-1")) and rank == 1 and phase == os.environ["STUCK"]:
+        time.sleep(100000)
+    if step == int(os.environ.get("RAISE_STEP", "-1")) and rank == 1 and phase == "forward":
+        raise ValueError("loss is NaN")
+
+class Samples(Dataset):
+    def __len__(self):
+        return STEPS * 4
+    def __getitem__(self, i):
+        if i % 4 == 0:
+            pause("data")
+        return torch.full((8,), i % 7 / 7), torch.ones(1)
+
+class Lazy(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 1
+    @staticmethod
+    def backward(context, gradient):
+        pause("backward")
+        return gradient
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(8, 64), torch.nn.Linear(64, 1)
+    def forward(self, x):
+        pause("forward")
+        return self.b(Lazy.apply(self.a(x)))
+
+class Slow(torch.optim.SGD):
+    def step(self, closure=None):
+        pause("optimizer")
+        return super().step(closure)
+
+torch.manual_seed(1)
+net = torch.nn.parallel.DistributedDataParallel(Net())
+sgd = Slow(net.parameters(), 0.01)
+for x, y in DataLoader(Samples(), batch_size=4):
+    sgd.zero_grad()
+    torch.nn.functional.mse_loss(net(x), y).backward()
+    sgd.step()
+    step += 1
+print("trained", rank, float(sum(p.detach().double().sum() for p in net.parameters())))
+"""
+
+LATE = re.compile(r"rank (\d) was last in (\d+) of (\d+) steps, ([\d.]+) ms each, in (\w+)")
+
+
+class Watch(torch_case.TorchCase):
+    def train(self, *flags, code=TRAIN, nproc=2, **more):
+        script = self.path("train.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(code))
+        return self.launched([ddprun_case.DDPRUN, "--nproc-per-node", str(nproc), *flags, script], **more)
+
+    def table(self, done):
+        """By rank: its shares by column."""
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("rank      wall s", done.stdout, done.stderr)
+        lines = done.stdout[done.stdout.index("rank      wall s"):].splitlines()
+        names = lines[0].split()[4:lines[0].split().index("per")]
+        rows = {}
+        for line in lines[1:]:
+            cells = line.split()
+            if not cells or not cells[0].isdigit():
+                break
+            shares = [float(cell) for cell in cells[3:3 + len(names)]]
+            self.assertAlmostEqual(sum(shares), 100, places=6, msg=line)
+            rows[int(cells[0])] = {**dict(zip(names, shares)), "wall": float(cells[1]), "steps": int(cells[2])}
+        return rows
+
+    def late(self, done):
+        return {int(rank): (phase, int(steps)) for rank, steps, _, _, phase in LATE.findall(done.stdout)}
+
+    def test_the_report_names_each_rank_that_is_late_and_its_phase(self):
+        done = self.train("--report", nproc=3, SLEEPS="0:data,1:forward,2:optimizer", STEPS="37")
+        rows = self.table(done)
+        self.assertEqual(sorted(rows), [0, 1, 2])
+        found = self.late(done)
+        self.assertEqual({rank: phase for rank, (phase, _) in found.items()}, {0: "data", 1: "forward", 2: "optimizer"}, done.stdout)
+        for rank, phase in ((0, "data"), (1, "forward"), (2, "optimizer")):
+            self.assertEqual(rows[rank]["steps"], 37)
+            self.assertGreaterEqual(found[rank][1], 4, done.stdout)  # 5 or 6 of 32.
+            self.assertGreaterEqual(rows[rank][phase] / 100 * rows[rank]["wall"], 6 * 0.15 - 0.1, done.stdout)
+            self.assertGreater(rows[rank]["waiting"], 0, done.stdout)
+        self.assertRegex(done.stdout, r"goodput [\d.]+ % [^\n]*\n(?:.*\n)*  forward ", "the ledger knows nothing of it")
+
+    def test_the_report_on_the_backend_of_ddprun(self):
+        done = self.train("--report", SLEEPS="1:backward", BACKEND="ddprun")
+        self.table(done)
+        self.assertEqual(self.late(done)[1][0], "backward", done.stdout)
+
+    def test_a_loop_that_averages_gradients_by_hand(self):
+        code = TRAIN.replace("torch.nn.parallel.DistributedDataParallel(Net())", "Net()").replace("    sgd.step()\n    step", """
+    works = [dist.all_reduce(p.grad, async_op="ASYNC" in os.environ) for p in net.parameters()]
+    for work in filter(None, works):
+        work.wait()
+    sgd.step()
+    step""")
+        for how in ({"BACKEND": "gloo"}, {"BACKEND": "ddprun"}, {"BACKEND": "ddprun", "ASYNC": "1"}):
+            done = self.train("--report", code=code, SLEEPS="1:data", **how)
+            self.table(done)
+            self.assertIn(1, self.late(done), done.stdout)
+            self.assertEqual(self.late(done)[1][0], "data", done.stdout)
+
+    def test_steps_of_accumulated_gradients_count_once(self):
+        done = self.train("--report", code=TRAIN.replace("    sgd.step()\n    step += 1\n", """
+    step += 1
+    if step % 4 == 0:
+        sgd.step()
+""").replace("    torch.nn.functional", "    with contextlib.nullcontext() if step % 4 == 3 else net.no_sync():\n      torch.nn.functional").replace(
+            "import os,", "import contextlib, os,"))
+        for row in self.table(done).values():
+            self.assertEqual(row["steps"], 8)
+
+    def test_a_program_with_other_loops_and_hidden_modules_runs_as_before(self):
+        """A sharded optimizer, several backward passes a step, evaluation, a group made anew, a forked data loader."""
+        code = """
+            import os, sys
+            import sitecustomize
+            import torch, torch.distributed as dist
+            from torch.utils.data import DataLoader, TensorDataset
+            assert sitecustomize.THEIRS and os.environ["PYTHONPATH"] == os.environ["THEIRS"], os.environ["PYTHONPATH"]
+            assert "DDPRUN_WATCH" not in os.environ
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+            for turn in range(2):
+                dist.init_process_group("gloo")
+                net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+                adam = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.1)
+                for (x,) in DataLoader(TensorDataset(torch.ones(24, 4)), batch_size=2, num_workers=1):
+                    adam.zero_grad()
+                    out = net(x)
+                    (out[0] * 2).sum().backward(retain_graph=True)
+                    with torch.no_grad():
+                        net.module(x)
+                    dist.barrier()
+                    adam.step()
+                everybody = [None] * 2
+                dist.all_gather_object(everybody, [float(p.sum()) for p in net.parameters()])
+                assert everybody[0] == everybody[1], everybody
+                dist.destroy_process_group()
+            print("trained")
+        """
+        hidden = self.path("hidden")
+        os.mkdir(hidden)
+        with open(hidden + "/sitecustomize.py", "w", encoding="utf-8") as file:
+            file.write("THEIRS = True\n")
+        theirs = hidden + os.pathsep + torch_case.PACKAGE
+        done = self.train("--report", code=code, PYTHONPATH=theirs, THEIRS=theirs)
+        self.assertEqual(done.stdout.count("trained"), 2, done.stdout + done.stderr)
+        for row in self.table(done).values():
+            self.assertEqual(row["steps"], 24)
+
+    def test_results_are_the_same_with_and_without(self):
+        def results(done):
+            return sorted(re.findall(r"trained (\d) (\S+)", done.stdout))
+        plain, watched = self.train(STEPS="8"), self.train("--report", STEPS="8")
+        self.assertEqual(len(results(plain)), 2, plain.stdout + plain.stderr)
+        self.assertEqual(results(plain), results(watched))
+
+    def test_a_rank_that_raises_ends_the_run_as_before(self):
+        done = self.train("--report", RAISE_STEP="3")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"rank 1 [^\n]* failed first")
+        self.assertIn("ValueError: loss is NaN", done.stderr)
+
+    def test_a_stuck_rank_is_named_with_its_phase(self):
+        for phase, backend in (("data", "gloo"), ("forward", "ddprun")):
+            done = self.train("--on-stall", "kill", "--stall-timeout", "2", STUCK_STEP="20", STUCK=phase, BACKEND=backend)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, rf"rank 1 \(local rank 1, pid \d+\) has been in {phase} for [^\n]*"
+                                          r"; local rank 0 waits for it in all_reduce #21; it sleeps")
+            self.assertNotRegex(done.stderr, r"rank 0 \(local rank 0, pid \d+\) has ")
+
+    def test_one_rank_without_a_group(self):
+        done = self.train("--report", nproc=1, code="""
+            import torch
+            net = torch.nn.Linear(4, 2)
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            for _ in range(5):
+                net(torch.ones(1, 4)).sum().backward()
+                sgd.step()
+        """)
+        self.assertEqual(self.table(done)[0]["steps"], 5)
+
+
+if __name__ == "__main__":
+    torch_case.main()

@@ -1,0 +1,50 @@
+// ddprun/c/c_timer.h: steps that another library synchronises.
+
+#include <cstdlib>
+
+#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/timer/foreign_steps.h"
+
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+
+struct ddprun_timer {
+  ForeignSteps steps;
+  bool joined = false;
+};
+
+extern "C" {
+
+ddprun_status ddprun_timer_create(ddprun_timer** timer) {
+  return guarded([&] {
+    require_argument(timer, "the place for the handle is null");
+    const char* page = std::getenv("DDPRUN_PROGRESS");
+    *timer = nullptr;
+    *timer = new ddprun_timer{ForeignSteps(page ? page : "")};
+  });
+}
+
+ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* options) {
+  return guarded([&] {
+    require_argument(!live(timer).joined, "the timer has met the others already");
+    timer->steps.join(init_options_of(options));
+    timer->joined = true;
+  });
+}
+
+ddprun_status ddprun_timer_enter(ddprun_timer* timer, ddprun_phase phase) {
+  return guarded([&] {
+    const auto wanted = static_cast<unsigned>(phase);
+    require_argument(wanted <= static_cast<unsigned>(ForeignSteps::kLastPhase),
+                     "there is no such phase");
+    live(timer).steps.enter(static_cast<ForeignSteps::Phase>(wanted));
+  });
+}
+
+ddprun_status ddprun_timer_end_step(ddprun_timer* timer, size_t bytes) {
+  return guarded([&] { live(timer).steps.end_step(bytes); });
+}
+
+void ddprun_timer_destroy(ddprun_timer* timer) { delete timer; }
+
+}  // extern "C"
