@@ -83,6 +83,8 @@ void NodeLedger::replaced(int local_rank, TimePoint now) { begin_counting(place(
 void NodeLedger::seated(int local_rank, int rank, TimePoint now) {
   Place& here = place(local_rank);
   here.rank = rank;
+  computed_ = true;
+  spare_ = false;
   here.ledger.end(/*keeps=*/false, TimePart::kRestart, now);
   here.ledger.start_again(here.counted.work, now);
 }

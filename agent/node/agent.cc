@@ -185,7 +185,8 @@ void Agent::act(const SendJoin& join) {
   options_.offer.store_port = store_->port();
   rendezvous::NodeOffer offer = options_.offer;
   offer.local_world_size = join.workers;
-  link_->send(rendezvous::Join{std::move(offer), join.after_round, join.living, join.serial});
+  link_->send(rendezvous::Join{std::move(offer), join.after_round, join.living, join.serial,
+                               join.beginning, /*prepares=*/true});
 }
 
 // Workers of a round meet in a store that no earlier round has seen.

@@ -201,7 +201,12 @@ void Agent::act(const KillWorkers& kill) {
 void Agent::act(const SpawnWorker& spawn) {
   output_.drain(spawn.local_rank);
   words_are_there(spawn.local_rank);
-  DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank) && places_.contains(spawn.local_rank));
+  DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank));
+  if (processes_.pids().empty()) {  // A node's first ones, or all that it had are gone.
+    stop_began_ = false;
+    if (wordless_.empty()) oom_watch_.begin();
+  }
+  add_place(spawn.local_rank);
   Place& place = places_.at(spawn.local_rank);
   place.facts.restart_count = place.restart_count = spawn.restart_count;
   place.seated = place.ready = false;

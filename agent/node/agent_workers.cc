@@ -27,6 +27,22 @@ void Agent::begin_places() {
   }
 }
 
+// For a worker that has no seat, and never had a predecessor: until it has one, it finds itself
+// among the workers of its own node.
+void Agent::add_place(int local_rank) {
+  if (places_.contains(local_rank)) return;
+  RankFacts facts;
+  facts.rank = facts.local_rank = facts.role_rank = local_rank;
+  facts.world_size = facts.local_world_size = facts.role_world_size =
+      options_.offer.local_world_size;
+  facts.role = options_.offer.role;
+  facts.master_addr = options_.offer.address;
+  facts.master_port = options_.offer.store_port;
+  facts.max_restarts = options_.offer.config.max_restarts;
+  facts.run_id = options_.run_id;
+  places_[local_rank] = {.facts = facts};
+}
+
 void Agent::spawn_all() {
   int prepared = 0;
   std::optional<Failure> why;

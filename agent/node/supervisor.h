@@ -17,7 +17,8 @@
 // when a round ends: from kRunning the node goes to kLeaving instead. There the workers are fenced,
 // or at a boundary between steps they leave by themselves, and once all have left and the daemon
 // has said how to go on, it joins with those that live. In kJoining these are parked; so are
-// replacements, which are started in empty places and become ready some time later.
+// replacements, which are started in empty places and become ready some time later, and all workers
+// of a node that comes to such a round: the daemon has it prepare them before it gets a seat.
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
@@ -117,6 +118,7 @@ class Supervisor {
   void hear(const rendezvous::Dismiss& dismiss);
   void hear(const rendezvous::Alive& alive);
   void hear(const rendezvous::Respawn& respawn);
+  void hear(const rendezvous::Prepare& prepare);
 
   // The failure that ended the round on this node; null: none.
   const WorkerDeath* failure() const { return failed_ ? &deaths_.front() : nullptr; }

@@ -32,10 +32,13 @@ void Supervisor::send_join() {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
   if (!linked_) return;
   if (!holds_living()) {
-    return actions_.push_back(SendJoin{last_round_, options_.local_world_size, false, ++serial_});
+    return actions_.push_back(SendJoin{
+        .after_round = last_round_, .workers = options_.local_world_size, .serial = ++serial_});
   }
   const int ready = count([](const Slot& slot) { return slot.alive && slot.ready; });
-  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, ++serial_});
+  const int begin =
+      count([](const Slot& slot) { return slot.alive && !slot.ready && !slot.plain; });
+  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, begin, ++serial_});
   told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
   tell_slots();
 }

@@ -11,6 +11,7 @@ void fields(auto&& a, Is<Hello> auto& m) {
 void fields(auto&& a, Is<Join> auto& m) {
   a("offer", m.offer), a("after_round", m.after_round);
   a.added("living", m.living), a.added("serial", m.serial);
+  a.added("beginning", m.beginning), a.added("prepares", m.prepares);
 }
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {
@@ -68,6 +69,7 @@ void fields(auto&& a, Is<Alive> auto& m) {
 void fields(auto&& a, Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);
 }
+void fields(auto&& a, Is<Prepare> auto& m) { a("restart_count", m.restart_count); }
 void fields(auto&& a, Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }
 
 }  // namespace archive
@@ -93,6 +95,7 @@ const char* name_of(const Refuse*) { return "refuse"; }
 const char* name_of(const Dismiss*) { return "dismiss"; }
 const char* name_of(const Alive*) { return "alive"; }
 const char* name_of(const Respawn*) { return "respawn"; }
+const char* name_of(const Prepare*) { return "prepare"; }
 const char* name_of(const Account*) { return "account"; }
 
 template <class Message>

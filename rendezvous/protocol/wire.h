@@ -122,6 +122,8 @@ struct Join {
   bool living = false;
   int serial =
       0;  // Counts Joins and Slots of an agent: of two the higher is newer. 0: not counted.
+  int beginning = 0;      // More that live, and are not ready yet.
+  bool prepares = false;  // It understands Prepare.
 };
 // What the sync timers of a node's workers have counted since the node told last.
 struct SyncIncrease {
@@ -226,14 +228,18 @@ struct Respawn {
   int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.
   int restart_count = 0;
 };
+// A round runs whose workers stay: start this node's now, and join with them as they get ready.
+struct Prepare {
+  int restart_count = 0;
+};
 // A piece of the run's account, which is JSON (docs/ledger.md). Sent before EndRun to agents that
 // want it.
 struct Account {
   std::string piece;
   bool more = false;  // Another follows.
 };
-using DaemonMessage =
-    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn, Account>;
+using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive,
+                                   Respawn, Prepare, Account>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

@@ -44,6 +44,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/run/member.h"
 #include "rendezvous/run/run_event.h"
 #include "rendezvous/run/status.h"
 
@@ -122,44 +123,6 @@ class Run {
   void check_invariants() const;
 
  private:
-  //          sealed          every worker exited with 0
-  //   kReady ──────▶ kSeated ──────────────────────────▶ kFinished
-  //     ▲               │ the round ends                     │
-  //     │ Join          └──────────────▶ kStopping ◀─────────┘    A Join makes a node kReady from
-  //     └─────────────────────────────── │      ▲                 kSeated and kFinished, too: its
-  //               Stopped, in kClosing   ▼      │ excused         workers are gone without a word.
-  //                                      kStopped                 One without workers: kEmpty.
-  enum class Phase {
-    kReady,     // Has joined and waits for a seat; while kRunning, a spare.
-    kSeated,    // Its workers run.
-    kFinished,  // Its workers all exited with 0.
-    kStopping,  // Its workers are being stopped.
-    kStopped,   // Its workers are gone, it waits for the verdict. kClosing only.
-    kEmpty,     // It has no seat, and no worker that is ready for one yet.
-  };
-  struct Member {
-    NodeOffer offer;
-    Phase phase = Phase::kReady;
-    int arrival = 0;
-    int group_rank_before = -1;
-    std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
-    TimePoint last_seen{};
-    Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
-    Milliseconds beat_told{0};
-    int roster_told = -1;  // The roster_ that this node has heard of.
-    int unanswered = 0;    // Beats since the last answer.
-    bool missing = false;  // It has no connection, and time to come back on another.
-    // Since when the node's kernel owes an answer to what it was sent because the node was quiet.
-    std::optional<TimePoint> asked;
-    Milliseconds round_trip{0};
-    bool living = false;    // The workers of its offer live, and are ready for a seat.
-    int kept = 0;           // kSeated: so many of them can be seated anew.
-    int parked = 0;         // kSeated: and so many more.
-    int serial = 0;         // Of the newest Join or Slots.
-    int fallen = 0;         // Of its workers without a seat; all of these are counted.
-    int granted = 0;        // So many of those may be replaced.
-    bool hopeless = false;  // kEmpty: and one of them may not.
-  };
   using Members = std::map<NodeId, Member>;
   struct Snapshot;
 
@@ -196,7 +159,13 @@ class Run {
   bool has_beginners() const;
   bool keeps_workers() const;
   std::string why_not_kept() const;
+  bool is_new(const Member& member) const { return member.group_rank_before < 0; }
+  bool waits_for_seat(const Member& member) const;
+  bool is_let_in(const Member& member) const;
   bool newcomers_wait() const;
+  int living_ready() const;
+  void invite_newcomers();
+  Milliseconds patience_for_growth() const;
   void grow();
   std::string growth_text() const;
   void announce_change(const std::string& change);
@@ -219,6 +188,8 @@ class Run {
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
+  // Nodes that may take the place of another, now or as soon as their workers are ready.
+  bool has_spares() const { return !ready_.empty() || count(Phase::kEmpty) > 0; }
   static bool may_become(Phase before, Phase after);
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
@@ -239,7 +210,7 @@ class Run {
   void refuse(const NodeId& node, const std::string& host, const std::string& why);
   void tell_waiting(const NodeId& node, Member& member);
   TimePoint wait_ends() const;
-  std::string waiting_text() const;
+  std::string waiting_text(const Member* member = nullptr) const;
   std::string roster_text() const;
   std::string names_text(Phase phase) const;
   static const char* phase_name(Phase phase);

@@ -71,6 +71,9 @@ void Run::admit(const NodeId& node, const Join& join) {
   member.last_seen = now_;
   member.seat.reset();
   member.living = join.living;
+  member.prepares = join.prepares && !join.living;
+  member.invited = false;
+  member.beginning = join.living ? std::clamp(join.beginning, 0, kParkedMax) : 0;
   member.serial = std::max(member.serial, join.serial);
   set_parked(member, 0);
   set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
@@ -94,7 +97,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   // Where beats are rare because there are many, an answer to some of them says enough.
   if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
-    tell(node, Alive{member.beat_told, state_ == State::kRunning && !ready_.empty(), true});
+    tell(node, Alive{member.beat_told, state_ == State::kRunning && has_spares(), true});
   }
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
   if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
@@ -109,8 +112,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
     stop.keep = member.living;
     return tell(node, stop);
   }
-  if (member.phase == Phase::kReady && member.roster_told != roster_)
-    return tell_waiting(node, member);
+  if (waits_for_seat(member) && member.roster_told != roster_) return tell_waiting(node, member);
 }
 
 void Run::on(const NodeId& node, const Finished& finished) {

@@ -38,8 +38,8 @@ struct Run::Snapshot {
 
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing, asked, round_trip, living, kept, parked, serial, fallen, granted,
-           hopeless] = whole;
+           unanswered, missing, asked, round_trip, living, beginning, prepares, invited, kept,
+           parked, serial, fallen, granted, hopeless] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
@@ -47,7 +47,8 @@ struct Run::Snapshot {
     a.added("asked", asked), a.added("round_trip_ms", round_trip);
     a.added("living", living), a.added("kept", kept), a.added("parked", parked);
     a.added("serial", serial), a.added("fallen", fallen), a.added("granted", granted);
-    a.added("hopeless", hopeless);
+    a.added("hopeless", hopeless), a.added("beginning", beginning);
+    a.added("prepares", prepares), a.added("invited", invited);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
@@ -108,7 +109,7 @@ bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& 
   if (member.offer.local_world_size < (empty ? 0 : 1)) return false;
   if (member.parked < 0 || member.parked > kParkedMax) return false;
   if (member.parked > 0 && member.phase != Phase::kSeated) return false;
-  if (member.fallen < 0 || member.granted < 0) return false;
+  if (member.fallen < 0 || member.granted < 0 || member.beginning < 0) return false;
   const bool stops = member.phase == Phase::kStopping || member.phase == Phase::kStopped;
   const bool ended = run.state_ == State::kEnded;
   const bool leaves = member.seat && (ended || !run.change_.empty());

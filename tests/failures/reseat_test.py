@@ -353,6 +353,67 @@ class Reseat(DdprunCase):
         self.assertRegex(second.err(), r"has left the run: pre-empted by SIGUSR1")
         self.end_well(first)
 
+    def nodes(self, nnodes, *argv):
+        """A function that starts one node of a run more, the first of which hosts its daemon."""
+        common = ["--nnodes", nnodes, "--nproc-per-node", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", *argv]
+
+        def start(is_host=0, **env):
+            conf = f"last_call_timeout=0.2,join_timeout=60,is_host={is_host}"
+            return self.launch(*common, "--rdzv-conf", conf, env={"DDPRUN_TOKEN": "t", **env})
+
+        return start
+
+    def test_a_node_that_comes_is_let_in_when_its_workers_are_ready(self):
+        start = self.nodes("1:2")
+        first = start(is_host=1)
+        before = self.world(2)
+        wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
+        second = start(**HELD)
+        second.wait_for("starts 2 workers; the run lets them in when they are ready")
+        wait_until(lambda: len(self.traces()) == 4, self.text)
+        self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+        self.touch("ready")
+        after = self.world(4, after=before[0].round)
+        self.assert_kept(before, after, [])
+        for seat in before:  # At a boundary, and for no other reason.
+            self.assertEqual([e["event"] for e in self.events(seat.pid, "change", "fence")], ["change"], self.text())
+        self.assertRegex(first.err(), "growing to 4 workers at the next boundary between steps")
+        born = [self.events(seat.pid, "born")[0] for seat in after[2:]]
+        self.assertEqual([(e["RANK"], e["WORLD_SIZE"]) for e in born], [("0", "2"), ("1", "2")])
+        self.end_well(first, second)
+
+    def test_a_node_in_reserve_takes_the_place_of_a_lost_one_with_workers_that_are_ready(self):
+        start = self.nodes("1:2")
+        first = start(is_host=1)
+        self.world(2)
+        second = start()
+        before = self.world(4)
+        third = start()
+
+        def ready():
+            pids = {p.pid for p in third.processes() if self.events(p.pid, "ready")}
+            return pids if len(pids) == 2 else None
+
+        reserve = wait_until(ready, self.text)
+        lost = {p.pid for p in second.processes()}
+        os.kill(second.agents()[0].pid, signal.SIGKILL)
+        after = self.world(4, after=before[0].round)
+        self.assert_kept(before, after, [seat for seat in before if seat.pid in lost])
+        self.assertLessEqual(reserve, {seat.pid for seat in after}, self.text())
+        second.wait()
+        self.end_well(first, third)
+
+    def test_a_node_that_comes_and_never_gets_ready_disturbs_nobody(self):
+        start = self.nodes("1:2")
+        first = start(is_host=1)
+        before = self.world(2)
+        wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
+        second = start(LATER_FAULT_0="die", LATER_FAULT_1="plain")
+        wait_until(lambda: second.err().count("exited with 7, before it had a seat") == 4, self.text)
+        self.assertEqual(self.world(2), before)
+        self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+        self.end_well(first, second)
+
     def test_a_run_of_one_node_that_is_told_of_its_end(self):
         job = self.launch("--nproc-per-node", "2", "--preempt-signal", "SIGUSR1,SIGTERM")
         before = self.world(2)

@@ -3,7 +3,8 @@
 //   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
 //          join_at_restart=1
 //                        before the first join; times in seconds
-//   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [host] [max=N] [restarts=N]
+//   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [beginning=N] [prepares=1]
+//        [host] [max=N] [restarts=N]
 //                        `host`: it hosts the endpoint
 //   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [serial=N]
 //                        without serial: a newer one than all before
@@ -64,7 +65,8 @@ class Script {
     if (verb == "returned") return step({node, Returned{}});
     if (verb == "join")
       return step({node, Join{offer(node, words), option(words, "after", -1),
-                              option(words, "living", 0) != 0, option(words, "serial", 0)}});
+                              option(words, "living", 0) != 0, option(words, "serial", 0),
+                              option(words, "beginning", 0), option(words, "prepares", 0) != 0}});
     if (verb == "slots") return slots(node, words);
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
     if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});

@@ -75,6 +75,7 @@ ClusterOptions elastic_options_of(std::uint64_t seed) {
   options.local_world_size = 1 + static_cast<int>(seed / 11 % 4);
   options.plain_host = seed % 6 == 0 ? 1 : -1;
   options.config.join_at_restart = seed % 13 == 0;
+  options.prepares = seed % 9 != 0;
   return options;
 }
 
@@ -135,6 +136,38 @@ TEST_CASE("Elastic: a node that leaves on purpose costs the others neither a pro
     }
     CHECK(cluster.fenced() == 0);
     CHECK(cluster.started() == world_size);
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Elastic: who computes waits for no worker of a node that comes", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = options.prepares = true;
+    options.config.join_at_restart = false;
+    options.config.nnodes_min = 1;
+    options.config.nnodes_max = options.hosts + 1;
+    options.config.max_restarts = 100;
+    const int before = options.hosts * options.local_world_size;
+    const int after = before + options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    REQUIRE(cluster.world_size() == before);
+    cluster.boot("h" + std::to_string(options.hosts));
+    cluster.run_for(20s);
+    CHECK(cluster.world_size() == after);
+    CHECK(cluster.fenced() == 0);
+    const int rounds = cluster.rounds_started();
+    CHECK(rounds == 2);
+    cluster.boot("h" + std::to_string(options.hosts + 1));  // In reserve.
+    cluster.run_for(20s);
+    CHECK(cluster.rounds_started() == rounds);
+    cluster.crash_agent("h1");
+    cluster.run_for(30s);
+    INFO(cluster.describe());
+    CHECK(cluster.world_size() == after);
+    CHECK(cluster.started() == before);  // All others began without a seat.
     REQUIRE(cluster.broken().empty());
   });
 }

@@ -36,7 +36,8 @@ struct ClusterOptions {
   // Workers say after a while that they can be seated anew; those of host "h`plain_host`" never do.
   bool elastic = false;
   int plain_host = -1;
-  bool quiet = false;  // Steps are short, and nothing fails by itself.
+  bool quiet = false;    // Steps are short, and nothing fails by itself.
+  bool prepares = true;  // Agents understand Prepare.
 };
 
 class Cluster {

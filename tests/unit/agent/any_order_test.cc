@@ -94,7 +94,8 @@ class Node {
     using namespace rendezvous;
     const bool right = elastic_ && supervisor_->round() >= 0 && chance(70);
     const int round = right ? supervisor_->round() : static_cast<int>(random_() % 4) + rounds_ - 2;
-    switch (random_() % 8) {
+    switch (random_() % (elastic_ ? 9 : 8)) {
+      case 8: return does(Heard{Prepare{1}});
       case 0:
       case 1:
       case 2: return ++rounds_, does(Heard{Assign{seat_of(round)}});

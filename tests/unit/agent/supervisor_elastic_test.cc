@@ -272,6 +272,51 @@ TEST_CASE(
   CHECK(alone.does(Tick{}, 2s) == Lines{"exit 75"});
 }
 
+TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepares its own") {
+  Supervisor supervisor({.host = "h", .local_world_size = 2}, TimePoint{});
+  const auto does = [&](const Event& event) {
+    Lines lines;
+    for (const Action& action : supervisor.step(event, TimePoint{})) {
+      lines.push_back(to_string(action));
+      if (const auto* join = std::get_if<SendJoin>(&action)) {
+        lines.back() += ", " + std::to_string(join->beginning) + " begin";
+      }
+    }
+    supervisor.check_invariants();
+    return lines;
+  };
+  CHECK(does(LinkUp{}) == Lines{"send join, 0 begin"});
+  CHECK(does(Heard{rendezvous::Prepare{1}}) ==
+        Lines{"spawn local rank 0", "spawn local rank 1",
+              "say h starts 2 workers; the run lets them in when they are ready",
+              "send join with 0 living, 2 begin"});
+  CHECK(does(Heard{rendezvous::Prepare{1}}).empty());  // Heard twice.
+  CHECK(does(WorkerReady{1}) == Lines{"send join with 1 living, 1 begin"});
+  CHECK(does(LinkDown{"it broke"}).size() == 1);
+  CHECK(does(LinkUp{}) == Lines{"send join with 1 living, 1 begin"});
+  CHECK(does(WorkerReady{0}) == Lines{"send join with 2 living, 0 begin"});
+  rendezvous::Seat seat;
+  seat.round = 5;
+  seat.workers = 2;
+  CHECK(does(Heard{rendezvous::Assign{seat}}) == Lines{"seat round=5 local ranks 0 1"});
+}
+
+TEST_CASE("Supervisor: a node that prepares ends its workers with the run") {
+  Supervisor supervisor({.host = "h", .local_world_size = 1}, TimePoint{});
+  const auto does = [&](const Event& event) {
+    Lines lines;
+    for (const Action& action : supervisor.step(event, TimePoint{})) {
+      lines.push_back(to_string(action));
+    }
+    supervisor.check_invariants();
+    return lines;
+  };
+  (void)does(LinkUp{});
+  (void)does(Heard{rendezvous::Prepare{}});
+  CHECK(does(Heard{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
+  CHECK(does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 0"});
+}
+
 TEST_CASE("Supervisor: on a new link the daemon hears again who can be kept") {
   ElasticNode node(2);
   (void)node.does(LinkDown{"it broke"});

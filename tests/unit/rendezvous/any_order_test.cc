@@ -38,6 +38,8 @@ class Crowd {
     Join join;
     join.after_round = round();
     join.living = chance(40);
+    join.beginning = chance(20) ? 1 : 0;
+    join.prepares = chance(50);
     join.offer.host = node();
     join.offer.local_world_size = chance(97) ? 2 : 0;
     join.offer.node_rank = static_cast<int>(random_() % 9) - 6;
