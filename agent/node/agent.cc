@@ -139,8 +139,7 @@ void Agent::arm_deadline() {
 // The daemon says how often, for it knows how many there are.
 void Agent::beat_every(Milliseconds interval) {
   if (interval == beat_interval_ || interval == 0ms) return;
-  const bool sooner = interval < beat_interval_;
-  beat_interval_ = interval;
+  const bool sooner = interval < std::exchange(beat_interval_, interval);
   if (sooner && !ending_) beat();
 }
 
@@ -185,7 +184,8 @@ void Agent::act(const SendJoin& join) {
   options_.offer.store_port = store_->port();
   rendezvous::NodeOffer offer = options_.offer;
   offer.local_world_size = join.workers;
-  link_->send(rendezvous::Join{std::move(offer), join.after_round, join.living, join.serial});
+  link_->send(rendezvous::Join{std::move(offer), join.after_round, join.living, join.serial,
+                               join.beginning, /*prepares=*/true});
 }
 
 // Workers of a round meet in a store that no earlier round has seen.

@@ -33,7 +33,7 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   forget_worker(death.local_rank);
   ledger_.ended(death.local_rank, death.succeeded(), std::chrono::steady_clock::now());
   if (supervisor_.living() == 0) return;  // It is not waited for.
-  DDPRUN_ASSERT(seat_ && !wordless_.contains(death.local_rank));
+  DDPRUN_ASSERT(places_.contains(death.local_rank) && !wordless_.contains(death.local_rank));
   death.rank = rank_of(death.local_rank);
   death.host = options_.offer.host;
   const auto at_stop = at_stop_.find(death.local_rank);
@@ -101,7 +101,7 @@ std::string Agent::words_of(int local_rank) const {
 // may be the reason why others, which were faster, have lost a peer. Who is halted is what others
 // have waited for, and has to go on in order to end.
 void Agent::look_at_workers() {
-  if (!seat_ || std::exchange(stop_began_, true)) return;
+  if (std::exchange(stop_began_, true)) return;
   for (const auto& [local_rank, pid] : processes_.pids()) {
     AtStop& worker = at_stop_[local_rank];
     const ProcStat stat = read_proc_stat(pid);

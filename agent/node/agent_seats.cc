@@ -71,7 +71,7 @@ void Agent::worker_left(int local_rank, int round) {
 void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
   if (seat_ && resumed.round == seat_->round) {
     progress_.look_at_counts();
-    ledger_.resumed(local_rank, Clock::now());
+    ledger_.resumed(local_rank, resumed.repeated, Clock::now());
   }
   dispatch(WorkerResumed{local_rank, resumed.round});
   if (!change_ || !seat_ || resumed.round != seat_->round) return;
@@ -166,6 +166,7 @@ void Agent::act(const SeatWorkers& order) {
     tell_seat(local_rank);
     if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be told.
   }
+  note_reserve();
 }
 
 void Agent::act(const FenceWorkers& fence) {
@@ -201,7 +202,12 @@ void Agent::act(const KillWorkers& kill) {
 void Agent::act(const SpawnWorker& spawn) {
   output_.drain(spawn.local_rank);
   words_are_there(spawn.local_rank);
-  DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank) && places_.contains(spawn.local_rank));
+  DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank));
+  if (processes_.pids().empty()) {  // A node's first ones, or all that it had are gone.
+    stop_began_ = false;
+    if (wordless_.empty()) oom_watch_.begin();
+  }
+  add_place(spawn.local_rank);
   Place& place = places_.at(spawn.local_rank);
   place.facts.restart_count = place.restart_count = spawn.restart_count;
   place.seated = place.ready = false;
@@ -215,6 +221,7 @@ void Agent::act(const SpawnWorker& spawn) {
     pid = processes_.finish_spawns().front();
   }
   if (pid) ledger_.replaced(spawn.local_rank, Clock::now());
+  note_reserve();
   if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);
   forget_worker(spawn.local_rank);
   boost::asio::post(loop_, [this, death = death_at_start(spawn.local_rank, pid.error())] {

@@ -62,6 +62,7 @@ struct SendJoin {
   int after_round = -1;
   int workers = 1;      // That it offers; ...
   bool living = false;  // ... living ones, which may be none yet. Else it will start them.
+  int beginning = 0;    // More that live, and are not ready yet.
   int serial = 0;
 };  // Offer this node, and a store no round has used yet.
 struct SendMessage {

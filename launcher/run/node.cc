@@ -69,6 +69,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   supervision.host = offer.host;
   supervision.local_world_size = offer.local_world_size;
   supervision.clock = clock_name();
+  supervision.spares = context.options.spares;
   supervision.grace = context.options.shutdown_timeout;
   supervision.preempt_signals = context.options.preempt_signals;
   supervision.connect_limit = offer.config.join_timeout;

@@ -11,6 +11,7 @@ void fields(auto&& a, Is<Hello> auto& m) {
 void fields(auto&& a, Is<Join> auto& m) {
   a("offer", m.offer), a("after_round", m.after_round);
   a.added("living", m.living), a.added("serial", m.serial);
+  a.added("beginning", m.beginning), a.added("prepares", m.prepares);
 }
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {
@@ -26,6 +27,7 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
   a.added("at_risk_us", m.at_risk), a.added("steps", m.steps);
   a.added("late_steps", m.late_steps), a.added("late_us", m.late);
   a.added("spans", m.spans), a.added("bins", m.bins);
+  a.added("repeated", m.repeated);
 }
 void fields(auto&& a, Is<NodeTimes> auto& m) {
   a("places", m.places);
@@ -52,6 +54,7 @@ void fields(auto&&, Is<Away> auto&) {}
 void fields(auto&& a, Is<Slots> auto& m) {
   a("serial", m.serial), a("round", m.round), a("kept", m.kept), a("parked", m.parked);
   a("fallen", m.fallen), a("respawned", m.respawned);
+  a.added("spares", m.spares);
 }
 void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
@@ -71,6 +74,7 @@ void fields(auto&& a, Is<Alive> auto& m) {
 void fields(auto&& a, Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);
 }
+void fields(auto&& a, Is<Prepare> auto& m) { a("restart_count", m.restart_count); }
 void fields(auto&& a, Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }
 
 }  // namespace archive
@@ -96,6 +100,7 @@ const char* name_of(const Refuse*) { return "refuse"; }
 const char* name_of(const Dismiss*) { return "dismiss"; }
 const char* name_of(const Alive*) { return "alive"; }
 const char* name_of(const Respawn*) { return "respawn"; }
+const char* name_of(const Prepare*) { return "prepare"; }
 const char* name_of(const Account*) { return "account"; }
 
 template <class Message>

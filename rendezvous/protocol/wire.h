@@ -122,6 +122,8 @@ struct Join {
   bool living = false;
   int serial =
       0;  // Counts Joins and Slots of an agent: of two the higher is newer. 0: not counted.
+  int beginning = 0;      // More that live, and are not ready yet.
+  bool prepares = false;  // It understands Prepare.
 };
 // What the sync timers of a node's workers have counted since the node told last.
 struct SyncIncrease {
@@ -139,6 +141,7 @@ struct PlaceTimes {
   std::uint64_t steps = 0;
   std::uint64_t late_steps = 0;  // In which the others waited for it.
   TimeParts::Time late{0};       // How long they did.
+  std::uint64_t repeated = 0;    // Steps that ran again after a change of the membership.
   std::string spans{};           // For the picture of the run, see common/ledger/span_text.h; ...
   std::string bins{};            // ... and common/ledger/time_bins.h. With the last word only.
   bool operator==(const PlaceTimes&) const = default;
@@ -181,9 +184,10 @@ struct Slots {
   int serial = 0;     // As in Join.
   int round = -1;     // Whose seat the agent holds; -1: none.
   int kept = 0;       // Of the workers seated in it.
-  int parked = 0;     // More, without a seat.
+  int parked = 0;     // More, without a seat, for which there is a place in the round.
   int fallen = 0;     // Workers that have ended without a seat, since the agent began ...
   int respawned = 0;  // ... and how many replacements of those it was granted.
+  int spares = 0;     // Ready for the seat of another.
 };
 // The last word on a link that the agent closes because nobody answers on it: not a lost node, but
 // one that comes back on another link.
@@ -230,14 +234,18 @@ struct Respawn {
   int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.
   int restart_count = 0;
 };
+// A round runs whose workers stay: start this node's now, and join with them as they get ready.
+struct Prepare {
+  int restart_count = 0;
+};
 // A piece of the run's account, which is JSON (docs/ledger.md). Sent before EndRun to agents that
 // want it.
 struct Account {
   std::string piece;
   bool more = false;  // Another follows.
 };
-using DaemonMessage =
-    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn, Account>;
+using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive,
+                                   Respawn, Prepare, Account>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

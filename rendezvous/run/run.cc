@@ -19,7 +19,7 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   if (!std::holds_alternative<Heartbeat>(event.what)) advance();
   if (std::holds_alternative<Join>(event.what)) {
     const auto it = members_.find(event.node);
-    const bool waits = it != members_.end() && it->second.phase == Phase::kReady;
+    const bool waits = it != members_.end() && waits_for_seat(it->second);
     // Of thousands that come at once nobody has time to read it; a heartbeat will be answered so.
     if (waits && !many()) tell_waiting(it->first, it->second);
   }
@@ -43,7 +43,7 @@ void Run::advance_gathering() {
       state_ = State::kLastCall;
       last_call_ends_ = now_ + config_->last_call;
     }
-    if (ready >= config_->nnodes_max || round_ > 0 || now_ >= last_call_ends_) return seal();
+    if (ready >= size() || round_ > 0 || now_ >= last_call_ends_) return seal();
   } else {
     state_ = State::kGathering;
   }
@@ -63,6 +63,7 @@ void Run::advance_running() {
     if (count(Phase::kFinished) == 0) return regather("every node was lost");
     return close(Verdict::Kind::kSuccess, 0, "every worker exited with 0");
   }
+  invite_newcomers();
   grow();
 }
 
@@ -71,12 +72,17 @@ void Run::seal() {
   DDPRUN_ASSERT(state_ == State::kLastCall && seated() == 0 && count(Phase::kStopping) == 0);
   DDPRUN_ASSERT(count(Phase::kReady) >= config_->nnodes_min);
   std::vector<Members::iterator> ready;
-  for (const NodeId& node : ready_) ready.push_back(members_.find(node));
+  const bool kept = keep_ && living_ready() >= config_->nnodes_min;
+  for (const NodeId& node : ready_) {
+    const auto it = members_.find(node);
+    // Those that live do not wait for workers that only begin.
+    if (!kept || it->second.living || !it->second.prepares) ready.push_back(it);
+  }
   std::sort(ready.begin(), ready.end(), [](auto a, auto b) {
     const bool a_new = a->second.group_rank_before < 0, b_new = b->second.group_rank_before < 0;
     return std::pair(a_new, a->second.arrival) < std::pair(b_new, b->second.arrival);
   });
-  if (std::ssize(ready) > config_->nnodes_max) ready.resize(config_->nnodes_max);
+  if (std::ssize(ready) > size()) ready.resize(static_cast<std::size_t>(size()));
 
   std::vector<Candidate> candidates;
   for (auto it : ready) {
@@ -88,6 +94,8 @@ void Run::seal() {
     ordered.push_back(ready[i]);
     offers.push_back(&ready[i]->second.offer);
   }
+  // A node that comes from a run of the same name refuses seats of rounds that it has had there.
+  for (const auto it : ordered) round_ = std::max(round_, it->second.after_round + 1);
   std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
   DDPRUN_ASSERT(seats.size() == ordered.size());
   for (std::size_t i = 0; i < seats.size(); ++i) {

@@ -44,6 +44,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/run/member.h"
 #include "rendezvous/run/run_event.h"
 #include "rendezvous/run/status.h"
 
@@ -107,6 +108,8 @@ class Run {
 
   State state() const { return state_; }
   int round() const { return round_; }
+  // Of the round that runs: it began with workers of the one before.
+  bool has_kept() const { return round_ > 0 && keep_; }
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool knows(const NodeId& node) const { return members_.contains(node); }
@@ -122,44 +125,6 @@ class Run {
   void check_invariants() const;
 
  private:
-  //          sealed          every worker exited with 0
-  //   kReady ──────▶ kSeated ──────────────────────────▶ kFinished
-  //     ▲               │ the round ends                     │
-  //     │ Join          └──────────────▶ kStopping ◀─────────┘    A Join makes a node kReady from
-  //     └─────────────────────────────── │      ▲                 kSeated and kFinished, too: its
-  //               Stopped, in kClosing   ▼      │ excused         workers are gone without a word.
-  //                                      kStopped                 One without workers: kEmpty.
-  enum class Phase {
-    kReady,     // Has joined and waits for a seat; while kRunning, a spare.
-    kSeated,    // Its workers run.
-    kFinished,  // Its workers all exited with 0.
-    kStopping,  // Its workers are being stopped.
-    kStopped,   // Its workers are gone, it waits for the verdict. kClosing only.
-    kEmpty,     // It has no seat, and no worker that is ready for one yet.
-  };
-  struct Member {
-    NodeOffer offer;
-    Phase phase = Phase::kReady;
-    int arrival = 0;
-    int group_rank_before = -1;
-    std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
-    TimePoint last_seen{};
-    Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
-    Milliseconds beat_told{0};
-    int roster_told = -1;  // The roster_ that this node has heard of.
-    int unanswered = 0;    // Beats since the last answer.
-    bool missing = false;  // It has no connection, and time to come back on another.
-    // Since when the node's kernel owes an answer to what it was sent because the node was quiet.
-    std::optional<TimePoint> asked;
-    Milliseconds round_trip{0};
-    bool living = false;    // The workers of its offer live, and are ready for a seat.
-    int kept = 0;           // kSeated: so many of them can be seated anew.
-    int parked = 0;         // kSeated: and so many more.
-    int serial = 0;         // Of the newest Join or Slots.
-    int fallen = 0;         // Of its workers without a seat; all of these are counted.
-    int granted = 0;        // So many of those may be replaced.
-    bool hopeless = false;  // kEmpty: and one of them may not.
-  };
   using Members = std::map<NodeId, Member>;
   struct Snapshot;
 
@@ -180,6 +145,7 @@ class Run {
   void on(const NodeId& node, const StoodStill& still);
   void on(const NodeId& node, const Cancel& cancel);
   void on(const NodeId& node, const Drain& drain);
+  void on(const NodeId& node, const Resize& resize);
 
   void advance();
   void advance_gathering();
@@ -196,7 +162,13 @@ class Run {
   bool has_beginners() const;
   bool keeps_workers() const;
   std::string why_not_kept() const;
+  bool is_new(const Member& member) const { return member.group_rank_before < 0; }
+  bool waits_for_seat(const Member& member) const;
+  bool is_let_in(const Member& member) const;
   bool newcomers_wait() const;
+  int living_ready() const;
+  void invite_newcomers();
+  Milliseconds patience_for_growth() const;
   void grow();
   std::string growth_text() const;
   void announce_change(const std::string& change);
@@ -215,11 +187,17 @@ class Run {
   void report_success(const WorkerDeath& success);
   void remember_failure();
   void skip(const WorkerDeath& death);
+  std::string successor_text(Member& member) const;
   void answer_stranger(const NodeId& node, int round);
   std::optional<std::string> objection(const NodeId& node, const Join& join) const;
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
+  int size() const {
+    return size_ > 0 ? size_ : config_->nnodes_max;
+  }  // Nodes of a round, at most.
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
+  // Nodes that may take the place of another, now or as soon as their workers are ready.
+  bool has_spares() const { return !ready_.empty() || count(Phase::kEmpty) > 0; }
   static bool may_become(Phase before, Phase after);
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
@@ -240,7 +218,7 @@ class Run {
   void refuse(const NodeId& node, const std::string& host, const std::string& why);
   void tell_waiting(const NodeId& node, Member& member);
   TimePoint wait_ends() const;
-  std::string waiting_text() const;
+  std::string waiting_text(const Member* member = nullptr) const;
   std::string roster_text() const;
   std::string names_text(Phase phase) const;
   static const char* phase_name(Phase phase);
@@ -251,6 +229,7 @@ class Run {
   State state_ = State::kGathering;
   int round_ = 0;  // The present or the next round.
   int restart_count_ = 0;
+  int size_ = 0;  // As an operator wants; 0: nnodes_max.
   int arrivals_ = 0;
   int roster_ = 0;  // Counts the changes of who is here.
   TimePoint now_{};

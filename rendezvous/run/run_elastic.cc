@@ -2,6 +2,7 @@
 // grows, and who may be replaced that ended without a seat.
 
 #include <algorithm>
+#include <utility>
 
 #include "common/assert.h"
 #include "common/exit_status.h"
@@ -67,13 +68,50 @@ std::string Run::why_not_kept() const {
          (finished ? " has finished" : " has one that cannot");
 }
 
+// Whether the node is told what it waits for.
+bool Run::waits_for_seat(const Member& member) const {
+  return member.phase == Phase::kReady || (member.phase == Phase::kEmpty && is_new(member));
+}
+
+int Run::living_ready() const {
+  return static_cast<int>(std::count_if(
+      ready_.begin(), ready_.end(), [&](const NodeId& node) { return members_.at(node).living; }));
+}
+
+// Whether the round that runs would end for this node, which has no seat.
+bool Run::is_let_in(const Member& member) const {
+  // One that had to wait for replacements of its workers is not new.
+  if (config_->join_at_restart) return member.living && !is_new(member);
+  return member.living || !member.invited;
+}
+
 // Nodes without a seat that this round would take.
 bool Run::newcomers_wait() const {
-  if (ready_.empty() || seated() >= config_->nnodes_max) return false;
-  if (!config_->join_at_restart) return true;
-  // Nodes that had to wait for replacements of their workers are not new.
+  if (ready_.empty() || seated() >= size()) return false;
   return std::any_of(ready_.begin(), ready_.end(),
-                     [&](const NodeId& node) { return members_.at(node).living; });
+                     [&](const NodeId& node) { return is_let_in(members_.at(node)); });
+}
+
+// Where workers stay, those of a new node begin before anybody waits for them; in reserve, too.
+void Run::invite_newcomers() {
+  DDPRUN_ASSERT(state_ == State::kRunning);
+  if (ready_.empty() || !keeps_workers()) return;
+  for (const NodeId& node : ready_) {
+    Member& member = members_.at(node);
+    if (member.prepares && !std::exchange(member.invited, true)) {
+      tell(node, Prepare{restart_count_});
+    }
+  }
+}
+
+// How long a round that keeps its workers waits for more of them before it lets in those it has.
+Milliseconds Run::patience_for_growth() const {
+  const bool complete =
+      parked_ > 0 || std::any_of(ready_.begin(), ready_.end(), [&](const NodeId& node) {
+        const Member& member = members_.at(node);
+        return is_let_in(member) && member.beginning == 0;
+      });
+  return complete ? kGatherGrowth : Milliseconds(kBeginning);
 }
 
 // Ends a round that could have more workers: where they stay, at a boundary between steps.
@@ -84,9 +122,11 @@ void Run::grow() {
   const bool begins = wanted && has_beginners();
   const bool nodes = newcomers_wait() && !config_->join_at_restart;
   if (!wanted || !change_.empty() || (!keeps && !nodes)) return grow_at_.reset();
-  const Milliseconds patience = keeps ? kGatherGrowth : begins ? kBeginning : config_->last_call;
+  const Milliseconds patience = keeps    ? patience_for_growth()
+                                : begins ? kBeginning
+                                         : config_->last_call;
   grow_at_ = std::min(grow_at_.value_or(now_ + patience), now_ + patience);
-  const bool full = !keeps && !begins && seated() + count(Phase::kReady) >= config_->nnodes_max;
+  const bool full = !keeps && !begins && seated() + count(Phase::kReady) >= size();
   if (!full && now_ < *grow_at_) return;
   if (keeps) return announce_change(growth_text());
   regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
@@ -94,10 +134,10 @@ void Run::grow() {
 
 std::string Run::growth_text() const {
   int workers = parked_;
-  int free_seats = config_->nnodes_max - seated();
+  int free_seats = size() - seated();
   for (const auto& [node, member] : members_) {
     if (member.phase == Phase::kSeated) workers += member.seat->workers;
-    if (member.phase == Phase::kReady && --free_seats >= 0) {
+    if (member.phase == Phase::kReady && is_let_in(member) && --free_seats >= 0) {
       workers += member.offer.local_world_size;
     }
   }
@@ -182,6 +222,7 @@ void Run::on(const NodeId& node, const Slots& slots) {
   if (member.phase == Phase::kSeated && member.seat->round == slots.round) {
     member.kept = slots.kept;
     set_parked(member, std::clamp(slots.parked, 0, kParkedMax));
+    member.spares = std::clamp(slots.spares, 0, kParkedMax);
   }
   replace_fallen(node, member, slots);
 }
@@ -216,6 +257,14 @@ void Run::give_up_hopeless(const std::string& host) {
   close(failed ? Verdict::Kind::kWorkerFailed : Verdict::Kind::kNodeLost,
         failed ? 0 : kExitRendezvous,
         "a worker of " + host + " ended before it had a seat, and no restart is left.");
+}
+
+// For people: whether the failed worker's seat is empty in the next round.
+std::string Run::successor_text(Member& member) const {
+  const bool kept = state_ == State::kRunning ? keeps_workers() : keep_;
+  if (member.spares == 0 || !kept) return "";
+  --member.spares;
+  return "; a spare takes its seat";
 }
 
 // The piece of work that has ended two processes is computed by nobody any more.

@@ -6,6 +6,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/text/duration_text.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/verdict.h"
 
@@ -71,8 +72,13 @@ void Run::admit(const NodeId& node, const Join& join) {
   member.last_seen = now_;
   member.seat.reset();
   member.living = join.living;
+  member.after_round = join.after_round;
+  member.prepares = join.prepares && !join.living;
+  member.invited = false;
+  member.beginning = join.living ? std::clamp(join.beginning, 0, kParkedMax) : 0;
   member.serial = std::max(member.serial, join.serial);
   set_parked(member, 0);
+  member.spares = 0;
   set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
   ++roster_;
   if (!left_its_seat) return;
@@ -94,7 +100,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   // Where beats are rare because there are many, an answer to some of them says enough.
   if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
-    tell(node, Alive{member.beat_told, state_ == State::kRunning && !ready_.empty(), true});
+    tell(node, Alive{member.beat_told, state_ == State::kRunning && has_spares(), true});
   }
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
   if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
@@ -109,8 +115,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
     stop.keep = member.living;
     return tell(node, stop);
   }
-  if (member.phase == Phase::kReady && member.roster_told != roster_)
-    return tell_waiting(node, member);
+  if (waits_for_seat(member) && member.roster_told != roster_) return tell_waiting(node, member);
 }
 
 void Run::on(const NodeId& node, const Finished& finished) {
@@ -147,6 +152,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
   workers_blamed_ = true;
   if (restart_count_ < config_->max_restarts && (!poison || failed.death.can_skip)) {
     ++restart_count_;
+    reason += successor_text(it->second);
     changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
   } else {
     close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
@@ -214,6 +220,18 @@ void Run::on(const NodeId& node, const Drain& drain) {
   const auto it = members_.find(node);
   if (it == members_.end()) return;
   take_out(node, drain.reason, it->second.offer.host + " is drained: " + drain.reason);
+}
+
+// Nodes that are not needed any more keep their workers, in reserve.
+void Run::on(const NodeId&, const Resize& resize) {
+  if (!config_ || state_ == State::kClosing || state_ == State::kEnded) return;
+  if (resize.nodes < config_->nnodes_min || resize.nodes > config_->nnodes_max) return;
+  size_ = resize.nodes;
+  ++roster_;
+  const bool ends = !change_.empty() || count(Phase::kFinished) > 0;
+  if (state_ != State::kRunning || seated() <= size_ || ends) return;
+  const std::string change = "resized to " + number_of(size_, "node") + ": " + resize.reason;
+  all_kept() ? announce_change(change) : regather(change);
 }
 
 }  // namespace ddprun::rendezvous

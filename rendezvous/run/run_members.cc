@@ -194,13 +194,13 @@ void Run::answer_stranger(const NodeId& node, int round) {
 }
 
 void Run::tell_waiting(const NodeId& node, Member& member) {
-  DDPRUN_ASSERT(member.phase == Phase::kReady);
+  DDPRUN_ASSERT(waits_for_seat(member));
   member.roster_told = roster_;
   Waiting waiting;
   if (state_ != State::kRunning && wait_ends() > now_) {
     waiting.left = std::chrono::duration_cast<Milliseconds>(wait_ends() - now_);
   }
-  waiting.text = waiting_text();
+  waiting.text = waiting_text(&member);
   tell(node, waiting);
 }
 

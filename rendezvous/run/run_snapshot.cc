@@ -18,7 +18,7 @@ void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times",
 // does not compile.
 struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
-    auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
+    auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, keep, planned, change, parked, workers_blamed, deaths,
            first_death, dead_ranks, successes, past, skip, lost, verdict, neighbour,
@@ -32,6 +32,7 @@ struct Run::Snapshot {
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past), a.added("skip", skip);
+    a.added("size", size);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     a.added("first_death", first_death);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
@@ -42,17 +43,19 @@ struct Run::Snapshot {
   }
 
   static void member(auto&& a, auto& whole) {
-    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing, asked, round_trip, living, kept, parked, serial, fallen, granted,
-           hopeless] = whole;
+    auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat, beat_told,
+           roster_told, unanswered, missing, asked, round_trip, living, beginning, prepares,
+           invited, kept, parked, spares, serial, fallen, granted, hopeless] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
+    a.added("after_round", after_round);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
     a("missing", missing), a("unanswered", unanswered);
     a.added("asked", asked), a.added("round_trip_ms", round_trip);
     a.added("living", living), a.added("kept", kept), a.added("parked", parked);
     a.added("serial", serial), a.added("fallen", fallen), a.added("granted", granted);
-    a.added("hopeless", hopeless);
+    a.added("hopeless", hopeless), a.added("beginning", beginning);
+    a.added("prepares", prepares), a.added("invited", invited), a.added("spares", spares);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
@@ -103,6 +106,8 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
 
 bool Run::Snapshot::plausible(const Run& run, const RunConfig& config) {
   if (config.nnodes_min < 1 || config.nnodes_max < config.nnodes_min) return false;
+  const bool sized = run.size_ >= config.nnodes_min && run.size_ <= config.nnodes_max;
+  if (run.size_ != 0 && !sized) return false;
   if (run.restart_count_ < 0 || run.restart_count_ > config.max_restarts) return false;
   return run.seated() <= config.nnodes_max;
 }
@@ -113,7 +118,7 @@ bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& 
   if (member.offer.local_world_size < (empty ? 0 : 1)) return false;
   if (member.parked < 0 || member.parked > kParkedMax) return false;
   if (member.parked > 0 && member.phase != Phase::kSeated) return false;
-  if (member.fallen < 0 || member.granted < 0) return false;
+  if (member.fallen < 0 || member.granted < 0 || member.beginning < 0) return false;
   const bool stops = member.phase == Phase::kStopping || member.phase == Phase::kStopped;
   const bool ended = run.state_ == State::kEnded;
   const bool leaves = member.seat && (ended || !run.change_.empty());

@@ -67,15 +67,24 @@ class Manifest(unittest.TestCase):
         self.assertEqual(rules["FailJob"]["onExitCodes"]["values"], [2, 126, 127])
         self.assertEqual(self.pod["restartPolicy"], "Never")  # The policy needs it.
 
-    def test_the_pod_outlives_its_workers_grace(self):
-        self.assertGreater(self.pod["terminationGracePeriodSeconds"], 30)
+    def test_a_node_that_was_told_of_its_end_is_no_failure(self):
+        command = self.container["command"]
+        self.assertEqual(command[command.index("--preempt-signal") + 1], "SIGTERM")
+        rules = self.job["spec"]["podFailurePolicy"]["rules"]
+        ignored = [rule["onExitCodes"] for rule in rules if rule["action"] == "Ignore" and "onExitCodes" in rule]
+        self.assertEqual(ignored, [{"containerName": self.container["name"], "operator": "In", "values": [75]}])
+        failing = [rule["onExitCodes"]["values"] for rule in rules if rule["action"] == "FailJob"]
+        self.assertNotIn(75, sum(failing, []))
+
+    def test_the_pod_outlives_the_last_step_and_its_workers_grace(self):
+        self.assertGreater(self.pod["terminationGracePeriodSeconds"], 2 * 30)
         self.assertEqual(self.container["volumeMounts"][0]["mountPath"], "/dev/shm")
 
     def test_ddprun_takes_it(self):
         """As pod 0, which hosts, and as pod 1, which joins; GPUs are left out, this machine may have none."""
         env = {v: self.variables[v]["value"] for v in self.variables if "value" in self.variables[v]}
         env = {**ddprun_case.clean_environment(), **env, "PET_NPROC_PER_NODE": "2"}
-        command = [DDPRUN, "--dry-run", "--max-restarts", "3", "true"]
+        command = [DDPRUN, "--dry-run", *self.container["command"][1:-3], "true"]
         for index, says in (("0", "hosted by this node at train-0.train:29400"), ("1", "joined at train-0.train:29400")):
             done = subprocess.run(command, env={**env, "JOB_COMPLETION_INDEX": index}, capture_output=True, text=True,
                                   timeout=30, check=False)

@@ -3,9 +3,10 @@
 //   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
 //          join_at_restart=1
 //                        before the first join; times in seconds
-//   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [host] [max=N] [restarts=N]
+//   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [beginning=N] [prepares=1]
+//        [host] [max=N] [restarts=N]
 //                        `host`: it hosts the endpoint
-//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [serial=N]
+//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [spares=N] [serial=N]
 //                        without serial: a newer one than all before
 //   beat NODE ROUND
 //   finished NODE ROUND
@@ -13,6 +14,7 @@
 //   lost NODE
 //   leave NODE [SIGNAL]
 //   drain NODE REASON
+//   resize NODES         by an operator
 //   cancel [SIGNAL]      by an operator, or as the daemon ends
 //   failed NODE ROUND rank=N (code=N | signal=N)
 //   recovered            the daemon is back from the dead
@@ -56,6 +58,7 @@ class Script {
       now_ += how_long;
       return step({"", StoodStill{how_long}});
     }
+    if (verb == "resize") return step({"", Resize{std::stoi(words.at(1)), "so_be_it"}});
     const NodeId& node = words.at(1);
     if (verb == "away") return step({node, Away{}});
     if (verb == "unseen") return step({node, Unseen{}});
@@ -64,7 +67,8 @@ class Script {
     if (verb == "returned") return step({node, Returned{}});
     if (verb == "join")
       return step({node, Join{offer(node, words), option(words, "after", -1),
-                              option(words, "living", 0) != 0, option(words, "serial", 0)}});
+                              option(words, "living", 0) != 0, option(words, "serial", 0),
+                              option(words, "beginning", 0), option(words, "prepares", 0) != 0}});
     if (verb == "slots") return slots(node, words);
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
     if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});
@@ -138,6 +142,7 @@ class Script {
     slots.parked = option(words, "parked", 0);
     slots.fallen = option(words, "fallen", 0);
     slots.respawned = option(words, "respawned", 0);
+    slots.spares = option(words, "spares", 0);
     return step({node, slots});
   }
 

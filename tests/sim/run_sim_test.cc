@@ -75,6 +75,8 @@ ClusterOptions elastic_options_of(std::uint64_t seed) {
   options.local_world_size = 1 + static_cast<int>(seed / 11 % 4);
   options.plain_host = seed % 6 == 0 ? 1 : -1;
   options.config.join_at_restart = seed % 13 == 0;
+  options.prepares = seed % 9 != 0;
+  options.spares = seed % 5 == 0 ? 1 + static_cast<int>(seed % 2) : 0;
   return options;
 }
 
@@ -89,6 +91,7 @@ TEST_CASE("Elastic: a death costs the survivors no process, and the world is ful
   for_each_seed(300, [](std::uint64_t seed) {
     ClusterOptions options = elastic_options_of(seed);
     options.plain_host = -1;
+    options.spares = 0;
     options.config.nnodes_max = options.config.nnodes_min = options.hosts;
     options.config.max_restarts = 100;
     const int world_size = options.hosts * options.local_world_size;
@@ -135,6 +138,93 @@ TEST_CASE("Elastic: a node that leaves on purpose costs the others neither a pro
     }
     CHECK(cluster.fenced() == 0);
     CHECK(cluster.started() == world_size);
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Elastic: who computes waits for no worker of a node that comes", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = options.prepares = true;
+    options.config.join_at_restart = false;
+    options.config.nnodes_min = 1;
+    options.config.nnodes_max = options.hosts + 1;
+    options.config.max_restarts = 100;
+    const int before = options.hosts * options.local_world_size;
+    const int after = before + options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    REQUIRE(cluster.world_size() == before);
+    cluster.boot("h" + std::to_string(options.hosts));
+    cluster.run_for(20s);
+    CHECK(cluster.world_size() == after);
+    CHECK(cluster.fenced() == 0);
+    const int rounds = cluster.rounds_started();
+    CHECK(rounds == 2);
+    cluster.boot("h" + std::to_string(options.hosts + 1));  // In reserve.
+    cluster.run_for(20s);
+    CHECK(cluster.rounds_started() == rounds);
+    cluster.crash_agent("h1");
+    cluster.run_for(30s);
+    INFO(cluster.describe());
+    CHECK(cluster.world_size() == after);
+    CHECK(cluster.started() == before);  // All others began without a seat.
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Elastic: with a spare a death leaves no seat empty", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.spares = 1 + static_cast<int>(seed % 2);
+    options.quiet = true;
+    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+    options.config.max_restarts = 100;
+    const int world_size = options.hosts * options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    for (std::uint64_t death = 0; death < 1 + seed % 5; ++death) {
+      cluster.fail_worker("h" + std::to_string((seed + death) % 2));
+      cluster.run_for(10s);  // The next spare is ready.
+    }
+    INFO(cluster.describe());
+    REQUIRE(cluster.broken().empty());
+    CHECK(cluster.world_sizes() == std::set<int>{world_size});
+    CHECK(cluster.world_size() == world_size);
+    CHECK(cluster.started() == world_size);
+    CHECK(cluster.spawned() == options.hosts * options.spares + cluster.failures());
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Elastic: another size costs nobody a process or a step", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = true;
+    options.config.nnodes_min = 1;
+    options.config.nnodes_max = options.hosts;
+    options.config.max_restarts = 100;  // One may fail at its end.
+    options.config.join_at_restart = false;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    for (const int nodes : {1, options.hosts, options.hosts - 1}) {
+      cluster.resize(nodes);
+      cluster.run_for(5s);
+      INFO(cluster.describe());
+      REQUIRE(cluster.broken().empty());
+      CHECK(cluster.world_size() == nodes * options.local_world_size);
+    }
+    CHECK(cluster.fenced() == 0);
+    CHECK(cluster.started() == options.hosts * options.local_world_size);
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
   });
 }

@@ -93,12 +93,14 @@ void Cluster::boot(const std::string& name) {
   agent::SupervisorOptions options;
   options.host = name;
   options.local_world_size = options_.local_world_size;
+  options.spares = options_.spares;
   options.grace = kGrace;
   options.fence = kFence;
   options.preempt_signals = {SIGUSR1};
   options.fence_always = options_.config.nnodes_min < options_.config.nnodes_max;
   host.agent = std::make_unique<Supervisor>(options, now_);
-  host.workers.assign(static_cast<std::size_t>(options_.local_world_size), Worker{});
+  host.workers.assign(static_cast<std::size_t>(options_.local_world_size + options_.spares),
+                      Worker{});
   host.workers_round = -1;
   host.down_since.reset();
   host.connecting = false;
@@ -138,7 +140,8 @@ void Cluster::arm_agent_tick(const std::string& name) {
 void Cluster::carry_out(const std::string& name, const agent::Action& action) {
   Host& host = hosts_.at(name);
   if (const auto* join = std::get_if<agent::SendJoin>(&action)) {
-    rendezvous::Join message{offer(name), join->after_round, join->living, join->serial};
+    rendezvous::Join message{offer(name),  join->after_round, join->living,
+                             join->serial, join->beginning,   options_.prepares};
     message.offer.local_world_size = join->workers;
     send_up(name, message);
   } else if (const auto* send = std::get_if<agent::SendMessage>(&action)) {
@@ -219,6 +222,7 @@ void Cluster::start_workers(const std::string& name, const Seat& seat) {
   check(seat.workers == options_.local_world_size, name + " starts more or less than it has seats");
   for (std::size_t i = 0; i < host.workers.size(); ++i) {
     check(!host.workers[i].alive, name + " starts over a live worker");
+    if (i >= static_cast<std::size_t>(seat.workers)) continue;  // For a spare.
     host.workers[i] =
         Worker{.alive = true, .deaf = chance(3), .process = ++processes_, .round = seat.round};
     ++started_;

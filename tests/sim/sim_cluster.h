@@ -30,13 +30,15 @@ struct ClusterOptions {
   std::uint64_t seed = 1;
   int hosts = 4;
   int local_world_size = 2;
+  int spares = 0;  // Of workers, a host.
   // Agents know of other daemons, and so leave one that is silent though its kernel answers.
   bool several_daemons = false;
   rendezvous::RunConfig config;
   // Workers say after a while that they can be seated anew; those of host "h`plain_host`" never do.
   bool elastic = false;
   int plain_host = -1;
-  bool quiet = false;  // Steps are short, and nothing fails by itself.
+  bool quiet = false;    // Steps are short, and nothing fails by itself.
+  bool prepares = true;  // Agents understand Prepare.
 };
 
 class Cluster {
@@ -66,6 +68,7 @@ class Cluster {
   void drain(const std::string& host);
   void preempt(const std::string& host);
   void cancel();
+  void resize(int nodes);
   void shut_down_daemon();  // It ends its runs, and waits for the agents to go.
   void start_daemon();
   void flap_on_next_order(const std::string& host);  // The link breaks as a seat or an end arrives.
@@ -90,6 +93,7 @@ class Cluster {
   int killed() const { return killed_; }    // One by one: they did not leave a round.
   int fenced() const { return fenced_; }    // Workers that had not left their round before.
   int reseated() const { return reseated_; }
+  std::set<int> world_sizes() const;        // Of all rounds.
   int started() const { return started_; }  // Workers that were started with a seat.
   // Of the round that runs; 0: none does.
   int world_size() const;

@@ -38,6 +38,8 @@ class Crowd {
     Join join;
     join.after_round = round();
     join.living = chance(40);
+    join.beginning = chance(20) ? 1 : 0;
+    join.prepares = chance(50);
     join.offer.host = node();
     join.offer.local_world_size = chance(97) ? 2 : 0;
     join.offer.node_rank = static_cast<int>(random_() % 9) - 6;
@@ -53,11 +55,14 @@ class Crowd {
   }
 
   Command command() {
-    const bool cancels = chance(10);
-    return {.verb = cancels ? Command::Verb::kCancel : Command::Verb::kDrain,
+    const bool cancels = chance(10), resizes = chance(40);
+    return {.verb = cancels   ? Command::Verb::kCancel
+                    : resizes ? Command::Verb::kResize
+                              : Command::Verb::kDrain,
             .run_id = run_id(),
             .node = node(),
-            .reason = "it may"};
+            .reason = "it may",
+            .nodes = 1 + static_cast<int>(random_() % 3)};
   }
 
   // Often the right one.
@@ -75,7 +80,8 @@ class Crowd {
             .kept = chance(80) ? 2 : few(),
             .parked = few(),
             .fallen = few(),
-            .respawned = chance(80) ? 0 : few()};
+            .respawned = chance(80) ? 0 : few(),
+            .spares = few()};
   }
 
   AgentMessage anything_said() {
