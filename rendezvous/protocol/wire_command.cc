@@ -15,7 +15,8 @@ constexpr std::size_t kTextBytesMax = std::size_t{64} << 10;
 constexpr int kDepthMax = 2;  // No message of these has anything inside.
 
 constexpr Command::Verb kVerbs[] = {Command::Verb::kStatus, Command::Verb::kDrain,
-                                    Command::Verb::kCancel, Command::Verb::kReport};
+                                    Command::Verb::kCancel, Command::Verb::kReport,
+                                    Command::Verb::kWatch};
 
 // Reads fields one after the other and keeps the name of the first that is not what it should be.
 class Fields {
@@ -85,6 +86,7 @@ const char* name_of(Command::Verb verb) {
     case Command::Verb::kDrain: return "drain";
     case Command::Verb::kCancel: return "cancel";
     case Command::Verb::kReport: return "report";
+    case Command::Verb::kWatch: return "watch";
   }
   return "?";
 }

@@ -18,6 +18,7 @@ struct Command {
     kDrain,   // The run goes on without `node`, whose launcher ends well.
     kCancel,  // The run ends.
     kReport,  // The account of the run (rendezvous/ledger/account.h).
+    kWatch,   // As kStatus, with the ranks and the events of each run.
   };
   int version = kProtocolVersion;
   Verb verb = Verb::kStatus;
@@ -33,7 +34,7 @@ struct Report {
   bool more = false;    // Another Report follows.
 };
 
-const char* name_of(Command::Verb verb);  // "status", "drain", "cancel", "report".
+const char* name_of(Command::Verb verb);  // "status", "drain", ...
 
 std::string encode(const Command& command);
 std::string encode(const Report& report);
