@@ -38,6 +38,14 @@ std::string words(const json& object, const char* name) {
   return object.at(name).get<std::string>();
 }
 
+std::uint64_t count(const json& object, const char* name) {
+  const json& value = object.at(name);
+  if (!value.is_number_unsigned()) {
+    throw json::other_error::create(501, std::string(name) + " is no count", &value);
+  }
+  return value.get<std::uint64_t>();
+}
+
 double number(const json& object, const char* name) { return object.at(name).get<double>(); }
 
 const json::array_t& list(const json& object, const char* name) {
@@ -50,7 +58,7 @@ RankStatus rank_from(const json& object) {
   return {.rank = whole(object, "rank"),
           .local_rank = whole(object, "local_rank"),
           .at = words(object, "at"),
-          .steps = object.at("steps").get<std::uint64_t>(),
+          .steps = count(object, "steps"),
           .steps_per_s = number(object, "steps_per_s"),
           .late_ms = number(object, "late_ms")};
 }
@@ -97,7 +105,7 @@ NodeStatus node_from(const json& object) {
 void read_progress(const json& object, RunStatus& run) {
   if (object.contains("elapsed_s")) run.ledger = ledger_from(object);
   if (object.contains("step")) {
-    run.step = object.at("step").get<std::uint64_t>();
+    run.step = count(object, "step");
     run.steps_per_s = number(object, "steps_per_s");
   }
   for (const json& round : list(object, "rounds")) run.rounds.push_back(round_from(round));

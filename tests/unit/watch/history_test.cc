@@ -163,6 +163,7 @@ TEST_CASE("History: nothing of a record is obeyed by the terminal", "[history]")
     CHECK(text.find('\x1b') == std::string::npos);
     CHECK(text.find('\x07') == std::string::npos);
     CHECK(text.find("\xc2\x9b") == std::string::npos);
+    CHECK(text.find("x\n") == std::string::npos);  // No line of its own.
   }
 }
 
