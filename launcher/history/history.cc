@@ -16,6 +16,8 @@
 namespace ddprun::launcher {
 namespace {
 
+constexpr double kShortRun = 10;  // Seconds. Its end is not to wait for a disk.
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -76,7 +78,8 @@ KeptRun KeptRun::begin(RunRecord record) {
 void KeptRun::end(double took_s) {
   record_.took_s = took_s;
   record_.folder.clear();
-  put(RecordFolder::Safety::kMachine);
+  using Safety = RecordFolder::Safety;
+  put(took_s < kShortRun ? Safety::kProcess : Safety::kMachine);
 }
 
 void KeptRun::put(RecordFolder::Safety safety) {

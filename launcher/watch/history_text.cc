@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "common/text/figures_text.h"
@@ -15,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kDay = 86'400;
+constexpr int kSignalled = 128;  // And the signal's number: an exit code.
 
 std::string words(const json& object, const char* name) {
   const auto it = object.find(name);
@@ -65,8 +67,10 @@ std::string fate_of(const PastRun& run, const json& verdict) {
   const std::string who = rank_on_host(first), said = last_line(words(first, "last_words"));
   if (!who.empty() && !said.empty()) return who + ": " + said;
   const std::string text = words(verdict, "text");
-  return text.empty() ? "exit code " + std::to_string(run.record.exit_code)
-                      : text.substr(0, text.find('\n'));
+  if (!text.empty()) return text.substr(0, text.find('\n'));
+  const char* signal = ::sigabbrev_np(run.record.exit_code - kSignalled);
+  if (kind == "interrupted" && signal) return std::string("stopped by SIG") + signal;
+  return "exit code " + std::to_string(run.record.exit_code);
 }
 
 struct Mark {

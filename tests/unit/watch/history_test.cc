@@ -144,6 +144,16 @@ TEST_CASE("History: the table says how each run ended", "[history]") {
   }
 }
 
+TEST_CASE("History: a run that was stopped says by which signal", "[history]") {
+  RunRecord record = failed();
+  record.exit_code = 130;
+  record.verdict = R"({"kind":"interrupted","text":""})";
+  CHECK_THAT(history_text({past(record)}, kTime, {}),
+             Contains("!  1   job9") && Contains("stopped by SIGINT\n"));
+  record.exit_code = 3;
+  CHECK_THAT(history_text({past(record)}, kTime, {}), Contains("exit code 3\n"));
+}
+
 TEST_CASE("History: one run has its command, its verdict, and where its logs are", "[history]") {
   const std::string text = past_run_text(past(failed()), kTime, {});
   CHECK_THAT(text, Contains("command   ddprun --nproc-per-node 8 ./trainer\n"));
