@@ -18,3 +18,9 @@ ddprun_test(NAME doctor_test
 # A NVML of GPUs that are ill on request.
 add_library(fake_sick_nvml SHARED fakes/fake_sick_nvml.cc)
 set_target_properties(fake_sick_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
+# What ddprunctl shows of runs, while they go on and afterwards.
+ddprun_test(NAME watch_test
+            SOURCES unit/common/record_folder_test.cc unit/watch/history_test.cc unit/watch/top_screen_test.cc
+            LIBRARIES ddprun_ctl
+            LABELS unit)

@@ -24,6 +24,8 @@ foreach(subject ledger namespaces failure kill kill_combinations supervision sta
   ddprun_system_test(system_${subject} failures/${subject}_test.py system)
 endforeach()
 ddprun_system_test(system_doctor doctor/doctor_test.py system)
+ddprun_system_test(system_watch watch/watch_test.py system)
+ddprun_system_test(system_monitoring watch/monitoring_test.py system)
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults failures/fault_campaign.py system)
 # A few of the kills that docs/testing.md reports on.

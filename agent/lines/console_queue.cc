@@ -40,6 +40,11 @@ void ConsoleQueue::add_transient(std::string_view prefix, std::string_view text,
   transient_shown_ = true;
 }
 
+void ConsoleQueue::erase_transient() {
+  if (transient_shown_) bytes_.append(kEraseLine);
+  transient_shown_ = false;
+}
+
 std::string_view ConsoleQueue::front(std::size_t bytes_max) const {
   DDPRUN_ASSERT(bytes_max > 0 && head_ <= bytes_.size());
   const std::string_view waiting = std::string_view(bytes_).substr(head_);

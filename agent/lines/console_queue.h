@@ -33,6 +33,10 @@ class ConsoleQueue {
   // it would be out of date before it is seen. For terminals only.
   void add_transient(std::string_view prefix, std::string_view text, std::size_t columns);
 
+  // Takes it away again, if nothing has overwritten it.
+  void erase_transient();
+  bool shows_transient() const { return transient_shown_; }
+
   // The bytes to write next, at most `bytes_max`: whole lines wherever one fits.
   std::string_view front(std::size_t bytes_max) const;
   void consume(std::size_t bytes);

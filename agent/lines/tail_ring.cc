@@ -14,6 +14,7 @@ void TailRing::add(std::string_view line) {
 
 void TailRing::append(std::string_view bytes) {
   DDPRUN_ASSERT(ring_.size() <= kTailBytes && next_ < kTailBytes);
+  end_ += bytes.size();
   if (ring_.size() < kTailBytes) {
     if (ring_.empty()) ring_.reserve(kTailBytes);
     const std::size_t fits = std::min(bytes.size(), kTailBytes - ring_.size());
@@ -28,10 +29,11 @@ void TailRing::append(std::string_view bytes) {
   }
 }
 
-std::vector<std::string> TailRing::lines() const {
+std::vector<std::string> TailRing::lines() const { return last_lines_of(text()); }
+
+std::string TailRing::text() const {
   const bool full = ring_.size() == kTailBytes;
-  std::string text = full ? ring_.substr(next_) + ring_.substr(0, next_) : ring_;
-  return last_lines_of(text);
+  return full ? ring_.substr(next_) + ring_.substr(0, next_) : ring_;
 }
 
 std::vector<std::string> last_lines_of(std::string_view text) {

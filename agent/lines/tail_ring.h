@@ -3,6 +3,7 @@
 // Pure.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,11 +21,16 @@ class TailRing {
   // The last kTailLines at most, oldest first; the oldest may lack its beginning.
   std::vector<std::string> lines() const;
 
+  // All that is kept; its last byte is the end()th that was ever added. Each line ends in '\n'.
+  std::string text() const;
+  std::uint64_t end() const { return end_; }
+
  private:
   void append(std::string_view bytes);
 
   std::string ring_;      // At most kTailBytes; each line ends in '\n'.
   std::size_t next_ = 0;  // Where the next byte goes once the ring is full.
+  std::uint64_t end_ = 0;
 };
 
 // The last kTailLines of `text`, without the ends of line. A last line without one counts.

@@ -42,6 +42,7 @@ Agent::Agent(AgentOptions options)
       environment_(current_environment()),
       beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
       count_timer_(loop_),
+      status_timer_(loop_),
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
@@ -73,18 +74,20 @@ int Agent::run() {
   beat();
   arm_deadline();
   start_chaos();
+  open_window();
+  keep_status();
   loop_.run();
   return status_;
 }
 
 void Agent::connect() {
-  const rendezvous::NodeId node = options_.offer.host + "." + random_hex(8);
+  node_ = options_.offer.host + "." + random_hex(8);
   if (options_.daemon) {
     options_.daemon->run_id = options_.run_id;
-    options_.daemon->node = node;
+    options_.daemon->node = node_;
     link_ = remote_link(loop_, *options_.daemon);
   } else {
-    link_ = embedded_link(loop_, options_.run_id, node);
+    link_ = embedded_link(loop_, options_.run_id, node_);
   }
   link_->start({
       .on_up = [this] { dispatch(LinkUp{}); },
@@ -158,6 +161,7 @@ void Agent::say_alive(bool with_counts, bool last) {
   if (with_counts) {
     heartbeat.sync = progress_.untold_sync();
     heartbeat.times = ledger_.times(/*whole=*/last, Clock::now());
+    if (options_.daemon) own_ledger_.report(node_, *heartbeat.times, Clock::now());
     heartbeat.times->wants_account =
         !options_.account_file.empty() && seat_ && seat_->group_rank == 0;
   }
@@ -261,11 +265,13 @@ void Agent::act(const Exit& exit) {
   deadline_timer_.cancel();
   beat_timer_.cancel();
   count_timer_.cancel();
+  end_status();
   signals_.cancel(ignored);
   forwarded_.cancel(ignored);
   (void)output_.flush();
   tell_verdict(exit);
   write_account(exit);
+  write_ending(exit);
   link_->close([this] { loop_.stop(); });
 }
 
@@ -284,17 +290,9 @@ void Agent::forward_signals() {
     // The kernel drops SIGTSTP for sessions without a terminal, which is what workers have.
     processes_.signal_workers(signal == SIGTSTP ? SIGSTOP : signal);
     if (signal == SIGTSTP || signal == SIGCONT) progress_.pause(signal == SIGTSTP);
+    if (signal == SIGTSTP) output_.hide_status();
     forward_signals();
   });
-}
-
-void Agent::watch_launcher() {
-  if (options_.launcher_pid == 0) return;
-  const auto watched = launcher_.start(options_.launcher_pid, [this] {
-    processes_.kill_everything();
-    dispatch(LauncherDied{});
-  });
-  if (!watched) log::warning(to_string(watched.error()));
 }
 
 }  // namespace ddprun::agent

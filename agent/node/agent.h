@@ -25,7 +25,10 @@
 #include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
+#include "agent/verdict/status_text.h"
 #include "agent/verdict/verdict_picture.h"
+#include "agent/window/window.h"
+#include "rendezvous/ledger/run_ledger.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
@@ -58,7 +61,10 @@ struct AgentOptions {
   std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
   // With group rank 0 it gets the run's account as JSON; empty: none.
   std::string account_file;
-  std::string ledger_file;  // Gets the sums of its ledger: wall time, a blank, all parts.
+  std::string ledger_file;   // Gets the sums of its ledger: wall time, a blank, all parts.
+  bool status_line = false;  // On a terminal, while the workers run.
+  std::string window;        // A socket at which ddprunctl may ask; empty: none.
+  std::string ending_file;   // Gets, at the end, what is to be remembered of the run; empty: none.
   TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
@@ -126,7 +132,19 @@ class Agent {
   void count_later();
   void take_account(const rendezvous::Account& account);
   void write_account(const Exit& exit) const;
+  void open_window();
+  void answer(const std::string& question, Window::Reply reply);
+  rendezvous::DaemonStatus watched();
+  std::string workers_text() const;
+  std::string tails_text(const std::string& question) const;
+  void write_ending(const Exit& exit) const;
   std::optional<PictureStyle> picture_style() const;
+  void keep_status();
+  void status_later();
+  void show_status();
+  void end_status();
+  bool may_show_status() const;
+  StatusFacts status_facts();
   Result<void> open_store();
   void beat();
   void say_alive(bool with_counts, bool last = false);
@@ -193,7 +211,13 @@ class Agent {
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
   std::string account_;    // As far as it has come.
+  std::unique_ptr<Window> window_;
+  rendezvous::NodeId node_;
+  rendezvous::RunLedger own_ledger_;  // Of this node, as far as somebody watches.
+  std::string status_text_;
+  TimePoint status_made_{};
   boost::asio::steady_timer count_timer_;
+  boost::asio::steady_timer status_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;

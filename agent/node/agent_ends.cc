@@ -131,6 +131,15 @@ bool Agent::just_shown(const WorkerDeath& death) const {
   return death.detail == last_words(output_.last_lines(death.local_rank), /*error_file=*/"");
 }
 
+void Agent::watch_launcher() {
+  if (options_.launcher_pid == 0) return;
+  const auto watched = launcher_.start(options_.launcher_pid, [this] {
+    processes_.kill_everything();
+    dispatch(LauncherDied{});
+  });
+  if (!watched) log::warning(to_string(watched.error()));
+}
+
 // Of the workers that compute: a run that is about to end or to begin learns nothing from it.
 void Agent::start_chaos() {
   if (options_.chaos.mean == Duration::zero()) return;

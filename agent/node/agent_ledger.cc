@@ -1,14 +1,10 @@
 // The part of Agent that keeps the ledger of its places, and the account of the run at its end.
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <fstream>
 
 #include "agent/node/agent.h"
+#include "agent/output/terminal_facts.h"
 #include "common/system/log.h"
 
 namespace ddprun::agent {
@@ -60,24 +56,10 @@ void Agent::write_account(const Exit& exit) const {
 
 // For a person at a terminal that can show it. Everybody else gets the paragraph.
 std::optional<PictureStyle> Agent::picture_style() const {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  };
-  winsize size{};
-  const bool terminal =
-      ::isatty(STDERR_FILENO) == 1 && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
-  const bool plain = !variable("NO_COLOR").empty() || variable("TERM") == "dumb" ||
-                     !variable("CI").empty() || options_.output.lines.format != LineFormat::kText;
-  std::string locale = variable("LC_ALL");
-  for (const char* name : {"LC_CTYPE", "LANG"}) {
-    if (locale.empty()) locale = variable(name);
-  }
-  std::ranges::transform(locale, locale.begin(), [](unsigned char c) { return std::tolower(c); });
-  const bool utf8 =
-      locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
-  if (!terminal || plain || !utf8) return std::nullopt;
-  return PictureStyle{.columns = size.ws_col > 0 ? size.ws_col : 80};
+  const TerminalFacts terminal = look_at_terminal();
+  const bool text = options_.output.lines.format == LineFormat::kText;
+  if (!terminal.can_move || !terminal.colour || !terminal.utf8 || !text) return std::nullopt;
+  return PictureStyle{.columns = terminal.columns};
 }
 
 }  // namespace ddprun::agent

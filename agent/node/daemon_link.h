@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
 #include "common/time.h"
 #include "rendezvous/protocol/wire.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::agent {
 
@@ -34,6 +36,8 @@ class DaemonLink {
   // Flushes, closes, and then calls `done`, within two seconds.
   virtual void close(std::function<void()> done) = 0;
   virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.
+  // Where the run stands, with its ranks; nothing: only the daemon knows.
+  virtual std::optional<rendezvous::DaemonStatus> watched() const { return std::nullopt; }
 };
 
 struct DaemonAddress {

@@ -40,6 +40,10 @@ class EmbeddedLink : public DaemonLink {
 
   std::string local_address() const override { return "127.0.0.1"; }
 
+  std::optional<rendezvous::DaemonStatus> watched() const override {
+    return coordinator_.watched(Clock::now());
+  }
+
  private:
   static constexpr rendezvous::LinkId kLink = 1;
 

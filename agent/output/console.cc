@@ -14,7 +14,6 @@
 #include "common/assert.h"
 #include "common/system/log.h"
 #include "common/text/terminal_text.h"
-#include "common/time.h"
 
 namespace ddprun::agent {
 namespace {
@@ -22,7 +21,8 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWritesPerTurn = 256;  // Then the loop gets its turn.
+constexpr int kWritesPerTurn = 256;                       // Then the loop gets its turn.
+constexpr auto kProgressHolds = std::chrono::seconds(5);  // The status comes back then.
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -71,8 +71,23 @@ void Console::line(std::string_view prefix, std::string_view text, std::string_v
 }
 
 void Console::progress(std::string_view prefix, std::string_view text) {
-  if (!broken_ && columns_ > 1)
-    queue_.add_transient(prefix, text, static_cast<std::size_t>(columns_ - 1));
+  if (broken_ || columns_ <= 1) return;
+  queue_.add_transient(prefix, text, static_cast<std::size_t>(columns_ - 1));
+  status_shown_ = false;
+  progress_at_ = Clock::now();
+}
+
+void Console::show_status(std::string_view text) {
+  if (broken_ || columns_ <= 1 || Clock::now() - progress_at_ < kProgressHolds) return;
+  queue_.add_transient({}, text, text.size());
+  status_shown_ = true;
+  write_out();
+}
+
+void Console::hide_status() {
+  if (broken_ || !shows_status()) return;
+  queue_.erase_transient();
+  write_out();
 }
 
 void Console::write_out() {

@@ -16,6 +16,7 @@
 
 #include "agent/lines/console_queue.h"
 #include "common/system/unique_fd.h"
+#include "common/time.h"
 
 namespace ddprun::agent {
 
@@ -32,6 +33,12 @@ class Console {
 
   void line(std::string_view prefix, std::string_view text, std::string_view suffix = {});
   void progress(std::string_view prefix, std::string_view text);  // Nothing unless a terminal.
+
+  // A line below all others, until the next one comes; left out where a worker has a progress bar.
+  // `text` fits the terminal. Nothing unless a terminal.
+  void show_status(std::string_view text);
+  void hide_status();
+  bool shows_status() const { return status_shown_ && queue_.shows_transient(); }
 
   // Writes what fits, and goes on by itself as soon as more does. Call it after a batch of lines.
   void write_out();
@@ -66,6 +73,8 @@ class Console {
   boost::asio::steady_timer hold_timer_;
   Kind kind_;
   int columns_ = 0;
+  bool status_shown_ = false;  // The last transient text is the status.
+  TimePoint progress_at_{};    // When a worker last had a progress bar.
   bool waiting_ = false;
   bool was_holding_ = false;
   bool broken_ = false;

@@ -139,6 +139,14 @@ std::vector<std::string> Output::last_lines(int local_rank) const {
   return lines;
 }
 
+const TailRing* Output::tail(int local_rank, bool is_stderr) const {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end()) return nullptr;
+  const Worker& worker = *found->second;
+  const auto& stream = is_stderr ? worker.stderr_stream : worker.stdout_stream;
+  return stream ? &stream->tail() : nullptr;
+}
+
 std::optional<std::uint64_t> Output::shown_since(int local_rank) const {
   const auto found = workers_.find(local_rank);
   if (found == workers_.end()) return std::nullopt;

@@ -80,12 +80,21 @@ class Output {
   // local rank is opened again.
   std::vector<std::string> last_lines(int local_rank) const;
 
+  // The end of one of its streams, for as long; null: it was never opened.
+  const TailRing* tail(int local_rank, bool is_stderr) const;
+
   // How many lines of workers have been shown since the last of those; nothing if they were not
   // shown where our standard error goes.
   std::optional<std::uint64_t> shown_since(int local_rank) const;
 
   // A line of ddprun's own, in order with the workers' lines.
   void say(std::string_view line);
+
+  // A line on the terminal below all lines, until the next one comes; where our standard error is
+  // no terminal, none.
+  void show_status(std::string_view text) { stderr_console().show_status(text); }
+  void hide_status() { stderr_console().hide_status(); }
+  bool shows_status() { return stderr_console().shows_status(); }
 
   // Writes what still waits, for at most `limit`, and gives up on a reader that takes nothing for
   // `stall_max`. Blocks: for the very end. Returns the number of bytes that nobody took.

@@ -21,6 +21,7 @@ class WaitingLine {
   // up; 0: it is not, as for a spare.
   void show(std::string what, Duration left);
   void done();
+  bool active() const { return active_; }
   bool on_terminal() const { return terminal_; }
 
  private:

@@ -1,7 +1,10 @@
 // N nodes of one run, played by one process: each connects to a rendezvous daemon as an agent does,
 // joins, gets its seat and beats. No worker is started. bench/rendezvous.py runs it.
 //
-//   bench_synthetic_agents HOST PORT NODES WORKERS_PER_NODE BEAT_SECONDS
+//   bench_synthetic_agents HOST PORT NODES WORKERS_PER_NODE BEAT_SECONDS [REPORT_SECONDS]
+//
+// With REPORT_SECONDS a beat carries, so often, where the time of each worker went, at ten steps a
+// second.
 //
 // The token comes from DDPRUN_TOKEN; without it there is no TLS. Prints one line of JSON for each
 // stage: "seated" when every node has its seat, "beaten" after BEAT_SECONDS of heartbeats.
@@ -13,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +46,7 @@ struct Plan {
   int nodes = 0;
   int local_world_size = 0;
   std::chrono::seconds beating{0};
+  std::chrono::seconds reporting{0};  // 0: never.
 };
 
 struct Count {
@@ -70,6 +75,7 @@ class Node {
   void heard(const std::string& body);
   void say(const rendezvous::AgentMessage& message);
   void beat_after(Milliseconds interval);
+  std::optional<rendezvous::NodeTimes> times();
 
   Crowd& crowd_;
   const int index_;
@@ -79,7 +85,9 @@ class Node {
   std::shared_ptr<Link> link_;
   Milliseconds interval_{0};
   int round_ = -1;
+  int base_rank_ = 0;
   bool joined_ = false;
+  Clock::time_point seated_{}, reported_{};
 };
 
 class Crowd {
@@ -237,15 +245,37 @@ void Node::heard(const std::string& body) {
   }
   join();
   if (const auto* assign = std::get_if<rendezvous::Assign>(&*message)) {
-    if (std::exchange(round_, assign->seat.round) == -1) crowd_.seated();
+    base_rank_ = assign->seat.base_rank;
+    if (std::exchange(round_, assign->seat.round) != -1) return;
+    seated_ = Clock::now();
+    crowd_.seated();
   }
+}
+
+std::optional<rendezvous::NodeTimes> Node::times() {
+  const auto now = Clock::now();
+  const auto every = crowd_.plan().reporting;
+  if (round_ < 0 || every.count() == 0 || now - reported_ < every) return std::nullopt;
+  reported_ = now;
+  rendezvous::NodeTimes times;
+  const auto since = std::chrono::duration_cast<TimeParts::Time>(now - seated_);
+  for (int local = 0; local < crowd_.plan().local_world_size; ++local) {
+    rendezvous::PlaceTimes place{.local_rank = local, .rank = base_rank_ + local};
+    place.parts[TimePart::kForward] = since / 3;
+    place.parts[TimePart::kBackward] = since - since / 3;
+    place.at = TimePart::kOutside;
+    place.steps = static_cast<std::uint64_t>(since / std::chrono::milliseconds(100));
+    place.late = base_rank_ + local == 3 ? since / 10 : TimeParts::Time{0};
+    times.places.push_back(std::move(place));
+  }
+  return times;
 }
 
 void Node::beat_after(Milliseconds interval) {
   beat_.expires_after(interval);
   beat_.async_wait([this](boost::system::error_code error) {
     if (error || crowd_.over()) return;
-    say(rendezvous::Heartbeat{round_});
+    say(rendezvous::Heartbeat{.round = round_, .times = times()});
     beat_after(interval_);
   });
 }
@@ -260,9 +290,11 @@ void Node::stop() {
 
 int main(int argc, char** argv) {
   using namespace ddprun;
-  if (argc != 6) {
-    std::fputs("usage: bench_synthetic_agents HOST PORT NODES WORKERS_PER_NODE BEAT_SECONDS\n",
-               stderr);
+  if (argc != 6 && argc != 7) {
+    std::fputs(
+        "usage: bench_synthetic_agents HOST PORT NODES WORKERS_PER_NODE BEAT_SECONDS "
+        "[REPORT_SECONDS]\n",
+        stderr);
     return 2;
   }
   raise_soft_limits(100'000);
@@ -272,6 +304,7 @@ int main(int argc, char** argv) {
   plan.nodes = std::atoi(argv[3]);
   plan.local_world_size = std::atoi(argv[4]);
   plan.beating = std::chrono::seconds(std::atoi(argv[5]));
+  if (argc == 7) plan.reporting = std::chrono::seconds(std::atoi(argv[6]));
   plan.run_id = "bench." + random_hex(4);
   if (const char* token = std::getenv("DDPRUN_TOKEN"); token && *token) {
     auto tls = rendezvous::make_tls_context(rendezvous::TlsRole::kClient, token);

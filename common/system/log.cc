@@ -3,8 +3,12 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/system/log_lines.h"
 
 namespace ddprun::log {
 namespace {
@@ -12,6 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 
 Format format_of_lines = Format::kText;
+std::function<void()> before_line;
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -54,6 +59,7 @@ std::string json_members(Level level, std::string_view text, const Fields& about
 void say(Level level, std::string_view text, const Fields& about) {
   const auto to = spdlog_level(level);
   if (!spdlog::should_log(to)) return;
+  if (before_line) before_line();
   if (format_of_lines == Format::kJson) {
     spdlog::log(to, "{}", json_members(level, text, about));
   } else {
@@ -76,6 +82,8 @@ void start(std::string who, Level level, Format format) {
   logger->set_level(spdlog_level(level));
   spdlog::set_default_logger(std::move(logger));
 }
+
+void before_lines(std::function<void()> then) { before_line = std::move(then); }
 
 void debug(std::string_view text, const Fields& about) { say(Level::kDebug, text, about); }
 bool debugs() { return spdlog::should_log(spdlog::level::debug); }

@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <fstream>
 
+#include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
@@ -20,6 +22,11 @@
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
 #include "launcher/page/report_page.h"
+#include "launcher/watch/history_text.h"
+#include "launcher/watch/logs.h"
+#include "launcher/watch/stacks.h"
+#include "launcher/watch/terminal.h"
+#include "launcher/watch/top.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
@@ -66,6 +73,8 @@ Command command_of(const CtlOptions& options) {
     command.reason = "asked for by " + who_asks() + because;
   } else if (options.verb == Verb::kReport) {
     command.verb = Command::Verb::kReport;
+  } else if (options.verb == Verb::kTop) {
+    command.verb = Command::Verb::kWatch;
   }
   return command;
 }
@@ -157,6 +166,94 @@ int fail(const Failure& failure) {
   return failure.code == Errc::kBadOption ? kExitUsage : kExitFailed;
 }
 
+LocalTime local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  ::localtime_r(&now, &fields);
+  return {.now = now, .ahead = fields.tm_gmtoff};
+}
+
+Result<void> show_history(const CtlOptions& options) {
+  std::vector<PastRun> runs = past_runs();
+  if (!options.run_id.empty()) {
+    auto run = named_run(options.run_id);
+    if (!run) return run.error();
+    runs = {std::move(*run)};
+  }
+  const ScreenStyle style = output_style();
+  const std::string text = options.json             ? history_json(runs)
+                           : options.run_id.empty() ? history_text(runs, local_time(), style)
+                                                    : past_run_text(runs[0], local_time(), style);
+  std::fputs(text.c_str(), stdout);
+  return {};
+}
+
+Result<void> show_top(const CtlOptions& options, const StatusSource& source) {
+  return run_top({.once = options.once, .json = options.json, .interval = options.interval},
+                 source);
+}
+
+Result<void> show_own_top(const CtlOptions& options) {
+  return show_top(options, [&] { return status_of_this_machine(options.run_id); });
+}
+
+Result<void> show_ras(const CtlOptions& options) {
+  const auto text = all_ras_shown(options);
+  if (!text) return text.error();
+  std::fputs(text->c_str(), stdout);
+  return {};
+}
+
+Result<void> show_logs(const CtlOptions& options) {
+  return print_logs(
+      {.run = options.run_id, .rank = options.rank.value_or(-1), .follow = options.follow});
+}
+
+Result<void> show_stacks(const CtlOptions& options) {
+  return print_stacks(options.run_id, *options.rank);
+}
+
+// Verbs that ask no daemon.
+struct OwnVerb {
+  Verb verb;
+  Result<void> (*show)(const CtlOptions&);
+};
+constexpr OwnVerb kOwnVerbs[] = {{Verb::kRas, show_ras},
+                                 {Verb::kTop, show_own_top},
+                                 {Verb::kLogs, show_logs},
+                                 {Verb::kStacks, show_stacks},
+                                 {Verb::kHistory, show_history}};
+
+Result<void> ask_daemon(const CtlOptions& options, const Environment& environment) {
+  const auto token = read_token(options, environment);
+  if (!token) return token.error();
+  const auto answer_to = [&] { return ask(options.endpoint, *token, command_of(options)); };
+  if (options.verb == Verb::kTop) {
+    return show_top(options, [&]() -> Result<rendezvous::DaemonStatus> {
+      const auto answer = answer_to();
+      if (!answer) return answer.error();
+      return rendezvous::decode_status(*answer);
+    });
+  }
+  const auto answer = answer_to();
+  if (!answer) return answer.error();
+  const auto text = shown(options, *answer);
+  if (!text) return text.error();
+  std::fputs(text->c_str(), stdout);
+  std::fflush(stdout);  // NCCL may take a while.
+  std::fputs(ras_beside_status(options).c_str(), stdout);
+  return {};
+}
+
+Result<void> carry_out(const CtlOptions& options, const Environment& environment) {
+  if (options.asks_daemon) return ask_daemon(options, environment);
+  for (const OwnVerb& own : kOwnVerbs) {
+    if (own.verb == options.verb) return own.show(options);
+  }
+  DDPRUN_ASSERT(!"a verb of its own");
+  return {};
+}
+
 int run(int argc, char** argv) {
   log::start("ddprunctl", log::Level::kInfo);
   ::signal(SIGPIPE, SIG_IGN);
@@ -167,23 +264,8 @@ int run(int argc, char** argv) {
     std::fputs(print->text.c_str(), stdout);
     return kExitOk;
   }
-  const auto& options = std::get<CtlOptions>(*outcome);
-  if (options.verb == Verb::kRas) {
-    const auto text = all_ras_shown(options);
-    if (!text) return fail(text.error());
-    std::fputs(text->c_str(), stdout);
-    return kExitOk;
-  }
-  const auto token = read_token(options, environment);
-  if (!token) return fail(token.error());
-  const auto answer = ask(options.endpoint, *token, command_of(options));
-  if (!answer) return fail(answer.error());
-  const auto text = shown(options, *answer);
-  if (!text) return fail(text.error());
-  std::fputs(text->c_str(), stdout);
-  std::fflush(stdout);  // NCCL may take a while.
-  std::fputs(ras_beside_status(options).c_str(), stdout);
-  return kExitOk;
+  const auto done = carry_out(std::get<CtlOptions>(*outcome), environment);
+  return done ? kExitOk : fail(done.error());
 }
 
 }  // namespace

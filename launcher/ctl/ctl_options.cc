@@ -21,9 +21,17 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl drain node12 --reason "bad fan"   the run continues without node12
   ddprunctl resize job7 3                     the run continues with 3 nodes
   ddprunctl report job7 --html job7.html      where its time went, as a page
+  ddprunctl top                               the runs of this machine, live; q ends it
+  ddprunctl top -e head:29400 --once --json   the same of a daemon's runs, for programs
+  ddprunctl history                           the last runs here, with what ended them
+  ddprunctl logs job7 3 --follow              what rank 3 writes
+  ddprunctl stacks job7 3                     where rank 3 is, if it does not go on
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
+
+history, logs, stacks and, without an endpoint, top need no daemon: they know the runs of this user
+on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
@@ -39,7 +47,34 @@ struct Texts {
   std::string ras;
   double ras_seconds = 20;
   bool no_auth = false;
+  double interval_seconds = 2;
 };
+
+// The verbs for this machine's runs.
+void declare_watching(CLI::App& app, CtlOptions& o, Texts& texts) {
+  using enum CtlOptions::Verb;
+  const auto add = [&](const char* name, const char* help, CtlOptions::Verb verb) {
+    CLI::App* added = app.add_subcommand(name, help);
+    added->callback([&o, verb] { o.verb = verb; });
+    return added;
+  };
+  auto* top = add("top", "Runs as they go on: steps, late ranks, where the time goes", kTop);
+  top->add_option("--run", o.run_id, "This run only");
+  top->add_flag("--once", o.once, "Print once, as into a pipe");
+  top->add_flag("--json", o.json, "Once, as JSON; docs/operations.md has its fields");
+  top->add_option("--interval", texts.interval_seconds, "Seconds between two looks [2]");
+  auto* logs = add("logs", "What workers on this machine wrote last", kLogs);
+  logs->add_option("run", o.run_id, "The run's id, or its number in the history [the last]");
+  logs->add_option("rank", o.rank, "This rank only");
+  logs->add_flag("-f,--follow", o.follow, "Go on until the run ends");
+  auto* stacks =
+      add("stacks", "Where a worker on this machine is: the stacks of its threads", kStacks);
+  stacks->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
+  stacks->add_option("rank", o.rank, "The rank")->required();
+  auto* history = add("history", "The last runs on this machine, or one of them", kHistory);
+  history->add_option("run", o.run_id, "The run's id, or its number in the list");
+  history->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
+}
 
 void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   app.description("Shows and controls the runs of a ddprun-rendezvous daemon.");
@@ -90,6 +125,17 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                                           {ras, kRas}}) {
     app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
   }
+  declare_watching(app, o, texts);
+}
+
+// "status, nodes or drain".
+std::string verbs_of(const CLI::App& app) {
+  std::string text;
+  const auto verbs = app.get_subcommands({});
+  for (std::size_t i = 0; i < verbs.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == verbs.size() ? " or " : ", ") + verbs[i]->get_name();
+  }
+  return text;
 }
 
 std::vector<std::string> dashed_flags(const CLI::App& app) {
@@ -127,11 +173,25 @@ std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
   return std::nullopt;
 }
 
+std::string given_endpoint(const Texts& texts, const Environment& environment) {
+  if (!texts.endpoint.empty()) return texts.endpoint;
+  const std::string endpoint = value_of(environment, "PET_RDZV_ENDPOINT");
+  return endpoint.empty() ? value_of(environment, "DDPRUN_ENDPOINT") : endpoint;
+}
+
+std::optional<Failure> resolve_watching(const Texts& texts, CtlOptions& options) {
+  constexpr double kLeast = 0.1, kMost = 3600;
+  if (!(texts.interval_seconds >= kLeast && texts.interval_seconds <= kMost)) {
+    return usage("--interval is a number of seconds from 0.1 to 3600");
+  }
+  options.interval = Milliseconds(static_cast<std::int64_t>(texts.interval_seconds * 1000));
+  if (options.rank && *options.rank < 0) return usage("a rank is a number from 0");
+  return std::nullopt;
+}
+
 std::optional<Failure> resolve(const Texts& texts, const Environment& environment,
                                CtlOptions& options) {
-  std::string endpoint = texts.endpoint;
-  if (endpoint.empty()) endpoint = value_of(environment, "PET_RDZV_ENDPOINT");
-  if (endpoint.empty()) endpoint = value_of(environment, "DDPRUN_ENDPOINT");
+  std::string endpoint = given_endpoint(texts, environment);
   if (endpoint.empty()) endpoint = "127.0.0.1";
   const auto parsed = parse_endpoint(endpoint);
   if (!parsed) return usage("--rdzv-endpoint '" + endpoint + "': " + parsed.error().context);
@@ -170,11 +230,16 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   }
   if (!texts.completion.empty()) return completion(app, texts.completion);
   if (app.get_subcommands().empty()) {
-    return usage(
-        "say what to do: status, nodes, drain, resize, cancel, report or ras; see ddprunctl "
-        "--help");
+    return usage("say what to do: " + verbs_of(app) + "; see ddprunctl --help");
   }
-  if (options.verb == CtlOptions::Verb::kRas) {  // No daemon is asked.
+  if (const auto failure = resolve_watching(texts, options)) return *failure;
+  using enum CtlOptions::Verb;
+  const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
+                               options.verb == kHistory ||
+                               (options.verb == kTop && given_endpoint(texts, environment).empty());
+  options.asks_daemon = !of_this_machine && options.verb != kRas;
+  if (of_this_machine) return CtlOutcome(std::move(options));
+  if (options.verb == kRas) {
     if (const auto failure = resolve_ras(texts, options)) return *failure;
     return CtlOutcome(std::move(options));
   }

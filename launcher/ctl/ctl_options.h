@@ -12,13 +12,17 @@ namespace ddprun::launcher {
 
 struct CtlOptions {
   enum class Verb {
-    kStatus,  // All runs, or one with its nodes.
-    kNodes,   // All nodes, or those of one run.
-    kDrain,   // The run goes on without a node.
-    kCancel,  // A run ends.
-    kReport,  // Where a run's time went.
-    kResize,  // A run gets another number of nodes.
-    kRas,     // What NCCL says of the jobs that have workers on this machine.
+    kStatus,   // All runs, or one with its nodes.
+    kNodes,    // All nodes, or those of one run.
+    kDrain,    // The run goes on without a node.
+    kCancel,   // A run ends.
+    kReport,   // Where a run's time went.
+    kResize,   // A run gets another number of nodes.
+    kRas,      // What NCCL says of the jobs that have workers on this machine.
+    kTop,      // Runs as they go on, over and over.
+    kLogs,     // What workers on this machine wrote last.
+    kStacks,   // Where a worker on this machine is.
+    kHistory,  // The last runs of this user on this machine.
   };
   Verb verb = Verb::kStatus;
   std::string run_id;           // Empty: all.
@@ -28,6 +32,11 @@ struct CtlOptions {
   int nodes = 0;     // kResize.
   std::string reason;
   bool json = false;
+  std::optional<int> rank;       // kLogs, kStacks.
+  bool follow = false;           // kLogs: until the run ends.
+  bool once = false;             // kTop.
+  Milliseconds interval{2'000};  // kTop.
+  bool asks_daemon = true;       // Else what this machine knows of this user's runs.
   std::string html_file;  // kReport: gets the page; empty: the account goes to standard output.
   Endpoint endpoint;
   std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.

@@ -1,9 +1,9 @@
 #include "launcher/ctl/ctl_text.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "common/text/terminal_text.h"
+#include "launcher/watch/screen_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -11,34 +11,8 @@ namespace {
 using rendezvous::DaemonStatus;
 using rendezvous::NodeStatus;
 using rendezvous::RunStatus;
-using Row = std::vector<std::string>;
-
-// Names come from other machines: nothing in them may be obeyed by a terminal or break a line.
-std::string plain(std::string text) {
-  for (char& letter : text) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
-  }
-  return text.empty() ? "-" : text;
-}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-// Each column as wide as its widest cell; the last one ends where its text ends.
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      text += row[i];
-      if (i + 1 < row.size()) text += std::string(widths[i] - row[i].size() + 2, ' ');
-    }
-    text += '\n';
-  }
-  return text;
-}
 
 std::string seconds(Milliseconds time) {
   const auto tenths = time.count() / 100;

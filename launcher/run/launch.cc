@@ -24,6 +24,7 @@
 #include "launcher/run/messages.h"
 #include "launcher/run/node.h"
 #include "launcher/run/preflight.h"
+#include "launcher/run/remember.h"
 #include "launcher/run/report.h"
 #include "launcher/run/scratch.h"
 
@@ -114,14 +115,6 @@ Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) 
                     .folders = context.places};
 }
 
-std::string command_text(const Options& options, int nodes) {
-  std::string text = "ddprun";
-  if (nodes > 1) text += " --nnodes " + std::to_string(nodes);
-  text += " --nproc-per-node " + to_string(options.nproc_per_node) + " " + options.program;
-  for (const std::string& argument : options.program_arguments) text += " " + argument;
-  return text;
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm fields{};
@@ -133,7 +126,7 @@ std::string utc_now() {
 // On the node of group rank 0: the others are sent no account.
 void write_page(const NodeContext& context, const std::string& folder) {
   if (!context.options.report_html || folder.empty()) return;
-  const PageFacts facts{.command = command_text(context.options, context.plan.nnodes.max),
+  const PageFacts facts{.command = command_text(context.options),
                         .started_utc = context.started_utc};
   const auto written = write_report_page(folder, *context.options.report_html, facts);
   if (!written) return log::warning("there is no report: " + to_string(written.error()));
@@ -147,6 +140,7 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
                       std::optional<GuardedChild> companion) {
   RunFolders folders;
   GuardianPlan guardian;
+  KeptRun kept;
   context.launcher_pid = ::getpid();
   context.started_utc = utc_now();
   auto keeper = keeper_task(context, folders);
@@ -156,6 +150,7 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
   guardian.prepare = [&]() -> Result<void> {
     context.cgroup = make_job_cgroup();
     if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();
+    kept = remember_start(context);
     const bool verbose = context.options.talk == Talk::kVerbose;
     if (companion) guardian.children.push_back(*companion);
     if (endpoint) {
@@ -174,6 +169,7 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
       print_report(folders.report.path());
     }
     write_page(context, folders.report.path());
+    collect_endings(kept, context);
     folders.remove();
   };
   guardian.on_agent_killed = [&](const AgentKilled& killed) {
@@ -181,8 +177,11 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
     using Kind = rendezvous::Verdict::Kind;
     const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
     write_agent_killed(context, kind, killed.exit_code, killed.text);
+    remember_killed(kept, killed, rendezvous::kind_name(kind));
   };
-  return guard(guardian);
+  const int status = guard(guardian);
+  remember_end(kept, context, status);
+  return status;
 }
 
 Result<void> prepare_files(const Options& options) {

@@ -16,6 +16,7 @@
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
+#include "launcher/history/history.h"
 #include "launcher/run/misplaced.h"
 #include "launcher/run/report.h"
 
@@ -186,8 +187,13 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.roster = context.roster;
   node.speaks_for_run = index == 0;
   node.began = context.began;
+  node.status_line = options.talk != Talk::kQuiet;
   if (options.report && index == 0) node.ledger_file = context.report_folder + "/" + kLedgerFile;
   if (options.report_html) node.account_file = context.report_folder + "/" + kAccountFile;
+  if (!context.watch_folder.empty()) {
+    node.window = window_path(context.watch_folder, index);
+    node.ending_file = ending_file(context, index);
+  }
   if (options.error_file) node.verdict_files.push_back(*options.error_file);
   // Whoever started us as a worker reads it there, as it would torchrun's.
   const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
@@ -197,6 +203,10 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     return misplaced_flag_hint(program, arguments, last_words);
   };
   return node;
+}
+
+std::string ending_file(const NodeContext& context, int index) {
+  return context.watch_folder + "/ending-" + std::to_string(index);
 }
 
 bool wants_error_folder(const Options& options) {
@@ -216,6 +226,7 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
     context.report_folder = folders.report.path();
     if (context.options.report) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
   }
+  if (history_folder() && folders.watch.make()) context.watch_folder = folders.watch.path();
   if (!wants_error_folder(context.options)) return {};
   if (const auto made = folders.errors.make(); !made) {
     log::warning(to_string(made.error()) + "; workers get no error files");

@@ -17,8 +17,9 @@ struct NodeContext : LaunchPlan {
   int launcher_pid = 0;
   TimePoint began = std::chrono::steady_clock::now();
   std::string started_utc = {};
-  std::string report_folder = {};              // For what --report and --report-html need.
-  std::string cgroup = {};                     // The job's; empty where there can be none.
+  std::string report_folder = {};  // For what --report and --report-html need.
+  std::string watch_folder = {};   // For those that watch, and for the history; empty: neither.
+  std::string cgroup = {};         // The job's; empty where there can be none.
   std::shared_ptr<agent::Roster> roster = {};  // Of the job's workers.
   std::vector<std::string> places = {};        // Of the run's temporary folders.
   std::string error_folder = {};               // For error files alone; empty: there are none.
@@ -33,6 +34,9 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
 
 // "the agent", "the agent of node 1".
 std::string agent_name(const NodeContext& context, int index);
+
+// What an agent leaves for the history; only with a watch_folder.
+std::string ending_file(const NodeContext& context, int index);
 
 // The verdict of a node whose agent was killed and could not write it.
 void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind kind, int exit_code,

@@ -39,8 +39,9 @@ struct RunFolders {
   ScratchFolder state{"ddprun-", ScratchFolder::Use::kState};   // The hosted daemon's journal.
   ScratchFolder errors{"ddprun_", ScratchFolder::Use::kFiles};  // Workers' error files.
   ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
+  ScratchFolder watch{"ddprun_watch_", ScratchFolder::Use::kFiles};  // Sockets of the agents.
 
-  std::vector<std::string> places() const;  // Of all three.
+  std::vector<std::string> places() const;  // Of all of them.
   void remove();
 };
 

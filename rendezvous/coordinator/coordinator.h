@@ -83,6 +83,7 @@ class Coordinator {
   bool over() const;
   const std::map<std::string, Run>& runs() const { return runs_; }
   DaemonStatus status(TimePoint now) const;
+  DaemonStatus watched(TimePoint now) const;  // The same, with ranks and events.
   const Counters& counters() const { return counters_; }
   const std::map<std::string, SyncTotals>& sync() const { return sync_; }       // By run id.
   const std::map<std::string, RunLedger>& ledgers() const { return ledgers_; }  // By run id.

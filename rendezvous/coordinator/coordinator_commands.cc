@@ -68,8 +68,9 @@ Result<std::string> Coordinator::obey(const Command& command) {
                    (known.empty() ? "there is none at all" : "there are: " + listed(known)));
   }
   switch (command.verb) {
-    case Command::Verb::kStatus: {
-      DaemonStatus all = status(now_);
+    case Command::Verb::kStatus:
+    case Command::Verb::kWatch: {
+      DaemonStatus all = command.verb == Command::Verb::kWatch ? watched(now_) : status(now_);
       if (!command.run_id.empty()) {
         std::erase_if(all.runs, [&](const auto& run) { return run.run_id != command.run_id; });
       }

@@ -5,6 +5,7 @@
 
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/ledger/account.h"
+#include "rendezvous/ledger/rank_status.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -124,9 +125,7 @@ void Coordinator::note_news(std::size_t from) {
 
 void Coordinator::add_ledger(RunStatus& status, TimePoint now) const {
   const auto found = ledgers_.find(status.run_id);
-  if (found == ledgers_.end() || found->second.empty()) return;
-  status.ledger = found->second.totals(now);
-  status.rounds = found->second.rounds(now);
+  if (found != ledgers_.end()) rendezvous::add_ledger(status, found->second, now);
 }
 
 std::optional<std::string> Coordinator::account(const std::string& run_id, TimePoint now) const {

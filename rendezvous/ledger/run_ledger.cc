@@ -16,7 +16,8 @@ Time between(TimePoint from, TimePoint until) {
   return std::chrono::duration_cast<Time>(std::max(until, from) - from);
 }
 
-constexpr std::size_t kPlacesMax = 10'000;  // Of one node.
+constexpr std::size_t kPlacesMax = 10'000;          // Of one node.
+constexpr auto kPaceMin = std::chrono::seconds(2);  // Over less it would jump.
 
 // Of each kept part the same share becomes lost work.
 void lose(PlaceTimes& place) {
@@ -89,7 +90,40 @@ void RunLedger::report(const NodeId& node, const NodeTimes& times, TimePoint now
   here.places = times.places;
   here.reported = now;
   here.wants_account = times.wants_account;
+  pace(here, now);
   began_ = began_ ? std::min(*began_, origin) : origin;
+}
+
+void RunLedger::pace(Node& node, TimePoint now) {
+  const bool others = node.paces.size() != node.places.size();
+  if (!others && now - node.paced < kPaceMin) return;
+  const double seconds = std::chrono::duration<double>(now - node.paced).count();
+  node.paces.resize(node.places.size());
+  for (std::size_t i = 0; i < node.places.size(); ++i) {
+    Pace& pace = node.paces[i];
+    const PlaceTimes& place = node.places[i];
+    const std::uint64_t steps = place.steps >= pace.steps ? place.steps - pace.steps : 0;
+    const Time late = std::max(place.late - pace.late, Time{0});
+    const auto divisor = static_cast<std::int64_t>(std::max<std::uint64_t>(steps, 1));
+    pace = {.steps = place.steps, .late = place.late};
+    if (others) continue;  // Nobody knows since when.
+    pace.steps_per_s = static_cast<double>(steps) / seconds;
+    pace.late_a_step = steps == 0 ? Time{0} : late / divisor;
+  }
+  node.paced = now;
+}
+
+std::optional<RunLedger::Progress> RunLedger::progress() const {
+  std::optional<Progress> furthest;
+  for (const auto& [id, node] : nodes_) {
+    for (std::size_t i = 0; i < node.places.size() && !node.lost; ++i) {
+      if (node.places[i].steps == 0) continue;
+      if (!furthest) furthest.emplace();
+      furthest->step = std::max(furthest->step, node.places[i].steps);
+      furthest->steps_per_s = std::max(furthest->steps_per_s, node.paces[i].steps_per_s);
+    }
+  }
+  return furthest;
 }
 
 void RunLedger::lost(const NodeId& node, TimePoint now) {
@@ -203,11 +237,13 @@ LedgerTotals RunLedger::totals(TimePoint now) const {
 std::vector<RunLedger::Row> RunLedger::rows(TimePoint now) const {
   std::vector<Row> rows;
   for (const auto& [id, node] : nodes_) {
-    for (const PlaceTimes& place : node.places) {
+    for (std::size_t i = 0; i < node.places.size(); ++i) {
       Row& row = rows.emplace_back(Row{.node = id,
                                        .host = node.host,
-                                       .times = place_at(node, place, now),
+                                       .times = place_at(node, node.places[i], now),
                                        .origin = since_began(node.origin)});
+      row.steps_per_s = node.paces[i].steps_per_s;
+      row.late_a_step = node.paces[i].late_a_step;
       if (node.lost) row.gone_at = since_began(*node.lost);
     }
   }

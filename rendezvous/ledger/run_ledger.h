@@ -63,16 +63,33 @@ class RunLedger {
     PlaceTimes times;
     TimeParts::Time origin{0};  // Of the times in its spans and bins, since the run began.
     std::optional<TimeParts::Time> gone_at{};  // When its node was lost, since the run began.
+    double steps_per_s = 0;                    // Lately.
+    TimeParts::Time late_a_step{0};            // The same: so long the others waited for it.
   };
   std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
+  // The furthest of the places, and the fastest: in a run whose ranks keep in step all of them.
+  struct Progress {
+    std::uint64_t step = 0;
+    double steps_per_s = 0;  // Lately.
+  };
+  std::optional<Progress> progress() const;  // Nothing: nobody has told of a step.
   const std::vector<Incident>& incidents() const { return incidents_; }
   std::vector<RoundStatus> rounds(TimePoint now) const;
   TimeParts::Time since_began(TimePoint then) const;
 
  private:
+  // How fast a place has been since `from`, or between the two times before.
+  struct Pace {
+    std::uint64_t steps = 0;  // By then.
+    TimeParts::Time late{0};  // The same.
+    double steps_per_s = 0;
+    TimeParts::Time late_a_step{0};
+  };
   struct Node {
     std::string host;
     std::vector<PlaceTimes> places;
+    std::vector<Pace> paces;  // Of the same places.
+    TimePoint paced{};
     TimePoint reported{};
     TimePoint origin{};  // The latest time at which its ledger can have begun.
     std::optional<TimePoint> lost{};
@@ -81,6 +98,7 @@ class RunLedger {
   };
 
   PlaceTimes place_at(const Node& node, const PlaceTimes& place, TimePoint now) const;
+  static void pace(Node& node, TimePoint now);
   Node& node_of(const NodeId& id);
   void make_room();
 

@@ -16,7 +16,7 @@ constexpr int kDepthMax = 2;  // No message of these has anything inside.
 
 constexpr Command::Verb kVerbs[] = {Command::Verb::kStatus, Command::Verb::kDrain,
                                     Command::Verb::kCancel, Command::Verb::kReport,
-                                    Command::Verb::kResize};
+                                    Command::Verb::kResize, Command::Verb::kWatch};
 
 // Reads fields one after the other and keeps the name of the first that is not what it should be.
 class Fields {
@@ -90,6 +90,7 @@ const char* name_of(Command::Verb verb) {
     case Command::Verb::kCancel: return "cancel";
     case Command::Verb::kReport: return "report";
     case Command::Verb::kResize: return "resize";
+    case Command::Verb::kWatch: return "watch";
   }
   return "?";
 }

@@ -19,6 +19,7 @@ struct Command {
     kCancel,  // The run ends.
     kReport,  // The account of the run (rendezvous/ledger/account.h).
     kResize,  // The run goes on with at most `nodes`.
+    kWatch,   // As kStatus, with the ranks and the events of each run.
   };
   int version = kProtocolVersion;
   Verb verb = Verb::kStatus;
@@ -35,7 +36,7 @@ struct Report {
   bool more = false;    // Another Report follows.
 };
 
-const char* name_of(Command::Verb verb);  // "status", "drain", "cancel", "report", "resize".
+const char* name_of(Command::Verb verb);  // "status", "drain", ...
 
 std::string encode(const Command& command);
 std::string encode(const Report& report);

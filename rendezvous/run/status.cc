@@ -1,6 +1,5 @@
 #include "rendezvous/run/status.h"
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 
 namespace ddprun::rendezvous {
@@ -8,19 +7,28 @@ namespace {
 
 using nlohmann::json;
 
-// Far from where durations overflow.
-constexpr std::int64_t kMillisecondsMax = 1'000'000'000'000;
-
 // The names of the fields stand in these pairs, and in docs/operations.md.
+json to_json(const RankStatus& rank) {
+  return {{"rank", rank.rank},   {"local_rank", rank.local_rank},   {"at", rank.at},
+          {"steps", rank.steps}, {"steps_per_s", rank.steps_per_s}, {"late_ms", rank.late_ms}};
+}
+
+json to_json(const EventStatus& event) {
+  return {
+      {"at_s", event.at_s}, {"level", event.is_trouble ? "warning" : "info"}, {"text", event.text}};
+}
+
 json to_json(const NodeStatus& node) {
-  return {{"id", node.id},
-          {"host", node.host},
-          {"address", node.address},
-          {"phase", node.phase},
-          {"group_rank", node.group_rank},
-          {"base_rank", node.base_rank},
-          {"local_world_size", node.local_world_size},
-          {"silent_ms", node.silent.count()}};
+  json object = {{"id", node.id},
+                 {"host", node.host},
+                 {"address", node.address},
+                 {"phase", node.phase},
+                 {"group_rank", node.group_rank},
+                 {"base_rank", node.base_rank},
+                 {"local_world_size", node.local_world_size},
+                 {"silent_ms", node.silent.count()}};
+  for (const RankStatus& rank : node.ranks) object["ranks"].push_back(to_json(rank));
+  return object;
 }
 
 json to_json(const RoundStatus& round) {
@@ -62,7 +70,9 @@ json to_json(const RunStatus& run) {
                          {"text", run.verdict->text}};
   }
   if (run.ledger) add_ledger(object, *run.ledger);
+  if (run.step) object["step"] = *run.step, object["steps_per_s"] = run.steps_per_s;
   for (const RoundStatus& round : run.rounds) object["rounds"].push_back(to_json(round));
+  for (const EventStatus& event : run.events) object["events"].push_back(to_json(event));
   for (const NodeStatus& node : run.nodes) object["nodes"].push_back(to_json(node));
   return object;
 }
@@ -76,67 +86,6 @@ json to_json(const DaemonStatus& status) {
 std::string text_of(const json& object, int indent) {
   // Host names and last words may hold any bytes; JSON text may not.
   return object.dump(indent, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-}
-
-// at() throws where a field is missing, get<>() where it is of another type; numbers are looked at
-// here, since get<int>() would cut them off.
-int whole(const json& object, const char* name) {
-  const json& value = object.at(name);
-  const auto wide = value.get<std::int64_t>();
-  if (!value.is_number_integer() || wide != static_cast<int>(wide)) {
-    throw json::other_error::create(501, std::string(name) + " is no whole number", &value);
-  }
-  return static_cast<int>(wide);
-}
-
-Milliseconds duration(const json& object, const char* name) {
-  const json& value = object.at(name);
-  const auto count = value.get<std::int64_t>();
-  if (!value.is_number_integer() || count < 0 || count > kMillisecondsMax) {
-    throw json::other_error::create(501, std::string(name) + " is no duration", &value);
-  }
-  return Milliseconds(count);
-}
-
-std::string words(const json& object, const char* name) {
-  return object.at(name).get<std::string>();
-}
-
-NodeStatus node_from(const json& object) {
-  return {.id = words(object, "id"),
-          .host = words(object, "host"),
-          .address = words(object, "address"),
-          .phase = words(object, "phase"),
-          .group_rank = whole(object, "group_rank"),
-          .base_rank = whole(object, "base_rank"),
-          .local_world_size = whole(object, "local_world_size"),
-          .silent = duration(object, "silent_ms")};
-}
-
-RunStatus run_from(const json& object) {
-  RunStatus run{.run_id = words(object, "run_id"),
-                .state = words(object, "state"),
-                .round = whole(object, "round"),
-                .restart_count = whole(object, "restart_count"),
-                .max_restarts = whole(object, "max_restarts"),
-                .nnodes_min = whole(object, "nnodes_min"),
-                .nnodes_max = whole(object, "nnodes_max"),
-                .world_size = whole(object, "world_size"),
-                .waiting_for = words(object, "waiting_for"),
-                .left = {},
-                .verdict = {},
-                .ledger = {},
-                .rounds = {},
-                .nodes = {}};
-  if (object.contains("left_ms")) run.left = duration(object, "left_ms");
-  if (object.contains("verdict")) {
-    const json& verdict = object.at("verdict");
-    run.verdict = {words(verdict, "kind"), whole(verdict, "exit_code"), words(verdict, "text")};
-  }
-  for (const json& node : object.at("nodes").get_ref<const json::array_t&>()) {
-    run.nodes.push_back(node_from(node));
-  }
-  return run;
 }
 
 }  // namespace
@@ -156,19 +105,6 @@ const char* kind_name(Verdict::Kind kind) {
 std::string encode(const DaemonStatus& status) { return text_of(to_json(status), -1); }
 std::string encode_indented(const DaemonStatus& status) {
   return text_of(to_json(status), 2) + "\n";
-}
-
-Result<DaemonStatus> decode_status(std::string_view text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  DaemonStatus status;
-  try {
-    for (const json& run : object.at("runs").get_ref<const json::array_t&>()) {
-      status.runs.push_back(run_from(run));
-    }
-  } catch (const json::exception& bad) {
-    return Failure{Errc::kBadMessage, std::string("decoding a status: ") + bad.what()};
-  }
-  return status;
 }
 
 }  // namespace ddprun::rendezvous

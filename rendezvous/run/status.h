@@ -3,6 +3,7 @@
 // ddprunctl asks for and shows (docs/operations.md). Filled in by Run::status and
 // Coordinator::status. Pure.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,16 @@
 
 namespace ddprun::rendezvous {
 
+// A place of a node, as its ledger says. Only for those that watch: there may be thousands.
+struct RankStatus {
+  int rank = -1;  // The last that it had; -1: none yet.
+  int local_rank = 0;
+  std::string at{};         // What its time passes as: "forward", "restart" (docs/ledger.md).
+  std::uint64_t steps = 0;  // Since the run's start, those that were lost included.
+  double steps_per_s = 0;   // Lately; so is late_ms: how long the others waited for it, a step.
+  double late_ms = 0;
+};
+
 struct NodeStatus {
   NodeId id{};
   std::string host{};
@@ -22,7 +33,15 @@ struct NodeStatus {
   int group_rank = -1;  // -1: it has no seat.
   int base_rank = -1;   // Global rank of its local rank 0; -1: it has no seat.
   int local_world_size = 1;
-  Milliseconds silent{0};  // Since it was last heard.
+  Milliseconds silent{0};           // Since it was last heard.
+  std::vector<RankStatus> ranks{};  // By local rank; only for those that watch.
+};
+
+// What happened in a run, for people. Only for those that watch.
+struct EventStatus {
+  double at_s = 0;  // Since the run's start.
+  bool is_trouble = false;
+  std::string text{};
 };
 
 // A round that has begun.
@@ -54,6 +73,9 @@ struct RunStatus {
   std::optional<VerdictStatus> verdict{};  // Once the outcome is known.
   std::optional<LedgerTotals> ledger{};    // Where its time went; nothing: nobody has reported.
   std::vector<RoundStatus> rounds{};       // The last 64.
+  std::optional<std::uint64_t> step{};     // The furthest of the ranks; nothing: none has told.
+  double steps_per_s = 0;                  // Lately.
+  std::vector<EventStatus> events{};       // The last, the oldest first.
   std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.
 };
 

@@ -67,12 +67,15 @@ class Completion(DdprunCase):
         def ctl(*words):
             return self.offered(*words, program="ddprunctl")
 
-        self.assertEqual(ctl(""), {"status", "nodes", "drain", "resize", "cancel", "report", "ras"})
+        self.assertEqual(ctl(""), {"status", "nodes", "drain", "resize", "cancel", "report", "ras", "top", "logs", "stacks",
+                                   "history"})
         self.assertEqual(ctl("-e", "a:1", "dr"), {"drain"})
         self.assertEqual(ctl("drain", "--rea"), {"--reason"})
         self.assertEqual(ctl("status", "--rea"), set())
         self.assertEqual(ctl("status", "--js"), {"--json"})
         self.assertIn("--token-file", ctl("nodes", "--"))
+        self.assertEqual(ctl("top", "--o"), {"--once"})
+        self.assertEqual(ctl("logs", "job7", "--fo"), {"--follow"})
         self.assertEqual(ctl("--token-file", "da"), {"data.txt"})
 
     @unittest.skipUnless(shutil.which("zsh"), "there is no zsh")

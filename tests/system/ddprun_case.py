@@ -291,7 +291,8 @@ class DdprunCase(unittest.TestCase):
         return self.start_program([DDPRUN, *map(str, argv)], env=env, netns=netns, cwd=cwd)
 
     def start_program(self, argv, env=None, netns=None, cwd=None):
-        environment = {"D": self.dir, "TMPDIR": self.temporary, "XDG_RUNTIME_DIR": self.temporary, **(env or {})}
+        environment = {"D": self.dir, "TMPDIR": self.temporary, "XDG_RUNTIME_DIR": self.temporary,
+                       "XDG_STATE_HOME": self.path("state"), **(env or {})}
         job = Job(argv, self.dir, environment, netns, cwd, self.cgroup)
         self.jobs.append(job)
         return job

@@ -47,9 +47,12 @@ BLOCKS = {
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
     (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):
         "test_the_synopsis_of_ddprunctl",
+    (OPERATIONS, "", "$ ddprunctl history"): "tests/unit/watch/history_test.cc has the table, watch_test.py runs",
     (OPERATIONS, "", "$ ddprunctl ras"): "test_what_ddprunctl_ras_prints",
     (OPERATIONS, "", "$ ddprunctl status"): "test_what_ddprunctl_status_prints",
 }
+
+VERBS = ("status", "nodes", "drain", "cancel", "report", "top", "ras", "history", "logs", "stacks")
 
 # What Debian's PyTorch 1.13 or a machine without GPUs has not, for the tutorial's lines to run all the same.
 STAND_INS = """
@@ -238,13 +241,13 @@ class Blocks(DdprunCase):
         seen = []
         for line in lines:
             words = line.replace("ddprunctl ...", "ddprunctl " + common).replace("--token-file FILE |", "")
-            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1")):
+            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1"), ("RANK", "0")):
                 words = words.replace(name, value)
             argv = re.sub(r"[][]", "", words).split()[1:]
             done = self.ctl(*argv)
             self.assertEqual(done.returncode, 1, f"{argv}: {done.stderr}")
-            seen += [word for word in argv if word in ("status", "nodes", "drain", "cancel", "ras")]
-        self.assertEqual(sorted(seen), ["cancel", "drain", "nodes", "ras", "status"])
+            seen += [word for word in argv if word in VERBS]
+        self.assertEqual(sorted(seen), sorted(VERBS))
 
     def test_what_ddprunctl_ras_prints(self):
         shown = block(OPERATIONS, "$ ddprunctl ras").split("\n", 1)[1]

@@ -67,6 +67,30 @@ TEST_CASE("Run ledger: a lost node loses what was at risk, and is gone from then
   CHECK(ledger.totals(kStart + 20s).parts[TimePart::kGone] == 0s);
 }
 
+TEST_CASE("Run ledger: it knows how fast a run is lately, and of nodes that live only") {
+  RunLedger ledger;
+  CHECK_FALSE(ledger.progress().has_value());
+  ledger.joined("a.1", "a");
+  const auto report = [&](std::uint64_t steps, TimePoint now) {
+    NodeTimes node = times(0, 1s, now - kStart > 1s ? 1s : 0s);
+    node.places[0].steps = steps;
+    ledger.report("a.1", node, now);
+  };
+  report(0, kStart + 1s);
+  CHECK_FALSE(ledger.progress().has_value());
+  report(100, kStart + 6s);
+  CHECK(ledger.progress()->steps_per_s == Approx(20));
+  report(101, kStart + 6s + 100ms);  // Over less than two seconds it would jump.
+  CHECK(ledger.progress()->steps_per_s == Approx(20));
+  CHECK(ledger.progress()->step == 101);
+  report(130, kStart + 11s);
+  CHECK(ledger.progress()->steps_per_s == Approx(6));
+  report(130, kStart + 16s);
+  CHECK(ledger.progress()->steps_per_s == 0);
+  ledger.lost("a.1", kStart + 17s);
+  CHECK_FALSE(ledger.progress().has_value());
+}
+
 TEST_CASE("Run ledger: what no node can have computed is not heard") {
   RunLedger ledger;
   ledger.joined("a.1", "a");

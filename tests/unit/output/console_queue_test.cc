@@ -134,6 +134,19 @@ TEST_CASE("ConsoleQueue: progress is shown only when nothing waits, and is erase
   CHECK(write_all(queue) == "\r\x1b[Kline\nnext\n");
 }
 
+TEST_CASE("ConsoleQueue: what is overwritten by the next line can be taken away before",
+          "[console_queue]") {
+  ConsoleQueue queue("standard error", 1000);
+  queue.erase_transient();
+  CHECK(queue.empty());
+  queue.add_transient("", "status", 80);
+  CHECK(queue.shows_transient());
+  queue.erase_transient();
+  queue.add_line("", "line");
+  CHECK(write_all(queue) == "\r\x1b[Kstatus\r\x1b[Kline\n");
+  CHECK_FALSE(queue.shows_transient());
+}
+
 TEST_CASE("ConsoleQueue: progress is cut to the terminal's width", "[console_queue]") {
   CHECK(fit_columns("12345", 3) == "123");
   CHECK(fit_columns("12345", 5) == "12345");

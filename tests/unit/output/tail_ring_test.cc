@@ -53,6 +53,19 @@ TEST_CASE("TailRing: of a line above the limit the end is kept", "[tail_ring]") 
   CHECK(lines[0].ends_with("the end"));
 }
 
+TEST_CASE("TailRing: its text and its end say which bytes it has", "[tail_ring]") {
+  TailRing ring;
+  std::string all;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string line = "line " + std::to_string(i);
+    ring.add(line);
+    all += line + "\n";
+    REQUIRE(ring.end() == all.size());
+    REQUIRE(all.ends_with(ring.text()));
+  }
+  CHECK(ring.text().size() == kTailBytes);
+}
+
 TEST_CASE("TailRing: the last lines of a text with and without a last end of line", "[tail_ring]") {
   CHECK(last_lines_of("a\nb\n") == std::vector<std::string>{"a", "b"});
   CHECK(last_lines_of("a\nb") == std::vector<std::string>{"a", "b"});

@@ -97,6 +97,34 @@ TEST_CASE("Command: status tells of all runs, or of one", "[command]") {
   CHECK(desk.ask({.version = 77}).find("install the same ddprun") != std::string::npos);
 }
 
+TEST_CASE("Command: whoever watches sees the ranks and what happened", "[command]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  PlaceTimes place{.rank = 0, .at = TimePart::kForward, .steps = 10};
+  desk.say(1, Heartbeat{.round = 0, .times = NodeTimes{.places = {place}}});
+  desk.now += 4s;
+  place.steps = 30;
+  place.late = 400ms;
+  desk.say(1, Heartbeat{.round = 0, .times = NodeTimes{.places = {place}}});
+  const auto all = decode_status(desk.ask({.verb = Verb::kWatch})).value();
+  REQUIRE(all.runs.at(0).nodes.at(0).ranks.size() == 1);
+  const RankStatus& rank = all.runs[0].nodes[0].ranks[0];
+  CHECK(rank.at == "forward");
+  CHECK(rank.steps == 30);
+  CHECK(rank.steps_per_s == Approx(5));
+  CHECK(rank.late_ms == Approx(20));
+  CHECK(all.runs[0].step == 30);
+  CHECK(all.runs[0].steps_per_s == Approx(5));
+  REQUIRE_FALSE(all.runs[0].events.empty());
+  CHECK(all.runs[0].events.size() <= 20);
+  for (LinkId i = 0; i < 50; ++i) desk.join(100 + i, "x", "late" + std::to_string(i));
+  CHECK(decode_status(desk.ask({.verb = Verb::kWatch})).value().runs.at(0).events.size() == 20);
+  const auto plain = decode_status(desk.ask({})).value();
+  CHECK(plain.runs.at(0).nodes.at(0).ranks.empty());
+  CHECK(plain.runs[0].events.empty());
+  CHECK(plain.runs[0].step == 30);
+}
+
 TEST_CASE("Command: an answer too long for one frame comes in pieces", "[command]") {
   Desk desk;
   for (LinkId i = 0; i < 2'000; ++i) desk.join(100 + i, "x", "node" + std::to_string(i), 5'000);

@@ -35,7 +35,16 @@ DaemonStatus full_status() {
                 .left = 1500ms,
                 .verdict = VerdictStatus{"worker_failed", 7, "rank 1\nfailed"},
                 .nodes = {}};
-  run.nodes.push_back({"h.1", "h\xff\"\n", "::1", "seated", 1, 4, 4, 20ms});
+  run.nodes.push_back({"h.1", "h\xff\"\n", "::1", "seated", 1, 4, 4, 20ms, {}});
+  run.nodes[0].ranks = {{.rank = 4, .at = "forward", .steps = 7, .steps_per_s = 2, .late_ms = 1}};
+  run.step = 7;
+  run.steps_per_s = 2.5;
+  run.events = {{.at_s = 1, .is_trouble = true, .text = "x"}};
+  run.rounds = {{.round = 1, .world_size = 8, .from_s = 0, .to_s = 2, .cause = "y"},
+                {.round = 2, .world_size = 8, .from_s = 2}};
+  run.ledger = LedgerTotals{.places = 4, .wall = 8s};
+  run.ledger->parts[TimePart::kForward] = 6s;
+  run.ledger->parts[TimePart::kLost] = 2s;
   return {{run, RunStatus{}}};
 }
 

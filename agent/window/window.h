@@ -1,0 +1,42 @@
+#pragma once
+// A socket in the run's temporary folder, which only its user can open: what ddprunctl on this
+// machine asks a running agent, without a token. One question a connection, a line; its answer
+// ends with the connection. Owned by Agent, which answers.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "common/error.h"
+
+namespace ddprun::agent {
+
+class Window {
+ public:
+  using Reply = std::function<void(std::string)>;
+  // May call its reply later, once, or drop it.
+  using Answer = std::function<void(const std::string& question, Reply reply)>;
+
+  static Result<std::unique_ptr<Window>> open(boost::asio::io_context& loop,
+                                              const std::string& path, Answer answer);
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  ~Window();
+
+ private:
+  class Visitor;
+  using Socket = boost::asio::local::stream_protocol::socket;
+
+  Window(boost::asio::io_context& loop, Answer answer);
+  void accept();
+
+  boost::asio::local::stream_protocol::acceptor acceptor_;
+  Answer answer_;
+  std::set<std::weak_ptr<Visitor>, std::owner_less<>> visitors_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,143 @@
+#include "common/system/record_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+#include "common/assert.h"
+#include "common/system/random_id.h"
+#include "common/system/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::string_view kUnfinished = ".new-";  // Then it has not got its name yet.
+constexpr std::time_t kForgottenAfter = 3600;      // Of seconds: nobody writes for so long.
+
+// The folder and its parents.
+Result<void> make_folder(const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const bool whole = end == std::string::npos;
+    const int made = ::mkdir(path.substr(0, end).c_str(), S_IRWXU);
+    if (made != 0 && errno != EEXIST && whole) return errno_failure("making the folder " + path);
+    if (whole) return {};
+  }
+}
+
+Result<void> write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return errno_failure("writing a record");
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+// Its names. Some file systems cannot: then they are as safe as they get.
+void sync_folder(const std::string& path) {
+  const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) (void)::fsync(folder.get());
+}
+
+std::vector<std::string> entries_of(const std::string& path) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), &::closedir);
+  while (folder) {
+    const dirent* entry = ::readdir(folder.get());
+    if (!entry) break;
+    names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<void> RecordFolder::put(const std::string& name, std::string_view text,
+                               Safety safety) const {
+  DDPRUN_ASSERT(!name.empty() && name.front() != '.' && name.find('/') == std::string::npos);
+  if (text.size() > limits_.record_bytes) {
+    return Failure{Errc::kFrameTooLarge,
+                   "keeping a record of " + std::to_string(text.size()) + " bytes"};
+  }
+  if (const auto made = make_folder(path_); !made) return made.error();
+  constexpr std::size_t kRandomBytes = 8;
+  const std::string unfinished = path_ + "/" + std::string(kUnfinished) + random_hex(kRandomBytes);
+  UniqueFd file(
+      ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (!file) return errno_failure("opening " + unfinished);
+  Result<void> written = write_all(file.get(), text);
+  if (written && safety == Safety::kMachine && ::fsync(file.get()) != 0) {
+    written = errno_failure("syncing a record");
+  }
+  if (written && std::rename(unfinished.c_str(), (path_ + "/" + name).c_str()) != 0) {
+    written = errno_failure("naming a record");
+  }
+  if (!written) ::unlink(unfinished.c_str());
+  if (!written) return written;
+  if (safety == Safety::kMachine) sync_folder(path_);
+  make_room(name);
+  return {};
+}
+
+std::vector<std::string> RecordFolder::names() const {
+  std::vector<std::string> names = entries_of(path_);
+  std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<std::string> RecordFolder::read(const std::string& name) const {
+  const UniqueFd file(::open((path_ + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return std::nullopt;
+  std::string text(limits_.record_bytes + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > limits_.record_bytes) return std::nullopt;
+  text.resize(size);
+  return text;
+}
+
+// Another process may do the same at this moment: what is gone already is gone.
+void RecordFolder::make_room(const std::string& newest) const {
+  struct Old {
+    timespec written;
+    std::size_t bytes;
+    std::string name;
+  };
+  std::vector<Old> all;
+  for (const std::string& name : entries_of(path_)) {
+    struct stat status {};
+    if (::lstat((path_ + "/" + name).c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    const bool abandoned = status.st_mtim.tv_sec + kForgottenAfter < std::time(nullptr);
+    if (name.starts_with(kUnfinished) && abandoned) ::unlink((path_ + "/" + name).c_str());
+    if (name.starts_with('.')) continue;
+    all.push_back({status.st_mtim, static_cast<std::size_t>(status.st_size), name});
+  }
+  std::sort(all.begin(), all.end(), [&](const Old& a, const Old& b) {
+    if ((a.name == newest) != (b.name == newest)) return a.name == newest;
+    if (a.written.tv_sec != b.written.tv_sec) return a.written.tv_sec > b.written.tv_sec;
+    return a.written.tv_nsec > b.written.tv_nsec;
+  });
+  std::size_t records = 0, bytes = 0;
+  for (const Old& old : all) {
+    ++records, bytes += old.bytes;
+    const bool fits = records <= limits_.records && bytes <= limits_.bytes;
+    if (!fits && old.name != newest) ::unlink((path_ + "/" + old.name).c_str());
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,48 @@
+#pragma once
+// The last runs that this user started on this machine: one record a run, in
+// $XDG_STATE_HOME/ddprun/history/HOST, or below ~/.local/state. Written by the launcher, at the
+// start of a run and at its end; read by ddprunctl. DDPRUN_HISTORY=0 keeps none.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/system/record_folder.h"
+#include "launcher/history/run_record.h"
+
+namespace ddprun::launcher {
+
+inline constexpr const char* kHistoryVariable = "DDPRUN_HISTORY";
+
+// Nothing: there is no home, or nothing is to be kept.
+std::optional<RecordFolder> history_folder();
+
+LauncherLife own_life();
+
+// A run that goes on, as its launcher sees it. What cannot be kept is not: the run matters more.
+class KeptRun {
+ public:
+  // Writes the record of the start.
+  static KeptRun begin(RunRecord record);
+  KeptRun() = default;
+
+  RunRecord& record() { return record_; }
+  // Writes the record of the end; `took_s` since the start.
+  void end(double took_s);
+
+ private:
+  void put(RecordFolder::Safety safety);
+
+  std::optional<RecordFolder> folder_;
+  std::string name_;
+  RunRecord record_;
+};
+
+// The newest first.
+std::vector<PastRun> past_runs();
+
+// Where the agent of a node of this launcher answers ddprunctl (agent/window/window.h); nodes count
+// from 0.
+std::string window_path(const std::string& folder, int index);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,129 @@
+#include "launcher/history/run_record.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace ddprun::launcher {
+namespace {
+
+using json = nlohmann::ordered_json;  // A verdict keeps its order.
+
+constexpr const char* kSchema = "ddprun.history/1";
+
+json to_json(const RunTail& tail) {
+  return {{"rank", tail.rank}, {"stream", tail.stream}, {"text", tail.text}, {"end", tail.end}};
+}
+
+std::string text_of(const json& object) {
+  // Arguments and workers' lines may hold any bytes; JSON text may not.
+  return object.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
+}
+
+// What is missing, or of another type, is as good as nothing: an older ddprun may have written it.
+template <class T>
+T value_of(const json& object, const char* name, T otherwise) {
+  const auto it = object.find(name);
+  if (it == object.end()) return otherwise;
+  const bool fits = std::is_same_v<T, std::string> ? it->is_string()
+                    : std::is_integral_v<T>        ? it->is_number_integer()
+                                                   : it->is_number();
+  return fits ? it->get<T>() : otherwise;
+}
+
+std::vector<RunTail> tails_from(const json& object) {
+  std::vector<RunTail> tails;
+  const auto it = object.find("tails");
+  if (it == object.end() || !it->is_array()) return tails;
+  for (const json& tail : *it) {
+    if (!tail.is_object()) continue;
+    tails.push_back({value_of<int>(tail, "rank", -1), value_of<std::string>(tail, "stream", ""),
+                     value_of<std::string>(tail, "text", ""),
+                     value_of<std::uint64_t>(tail, "end", 0)});
+  }
+  return tails;
+}
+
+void take_ending(RunRecord& record, const json& object) {
+  record.world_size = value_of<int>(object, "world_size", record.world_size);
+  record.nodes = value_of<int>(object, "nodes", record.nodes);
+  record.restarts = value_of<int>(object, "restarts", record.restarts);
+  const auto verdict = object.find("verdict");
+  if (verdict != object.end() && verdict->is_object()) {
+    record.verdict = verdict->dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+  for (RunTail& tail : tails_from(object)) record.tails.push_back(std::move(tail));
+}
+
+}  // namespace
+
+std::string encode(const RunRecord& record) {
+  const LauncherLife& life = record.launcher;
+  json object = {{"schema", kSchema},         {"run_id", record.run_id},
+                 {"command", record.command}, {"host", record.host},
+                 {"started", record.started}, {"max_restarts", record.max_restarts},
+                 {"launcher_pid", life.pid},  {"launcher_started", life.started},
+                 {"boot", life.boot},         {"folder", record.folder}};
+  if (!record.took_s) return text_of(object);
+  object["took_s"] = *record.took_s;
+  object["exit_code"] = record.exit_code;
+  object["world_size"] = record.world_size;
+  object["nodes"] = record.nodes;
+  object["restarts"] = record.restarts;
+  const json verdict = json::parse(record.verdict, nullptr, /*allow_exceptions=*/false);
+  if (verdict.is_object()) object["verdict"] = verdict;
+  object["tails"] = json::array();
+  for (const RunTail& tail : record.tails) object["tails"].push_back(to_json(tail));
+  return text_of(object);
+}
+
+Result<RunRecord> decode_record(std::string_view text) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || value_of<std::string>(object, "schema", "") != kSchema) {
+    return Failure{Errc::kBadMessage, "decoding the record of a run"};
+  }
+  RunRecord record{.run_id = value_of<std::string>(object, "run_id", ""),
+                   .command = value_of<std::string>(object, "command", ""),
+                   .host = value_of<std::string>(object, "host", ""),
+                   .started = value_of<std::int64_t>(object, "started", 0),
+                   .max_restarts = value_of<int>(object, "max_restarts", 0),
+                   .launcher = {value_of<int>(object, "launcher_pid", 0),
+                                value_of<std::uint64_t>(object, "launcher_started", 0),
+                                value_of<std::string>(object, "boot", "")},
+                   .folder = value_of<std::string>(object, "folder", "")};
+  if (!object.contains("took_s")) return record;
+  record.took_s = value_of<double>(object, "took_s", 0);
+  record.exit_code = value_of<int>(object, "exit_code", 0);
+  take_ending(record, object);
+  return record;
+}
+
+bool add_ending(RunRecord& record, std::string_view ending) {
+  const json object = json::parse(ending, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return false;
+  take_ending(record, object);
+  return true;
+}
+
+std::string plain_verdict(std::string_view kind, std::string_view run_id, int exit_code,
+                          std::string_view text) {
+  return text_of({{"kind", kind}, {"run_id", run_id}, {"exit_code", exit_code}, {"text", text}});
+}
+
+std::string encode_within(RunRecord record, std::size_t bytes_max) {
+  std::string text = encode(record);
+  while (text.size() > bytes_max && !record.tails.empty()) {
+    const auto longest = std::ranges::max_element(
+        record.tails, {}, [](const RunTail& tail) { return tail.text.size(); });
+    const std::size_t keep = longest->text.size() / 2;
+    for (RunTail& tail : record.tails) {
+      if (tail.text.size() > keep) tail.text.erase(0, tail.text.size() - keep);
+    }
+    if (keep == 0) record.tails.clear();
+    text = encode(record);
+  }
+  if (text.size() <= bytes_max) return text;
+  record.verdict.clear();  // Of thousands of victims; the exit code says enough.
+  return encode(record);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,76 @@
+#pragma once
+// What is kept of a run on the machine of a launcher: what was started, and how it ended. As JSON,
+// and in words. Pure. Written by launcher/run, read by `ddprunctl history` and `logs`.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+
+namespace ddprun::launcher {
+
+// The end of what a worker wrote to one of its streams.
+struct RunTail {
+  int rank = -1;
+  std::string stream{};  // "stdout", "stderr".
+  std::string text{};
+  std::uint64_t end = 0;  // How many bytes the stream had in all; `text` is the end of them.
+};
+
+// One process of one life of one machine.
+struct LauncherLife {
+  int pid = 0;
+  std::uint64_t started = 0;  // Clock ticks since the boot.
+  std::string boot{};
+  bool operator==(const LauncherLife&) const = default;
+};
+
+struct RunRecord {
+  std::string run_id{};
+  std::string command{};
+  std::string host{};
+  std::int64_t started = 0;  // Seconds since 1970.
+  int max_restarts = 0;
+  LauncherLife launcher{};
+  std::string folder{};  // The run's temporary one, while it lives.
+
+  // From here on once it has ended.
+  std::optional<double> took_s{};
+  int exit_code = 0;
+  int world_size = 0;  // Of its last round; 0: it never began.
+  int nodes = 0;
+  int restarts = 0;
+  std::string verdict{};  // JSON as in --error-file (docs/verdict.md); empty: nobody gave one.
+  std::vector<RunTail> tails{};
+};
+
+enum class RunState {
+  kRunning,
+  kEnded,
+  kVanished,  // Its launcher is gone and has written no end: killed, or the machine went down.
+};
+
+struct PastRun {
+  std::string name;  // Of its record.
+  RunRecord record;
+  RunState state = RunState::kEnded;
+};
+
+std::string encode(const RunRecord& record);
+Result<RunRecord> decode_record(std::string_view text);
+
+// What an agent leaves at its end (agent/node/agent_watch.cc): its workers' tails and, if it speaks
+// for the run, all else that it knows. False: that is no such text.
+bool add_ending(RunRecord& record, std::string_view ending);
+
+// For a verdict that no agent could give.
+std::string plain_verdict(std::string_view kind, std::string_view run_id, int exit_code,
+                          std::string_view text);
+
+// Drops the beginnings of the longest tails until `record` fits in so many bytes of JSON.
+std::string encode_within(RunRecord record, std::size_t bytes_max);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,237 @@
+#include "launcher/watch/history_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "common/text/figures_text.h"
+#include "common/text/terminal_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kDay = 86'400;
+constexpr int kSignalled = 128;  // And the signal's number: an exit code.
+
+std::string words(const json& object, const char* name) {
+  const auto it = object.find(name);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+const json& part_of(const json& object, const char* name) {
+  static const json kNothing = json::object();
+  const auto it = object.find(name);
+  return it != object.end() && it->is_object() ? *it : kNothing;
+}
+
+std::optional<LedgerTotals> ledger_of(const json& verdict) {
+  const json& parts = part_of(part_of(verdict, "ledger"), "parts_s");
+  LedgerTotals ledger;
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    const auto it = parts.find(name_of(static_cast<TimePart>(i)));
+    if (it == parts.end() || !it->is_number()) continue;
+    const double seconds = std::clamp(it->get<double>(), 0.0, 1e9);
+    ledger.parts.times[i] = TimeParts::Time(static_cast<std::int64_t>(seconds * 1e6));
+  }
+  if (ledger.in_run().count() == 0) return std::nullopt;
+  return ledger;
+}
+
+std::string last_line(const std::string& text) {
+  const std::size_t end = text.find_last_not_of("\n ");
+  if (end == std::string::npos) return "";
+  const std::size_t newline = text.rfind('\n', end);
+  const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
+  return text.substr(begin, end - begin + 1);
+}
+
+std::string rank_on_host(const json& first) {
+  const auto rank = first.find("rank");
+  if (rank == first.end() || !rank->is_number_integer()) return "";
+  return "rank " + std::to_string(rank->get<int>()) + " on " + words(first, "host");
+}
+
+std::string fate_of(const PastRun& run, const json& verdict) {
+  if (run.state == RunState::kRunning) return "runs";
+  if (run.state == RunState::kVanished) {
+    return "no end is known: ddprun was killed, or the machine went down";
+  }
+  const std::string kind = words(verdict, "kind");
+  if (kind == "success") return "finished";
+  const json& first = part_of(verdict, "first_cause");
+  const std::string who = rank_on_host(first), said = last_line(words(first, "last_words"));
+  if (!who.empty() && !said.empty()) return who + ": " + said;
+  const std::string text = words(verdict, "text");
+  if (!text.empty()) return text.substr(0, text.find('\n'));
+  const char* signal = ::sigabbrev_np(run.record.exit_code - kSignalled);
+  if (kind == "interrupted" && signal) return std::string("stopped by SIG") + signal;
+  return "exit code " + std::to_string(run.record.exit_code);
+}
+
+struct Mark {
+  const char* glyph;
+  const char* ascii;
+  const char* colour;
+};
+
+Mark mark_of(const PastRun& run, const json& verdict) {
+  if (run.state == RunState::kRunning) return {"●", "*", "34"};
+  if (run.state == RunState::kEnded && run.record.exit_code == 0) return {"✓", "+", "32"};
+  const bool stopped = words(verdict, "kind") == "interrupted";
+  return stopped ? Mark{"!", "!", "33"} : Mark{"✗", "x", "31"};
+}
+
+json verdict_of(const PastRun& run) {
+  json verdict = json::parse(run.record.verdict, nullptr, /*allow_exceptions=*/false);
+  return verdict.is_object() ? verdict : json::object();
+}
+
+std::string took(const PastRun& run, const LocalTime& time) {
+  if (run.state == RunState::kVanished) return "-";
+  const double since =
+      static_cast<double>(std::max<std::int64_t>(time.now - run.record.started, 0));
+  const double seconds = std::clamp(run.record.took_s.value_or(since), 0.0, 1e9);
+  return took_text(std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6)));
+}
+
+Row row_of(const PastRun& run, std::size_t number, const LocalTime& time,
+           const ScreenStyle& style) {
+  const RunRecord& record = run.record;
+  const json verdict = verdict_of(run);
+  const auto ledger = ledger_of(verdict);
+  const Mark mark = mark_of(run, verdict);
+  const bool ended = run.state == RunState::kEnded;
+  const bool kept = ended && ledger && ledger->parts.kept().count() > 0;
+  return {
+      style.pick(mark.glyph, mark.ascii),
+      std::to_string(number),
+      plain(record.run_id),
+      when_text(record.started, time),
+      took(run, time),
+      ended && record.world_size > 0 ? std::to_string(record.world_size) : "-",
+      ended ? std::to_string(record.restarts) + " of " + std::to_string(record.max_restarts) : "-",
+      kept ? percent_text(ledger->goodput()) : "-",
+      plain(fate_of(run, verdict))};
+}
+
+// Of several lines, each on its own; what workers wrote keeps its colours where there are any.
+std::string indented(const std::string& text, const ScreenStyle& style) {
+  std::string result;
+  const std::string safe = without_escapes(text);
+  for (std::size_t at = 0; at < safe.size();) {
+    const std::size_t end = std::min(safe.find('\n', at), safe.size());
+    const std::string line = safe.substr(at, end - at);
+    result += "  " + (style.colours ? line : plain(line)) + "\n";
+    at = end + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string when_text(std::int64_t then, const LocalTime& time) {
+  const std::int64_t local = std::max<std::int64_t>(then + time.ahead, 0);
+  const std::int64_t days = local / kDay, today = (time.now + time.ahead) / kDay;
+  std::array<char, 64> text{};
+  const auto minutes = static_cast<int>(local % kDay / 60);
+  if (days == today || days + 1 == today) {
+    std::snprintf(text.data(), text.size(), "%s %02d:%02d", days == today ? "today" : "yesterday",
+                  minutes / 60, minutes % 60);
+    return text.data();
+  }
+  const std::chrono::year_month_day date{std::chrono::sys_days{std::chrono::days(days)}};
+  std::snprintf(text.data(), text.size(), "%04d-%02u-%02u %02d:%02d", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                minutes / 60, minutes % 60);
+  return text.data();
+}
+
+std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::string_view word) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].record.run_id == word || runs[i].name == word) return i;
+  }
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  const bool is_number = error == std::errc() && end == word.data() + word.size();
+  if (!is_number || number == 0 || number > runs.size()) return std::nullopt;
+  return number - 1;
+}
+
+std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time,
+                         const ScreenStyle& style) {
+  if (runs.empty()) return "no runs of yours on this machine are remembered\n";
+  std::vector<Row> rows = {
+      {"", "NO", "RUN", "STARTED", "TOOK", "RANKS", "RESTARTS", "GOODPUT", "ENDED"}};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    rows.push_back(row_of(runs[i], i + 1, time, style));
+  }
+  std::string text = aligned(rows, style);
+  std::size_t at = text.find('\n') + 1;
+  for (const PastRun& run : runs) {  // Each line begins with its mark.
+    const Mark mark = mark_of(run, verdict_of(run));
+    const std::string_view glyph = style.pick(mark.glyph, mark.ascii);
+    text.replace(at, glyph.size(), style.paint(glyph, mark.colour));
+    at = text.find('\n', at) + 1;
+  }
+  return text + "\nmore: ddprunctl history RUN, ddprunctl logs RUN; RUN is an id " +
+         "or a number of this list\n";
+}
+
+std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style) {
+  const RunRecord& record = run.record;
+  const json verdict = verdict_of(run);
+  std::string text = "run       " + plain(record.run_id) + " on " + plain(record.host) + "\n";
+  text += "command   " + plain(record.command) + "\n";
+  text += "started   " + when_text(record.started, time) + "\n";
+  text += "took      " + took(run, time) + "\n";
+  if (record.world_size > 0) {
+    text += "ranks     " + std::to_string(record.world_size) + " on " +
+            std::to_string(record.nodes) + (record.nodes == 1 ? " node" : " nodes") + "\n";
+  }
+  text += "restarts  " + std::to_string(record.restarts) + " of " +
+          std::to_string(record.max_restarts) + "\n";
+  if (const auto ledger = ledger_of(verdict); ledger && ledger->parts.kept().count() > 0) {
+    ScreenLine line(style);
+    line.add("goodput   " + percent_text(ledger->goodput()) + "  ");
+    add_time_legend(line, *ledger, style);
+    text += line.take() + "\n";
+  }
+  text += "ended     ";
+  if (run.state != RunState::kEnded) return text + fate_of(run, verdict) + "\n";
+  text += words(verdict, "kind") + ", exit code " + std::to_string(record.exit_code) + "\n";
+  const bool well = words(verdict, "kind") == "success";
+  if (!well) text += "\n" + indented(words(verdict, "text"), style);
+  return text + "\nwhat the workers wrote last: ddprunctl logs " + plain(record.run_id) + "\n";
+}
+
+std::string history_json(const std::vector<PastRun>& runs) {
+  json list = json::array();
+  for (const PastRun& run : runs) {
+    json object = json::parse(encode(run.record), nullptr, /*allow_exceptions=*/false);
+    const bool ended = run.state == RunState::kEnded;
+    object["state"] = ended ? "ended" : run.state == RunState::kRunning ? "running" : "vanished";
+    list.push_back(std::move(object));
+  }
+  return json({{"runs", std::move(list)}}).dump(2) + "\n";
+}
+
+std::string tails_text(const RunRecord& record, int rank, bool is_stderr) {
+  std::string text;
+  for (const RunTail& tail : record.tails) {
+    const bool wanted = rank < 0 || tail.rank == rank;
+    if (!wanted || (tail.stream == "stderr") != is_stderr) continue;
+    for (std::size_t at = 0; at < tail.text.size();) {
+      const std::size_t end = std::min(tail.text.find('\n', at), tail.text.size());
+      text += "[" + std::to_string(tail.rank) + "]: " + tail.text.substr(at, end - at) + "\n";
+      at = end + 1;
+    }
+  }
+  return text;
+}
+
+}  // namespace ddprun::launcher

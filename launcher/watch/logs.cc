@@ -1,0 +1,151 @@
+#include "launcher/watch/logs.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "common/text/terminal_text.h"
+#include "launcher/watch/history_text.h"
+#include "launcher/watch/window_client.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFollowEveryMs = 250;
+constexpr std::chrono::seconds kEndLimit{10};  // For a launcher to write the record of its end.
+
+// On a terminal it obeys nothing but colours.
+void print(const std::string& text, bool is_stderr) {
+  if (text.empty()) return;
+  std::FILE* to = is_stderr ? stderr : stdout;
+  std::fputs(without_escapes(text).c_str(), to);
+  std::fflush(to);
+}
+
+// Of one run: the streams of its workers here, each with how far it was printed.
+class Reader {
+ public:
+  Reader(PastRun run, int rank) : run_(std::move(run)), rank_(rank) {}
+
+  // Prints what is new. False: no agent of the run answers.
+  bool read() {
+    bool answered = false;
+    for (const std::string& path : windows_of(run_)) {
+      const json question = {{"ask", "tails"}, {"rank", rank_}, {"after", ends_[path]}};
+      const auto answer = ask_window(path, question.dump());
+      if (!answer) continue;
+      const json reply = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+      if (!reply.is_object() || !reply.contains("tails")) continue;
+      answered = true;
+      for (const json& tail : reply["tails"]) take(path, tail);
+    }
+    return answered;
+  }
+
+  // Of a run that has ended.
+  void read_record(const RunRecord& record) {
+    for (const RunTail& tail : record.tails) {
+      if (rank_ >= 0 && tail.rank != rank_) continue;
+      found_ = true;
+      const std::uint64_t printed = printed_[{tail.rank, tail.stream == "stderr"}];
+      const std::uint64_t news = tail.end - std::min(printed, tail.end);
+      RunRecord one;
+      one.tails = {tail};
+      std::string& text = one.tails[0].text;
+      if (news < text.size()) text.erase(0, text.size() - news);
+      print(tails_text(one, -1, tail.stream == "stderr"), tail.stream == "stderr");
+    }
+  }
+
+  bool found() const { return found_; }
+
+ private:
+  void take(const std::string& path, const json& tail) {
+    const int rank = tail.value("rank", -1);
+    const bool is_stderr = tail.value("stream", "") == "stderr";
+    const std::string stream =
+        std::to_string(tail.value("local_rank", 0)) + tail.value("stream", "");
+    const auto end = tail.value("end", std::uint64_t{0});
+    ends_[path][stream] = end;
+    printed_[{rank, is_stderr}] = end;
+    found_ = true;
+    const auto missed = tail.value("missed", std::uint64_t{0});
+    if (missed > 0) {
+      print(
+          "[" + std::to_string(rank) + "]: [" + std::to_string(missed) + " bytes went by unread]\n",
+          is_stderr);
+    }
+    RunRecord one;
+    one.tails = {
+        {.rank = rank, .stream = tail.value("stream", ""), .text = tail.value("text", "")}};
+    print(tails_text(one, -1, is_stderr), is_stderr);
+  }
+
+  const PastRun run_;
+  const int rank_;
+  std::map<std::string, std::map<std::string, std::uint64_t>> ends_;  // By agent and stream.
+  std::map<std::pair<int, bool>, std::uint64_t> printed_;  // By rank, and whether it is stderr.
+  bool found_ = false;
+};
+
+std::optional<PastRun> run_of_record(const std::string& name) {
+  for (PastRun& run : past_runs()) {
+    if (run.name == name) return std::move(run);
+  }
+  return std::nullopt;
+}
+
+void follow(Reader& reader, const PastRun& run) {
+  while (reader.read()) ::poll(nullptr, 0, kFollowEveryMs);
+  // The agents are gone; what they had last is in the record, as soon as the launcher has written
+  // it.
+  const TimePoint until = Clock::now() + kEndLimit;
+  for (;;) {
+    const auto now = run_of_record(run.name);
+    if (!now || now->state == RunState::kVanished || Clock::now() > until) return;
+    if (now->state == RunState::kEnded) return reader.read_record(now->record);
+    ::poll(nullptr, 0, kFollowEveryMs / 5);
+  }
+}
+
+}  // namespace
+
+Result<PastRun> named_run(const std::string& word) {
+  std::vector<PastRun> runs = past_runs();
+  if (runs.empty()) {
+    return Failure{Errc::kNotFound, "no runs of yours on this machine are remembered"};
+  }
+  if (word.empty()) return std::move(runs.front());
+  const auto found = find_run(runs, word);
+  if (found) return std::move(runs[*found]);
+  return Failure{Errc::kNotFound, "no run '" + word + "' of yours on this machine is remembered; " +
+                                      "ddprunctl history lists those that are"};
+}
+
+Result<void> print_logs(const LogsOptions& options) {
+  auto run = named_run(options.run);
+  if (!run) return run.error();
+  Reader reader(*run, options.rank);
+  const bool running = run->state == RunState::kRunning;
+  if (running && options.follow) {
+    follow(reader, *run);
+  } else if (!running || !reader.read()) {
+    const auto now = run_of_record(run->name);  // It may have ended a moment ago.
+    if (now) reader.read_record(now->record);
+  }
+  if (reader.found()) return {};
+  const std::string who =
+      options.rank < 0 ? "workers" : "a worker of rank " + std::to_string(options.rank);
+  return Failure{Errc::kNotFound, "nothing is known here that " + who + " of run '" +
+                                      plain(run->record.run_id) +
+                                      "' wrote; each machine knows of its own workers only"};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,223 @@
+#include "launcher/watch/stacks.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "agent/process/proc_file.h"
+#include "common/system/unique_fd.h"
+#include "common/text/terminal_text.h"
+#include "common/time.h"
+#include "launcher/watch/logs.h"
+#include "launcher/watch/screen_text.h"
+#include "launcher/watch/window_client.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kToolLimit{30};
+constexpr std::size_t kToolBytesMax = std::size_t{4} << 20;
+
+struct Tool {
+  const char* title;
+  std::vector<std::string> argv;
+};
+
+std::string found_on_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  for (std::string rest = path ? path : "/usr/bin:/bin"; !rest.empty();) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    const std::string candidate = rest.substr(0, colon) + "/" + name;
+    if (colon > 0 && ::access(candidate.c_str(), X_OK) == 0) return candidate;
+    rest.erase(0, std::min(colon + 1, rest.size()));
+  }
+  return "";
+}
+
+std::string read_until(int fd, TimePoint until, bool& in_time) {
+  std::string text;
+  char block[65'536];
+  for (;;) {
+    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now());
+    pollfd poll{fd, POLLIN, 0};
+    in_time = left.count() > 0 && ::poll(&poll, 1, static_cast<int>(left.count())) == 1;
+    if (!in_time) return text;
+    const ssize_t got = ::read(fd, block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return text;
+    if (text.size() < kToolBytesMax) text.append(block, static_cast<std::size_t>(got));
+  }
+}
+
+// Standard output and error together; nothing: it failed, and `why` tells how.
+std::optional<std::string> output_of(const std::vector<std::string>& argv, std::string& why) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return why = "no pipe", std::nullopt;
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, writer.get(), STDERR_FILENO);
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, words[0], &actions, nullptr, words.data(), ::environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  writer.reset();
+  if (error != 0) return why = "it cannot be started", std::nullopt;
+  bool in_time = false;
+  std::string text = read_until(reader.get(), Clock::now() + kToolLimit, in_time);
+  if (!in_time) ::kill(pid, SIGKILL);  // What it held goes on.
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!in_time) return why = "it took longer than 30 s", std::nullopt;
+  if (status == 0) return text;
+  const std::size_t end = text.find_last_not_of('\n');
+  const std::size_t line = end == std::string::npos ? end : text.rfind('\n', end);
+  why = end == std::string::npos
+            ? "it failed"
+            : text.substr(line == std::string::npos ? 0 : line + 1,
+                          end - (line == std::string::npos ? 0 : line + 1) + 1);
+  return std::nullopt;
+}
+
+// gdb ends well although it could not attach.
+bool has_frames(const std::string& text) { return text.find("#0 ") != std::string::npos; }
+
+std::vector<Tool> native_tools(const std::string& pid) {
+  return {
+      {"gdb",
+       {"gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off",
+        "-ex", "set pagination off", "-ex", "thread apply all backtrace 64", "-p", pid}},
+      {"eu-stack", {"eu-stack", "-p", pid}}};
+}
+
+// Whether one of them has shown the stacks; `missing` gets why others have not.
+bool show_native(int pid, std::string& missing) {
+  for (Tool& tool : native_tools(std::to_string(pid))) {
+    tool.argv[0] = found_on_path(tool.title);
+    if (tool.argv[0].empty()) {
+      missing += std::string(missing.empty() ? "" : "; ") + "there is no " + tool.title;
+      continue;
+    }
+    std::string why;
+    const auto text = output_of(tool.argv, why);
+    if (text && has_frames(*text)) {
+      std::printf("\nnative stacks, by %s:\n%s", tool.title, without_escapes(*text).c_str());
+      return true;
+    }
+    if (text) why = "it may not look into the process (ptrace)";
+    missing += std::string(missing.empty() ? "" : "; ") + tool.title + ": " + plain(why);
+  }
+  return false;
+}
+
+bool is_python(int pid) {
+  std::string target(4096, '\0');
+  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
+  const ssize_t size = ::readlink(link.c_str(), target.data(), target.size());
+  target.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return target.substr(target.rfind('/') + 1).starts_with("python");
+}
+
+void show_python(int pid) {
+  const std::string tool = found_on_path("py-spy");
+  if (tool.empty()) {
+    std::puts("\nPython stacks: there is no py-spy (pip install py-spy)");
+    return;
+  }
+  std::string why;
+  const auto text = output_of({tool, "dump", "--pid", std::to_string(pid)}, why);
+  if (text) std::printf("\nPython stacks, by py-spy:\n%s", without_escapes(*text).c_str());
+  if (!text) std::printf("\nPython stacks: py-spy: %s\n", plain(why).c_str());
+}
+
+std::string one_line(std::string text) {
+  while (text.ends_with('\n') || text.ends_with('\0')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return plain(text);
+}
+
+// The pid of a rank, from the agents of the run here.
+Result<int> pid_of(const PastRun& run, int rank) {
+  int world_size = 0;
+  for (const std::string& path : windows_of(run)) {
+    const auto answer = ask_window(path, R"({"ask":"workers"})");
+    if (!answer) continue;
+    const json reply = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+    if (!reply.is_object() || !reply.contains("workers")) continue;
+    world_size = reply.value("world_size", 0);
+    for (const json& worker : reply["workers"]) {
+      if (worker.value("rank", -1) == rank) return worker.value("pid", 0);
+    }
+  }
+  const std::string of = "rank " + std::to_string(rank) + " of run '" + plain(run.record.run_id) +
+                         "' has no process on this machine";
+  if (run.state != RunState::kRunning) return Failure{Errc::kNotFound, of + ": the run is over"};
+  const bool elsewhere = rank < world_size;
+  return Failure{Errc::kNotFound,
+                 of + (elsewhere ? "; ask on the machine where it runs"
+                                 : "; the run has " + std::to_string(world_size) + " ranks")};
+}
+
+}  // namespace
+
+std::string kernel_view(int pid, const std::string& proc) {
+  const std::string process = proc + "/" + std::to_string(pid);
+  std::string text;
+  for (const int thread : agent::numbered_entries(process + "/task")) {
+    const std::string folder = process + "/task/" + std::to_string(thread);
+    const agent::ProcStat stat = agent::parse_proc_stat(agent::read_proc_file(folder + "/stat"));
+    const std::string where = one_line(agent::read_proc_file(folder + "/wchan"));
+    text += "thread " + std::to_string(thread) + " (" + plain(stat.name) + "), state " + stat.state;
+    if (where != "0" && where != "-") text += ", waits in " + where;
+    const std::string call = one_line(agent::read_proc_file(folder + "/syscall"));
+    if (call != "-" && call != "running") text += ", system call " + call;
+    text += "\n";
+    const std::string stack = agent::read_proc_file(folder + "/stack");  // For root.
+    for (std::size_t at = 0; at < stack.size();) {
+      const std::size_t end = std::min(stack.find('\n', at), stack.size());
+      text += "  " + plain(stack.substr(at, end - at)) + "\n";
+      at = end + 1;
+    }
+  }
+  return text;
+}
+
+Result<void> print_stacks(const std::string& run_word, int rank) {
+  const auto run = named_run(run_word);
+  if (!run) return run.error();
+  const auto pid = pid_of(*run, rank);
+  if (!pid) return pid.error();
+  const std::string process = "/proc/" + std::to_string(*pid);
+  std::printf("rank %d is pid %d: %s\n", rank, *pid,
+              one_line(agent::read_proc_file(process + "/cmdline")).c_str());
+  std::fflush(stdout);
+  if (is_python(*pid)) show_python(*pid);
+  std::string missing;
+  if (show_native(*pid, missing)) return {};
+  std::printf("\nno native stacks: %s\nwhat the kernel says:\n%s", missing.c_str(),
+              kernel_view(*pid).c_str());
+  return {};
+}
+
+}  // namespace ddprun::launcher

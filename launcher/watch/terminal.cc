@@ -1,0 +1,160 @@
+#include "launcher/watch/terminal.h"
+
+#include <langinfo.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstdlib>
+
+namespace ddprun::launcher {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+sigset_t watched_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH}) {
+    ::sigaddset(&set, signal);
+  }
+  return set;
+}
+
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+ScreenStyle output_style() {
+  ScreenStyle style;
+  winsize size{};
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) style.columns = size.ws_col;
+  const bool dumb = variable("TERM") == "dumb";
+  const bool plain = dumb || !variable("NO_COLOR").empty() || !variable("CI").empty();
+  style.colours = variable("CLICOLOR_FORCE") == "1" || (terminal && !plain);
+  std::setlocale(LC_CTYPE, "");
+  style.utf8 = !dumb && std::string_view(::nl_langinfo(CODESET)) == "UTF-8";
+  return style;
+}
+
+bool can_redraw() {
+  const std::string term = variable("TERM");
+  return ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDIN_FILENO) == 1 && !term.empty() &&
+         term != "dumb";
+}
+
+Result<std::unique_ptr<FullScreen>> FullScreen::open() {
+  std::unique_ptr<FullScreen> screen(new FullScreen);
+  if (::tcgetattr(STDIN_FILENO, &screen->before_) != 0) return errno_failure("asking the terminal");
+  const sigset_t watched = watched_signals();
+  ::sigprocmask(SIG_BLOCK, &watched, nullptr);
+  screen->signals_.reset(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!screen->signals_) return errno_failure("watching signals");
+  screen->enter();
+  return screen;
+}
+
+FullScreen::~FullScreen() { leave(); }
+
+void FullScreen::enter() const {
+  termios raw = before_;
+  raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+  raw.c_cc[VMIN] = 1, raw.c_cc[VTIME] = 0;
+  ::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+  write_all("\x1b[?1049h\x1b[?25l\x1b[2J");
+}
+
+void FullScreen::leave() const {
+  write_all("\x1b[?25h\x1b[?1049l");
+  ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+}
+
+FullScreen::Size FullScreen::size() const {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {};
+  return {.columns = size.ws_col, .lines = size.ws_row};
+}
+
+void FullScreen::draw(const std::vector<std::string>& lines) const {
+  std::string text = "\x1b[H";
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    text += lines[i] + "\x1b[K" + (i + 1 < lines.size() ? "\r\n" : "");
+  }
+  write_all(text + "\x1b[J");
+}
+
+// Ctrl-Z: the shell has its screen meanwhile.
+void FullScreen::stop() {
+  leave();
+  ::raise(SIGSTOP);
+  enter();
+}
+
+FullScreen::Key FullScreen::signalled() {
+  signalfd_siginfo info{};
+  if (::read(signals_.get(), &info, sizeof info) != sizeof info) return Key::kNone;
+  switch (info.ssi_signo) {
+    case SIGTSTP: stop(); return Key::kResized;
+    case SIGCONT:
+    case SIGWINCH: return Key::kResized;
+    default: return Key::kQuit;
+  }
+}
+
+FullScreen::Key FullScreen::key_of(std::string_view bytes) {
+  struct Meaning {
+    std::string_view bytes;
+    Key key;
+  };
+  static constexpr auto kMeanings = std::to_array<Meaning>({{"\x1b[A", Key::kUp},
+                                                            {"\x1bOA", Key::kUp},
+                                                            {"k", Key::kUp},
+                                                            {"\x1b[B", Key::kDown},
+                                                            {"\x1bOB", Key::kDown},
+                                                            {"j", Key::kDown},
+                                                            {"\x1b[C", Key::kOpen},
+                                                            {"\x1bOC", Key::kOpen},
+                                                            {"\r", Key::kOpen},
+                                                            {"\n", Key::kOpen},
+                                                            {"\x1b[D", Key::kClose},
+                                                            {"\x1bOD", Key::kClose},
+                                                            {"\t", Key::kNext},
+                                                            {"o", Key::kOrder},
+                                                            {"p", Key::kPause},
+                                                            {" ", Key::kPause},
+                                                            {"q", Key::kQuit},
+                                                            {"\x1b", Key::kQuit}});
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.bytes == bytes) return meaning.key;
+  }
+  return Key::kNone;
+}
+
+FullScreen::Key FullScreen::wait(std::chrono::milliseconds limit) {
+  std::array<pollfd, 2> polls = {{{STDIN_FILENO, POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
+  const int ready = ::poll(polls.data(), polls.size(), static_cast<int>(limit.count()));
+  if (ready <= 0) return Key::kNone;
+  if (polls[1].revents != 0) return signalled();
+  std::array<char, 16> bytes{};  // A key's bytes come in one piece.
+  const ssize_t got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (got <= 0) return Key::kQuit;  // The terminal is gone.
+  return key_of({bytes.data(), static_cast<std::size_t>(got)});
+}
+
+}  // namespace ddprun::launcher

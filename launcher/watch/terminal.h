@@ -1,0 +1,56 @@
+#pragma once
+// The terminal that ddprunctl writes to: what it can show, and, for top, a whole screen and keys.
+
+#include <termios.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/system/unique_fd.h"
+#include "launcher/watch/screen_text.h"
+
+namespace ddprun::launcher {
+
+// Of standard output: as the environment wants it. Not wider than the terminal; any width for a
+// pipe.
+ScreenStyle output_style();
+
+// Whether a screen can be redrawn there, and keys come from standard input.
+bool can_redraw();
+
+// The alternate screen, from here until its end. Signals that end or stop the process give the
+// terminal back first.
+class FullScreen {
+ public:
+  static Result<std::unique_ptr<FullScreen>> open();
+  FullScreen(const FullScreen&) = delete;
+  FullScreen& operator=(const FullScreen&) = delete;
+  ~FullScreen();
+
+  struct Size {
+    int columns = 80, lines = 24;
+  };
+  Size size() const;
+  void draw(const std::vector<std::string>& lines) const;
+
+  enum class Key { kNone, kUp, kDown, kOpen, kClose, kNext, kOrder, kPause, kQuit, kResized };
+  // The next one, or kNone after `limit`. Signals to end are kQuit.
+  Key wait(std::chrono::milliseconds limit);
+
+ private:
+  FullScreen() = default;
+  void enter() const;
+  void leave() const;
+  void stop();
+  Key signalled();
+  static Key key_of(std::string_view bytes);
+
+  termios before_{};
+  UniqueFd signals_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,276 @@
+#include "launcher/watch/top_screen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "common/text/figures_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::DaemonStatus;
+using rendezvous::NodeStatus;
+using rendezvous::RankStatus;
+using rendezvous::RunStatus;
+
+constexpr double kLateMin = 1.0;     // Milliseconds a step: less is noise.
+constexpr double kLateShare = 0.01;  // Of a step: the same.
+constexpr std::size_t kBarMax = 120;
+constexpr std::size_t kEventsMax = 8;
+constexpr std::size_t kHostColumns = 16;
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long>(std::clamp(seconds, 0.0, 1e9));
+  char text[64];
+  std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+  return text;
+}
+
+std::string rate_text(double per_second) {
+  char text[64];
+  const int digits = per_second < 10 ? 2 : per_second < 100 ? 1 : 0;
+  std::snprintf(text, sizeof text, "%.*f", digits, std::clamp(per_second, 0.0, 1e9));
+  return text;
+}
+
+bool is_late(const RankStatus& rank) {
+  const double step_ms = rank.steps_per_s > 0 ? 1000 / rank.steps_per_s : 0;
+  return rank.late_ms >= std::max(kLateMin, kLateShare * step_ms);
+}
+
+// The one of the node that the others wait for longest; null: none.
+const RankStatus* latest_of(const NodeStatus& node) {
+  const RankStatus* latest = nullptr;
+  for (const RankStatus& rank : node.ranks) {
+    if (is_late(rank) && (!latest || rank.late_ms > latest->late_ms)) latest = &rank;
+  }
+  return latest;
+}
+
+double lateness(const NodeStatus& node) {
+  const RankStatus* latest = latest_of(node);
+  return latest ? latest->late_ms : 0;
+}
+
+std::vector<const NodeStatus*> ordered(const RunStatus& run, TopOrder order) {
+  std::vector<const NodeStatus*> nodes;
+  for (const NodeStatus& node : run.nodes) nodes.push_back(&node);
+  if (order == TopOrder::kLate) {
+    std::stable_sort(nodes.begin(), nodes.end(), [](const NodeStatus* a, const NodeStatus* b) {
+      return lateness(*a) > lateness(*b);
+    });
+  }
+  return nodes;
+}
+
+const char* state_colour(const std::string& state) {
+  return state == "running" ? "32" : state == "ended" ? "90" : "33";
+}
+
+class Screen {
+ public:
+  Screen(const RunStatus& run, const TopView& view, std::size_t runs)
+      : run_(run), view_(view), style_(view.style), runs_(runs) {}
+
+  std::vector<std::string> take() {
+    head();
+    time_bar();
+    table();
+    events();
+    keys();
+    return std::move(lines_);
+  }
+
+ private:
+  ScreenLine line() const { return ScreenLine(style_); }
+  void put(ScreenLine line) { lines_.push_back(line.take()); }
+
+  std::size_t left(std::size_t kept) const {
+    const auto all = static_cast<std::size_t>(view_.lines);
+    return all > lines_.size() + kept ? all - lines_.size() - kept : 0;
+  }
+
+  void head() {
+    ScreenLine first = line();
+    first.add(" ").add(plain(run_.run_id), "1").add(" ");
+    first.add(style_.pick("● ", "* ") + run_.state, state_colour(run_.state));
+    std::string text =
+        "  " + std::to_string(run_.world_size) + " ranks on " + std::to_string(run_.nodes.size()) +
+        (run_.nodes.size() == 1 ? " node" : " nodes") + "  round " + std::to_string(run_.round) +
+        "  restart " + std::to_string(run_.restart_count) + " of " +
+        std::to_string(run_.max_restarts);
+    if (run_.ledger)
+      text += "  " + clock_text(std::chrono::duration<double>(run_.ledger->wall).count());
+    if (runs_ > 1) {
+      text += "  (run " + std::to_string(view_.run + 1) + " of " + std::to_string(runs_) + ")";
+    }
+    put(std::move(first.add(text)));
+    progress();
+  }
+
+  void progress() {
+    if (!run_.step) return put(std::move(line().add(" " + plain(run_.waiting_for))));
+    ScreenLine here = line();
+    here.add(" step " + steps(*run_.step));
+    if (run_.steps_per_s > 0) here.add("  " + rate_text(run_.steps_per_s) + " steps/s");
+    const RankStatus* latest = nullptr;
+    for (const NodeStatus& node : run_.nodes) {
+      const RankStatus* of_node = latest_of(node);
+      if (of_node && (!latest || of_node->late_ms > latest->late_ms)) latest = of_node;
+    }
+    if (latest) {
+      here.add("  ").add(
+          "late: rank " + std::to_string(latest->rank) + ", " + late(latest) + " a step", "1");
+    }
+    put(std::move(here));
+  }
+
+  void time_bar() {
+    if (!run_.ledger || run_.ledger->in_run().count() == 0) return;
+    ScreenLine bar = line();
+    const bool kept = run_.ledger->parts.kept().count() > 0;
+    bar.add(" goodput " + (kept ? percent_text(run_.ledger->goodput()) : "-") + "  ");
+    const auto columns = static_cast<std::size_t>(style_.columns > 0 ? style_.columns : 80);
+    const std::size_t room = columns > bar.width() + 1 ? columns - bar.width() - 1 : 0;
+    add_time_bar(bar, *run_.ledger, std::min(room, kBarMax), style_);
+    put(std::move(bar));
+    ScreenLine legend = line();
+    legend.add(" ");
+    add_time_legend(legend, *run_.ledger, style_);
+    put(std::move(legend));
+  }
+
+  void table() {
+    put(line());
+    put(std::move(row("NODE", "RANKS", "STEP", "STEPS/S", "LATE").add("  NOW")));
+    const auto nodes = ordered(run_, view_.order);
+    const std::size_t below = view_.lines == 0 ? 0 : 1 + event_count() + 2;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const std::size_t rest = nodes.size() - i;
+      if (view_.lines > 0 && left(below) <= (rest > 1 ? 1u : 0u)) {
+        put(std::move(line().add(" and " + std::to_string(rest) + " more")));
+        return;
+      }
+      node_row(*nodes[i], view_.lines > 0 && i == view_.chosen);
+      const bool open = view_.lines == 0 || nodes[i]->id == view_.open_node;
+      for (std::size_t r = 0; open && r < nodes[i]->ranks.size(); ++r) {
+        if (view_.lines > 0 && left(below) <= 1) break;
+        rank_row(nodes[i]->ranks[r]);
+      }
+    }
+  }
+
+  ScreenLine row(std::string_view host, std::string_view ranks, std::string_view step,
+                 std::string_view rate, std::string_view late) const {
+    ScreenLine here = line();
+    here.add(" " + fitted(host, kHostColumns) + " " + fitted(ranks, 11));
+    here.add(right(step, 11)).add(right(rate, 9));
+    here.add(right(late, 10), late.ends_with("ms") ? "1" : nullptr);
+    return here;
+  }
+  std::string none() const { return style_.pick("–", "-"); }
+  std::string steps(std::uint64_t count) const {
+    return count > 0 ? grouped(static_cast<std::int64_t>(count)) : none();
+  }
+  std::string rate(double per_second) const {
+    return per_second > 0 ? rate_text(per_second) : none();
+  }
+  std::string late(const RankStatus* rank) const {
+    return rank ? rate_text(rank->late_ms) + " ms" : none();
+  }
+
+  static std::string right(std::string_view text, std::size_t columns) {
+    const std::size_t has = width_of(text);
+    return std::string(columns > has ? columns - has : 1, ' ') + std::string(text);
+  }
+
+  std::string ranks_of(const NodeStatus& node) const {
+    if (node.base_rank < 0) return none();
+    const std::string first = std::to_string(node.base_rank);
+    const int last = node.base_rank + node.local_world_size - 1;
+    return last == node.base_rank ? first : first + "-" + std::to_string(last);
+  }
+
+  void node_row(const NodeStatus& node, bool chosen) {
+    std::uint64_t step = 0;
+    double fastest = 0;
+    for (const RankStatus& rank : node.ranks) {
+      step = std::max(step, rank.steps);
+      fastest = std::max(fastest, rank.steps_per_s);
+    }
+    ScreenLine here =
+        row(plain(node.host), ranks_of(node), steps(step), rate(fastest), late(latest_of(node)));
+    here.add("  " + node.phase);
+    constexpr auto kSilentMin = Milliseconds(2'000);
+    if (node.silent >= kSilentMin) here.add(", silent for " + took_text(node.silent), "33");
+    std::string text = here.take();
+    if (chosen) text.replace(0, 1, style_.pick("▸", ">"));
+    lines_.push_back(std::move(text));
+  }
+
+  void rank_row(const RankStatus& rank) {
+    const std::string place = style_.pick("  ├ ", "    ");
+    ScreenLine here = row(place + "local " + std::to_string(rank.local_rank),
+                          rank.rank >= 0 ? std::to_string(rank.rank) : none(), steps(rank.steps),
+                          rate(rank.steps_per_s), late(is_late(rank) ? &rank : nullptr));
+    put(std::move(here.add("  " + plain(rank.at))));
+  }
+
+  std::size_t event_count() const {
+    if (view_.lines > 0 && view_.lines < 12) return 0;
+    return std::min(run_.events.size(), kEventsMax);
+  }
+
+  void events() {
+    const std::size_t count = event_count();
+    if (count == 0) return;
+    put(line());
+    for (std::size_t i = 0; i < count; ++i) {
+      const rendezvous::EventStatus& event = run_.events[run_.events.size() - 1 - i];
+      ScreenLine here = line();
+      std::string when = clock_text(event.at_s);
+      when.insert(0, when.size() < 8 ? 8 - when.size() : 0, ' ');
+      here.add(" " + when + "  ");
+      here.add(event.is_trouble ? style_.pick("▲", "!") : style_.pick("·", "."),
+               event.is_trouble ? "33" : nullptr);
+      here.add("  " + plain(event.text));
+      put(std::move(here));
+    }
+  }
+
+  void keys() {
+    if (view_.lines == 0) return;
+    const std::size_t blanks = left(1);
+    for (std::size_t i = 0; i < blanks; ++i) put(line());
+    ScreenLine here = line();
+    if (view_.paused) here.add(" paused ", "7");
+    here.add(style_.pick(" ↑↓ choose  → ranks  ", " j/k choose  Enter ranks  "), "2");
+    here.add(runs_ > 1 ? "Tab run  " : "", "2").add("o order  p pause  q quit", "2");
+    lines_.resize(std::min(lines_.size(), static_cast<std::size_t>(view_.lines) - 1));
+    put(std::move(here));
+  }
+
+  const RunStatus& run_;
+  const TopView& view_;
+  const ScreenStyle& style_;
+  const std::size_t runs_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::string chosen_node(const DaemonStatus& status, const TopView& view) {
+  if (view.run >= status.runs.size()) return "";
+  const auto nodes = ordered(status.runs[view.run], view.order);
+  return view.chosen < nodes.size() ? nodes[view.chosen]->id : "";
+}
+
+std::vector<std::string> top_screen(const DaemonStatus& status, const TopView& view) {
+  if (view.run < status.runs.size()) {
+    return Screen(status.runs[view.run], view, status.runs.size()).take();
+  }
+  return {" no runs"};
+}
+
+}  // namespace ddprun::launcher
