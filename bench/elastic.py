@@ -2,9 +2,9 @@
 """A worker of several is killed: how long until the others go on, until all are back, and how many steps it costs.
 
     bench/elastic.py [--build build/dev] [--rounds 5] [--ranks 8] [--state-mb 64] [--step-ms 50]
-                     [--deaths-every 10 --seconds 60] [--torch-python PYTHON] [--only NAME]
+                     [--spares 1] [--deaths-every 10 --seconds 60] [--torch-python PYTHON] [--only NAME]
 
-Contestants, one node, the same steps: ddprun with a Job (bench_elastic_worker job), ddprun whose workers restart from a
+Contestants, one node, the same steps: ddprun with a Job (bench_elastic_worker job), without and with spares, ddprun whose workers restart from a
 checkpoint, torchrun the same (--monitor_interval 0.1, its fastest useful one), and torchft, a replica group a rank, where
 PYTHON has it. Checkpoints are of every tenth step, in a folder of memory; torchft's processes are started again by this
 script at once, and its time-outs are as short as they may be without ending steps that are merely slow.
@@ -100,6 +100,10 @@ class Contestant:
     def killed(self, pid):
         """After a worker was: for who has no launcher."""
 
+    def has_spares(self):
+        """All that it is to have."""
+        return True
+
     def problem(self):
         return ""
 
@@ -126,11 +130,16 @@ class Contestant:
 
 class DdprunJob(Contestant):
     how = "job"
+    spares = 0
 
     def begin(self):
         build = self.options.build
         self.start([os.path.join(build, "bin", "ddprun"), "--standalone", "--nproc-per-node", str(self.options.ranks),
-                    "--max-restarts", str(self.restarts), os.path.join(build, "bin", "bench_elastic_worker"), self.how])
+                    "--max-restarts", str(self.restarts), "--spares", str(self.spares), os.path.join(build, "bin", "bench_elastic_worker"), self.how])
+
+    def has_spares(self):
+        pids = [os.path.basename(path).split(".")[0] for path in glob.glob(os.path.join(self.folder, "*.samples"))]
+        return sum(os.path.exists(f"/proc/{pid}") for pid in pids) == self.options.ranks + self.spares
 
     def problem(self):
         logs = {}
@@ -142,8 +151,17 @@ class DdprunJob(Contestant):
         return "; ".join(wrong[:5])
 
 
+class DdprunSpares(DdprunJob):
+    def begin(self):
+        self.spares = self.options.spares
+        super().begin()
+
+
 class DdprunCheckpoints(DdprunJob):
     how = "checkpoints"
+
+    def has_spares(self):
+        return True
 
     def problem(self):
         return ""
@@ -194,6 +212,8 @@ def wait_until_full(contestant):
         steady = len(recent) == 10 * contestant.options.ranks and recent[0].ns == min(
             stamp.ns for stamp in stamps[-10 * contestant.options.ranks:])
         return steady and len(live_workers(contestant, stamps)) == contestant.options.ranks and stamps
+    wait_for(contestant, contestant.has_spares, "the spares")
+    time.sleep(0.5)  # The last of them opens its link.
     return wait_for(contestant, full, f"{contestant.options.ranks} ranks in step")
 
 
@@ -264,9 +284,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--torch-python", default=PYTHON)
     parser.add_argument("--only", help="contestants whose name contains this")
+    parser.add_argument("--spares", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    kinds = {"ddprun, Job": DdprunJob, "ddprun, checkpoints": DdprunCheckpoints}
+    kinds = {"ddprun, Job": DdprunJob, "ddprun, Job, spares": DdprunSpares, "ddprun, checkpoints": DdprunCheckpoints}
     if has(options.torch_python, "torch"):
         kinds["torchrun, checkpoints"] = Torchrun
     if has(options.torch_python, "torchft"):

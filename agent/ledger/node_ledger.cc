@@ -54,7 +54,10 @@ NodeLedger::NodeLedger(int places, TimePoint began) : began_(began) {
 }
 
 NodeLedger::Place& NodeLedger::place(int local_rank) {
-  return places_.try_emplace(local_rank, Place{.ledger = PlaceLedger(began_)}).first->second;
+  // Of a spare, which comes later.
+  const auto found =
+      places_.try_emplace(local_rank, Place{.ledger = PlaceLedger(began_, TimePart::kGone)});
+  return found.first->second;
 }
 
 TimePart NodeLedger::waits_as() const {
@@ -117,6 +120,11 @@ void NodeLedger::counted(int local_rank, const WorkerCounts& counts, TimePoint n
   const Time until = since(now);
   here.bins.add(std::max(since(here.counted_at), until - std::min(more.sum(), until)), until, more);
   here.counted_at = now;
+}
+
+void NodeLedger::in_reserve(int local_rank, TimePoint now) {
+  Place& here = place(local_rank);
+  if (!here.ledger.computes()) here.ledger.idle(TimePart::kSpare, now);
 }
 
 void NodeLedger::stopping(TimePoint now) {

@@ -30,6 +30,8 @@ class NodeLedger {
   // Its part in the round is over, and the process lives on.
   void left(int local_rank, TimePoint now);
   void counted(int local_rank, const WorkerCounts& counts, TimePoint now);
+  // It has no seat, and every seat of the node is taken.
+  void in_reserve(int local_rank, TimePoint now);
   // The workers are told to end.
   void stopping(TimePoint now);
   void ended(int local_rank, bool succeeded, TimePoint now);

@@ -139,8 +139,7 @@ void Agent::arm_deadline() {
 // The daemon says how often, for it knows how many there are.
 void Agent::beat_every(Milliseconds interval) {
   if (interval == beat_interval_ || interval == 0ms) return;
-  const bool sooner = interval < beat_interval_;
-  beat_interval_ = interval;
+  const bool sooner = interval < std::exchange(beat_interval_, interval);
   if (sooner && !ending_) beat();
 }
 

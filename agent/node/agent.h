@@ -93,6 +93,8 @@ class Agent {
   void take_seat(const rendezvous::Seat& seat);
   void begin_places();
   void add_place(int local_rank);
+  void note_reserve();
+  int places() const;  // Of its workers and spares.
   void spawn_all();
   Result<WorkerEnds> open_worker(int local_rank);
   void forget_worker(int local_rank);

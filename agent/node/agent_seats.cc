@@ -166,6 +166,7 @@ void Agent::act(const SeatWorkers& order) {
     tell_seat(local_rank);
     if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be told.
   }
+  note_reserve();
 }
 
 void Agent::act(const FenceWorkers& fence) {
@@ -220,6 +221,7 @@ void Agent::act(const SpawnWorker& spawn) {
     pid = processes_.finish_spawns().front();
   }
   if (pid) ledger_.replaced(spawn.local_rank, Clock::now());
+  note_reserve();
   if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);
   forget_worker(spawn.local_rank);
   boost::asio::post(loop_, [this, death = death_at_start(spawn.local_rank, pid.error())] {

@@ -1,5 +1,6 @@
 // The part of Agent that starts workers, and shows which it waits for.
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/node/agent.h"
@@ -33,14 +34,25 @@ void Agent::add_place(int local_rank) {
   if (places_.contains(local_rank)) return;
   RankFacts facts;
   facts.rank = facts.local_rank = facts.role_rank = local_rank;
-  facts.world_size = facts.local_world_size = facts.role_world_size =
-      options_.offer.local_world_size;
+  facts.world_size = facts.local_world_size = facts.role_world_size = places();
   facts.role = options_.offer.role;
-  facts.master_addr = options_.offer.address;
-  facts.master_port = options_.offer.store_port;
+  facts.master_addr = seat_ ? seat_->master_address : options_.offer.address;
+  facts.master_port = seat_ ? seat_->master_port : options_.offer.store_port;
   facts.max_restarts = options_.offer.config.max_restarts;
   facts.run_id = options_.run_id;
   places_[local_rank] = {.facts = facts};
+}
+
+int Agent::places() const { return options_.offer.local_world_size + options_.supervision.spares; }
+
+// Where no seat is empty, nobody waits for a worker without one.
+void Agent::note_reserve() {
+  const auto seated = std::count_if(places_.begin(), places_.end(),
+                                    [](const auto& place) { return place.second.seated; });
+  if (seated < options_.offer.local_world_size) return;
+  for (const auto& [local_rank, place] : places_) {
+    if (!place.seated) ledger_.in_reserve(local_rank, std::chrono::steady_clock::now());
+  }
 }
 
 void Agent::spawn_all() {
@@ -86,8 +98,8 @@ void Agent::forget_worker(int local_rank) {
 }
 
 WorkerDeath Agent::death_at_start(int local_rank, const Failure& why) const {
-  DDPRUN_ASSERT(local_rank >= 0 && local_rank < options_.offer.local_world_size);
-  WorkerDeath death = start_failure(why, current_limits(), options_.offer.local_world_size);
+  DDPRUN_ASSERT(local_rank >= 0 && local_rank < places());
+  WorkerDeath death = start_failure(why, current_limits(), places());
   death.rank = rank_of(local_rank);
   death.local_rank = local_rank;
   death.host = options_.offer.host;

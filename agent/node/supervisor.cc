@@ -15,7 +15,8 @@ using rendezvous::AgentMessage;
 Supervisor::Supervisor(SupervisorOptions options, TimePoint now)
     : options_(std::move(options)), now_(now), give_up_at_(now + options_.connect_limit) {
   DDPRUN_ASSERT(options_.local_world_size >= 1);
-  slots_.resize(static_cast<std::size_t>(options_.local_world_size));
+  DDPRUN_ASSERT(options_.spares >= 0);
+  slots_.resize(static_cast<std::size_t>(options_.local_world_size + options_.spares));
 }
 
 std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
@@ -84,7 +85,8 @@ void Supervisor::hear(const rendezvous::Assign& assign) {
   DDPRUN_ASSERT(living_ == 0);
   take_seat(assign.seat);
   living_ = living_seated_ = options_.local_world_size;
-  std::fill(slots_.begin(), slots_.end(), Slot{.alive = true, .seated = true});
+  std::fill(slots_.begin(), slots_.end(), Slot{});
+  for (Slot& slot : plain_slots()) slot = Slot{.alive = true, .seated = true};
   actions_.push_back(StartWorkers{*seat_});
 }
 
@@ -189,9 +191,9 @@ void Supervisor::on(const WordsCame& words) {
 
 void Supervisor::on(const StartFailed& failed) {
   DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
-  for (auto i = static_cast<std::size_t>(failed.death.local_rank); i < slots_.size(); ++i) {
-    DDPRUN_ASSERT(slots_[i].seated && slots_[i].alive);
-    slots_[i].alive = false;
+  for (Slot& slot : plain_slots().subspan(static_cast<std::size_t>(failed.death.local_rank))) {
+    DDPRUN_ASSERT(slot.seated && slot.alive);
+    slot.alive = false;
     --living_, --living_seated_;
   }
   actions_.push_back(Say{Say::Level::kError, failed.death.detail});

@@ -19,6 +19,7 @@
 // has said how to go on, it joins with those that live. In kJoining these are parked; so are
 // replacements, which are started in empty places and become ready some time later, and all workers
 // of a node that comes to such a round: the daemon has it prepare them before it gets a seat.
+// Spares are parked while the others are seated, and take the seats of those that end.
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
@@ -26,6 +27,7 @@
 // it joins anew. On every new link the agent says again where it stands. Pure.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,7 @@ namespace ddprun::agent {
 struct SupervisorOptions {
   std::string host;
   int local_world_size = 1;
+  int spares = 0;  // Workers more, in places of their own, that wait for the seat of another.
   Duration grace = std::chrono::seconds(30);       // From SIGTERM to SIGKILL.
   Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
   Duration connect_limit =
@@ -91,7 +94,7 @@ class Supervisor {
   };
   // What the daemon was told of them.
   struct Told {
-    int round = -1, kept = 0, parked = 0, fallen = 0;
+    int round = -1, kept = 0, parked = 0, fallen = 0, spares = 0;
     bool operator==(const Told&) const = default;
   };
 
@@ -143,6 +146,9 @@ class Supervisor {
   int count(bool (*is)(const Slot&)) const;
   bool elastic() const;  // Every worker that holds a seat can be seated anew, or could.
   bool holds_living() const;
+  std::span<Slot> plain_slots() {  // That a round of plain workers has.
+    return std::span(slots_).first(static_cast<std::size_t>(options_.local_world_size));
+  }
   void take_seat(const rendezvous::Seat& seat);
   void seat_living(const rendezvous::Seat& seat);
   void end_without_seat(const WorkerEnded& ended, Slot& slot);
@@ -157,6 +163,7 @@ class Supervisor {
   void leave_round();
   void spawn(Slot& slot);
   void spawn_missing(bool fallen_too);
+  void spawn_spares();
   void send_join();
   void tell_slots();
   void clear_round();

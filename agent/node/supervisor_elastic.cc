@@ -35,10 +35,12 @@ void Supervisor::send_join() {
     return actions_.push_back(SendJoin{
         .after_round = last_round_, .workers = options_.local_world_size, .serial = ++serial_});
   }
-  const int ready = count([](const Slot& slot) { return slot.alive && slot.ready; });
+  const int all = options_.local_world_size;
+  const int ready = std::min(all, count([](const Slot& slot) { return slot.alive && slot.ready; }));
   const int begin =
       count([](const Slot& slot) { return slot.alive && !slot.ready && !slot.plain; });
-  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, begin, ++serial_});
+  actions_.push_back(
+      SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready), ++serial_});
   told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
   tell_slots();
 }
@@ -72,6 +74,7 @@ void Supervisor::seat_living(const rendezvous::Seat& seat) {
   }
   told_ = {.round = seat.round, .kept = living_seated_, .fallen = told_.fallen};
   actions_.push_back(SeatWorkers{*seat_, std::move(local_ranks)});
+  spawn_spares();
   tell_slots();
 }
 
@@ -83,20 +86,25 @@ void Supervisor::tell_slots() {
     const int seated = count([](const Slot& slot) { return slot.seated; });
     const int ready = count([](const Slot& slot) { return slot.seated && slot.ready; });
     now.kept = ready == seated ? ready : 0;
-    now.parked = count([](const Slot& slot) { return slot.alive && slot.ready && !slot.seated; });
+    const int more =
+        count([](const Slot& slot) { return slot.alive && slot.ready && !slot.seated; });
+    now.parked = std::min(more, std::max(options_.local_world_size - seated, 0));
+    now.spares = more - now.parked;
   }
   const bool of_another = now.round != told_.round;
-  const bool news =
-      now.fallen != told_.fallen || (of_another ? now.kept + now.parked > 0 : now != told_);
+  const bool news = now.fallen != told_.fallen ||
+                    (of_another ? now.kept + now.parked + now.spares > 0 : now != told_);
   told_ = now;
   if (!news) return;
-  send(rendezvous::Slots{++serial_, now.round, now.kept, now.parked, fallen_, respawned_});
+  send(rendezvous::Slots{++serial_, now.round, now.kept, now.parked, fallen_, respawned_,
+                         now.spares});
 }
 
 void Supervisor::hear(const rendezvous::Alive& alive) {
   replaceable_ = alive.replaceable;
   if (std::exchange(keeps_, alive.keeps) || !keeps_) return;
   told_ = {};
+  spawn_spares();
   tell_slots();
 }
 
@@ -105,6 +113,7 @@ void Supervisor::on(const WorkerReady& ready) {
   if (!slot.alive || slot.ready || slot.plain) return;
   slot.ready = true;
   if (state_ == State::kJoining && !leaving_) return send_join();
+  spawn_spares();
   tell_slots();
 }
 

@@ -25,6 +25,14 @@ void Supervisor::spawn_missing(bool fallen_too) {
   }
 }
 
+// Once those that hold seats have shown that they can change them: else a spare is of no use.
+void Supervisor::spawn_spares() {
+  const bool all = std::all_of(slots_.begin(), slots_.end(),
+                               [](const Slot& slot) { return !slot.seated || slot.ready; });
+  const bool stay = state_ == State::kRunning && keeps_ && all;
+  if (stay && options_.spares > 0) spawn_missing(/*fallen_too=*/false);
+}
+
 // The workers begin before anybody waits for them.
 void Supervisor::hear(const rendezvous::Prepare& prepare) {
   if (state_ != State::kJoining || leaving_ || holds_living()) return;
@@ -32,7 +40,7 @@ void Supervisor::hear(const rendezvous::Prepare& prepare) {
   keeps_ = true;
   restart_count_ = prepare.restart_count;
   std::fill(slots_.begin(), slots_.end(), Slot{});
-  spawn_missing(/*fallen_too=*/false);
+  for (Slot& slot : plain_slots()) spawn(slot);
   actions_.push_back(Say{Say::Level::kInfo, options_.host + " starts " +
                                                 number_of(living_, "worker") +
                                                 "; the run lets them in when they are ready"});

@@ -34,7 +34,8 @@ WorkCounts WorkCounts::since(const WorkCounts& before) const {
   return result;
 }
 
-PlaceLedger::PlaceLedger(TimePoint began) : began_(began), idle_since_(began) {}
+PlaceLedger::PlaceLedger(TimePoint began, TimePart before)
+    : began_(began), idle_part_(before), idle_since_(began) {}
 
 Time PlaceLedger::since_began(TimePoint now) const { return between(began_, now); }
 

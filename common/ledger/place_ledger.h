@@ -43,7 +43,7 @@ class PlaceLedger {
  public:
   static constexpr std::size_t kSpansMax = 256;  // Of a place; later ones are in the sums only.
 
-  explicit PlaceLedger(TimePoint began);
+  explicit PlaceLedger(TimePoint began, TimePart before = TimePart::kRendezvous);
 
   // Nobody computes in this place.
   void idle(TimePart part, TimePoint now);
@@ -94,7 +94,7 @@ class PlaceLedger {
 
   TimePoint began_;
   TimeParts past_{};  // Of what is over.
-  TimePart idle_part_ = TimePart::kRendezvous;
+  TimePart idle_part_;
   TimePoint idle_since_;
   std::optional<Working> working_;
   WorkCounts seen_;

@@ -43,6 +43,8 @@ constexpr Flag kFlags[] = {
 
     {kFailures, "max-restarts", '\0', kValue, "N", "",
      "restarts of all workers before giving up [0]"},
+    {kFailures, "spares", '\0', kValue, "N", "",
+     "workers more a node, ready for the seat of one that ends [0]"},
     {kFailures, "shutdown-timeout", '\0', kValue, "SECONDS", "",
      "time from SIGTERM to SIGKILL for workers [30]"},
     {kFailures, "signals-to-handle", '\0', kValue, "SIG,...",

@@ -165,6 +165,9 @@ Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment&
 
   Result<Options> options = read_options(*raw, environment);
   if (!options) return options.error();
+  if (options->spares > 0 && options->max_restarts == 0) {
+    return usage("--spares needs --max-restarts: a seat that a spare takes counts as a restart");
+  }
   options->invoked_as = argc > 0 ? argv[0] : "ddprun";
   return ParseOutcome(std::move(*options));
 }

@@ -29,6 +29,7 @@ namespace ddprun::launcher {
 inline constexpr int kNodesMax = 131'072;
 inline constexpr int kLocalWorkersMax = 4'096;
 inline constexpr int kRestartsMax = 1'000'000;
+inline constexpr int kSparesMax = 1'000;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
@@ -150,6 +151,7 @@ struct Options {
 
   // When something fails.
   int max_restarts = 0;
+  int spares = 0;  // Workers a node that wait for the seat of another.
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
   std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.

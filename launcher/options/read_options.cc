@@ -177,16 +177,16 @@ void read_meeting(Reader& reader, Options& options) {
 
 void read_failures(Reader& reader, Options& options) {
   reader.read("max-restarts", options.max_restarts, integer_between(0, kRestartsMax));
+  reader.read("spares", options.spares, integer_between(0, kSparesMax));
   reader.read("error-file", options.error_file, any_text);
   reader.read("signals-to-handle", options.signals_to_handle, parse_signals);
   reader.read("preempt-signal", options.preempt_signals, parse_signals);
   reader.read("shutdown-timeout", options.shutdown_timeout, parse_seconds);
   reader.read_variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "shutdown-timeout",
                        options.shutdown_timeout, parse_seconds);
-  using agent::OnStall;
-  reader.read(
-      "on-stall", options.stalls.on_stall,
-      one_of<OnStall>({{"off", OnStall::kOff}, {"log", OnStall::kLog}, {"kill", OnStall::kKill}}));
+  using Stall = agent::OnStall;
+  reader.read("on-stall", options.stalls.on_stall,
+              one_of<Stall>({{"off", Stall::kOff}, {"log", Stall::kLog}, {"kill", Stall::kKill}}));
   using enum Preflight;
   reader.read("preflight", options.preflight,
               one_of<Preflight>({{"off", kOff}, {"fast", kFast}, {"full", kFull}}));

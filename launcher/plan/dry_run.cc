@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "common/text/duration_text.h"
 #include "common/text/shell_quote.h"
 
 namespace ddprun::launcher {
@@ -167,8 +168,9 @@ std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent
   text += "nodes:       " + count_text(plan) + "\n" + nodes_text(run);
   text += "workers:     " + std::to_string(run.local_world_size) + " a node, local " +
           (run.local_world_size == 1 ? "rank 0" : "ranks 0 to ") +
-          (run.local_world_size == 1 ? "" : std::to_string(run.local_world_size - 1)) + "\n";
-  text += "command:     " + in_words(run.command) + "\n";
+          (run.local_world_size == 1 ? "" : std::to_string(run.local_world_size - 1));
+  if (run.options.spares > 0) text += ", and " + number_of(run.options.spares, "spare");
+  text += "\ncommand:     " + in_words(run.command) + "\n";
   for (int i = 0; i < plan.local_nodes; ++i) {
     const auto node = node_rank_of(plan, i);
     text += "environment of the workers of " +

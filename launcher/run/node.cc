@@ -67,6 +67,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   agent::SupervisorOptions supervision;
   supervision.host = offer.host;
   supervision.local_world_size = offer.local_world_size;
+  supervision.spares = context.options.spares;
   supervision.grace = context.options.shutdown_timeout;
   supervision.preempt_signals = context.options.preempt_signals;
   supervision.connect_limit = offer.config.join_timeout;

@@ -50,6 +50,7 @@ void fields(auto&&, Is<Away> auto&) {}
 void fields(auto&& a, Is<Slots> auto& m) {
   a("serial", m.serial), a("round", m.round), a("kept", m.kept), a("parked", m.parked);
   a("fallen", m.fallen), a("respawned", m.respawned);
+  a.added("spares", m.spares);
 }
 void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }

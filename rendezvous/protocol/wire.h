@@ -179,9 +179,10 @@ struct Slots {
   int serial = 0;     // As in Join.
   int round = -1;     // Whose seat the agent holds; -1: none.
   int kept = 0;       // Of the workers seated in it.
-  int parked = 0;     // More, without a seat.
+  int parked = 0;     // More, without a seat, for which there is a place in the round.
   int fallen = 0;     // Workers that have ended without a seat, since the agent began ...
   int respawned = 0;  // ... and how many replacements of those it was granted.
+  int spares = 0;     // Ready for the seat of another.
 };
 // The last word on a link that the agent closes because nobody answers on it: not a lost node, but
 // one that comes back on another link.

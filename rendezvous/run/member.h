@@ -46,6 +46,7 @@ struct Member {
   bool invited = false;   // ... as it was.
   int kept = 0;           // kSeated: so many of them can be seated anew.
   int parked = 0;         // kSeated: and so many more.
+  int spares = 0;         // kSeated: and these for the seats of those that end.
   int serial = 0;         // Of the newest Join or Slots.
   int fallen = 0;         // Of its workers without a seat; all of these are counted.
   int granted = 0;        // So many of those may be replaced.

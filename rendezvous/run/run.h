@@ -183,6 +183,7 @@ class Run {
   void report_success(const WorkerDeath& success);
   void remember_failure();
   void skip(const WorkerDeath& death);
+  std::string successor_text(Member& member) const;
   void answer_stranger(const NodeId& node, int round);
   std::optional<std::string> objection(const NodeId& node, const Join& join) const;
 

@@ -222,6 +222,7 @@ void Run::on(const NodeId& node, const Slots& slots) {
   if (member.phase == Phase::kSeated && member.seat->round == slots.round) {
     member.kept = slots.kept;
     set_parked(member, std::clamp(slots.parked, 0, kParkedMax));
+    member.spares = std::clamp(slots.spares, 0, kParkedMax);
   }
   replace_fallen(node, member, slots);
 }
@@ -256,6 +257,14 @@ void Run::give_up_hopeless(const std::string& host) {
   close(failed ? Verdict::Kind::kWorkerFailed : Verdict::Kind::kNodeLost,
         failed ? 0 : kExitRendezvous,
         "a worker of " + host + " ended before it had a seat, and no restart is left.");
+}
+
+// For people: whether the failed worker's seat is empty in the next round.
+std::string Run::successor_text(Member& member) const {
+  const bool kept = state_ == State::kRunning ? keeps_workers() : keep_;
+  if (member.spares == 0 || !kept) return "";
+  --member.spares;
+  return "; a spare takes its seat";
 }
 
 // The piece of work that has ended two processes is computed by nobody any more.

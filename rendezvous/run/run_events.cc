@@ -76,6 +76,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   member.beginning = join.living ? std::clamp(join.beginning, 0, kParkedMax) : 0;
   member.serial = std::max(member.serial, join.serial);
   set_parked(member, 0);
+  member.spares = 0;
   set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
   ++roster_;
   if (!left_its_seat) return;
@@ -149,6 +150,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
   workers_blamed_ = true;
   if (restart_count_ < config_->max_restarts && (!poison || failed.death.can_skip)) {
     ++restart_count_;
+    reason += successor_text(it->second);
     changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
   } else {
     close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);

@@ -39,7 +39,7 @@ struct Run::Snapshot {
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
            unanswered, missing, asked, round_trip, living, beginning, prepares, invited, kept,
-           parked, serial, fallen, granted, hopeless] = whole;
+           parked, spares, serial, fallen, granted, hopeless] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
@@ -48,7 +48,7 @@ struct Run::Snapshot {
     a.added("living", living), a.added("kept", kept), a.added("parked", parked);
     a.added("serial", serial), a.added("fallen", fallen), a.added("granted", granted);
     a.added("hopeless", hopeless), a.added("beginning", beginning);
-    a.added("prepares", prepares), a.added("invited", invited);
+    a.added("prepares", prepares), a.added("invited", invited), a.added("spares", spares);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);

@@ -414,6 +414,69 @@ class Reseat(DdprunCase):
         self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
         self.end_well(first, second)
 
+    def ready_at(self, local_rank, *but):
+        """The newest worker of that place that has said Ready, once there is one that is none of `but`."""
+        def newest():
+            found = [pid for pid in self.living() - set(but) if self.events(pid, "ready")
+                     and self.events(pid, "born")[0]["LOCAL_RANK"] == str(local_rank)]
+            return found[0] if found else None
+
+        return wait_until(newest, self.text)
+
+    def test_a_spare_takes_the_seat_of_a_dead_worker_at_once(self):
+        job = self.launch("--nproc-per-node", "3", "--spares", "1", env=HELD)
+        before = self.world(3)
+        spare = self.ready_at(3)
+        self.assertEqual(self.events(spare, "born")[0]["WORLD_SIZE"], "4")
+        self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+        self.kill(before[1])
+        full = self.world(3, after=before[0].round)  # The replacement is held.
+        self.assert_kept(before, full, [before[1]])
+        self.assertEqual([s.pid for s in full], [before[0].pid, before[2].pid, spare], self.text())
+        self.assertRegex(job.err(), r"rank 1 on \S+ was killed by signal 9 \(SIGKILL\); a spare takes its seat; "
+                                    r"the other workers continue \(restart 1 of 3\)")
+        self.touch("ready")
+        self.ready_at(1)  # It is the next spare, ...
+        self.kill(full[2])
+        last = self.world(3, after=full[0].round)
+        self.assertEqual([(s.local_rank, s.pid in {f.pid for f in full}) for s in last],
+                         [(0, True), (1, False), (2, True)], self.text())  # ... and takes the next seat.
+        self.assertNotIn("growing", job.err())
+        self.end_well(job)
+
+    def test_more_die_than_there_are_spares(self):
+        job = self.launch("--nproc-per-node", "3", "--spares", "1", env=HELD)
+        before = self.world(3)
+        self.ready_at(3)
+        self.kill(*before[:2])
+        smaller = self.world(2, after=before[0].round)
+        self.assert_kept(before, smaller, before[:2])
+        self.touch("ready")
+        full = self.world(3, after=smaller[0].round)
+        self.assert_kept(smaller, full, [])
+        self.end_well(job)
+
+    def test_a_spare_that_dies_disturbs_nobody_and_is_replaced(self):
+        job = self.launch("--nproc-per-node", "2", "--spares", "1")
+        before = self.world(2)
+        spare = self.ready_at(2)
+        os.kill(spare, signal.SIGKILL)
+        self.ready_at(2, spare)
+        self.assertEqual(self.world(2), before)
+        self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+        self.end_well(job)
+
+    def test_plain_workers_have_no_spares(self):
+        job = self.launch("--nproc-per-node", "2", "--spares", "2", env={f"FAULT_{i}": "plain" for i in range(2)})
+        wait_until(lambda: len(self.traces()) == 2, self.text)
+        self.touch("end")
+        self.finish(job)
+        self.assertEqual(len(self.traces()), 2, self.text())
+
+    def test_spares_need_restarts(self):
+        job = self.run_ddprun("--spares", "1", "true", code=2)
+        self.assertIn("--spares needs --max-restarts", job.err())
+
     def test_a_run_of_one_node_that_is_told_of_its_end(self):
         job = self.launch("--nproc-per-node", "2", "--preempt-signal", "SIGUSR1,SIGTERM")
         before = self.world(2)

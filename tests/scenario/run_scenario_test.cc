@@ -6,7 +6,7 @@
 //   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [beginning=N] [prepares=1]
 //        [host] [max=N] [restarts=N]
 //                        `host`: it hosts the endpoint
-//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [serial=N]
+//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [spares=N] [serial=N]
 //                        without serial: a newer one than all before
 //   beat NODE ROUND
 //   finished NODE ROUND
@@ -136,6 +136,7 @@ class Script {
     slots.parked = option(words, "parked", 0);
     slots.fallen = option(words, "fallen", 0);
     slots.respawned = option(words, "respawned", 0);
+    slots.spares = option(words, "spares", 0);
     return step({node, slots});
   }
 

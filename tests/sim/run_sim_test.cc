@@ -76,6 +76,7 @@ ClusterOptions elastic_options_of(std::uint64_t seed) {
   options.plain_host = seed % 6 == 0 ? 1 : -1;
   options.config.join_at_restart = seed % 13 == 0;
   options.prepares = seed % 9 != 0;
+  options.spares = seed % 5 == 0 ? 1 + static_cast<int>(seed % 2) : 0;
   return options;
 }
 
@@ -90,6 +91,7 @@ TEST_CASE("Elastic: a death costs the survivors no process, and the world is ful
   for_each_seed(300, [](std::uint64_t seed) {
     ClusterOptions options = elastic_options_of(seed);
     options.plain_host = -1;
+    options.spares = 0;
     options.config.nnodes_max = options.config.nnodes_min = options.hosts;
     options.config.max_restarts = 100;
     const int world_size = options.hosts * options.local_world_size;
@@ -168,6 +170,34 @@ TEST_CASE("Elastic: who computes waits for no worker of a node that comes", "[si
     INFO(cluster.describe());
     CHECK(cluster.world_size() == after);
     CHECK(cluster.started() == before);  // All others began without a seat.
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Elastic: with a spare a death leaves no seat empty", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.spares = 1 + static_cast<int>(seed % 2);
+    options.quiet = true;
+    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+    options.config.max_restarts = 100;
+    const int world_size = options.hosts * options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    for (std::uint64_t death = 0; death < 1 + seed % 5; ++death) {
+      cluster.fail_worker("h" + std::to_string((seed + death) % 2));
+      cluster.run_for(10s);  // The next spare is ready.
+    }
+    INFO(cluster.describe());
+    REQUIRE(cluster.broken().empty());
+    CHECK(cluster.world_sizes() == std::set<int>{world_size});
+    CHECK(cluster.world_size() == world_size);
+    CHECK(cluster.started() == world_size);
+    CHECK(cluster.spawned() == options.hosts * options.spares + cluster.failures());
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
   });
 }

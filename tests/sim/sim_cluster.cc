@@ -93,12 +93,14 @@ void Cluster::boot(const std::string& name) {
   agent::SupervisorOptions options;
   options.host = name;
   options.local_world_size = options_.local_world_size;
+  options.spares = options_.spares;
   options.grace = kGrace;
   options.fence = kFence;
   options.preempt_signals = {SIGUSR1};
   options.fence_always = options_.config.nnodes_min < options_.config.nnodes_max;
   host.agent = std::make_unique<Supervisor>(options, now_);
-  host.workers.assign(static_cast<std::size_t>(options_.local_world_size), Worker{});
+  host.workers.assign(static_cast<std::size_t>(options_.local_world_size + options_.spares),
+                      Worker{});
   host.workers_round = -1;
   host.down_since.reset();
   host.connecting = false;
@@ -220,6 +222,7 @@ void Cluster::start_workers(const std::string& name, const Seat& seat) {
   check(seat.workers == options_.local_world_size, name + " starts more or less than it has seats");
   for (std::size_t i = 0; i < host.workers.size(); ++i) {
     check(!host.workers[i].alive, name + " starts over a live worker");
+    if (i >= static_cast<std::size_t>(seat.workers)) continue;  // For a spare.
     host.workers[i] =
         Worker{.alive = true, .deaf = chance(3), .process = ++processes_, .round = seat.round};
     ++started_;

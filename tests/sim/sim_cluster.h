@@ -30,6 +30,7 @@ struct ClusterOptions {
   std::uint64_t seed = 1;
   int hosts = 4;
   int local_world_size = 2;
+  int spares = 0;  // Of workers, a host.
   // Agents know of other daemons, and so leave one that is silent though its kernel answers.
   bool several_daemons = false;
   rendezvous::RunConfig config;
@@ -91,6 +92,7 @@ class Cluster {
   int killed() const { return killed_; }    // One by one: they did not leave a round.
   int fenced() const { return fenced_; }    // Workers that had not left their round before.
   int reseated() const { return reseated_; }
+  std::set<int> world_sizes() const;        // Of all rounds.
   int started() const { return started_; }  // Workers that were started with a seat.
   // Of the round that runs; 0: none does.
   int world_size() const;

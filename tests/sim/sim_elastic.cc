@@ -20,6 +20,12 @@ int Cluster::world_size() const {
   return run()->status(daemon_now()).world_size;
 }
 
+std::set<int> Cluster::world_sizes() const {
+  std::set<int> sizes;
+  for (const auto& [round, record] : rounds_) sizes.insert(record.world_size);
+  return sizes;
+}
+
 // Whether that process is still the one in its place, alive or not.
 bool Cluster::same(const std::string& name, int life, std::size_t local_rank,
                    std::uint64_t process) {

@@ -17,11 +17,14 @@ using namespace std::chrono_literals;
 // who is ready, leaves and dies when, and how the link fares.
 class Node {
  public:
-  explicit Node(unsigned seed, bool elastic = false) : random_(seed), elastic_(elastic) {}
+  explicit Node(unsigned seed, bool elastic = false) : random_(seed), elastic_(elastic) {
+    options_.spares = elastic ? static_cast<int>(seed % 2) : 0;
+    supervisor_.emplace(options_, now_);
+  }
 
   void anything() {
     now_ += 1ms * (chance(elastic_ ? 98 : 90) ? random_() % 500 : random_() % 90'000);
-    switch (random_() % (elastic_ ? 18 : 12)) {
+    switch (random_() % (elastic_ ? 19 : 12)) {
       case 0: return does(LinkUp{});
       case 1: return chance(elastic_ ? 30 : 100) ? does(LinkDown{"it broke", chance(50)}) : void();
       case 2: return chance(10) ? does(Signalled{SIGTERM}) : void();
@@ -46,11 +49,11 @@ class Node {
 
  private:
   bool chance(unsigned percent) { return random_() % 100 < percent; }
-  int place() { return static_cast<int>(random_() % 2); }
+  int place() { return static_cast<int>(random_() % static_cast<unsigned>(2 + options_.spares)); }
 
   void end_worker() {
     int local_rank = elastic_ ? place() : 1;
-    if (pids_[local_rank] == 0) local_rank = 1 - local_rank;
+    if (pids_[local_rank] == 0) local_rank = local_rank == 0 ? 1 : 0;
     const int pid = std::exchange(pids_[local_rank], 0);
     if (pid == 0) return;
     const bool words = chance(30);
@@ -132,7 +135,7 @@ class Node {
     supervisor_->check_invariants();
     if (over) return begin_again();
     if (!fails) return;
-    const int first = place();
+    const int first = static_cast<int>(random_() % 2);
     for (int i = first; i < 2; ++i) pids_[i] = 0;
     does(StartFailed{{.local_rank = first}});
   }
@@ -156,7 +159,7 @@ class Node {
   SupervisorOptions options_{
       .host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true};
   std::optional<Supervisor> supervisor_{std::in_place, options_, now_};
-  std::array<int, 2> pids_{};       // By local rank; 0: no process.
+  std::array<int, 3> pids_{};       // By local rank, the last of a spare; 0: no process.
   std::vector<WorkerDeath> words_;  // Accounts that are still to come.
   int rounds_ = 0, granted_ = 0, offered_ = 2, processes_ = 0;
   int starts_ = 0, reseated_ = 0;

@@ -14,18 +14,21 @@ using Lines = std::vector<std::string>;
 // A node of workers that have said Ready, in round 0, with a daemon that keeps workers.
 class ElasticNode {
  public:
-  explicit ElasticNode(int workers, std::vector<int> preempt_signals = {})
+  explicit ElasticNode(int workers, std::vector<int> preempt_signals = {}, int spares = 0)
       : supervisor_({.host = "h",
                      .local_world_size = workers,
+                     .spares = spares,
                      .preempt_signals = std::move(preempt_signals)},
                     now_),
         workers_(workers) {
     does(LinkUp{});
     alive();
     assign(0, workers);
-    for (int i = 0; i < workers; ++i) {
-      CHECK(ready(i) == (i + 1 < workers ? Lines{} : Lines{"send slots"}));
-    }
+    Lines last;
+    for (int i = 0; i < spares; ++i)
+      last.push_back("spawn local rank " + std::to_string(workers + i));
+    last.push_back("send slots");
+    for (int i = 0; i < workers; ++i) CHECK(ready(i) == (i + 1 < workers ? Lines{} : last));
   }
 
   Lines does(const Event& event, Duration elapsed = 0s) {
@@ -299,6 +302,44 @@ TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepa
   seat.round = 5;
   seat.workers = 2;
   CHECK(does(Heard{rendezvous::Assign{seat}}) == Lines{"seat round=5 local ranks 0 1"});
+}
+
+TEST_CASE("Supervisor: a spare takes the seat of a worker that ends, and another spare begins") {
+  ElasticNode node(2, {}, /*spares=*/1);
+  CHECK(node.ready(2) == Lines{"send slots"});
+  CHECK(node.slots().kept == 2);
+  CHECK(node.slots().parked == 0);  // The round is not to grow.
+  CHECK(node.slots().spares == 1);
+  (void)node.does(ElasticNode::end(0, 7));
+  (void)node.left(1, 0);
+  CHECK(node.stop(0, true, false, 1) ==
+        Lines{"say so it is; the other workers continue (restart 1 of 3)", "spawn local rank 0",
+              "send stopped", "send join with 2 living"});
+  CHECK(node.assign(1, 2) == Lines{"seat round=1 local ranks 1 2"});
+  CHECK(node.ready(0) == Lines{"send slots"});
+  CHECK(node.slots().parked == 0);
+  CHECK(node.slots().spares == 1);
+  // Of two that end a spare replaces one; the round grows by the other later.
+  (void)node.does(ElasticNode::end(1, 7));
+  (void)node.does(ElasticNode::end(2, 7));
+  CHECK(node.stop(1, true, false, 2).back() == "send join with 1 living");
+  CHECK(node.assign(2, 1) == Lines{"seat round=2 local ranks 0"});
+  CHECK(node.ready(2) == Lines{"send slots"});
+  CHECK(node.slots().parked == 1);
+  CHECK(node.ready(1) == Lines{"send slots"});
+  CHECK(node.slots().parked == 1);
+  CHECK(node.slots().spares == 1);
+}
+
+TEST_CASE("Supervisor: plain workers have no spares") {
+  Supervisor plain({.host = "h", .local_world_size = 2, .spares = 3}, TimePoint{});
+  const auto step = [&](const Event& event) { return plain.step(event, TimePoint{}); };
+  (void)step(LinkUp{});
+  (void)step(Heard{rendezvous::Alive{.keeps = true}});
+  CHECK(step(Heard{rendezvous::Assign{}}).size() == 1);
+  CHECK(step(WorkerReady{0}).empty());
+  CHECK(step(ElasticNode::end(0, 0)).empty());
+  CHECK(to_string(step(ElasticNode::end(1, 0)).back()) == "send finished");
 }
 
 TEST_CASE("Supervisor: a node that prepares ends its workers with the run") {

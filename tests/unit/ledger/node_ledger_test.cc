@@ -63,6 +63,22 @@ TEST_CASE("Node ledger: a node in reserve is a spare until it is seated") {
   CHECK(times.places[1].at == TimePart::kUnknown);
 }
 
+TEST_CASE("Node ledger: the time of a spare is no loss") {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 0, 0, kStart);
+  ledger.replaced(1, kStart + 2s);  // No process was in its place before.
+  ledger.in_reserve(1, kStart + 2s);
+  ledger.ended(0, false, kStart + 5s);
+  ledger.seated(1, 0, kStart + 6s);
+  ledger.in_reserve(0, kStart + 6s);
+  ledger.in_reserve(1, kStart + 6s);  // It computes.
+  const auto times = ledger.times(false, kStart + 9s);
+  CHECK(times.places[1].parts[TimePart::kGone] == 2s);
+  CHECK(times.places[1].parts[TimePart::kSpare] == 4s);
+  CHECK(times.places[0].parts[TimePart::kRestart] == 1s);
+  CHECK(times.places[0].parts[TimePart::kSpare] == 3s);
+}
+
 TEST_CASE("Node ledger: a replacement costs restart until its first step in a round") {
   NodeLedger ledger(1, kStart);
   ledger.spawned(0, 0, 0, kStart);

@@ -77,7 +77,8 @@ class Crowd {
             .kept = chance(80) ? 2 : few(),
             .parked = few(),
             .fallen = few(),
-            .respawned = chance(80) ? 0 : few()};
+            .respawned = chance(80) ? 0 : few(),
+            .spares = few()};
   }
 
   AgentMessage anything_said() {
