@@ -55,8 +55,8 @@ NodeLedger::NodeLedger(int places, TimePoint began) : began_(began) {
 
 NodeLedger::Place& NodeLedger::place(int local_rank) {
   // Of a spare, which comes later.
-  const auto found =
-      places_.try_emplace(local_rank, Place{.ledger = PlaceLedger(began_, TimePart::kGone)});
+  const auto found = places_.try_emplace(
+      local_rank, Place{.ledger = PlaceLedger(began_, TimePart::kGone)});
   return found.first->second;
 }
 

@@ -53,7 +53,7 @@ std::string who_asks() {
 }
 
 Command command_of(const CtlOptions& options) {
-  Command command{.run_id = options.run_id, .node = options.node};
+  Command command{.run_id = options.run_id, .node = options.node, .nodes = options.nodes};
   const std::string because = options.reason.empty() ? "" : ": " + options.reason;
   if (options.verb == Verb::kDrain) {
     command.verb = Command::Verb::kDrain;
@@ -61,6 +61,9 @@ Command command_of(const CtlOptions& options) {
   } else if (options.verb == Verb::kCancel) {
     command.verb = Command::Verb::kCancel;
     command.reason = "cancelled by " + who_asks() + because;
+  } else if (options.verb == Verb::kResize) {
+    command.verb = Command::Verb::kResize;
+    command.reason = "asked for by " + who_asks() + because;
   } else if (options.verb == Verb::kReport) {
     command.verb = Command::Verb::kReport;
   }
@@ -78,7 +81,10 @@ Result<std::string> report_shown(const CtlOptions& options, const std::string& a
 }
 
 Result<std::string> shown(const CtlOptions& options, const std::string& answer) {
-  if (options.verb == Verb::kDrain || options.verb == Verb::kCancel) return answer + "\n";
+  using enum CtlOptions::Verb;
+  const bool is_sentence =
+      options.verb == kDrain || options.verb == kCancel || options.verb == kResize;
+  if (is_sentence) return answer + "\n";
   if (options.verb == Verb::kReport) return report_shown(options, answer);
   const auto status = rendezvous::decode_status(answer);
   if (!status) return status.error();

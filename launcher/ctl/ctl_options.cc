@@ -19,6 +19,7 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict
   ddprunctl nodes --json | jq .               all nodes of all runs, for programs
   ddprunctl drain node12 --reason "bad fan"   the run continues without node12
+  ddprunctl resize job7 3                     the run continues with 3 nodes
   ddprunctl report job7 --html job7.html      where its time went, as a page
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
@@ -64,6 +65,9 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   drain->add_option("--run", o.run_id, "The node's run, if that is ambiguous");
   auto* cancel = app.add_subcommand("cancel", "Ends a run on all its nodes");
   cancel->add_option("run", o.run_id, "The run's id")->required();
+  auto* resize = app.add_subcommand("resize", "Sets the number of nodes of a run");
+  resize->add_option("run", o.run_id, "The run's id")->required();
+  resize->add_option("nodes", o.nodes, "Between MIN and MAX of its --nnodes")->required();
   auto* report = app.add_subcommand("report", "Where a run's time went: JSON, or a page");
   report->add_option("run", o.run_id, "The run's id")->required();
   report->add_option("--html", o.html_file, "Write a page to this file");
@@ -73,7 +77,7 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                   "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]");
   ras->add_option("--timeout", texts.ras_seconds, "Seconds to wait for a job's answer [20]");
   ras->add_flag("--json", o.json, "As NCCL's own JSON (2.28.7 and later)");
-  for (CLI::App* verb : {drain, cancel}) {
+  for (CLI::App* verb : {drain, cancel, resize}) {
     verb->add_option("--reason", o.reason, "The reason, for the nodes and the verdict");
   }
   using enum CtlOptions::Verb;
@@ -81,6 +85,7 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
                                           {nodes, kNodes},
                                           {drain, kDrain},
                                           {cancel, kCancel},
+                                          {resize, kResize},
                                           {report, kReport},
                                           {ras, kRas}}) {
     app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
@@ -166,7 +171,8 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   if (!texts.completion.empty()) return completion(app, texts.completion);
   if (app.get_subcommands().empty()) {
     return usage(
-        "say what to do: status, nodes, drain, cancel, report or ras; see ddprunctl --help");
+        "say what to do: status, nodes, drain, resize, cancel, report or ras; see ddprunctl "
+        "--help");
   }
   if (options.verb == CtlOptions::Verb::kRas) {  // No daemon is asked.
     if (const auto failure = resolve_ras(texts, options)) return *failure;

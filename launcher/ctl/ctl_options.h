@@ -17,6 +17,7 @@ struct CtlOptions {
     kDrain,   // The run goes on without a node.
     kCancel,  // A run ends.
     kReport,  // Where a run's time went.
+    kResize,  // A run gets another number of nodes.
     kRas,     // What NCCL says of the jobs that have workers on this machine.
   };
   Verb verb = Verb::kStatus;
@@ -24,6 +25,7 @@ struct CtlOptions {
   std::optional<Endpoint> ras;  // kRas: where; absent: found out.
   Milliseconds ras_limit{20'000};
   std::string node;  // kDrain: its id or its host.
+  int nodes = 0;     // kResize.
   std::string reason;
   bool json = false;
   std::string html_file;  // kReport: gets the page; empty: the account goes to standard output.

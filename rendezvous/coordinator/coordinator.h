@@ -140,6 +140,7 @@ class Coordinator {
   AccountHead account_head(const std::string& run_id, const Run& run, TimePoint now) const;
   Result<std::string> drain(const Command& command);
   Result<std::string> cancel(const Command& command);
+  Result<std::string> resize(const Command& command);
 
   TimePoint now_{};
   TimePoint awake_since_ = TimePoint::min();  // When the daemon last noticed a standstill.

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <utility>
 
+#include "common/text/duration_text.h"
 #include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::rendezvous {
@@ -76,6 +77,7 @@ Result<std::string> Coordinator::obey(const Command& command) {
     }
     case Command::Verb::kDrain: return drain(command);
     case Command::Verb::kCancel: return cancel(command);
+    case Command::Verb::kResize: return resize(command);
     case Command::Verb::kReport: {
       auto account = this->account(command.run_id, now_);
       if (!account) return refused("name the run to report on");
@@ -114,6 +116,24 @@ Result<std::string> Coordinator::drain(const Command& command) {
   }
   step(found[0].run_id, {found[0].node, Drain{command.reason}});
   return names[0] + " is drained: the run continues without it";
+}
+
+Result<std::string> Coordinator::resize(const Command& command) {
+  const auto run = runs_.find(command.run_id);
+  if (run == runs_.end()) return refused("name the run to resize");
+  const std::string name = "run '" + command.run_id + "'";
+  const Run::State state = run->second.state();
+  if (state == Run::State::kClosing || state == Run::State::kEnded) {
+    return refused(name + " is over already");
+  }
+  const RunStatus status = run->second.status(now_);
+  if (status.nnodes_max == 0) return refused("no node has joined " + name + " yet");
+  if (command.nodes < status.nnodes_min || command.nodes > status.nnodes_max) {
+    return refused(name + " was started for " + std::to_string(status.nnodes_min) + " to " +
+                   std::to_string(status.nnodes_max) + " nodes (--nnodes)");
+  }
+  step(command.run_id, {"", Resize{command.nodes, command.reason}});
+  return name + " is resized to " + number_of(command.nodes, "node");
 }
 
 Result<std::string> Coordinator::cancel(const Command& command) {

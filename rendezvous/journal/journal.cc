@@ -65,6 +65,10 @@ struct ToJson {
     out.name("signal"), out.whole(cancel.signal);
   }
   void operator()(const Drain& drain) const { write_text(out, "drain", drain.reason); }
+  void operator()(const Resize& resize) const {
+    write_text(out, "resize", resize.reason);
+    out.name("nodes"), out.whole(resize.nodes);
+  }
   void operator()(const auto& message) const {
     write_text(out, "said", encode(AgentMessage(message)));
   }
@@ -109,6 +113,9 @@ bool read_event(const json& object, RunEvent& event) {
     return event.what = StoodStill{Milliseconds(*ms)}, true;
   }
   if (const auto why = field<std::string>(object, "drain")) return event.what = Drain{*why}, true;
+  const auto resized = field<std::string>(object, "resize");
+  const auto nodes = field<int>(object, "nodes");
+  if (resized && nodes) return event.what = Resize{*nodes, *resized}, true;
   const auto reason = field<std::string>(object, "cancel");
   const auto signal = field<int>(object, "signal");
   if (reason && signal) return event.what = Cancel{*signal, *reason}, true;

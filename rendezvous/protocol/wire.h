@@ -239,8 +239,9 @@ struct Account {
   std::string piece;
   bool more = false;  // Another follows.
 };
-using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive,
-                                   Respawn, Prepare, Account>;
+using DaemonMessage =
+    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn, Prepare,
+                 Account>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

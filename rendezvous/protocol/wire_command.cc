@@ -15,7 +15,8 @@ constexpr std::size_t kTextBytesMax = std::size_t{64} << 10;
 constexpr int kDepthMax = 2;  // No message of these has anything inside.
 
 constexpr Command::Verb kVerbs[] = {Command::Verb::kStatus, Command::Verb::kDrain,
-                                    Command::Verb::kCancel, Command::Verb::kReport};
+                                    Command::Verb::kCancel, Command::Verb::kReport,
+                                    Command::Verb::kResize};
 
 // Reads fields one after the other and keeps the name of the first that is not what it should be.
 class Fields {
@@ -38,6 +39,9 @@ class Fields {
     const auto wide = value ? value->get<std::int64_t>() : std::numeric_limits<std::int64_t>::max();
     if (wide != static_cast<int>(wide)) return bad(name), 0;
     return static_cast<int>(wide);
+  }
+  int whole_or(const char* name, int fallback) {
+    return object_.is_object() && object_.contains(name) ? whole(name) : fallback;
   }
   bool flag(const char* name) {
     const json* value = find(name, &json::is_boolean);
@@ -85,6 +89,7 @@ const char* name_of(Command::Verb verb) {
     case Command::Verb::kDrain: return "drain";
     case Command::Verb::kCancel: return "cancel";
     case Command::Verb::kReport: return "report";
+    case Command::Verb::kResize: return "resize";
   }
   return "?";
 }
@@ -95,7 +100,8 @@ std::string encode(const Command& command) {
                   {"verb", name_of(command.verb)},
                   {"run_id", command.run_id},
                   {"node", command.node},
-                  {"reason", command.reason}});
+                  {"reason", command.reason},
+                  {"nodes", command.nodes}});
 }
 
 std::string encode(const Report& report) {
@@ -110,7 +116,8 @@ Result<Command> decode_command(std::string_view body) {
                   .verb = fields.verb("verb"),
                   .run_id = fields.text("run_id", kNameBytesMax),
                   .node = fields.text("node", kNameBytesMax),
-                  .reason = fields.text("reason", kReasonBytesMax)};
+                  .reason = fields.text("reason", kReasonBytesMax),
+                  .nodes = fields.whole_or("nodes", 0)};
   return fields.done(std::move(command));
 }
 

@@ -18,12 +18,14 @@ struct Command {
     kDrain,   // The run goes on without `node`, whose launcher ends well.
     kCancel,  // The run ends.
     kReport,  // The account of the run (rendezvous/ledger/account.h).
+    kResize,  // The run goes on with at most `nodes`.
   };
   int version = kProtocolVersion;
   Verb verb = Verb::kStatus;
-  std::string run_id{};  // May be empty but for kCancel and kReport.
+  std::string run_id{};  // May be empty for kStatus and kDrain only.
   std::string node{};    // kDrain: a node's id, or a host name that only one node has.
-  std::string reason{};  // kDrain, kCancel: what the nodes are told.
+  std::string reason{};  // kDrain, kCancel, kResize: what the nodes are told.
+  int nodes = 0;         // kResize.
 };
 
 // The answer, in as many pieces as it takes.
@@ -33,7 +35,7 @@ struct Report {
   bool more = false;    // Another Report follows.
 };
 
-const char* name_of(Command::Verb verb);  // "status", "drain", "cancel", "report".
+const char* name_of(Command::Verb verb);  // "status", "drain", "cancel", "report", "resize".
 
 std::string encode(const Command& command);
 std::string encode(const Report& report);

@@ -43,7 +43,7 @@ void Run::advance_gathering() {
       state_ = State::kLastCall;
       last_call_ends_ = now_ + config_->last_call;
     }
-    if (ready >= config_->nnodes_max || round_ > 0 || now_ >= last_call_ends_) return seal();
+    if (ready >= size() || round_ > 0 || now_ >= last_call_ends_) return seal();
   } else {
     state_ = State::kGathering;
   }
@@ -82,7 +82,7 @@ void Run::seal() {
     const bool a_new = a->second.group_rank_before < 0, b_new = b->second.group_rank_before < 0;
     return std::pair(a_new, a->second.arrival) < std::pair(b_new, b->second.arrival);
   });
-  if (std::ssize(ready) > config_->nnodes_max) ready.resize(config_->nnodes_max);
+  if (std::ssize(ready) > size()) ready.resize(static_cast<std::size_t>(size()));
 
   std::vector<Candidate> candidates;
   for (auto it : ready) {

@@ -143,6 +143,7 @@ class Run {
   void on(const NodeId& node, const StoodStill& still);
   void on(const NodeId& node, const Cancel& cancel);
   void on(const NodeId& node, const Drain& drain);
+  void on(const NodeId& node, const Resize& resize);
 
   void advance();
   void advance_gathering();
@@ -188,6 +189,9 @@ class Run {
   std::optional<std::string> objection(const NodeId& node, const Join& join) const;
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
+  int size() const {
+    return size_ > 0 ? size_ : config_->nnodes_max;
+  }  // Nodes of a round, at most.
   int seated() const { return count(Phase::kSeated) + count(Phase::kFinished); }
   // Nodes that may take the place of another, now or as soon as their workers are ready.
   bool has_spares() const { return !ready_.empty() || count(Phase::kEmpty) > 0; }
@@ -222,6 +226,7 @@ class Run {
   State state_ = State::kGathering;
   int round_ = 0;  // The present or the next round.
   int restart_count_ = 0;
+  int size_ = 0;  // As an operator wants; 0: nnodes_max.
   int arrivals_ = 0;
   int roster_ = 0;  // Counts the changes of who is here.
   TimePoint now_{};

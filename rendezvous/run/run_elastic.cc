@@ -87,7 +87,7 @@ bool Run::is_let_in(const Member& member) const {
 
 // Nodes without a seat that this round would take.
 bool Run::newcomers_wait() const {
-  if (ready_.empty() || seated() >= config_->nnodes_max) return false;
+  if (ready_.empty() || seated() >= size()) return false;
   return std::any_of(ready_.begin(), ready_.end(),
                      [&](const NodeId& node) { return is_let_in(members_.at(node)); });
 }
@@ -126,7 +126,7 @@ void Run::grow() {
                                 : begins ? kBeginning
                                          : config_->last_call;
   grow_at_ = std::min(grow_at_.value_or(now_ + patience), now_ + patience);
-  const bool full = !keeps && !begins && seated() + count(Phase::kReady) >= config_->nnodes_max;
+  const bool full = !keeps && !begins && seated() + count(Phase::kReady) >= size();
   if (!full && now_ < *grow_at_) return;
   if (keeps) return announce_change(growth_text());
   regather(number_of(count(Phase::kReady), "node") + " joined (" + roster_text() + ")");
@@ -134,7 +134,7 @@ void Run::grow() {
 
 std::string Run::growth_text() const {
   int workers = parked_;
-  int free_seats = config_->nnodes_max - seated();
+  int free_seats = size() - seated();
   for (const auto& [node, member] : members_) {
     if (member.phase == Phase::kSeated) workers += member.seat->workers;
     if (member.phase == Phase::kReady && is_let_in(member) && --free_seats >= 0) {

@@ -28,10 +28,15 @@ struct Drain {
   std::string reason;
 };  // An operator wants the run to go on without this node.
 
+struct Resize {
+  int nodes = 0;
+  std::string reason;
+};  // An operator wants no more nodes in a round than these.
+
 struct RunEvent {
   NodeId node;  // Empty for what concerns no single node.
   std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Slots, Unseen, Lost, Tick,
-               Begin, Recovered, Returned, StoodStill, Cancel, Drain>
+               Begin, Recovered, Returned, StoodStill, Cancel, Drain, Resize>
       what;
 };
 

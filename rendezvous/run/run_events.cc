@@ -6,6 +6,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/text/duration_text.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/verdict.h"
 
@@ -218,6 +219,18 @@ void Run::on(const NodeId& node, const Drain& drain) {
   const auto it = members_.find(node);
   if (it == members_.end()) return;
   take_out(node, drain.reason, it->second.offer.host + " is drained: " + drain.reason);
+}
+
+// Nodes that are not needed any more keep their workers, in reserve.
+void Run::on(const NodeId&, const Resize& resize) {
+  if (!config_ || state_ == State::kClosing || state_ == State::kEnded) return;
+  if (resize.nodes < config_->nnodes_min || resize.nodes > config_->nnodes_max) return;
+  size_ = resize.nodes;
+  ++roster_;
+  const bool ends = !change_.empty() || count(Phase::kFinished) > 0;
+  if (state_ != State::kRunning || seated() <= size_ || ends) return;
+  const std::string change = "resized to " + number_of(size_, "node") + ": " + resize.reason;
+  all_kept() ? announce_change(change) : regather(change);
 }
 
 }  // namespace ddprun::rendezvous

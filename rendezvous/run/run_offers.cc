@@ -89,6 +89,7 @@ void Run::overrule(const NodeOffer& host) {
   }
   config_ = host.config;
   config_from_ = host.host;
+  size_ = 0;
   gather_ends_ = now_ + config_->join_timeout;
   state_ = State::kGathering;
 }

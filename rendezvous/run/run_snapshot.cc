@@ -15,7 +15,7 @@ void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times",
 // does not compile.
 struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
-    auto& [config, config_from, state, round, restart_count, arrivals, roster, now, members,
+    auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, keep, planned, change, parked, workers_blamed, deaths,
            dead_ranks, successes, past, skip, lost, verdict, neighbour, actions] = whole;
@@ -28,6 +28,7 @@ struct Run::Snapshot {
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past), a.added("skip", skip);
+    a.added("size", size);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and
@@ -99,6 +100,8 @@ void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) 
 
 bool Run::Snapshot::plausible(const Run& run, const RunConfig& config) {
   if (config.nnodes_min < 1 || config.nnodes_max < config.nnodes_min) return false;
+  const bool sized = run.size_ >= config.nnodes_min && run.size_ <= config.nnodes_max;
+  if (run.size_ != 0 && !sized) return false;
   if (run.restart_count_ < 0 || run.restart_count_ > config.max_restarts) return false;
   return run.seated() <= config.nnodes_max;
 }

@@ -52,7 +52,7 @@ std::string Run::names_text(Phase phase) const {
 // What a node that has no seat waits for.
 std::string Run::waiting_text(const Member* member) const {
   if (state_ == State::kRunning) {
-    if (seated() >= config_->nnodes_max) return "held in reserve: the run has enough nodes";
+    if (seated() >= size()) return "held in reserve: the run has enough nodes";
     if (config_->join_at_restart)
       return "held in reserve: new nodes are let in when the round ends";
     if (member && (member->invited || member->living)) {
@@ -111,7 +111,8 @@ std::string Run::waiting_for(TimePoint now) const {
     case State::kLastCall: return waiting_text() + "; it starts in " + yet(wait_ends());
     case State::kRunning:
       return "round " + std::to_string(round_) + " runs on " + number_of(seated(), "node") +
-             (ready_.empty() ? "" : ", " + number_of(count(Phase::kReady), "spare"));
+             (ready_.empty() ? "" : ", " + number_of(count(Phase::kReady), "spare")) +
+             (size_ > 0 ? ", resized to " + std::to_string(size_) : "");
     case State::kClosing:
       return "waiting for " + names_text(Phase::kStopping) + " to stop; lost in " + yet(stop_ends_);
     case State::kEnded:

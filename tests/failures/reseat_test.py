@@ -6,11 +6,12 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 
 import paths  # noqa: F401
 import ddprun_case
-from ddprun_case import DdprunCase, free_port, wait_until
+from ddprun_case import BIN, DdprunCase, free_port, wait_until
 
 WORKER = [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "reseat_worker.py")]
 HELD = {f"LATER_FAULT_{local_rank}": "hold" for local_rank in range(8)}  # Replacements come when a test lets them.
@@ -355,12 +356,14 @@ class Reseat(DdprunCase):
 
     def nodes(self, nnodes, *argv):
         """A function that starts one node of a run more, the first of which hosts its daemon."""
-        common = ["--nnodes", nnodes, "--nproc-per-node", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", *argv]
+        endpoint = f"127.0.0.1:{free_port()}"
+        common = ["--nnodes", nnodes, "--nproc-per-node", "2", "--rdzv-endpoint", endpoint, *argv]
 
         def start(is_host=0, **env):
             conf = f"last_call_timeout=0.2,join_timeout=60,is_host={is_host}"
             return self.launch(*common, "--rdzv-conf", conf, env={"DDPRUN_TOKEN": "t", **env})
 
+        start.endpoint = endpoint
         return start
 
     def test_a_node_that_comes_is_let_in_when_its_workers_are_ready(self):
@@ -412,6 +415,31 @@ class Reseat(DdprunCase):
         wait_until(lambda: second.err().count("exited with 7, before it had a seat") == 4, self.text)
         self.assertEqual(self.world(2), before)
         self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+        self.end_well(first, second)
+
+    def test_an_operator_resizes_the_run(self):
+        start = self.nodes("1:2", "--rdzv-id", "job")
+        first = start(is_host=1)
+        self.world(2)
+        second = start()
+        before = self.world(4)
+
+        def resize(nodes, code=0):
+            done = subprocess.run([os.path.join(BIN, "ddprunctl"), "-e", start.endpoint, "resize", "job", str(nodes)],
+                                  env={**os.environ, "DDPRUN_TOKEN": "t"}, capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            return done.stdout + done.stderr
+
+        self.assertIn("run 'job' was started for 1 to 2 nodes (--nnodes)", resize(3, code=1))
+        self.assertIn("run 'job' is resized to 1 node", resize(1))
+        smaller = self.world(2, after=before[0].round)
+        self.assertLessEqual({seat.pid for seat in before}, self.living())  # In reserve.
+        resize(2)
+        full = self.world(4, after=smaller[0].round)
+        self.assertEqual([seat.pid for seat in full], [seat.pid for seat in before], self.text())
+        self.assertEqual([e for seat in before for e in self.events(seat.pid, "fence")], [])
+        self.assertRegex(first.err(), "resized to 1 node: asked for by .* at the next boundary between steps")
         self.end_well(first, second)
 
     def ready_at(self, local_rank, *but):

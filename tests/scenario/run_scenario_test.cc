@@ -14,6 +14,7 @@
 //   lost NODE
 //   leave NODE [SIGNAL]
 //   drain NODE REASON
+//   resize NODES         by an operator
 //   cancel [SIGNAL]      by an operator, or as the daemon ends
 //   failed NODE ROUND rank=N (code=N | signal=N)
 //   recovered            the daemon is back from the dead
@@ -57,6 +58,7 @@ class Script {
       now_ += how_long;
       return step({"", StoodStill{how_long}});
     }
+    if (verb == "resize") return step({"", Resize{std::stoi(words.at(1)), "so_be_it"}});
     const NodeId& node = words.at(1);
     if (verb == "away") return step({node, Away{}});
     if (verb == "unseen") return step({node, Unseen{}});

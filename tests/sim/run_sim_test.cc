@@ -202,6 +202,33 @@ TEST_CASE("Elastic: with a spare a death leaves no seat empty", "[sim]") {
   });
 }
 
+TEST_CASE("Elastic: another size costs nobody a process or a step", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = true;
+    options.config.nnodes_min = 1;
+    options.config.nnodes_max = options.hosts;
+    options.config.max_restarts = 100;  // One may fail at its end.
+    options.config.join_at_restart = false;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    for (const int nodes : {1, options.hosts, options.hosts - 1}) {
+      cluster.resize(nodes);
+      cluster.run_for(5s);
+      INFO(cluster.describe());
+      REQUIRE(cluster.broken().empty());
+      CHECK(cluster.world_size() == nodes * options.local_world_size);
+    }
+    CHECK(cluster.fenced() == 0);
+    CHECK(cluster.started() == options.hosts * options.local_world_size);
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
 ClusterOptions fixed_options_of(std::uint64_t seed) {
   ClusterOptions options = options_of(seed);
   options.config.nnodes_max = options.config.nnodes_min = options.hosts;

@@ -68,6 +68,7 @@ class Cluster {
   void drain(const std::string& host);
   void preempt(const std::string& host);
   void cancel();
+  void resize(int nodes);
   void shut_down_daemon();  // It ends its runs, and waits for the agents to go.
   void start_daemon();
   void flap_on_next_order(const std::string& host);  // The link breaks as a seat or an end arrives.

@@ -232,6 +232,16 @@ void Cluster::cancel() {
   daemon_takes(link_next_++, rendezvous::encode(command));
 }
 
+void Cluster::resize(int nodes) {
+  if (!daemon_ || daemon_stands()) return;
+  trace("an operator resizes the run to " + std::to_string(nodes));
+  rendezvous::Command command;
+  command.verb = rendezvous::Command::Verb::kResize;
+  command.run_id = "job";
+  command.nodes = nodes;
+  daemon_takes(link_next_++, rendezvous::encode(command));
+}
+
 void Cluster::shut_down_daemon() {
   if (!daemon_ || daemon_stands() || daemon_->stalled() || disk_full_) return;
   trace("the daemon is told to end");

@@ -104,8 +104,8 @@ void Cluster::fault_at_random() {
     case 17: return cut_one_way(victim, chance(50));
     case 18: return stop_daemon(a_while);
     case 19:
-      if (chance(30)) drain(victim);
-      return;
+      if (chance(30)) return drain(victim);
+      return chance(30) ? resize(1 + static_cast<int>(random_() % 4)) : void();
     case 20:
       if (chance(80)) return;
       return chance(50) ? cancel() : shut_down_daemon();

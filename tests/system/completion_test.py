@@ -67,7 +67,7 @@ class Completion(DdprunCase):
         def ctl(*words):
             return self.offered(*words, program="ddprunctl")
 
-        self.assertEqual(ctl(""), {"status", "nodes", "drain", "cancel", "report", "ras"})
+        self.assertEqual(ctl(""), {"status", "nodes", "drain", "resize", "cancel", "report", "ras"})
         self.assertEqual(ctl("-e", "a:1", "dr"), {"drain"})
         self.assertEqual(ctl("drain", "--rea"), {"--reason"})
         self.assertEqual(ctl("status", "--rea"), set())

@@ -36,6 +36,10 @@ TEST_CASE("ddprunctl: verbs, their words and where the daemon is", "[ctl]") {
   CHECK(drain.node == "h1");
   CHECK(drain.reason == "fan");
   CHECK(to_string(drain.endpoint) == "head:29400");
+  const CtlOptions resize = options({"resize", "x", "3"});
+  CHECK(resize.verb == Verb::kResize);
+  CHECK(resize.run_id == "x");
+  CHECK(resize.nodes == 3);
   const CtlOptions cancel = options({"cancel", "x"});
   CHECK(cancel.verb == Verb::kCancel);
   CHECK(cancel.run_id == "x");
@@ -57,7 +61,8 @@ TEST_CASE("ddprunctl: endpoint and token come from where ddprun looks for them",
 
 TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]") {
   CHECK(complaint({"status"}, {}).starts_with("the daemon's token is needed"));
-  CHECK(complaint({}).starts_with("say what to do: status, nodes, drain, cancel, report or ras"));
+  CHECK(complaint({}).starts_with(
+      "say what to do: status, nodes, drain, resize, cancel, report or ras"));
   CHECK(complaint({"frob"}).find("frob") != std::string::npos);
   CHECK(complaint({"cancel"}).find("run is required") != std::string::npos);
   CHECK(complaint({"status", "-e", "h:x"}).starts_with("--rdzv-endpoint 'h:x'"));

@@ -55,11 +55,14 @@ class Crowd {
   }
 
   Command command() {
-    const bool cancels = chance(10);
-    return {.verb = cancels ? Command::Verb::kCancel : Command::Verb::kDrain,
+    const bool cancels = chance(10), resizes = chance(40);
+    return {.verb = cancels   ? Command::Verb::kCancel
+                    : resizes ? Command::Verb::kResize
+                              : Command::Verb::kDrain,
             .run_id = run_id(),
             .node = node(),
-            .reason = "it may"};
+            .reason = "it may",
+            .nodes = 1 + static_cast<int>(random_() % 3)};
   }
 
   // Often the right one.

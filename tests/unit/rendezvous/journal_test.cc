@@ -23,6 +23,7 @@ std::vector<JournalEntry> records() {
           Record{"job", t, {"a", Returned{}}},
           Record{"job", t, {"a", Lost{"was silent"}}},
           Record{"job", t, {"a", Drain{"its fans"}}},
+          Record{"job", t, {"", Resize{3, "the day is over"}}},
           Record{"job", t, {"", StoodStill{Milliseconds(1500)}}},
           Record{"job", t, {"", Tick{}}},
           Record{"job", t, {"", Begin{}}},
