@@ -55,8 +55,8 @@ NodeLedger::NodeLedger(int places, TimePoint began) : began_(began) {
 
 NodeLedger::Place& NodeLedger::place(int local_rank) {
   // Of a spare, which comes later.
-  const auto found = places_.try_emplace(
-      local_rank, Place{.ledger = PlaceLedger(began_, TimePart::kGone)});
+  const auto found =
+      places_.try_emplace(local_rank, Place{.ledger = PlaceLedger(began_, TimePart::kGone)});
   return found.first->second;
 }
 
@@ -92,8 +92,10 @@ void NodeLedger::seated(int local_rank, int rank, TimePoint now) {
   here.ledger.start_again(here.counted.work, now);
 }
 
-void NodeLedger::resumed(int local_rank, TimePoint now) {
+void NodeLedger::resumed(int local_rank, std::int64_t repeated, TimePoint now) {
+  constexpr std::int64_t kMost = 1'000'000;  // A worker may say anything.
   Place& here = place(local_rank);
+  here.repeated += static_cast<std::uint64_t>(std::clamp<std::int64_t>(repeated, 0, kMost));
   here.ledger.resume(here.counted.work, now);
 }
 
@@ -152,7 +154,8 @@ rendezvous::NodeTimes NodeLedger::times(bool whole, TimePoint now) const {
                             .at_risk = place.ledger.at_risk(now),
                             .steps = place.past.steps + place.counted.steps,
                             .late_steps = place.past.late_steps + place.counted.late_steps,
-                            .late = place.past.late + place.counted.late});
+                            .late = place.past.late + place.counted.late,
+                            .repeated = place.repeated});
     if (!whole || places_.size() > kDrawnMax) continue;
     times.places.back().spans = to_text(place.ledger.spans(now));
     times.places.back().bins = to_text(place.bins);

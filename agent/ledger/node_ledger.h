@@ -26,7 +26,8 @@ class NodeLedger {
   void replaced(int local_rank, TimePoint now);
   // A process that lives begins another round.
   void seated(int local_rank, int rank, TimePoint now);
-  void resumed(int local_rank, TimePoint now);
+  // `repeated`: so many steps run again.
+  void resumed(int local_rank, std::int64_t repeated, TimePoint now);
   // Its part in the round is over, and the process lives on.
   void left(int local_rank, TimePoint now);
   void counted(int local_rank, const WorkerCounts& counts, TimePoint now);
@@ -59,6 +60,7 @@ class NodeLedger {
     TimePoint counted_at{};
     Counted past{};  // ... and of those before: numbers only.
     TimeBins bins{};
+    std::uint64_t repeated = 0;  // Steps.
   };
 
   Place& place(int local_rank);

@@ -71,7 +71,7 @@ void Agent::worker_left(int local_rank, int round) {
 void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
   if (seat_ && resumed.round == seat_->round) {
     progress_.look_at_counts();
-    ledger_.resumed(local_rank, Clock::now());
+    ledger_.resumed(local_rank, resumed.repeated, Clock::now());
   }
   dispatch(WorkerResumed{local_rank, resumed.round});
   if (!change_ || !seat_ || resumed.round != seat_->round) return;

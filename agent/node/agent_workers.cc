@@ -43,9 +43,7 @@ void Agent::add_place(int local_rank) {
   places_[local_rank] = {.facts = facts};
 }
 
-int Agent::places() const {
-  return options_.offer.local_world_size + options_.supervision.spares;
-}
+int Agent::places() const { return options_.offer.local_world_size + options_.supervision.spares; }
 
 // Where no seat is empty, nobody waits for a worker without one.
 void Agent::note_reserve() {

@@ -32,13 +32,13 @@ void Supervisor::send_join() {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
   if (!linked_) return;
   if (!holds_living()) {
-    return actions_.push_back(SendJoin{.after_round = last_round_,
-                                       .workers = options_.local_world_size,
-                                       .serial = ++serial_});
+    return actions_.push_back(SendJoin{
+        .after_round = last_round_, .workers = options_.local_world_size, .serial = ++serial_});
   }
   const int all = options_.local_world_size;
   const int ready = std::min(all, count([](const Slot& slot) { return slot.alive && slot.ready; }));
-  const int begin = count([](const Slot& slot) { return slot.alive && !slot.ready && !slot.plain; });
+  const int begin =
+      count([](const Slot& slot) { return slot.alive && !slot.ready && !slot.plain; });
   actions_.push_back(
       SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready), ++serial_});
   told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
@@ -86,17 +86,18 @@ void Supervisor::tell_slots() {
     const int seated = count([](const Slot& slot) { return slot.seated; });
     const int ready = count([](const Slot& slot) { return slot.seated && slot.ready; });
     now.kept = ready == seated ? ready : 0;
-    const int more = count([](const Slot& slot) { return slot.alive && slot.ready && !slot.seated; });
+    const int more =
+        count([](const Slot& slot) { return slot.alive && slot.ready && !slot.seated; });
     now.parked = std::min(more, std::max(options_.local_world_size - seated, 0));
     now.spares = more - now.parked;
   }
   const bool of_another = now.round != told_.round;
-  const bool news =
-      now.fallen != told_.fallen || (of_another ? now.kept + now.parked + now.spares > 0 : now != told_);
+  const bool news = now.fallen != told_.fallen ||
+                    (of_another ? now.kept + now.parked + now.spares > 0 : now != told_);
   told_ = now;
   if (!news) return;
   send(rendezvous::Slots{++serial_, now.round, now.kept, now.parked, fallen_, respawned_,
-                          now.spares});
+                         now.spares});
 }
 
 void Supervisor::hear(const rendezvous::Alive& alive) {

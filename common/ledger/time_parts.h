@@ -65,6 +65,8 @@ struct LedgerTotals {
   int places = 0;
   TimeParts::Time wall{0};
   TimeParts parts{};
+  int changes = 0;             // Rounds that began with workers of the one before.
+  std::uint64_t repeated = 0;  // Steps that ran again in these.
   bool operator==(const LedgerTotals&) const = default;
 
   TimeParts::Time in_run() const;     // All but that of spares and of places outside the run.

@@ -106,7 +106,7 @@ void Coordinator::note_change(const std::string& run_id, const Run& run, Run::St
     ledger.end(now_);
   }
   if (run.state() != Run::State::kRunning) return;
-  ledger.round_began(run.round(), run.status(now_).world_size, now_);
+  ledger.round_began(run.round(), run.status(now_).world_size, run.has_kept(), now_);
 }
 
 void Coordinator::note_news(std::size_t from) {

@@ -136,7 +136,13 @@ void write_ledgers(Writer& out, const std::map<std::string, LedgerTotals>& ledge
   auto wall = out.gauges("ddprun_run_seconds", "Time since the start of the run's first node.");
   auto parts =
       out.gauges("ddprun_rank_seconds", "Where the time of the run's ranks went, by part.");
+  auto changes = out.gauges("ddprun_run_changes",
+                            "Rounds of the run that began with workers of the one before.");
+  auto repeated =
+      out.gauges("ddprun_run_steps_repeated", "Steps of the run that ran again in these.");
   for (const auto& [run, ledger] : ledgers) {
+    changes.add({{"run", run}}, ledger.changes);
+    repeated.add({{"run", run}}, number(ledger.repeated));
     goodput.add({{"run", run}}, ledger.goodput());
     wall.add({{"run", run}}, std::chrono::duration<double>(ledger.wall).count());
     for (std::size_t i = 0; i < kTimeParts; ++i) {

@@ -127,7 +127,8 @@ void RunLedger::happened(Incident incident) {
   if (incidents_.size() < kIncidentsMax) incidents_.push_back(std::move(incident));
 }
 
-void RunLedger::round_began(int round, int world_size, TimePoint now) {
+void RunLedger::round_began(int round, int world_size, bool kept, TimePoint now) {
+  changes_ += kept ? 1 : 0;
   std::string cause;
   const bool answers = !incidents_.empty() && incidents_.back().action.empty();
   if (answers) {
@@ -187,11 +188,13 @@ PlaceTimes RunLedger::place_at(const Node& node, const PlaceTimes& place, TimePo
 }
 
 LedgerTotals RunLedger::totals(TimePoint now) const {
-  LedgerTotals totals{.wall = wall(now)};
+  LedgerTotals totals{.wall = wall(now), .changes = changes_};
   for (const auto& [id, node] : nodes_) {
     for (const PlaceTimes& place : node.places) {
       totals.parts.add(place_at(node, place, now).parts);
       ++totals.places;
+      // Who goes on in its process has been in every change.
+      totals.repeated = std::max(totals.repeated, place.repeated);
     }
   }
   return totals;

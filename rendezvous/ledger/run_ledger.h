@@ -45,8 +45,8 @@ class RunLedger {
   // Of a round the first failure of a worker counts, with the newest that is known of it. Where a
   // node was lost, those that lost a peer are its victims.
   void happened(Incident incident);
-  // All nodes are seated.
-  void round_began(int round, int world_size, TimePoint now);
+  // All nodes are seated; `kept`: with workers of the round before.
+  void round_began(int round, int world_size, bool kept, TimePoint now);
   std::string host_of(const NodeId& node) const;
   // The run has ended: no more time passes.
   void end(TimePoint now);
@@ -88,6 +88,7 @@ class RunLedger {
   std::optional<TimePoint> ended_;
   std::map<NodeId, Node> nodes_;
   int arrivals_ = 0;
+  int changes_ = 0;
   std::vector<Incident> incidents_;
   struct Round {
     int round = 0;

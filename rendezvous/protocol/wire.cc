@@ -27,6 +27,7 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
   a.added("at_risk_us", m.at_risk), a.added("steps", m.steps);
   a.added("late_steps", m.late_steps), a.added("late_us", m.late);
   a.added("spans", m.spans), a.added("bins", m.bins);
+  a.added("repeated", m.repeated);
 }
 void fields(auto&& a, Is<NodeTimes> auto& m) {
   a("places", m.places);

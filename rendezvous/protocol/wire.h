@@ -141,6 +141,7 @@ struct PlaceTimes {
   std::uint64_t steps = 0;
   std::uint64_t late_steps = 0;  // In which the others waited for it.
   TimeParts::Time late{0};       // How long they did.
+  std::uint64_t repeated = 0;    // Steps that ran again after a change of the membership.
   std::string spans{};           // For the picture of the run, see common/ledger/span_text.h; ...
   std::string bins{};            // ... and common/ledger/time_bins.h. With the last word only.
   bool operator==(const PlaceTimes&) const = default;
@@ -239,9 +240,8 @@ struct Account {
   std::string piece;
   bool more = false;  // Another follows.
 };
-using DaemonMessage =
-    std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive, Respawn, Prepare,
-                 Account>;
+using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive,
+                                   Respawn, Prepare, Account>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

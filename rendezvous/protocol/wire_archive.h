@@ -259,6 +259,7 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
 }
 void fields(auto&& a, Is<LedgerTotals> auto& m) {
   a("places", m.places), a("wall_us", m.wall), a("parts_us", m.parts);
+  a.added("changes", m.changes), a.added("repeated", m.repeated);
 }
 void fields(auto&& a, Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),

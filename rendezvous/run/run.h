@@ -108,6 +108,8 @@ class Run {
 
   State state() const { return state_; }
   int round() const { return round_; }
+  // Of the round that runs: it began with workers of the one before.
+  bool has_kept() const { return round_ > 0 && keep_; }
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool knows(const NodeId& node) const { return members_.contains(node); }

@@ -42,10 +42,9 @@ ordered_json to_json(const LedgerTotals& ledger) {
   for (std::size_t i = 0; i < kTimeParts; ++i) {
     parts[name_of(static_cast<TimePart>(i))] = seconds(ledger.parts.times[i]);
   }
-  return {{"wall_s", seconds(ledger.wall)},
-          {"places", ledger.places},
-          {"goodput", ledger.goodput()},
-          {"parts_s", std::move(parts)}};
+  return {{"wall_s", seconds(ledger.wall)},    {"places", ledger.places},
+          {"goodput", ledger.goodput()},       {"changes", ledger.changes},
+          {"steps_repeated", ledger.repeated}, {"parts_s", std::move(parts)}};
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ class ElasticNode {
     alive();
     assign(0, workers);
     Lines last;
-    for (int i = 0; i < spares; ++i) last.push_back("spawn local rank " + std::to_string(workers + i));
+    for (int i = 0; i < spares; ++i)
+      last.push_back("spawn local rank " + std::to_string(workers + i));
     last.push_back("send slots");
     for (int i = 0; i < workers; ++i) CHECK(ready(i) == (i + 1 < workers ? Lines{} : last));
   }

@@ -88,7 +88,8 @@ TEST_CASE("Node ledger: a replacement costs restart until its first step in a ro
   const WorkerCounts counts{
       .sums = {{"startup_ns", ns(2s)}, {"steps_ns", ns(1s)}, {"saved_ns", ns(1s)}}};
   ledger.counted(0, counts, kStart + 4s);
-  ledger.resumed(0, kStart + 4s);
+  ledger.resumed(0, 2, kStart + 4s);
+  CHECK(ledger.times(false, kStart + 4s).places[0].repeated == 2);
   const auto parts = ledger.times(false, kStart + 4s).places[0].parts;
   CHECK(parts[TimePart::kUnknown] == 1s);
   CHECK(parts[TimePart::kRestart] == 2s);

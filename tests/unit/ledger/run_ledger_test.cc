@@ -132,12 +132,27 @@ TEST_CASE("Ledger on the wire: all of it arrives, and what is no time is refused
     CHECK_FALSE(decode_agent_message(wrong).has_value());
   }
   Verdict verdict;
-  verdict.ledger = LedgerTotals{.places = 2, .wall = 3s, .parts = sent.places[0].parts};
+  verdict.ledger = LedgerTotals{
+      .places = 2, .wall = 3s, .parts = sent.places[0].parts, .changes = 4, .repeated = 3};
   const auto end = decode_daemon_message(encode(DaemonMessage(EndRun{verdict}))).value();
   CHECK(std::get<EndRun>(end).verdict == verdict);
   const auto piece = decode_daemon_message(encode(DaemonMessage(Account{"{", true}))).value();
   CHECK(std::get<Account>(piece).piece == "{");
   CHECK(std::get<Account>(piece).more);
+}
+
+TEST_CASE("Run ledger: changes that keep workers are counted, and the steps that they repeat") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  ledger.round_began(0, 2, /*kept=*/false, kStart);
+  ledger.round_began(1, 1, /*kept=*/true, kStart);
+  ledger.round_began(2, 2, /*kept=*/true, kStart);
+  NodeTimes node = times(2, 1s, 6s);
+  node.places[0].repeated = 2;
+  node.places.push_back({.local_rank = 1, .repeated = 1});  // Its process came later.
+  ledger.report("a.1", node, kStart + 6s);
+  CHECK(ledger.totals(kStart + 6s).changes == 2);
+  CHECK(ledger.totals(kStart + 6s).repeated == 2);
 }
 
 TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a worker is obeyed") {
