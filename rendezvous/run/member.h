@@ -30,6 +30,7 @@ struct Member {
   Phase phase = Phase::kReady;
   int arrival = 0;
   int group_rank_before = -1;
+  int after_round = -1;      // Of its Join: the last round that it was told of.
   std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
   TimePoint last_seen{};
   Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.

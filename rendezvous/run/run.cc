@@ -94,6 +94,8 @@ void Run::seal() {
     ordered.push_back(ready[i]);
     offers.push_back(&ready[i]->second.offer);
   }
+  // A node that comes from a run of the same name refuses seats of rounds that it has had there.
+  for (const auto it : ordered) round_ = std::max(round_, it->second.after_round + 1);
   std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
   DDPRUN_ASSERT(seats.size() == ordered.size());
   for (std::size_t i = 0; i < seats.size(); ++i) {

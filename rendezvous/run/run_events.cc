@@ -72,6 +72,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   member.last_seen = now_;
   member.seat.reset();
   member.living = join.living;
+  member.after_round = join.after_round;
   member.prepares = join.prepares && !join.living;
   member.invited = false;
   member.beginning = join.living ? std::clamp(join.beginning, 0, kParkedMax) : 0;

@@ -38,10 +38,11 @@ struct Run::Snapshot {
   }
 
   static void member(auto&& a, auto& whole) {
-    auto& [offer, phase, arrival, group_rank_before, seat, last_seen, beat, beat_told, roster_told,
-           unanswered, missing, asked, round_trip, living, beginning, prepares, invited, kept,
-           parked, spares, serial, fallen, granted, hopeless] = whole;
+    auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat, beat_told,
+           roster_told, unanswered, missing, asked, round_trip, living, beginning, prepares,
+           invited, kept, parked, spares, serial, fallen, granted, hopeless] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
+    a.added("after_round", after_round);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
     a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
     a("missing", missing), a("unanswered", unanswered);
