@@ -151,8 +151,9 @@ class Watch(torch_case.TorchCase):
             assert sitecustomize.THEIRS and os.environ["PYTHONPATH"] == os.environ["THEIRS"], os.environ["PYTHONPATH"]
             assert "DDPRUN_WATCH" not in os.environ
             from torch.distributed.optim import ZeroRedundancyOptimizer
-            for turn in range(2):
-                dist.init_process_group("gloo")
+            store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, False)
+            for turn in range(2):  # With keys of its own: the first group's addresses stay in the store.
+                dist.init_process_group("gloo", store=dist.PrefixStore(str(turn), store), rank=int(os.environ["RANK"]), world_size=2)
                 net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
                 adam = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.1)
                 for (x,) in DataLoader(TensorDataset(torch.ones(24, 4)), batch_size=2, num_workers=1):

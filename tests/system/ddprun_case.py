@@ -297,10 +297,10 @@ class DdprunCase(unittest.TestCase):
         self.jobs.append(job)
         return job
 
-    def run_ddprun(self, *argv, code=0, **options):
+    def run_ddprun(self, *argv, code=0, patience=PATIENCE, **options):
         """ddprun to its end, which must come with `code` and leave nothing behind."""
         job = self.start(*argv, **options)
-        self.finish(job, code)
+        self.finish(job, code, patience)
         return job
 
     def two_nodes(self, *argv, worker, options=((), ())):

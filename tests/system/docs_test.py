@@ -52,7 +52,7 @@ BLOCKS = {
     (OPERATIONS, "", "$ ddprunctl status"): "test_what_ddprunctl_status_prints",
 }
 
-VERBS = ("status", "nodes", "drain", "cancel", "report", "top", "ras", "history", "logs", "stacks")
+VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks")
 
 # What Debian's PyTorch 1.13 or a machine without GPUs has not, for the tutorial's lines to run all the same.
 STAND_INS = """
@@ -241,7 +241,7 @@ class Blocks(DdprunCase):
         seen = []
         for line in lines:
             words = line.replace("ddprunctl ...", "ddprunctl " + common).replace("--token-file FILE |", "")
-            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1"), ("RANK", "0")):
+            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1"), ("RANK", "0"), ("NODES", "2")):
                 words = words.replace(name, value)
             argv = re.sub(r"[][]", "", words).split()[1:]
             done = self.ctl(*argv)

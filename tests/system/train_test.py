@@ -33,7 +33,7 @@ def hashes(*jobs):
 
 class Trains(DdprunCase):
     def train(self, *argv, launch=("--nproc-per-node", "2"), code=0, **options):
-        return self.run_ddprun(*launch, "train", *argv, code=code, **options)
+        return self.run_ddprun(*launch, "train", *argv, code=code, patience=5 * ddprun_case.PATIENCE, **options)
 
     def test_weights_are_equal_on_all_ranks_however_nodes_are_cut(self):
         argv = [*STEPS, "--check-weights", "--epochs", "2"]

@@ -32,11 +32,28 @@ bool contradicts(const Roster& roster, const Statement& mine, int rank, const St
          (mine.what.type != theirs.what.type || mine.what.count != theirs.what.count);
 }
 
+bool same_call(const Statement& a, const Statement& b) {
+  return a.number == b.number && a.what == b.what;
+}
+
+// More ranks have called one other thing than have called what this one has.
+bool is_odd(const Statement& mine, const std::map<int, Statement>& others) {
+  const auto callers_of = [&](const Statement& call) {
+    return std::count_if(others.begin(), others.end(),
+                         [&](const auto& other) { return same_call(other.second, call); });
+  };
+  const auto with_mine = callers_of(mine) + 1;
+  return std::any_of(others.begin(), others.end(), [&](const auto& other) {
+    return !same_call(other.second, mine) && callers_of(other.second) > with_mine;
+  });
+}
+
 std::optional<Diagnosis> find_mismatch(const Roster& roster, const Statement& mine,
                                        const std::map<int, Statement>& others) {
   for (const auto& [rank, theirs] : others) {
     if (!contradicts(roster, mine, rank, theirs)) continue;
-    return Diagnosis{ErrorKind::mismatch, rank,
+    const bool odd = !is_message(mine.what.kind) && is_odd(mine, others);
+    return Diagnosis{ErrorKind::mismatch, odd ? roster.rank : rank,
                      called(roster, rank, theirs) + " where " + called(roster, roster.rank, mine)};
   }
   return std::nullopt;

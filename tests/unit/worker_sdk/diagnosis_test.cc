@@ -61,6 +61,20 @@ TEST_CASE("Diagnosis: an abort explains everything else", "[diagnosis]") {
         "peer lost/2: rank 2 on c called abort()");
 }
 
+TEST_CASE("Diagnosis: whoever is odd says so of itself", "[diagnosis]") {
+  Statement other = kLate, third = kLate;
+  other.what.count = 11;
+  third.what.count = 12;
+  const auto odd = [&](const std::map<int, Statement>& others) {
+    return diagnose(kRoster, kLate, others).peer;
+  };
+  CHECK(odd({{1, other}, {2, other}, {3, other}}) == 0);
+  CHECK(odd({{1, other}, {2, other}}) == 0);
+  CHECK(odd({{1, other}}) == 1);  // One word against another.
+  CHECK(odd({{1, other}, {2, third}}) == 1);
+  CHECK(odd({{1, kLate}, {2, other}, {3, other}}) == 2);
+}
+
 TEST_CASE("Diagnosis: another call under the same number is a mismatch", "[diagnosis]") {
   Statement other = kLate;
   other.what.count = 11;
