@@ -52,8 +52,12 @@ void Coordinator::load(const Journal& journal) {
                         }},
                entry);
   }
-  std::erase_if(runs_, [](const auto& run) { return run.second.blank(); });
-  for (const auto& [run_id, run] : runs_) schedule(run_id, run);
+  for (auto run = runs_.begin(); run != runs_.end();) {
+    const bool blank = run->second.blank();
+    // A change of clocks may have scheduled it before.
+    schedule(run->first, blank ? Run() : run->second);
+    run = blank ? runs_.erase(run) : std::next(run);
+  }
 }
 
 void Coordinator::replay(const Journal& journal, TimePoint now, const std::string& clock) {
@@ -148,7 +152,9 @@ void Coordinator::check_invariants() const {
   }
   DDPRUN_ASSERT(linked == peers_.size());
   DDPRUN_ASSERT(due_.size() == due_of_.size() && idle_.size() == idle_since_.size());
-  for (const auto& [run_id, due] : due_of_) DDPRUN_ASSERT(due_.contains({due, run_id}));
+  for (const auto& [run_id, due] : due_of_) {
+    DDPRUN_ASSERT(due_.contains({due, run_id}) && runs_.contains(run_id));
+  }
   for (const auto& [run_id, since] : idle_since_) {
     DDPRUN_ASSERT(idle_.contains({since, run_id}));
     DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded && !has_links(run_id));

@@ -90,7 +90,7 @@ class NothingStays(DdprunCase):
 
     def test_a_stopped_worker_is_killed_too(self):
         job = self.started("--standalone", workers=1, script="kill -STOP $$; " + WAIT)
-        (agent,) = job.agents()
+        (agent,) = wait_until(lambda: job.agents() if len(job.agents()) == 1 else None, job.text)  # The keeper has its name.
         self.kill(agent)
         self.gone("the agent of a stopped worker", job)
 
