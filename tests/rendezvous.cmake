@@ -1,7 +1,6 @@
 # Tests of what the daemon and the agents decide; no socket and no process.
 ddprun_test(NAME run_test
             SOURCES unit/rendezvous/any_order_test.cc
-                    unit/rendezvous/coordinator_memory_test.cc
                     unit/rendezvous/coordinator_test.cc unit/rendezvous/file_log_test.cc unit/rendezvous/gate_test.cc unit/rendezvous/journal_test.cc
                     unit/rendezvous/json_text_test.cc
                     unit/rendezvous/operators_test.cc unit/rendezvous/run_verdict_test.cc
