@@ -329,6 +329,9 @@ TEST_CASE("Supervisor: a spare takes the seat of a worker that ends, and another
   CHECK(node.ready(1) == Lines{"send slots"});
   CHECK(node.slots().parked == 1);
   CHECK(node.slots().spares == 1);
+  // It offers no more workers than it has seats for.
+  CHECK(node.stop(2, true, /*planned=*/true).size() == 2);
+  CHECK(node.left(0, 2) == Lines{"send stopped", "send join with 2 living"});
 }
 
 TEST_CASE("Supervisor: plain workers have no spares") {
