@@ -44,6 +44,7 @@ class SyncTimer {
   // This rank's times of the window in its place, zeros in the others': the sum over ranks is what
   // analyse() wants. Begins the next window.
   std::vector<float> contribution();
+  void skip_window() { filling_.clear(); }  // Nobody learns who was late in it.
   SyncWindow analyse(std::span<const float> sum);
 
   // Of all windows so far, the ranks that the others waited for, worst first; three at most.

@@ -145,9 +145,9 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
 // Where an exchange is still under way a whole window later, the ranks do not keep step. All of
 // them see that, as none of them gets the sum.
 void TimerShell::begin_exchange() {
-  if (silent_ || !timer_.window_full()) return;
-  silent_ = exchange_.has_value();
-  if (silent_) return;
+  if (!timer_.window_full()) return;
+  silent_ = silent_ || exchange_.has_value();
+  if (silent_) return timer_.skip_window();
   sum_ = timer_.contribution();
   exchange_ =
       group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum, {.on_host = true});
