@@ -127,6 +127,7 @@ typedef struct {
 
 /* `options`: of each round's group; may be NULL. */
 ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job** job);
+/* The same with further options; NULL: none. */
 ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_job** job);
 void ddprun_job_destroy(ddprun_job* job);
 /* State that all ranks have alike between steps: an array, which must stay where it is, or what
@@ -152,6 +153,7 @@ ddprun_group* ddprun_step_group(ddprun_step* step);
    shard has, in words, may be NULL. */
 ddprun_status ddprun_step_begin_shard(ddprun_step* step, int shard, const char* content,
                                       int* skipped);
+/* 1 or 0: whether *skipped would be 1; the same on all ranks. */
 int ddprun_step_skips(const ddprun_step* step, int shard);
 /* ddprun_step_begin_shard() and the samples of the shard: none if it is to be skipped. Valid until
    this thread's next call of it. */
