@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <csignal>
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -51,7 +52,7 @@ Agent::Agent(AgentOptions options)
       chaos_(loop_, options_.chaos) {}
 
 int Agent::run() {
-  processes_.on_exit = [this](const auto&... end) { worker_exited(end...); };
+  processes_.on_exit = std::bind_front(&Agent::worker_exited, this);
   progress_.on_kill = [this](int local_rank, int signal) {
     processes_.signal_worker(local_rank, signal);
   };

@@ -1,27 +1,12 @@
 #include "agent/verdict/status_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
 #include "common/text/figures_text.h"
 
 namespace ddprun::agent {
 namespace {
-
-std::string clock_text(std::chrono::seconds elapsed) {
-  const auto whole = std::max<long>(elapsed.count(), 0);
-  char text[64];
-  std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-  return text;
-}
-
-std::string rate_text(double value) {
-  char text[64];
-  const int digits = value < 10 ? 2 : value < 100 ? 1 : 0;
-  std::snprintf(text, sizeof text, "%.*f", digits, std::clamp(value, 0.0, 1e9));
-  return text;
-}
 
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
@@ -47,7 +32,7 @@ std::vector<Piece> pieces_of(const StatusFacts& facts) {
       std::to_string(facts.world_size) + (facts.world_size == 1 ? " rank" : " ranks");
   if (facts.nodes > 1) ranks += " on " + std::to_string(facts.nodes) + " nodes";
   pieces.push_back({ranks, 6});
-  pieces.push_back({clock_text(facts.elapsed), 9});
+  pieces.push_back({clock_text(static_cast<double>(facts.elapsed.count())), 9});
   if (facts.step) {
     pieces.push_back({"step " + grouped(static_cast<std::int64_t>(*facts.step)), 10});
     if (facts.steps_per_s > 0) pieces.push_back({rate_text(facts.steps_per_s) + " steps/s", 5});

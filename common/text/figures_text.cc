@@ -1,5 +1,6 @@
 #include "common/text/figures_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -21,6 +22,20 @@ std::string grouped(std::int64_t number) {
 }
 
 std::string percent_text(double share) { return tenths(100 * share) + " %"; }
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long>(std::clamp(seconds, 0.0, 1e9));
+  char text[64];
+  std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+  return text;
+}
+
+std::string rate_text(double value) {
+  char text[64];
+  const int digits = value < 10 ? 2 : value < 100 ? 1 : 0;
+  std::snprintf(text, sizeof text, "%.*f", digits, std::clamp(value, 0.0, 1e9));
+  return text;
+}
 
 std::string took_text(std::chrono::microseconds time) {
   const double seconds = std::chrono::duration<double>(time).count();

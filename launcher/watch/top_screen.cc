@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "common/text/figures_text.h"
 
@@ -19,20 +18,6 @@ constexpr double kLateShare = 0.01;  // Of a step: the same.
 constexpr std::size_t kBarMax = 120;
 constexpr std::size_t kEventsMax = 8;
 constexpr std::size_t kHostColumns = 16;
-
-std::string clock_text(double seconds) {
-  const auto whole = static_cast<long>(std::clamp(seconds, 0.0, 1e9));
-  char text[64];
-  std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-  return text;
-}
-
-std::string rate_text(double per_second) {
-  char text[64];
-  const int digits = per_second < 10 ? 2 : per_second < 100 ? 1 : 0;
-  std::snprintf(text, sizeof text, "%.*f", digits, std::clamp(per_second, 0.0, 1e9));
-  return text;
-}
 
 bool is_late(const RankStatus& rank) {
   const double step_ms = rank.steps_per_s > 0 ? 1000 / rank.steps_per_s : 0;

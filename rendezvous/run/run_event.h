@@ -45,7 +45,7 @@ struct RunAction {
   DaemonMessage message;
 };
 
-// On which clock: an agent's word, in microseconds.
+// When an agent noticed something: microseconds on a clock (common/system/clock_name.h).
 struct Moment {
   std::int64_t noticed = 0;
   std::string clock{};

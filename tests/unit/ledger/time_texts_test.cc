@@ -44,6 +44,11 @@ TEST_CASE("Time bins: steps are spread over the time that they took, at any leng
 }
 
 TEST_CASE("Figures: two units of time at most, three digits that count") {
+  CHECK(clock_text(6100) == "1:41:40");
+  CHECK(clock_text(-1) == "0:00:00");
+  CHECK(rate_text(1.384) == "1.38");
+  CHECK(rate_text(12.48) == "12.5");
+  CHECK(rate_text(230.4) == "230");
   CHECK(took_text(4ms) == "4 ms");
   CHECK(took_text(840ms) == "840 ms");
   CHECK(took_text(24600ms) == "24.6 s");
