@@ -95,10 +95,17 @@ class Worker:
             if self.link is None:
                 time.sleep(LOOK)
             elif select.select([self.link], [], [], LOOK)[0]:
-                self.take(self.link.recv(8192))
+                self.take(self.receive())
             self.step += 1
             if self.step == 300:
                 self.trace("warm")
+
+    def receive(self):
+        """A message; an empty one where the agent has closed the link, with or without having read what it was sent."""
+        try:
+            return self.link.recv(8192)
+        except ConnectionResetError:
+            return b""
 
     def take(self, datagram):
         if not datagram:
