@@ -65,7 +65,7 @@ ddprun_test(NAME gradients_test SOURCES unit/ddp/gradients_test.cc LIBRARIES ddp
 ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz/manifest_fuzz.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit COMPUTES)
 ddprun_test(NAME elastic_test SOURCES unit/elastic/exact_sum_test.cc unit/elastic/global_batches_test.cc
-                    unit/elastic/gradient_sums_test.cc unit/elastic/piece_test.cc unit/elastic/random_stream_test.cc
+                    unit/elastic/gradient_sums_test.cc unit/elastic/gradient_sums_place_test.cc unit/elastic/piece_test.cc unit/elastic/random_stream_test.cc
                     unit/elastic/standing_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME bits_test SOURCES unit/worker_sdk/bits_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)

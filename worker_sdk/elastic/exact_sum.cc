@@ -77,11 +77,20 @@ template <bool kFirst>
   return largest;
 }
 
+[[gnu::always_inline]] inline std::uint32_t scan_loop(const float* sums, std::size_t n) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(sums[i]) & kMagnitude);
+  }
+  return largest;
+}
+
 struct Loops {
   std::uint32_t (*add)(std::int64_t*, const float*, std::size_t, double);
   std::uint32_t (*set)(std::int64_t*, const float*, std::size_t, double);
   void (*finish)(const std::int64_t*, float*, std::size_t, double);
   std::uint32_t (*keep)(float*, const float*, std::size_t);
+  std::uint32_t (*scan)(const float*, std::size_t);
 };
 
 std::uint32_t add_any(std::int64_t* sums, const float* from, std::size_t n, double anchor) {
@@ -96,6 +105,7 @@ void finish_any(const std::int64_t* sums, float* to, std::size_t n, double unit)
 std::uint32_t keep_any(float* kept, const float* from, std::size_t n) {
   return keep_loop(kept, from, n);
 }
+std::uint32_t scan_any(const float* sums, std::size_t n) { return scan_loop(sums, n); }
 
 #if defined(__x86_64__)
 [[gnu::target("avx2")]] std::uint32_t add_avx2(std::int64_t* sums, const float* from, std::size_t n,
@@ -113,13 +123,18 @@ std::uint32_t keep_any(float* kept, const float* from, std::size_t n) {
 [[gnu::target("avx2")]] std::uint32_t keep_avx2(float* kept, const float* from, std::size_t n) {
   return keep_loop(kept, from, n);
 }
+[[gnu::target("avx2")]] std::uint32_t scan_avx2(const float* sums, std::size_t n) {
+  return scan_loop(sums, n);
+}
 #endif
 
 Loops loops() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return {add_avx2, set_avx2, finish_avx2, keep_avx2};
+  if (__builtin_cpu_supports("avx2")) {
+    return {add_avx2, set_avx2, finish_avx2, keep_avx2, scan_avx2};
+  }
 #endif
-  return {add_any, set_any, finish_any, keep_any};
+  return {add_any, set_any, finish_any, keep_any, scan_any};
 }
 
 }  // namespace
@@ -143,12 +158,22 @@ void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients
   DDPRUN_ASSERT(sums.size() == gradients.size());
   const FloatMode ieee;
   const double unit = unit_of(exponent, divisor);
-  loops().finish(sums.data(), gradients.data(), sums.size(), unit);
+  const Loops loop = loops();
+  std::array<std::int64_t, kBlock> copy;
+  for (std::size_t at = 0; at < sums.size(); at += kBlock) {
+    const std::size_t n = std::min(kBlock, sums.size() - at);
+    std::memcpy(copy.data(), sums.data() + at, n * sizeof(std::int64_t));
+    loop.finish(copy.data(), gradients.data() + at, n, unit);
+  }
 }
 
 std::uint32_t keep_exact(std::span<float> kept, std::span<const float> gradients) noexcept {
   DDPRUN_ASSERT(kept.size() == gradients.size());
   return loops().keep(kept.data(), gradients.data(), kept.size());
+}
+
+std::uint32_t largest_of(std::span<const float> gradients) noexcept {
+  return loops().scan(gradients.data(), gradients.size());
 }
 
 std::uint32_t expand_exact(std::span<std::int64_t> sums, const float* kept,
@@ -193,10 +218,14 @@ std::uint32_t finish_plain(std::span<const float> sums, std::span<float> gradien
                            float divisor) noexcept {
   DDPRUN_ASSERT(sums.size() == gradients.size());
   const float factor = 1 / divisor;
+  const bool as_they_are = factor == 1 && gradients.data() == sums.data();
+  const Loops loop = loops();
   std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(sums[i]) & kMagnitude);
-    gradients[i] = sums[i] * factor;
+  for (std::size_t at = 0; at < sums.size(); at += kBlock) {
+    const std::size_t end = std::min(at + kBlock, sums.size());
+    largest = std::max(largest, loop.scan(sums.data() + at, end - at));
+    if (as_they_are) continue;
+    for (std::size_t i = at; i < end; ++i) gradients[i] = sums[i] * factor;
   }
   return largest;
 }

@@ -49,6 +49,8 @@ std::uint32_t set_exact(std::span<std::int64_t> sums, std::span<const float> gra
 // For a single shard: keeps the gradients as they are, and returns the same. A reader of several
 // ranks' gradients can convert them while it reads; until then they need half the memory.
 std::uint32_t keep_exact(std::span<float> kept, std::span<const float> gradients) noexcept;
+// What that returns for gradients which are there already.
+std::uint32_t largest_of(std::span<const float> gradients) noexcept;
 // Makes sums of what keep_exact() kept, which may lie behind them in the second half of one array:
 // it begins with the first. Adds `gradients`, unless they are empty, and returns what add_exact()
 // does.
@@ -59,6 +61,7 @@ std::uint32_t expand_exact(std::span<std::int64_t> sums, const float* kept,
 void combine_exact(std::span<const float* const> sources, std::span<float> result, int exponent,
                    double divisor) noexcept;
 // The sums as floats, once all shards are in them, divided by `divisor` where that is not 1.
+// `gradients` may begin where `sums` do, or before.
 void finish_exact(std::span<const std::int64_t> sums, std::span<float> gradients, int exponent,
                   double divisor = 1) noexcept;
 

@@ -110,23 +110,34 @@ void GradientSums::Impl::reduce_bucket(ProcessGroup& group, std::size_t bucket, 
               CombinePieces(pieces_of(bucket), {running, finite}, call.divide_by));
 }
 
-void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> gradient,
+std::span<float> GradientSums::Impl::part_of(const SumPiece& piece,
+                                             std::span<const std::span<float>> gradients) const {
+  if (gradients.empty()) return {place(piece), piece.count};
+  const auto gradient = gradients[piece.tensor];
+  return gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
+}
+
+// Empty `part`: nobody wants these.
+void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> part,
                                       const Call& call, Result& result) {
-  const auto part = gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
-  if (!options.exact) {
-    const std::span sums(floats(piece.bucket) + piece.at, piece.count);
-    const auto found = finish_plain(sums, part.empty() ? std::span(sums) : part,
-                                    static_cast<float>(call.divide_by));
-    if (class_of(found) == kNotFiniteClass) note_not_finite(result, piece.tensor);
+  if (options.exact) {
+    if (!part.empty()) finish_exact_piece(piece, part, call);
     return;
   }
+  const std::span sums(floats(piece.bucket) + piece.at, piece.count);
+  const auto found =
+      finish_plain(sums, part.empty() ? sums : part, static_cast<float>(call.divide_by));
+  if (class_of(found) == kNotFiniteClass) note_not_finite(result, piece.tensor);
+}
+
+void GradientSums::Impl::finish_exact_piece(const SumPiece& piece, std::span<float> part,
+                                            const Call& call) {
   if (combines) {
-    std::copy_n(kept(piece.bucket) + piece.at, part.size(), part.begin());
-    return;
-  }
-  if (!finite[piece.tensor]) {
+    const float* sums = kept(piece.bucket) + piece.at;
+    if (part.data() != sums) std::copy_n(sums, part.size(), part.begin());
+  } else if (!finite[piece.tensor]) {
     std::fill(part.begin(), part.end(), std::numeric_limits<float>::quiet_NaN());
-  } else if (!part.empty()) {
+  } else {
     const std::span sums(integers(piece.bucket) + piece.at, piece.count);
     finish_exact(sums, part, running[piece.tensor], call.divide_by);
   }
@@ -143,6 +154,7 @@ void GradientSums::use(ProcessGroup& group) {
                  "the sums are made by the host; backend nccl has arrays of GPUs");
   }
   impl_->state = Impl::State::kNoGroup;
+  impl_->in_place = false;
   impl_->memory.reset();
   impl_->lay_out(impl_->options.exact && can_combine(group));
   impl_->memory = group.allocate(impl_->starts.back() * impl_->element());  // Zeros.
@@ -153,6 +165,7 @@ void GradientSums::use(ProcessGroup& group) {
 void GradientSums::begin() {
   impl_->require(impl_->state != Impl::State::kNoGroup, "begin() before use()");
   impl_->begin_again();
+  impl_->in_place = false;
   impl_->state = Impl::State::kAdding;
 }
 
@@ -173,7 +186,8 @@ GradientSums::Result GradientSums::reduce(ProcessGroup& group,
                                           const Call& call) {
   Impl& in = *impl_;
   in.require(in.state == Impl::State::kAdding, "reduce() outside of a step");
-  in.require(gradients.size() == in.sizes.size(), "reduce() needs an array for each tensor");
+  in.require(gradients.empty() || gradients.size() == in.sizes.size(),
+             "reduce() needs an array for each tensor, or none at all");
   for (std::size_t t = 0; t < gradients.size(); ++t) {
     in.require(gradients[t].empty() || gradients[t].size() == in.sizes[t],
                "reduce() was given an array of another size than its tensor");
@@ -194,10 +208,26 @@ GradientSums::Result GradientSums::reduce(ProcessGroup& group,
   std::size_t reduced = 0;
   for (const SumPiece& piece : in.layout.pieces) {
     for (; reduced < piece.bucket; ++reduced) in.reduce_bucket(group, reduced + 1, call);
-    in.finish_piece(piece, gradients[piece.tensor], call, result);
+    in.finish_piece(piece, in.part_of(piece, gradients), call, result);
   }
+  in.in_place = gradients.empty();
   in.state = Impl::State::kReduced;
   return result;
+}
+
+std::shared_ptr<float> GradientSums::first(std::size_t tensor) const {
+  const Impl& in = *impl_;
+  in.require(in.state == Impl::State::kAdding && in.shards == 0,
+             "first() is for the time between begin() and add()");
+  const SumPiece* piece = in.first_piece_of(tensor);
+  return {in.memory, piece ? in.first(*piece) : nullptr};
+}
+
+std::shared_ptr<float> GradientSums::sum(std::size_t tensor) const {
+  const Impl& in = *impl_;
+  in.require(in.in_place, "sum() without a reduce() that leaves the sums in place");
+  const SumPiece* piece = in.first_piece_of(tensor);
+  return {in.memory, piece ? in.place(*piece) : nullptr};
 }
 
 void GradientSums::commit() {

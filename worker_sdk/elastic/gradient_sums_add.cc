@@ -30,7 +30,8 @@ void GradientSums::Impl::add_piece(const SumPiece& piece, std::span<const float>
     } else if (part.empty()) {
       std::fill(floats.begin(), floats.end(), 0.0f);
     } else {
-      found = keep_exact(floats, part);
+      const bool there = part.data() == floats.data();
+      found = there ? largest_of(part) : keep_exact(floats, part);
     }
   } else if (part.empty()) {
     if (shards == 0) std::fill(sums.begin(), sums.end(), 0);
@@ -47,7 +48,7 @@ void GradientSums::Impl::add_plain_piece(const SumPiece& piece, std::span<const 
   if (part.empty() && first) std::fill(sums.begin(), sums.end(), 0.0f);
   if (part.empty()) return;
   if (!first) return add_plain(sums, part);
-  std::memcpy(sums.data(), part.data(), part.size_bytes());
+  if (part.data() != sums.data()) std::memcpy(sums.data(), part.data(), part.size_bytes());
 }
 
 // For ranks that have more shards, or none that could be combined with those of others.
@@ -64,6 +65,14 @@ std::span<const SumPiece> GradientSums::Impl::pieces_of(std::size_t bucket) cons
       std::equal_range(layout.pieces.begin(), layout.pieces.end(), SumPiece{.bucket = bucket},
                        [](const SumPiece& a, const SumPiece& b) { return a.bucket < b.bucket; });
   return {range.first, range.second};
+}
+
+const SumPiece* GradientSums::Impl::first_piece_of(std::size_t tensor) const {
+  require(tensor < sizes.size(), "there is no such tensor");
+  const auto piece =
+      std::partition_point(layout.pieces.begin(), layout.pieces.end(),
+                           [tensor](const SumPiece& each) { return each.tensor < tensor; });
+  return sizes[tensor] == 0 ? nullptr : &*piece;
 }
 
 }  // namespace ddprun

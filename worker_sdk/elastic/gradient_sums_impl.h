@@ -6,6 +6,10 @@
 // kept as they are. If no rank adds a second one, they become sums while they are read: then exact
 // sums move as many bytes as plain ones. A second shard makes integers of both.
 
+//
+// The sums of a tensor that are left in the memory are contiguous, also over several buckets:
+// pieces fill a bucket up to its end before the next one begins.
+
 #include <memory>
 #include <span>
 #include <string>
@@ -31,11 +35,24 @@ struct GradientSums::Impl {
   float* floats(std::size_t bucket) const {
     return static_cast<float*>(memory.get()) + starts[bucket];
   }
-  // The second half of a bucket.
+  // In the second half of the memory: integers made of them, in order, are written behind what is
+  // read.
   float* kept(std::size_t bucket) const {
-    return static_cast<float*>(memory.get()) + 2 * starts[bucket] + layout.buckets[bucket];
+    return static_cast<float*>(memory.get()) + starts.back() + starts[bucket];
+  }
+  // Where the gradients of the first shard are taken in as they are, or null.
+  float* first(const worker_sdk::SumPiece& piece) const {
+    if (options.exact && !keeps) return nullptr;
+    return (options.exact ? kept(piece.bucket) : floats(piece.bucket)) + piece.at;
+  }
+  // Where the sums end up if the caller has no arrays for them. Made of integers, in order, they
+  // are written behind what is read, too.
+  float* place(const worker_sdk::SumPiece& piece) const {
+    return (combines ? kept(piece.bucket) : floats(piece.bucket)) + piece.at;
   }
   std::span<const worker_sdk::SumPiece> pieces_of(std::size_t bucket) const;
+  // Null if the tensor has no elements.
+  const worker_sdk::SumPiece* first_piece_of(std::size_t tensor) const;
   [[noreturn]] static void refuse(ErrorKind kind, const std::string& text) {
     throw Error(kind, {.operation = "GradientSums"}, text);
   }
@@ -53,8 +70,12 @@ struct GradientSums::Impl {
   void reduce_bucket(ProcessGroup& group, std::size_t bucket);
   void reduce_bucket(ProcessGroup& group, std::size_t bucket, const Call& call);
   void expand_kept();
-  void finish_piece(const worker_sdk::SumPiece& piece, std::span<float> gradient, const Call& call,
+  std::span<float> part_of(const worker_sdk::SumPiece& piece,
+                           std::span<const std::span<float>> gradients) const;
+  void finish_piece(const worker_sdk::SumPiece& piece, std::span<float> part, const Call& call,
                     Result& result);
+  void finish_exact_piece(const worker_sdk::SumPiece& piece, std::span<float> part,
+                          const Call& call);
   void note_not_finite(Result& result, std::size_t tensor) const;
 
   const std::vector<std::size_t> sizes;
@@ -69,6 +90,7 @@ struct GradientSums::Impl {
   std::int64_t shards = 0;  // Of this rank.
   bool keeps = false;       // The gradients of a rank's first shard stay as they are for a while.
   bool combines = false;    // And each rank has no more: they become sums while they are read.
+  bool in_place = false;    // place() has the sums of the last reduce().
 };
 
 }  // namespace ddprun

@@ -21,6 +21,7 @@
 #include "ddprun/torch/device.h"
 #include "ddprun/torch/distributed_data_parallel.h"
 #include "ddprun/torch/distributed_sampler.h"
+#include "ddprun/torch/elastic_gradients.h"
 #include "ddprun/torch/elastic_job.h"
 #include "ddprun/torch/gradients.h"
 #include "ddprun/torch/parameters.h"

@@ -81,18 +81,27 @@ class GradientSums {
 
   /// Starts a step, or starts it again.
   void begin();
+  /// Between begin() and the first add(): where that add() takes in the gradient of a tensor, as
+  /// many elements as it has. One that is already there is not copied. Null if there is no such
+  /// place: exact sums of several hosts are integers from the start. The memory stays as long as
+  /// the pointer does. Throws Error(bad_argument).
+  std::shared_ptr<float> first(std::size_t tensor) const;
   /// Adds the gradients of one shard: an array for each tensor, empty where it has no gradient. At
   /// most 2048 shards a step, of all ranks.
   void add(std::span<const std::span<const float>> gradients);
   /// Ends the step: sums over all ranks of `group`, that of use(); the same result on every rank.
   /// `gradients`, an array for each tensor, may be those of the last add(); an empty array is
-  /// skipped. Collective. Throws Error(mismatch) if ranks differ in state, sizes, divisor or
-  /// GradientSumOptions::equal, and Error(bad_argument) on every rank if there were too many
-  /// shards.
+  /// skipped. Without any array the sums stay where they were made, see sum(). Collective. Throws
+  /// Error(mismatch) if ranks differ in state, sizes, divisor or GradientSumOptions::equal, and
+  /// Error(bad_argument) on every rank if there were too many shards.
   Result reduce(ProcessGroup& group, std::span<const std::span<float>> gradients, const Call& call);
   Result reduce(ProcessGroup& group, std::span<const std::span<float>> gradients) {
     return reduce(group, gradients, Call{});
   }
+  /// After a reduce() without arrays: the sums of a tensor, as many elements as it has, null if it
+  /// has none. They are the caller's to change until the next begin(), and the memory stays as long
+  /// as the pointer does. Throws Error(bad_argument).
+  std::shared_ptr<float> sum(std::size_t tensor) const;
   /// Keeps the units that reduce() found for the next step. Call it with every committed step, and
   /// only then: a step that is given up leaves no trace.
   void commit();

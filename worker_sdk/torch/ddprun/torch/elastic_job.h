@@ -1,6 +1,6 @@
 #pragma once
-// ddprun/elastic/job.h for libtorch: modules and optimizers as kept state, and the gradients of a
-// step, whose bits do not depend on the number of ranks. Included through ddprun/torch.h.
+// ddprun/elastic/job.h for libtorch: modules and optimizers as kept state. Included through
+// ddprun/torch.h, as is ElasticGradients (ddprun/torch/elastic_gradients.h).
 //
 //   ddprun::elastic::Job job;
 //   ddprun::torch::keep(job, "model", *model);
@@ -16,44 +16,19 @@
 
 #include "ddprun/cxx20.h"
 
-#include <ATen/Version.h>
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <functional>
-#include <mutex>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ddprun/elastic/global_batches.h"
-#include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
-#include "ddprun/elastic/random_stream.h"
 #include "ddprun/torch/checkpoint.h"
 #include "ddprun/torch/parameters.h"
-#include "ddprun/torch/shard_buffers.h"
 
 namespace ddprun::torch {
 namespace detail {
-
-// FNV-1a of what the bits of a shard's gradient depend on, apart from the program.
-inline std::uint64_t hash_of_surroundings() {
-  const std::string text = at::show_config() + std::to_string(at::get_num_threads());
-  std::uint64_t h = 0xcbf29ce484222325U;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return h;
-}
-
-inline void seed_generator(std::uint64_t seed) {
-  // Not torch::manual_seed(), which asks for all devices each time.
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(seed);
-}
 
 inline Buffer kept_bytes(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.is_non_overlapping_and_dense()) {
@@ -97,196 +72,5 @@ inline at::Tensor indices(const std::vector<Sample>& samples) {
   for (const Sample& sample : samples) result.push_back(sample.index);
   return ::torch::tensor(result, ::torch::kInt64);
 }
-
-struct ElasticGradientOptions {
-  std::uint64_t seed = 0;  ///< Of libtorch's generator, which each shard begins anew (dropout).
-  bool exact = true;       ///< False: f32 sums, whose bits depend on the ranks.
-};
-
-/// The gradients of each step of a job: those of its global batch, whoever computes which shard.
-/// For parameters of f32 in host memory.
-///
-/// Each shard has a forward and backward pass of its own, with random numbers that depend on (seed,
-/// step, shard), and begins with the module's buffers of the last committed step. The step changes
-/// the buffers once, by the mean of the shards' changes: batch normalisation normalises each shard
-/// by itself, and its running averages take in the mean of the shards' statistics. For the same
-/// bits with any number of ranks, set the number of threads (::torch::set_num_threads), which
-/// ddprun makes depend on the number of workers of a node. Ranks that differ in it, or in
-/// libtorch's version, its libraries or the instruction set they use, get Error(mismatch).
-class ElasticGradients {
- public:
-  /// The mean loss over `samples`, those of one shard; differentiable.
-  using Loss = std::function<at::Tensor(const std::vector<Sample>& samples)>;
-
-  struct Result {
-    double loss = 0;     ///< The mean over the global batch, the same on all ranks.
-    bool finite = true;  ///< False: some gradient is infinite or NaN, on all ranks.
-    int attempts = 1;    ///< 2 in the first step and where gradients grew a lot: it ran again.
-  };
-
-  /// Keeps the state of the sums in `job`, so it is made before job.run() and must outlive it.
-  ElasticGradients(elastic::Job& job, const ::torch::nn::Module& module, GlobalBatches batches,
-                   const ElasticGradientOptions& options = {})
-      : parameters_(trained(module)),
-        buffers_(module),
-        batches_(std::move(batches)),
-        seed_(options.seed),
-        sums_(sizes(), {.exact = options.exact, .equal = detail::hash_of_surroundings()}) {
-    job.keep(
-        "gradient sums", [this] { return sums_.state(); },
-        [this](std::string_view state) { sums_.restore(state); });
-  }
-  template <class Module>
-  ElasticGradients(elastic::Job& job, const ::torch::nn::ModuleHolder<Module>& module,
-                   GlobalBatches batches, const ElasticGradientOptions& options = {})
-      : ElasticGradients(job, *module.ptr(), std::move(batches), options) {}
-  ElasticGradients(const ElasticGradients&) = delete;
-  ElasticGradients& operator=(const ElasticGradients&) = delete;
-
-  /// Computes this rank's shards and sums over all ranks: then `.grad` of each parameter has the
-  /// gradient of the mean loss over the global batch, zeros if no shard had one. Collective. Calls
-  /// `loss` for each shard, and once more for each if the step has to run again.
-  Result backward(elastic::Step& step, const Loss& loss) {
-    if (!round_ || *round_ != step.round()) {
-      sums_.use(step.group());
-      round_ = step.round();
-    }
-    buffers_.begin();
-    for (Result result;; ++result.attempts) {
-      sums_.begin();
-      compute_shards(step, loss);
-      const auto sum = sums_.reduce(step.group(), outputs(), {.note = step.vote()});
-      require_all_shards(step, sum.shards);
-      if (sum.kind == GradientSums::Kind::over) continue;
-      step.voted(sum.note != 0);
-      for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        parameters_[i].mutable_grad() = gradients_[i];
-      }
-      result.loss = loss_.item<double>();
-      result.finite = finite_ = sum.kind == GradientSums::Kind::good;
-      return result;
-    }
-  }
-
-  /// step.commit(); also changes the module's buffers, unless a gradient was not finite.
-  void commit(elastic::Step& step, const std::function<void()>& apply) {
-    step.commit([&] {
-      if (finite_) buffers_.apply();
-      sums_.commit();
-      apply();
-    });
-  }
-
- private:
-  static std::vector<at::Tensor> trained(const ::torch::nn::Module& module) {
-    std::vector<at::Tensor> result;
-    for (const auto& [name, t] : detail::each_once(module.named_parameters())) {
-      if (!t.requires_grad()) continue;
-      if (t.scalar_type() != at::kFloat || !t.is_cpu()) {
-        throw Error(ErrorKind::unsupported, {.operation = "ElasticGradients"},
-                    "parameter " + name + " is not of f32 in host memory");
-      }
-      result.push_back(t);
-    }
-    return result;
-  }
-
-  // Parameters, buffers, then the loss.
-  std::vector<std::size_t> sizes() {
-    std::vector<std::size_t> result;
-    for (const at::Tensor& p : parameters_) {
-      gradients_.push_back(at::zeros(p.sizes(), at::kFloat));
-      result.push_back(static_cast<std::size_t>(p.numel()));
-    }
-    for (const at::Tensor& t : buffers_.changes()) {
-      result.push_back(static_cast<std::size_t>(t.numel()));
-    }
-    result.push_back(1);
-    return result;
-  }
-
-  static std::span<float> memory_of(const at::Tensor& t) {
-    return {t.data_ptr<float>(), static_cast<std::size_t>(t.numel())};
-  }
-
-  std::vector<std::span<float>> outputs() const {
-    std::vector<std::span<float>> result;
-    for (const at::Tensor& t : gradients_) result.push_back(memory_of(t));
-    for (const at::Tensor& t : buffers_.changes()) result.push_back(memory_of(t));
-    result.push_back(memory_of(loss_));
-    return result;
-  }
-
-  // Whatever ends this, the module has its kept buffers.
-  void compute_shards(elastic::Step& step, const Loss& loss) {
-    struct Reset {
-      detail::ShardBuffers& buffers;
-      ~Reset() { buffers.reset(); }
-    } const reset{buffers_};
-    const auto all = static_cast<double>(computed(step).samples);
-    for (const int shard : step.shards(batches_)) {
-      const auto samples = step.samples(batches_, shard);
-      if (samples.empty()) continue;
-      detail::seed_generator(stream_seed(seed_, static_cast<std::uint64_t>(step.number()),
-                                         static_cast<std::uint32_t>(shard),
-                                         static_cast<std::uint32_t>(batches_.shards())));
-      for (const at::Tensor& p : parameters_) p.mutable_grad().reset();
-      add_shard(loss(samples), static_cast<double>(samples.size()) / all);
-    }
-  }
-
-  struct Computed {
-    std::int64_t samples = 0, shards = 0;
-  };
-  // By all ranks. Of a smaller last batch some shards may be empty.
-  Computed computed(const elastic::Step& step) const {
-    const std::int64_t all = batches_.batch_size(step.number());
-    Computed result{all, std::min<std::int64_t>(batches_.shards(), all)};
-    for (int shard = 0; shard < batches_.shards(); ++shard) {
-      if (!step.skips(shard)) continue;
-      const auto skipped = std::ssize(batches_.shard(step.number(), shard));
-      result.samples -= skipped;
-      result.shards -= skipped > 0 ? 1 : 0;
-    }
-    return result;
-  }
-
-  void require_all_shards(const elastic::Step& step, std::int64_t added) const {
-    const std::int64_t expected = computed(step).shards;
-    if (added == expected) return;
-    throw Error(ErrorKind::mismatch, {.operation = "ElasticGradients"},
-                std::to_string(added) + " shards of step " + std::to_string(step.number()) +
-                    " were added up, not " + std::to_string(expected));
-  }
-
-  void add_shard(const at::Tensor& loss, double weight) {
-    if (loss.numel() != 1) {
-      throw Error(ErrorKind::bad_argument, {.operation = "ElasticGradients"},
-                  "the loss of a shard is not one number");
-    }
-    loss.backward(at::full_like(loss, weight));
-    buffers_.take(weight);
-    loss_.fill_(loss.item<double>() * weight);
-    std::vector<at::Tensor> held;
-    std::vector<std::span<const float>> views;
-    for (const at::Tensor& p : parameters_) {
-      held.push_back(p.grad().defined() ? p.grad().to_dense().contiguous() : at::Tensor());
-      views.push_back(held.back().defined() ? memory_of(held.back()) : std::span<float>());
-    }
-    for (const at::Tensor& t : buffers_.changes()) views.push_back(memory_of(t));
-    views.push_back(memory_of(loss_));
-    sums_.add(views);
-  }
-
-  const std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // Sums, by parameter.
-  detail::ShardBuffers buffers_;
-  const at::Tensor loss_ = at::zeros({1}, at::kFloat);
-  const GlobalBatches batches_;
-  const std::uint64_t seed_;
-  GradientSums sums_;
-  std::optional<int> round_;  // For which sums_ has memory.
-  bool finite_ = true;
-};
 
 }  // namespace ddprun::torch
