@@ -1,5 +1,7 @@
 #include "worker_sdk/base/locality.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,6 +52,13 @@ std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<Uniqu
     }
   }
   return {};
+}
+
+bool has_ended(std::int32_t pid, std::chrono::milliseconds patience) {
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return errno == ESRCH || (errno == ENOSYS && ::kill(pid, 0) != 0 && errno == ESRCH);
+  pollfd entry{process.get(), POLLIN, 0};
+  return ::poll(&entry, 1, static_cast<int>(patience.count())) > 0;
 }
 
 }  // namespace ddprun::worker_sdk

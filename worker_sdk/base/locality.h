@@ -2,6 +2,7 @@
 // Where this process runs, so that ranks can tell whether they share a host. Never
 // LOCAL_WORLD_SIZE: it says nothing of which ranks are together, and is missing without a launcher.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,7 +21,11 @@ std::string memory_domain(const std::string& host);
 std::string network_domain();
 
 // Opens what tells when these processes of this host end: by position, empty for this process,
-// which cannot end without its threads. Returns why that cannot be; nothing if it can.
+// which cannot end without its threads. Returns why that cannot be, of the last one in `pidfds`;
+// nothing if it can.
 std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& pidfds);
+
+// Whether a process of this host is gone or a zombie, or will be before `patience` is over.
+bool has_ended(std::int32_t pid, std::chrono::milliseconds patience);
 
 }  // namespace ddprun::worker_sdk

@@ -24,6 +24,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kReplyTimeout{60000};
 
+std::int32_t pid_of(const Table& table, int rank) {
+  return table.hellos[static_cast<std::size_t>(rank)].pid;
+}
+
 // One attempt to join: what the steps below share.
 class Joiner {
  public:
@@ -44,9 +48,9 @@ class Joiner {
   Table meet();
   Table decide_for(const std::vector<std::string>& said);
   void connect(const Table& table);
-  std::string share_control(const std::vector<int>& mates);
-  std::string watch(const Table& table, const std::vector<int>& mates);
-  bool agree_on_shm(const std::string& my_error);
+  Attachment share_control(const Table& table, const std::vector<int>& mates);
+  Attachment watch(const Table& table, const std::vector<int>& mates);
+  bool agree_on_shm(const Attachment& mine);
   std::unique_ptr<GlooBackend> connect_gloo(const Table& table);
   std::unique_ptr<HostBackend> connect_nccl(const Table& table);
   Introduction hello() const;
@@ -157,16 +161,7 @@ Table Joiner::meet() {
 
 // Rank 0's part.
 Table Joiner::decide_for(const std::vector<std::string>& said) {
-  std::vector<Introduction> hellos;
-  for (const std::string& text : said) {
-    const auto hello = decode_introduction(text);
-    const auto rank = static_cast<int>(hellos.size());
-    if (!hello) {
-      fail(ErrorKind::mismatch, rank, "rank " + std::to_string(rank) + " is of another version");
-    }
-    hellos.push_back(*hello);
-  }
-  Table table = decide(std::move(hellos));
+  Table table = decide(said);
   if (!table.error.empty()) fail(ErrorKind::mismatch, table.culprit, table.error);
   return table;
 }
@@ -181,9 +176,9 @@ void Joiner::connect(const Table& table) {
   const auto here = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
     return std::find(host.begin(), host.end(), rank_) != host.end();
   });
-  std::string error = share_control(*here);
-  if (error.empty()) error = watch(table, *here);
-  if (!agree_on_shm(error)) {
+  Attachment attachment = share_control(table, *here);
+  if (attachment.problem.empty()) attachment = watch(table, *here);
+  if (!agree_on_shm(attachment)) {
     joined_.backend = connect_gloo(table);
     return;
   }
@@ -198,49 +193,55 @@ void Joiner::connect(const Table& table) {
       std::make_unique<CpuBackend>(roster_, hosts, std::move(shm), connect_gloo(table));
 }
 
-// The first of the ranks of this host makes their control segment, the others open it. Returns why
-// this rank cannot share memory; nothing if it can.
-std::string Joiner::share_control(const std::vector<int>& mates) {
-  const std::string key = "segment/" + std::to_string(mates.front());
-  std::string error;
+// The first of the ranks of this host makes their control segment, the others open it. It keeps the
+// segment open until all have answered, unless it ends.
+Attachment Joiner::share_control(const Table& table, const std::vector<int>& mates) {
+  constexpr milliseconds kEnding{1000};  // From the loss of its files to the end of a process.
+  const int first = mates.front();
+  const std::string key = "segment/" + std::to_string(first);
+  Attachment attachment;
   try {
-    if (rank_ == mates.front()) {
+    if (rank_ == first) {
       offered_ = segments_->create(ShmTeam::control_bytes(static_cast<int>(mates.size())));
       control_ = offered_.segment;
     } else {
       const auto name = decode_segment(keys_->get(key, left()));
-      if (!name) return "rank " + std::to_string(mates.front()) + " has no memory to share";
+      if (!name) return {"rank " + std::to_string(first) + " has no memory to share"};
       control_ = segments_->open(*name);
     }
   } catch (const Error&) {
     throw;  // Of the store.
   } catch (const std::system_error& failure) {
-    error = failure.what();
+    attachment.problem = failure.what();
   }
-  if (rank_ == mates.front()) keys_->set(key, error.empty() ? encode(offered_.name) : "");
-  return error;
+  if (rank_ == first) {
+    keys_->set(key, attachment.problem.empty() ? encode(offered_.name) : "");
+  } else if (!attachment.problem.empty() && has_ended(pid_of(table, first), kEnding)) {
+    attachment.ended = first;
+  }
+  return attachment;
 }
 
 // A rank that dies shall be noticed by those of its host.
-std::string Joiner::watch(const Table& table, const std::vector<int>& mates) {
+Attachment Joiner::watch(const Table& table, const std::vector<int>& mates) {
   std::vector<std::int32_t> pids;
-  for (const int r : mates) pids.push_back(table.hellos[static_cast<std::size_t>(r)].pid);
-  return open_pidfds(pids, pidfds_);
+  for (const int r : mates) pids.push_back(pid_of(table, r));
+  Attachment attachment{open_pidfds(pids, pidfds_)};
+  if (attachment.problem.empty()) return attachment;
+  const std::size_t last = pidfds_.size() - 1;
+  if (has_ended(pids[last], milliseconds(0))) attachment.ended = mates[last];
+  return attachment;
 }
 
 // All ranks use shared memory, or none. Since every rank has answered while alive, the pidfds are
 // of the right processes.
-bool Joiner::agree_on_shm(const std::string& my_error) {
-  const std::string answer = meeting_->hold("attached", my_error, [this](const auto& errors) {
-    for (std::size_t r = 0; r < errors.size(); ++r) {
-      if (errors[r].empty()) continue;
-      if (plan_.backend == "auto") return std::string("gloo");
-      fail(ErrorKind::system, static_cast<int>(r),
-           "rank " + std::to_string(r) + " cannot share memory: " + errors[r]);
-    }
-    return std::string("shm");
-  });
-  return answer == "shm";
+bool Joiner::agree_on_shm(const Attachment& mine) {
+  const auto judge = [this](const std::vector<std::string>& said) {
+    const Sharing sharing = decide_sharing(said, plan_.backend);
+    if (!sharing.error.empty()) fail(sharing.kind, sharing.culprit, sharing.error);
+    return std::string(sharing.shares ? "shm" : "gloo");
+  };
+  return meeting_->hold("attached", encode(mine), judge) == "shm";
 }
 
 std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {

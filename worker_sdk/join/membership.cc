@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <utility>
 
 #include "worker_sdk/shm/shm_team.h"
 
@@ -65,6 +66,10 @@ std::string wish(const Table& table, int rank) {
   const Introduction& hello = table.hellos[static_cast<std::size_t>(rank)];
   return "rank " + std::to_string(rank) + " on " + hello.host + " requests the backend " +
          hello.backend;
+}
+
+std::string of_another_version(std::size_t rank) {
+  return "rank " + std::to_string(rank) + " is of another version";
 }
 
 }  // namespace
@@ -139,6 +144,22 @@ std::optional<SegmentName> decode_segment(std::string_view text) {
   return segment;
 }
 
+std::string encode(const Attachment& attachment) {
+  std::string text;
+  put(text, attachment.problem);
+  put_number(text, attachment.ended);
+  return text;
+}
+
+std::optional<Attachment> decode_attachment(std::string_view text) {
+  Fields fields(text);
+  Attachment attachment;
+  attachment.problem = fields.text();
+  attachment.ended = fields.number<int>();
+  if (!fields.finished()) return std::nullopt;
+  return attachment;
+}
+
 std::vector<std::vector<int>> hosts_of(const std::vector<Introduction>& hellos) {
   std::vector<std::vector<int>> hosts;
   std::map<std::string_view, std::size_t> seen;
@@ -183,6 +204,40 @@ Table decide(std::vector<Introduction> hellos) {
               " ranks on a host");
   }
   return table;
+}
+
+Table decide(const std::vector<std::string>& said) {
+  std::vector<Introduction> hellos;
+  for (const std::string& text : said) {
+    auto hello = decode_introduction(text);
+    if (!hello) {
+      Table table;
+      blame(table, static_cast<int>(hellos.size()), of_another_version(hellos.size()));
+      return table;
+    }
+    hellos.push_back(std::move(*hello));
+  }
+  return decide(std::move(hellos));
+}
+
+Sharing decide_sharing(const std::vector<std::string>& said, std::string_view backend) {
+  Sharing sharing;
+  sharing.shares = true;
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    const auto attachment = decode_attachment(said[r]);
+    if (!attachment) return {false, ErrorKind::mismatch, rank, of_another_version(r)};
+    if (attachment->ended >= 0) {
+      return {false, ErrorKind::peer_lost, attachment->ended,
+              "rank " + std::to_string(attachment->ended) + " ended before all had joined"};
+    }
+    if (attachment->problem.empty() || !sharing.shares) continue;
+    sharing.shares = false;
+    if (backend == "auto") continue;
+    sharing.culprit = rank;
+    sharing.error = "rank " + std::to_string(rank) + " cannot share memory: " + attachment->problem;
+  }
+  return sharing;
 }
 
 LocalPlace local_place(const std::vector<Introduction>& hellos, int rank) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/error.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/shm/shm_segment.h"
 
@@ -30,17 +31,37 @@ struct Table {
   std::string error;
 };
 
+// How it went for a rank to share memory with the others of its host.
+struct Attachment {
+  std::string problem;  // Empty: it does.
+  int ended = -1;       // The rank whose process was found to have ended, which is the problem.
+};
+
 std::string encode(const Introduction& hello);
 std::string encode(const Table& table);
 std::string encode(const SegmentName& segment);
+std::string encode(const Attachment& attachment);
 // Nothing if the text is not what encode() makes.
 std::optional<Introduction> decode_introduction(std::string_view text);
 std::optional<Table> decode_table(std::string_view text);
 std::optional<SegmentName> decode_segment(std::string_view text);
+std::optional<Attachment> decode_attachment(std::string_view text);
 
 // A wish of "auto" or "cpu" becomes "shm" if all ranks can share memory, "cpu" if some can, else
 // "gloo".
 Table decide(std::vector<Introduction> hellos);
+// The same of encoded ones.
+Table decide(const std::vector<std::string>& said);
+
+// What becomes of all ranks' encoded attachments. A rank that has ended since it answered is a lost
+// peer; where memory cannot be shared, "auto" does without, and other wishes (`backend`) fail.
+struct Sharing {
+  bool shares = false;
+  ErrorKind kind = ErrorKind::system;  // Of `error`.
+  int culprit = -1;
+  std::string error;  // Empty: there is none.
+};
+Sharing decide_sharing(const std::vector<std::string>& said, std::string_view backend);
 
 // The ranks by host, that is by memory domain, in the order of their first ranks.
 std::vector<std::vector<int>> hosts_of(const std::vector<Introduction>& hellos);

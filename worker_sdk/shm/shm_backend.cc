@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 
@@ -87,7 +88,7 @@ void ShmBackend::recv(const Call& call, const Arrays& arrays) {
 }
 
 // Rank 0 makes the segment, the others open it, and nobody goes on before all have told how that
-// went.
+// went. If rank 0 dies meanwhile, after it has told, the segment is gone: ESRCH stands for that.
 std::shared_ptr<Segment> ShmBackend::share_segment(const Call& call, std::size_t bytes) {
   OfferedSegment offered;
   std::shared_ptr<Segment> segment;
@@ -104,6 +105,10 @@ std::shared_ptr<Segment> ShmBackend::share_segment(const Call& call, std::size_t
     for (int r = 0; r < team_->size(); ++r) {
       const int error = team_->posting(r).error;
       if (error == 0) continue;
+      if (error == ESRCH) {
+        throw failure(team_->roster(), call, ErrorKind::peer_lost, team_->group_rank(0),
+                      team_->name(0) + " has died");
+      }
       throw failure(team_->roster(), call, ErrorKind::system, team_->group_rank(r),
                     team_->name(r) + " cannot share memory: " + std::strerror(error));
     }
@@ -118,6 +123,8 @@ std::shared_ptr<Segment> ShmBackend::share_segment(const Call& call, std::size_t
   exchange_errors();
   if (team_->rank() != 0) {
     attempt([&] { segment = segments_->open(team_->posting(0).segment); });
+    constexpr std::chrono::milliseconds kEnding{1000};  // From the loss of its files to its end.
+    if (mine.error != 0 && team_->ends(0, kEnding)) mine.error = ESRCH;
   }
   exchange_errors();
   return segment;

@@ -27,10 +27,10 @@ enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
 
 RankState state_in(std::uint32_t word) { return static_cast<RankState>(word & 0xf); }
 
-bool has_died(const UniqueFd& pidfd) {
+bool has_died(const UniqueFd& pidfd, std::chrono::milliseconds patience = {}) {
   if (!pidfd) return false;
   pollfd entry{pidfd.get(), POLLIN, 0};
-  return ::poll(&entry, 1, 0) == 1;
+  return ::poll(&entry, 1, static_cast<int>(patience.count())) == 1;
 }
 
 // While one lives, it is known on what this rank sleeps.
@@ -263,6 +263,10 @@ void ShmTeam::check_agreement(const Call& call) const {
   };
   throw failure(*roster_, call, ErrorKind::mismatch, group_rank(odd),
                 called(odd) + " where " + called(reference));
+}
+
+bool ShmTeam::ends(int rank, std::chrono::milliseconds patience) const {
+  return has_died(pidfds_[static_cast<std::size_t>(rank)], patience);
 }
 
 void ShmTeam::give_up(const Error& error) noexcept {

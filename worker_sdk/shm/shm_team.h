@@ -89,6 +89,9 @@ class ShmTeam {
   // Waits for a counter that `peer` advances.
   void await(const Call& call, SharedCounter& counter, std::uint32_t target, int peer);
 
+  // Whether the process of `rank` is gone, or will be before `patience` is over.
+  bool ends(int rank, std::chrono::milliseconds patience) const;
+
   // Tells the peers, so that they need not wait for this rank, which has thrown `error`.
   void give_up(const Error& error) noexcept;
   void abort() noexcept;

@@ -2,7 +2,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "ddprun/store.h"
 #include "tests/support/forked_ranks.h"
+#include "worker_sdk/base/locality.h"
+#include "worker_sdk/join/membership.h"
 #include "worker_sdk/store/store_host.h"
 
 namespace ddprun {
@@ -165,6 +168,76 @@ TEST_CASE("Joining: a worker that dies while all join is named by the others", "
     CHECK(report.kind == ErrorKind::timed_out);
     CHECK(report.peer == 1);
     CHECK(report.text.find("rank " + std::to_string(r) + " on ") != std::string::npos);
+  }
+}
+
+// A rank that the test plays: it says all that a rank says while it joins, and its process is gone.
+class PlayedRank {
+ public:
+  PlayedRank(const std::string& store, int rank, const std::string& host, const char* backend)
+      : file_(open_file_store(store)), keys_(with_prefix(*file_, "ddprun/0")), rank_(rank) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ::waitpid(child, nullptr, 0);
+    say("hello",
+        worker_sdk::encode(worker_sdk::Introduction{.host = host,
+                                                    .domain = worker_sdk::memory_domain(host),
+                                                    .network = worker_sdk::network_domain(),
+                                                    .pid = child,
+                                                    .address = "",
+                                                    .backend = backend}));
+    say("segment", worker_sdk::encode(worker_sdk::SegmentName{.pid = child, .fd = 3}));
+    say("attached", worker_sdk::encode(worker_sdk::Attachment{}));
+  }
+
+ private:
+  void say(const std::string& topic, const std::string& text) {
+    keys_->set(topic + "/" + std::to_string(rank_), text);
+  }
+  std::unique_ptr<Store> file_, keys_;
+  int rank_;
+};
+
+TEST_CASE("Joining: a worker that dies once it has answered is a lost peer", "[joining]") {
+  struct Case {
+    const char* backend;
+    std::vector<std::string> hosts;  // By rank.
+    int dead;
+  };
+  const Case cases[] = {
+      {"shm", {"a", "a", "a"}, 1},   // Another finds no process to watch.
+      {"auto", {"a", "a", "a"}, 2},  // It is no reason to do without shared memory.
+      {"cpu", {"a", "b", "b"}, 1},   // The memory that it offered is gone.
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.backend, c.dead);
+    const test::TemporaryDirectory directory;
+    const PlayedRank dead(directory / "store", c.dead, c.hosts[static_cast<std::size_t>(c.dead)],
+                          c.backend);
+    std::vector<int> living;
+    for (int r = 0; r < 3; ++r) {
+      if (r != c.dead) living.push_back(r);
+    }
+    ForkedRanks ranks(
+        2,
+        [&](int child) {
+          InitOptions options = hasty();
+          options.rank = living[static_cast<std::size_t>(child)];
+          options.world_size = 3;
+          options.init_method = "file://" + (directory / "store");
+          options.host = c.hosts[static_cast<std::size_t>(options.rank)];
+          options.backend = c.backend;
+          return options;
+        },
+        use);
+    for (int child = 0; child < 2; ++child) {
+      const Report report = ranks.report(child);
+      INFO(report.text);
+      CHECK(report.threw);
+      CHECK(report.kind == ErrorKind::peer_lost);
+      CHECK(report.peer == c.dead);
+      CHECK(report.text.find("ended before all had joined") != std::string::npos);
+    }
   }
 }
 

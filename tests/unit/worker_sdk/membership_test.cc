@@ -66,6 +66,28 @@ TEST_CASE("Membership: hosts are told apart by memory, in the order of their fir
   CHECK(hosts_of(hellos) == std::vector<std::vector<int>>{{0, 2}, {1}, {3}});
 }
 
+TEST_CASE("Membership: a rank that ended is lost, whatever else is wrong with shared memory",
+          "[membership]") {
+  const std::string well = encode(Attachment{}), bad = encode(Attachment{"no space"});
+  const std::string lost = encode(Attachment{.problem = "no such process", .ended = 1});
+  for (const char* wish : {"shm", "auto", "cpu"}) {
+    CHECK(decide_sharing({well, well}, wish).shares);
+    const Sharing sharing = decide_sharing({bad, well, lost}, wish);
+    CHECK_FALSE(sharing.shares);
+    CHECK(sharing.kind == ErrorKind::peer_lost);
+    CHECK(sharing.culprit == 1);
+    CHECK(sharing.error == "rank 1 ended before all had joined");
+    CHECK(decide_sharing({well, "x"}, wish).kind == ErrorKind::mismatch);
+    CHECK(decide_sharing({well, "x"}, wish).culprit == 1);
+  }
+  const Sharing without = decide_sharing({well, bad}, "auto");
+  CHECK_FALSE(without.shares);
+  CHECK(without.error.empty());
+  const Sharing refused = decide_sharing({well, bad, bad}, "shm");
+  CHECK(refused.kind == ErrorKind::system);
+  CHECK(refused.error == "rank 1 cannot share memory: no space");
+}
+
 TEST_CASE("Membership: shm that cannot be is refused and says why", "[membership]") {
   const Table apart = decide({rank_on("a", "shm"), rank_on("b", "shm")});
   CHECK(apart.backend.empty());

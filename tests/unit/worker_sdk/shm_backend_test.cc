@@ -4,12 +4,17 @@
 #include "worker_sdk/shm/shm_backend.h"
 
 #include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <latch>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "tests/support/elements.h"
@@ -351,6 +356,70 @@ TEST_CASE("ShmTeam: ranks spin while they wait if together they may use as many 
   if (many < 2) return;
   CHECK(spinning(2, [](int) {}) == "spins");
   CHECK(spinning(2, [&](int rank) { bind_to(static_cast<std::size_t>(rank)); }) == "spins");
+}
+
+// Whom rank 1 takes for the process of rank 0, which may end as rank 1 opens what rank 0 offers.
+class Neighbour : public SegmentSource {
+ public:
+  Neighbour() : pid_(::fork()) {
+    if (pid_ == 0) {
+      for (;;) ::pause();
+    }
+  }
+  ~Neighbour() override { end(); }
+  UniqueFd pidfd() const { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); }
+
+  bool ends = true;
+  OfferedSegment create(std::size_t bytes) override { return memfds_.create(bytes); }
+  std::shared_ptr<Segment> open(const SegmentName&) override {
+    if (ends) end();
+    throw std::system_error(ENOENT, std::generic_category(), "opening");
+  }
+
+ private:
+  void end() {
+    if (pid_ < 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+  pid_t pid_;
+  MemfdSource memfds_;
+};
+
+// What rank 1 gets, if rank 0 has offered memory that rank 1 cannot open.
+ErrorKind error_of_opening(bool rank_0_ends) {
+  auto neighbour = std::make_shared<Neighbour>();
+  neighbour->ends = rank_0_ends;
+  auto control = neighbour->create(ShmTeam::control_bytes(2));
+  std::optional<ErrorKind> found;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    std::vector<UniqueFd> pidfds(2);
+    if (r == 1) pidfds[0] = neighbour->pidfd();
+    threads.emplace_back([&, r, watched = std::move(pidfds)]() mutable {
+      auto roster = std::make_shared<Roster>();
+      roster->rank = r;
+      roster->hosts.assign(2, "here");
+      ShmBackend backend(std::make_unique<ShmTeam>(roster, std::vector<int>{0, 1}, control.segment,
+                                                   std::move(watched)),
+                         neighbour);
+      Rank rank{backend, r, 2};
+      try {
+        (void)backend.allocate(rank.call({.kind = OpKind::kAllocate, .count = 64}), 64);
+      } catch (const Error& error) {
+        if (r == 1) found = error.kind();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return found.value_or(ErrorKind::bad_argument);
+}
+
+TEST_CASE("ShmBackend: memory that goes with the rank that offers it is a lost peer", "[shm]") {
+  CHECK(error_of_opening(true) == ErrorKind::peer_lost);
+  CHECK(error_of_opening(false) == ErrorKind::system);
 }
 
 TEST_CASE("ShmSegment: a segment that is not the one it was is refused", "[shm]") {
