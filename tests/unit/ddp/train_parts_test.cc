@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "examples/idx.h"
-#include "examples/progress.h"
-#include "examples/report.h"
-#include "examples/train_options.h"
+#include "examples/train/progress.h"
+#include "examples/train/report.h"
+#include "examples/train/train_options.h"
 #include "tests/support/ranks.h"
 
 namespace examples {

@@ -1,4 +1,4 @@
-#include "examples/report.h"
+#include "examples/train/report.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "examples/train_options.h"
+#include "examples/train/train_options.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "examples/checkpoint.h"
+#include "examples/train/checkpoint.h"
 
 #include <optional>
 #include <sstream>

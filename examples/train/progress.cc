@@ -1,4 +1,4 @@
-#include "examples/progress.h"
+#include "examples/train/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

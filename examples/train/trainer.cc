@@ -1,4 +1,4 @@
-#include "examples/trainer.h"
+#include "examples/train/trainer.h"
 
 #include <torch/torch.h>
 
@@ -16,11 +16,11 @@
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/torch.h"
 #include "examples/batch.h"
-#include "examples/checkpoint.h"
 #include "examples/idx.h"
 #include "examples/model.h"
-#include "examples/progress.h"
-#include "examples/report.h"
+#include "examples/train/checkpoint.h"
+#include "examples/train/progress.h"
+#include "examples/train/report.h"
 
 namespace examples {
 namespace {
