@@ -1,9 +1,12 @@
 #include "examples/train/train_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <stdexcept>
+#include <utility>
 
 namespace examples {
 namespace {
@@ -15,15 +18,29 @@ struct Flag {
   std::function<void(TrainOptions&, const std::string&)> apply;
 };
 
+struct Section {
+  std::string heading;
+  std::vector<Flag> flags;
+};
+
 [[noreturn]] void bad(const std::string& text) { throw std::invalid_argument(text); }
+
+template <class T>
+std::string text_of(T value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
+  return text;
+}
 
 template <class T>
 T number(const std::string& flag, const std::string& text, T smallest) {
   T value{};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !(value >= smallest)) {
-    bad(flag + " wants a number of at least " + std::to_string(smallest) + ", not '" + text + "'");
+  if (error == std::errc::result_out_of_range) bad(flag + " " + text + " is out of range");
+  if (error != std::errc() || stop != end || !(value >= smallest) ||
+      !std::isfinite(static_cast<double>(value))) {
+    bad(flag + " wants a number of at least " + text_of(smallest) + ", not '" + text + "'");
   }
   return value;
 }
@@ -47,53 +64,118 @@ Flag toggle(const std::string& name, bool TrainOptions::*member, bool on, const 
   return {name, "", help, [member, on](TrainOptions& o, const std::string&) { o.*member = on; }};
 }
 
-std::vector<Flag> make_flags() {
-  using O = TrainOptions;
-  return {
-      numeric<int>("--epochs", &O::epochs, 1, "passes over the training set (2)"),
-      numeric<std::int64_t>("--batch-size", &O::batch_size, 1, "samples of each rank a step (100)"),
-      numeric<std::int64_t>("--global-batch-size", &O::global_batch_size, 1,
-                            "samples of all ranks together a step, instead"),
-      numeric<double>("--lr", &O::lr, 0.0, "learning rate (0.01)"),
-      numeric<std::uint64_t>("--seed", &O::seed, 0, "of weights and of the order of samples (0)"),
-      path("--data", &O::data, "folder of the dataset (/usr/share/datasets/fashion-mnist)"),
-      path("--checkpoint", &O::checkpoint, "resume from it if it is there; written every epoch"),
-      path("--metrics", &O::metrics, "JSON lines, one an epoch"),
-      toggle("--sync-bn", &O::sync_bn, true, "batch normalisation over all ranks"),
-      toggle("--no-bn", &O::batch_norm, false, "no batch normalisation"),
-      toggle("--channels-last", &O::channels_last, true,
-             "memory layout: faster, but not PyTorch's losses to the last digit"),
-      toggle("--double", &O::double_precision, true, "compute in f64: slow, for comparisons"),
-      numeric<std::int64_t>("--max-steps", &O::max_steps, 1, "end each epoch after as many steps"),
-      toggle("--check-weights", &O::check_weights, true, "fail if ranks differ after an epoch"),
-      toggle("--print-losses", &O::print_losses, true, "the loss over all ranks, every step"),
-      {"--device", "NAME", "cuda, cpu, or auto: cuda if libtorch sees a GPU (auto)",
-       [](O& o, const std::string& text) {
-         if (text != "auto" && text != "cuda" && text != "cpu") {
-           bad("--device is auto, cuda or cpu, not '" + text + "'");
-         }
-         o.device = text;
-       }},
-      toggle("--help", &O::help, true, "this text"),
-  };
+// One of the words, in the order in which a mistake is answered.
+template <class T>
+Flag choice(const std::string& name, T TrainOptions::*member,
+            const std::vector<std::pair<std::string, T>>& words, const std::string& help) {
+  return {name, "NAME", help, [name, member, words](TrainOptions& o, const std::string& text) {
+            std::string all;
+            for (std::size_t i = 0; i < words.size(); ++i) {
+              const auto& [word, value] = words[i];
+              if (word == text) {
+                o.*member = value;
+                return;
+              }
+              all += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + word;
+            }
+            bad(name + " is " + all + ", not '" + text + "'");
+          }};
 }
 
-const std::vector<Flag>& flags() {
-  static const std::vector<Flag> all = make_flags();
+using O = TrainOptions;
+
+Section training() {
+  return {
+      "Training",
+      {numeric<int>("--epochs", &O::epochs, 1, "passes over the training set (2)"),
+       numeric<std::int64_t>("--batch-size", &O::batch_size, 1,
+                             "samples of each rank in a step (100)"),
+       numeric<std::int64_t>("--global-batch-size", &O::global_batch_size, 1,
+                             "samples of all ranks together in a step, instead"),
+       numeric<std::int64_t>("--max-steps", &O::max_steps, 1,
+                             "end each epoch after that many steps"),
+       numeric<std::uint64_t>("--seed", &O::seed, 0, "of weights and of the order of samples (0)"),
+       path("--data", &O::data, "folder of the data set (/usr/share/datasets/fashion-mnist)")}};
+}
+
+Section learning_rate() {
+  return {"Learning rate",
+          {numeric<double>("--lr", &O::lr, 0.0, "learning rate of one rank (0.01)"),
+           choice<LrScale>(
+               "--lr-scale", &O::lr_scale,
+               {{"none", LrScale::none}, {"linear", LrScale::linear}, {"sqrt", LrScale::sqrt}},
+               "times the number of ranks: linear, sqrt of it, or none (none)"),
+           numeric<std::int64_t>("--warmup", &O::warmup, 0,
+                                 "first steps, in which it rises in equal parts (0)"),
+           choice<Decay>("--schedule", &O::decay,
+                         {{"constant", Decay::none}, {"cosine", Decay::cosine}},
+                         "afterwards: constant, or cosine down to --min-lr (constant)"),
+           numeric<double>("--min-lr", &O::min_lr, 0.0, "at the end of a cosine (0)")}};
+}
+
+Section model() {
+  return {
+      "Model and weights",
+      {path("--init-from", &O::init_from,
+            "begin with the weights of this file that match by name and shape"),
+       {"--freeze", "PREFIX", "do not train these parameters, such as layers.0; may be repeated",
+        [](O& o, const std::string& text) {
+          if (text.empty()) bad("--freeze wants the name of a layer, such as layers.0");
+          o.freeze.push_back(text);
+        }},
+       toggle("--sync-bn", &O::sync_bn, true, "batch normalisation over all ranks"),
+       toggle("--no-bn", &O::batch_norm, false, "no batch normalisation"),
+       toggle("--double", &O::double_precision, true, "compute in f64: slow, for comparisons"),
+       toggle("--channels-last", &O::channels_last, true,
+              "memory layout: faster, but not PyTorch's losses to the last digit"),
+       choice<std::string>("--device", &O::device,
+                           {{"auto", "auto"}, {"cuda", "cuda"}, {"cpu", "cpu"}},
+                           "cuda, cpu, or auto: cuda if libtorch finds a GPU (auto)")}};
+}
+
+Section output() {
+  return {"Files and output",
+          {path("--checkpoint", &O::checkpoint,
+                "resume from this file if it exists; written after each epoch"),
+           path("--metrics", &O::metrics, "one line of JSON for each epoch, in this file"),
+           path("--tensorboard", &O::tensorboard, "an event file for TensorBoard, in this folder"),
+           toggle("--print-losses", &O::print_losses, true,
+                  "the loss over all ranks and the learning rate of each step"),
+           toggle("--check-weights", &O::check_weights, true,
+                  "fail if the ranks' weights differ after an epoch"),
+           toggle("--help", &O::help, true, "this text")}};
+}
+
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all = {training(), learning_rate(), model(), output()};
   return all;
 }
 
 const Flag& find(const std::string& name) {
-  for (const Flag& flag : flags()) {
-    if (flag.name == name) return flag;
+  for (const Section& section : sections()) {
+    for (const Flag& flag : section.flags) {
+      if (flag.name == name) return flag;
+    }
   }
   bad("unknown option " + name + "; see --help");
 }
 
 void check(const TrainOptions& o) {
-  if (!std::isfinite(o.lr)) bad("--lr wants a finite number");
   if (o.sync_bn && !o.batch_norm) bad("--sync-bn and --no-bn exclude each other");
+  if (o.lr_scale != LrScale::none && o.global_batch_size > 0) {
+    bad("--lr-scale and --global-batch-size exclude each other: the batch of all ranks has that "
+        "size whatever their number");
+  }
+  if (o.min_lr > 0 && o.decay != Decay::cosine) bad("--min-lr needs --schedule cosine");
+  if (o.min_lr > o.lr) bad("--min-lr " + text_of(o.min_lr) + " is above --lr " + text_of(o.lr));
 }
+
+constexpr const char* kExamples = R"(
+Examples:
+  ddprun --nproc-per-node 4 train --lr-scale linear --warmup 100 --schedule cosine
+  ddprun --nproc-per-node 2 --max-restarts 3 train --checkpoint net.pt --tensorboard runs/net
+  ddprun --nproc-per-node 2 train --init-from net.pt --freeze layers.0 --freeze layers.1
+)";
 
 }  // namespace
 
@@ -128,13 +210,16 @@ bool wants_gpu(const TrainOptions& options, std::size_t gpus, const std::string&
 std::string train_usage() {
   std::string text =
       "Trains a small ConvNet on Fashion-MNIST, data parallel.\n"
-      "  ddprun --standalone --nproc-per-node 2 train [options]\n\n";
-  for (const Flag& flag : flags()) {
-    std::string head = "  " + flag.name + (flag.value.empty() ? "" : " " + flag.value);
-    head.resize(std::max<std::size_t>(head.size() + 2, 26), ' ');
-    text += head + flag.help + "\n";
+      "  ddprun --nproc-per-node 2 train [options]\n";
+  for (const Section& section : sections()) {
+    text += "\n" + section.heading + ":\n";
+    for (const Flag& flag : section.flags) {
+      std::string head = "  " + flag.name + (flag.value.empty() ? "" : " " + flag.value);
+      head.resize(std::max<std::size_t>(head.size() + 2, 26), ' ');
+      text += head + flag.help + "\n";
+    }
   }
-  return text;
+  return text + kExamples;
 }
 
 }  // namespace examples
