@@ -85,52 +85,52 @@ Flag choice(const std::string& name, T TrainOptions::*member,
 using O = TrainOptions;
 
 Section training() {
-  return {
-      "Training",
-      {numeric<int>("--epochs", &O::epochs, 1, "passes over the training set (2)"),
-       numeric<std::int64_t>("--batch-size", &O::batch_size, 1,
-                             "samples of each rank in a step (100)"),
-       numeric<std::int64_t>("--global-batch-size", &O::global_batch_size, 1,
-                             "samples of all ranks together in a step, instead"),
-       numeric<std::int64_t>("--max-steps", &O::max_steps, 1,
-                             "end each epoch after that many steps"),
-       numeric<std::uint64_t>("--seed", &O::seed, 0, "of weights and of the order of samples (0)"),
-       path("--data", &O::data, "folder of the data set (/usr/share/datasets/fashion-mnist)")}};
+  return {"Training",
+          {numeric<int>("--epochs", &O::epochs, 1, "passes over the training set (2)"),
+           numeric<std::int64_t>("--batch-size", &O::batch_size, 1,
+                                 "samples of each rank in a step (100)"),
+           numeric<std::int64_t>("--global-batch-size", &O::global_batch_size, 1,
+                                 "samples of all ranks together in a step, instead"),
+           numeric<std::int64_t>("--max-steps", &O::max_steps, 1,
+                                 "end each epoch after that many steps"),
+           numeric<std::uint64_t>("--seed", &O::seed, 0,
+                                  "seed of the weights and of the order of samples (0)"),
+           path("--data", &O::data, "folder of the data set (/usr/share/datasets/fashion-mnist)")}};
 }
 
 Section learning_rate() {
   return {"Learning rate",
-          {numeric<double>("--lr", &O::lr, 0.0, "learning rate of one rank (0.01)"),
+          {numeric<double>("--lr", &O::lr, 0.0, "learning rate (0.01)"),
            choice<LrScale>(
                "--lr-scale", &O::lr_scale,
                {{"none", LrScale::none}, {"linear", LrScale::linear}, {"sqrt", LrScale::sqrt}},
-               "times the number of ranks: linear, sqrt of it, or none (none)"),
+               "multiply it by the ranks: linear, sqrt (their root) or none (none)"),
            numeric<std::int64_t>("--warmup", &O::warmup, 0,
-                                 "first steps, in which it rises in equal parts (0)"),
+                                 "raise it in equal parts over the first N steps (0)"),
            choice<Decay>("--schedule", &O::decay,
                          {{"constant", Decay::none}, {"cosine", Decay::cosine}},
-                         "afterwards: constant, or cosine down to --min-lr (constant)"),
-           numeric<double>("--min-lr", &O::min_lr, 0.0, "at the end of a cosine (0)")}};
+                         "then constant, or cosine: it falls to --min-lr (constant)"),
+           numeric<double>("--min-lr", &O::min_lr, 0.0, "where the cosine ends (0)")}};
 }
 
 Section model() {
-  return {
-      "Model and weights",
-      {path("--init-from", &O::init_from,
-            "begin with the weights of this file that match by name and shape"),
-       {"--freeze", "PREFIX", "do not train these parameters, such as layers.0; may be repeated",
-        [](O& o, const std::string& text) {
-          if (text.empty()) bad("--freeze wants the name of a layer, such as layers.0");
-          o.freeze.push_back(text);
-        }},
-       toggle("--sync-bn", &O::sync_bn, true, "batch normalisation over all ranks"),
-       toggle("--no-bn", &O::batch_norm, false, "no batch normalisation"),
-       toggle("--double", &O::double_precision, true, "compute in f64: slow, for comparisons"),
-       toggle("--channels-last", &O::channels_last, true,
-              "memory layout: faster, but not PyTorch's losses to the last digit"),
-       choice<std::string>("--device", &O::device,
-                           {{"auto", "auto"}, {"cuda", "cuda"}, {"cpu", "cpu"}},
-                           "cuda, cpu, or auto: cuda if libtorch finds a GPU (auto)")}};
+  return {"Model and weights",
+          {path("--init-from", &O::init_from,
+                "begin with those weights of this file that match by name and shape"),
+           {"--freeze", "PREFIX",
+            "do not train parameters with this name, such as layers.0; may be repeated",
+            [](O& o, const std::string& text) {
+              if (text.empty()) bad("--freeze wants the name of a layer, such as layers.0");
+              o.freeze.push_back(text);
+            }},
+           toggle("--sync-bn", &O::sync_bn, true, "batch normalisation over all ranks"),
+           toggle("--no-bn", &O::batch_norm, false, "no batch normalisation"),
+           toggle("--double", &O::double_precision, true, "compute in f64: slow, for comparisons"),
+           toggle("--channels-last", &O::channels_last, true,
+                  "memory layout: faster, but not PyTorch's losses to the last digit"),
+           choice<std::string>("--device", &O::device,
+                               {{"auto", "auto"}, {"cuda", "cuda"}, {"cpu", "cpu"}},
+                               "cuda, cpu, or auto: cuda if libtorch finds a GPU (auto)")}};
 }
 
 Section output() {
