@@ -80,7 +80,7 @@ print(json.dumps({tag: [[s.step, s.value] for s in read.Scalars(tag)] for tag in
 class TensorBoard(DdprunCase):
     def train(self, *argv):
         return self.run_ddprun("--nproc-per-node", "2", "train", "--max-steps", "5", "--tensorboard", self.path("runs/a"),
-                               "--warmup", "2", *argv)
+                               "--warmup", "2", *argv, patience=5 * ddprun_case.PATIENCE)
 
     def files(self):
         return sorted(glob.glob(self.path("runs/a/events.out.tfevents.*")))
@@ -123,7 +123,7 @@ class TensorBoard(DdprunCase):
                 curves.setdefault(tag, []).append([step, value])
         for python in pythons:
             said = subprocess.run([python, "-c", TENSORBOARDS_READER, self.path("runs/a")], check=True,
-                                  stdout=subprocess.PIPE, timeout=2 * ddprun_case.PATIENCE).stdout
+                                  stdout=subprocess.PIPE, timeout=5 * ddprun_case.PATIENCE).stdout
             self.assertEqual(json.loads(said), curves)
 
 

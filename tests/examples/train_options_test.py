@@ -15,6 +15,9 @@ from torch_pythons import torch_pythons  # noqa: E402
 from train_test import DATA, ONE_THREAD, STEPS, hashes, losses  # noqa: E402
 
 
+PATIENCE = 5 * ddprun_case.PATIENCE  # It computes.
+
+
 def rates(job):
     return [float(rate) for rate in re.findall(r"step \d+ loss \S+ lr (\S+)", job.out())]
 
@@ -42,7 +45,7 @@ print(json.dumps([list(constant), list(cosine), list(chained)]))
 
 class LearningRate(DdprunCase):
     def rates(self, *argv, ranks="2"):
-        return rates(self.run_ddprun("--nproc-per-node", ranks, "train", "--print-losses", *argv))
+        return rates(self.run_ddprun("--nproc-per-node", ranks, "train", "--print-losses", *argv, patience=PATIENCE))
 
     def test_schedules_are_pytorchs_bit_for_bit(self):
         pythons = torch_pythons()
@@ -54,7 +57,7 @@ class LearningRate(DdprunCase):
         for torch in pythons:
             with self.subTest(torch=torch.version):
                 said = subprocess.run([torch.python, "-c", PYTORCHS_RATES, json.dumps([0.14, 5, 16, 0.003])], check=True,
-                                      stdout=subprocess.PIPE, timeout=2 * ddprun_case.PATIENCE).stdout
+                                      stdout=subprocess.PIPE, timeout=PATIENCE).stdout
                 theirs, cosine, chained = json.loads(said)
                 self.assertEqual(constant, theirs)
                 self.assertEqual(falling, theirs[:5] + cosine)
@@ -71,10 +74,10 @@ class LearningRate(DdprunCase):
         for attempt in range(20):  # Until the link is of an earlier epoch than the last.
             checkpoint, early = self.path(f"checkpoint{attempt}"), self.path(f"early{attempt}")
             whole = self.start("--nproc-per-node", "2", "train", *argv, checkpoint)
-            wait_until(lambda: os.path.exists(checkpoint), whole.text)
+            wait_until(lambda: os.path.exists(checkpoint), whole.text, PATIENCE)
             os.link(checkpoint, early)
-            self.finish(whole)
-            resumed = self.run_ddprun("--nproc-per-node", "2", "train", *argv, early)
+            self.finish(whole, patience=PATIENCE)
+            resumed = self.run_ddprun("--nproc-per-node", "2", "train", *argv, early, patience=PATIENCE)
             if hashes(resumed):
                 break
         self.assertEqual(len(rates(whole)), 30)
@@ -87,7 +90,7 @@ class Weights(DdprunCase):
     """What a training begins with, and what it leaves alone."""
 
     def train(self, *argv, **options):
-        return self.run_ddprun("--nproc-per-node", "2", "train", *STEPS, "--check-weights", *argv, **options)
+        return self.run_ddprun("--nproc-per-node", "2", "train", *STEPS, "--check-weights", *argv, patience=PATIENCE, **options)
 
     def test_weights_of_a_checkpoint(self):
         first = self.train("--no-bn", "--checkpoint", self.path("net"))
@@ -162,7 +165,7 @@ class OnATerminal(DdprunCase):
     def test_the_bar_says_when_all_will_be_done(self):
         env = {"DDPRUN_TERMINAL_COLUMNS": "100", **ONE_THREAD}
         job = self.start_program([os.path.join(BIN, "train"), *STEPS], env=env)
-        self.finish(job)
+        self.finish(job, patience=PATIENCE)
         self.assertRegex(job.out(), r"epoch 1/1 \[[=> ]+\] +\d+%  loss [\d.]+  \d+ samples/s  ETA \d+:\d\d *\r")
 
 
