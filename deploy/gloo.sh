@@ -1,12 +1,16 @@
 # shellcheck shell=bash
 # What wheel.sh and package.sh share: arguments, pip's tools, and Gloo's source. Sourced after packages.sh.
 
-# Sets $check, to yes or no.
+# Sets $check, to yes or no. --help prints what the script begins with.
 # shellcheck disable=SC2034
 read_arguments() {
   check=no
   case ${1:-} in
     --check) check=yes ;;
+    -h | --help)
+      sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "deploy/$(basename "$0")"
+      exit 0
+      ;;
     '') ;;
     *) fail "unknown argument $1" "usage: deploy/$(basename "$0") [--check]" ;;
   esac

@@ -27,13 +27,23 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
               LIBRARIES ddprun::torch LABELS process COMPUTES)
   ddprun_torch_program(torch_elastic_test)
 endif()
+# The C++ lines of documentation pages, as the programs that they are.
+function(ddprun_snippets_of_page result name page number)
+  set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  add_custom_command(OUTPUT ${snippets}
+    COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/torch/extract_snippets.py ${page} ${snippets} ${number}
+    DEPENDS ${page} process/torch/extract_snippets.py)
+  set(${result} ${snippets} PARENT_SCOPE)
+endfunction()
+if(NOT DDPRUN_SANITIZE)
+  ddprun_snippets_of_page(snippets started_by_hand ${PROJECT_SOURCE_DIR}/docs/from-data-parallel.md 1)
+  add_executable(started_by_hand ${snippets})
+  target_link_libraries(started_by_hand PRIVATE ddprun::worker_sdk ddprun_flags)
+  set_target_properties(started_by_hand PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endif()
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
-  # The C++ lines of docs/from-pytorch.md, docs/from-elastic.md and README.md, as the programs that they are.
   function(ddprun_program_of_page name page number)
-    set(snippets ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
-    add_custom_command(OUTPUT ${snippets}
-      COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/process/torch/extract_snippets.py ${page} ${snippets} ${number}
-      DEPENDS ${page} process/torch/extract_snippets.py)
+    ddprun_snippets_of_page(snippets ${name} ${page} ${number})
     add_executable(${name} ${snippets})
     ddprun_torch_program(${name})
   endfunction()

@@ -3,10 +3,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <string>
+
+#include "common/text/utf8_locale.h"
 
 namespace ddprun::agent {
 namespace {
@@ -14,15 +14,6 @@ namespace {
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-bool locale_is_utf8() {
-  std::string locale = variable("LC_ALL");
-  for (const char* name : {"LC_CTYPE", "LANG"}) {
-    if (locale.empty()) locale = variable(name);
-  }
-  std::ranges::transform(locale, locale.begin(), [](unsigned char c) { return std::tolower(c); });
-  return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
 }
 
 }  // namespace
@@ -35,7 +26,7 @@ TerminalFacts look_at_terminal() {
       variable("TERM") != "dumb" && variable("CI").empty() && variable("GITHUB_ACTIONS").empty();
   return {.can_move = terminal && moves,
           .colour = terminal && moves && variable("NO_COLOR").empty(),
-          .utf8 = locale_is_utf8(),
+          .utf8 = is_utf8_locale(variable),
           .columns = size.ws_col > 0 ? size.ws_col : 80};
 }
 

@@ -1,15 +1,14 @@
 #include "launcher/checkup/doctor.h"
 
-#include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <clocale>
 #include <cstdio>
-#include <string_view>
+#include <string>
 
 #include "common/system/log.h"
+#include "common/text/utf8_locale.h"
 #include "launcher/checkup/doctor_hosts.h"
 #include "launcher/checkup/far_end.h"
 #include "launcher/checkup/workers.h"
@@ -40,8 +39,8 @@ doctor::Style style_of(const DoctorOptions& options, const Environment& environm
       dumb || !value_of(environment, "NO_COLOR").empty() || !value_of(environment, "CI").empty();
   style.colours = options.colour == Colour::kAlways ||
                   (options.colour == Colour::kAuto && (forced || (style.width > 0 && !plain)));
-  std::setlocale(LC_CTYPE, "");
-  style.utf8 = !options.ascii && !dumb && std::string_view(::nl_langinfo(CODESET)) == "UTF-8";
+  const auto variable = [&](const char* name) { return value_of(environment, name); };
+  style.utf8 = !options.ascii && !dumb && is_utf8_locale(variable);
   return style;
 }
 

@@ -1,6 +1,5 @@
 #include "launcher/watch/terminal.h"
 
-#include <langinfo.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
@@ -8,9 +7,10 @@
 
 #include <array>
 #include <cerrno>
-#include <clocale>
 #include <csignal>
 #include <cstdlib>
+
+#include "common/text/utf8_locale.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -48,8 +48,7 @@ ScreenStyle output_style() {
   const bool dumb = variable("TERM") == "dumb";
   const bool plain = dumb || !variable("NO_COLOR").empty() || !variable("CI").empty();
   style.colours = variable("CLICOLOR_FORCE") == "1" || (terminal && !plain);
-  std::setlocale(LC_CTYPE, "");
-  style.utf8 = !dumb && std::string_view(::nl_langinfo(CODESET)) == "UTF-8";
+  style.utf8 = !dumb && is_utf8_locale(variable);
   return style;
 }
 

@@ -59,6 +59,8 @@ def build(tests):
     programs = [t for t in tests if not t.startswith("system")]
     if len(programs) < len(tests):
         programs += ["bin/ddprun", "bin/ddprun-rendezvous"]
+    if {"system_train", "system_train_options", "system_event_file"} & set(tests):
+        programs.append("bin/train")
     if "system_linking" in tests:
         programs.append("worker_sdk/all")
     return subprocess.run(["ninja", "-C", BUILD, *programs], capture_output=True, text=True)

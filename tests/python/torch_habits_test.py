@@ -1,4 +1,5 @@
-"""The blocks of docs/from-launchers.md: every section's script, started by its command."""
+"""The Python blocks of docs/from-launchers.md and docs/from-data-parallel.md: every section's script, started by its
+command."""
 
 import os
 import re
@@ -7,33 +8,45 @@ import subprocess
 import torch_case
 import ddprun_case  # pylint: disable=wrong-import-order
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/from-launchers.md")
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs")
 LIBRARIES = {"Accelerate": "accelerate", "Lightning": "lightning"}
 
 
-def sections():
+def sections(page):
     """[(title, {file: text}, [command])]; what stands before the first title is everybody's."""
-    with open(PAGE, encoding="utf-8") as file:
+    with open(os.path.join(DOCS, page), encoding="utf-8") as file:
         parts = re.split(r"^## (.*)$", file.read(), flags=re.M)
     found = []
     for title, text in zip(["", *parts[1::2]], parts[::2]):
         blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.M | re.S)
         files = {body.splitlines()[0].lstrip("# "): body for kind, body in blocks if kind == "python"}
-        commands = [line for kind, body in blocks if kind == "sh" for line in body.splitlines()]
+        commands = [line for kind, body in blocks if kind == "sh" for line in body.splitlines() if ".py" in line]
         found.append((title, files, commands))
     return found
 
 
 class Habits(torch_case.TorchCase):
     def test_every_section_runs(self):
-        (_, shared, _), *habits = sections()
+        (_, shared, _), *habits = sections("from-launchers.md")
         self.assertEqual([title for title, _, _ in habits],
                          ["torchrun", "torch.multiprocessing.spawn", "Accelerate", "Lightning", "Horovod"])
         for title, files, commands in habits:
             with self.subTest(title):
                 self.run_section({**shared, **files}, commands, LIBRARIES.get(title))
 
+    def test_one_process_per_gpu_takes_the_steps_of_one_process(self):
+        files, losses = {}, []
+        for title, more, commands in sections("from-data-parallel.md"):
+            files.update(more)
+            if commands:
+                with self.subTest(title):
+                    losses.append(self.run_section(files, commands, None))
+        before, after, *by_hand = losses
+        self.assertLess(abs(before - after), 1e-6)
+        self.assertEqual(by_hand, [3, 3])
+
     def run_section(self, files, commands, library):
+        """The loss that it prints."""
         folder = os.path.dirname(self.path("x"))
         for name, text in files.items():
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
@@ -43,11 +56,13 @@ class Habits(torch_case.TorchCase):
         env["PATH"] = os.pathsep.join([ddprun_case.BIN, bin_folder, env["PATH"]])
         if library and self.launched([torch_case.PYTHON, "-c", f"import {library}"]).returncode != 0:
             self.skipTest(f"this Python has no {library}")
-        self.assertEqual(len(commands), 1)
-        done = subprocess.run(["bash", "-c", commands[0]], cwd=folder, env=env, capture_output=True, text=True,
+        (command,) = commands
+        command = command.replace("29500", str(ddprun_case.free_port())).replace("/tmp/", folder + "/")
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True,
                               timeout=4 * ddprun_case.PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"loss \d+\.\d+", done.stderr)
+        return float(re.search(r"loss (\d+\.\d+)", done.stdout).group(1))
 
 
 if __name__ == "__main__":

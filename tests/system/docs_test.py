@@ -1,6 +1,6 @@
-"""What README.md, docs/from-pytorch.md, docs/from-elastic.md and docs/operations.md show in code blocks is true: every
-block is run, or checked as far as one machine can. BLOCKS lists each by its first line; one that is new or changed
-there turns the first test red."""
+"""What README.md, docs/from-pytorch.md, docs/from-data-parallel.md, docs/from-elastic.md and docs/operations.md show in
+code blocks is true: every block is run, or checked as far as one machine can. BLOCKS lists each by its first line; one
+that is new or changed there turns the first test red."""
 
 import glob
 import os
@@ -21,17 +21,13 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
 from torch_pythons import torch_pythons  # noqa: E402
 
 README, FROM_PYTORCH, OPERATIONS = "README.md", "docs/from-pytorch.md", "docs/operations.md"
-FROM_ELASTIC = "docs/from-elastic.md"
+FROM_ELASTIC, FROM_DATA_PARALLEL = "docs/from-elastic.md", "docs/from-data-parallel.md"
 EVERY = None  # All blocks of that language on that page.
 
 # (page, language, first line): which test runs it.
 BLOCKS = {
-    (README, "sh", "deploy/wheel.sh                              # in a clone on Debian 12, once: builds the wheel"):
-        "deploy/wheel.sh --check, which is too long for a suite",
-    (README, "sh", "deploy/package.sh                            # in a clone on Debian 12, once"):
-        "deploy/package.sh --check, which is too long for a suite",
-    (README, "sh", "deploy/quickstart.sh    # installs what is missing, builds, trains on Fashion-MNIST with two workers"):
-        "test_the_scripts_of_readme",
+    (README, "sh", "deploy/wheel.sh && pip install build/wheels/ddprun-*.whl               # into a Python environment"):
+        "test_the_scripts_of_readme",  # wheel.sh and package.sh with --check are too long for a suite.
     (README, "sh", "deploy/test.sh          # what CI runs: all tests, plainly and under ASan, UBSan and TSan"):
         "test_the_scripts_of_readme",
     (README, "sh", "ddprun --nproc-per-node 2 train.py --epochs 3       # your PyTorch script, unchanged"):
@@ -43,6 +39,18 @@ BLOCKS = {
     (FROM_PYTORCH, "python", EVERY): "test_the_tutorial_is_one_program",
     (FROM_PYTORCH, "cpp", EVERY): "from_pytorch_1 and the like in tests/ddp.cmake",
     (FROM_ELASTIC, "cpp", EVERY): "from_elastic_1 and the like in tests/ddp.cmake",
+    (FROM_DATA_PARALLEL, "python", EVERY): "torch_habits_test.py",
+    (FROM_DATA_PARALLEL, "cpp", EVERY): "test_ranks_that_no_launcher_starts",
+    (FROM_DATA_PARALLEL, "sh", "python3 one_process.py"): "torch_habits_test.py",
+    (FROM_DATA_PARALLEL, "sh", "ddprun --nproc-per-node 2 process_per_gpu.py"): "torch_habits_test.py",
+    (FROM_DATA_PARALLEL, "sh", "ddprun --nproc-per-node 4 train --lr-scale linear --warmup 100 --schedule cosine"):
+        "train_parts_test.cc has the same line from train --help",
+    (FROM_DATA_PARALLEL, "sh", "python3 by_hand.py tcp://127.0.0.1:29500 0 2 & python3 by_hand.py tcp://127.0.0.1:29500 1 2; wait"):
+        "torch_habits_test.py",
+    (FROM_DATA_PARALLEL, "sh", "python3 by_hand.py file:///tmp/meeting 0 2 & python3 by_hand.py file:///tmp/meeting 1 2; wait"):
+        "torch_habits_test.py",
+    (FROM_DATA_PARALLEL, "sh", "g++ -std=c++20 by_hand.cc $(pkg-config --cflags --libs ddprun) -o by_hand"):
+        "test_ranks_that_no_launcher_starts",
     (OPERATIONS, "sh", "ddprun-rendezvous --address 0.0.0.0 --token-file /etc/ddprun/token \\"): "test_the_daemons_on_etcd",
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
     (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):
@@ -109,7 +117,7 @@ def plain(text, *replaced):
 class Pages(unittest.TestCase):
     def test_every_block_is_listed_with_its_test(self):
         shown = set()
-        for page in (README, FROM_PYTORCH, FROM_ELASTIC, OPERATIONS):
+        for page in (README, FROM_PYTORCH, FROM_ELASTIC, FROM_DATA_PARALLEL, OPERATIONS):
             self.assertEqual(len(re.findall("(?m)^```", text_of(page))), 2 * len(blocks(page)))
             for language, text in blocks(page):
                 key = (page, language, text.splitlines()[0])
@@ -145,13 +153,16 @@ class Blocks(DdprunCase):
     # README.md
 
     def test_the_scripts_of_readme(self):
-        """deploy_test runs them on a machine of stand-ins."""
-        for first in ("deploy/quickstart.sh ", "deploy/test.sh "):
+        """deploy_test runs some of them on a machine of stand-ins."""
+        seen = []
+        for first in ("deploy/wheel.sh ", "deploy/test.sh "):
             for line in block(README, first).splitlines():
-                (script,) = shlex.split(line, comments=True)
+                script = shlex.split(line, comments=True)[0]
                 done = subprocess.run([os.path.join(ROOT, script), "--help"], capture_output=True, text=True, timeout=PATIENCE)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(script, done.stdout)
+                seen.append(script)
+        self.assertEqual(seen, [f"deploy/{name}.sh" for name in ("wheel", "package", "quickstart", "test")])
 
     def test_the_command_lines_of_readme(self):
         lines = [shlex.split(line, comments=True) for line in block(README, "ddprun --nproc-per-node 2").splitlines()]
@@ -183,9 +194,14 @@ class Blocks(DdprunCase):
         _, command, *expected = re.split(r"(?m)^\$ (.*)\n", block(README, "$ ddprun --nproc-per-node 4 ./trainer"))
         shown, asked, code = expected[0], expected[1], expected[2]
         self.assertEqual(asked, "echo $?")
-        job = self.run_ddprun(*shlex.split(command)[1:], code=int(code))
-        own = ((r"pid \d+", "pid N"), (r"\) on \S+ failed", ") on HOST failed"))
-        self.assertEqual(plain(job.err(), *own), plain(shown, *own))
+        terminal = {"CI": "", "GITHUB_ACTIONS": "", "NO_COLOR": "", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        typed = f"stty cols 200; exec {shlex.quote(DDPRUN)} {command.split(' ', 1)[1]}"
+        job = self.start_program(["script", "-qec", typed, "/dev/null"], env=terminal)
+        self.finish(job, int(code))
+        # Without colours, and without the status line, which is erased before each line of others.
+        said = "\n".join(re.sub(r".*\x1b\[K", "", line) for line in job.out().splitlines())
+        own = ((r"\x1b\[[\d;]*m", ""), (r"pid \d+", "pid N"), (r" on \S+ failed", " on HOST failed"), (r"after [\d.]+ m?s", "after T"))
+        self.assertEqual(plain(said, *own), plain(shown, *own))
 
     # docs/from-pytorch.md
 
@@ -200,6 +216,23 @@ class Blocks(DdprunCase):
                 job = self.run_ddprun("--nproc-per-node", "2", "tutorial.py",
                                       env={"PYTHON_EXEC": torch.python, "GLOO_SOCKET_IFNAME": "lo"})
                 self.assertEqual(len(re.findall(r"epoch [01] loss \d", job.out())), 2, job.text())
+
+    # docs/from-data-parallel.md
+
+    def test_ranks_that_no_launcher_starts(self):
+        """By the program of the page, which CMake compiled; linking_test and examples/external have the compiler's line."""
+        built = os.path.join(os.path.dirname(BIN), "tests", "started_by_hand")
+        if not os.access(built, os.X_OK):
+            raise unittest.SkipTest(built + " is not built")
+        os.symlink(built, self.path("by_hand"))
+        compile_line, *lines = block(FROM_DATA_PARALLEL, "g++ ").splitlines()
+        self.assertIn("by_hand.cc $(pkg-config --cflags --libs ddprun) -o by_hand", compile_line)
+        self.assertEqual(len(lines), 3)
+        for line, said in zip(lines, ("sum 3 over shm", "sum 3 over shm", "sum 1 over self")):
+            line = line.replace("29500", str(free_port())).replace("/tmp/", self.dir + "/")
+            done = subprocess.run(["bash", "-c", line], cwd=self.dir, capture_output=True, text=True, timeout=2 * PATIENCE,
+                                  env=ddprun_case.clean_environment(), check=False)
+            self.assertEqual((done.returncode, done.stdout), (0, said + "\n"), done.stderr)
 
     # docs/operations.md
 

@@ -1,6 +1,10 @@
 #include "common/text/terminal_text.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <string>
+
+#include "common/text/utf8_locale.h"
 
 namespace ddprun {
 namespace {
@@ -45,6 +49,21 @@ TEST_CASE("Terminal text: what is cut off takes no more than its line", "[termin
   CHECK(without_escapes("a\x1b[31\nnext") == "a\nnext");
   CHECK(without_escapes("a\x1b]0;no end") == "a");
   CHECK(without_escapes("a\x1b]0;t\x1b[31mred") == "a\x1b[31mred\x1b[0m");
+}
+
+TEST_CASE("Terminal text: the first variable of the locale that is set decides on UTF-8",
+          "[terminal]") {
+  using Variables = std::map<std::string, std::string>;
+  const auto is_utf8 = [](Variables variables) {
+    return is_utf8_locale([&](const char* name) { return variables[name]; });
+  };
+  CHECK(is_utf8({{"LANG", "de_DE.UTF-8"}}));
+  CHECK(is_utf8({{"LC_CTYPE", "C.utf8"}, {"LANG", "C"}}));
+  CHECK(is_utf8({{"LC_ALL", ""}, {"LANG", "en_GB.UTF-8"}}));
+  CHECK_FALSE(is_utf8({{"LC_ALL", "C"}, {"LANG", "en_GB.UTF-8"}}));
+  CHECK_FALSE(is_utf8({{"LC_ALL", "POSIX"}, {"LC_CTYPE", "C.UTF-8"}}));
+  CHECK_FALSE(is_utf8({{"LANG", "de_DE.ISO-8859-1"}}));
+  CHECK_FALSE(is_utf8({}));
 }
 
 }  // namespace

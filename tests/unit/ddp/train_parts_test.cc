@@ -6,14 +6,18 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "examples/idx.h"
-#include "examples/progress.h"
-#include "examples/report.h"
-#include "examples/train_options.h"
+#include "examples/train/event_file.h"
+#include "examples/train/progress.h"
+#include "examples/train/report.h"
+#include "examples/train/schedule.h"
+#include "examples/train/train_options.h"
 #include "tests/support/ranks.h"
 
 namespace examples {
@@ -136,6 +140,50 @@ TEST_CASE("Options: what is wrong is named") {
   expect({"--no-bn=1"}, "--no-bn takes no value");
   expect({"--no-bn", "--sync-bn"}, "exclude each other");
   expect({"--data="}, "--data wants a path");
+  expect({"--epochs", "99999999999"}, "--epochs 99999999999 is out of range");
+  expect({"--lr", "inf"}, "at least 0, not 'inf'");
+  expect({"--freeze", ""}, "--freeze wants the name of a layer");
+  expect({"--schedule", "cosin"}, "--schedule is constant or cosine, not 'cosin'");
+  expect({"--lr-scale", "log"}, "--lr-scale is none, linear or sqrt, not 'log'");
+  expect({"--min-lr", "0.001"}, "--min-lr needs --schedule cosine");
+  expect({"--min-lr", "0.1", "--schedule", "cosine"}, "--min-lr 0.1 is above --lr 0.01");
+  expect({"--lr-scale", "linear", "--global-batch-size", "8"}, "exclude each other");
+}
+
+TEST_CASE("Options: the help has every option under a heading, and examples that are understood") {
+  const std::string help = train_usage();
+  for (const char* heading :
+       {"Training:", "Learning rate:", "Model and weights:", "Files and output:"})
+    CHECK_THAT(help, Contains(std::string("\n") + heading + "\n"));
+  std::istringstream lines(help);
+  std::size_t examples = 0;
+  for (std::string line; std::getline(lines, line);) {
+    CHECK(line.size() <= 100);
+    const auto at = line.find(" train --");
+    if (at == std::string::npos) continue;
+    std::istringstream words(line.substr(at + 7));
+    const std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
+    CHECK_NOTHROW(parse_train_options(arguments));
+    ++examples;
+  }
+  CHECK(examples == 3);
+}
+
+TEST_CASE("Schedule: it rises in equal parts, then falls along a cosine") {
+  const Schedule schedule{.lr = 8, .decay = Decay::cosine, .min_lr = 2, .warmup = 3, .steps = 7};
+  const std::vector<double> expected{2, 4, 6, 8, 7.121320343559643, 5, 2.8786796564403576};
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    CHECK(schedule.at(static_cast<std::int64_t>(step)) == Approx(expected[step]).epsilon(1e-14));
+  }
+  CHECK(Schedule{.lr = 0.5, .steps = 9}.at(0) == 0.5);
+  CHECK(Schedule{.lr = 0.5, .steps = 9}.at(8) == 0.5);
+  CHECK(Schedule{.lr = 0.5, .warmup = 1, .steps = 9}.at(0) == 0.25);
+}
+
+TEST_CASE("Schedule: rates grow with the number of ranks, or with its root, or not") {
+  CHECK(scaled_lr(0.1, LrScale::none, 16) == 0.1);
+  CHECK(scaled_lr(0.125, LrScale::linear, 16) == 2);
+  CHECK(scaled_lr(0.125, LrScale::sqrt, 16) == 0.5);
 }
 
 TEST_CASE("Options: a GPU is taken where there is one, unless something else was asked for") {
@@ -163,12 +211,53 @@ TEST_CASE("Progress: the bar fills up and never exceeds its line") {
   CHECK_THAT(render_bar({.label = "e", .done = 9, .total = 0, .tail = ""}, 60), Contains("100%"));
 }
 
+TEST_CASE("Progress: the time to the end is that of the steps so far") {
+  using std::chrono::seconds;
+  CHECK(eta_text(seconds(0), 0, 10).empty());
+  CHECK(eta_text(seconds(10), 10, 42) == "ETA 0:42");
+  CHECK(eta_text(std::chrono::milliseconds(1), 10, 1) == "ETA 0:01");  // Rounded up.
+  CHECK(eta_text(seconds(100), 10, 360) == "ETA 1:00:00");
+  CHECK(eta_text(seconds(1), 1, 3599) == "ETA 59:59");
+  CHECK(eta_text(seconds(5), 1, 0) == "ETA 0:00");
+}
+
+TEST_CASE("Event file: checksums and bytes are those of TensorBoard's format") {
+  CHECK(crc32c("") == 0);
+  CHECK(crc32c("123456789") == 0xe3069283);            // The check value of CRC-32C.
+  CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aa);  // RFC 3720, B.4.
+  CHECK(crc32c(std::string(32, '\xff')) == 0x62a8ab43);
+  const std::string event = scalar_event(1.5, 300, {{"a/b", 0.25}});
+  CHECK(event == std::string("\x09\0\0\0\0\0\0\xf8\x3f"  // wall_time
+                             "\x10\xac\x02"              // step
+                             "\x2a\x0c\x0a\x0a"          // summary, value
+                             "\x0a\x03"
+                             "a/b"                // tag
+                             "\x15\0\0\x80\x3e",  // simple_value
+                             26));
+  CHECK(restart_event(0, 5).substr(9) == "\x10\x05\x3a\x02\x08\x01");
+  CHECK(version_event(0).substr(11) ==
+        "\x1a\x0d"
+        "brain.Event:2");
+  const std::string framed =  // Made by a reader that shares no code with record().
+      std::string("\x01\0\0\0\0\0\0\0", 8) + "\x01\x75\xde\x41" + "x" + "\x50\x3d\xaa\x61";
+  CHECK(record("x") == framed);
+}
+
+TEST_CASE("Event file: a folder that cannot be is named") {
+  CHECK_THROWS_WITH(EventFile("/dev/null/runs", 0),
+                    Contains("cannot create /dev/null/runs: Not a directory"));
+  const TemporaryDirectory directory;
+  EventFile(directory / "a/b", 0).write(0, {{"t", 1}});
+  CHECK(std::filesystem::exists(directory / "a/b"));
+}
+
 TEST_CASE("Report: the JSON line has the keys that are promised") {
   EpochReport report{.epoch = 2,
                      .train_loss = 0.25,
                      .test_accuracy = 0.875,
                      .samples = 60000,
                      .steps = 300,
+                     .learning_rate = 0.0125,
                      .training = std::chrono::seconds(12),
                      .sync = {}};
   report.sync = {.steps = 300,
@@ -184,6 +273,7 @@ TEST_CASE("Report: the JSON line has the keys that are promised") {
   CHECK(json["sync_exposed_ms"] == 1);
   CHECK(json["sync_comm_ms"] == 2);
   CHECK(json["step_ms"] == 40);
+  CHECK(json["learning_rate"] == 0.0125);
   CHECK(json["sync_share"] == 0.025);
   CHECK(json["restart_count"] == 1);
   CHECK_THAT(summary(report, report, 2, "shm"),

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <optional>
 #include <string>
 
 #include "examples/model.h"
@@ -15,6 +16,10 @@ struct TrainState {
   std::int64_t epochs_done = 0;
   std::string kind;  // What has to be equal for weights to fit: "batch normalisation", ...
 };
+
+// Collective: what rank 0 read from `path`, or nothing if there is no such file. If rank 0 cannot
+// read it, all ranks throw std::runtime_error.
+std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group);
 
 // Rank 0 only. Throws std::runtime_error; an older file is intact then.
 void save_checkpoint(const std::string& path, const TrainState& state);

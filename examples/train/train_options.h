@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/train/schedule.h"
+
 namespace examples {
 
 struct TrainOptions {
@@ -12,10 +14,17 @@ struct TrainOptions {
   std::int64_t batch_size = 100;       // Of each rank.
   std::int64_t global_batch_size = 0;  // Of all ranks together; 0: batch_size times the ranks.
   double lr = 1e-2;
+  LrScale lr_scale = LrScale::none;
+  Decay decay = Decay::none;
+  double min_lr = 0;
+  std::int64_t warmup = 0;  // Steps.
   std::uint64_t seed = 0;
   std::string data = "/usr/share/datasets/fashion-mnist";
-  std::string checkpoint;  // Empty: none.
-  std::string metrics;     // Empty: none.
+  std::string checkpoint;   // Empty: none.
+  std::string metrics;      // Empty: none.
+  std::string tensorboard;  // A folder. Empty: none.
+  std::string init_from;    // Empty: none.
+  std::vector<std::string> freeze;
   bool sync_bn = false;
   bool batch_norm = true;
   bool double_precision = false;

@@ -2,7 +2,7 @@
 // Trains the ConvNet on Fashion-MNIST over all ranks of a job. Called by train.cc.
 
 #include "ddprun/process_group.h"
-#include "examples/train_options.h"
+#include "examples/train/train_options.h"
 
 namespace examples {
 

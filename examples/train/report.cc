@@ -1,4 +1,4 @@
-#include "examples/report.h"
+#include "examples/train/report.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -41,10 +41,11 @@ std::string to_json(const EpochReport& r, int world_size, int restart_count) {
   return format(
       R"({"epoch": %lld, "train_loss": %.6f, "test_accuracy": %.4f, "samples_per_s": %.1f, )"
       R"("sync_exposed_ms": %.4f, "sync_comm_ms": %.4f, "sync_share": %.4f, "step_ms": %.3f, )"
-      R"("steps": %lld, "sync_bytes": %zu, "world_size": %d, "restart_count": %d})",
+      R"("steps": %lld, "learning_rate": %.9g, "sync_bytes": %zu, "world_size": %d, )"
+      R"("restart_count": %d})",
       static_cast<long long>(r.epoch), r.train_loss, r.test_accuracy, r.samples_per_s(),
       r.sync_exposed_ms(), r.sync_comm_ms(), r.sync_share(), r.step_ms(),
-      static_cast<long long>(r.steps), r.sync.bytes, world_size, restart_count);
+      static_cast<long long>(r.steps), r.learning_rate, r.sync.bytes, world_size, restart_count);
 }
 
 std::string to_line(const EpochReport& r, std::int64_t epochs) {

@@ -1,10 +1,11 @@
-#include "examples/progress.h"
+#include "examples/train/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +41,21 @@ std::string render_bar(const ProgressState& state, std::size_t columns) {
   }
   std::string text = state.label + bar + percent + "  " + state.tail;
   if (text.size() >= columns) text.resize(columns > 0 ? columns - 1 : 0);
+  return text;
+}
+
+std::string eta_text(std::chrono::nanoseconds elapsed, std::int64_t done, std::int64_t left) {
+  if (done <= 0) return "";
+  const double per_step =
+      std::chrono::duration<double>(elapsed).count() / static_cast<double>(done);
+  const auto seconds = static_cast<long long>(std::ceil(per_step * static_cast<double>(left)));
+  char text[48];
+  if (seconds < 3600) {
+    std::snprintf(text, sizeof text, "ETA %lld:%02lld", seconds / 60, seconds % 60);
+  } else {
+    std::snprintf(text, sizeof text, "ETA %lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
+                  seconds % 60);
+  }
   return text;
 }
 

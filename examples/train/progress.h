@@ -4,18 +4,23 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace examples {
 
-// "epoch 1/2 [=======>       ]  50%  loss 0.412  4812 samples/s", cut to `columns`.
+// "epoch 1/2 [=======>       ]  50%  loss 0.412  4812 samples/s  ETA 0:42", cut to `columns`.
 struct ProgressState {
   std::string label;  // "epoch 1/2"
   std::size_t done = 0;
   std::size_t total = 1;
-  std::string tail;  // "loss 0.412  4812 samples/s"
+  std::string tail;  // "loss 0.412  4812 samples/s  ETA 0:42"
 };
 std::string render_bar(const ProgressState& state, std::size_t columns);
+
+// "ETA 0:42", or "ETA 1:02:03", if `left` steps take as long each as `done` steps did in `elapsed`;
+// empty before the first.
+std::string eta_text(std::chrono::nanoseconds elapsed, std::int64_t done, std::int64_t left);
 
 // How wide a bar may be: the terminal's width if stdout is one, $DDPRUN_TERMINAL_COLUMNS if the
 // launcher shows our output on one, else 0: no bar.

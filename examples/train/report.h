@@ -17,6 +17,7 @@ struct EpochReport {
   double test_accuracy = 0;  // 0 .. 1
   std::int64_t samples = 0;  // Of all ranks.
   std::int64_t steps = 0;
+  double learning_rate = 0;              // Of the last step.
   std::chrono::nanoseconds training{0};  // Wall time on this rank, without evaluation.
   ddprun::SyncReport sync;
 

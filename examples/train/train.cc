@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "ddprun/process_group.h"
-#include "examples/train_options.h"
-#include "examples/trainer.h"
+#include "examples/train/train_options.h"
+#include "examples/train/trainer.h"
 
 namespace {
 

@@ -1,6 +1,5 @@
-#include "examples/checkpoint.h"
+#include "examples/train/checkpoint.h"
 
-#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -8,24 +7,6 @@
 
 namespace examples {
 namespace {
-
-// Every rank gets the contents that rank 0 read, or none; if rank 0 could not read, all throw. What
-// is sent begins with a letter that says which.
-std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group) {
-  std::string said;
-  if (group.rank() == 0) {
-    try {
-      const auto contents = ddprun::read_file(path);
-      said = contents ? "+" + *contents : "-";
-    } catch (const std::runtime_error& e) {
-      said = std::string("!") + e.what();
-    }
-  }
-  said = ddprun::broadcast_bytes(group, said, 0);
-  if (said[0] == '-') return std::nullopt;
-  if (said[0] == '!') throw std::runtime_error("rank 0: " + said.substr(1));
-  return said.substr(1);
-}
 
 // To `device`: who saved it may have had another one.
 torch::serialize::InputArchive open_archive(const std::string& path, const std::string& contents,
@@ -60,6 +41,23 @@ void restore(torch::serialize::InputArchive& archive, const std::string& path, T
 }
 
 }  // namespace
+
+// What is sent begins with a letter that says what rank 0 found.
+std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group) {
+  std::string said;
+  if (group.rank() == 0) {
+    try {
+      const auto contents = ddprun::read_file(path);
+      said = contents ? "+" + *contents : "-";
+    } catch (const std::runtime_error& e) {
+      said = std::string("!") + e.what();
+    }
+  }
+  said = ddprun::broadcast_bytes(group, said, 0);
+  if (said[0] == '-') return std::nullopt;
+  if (said[0] == '!') throw std::runtime_error("rank 0: " + said.substr(1));
+  return said.substr(1);
+}
 
 void save_checkpoint(const std::string& path, const TrainState& state) {
   torch::serialize::OutputArchive archive;

@@ -1,4 +1,4 @@
-#include "examples/trainer.h"
+#include "examples/train/trainer.h"
 
 #include <torch/torch.h>
 
@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,11 +15,13 @@
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/torch.h"
 #include "examples/batch.h"
-#include "examples/checkpoint.h"
 #include "examples/idx.h"
 #include "examples/model.h"
-#include "examples/progress.h"
-#include "examples/report.h"
+#include "examples/train/checkpoint.h"
+#include "examples/train/report.h"
+#include "examples/train/schedule.h"
+#include "examples/train/training_log.h"
+#include "examples/train/weights.h"
 
 namespace examples {
 namespace {
@@ -57,13 +58,29 @@ ConvNet make_model(const TrainOptions& options, ddprun::ProcessGroup& group) {
   ConvNet model(norm_of(options), &group);
   model->to(ddprun::torch::device_of(group));
   if (options.double_precision) model->to(torch::kDouble);
+  freeze(*model, options.freeze);
   return model;
 }
 
 // Checkpoints of one kind cannot be read by a model of another.
 std::string kind_of(const TrainOptions& options) {
-  return std::string(options.batch_norm ? "batch normalisation" : "no normalisation") +
-         (options.double_precision ? " in f64" : "");
+  std::string kind = options.batch_norm ? "batch normalisation" : "no normalisation";
+  if (options.double_precision) kind += " in f64";
+  for (const std::string& prefix : options.freeze) kind += ", frozen " + prefix;
+  return kind;
+}
+
+Schedule schedule_of(const TrainOptions& options, int world_size, std::int64_t steps) {
+  if (options.warmup >= steps) {
+    throw std::invalid_argument("--warmup " + std::to_string(options.warmup) +
+                                " is not shorter than the training, which has " +
+                                std::to_string(steps) + " steps");
+  }
+  return {.lr = scaled_lr(options.lr, options.lr_scale, world_size),
+          .decay = options.decay,
+          .min_lr = options.min_lr,
+          .warmup = options.warmup,
+          .steps = steps};
 }
 
 class Trainer {
@@ -79,35 +96,45 @@ class Trainer {
         sampler_(group, static_cast<std::int64_t>(training_set_.size()), {.seed = options.seed}),
         model_(make_model(options, group)),
         ddp_(group, model_),
-        optimizer_(model_->parameters(), torch::optim::SGDOptions(options.lr).momentum(kMomentum)),
-        progress_(group.rank() == 0) {
+        optimizer_(trained_parameters(*model_),
+                   torch::optim::SGDOptions(options.lr).momentum(kMomentum)),
+        steps_per_epoch_(steps_of(sampler_.num_samples())),
+        schedule_(schedule_of(options, group.world_size(), options.epochs * steps_per_epoch_)),
+        log_(options, group) {
     state_ = {model_, &optimizer_, 0, kind_of(options)};
   }
 
   void run() {
-    resume();
-    if (group_.rank() == 0 && !options_.metrics.empty()) {
-      metrics_.emplace(options_.metrics, /*append=*/state_.epochs_done > 0);
+    if (!resume() && !options_.init_from.empty()) {
+      log_.line(init_from(options_.init_from, group_, *model_));
     }
+    log_.begin({.epochs_done = state_.epochs_done,
+                .steps_per_epoch = steps_per_epoch_,
+                .samples_per_step = batch_size_ * group_.world_size()});
     EpochReport last;
     if (state_.epochs_done >= options_.epochs) {
-      progress_.line(options_.checkpoint + " has " + std::to_string(state_.epochs_done) +
-                     " epochs already: nothing to train");
+      log_.line(options_.checkpoint + " has " + std::to_string(state_.epochs_done) +
+                " epochs already: nothing to train");
       last.test_accuracy = evaluate();
     }
     for (std::int64_t e = state_.epochs_done; e < options_.epochs; ++e) last = epoch(e);
-    if (options_.print_losses) return;
-    progress_.line(summary(last, all_, group_.world_size(), group_.backend()));
+    log_.end(last, all_, group_.backend());
   }
 
  private:
-  void resume() {
+  std::int64_t steps_of(std::int64_t samples) const {
+    const std::int64_t all = (samples + batch_size_ - 1) / batch_size_;
+    return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
+  }
+
+  bool resume() {
     if (options_.checkpoint.empty() || !load_checkpoint(options_.checkpoint, group_, state_))
-      return;
+      return false;
     if (state_.epochs_done < options_.epochs) {
-      progress_.line("resuming after epoch " + std::to_string(state_.epochs_done) + " from " +
-                     options_.checkpoint + ", restart " + std::to_string(group_.restart_count()));
+      log_.line("resuming after epoch " + std::to_string(state_.epochs_done) + " from " +
+                options_.checkpoint + ", restart " + std::to_string(group_.restart_count()));
     }
+    return true;
   }
 
   EpochReport epoch(std::int64_t e) {
@@ -122,42 +149,38 @@ class Trainer {
     all_.sync = ddp_.total();
     // For ddprun's ledger: what was computed before can no longer be lost.
     if (!options_.checkpoint.empty()) group_.set_phase("checkpoint");
-    if (group_.rank() == 0) write_down(report);
+    log_.epoch(report);
+    if (!options_.checkpoint.empty() && group_.rank() == 0) {
+      save_checkpoint(options_.checkpoint, state_);
+    }
     if (!options_.checkpoint.empty()) group_.set_phase("");
     return report;
-  }
-
-  void write_down(const EpochReport& report) {
-    if (!options_.print_losses) progress_.line(to_line(report, options_.epochs));
-    if (metrics_) {
-      metrics_->write(to_json(report, group_.world_size(), group_.restart_count()));
-    }
-    if (!options_.checkpoint.empty()) save_checkpoint(options_.checkpoint, state_);
   }
 
   EpochReport train_epoch(std::int64_t e) {
     sampler_.set_epoch(e);
     const auto indices = sampler_.indices();
     const auto samples = static_cast<std::int64_t>(indices.size());
-    std::int64_t steps = (samples + batch_size_ - 1) / batch_size_;
-    if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps);
-    const std::int64_t used = std::min(samples, steps * batch_size_);
+    const std::int64_t used = std::min(samples, steps_per_epoch_ * batch_size_);
 
-    model_->train();
+    begin_training(*model_, options_.freeze);
     const ddprun::SyncReport before = ddp_.total();
     const auto start = Clock::now();
     double loss_sum = 0;
-    for (std::int64_t s = 0; s < steps; ++s) {
+    for (std::int64_t s = 0; s < steps_per_epoch_; ++s) {
       const std::int64_t from = s * batch_size_;
       const std::int64_t count = std::min(batch_size_, used - from);
-      const double loss = step(batch_of(training_set_, indices.data() + from, count));
+      const std::int64_t number = e * steps_per_epoch_ + s;
+      const double rate = schedule_.at(number);
+      double loss = step(batch_of(training_set_, indices.data() + from, count), rate);
       loss_sum += loss * static_cast<double>(count);
-      if (options_.print_losses) print_loss(s, loss);
-      show(e, s + 1, steps, loss_sum / static_cast<double>(from + count), Clock::now() - start);
+      if (options_.print_losses) loss = over_ranks(loss);
+      log_.step({number, loss, loss_sum / static_cast<double>(from + count), rate});
     }
     EpochReport report{.epoch = e + 1,
                        .samples = used * group_.world_size(),
-                       .steps = steps,
+                       .steps = steps_per_epoch_,
+                       .learning_rate = schedule_.at((e + 1) * steps_per_epoch_ - 1),
                        .training = Clock::now() - start,
                        .sync = difference(ddp_.total(), before)};
     group_.all_reduce(ddprun::buffer(&loss_sum, 1), ddprun::ReduceOp::sum, {.on_host = true});
@@ -165,11 +188,12 @@ class Trainer {
     return report;
   }
 
-  double step(const Batch& batch) {
+  double step(const Batch& batch, double rate) {
     const auto scores = ddp_(input(batch));
     const auto loss = torch::nn::functional::cross_entropy(scores, batch.labels);
     ddp_.zero_grad();
     loss.backward();
+    optimizer_.param_groups()[0].options().set_lr(rate);
     optimizer_.step();
     return loss.item<double>();
   }
@@ -193,25 +217,9 @@ class Trainer {
   }
 
   // Equally large batches on all ranks: the mean over ranks is the loss of the global batch.
-  void print_loss(std::int64_t s, double loss) {
+  double over_ranks(double loss) {
     group_.all_reduce(ddprun::buffer(&loss, 1), ddprun::ReduceOp::avg, {.on_host = true});
-    char text[64];
-    std::snprintf(text, sizeof text, "step %lld loss %.9g", static_cast<long long>(s), loss);
-    progress_.line(text);
-  }
-
-  void show(std::int64_t e, std::int64_t done, std::int64_t steps, double loss,
-            Clock::duration elapsed) {
-    if (!progress_.drawn() || options_.print_losses) return;
-    const double seconds = std::chrono::duration<double>(elapsed).count();
-    const double samples = static_cast<double>(done * batch_size_ * group_.world_size());
-    char tail[64];
-    std::snprintf(tail, sizeof tail, "loss %.3f  %.0f samples/s", loss, samples / seconds);
-    progress_.update(
-        {.label = "epoch " + std::to_string(e + 1) + "/" + std::to_string(options_.epochs),
-         .done = static_cast<std::size_t>(done),
-         .total = static_cast<std::size_t>(steps),
-         .tail = tail});
+    return loss;
   }
 
   // Every rank counts the right answers in a slice of the test set.
@@ -249,7 +257,7 @@ class Trainer {
     std::snprintf(text, sizeof text, "epoch %lld: weights equal on %d ranks, hash %016llx",
                   static_cast<long long>(epoch), group_.world_size(),
                   static_cast<unsigned long long>(mine));
-    progress_.line(text);
+    log_.line(text);
   }
 
   ddprun::ProcessGroup& group_;
@@ -263,9 +271,10 @@ class Trainer {
   ConvNet model_;
   ddprun::torch::DistributedDataParallel<ConvNetImpl> ddp_;
   torch::optim::SGD optimizer_;
-  Progress progress_;
+  const std::int64_t steps_per_epoch_;
+  const Schedule schedule_;
+  TrainingLog log_;
   TrainState state_;
-  std::optional<MetricsFile> metrics_;
   EpochReport all_;
 };
 
