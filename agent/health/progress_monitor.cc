@@ -125,6 +125,7 @@ void ProgressMonitor::look_later() {
 
 void ProgressMonitor::look() {
   DDPRUN_ASSERT(!workers_.empty() && workers_.begin()->first >= 0);
+  if (asking_) return;
   std::vector<ProgressSample> samples(static_cast<std::size_t>(workers_.rbegin()->first) + 1);
   for (auto& [local_rank, worker] : workers_) {
     if (!worker.seated) continue;  // Nobody waits for it.
@@ -132,13 +133,31 @@ void ProgressMonitor::look() {
   }
   kill_again();
   const StallWatch::Findings findings = watch_.look(samples, Clock::now());
-  for (const Stall& stall : findings.stuck) found_stuck(stall);
   for (const Stall& stall : findings.going_on) {
     const auto it = workers_.find(stall.local_rank);
     if (it == workers_.end()) continue;
     log::info("rank " + std::to_string(it->second.rank) + " " + stall.what);
   }
-  if (findings.waiting) log::warning(*findings.waiting);
+  if (findings.stuck.empty() && !findings.waiting) return;
+  std::map<int, int> pids;
+  for (const auto& [local_rank, worker] : workers_) pids[local_rank] = worker.pid;
+  if (!ask_where) return found(findings, pids, "");
+  asking_ = true;
+  ask_where([this, findings, pids](const std::string& where) {
+    asking_ = false;
+    found(findings, pids, where);
+  });
+}
+
+// `pids`: of the workers that were looked at; another process may have the place by now.
+void ProgressMonitor::found(const StallWatch::Findings& findings, const std::map<int, int>& pids,
+                            const std::string& where) {
+  for (const Stall& stall : findings.stuck) {
+    const auto it = workers_.find(stall.local_rank);
+    const bool lives = it != workers_.end() && it->second.pid == pids.at(stall.local_rank);
+    if (lives) found_stuck(stall, where);
+  }
+  if (findings.waiting) log::warning(*findings.waiting + (where.empty() ? "" : "; ") + where);
 }
 
 // A worker that is stopped, or sleeps in the kernel, needs other remedies than one that runs.
@@ -153,11 +172,10 @@ std::string ProgressMonitor::state_of(const Worker& worker) const {
   }
 }
 
-void ProgressMonitor::found_stuck(const Stall& stall) {
-  const auto it = workers_.find(stall.local_rank);
-  if (it == workers_.end()) return;
-  Worker& worker = it->second;
-  const std::string text = stall.what + "; " + state_of(worker);
+void ProgressMonitor::found_stuck(const Stall& stall, const std::string& where) {
+  Worker& worker = workers_.at(stall.local_rank);
+  const std::string text =
+      stall.what + "; " + state_of(worker) + (where.empty() ? "" : "; ") + where;
   log::warning("rank " + std::to_string(worker.rank) + " (local rank " +
                std::to_string(stall.local_rank) + ", pid " + std::to_string(worker.pid) + ") " +
                text);

@@ -38,10 +38,14 @@ class ProgressMonitor {
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);
 
+  // What more is known of where the workers are, as a sentence or nothing, by the time somebody is
+  // told that one is stuck; null: nothing ever.
+  std::function<void(std::function<void(const std::string&)>)> ask_where;
   // To end a stuck worker; what is said of it when it has ended.
   std::function<void(int local_rank, int signal)> on_kill;
   std::string reason(int local_rank) const;
-  WorkerFate fate(int local_rank) const;  // Of one that has ended.
+  WorkerFate fate(int local_rank) const;                  // Of one that has ended.
+  bool ended_stuck() const { return !reasons_.empty(); }  // One of them was ended for that.
   bool paused() const { return paused_; }
 
  private:
@@ -58,7 +62,9 @@ class ProgressMonitor {
   void see_sync(int local_rank, Worker& worker);
   void look_later();
   void look();
-  void found_stuck(const Stall& stall);
+  void found(const StallWatch::Findings& findings, const std::map<int, int>& pids,
+             const std::string& where);
+  void found_stuck(const Stall& stall, const std::string& where);
   void kill_again();
   std::string state_of(const Worker& worker) const;
 
@@ -71,6 +77,7 @@ class ProgressMonitor {
   std::map<int, WorkerFate> fates_;     // The same.
   boost::asio::steady_timer timer_;
   bool looking_ = false;
+  bool asking_ = false;  // Where they are.
   bool paused_ = false;
 };
 

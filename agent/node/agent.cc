@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 
 // How often the daemon hears what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
+constexpr auto kAskOfStall = 5s;  // Where the workers are; most answer within milliseconds.
 
 std::string seat_text(const rendezvous::Seat& s) {
   return "round " + std::to_string(s.round) + ": node " + std::to_string(s.group_rank) + " of " +
@@ -35,6 +36,7 @@ Agent::Agent(AgentOptions options)
       supervisor_(options_.supervision, Clock::now()),
       processes_(loop_),
       progress_(loop_, options_.stalls),
+      recorders_(loop_, options_.recorders),
       ledger_(options_.offer.local_world_size, options_.began),
       logs_(options_.output.logs),
       output_(loop_, options_.output),
@@ -57,6 +59,9 @@ int Agent::run() {
     processes_.signal_worker(local_rank, signal);
   };
   keep_ledger();
+  if (!options_.recorders.empty()) {
+    progress_.ask_where = [this](auto done) { ask_where(kAskOfStall, std::move(done)); };
+  }
   listen_to_workers();
   output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
   processes_.use_roster(options_.roster);
@@ -226,14 +231,6 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
   if (const auto admitted = store_->admit(seat_->members); !admitted) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
-}
-
-void Agent::act(const SignalWorkers& signal) {
-  look_at_workers();
-  ledger_.stopping(Clock::now());
-  if (signal.lost_rank >= 0) progress_.tell(signal.lost_rank, signal.why);
-  processes_.signal_workers(signal.signal);
-  if (signal.signal != SIGKILL) wake_halted();
 }
 
 void Agent::act(const CleanUp&) {

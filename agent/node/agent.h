@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/health/flight_recorders.h"
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
@@ -54,6 +55,7 @@ struct AgentOptions {
   Limits worker_limits;            // Soft ones that workers get, whatever ours are.
   ChaosOptions chaos;              // Workers that are killed at random.
   StallPolicy stalls;              // What to do with workers that are alive but stuck.
+  std::string recorders;           // See FlightRecorders; empty: no worker is asked.
   std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
   std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
   int launcher_pid = 0;            // When it dies, so does everything here.
@@ -125,6 +127,8 @@ class Agent {
   void judge(WorkerDeath& death, const std::string& words) const;
   std::string words_of(int local_rank) const;
   void look_at_workers();
+  void ask_where(Duration limit, std::function<void(const std::string&)> done);
+  void signal_workers(int signal);
   void wake_halted();
   bool just_shown(const WorkerDeath& death) const;
   void tell_verdict(const Exit& exit) const;
@@ -161,6 +165,7 @@ class Agent {
   Supervisor supervisor_;
   PosixProcessHost processes_;
   ProgressMonitor progress_;
+  FlightRecorders recorders_;
   NodeLedger ledger_;
   LogFolder logs_;
   Output output_;
@@ -207,6 +212,7 @@ class Agent {
   };
   std::map<int, AtStop> at_stop_;  // By local rank.
   bool stop_began_ = false;        // Of this round's workers.
+  int orders_ = 0;                 // To signal workers or to begin; the last is what counts.
   std::string complaint_;          // The last error that was said here.
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.

@@ -23,6 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in its pipe.
+constexpr auto kAskBeforeStop = 1s;    // Most answer within milliseconds.
 
 }  // namespace
 
@@ -112,6 +113,44 @@ void Agent::look_at_workers() {
     worker.failing = reported || ends_in_exception(output_.last_lines(local_rank));
     if (worker.failing) worker.words = words_of(local_rank);
   }
+}
+
+// Where a rank has failed, the others say where they are before they are stopped.
+void Agent::act(const SignalWorkers& order) {
+  look_at_workers();
+  ledger_.stopping(std::chrono::steady_clock::now());
+  if (order.lost_rank >= 0) progress_.tell(order.lost_rank, order.why);
+  const int number = ++orders_;
+  const bool asks = order.lost_rank >= 0 && order.signal != SIGKILL && !progress_.ended_stuck();
+  if (!asks || options_.recorders.empty()) return signal_workers(order.signal);
+  ask_where(kAskBeforeStop, [this, number, signal = order.signal](const std::string& where) {
+    if (!where.empty() && !ending_) log::warning(where);
+    if (number == orders_ && !ending_) signal_workers(signal);
+  });
+}
+
+void Agent::signal_workers(int signal) {
+  processes_.signal_workers(signal);
+  if (signal != SIGKILL) wake_halted();
+}
+
+// By what PyTorch's flight recorder has of each; nothing of programs that do not use it.
+void Agent::ask_where(Duration limit, std::function<void(const std::string&)> done) {
+  recorders_.ask(places(), limit, [this, done](FlightRecorders::Answers answers) {
+    FlightRecords records;
+    std::string dumps;
+    for (auto& [local_rank, record] : answers) {
+      const int rank = rank_of(local_rank);
+      if (rank < 0) continue;
+      if (record && !logs_.dump_file(0, 0).empty()) {
+        dumps = "; dumps: " + logs_.attempt_folder(restart_count_of(local_rank)) +
+                "/*/flight_recorder.json";
+      }
+      records[rank] = std::move(record);
+    }
+    const std::string text = flight_text(records);
+    done(text.empty() ? text : text + dumps);
+  });
 }
 
 // A process that is halted does not act on a signal that it could catch.

@@ -17,6 +17,7 @@ void Agent::begin_places() {
   oom_watch_.begin();
   at_stop_.clear();
   stop_began_ = false;
+  ++orders_;
   wordless_.clear();
   change_.reset();
   places_.clear();
@@ -119,6 +120,10 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   context.terminal_columns = output_.terminal_columns();
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));
+  }
+  const std::string dump = logs_.dump_file(worker.restart_count, local_rank);
+  for (std::string& variable : recorders_.variables(local_rank, dump)) {
+    context.extra.push_back(std::move(variable));
   }
   if (has_link) {
     context.extra.push_back(std::string(worker_link::kVariable) + "=" +

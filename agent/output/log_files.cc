@@ -89,6 +89,11 @@ std::string LogFolder::error_file(int restart_count, int local_rank) const {
          ".json";
 }
 
+std::string LogFolder::dump_file(int restart_count, int local_rank) const {
+  if (!enabled() || !stem_.empty()) return "";
+  return worker_folder(restart_count, local_rank) + "/flight_recorder.json";
+}
+
 std::string read_file_end(const std::string& path, std::size_t bytes_max) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const off_t size = file ? ::lseek(file.get(), 0, SEEK_END) : 0;

@@ -2,6 +2,7 @@
 // Where workers' files go, named as torchrun names them:
 //
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/{stdout.log,stderr.log,error.json}
+//   <log_dir>/<run_id>_<random>/attempt_<restart>/<local_rank>/flight_recorder.json
 //   <log_dir>/<run_id>_<random>/attempt_<restart>/{filtered_stdout.log,filtered_stderr.log}
 //
 // Used by the agent and by Output.
@@ -37,6 +38,9 @@ class LogFolder {
 
   // TORCHELASTIC_ERROR_FILE; empty without a folder.
   std::string error_file(int restart_count, int local_rank) const;
+
+  // Where a rank may leave all that is known of what it is in; empty where nothing is kept.
+  std::string dump_file(int restart_count, int local_rank) const;
 
  private:
   std::string worker_folder(int restart_count, int local_rank) const;

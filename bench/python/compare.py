@@ -4,8 +4,8 @@
     bench/python/compare.py [--build build/dev] [--rounds 5] [--ranks 2 4] [--only all_reduce convnet transformer]
 
 PYTHON_EXEC names the interpreter with torch. Contestants take turns: gloo, ddprun, and ddprun-shared, which is ddprun
-with its own DistributedDataParallel and tensors in shared memory. Prints medians [min-max] of the rounds, and the
-medians of the rounds' own ratios to gloo. "added by Python": a ctypes call of ddprun_all_reduce beside
+with its own DistributedDataParallel and tensors in shared memory. Prints medians [min-max] of the rounds, and of the
+rounds' own ratios to gloo. "added by Python": a ctypes call of ddprun_all_reduce beside
 torch.distributed.all_reduce in one process pair, 4 bytes (cost.py).
 """
 
@@ -41,19 +41,25 @@ def shown(values):
     return f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]"
 
 
+def ratio_text(ours, theirs):
+    """The median of the rounds' own ratios, and their range."""
+    ratios = [a / b for a, b in zip(ours, theirs)]
+    return f"{median_ratio(ours, theirs):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+
+
 def print_all_reduce(ranks, values):
     print(f"all_reduce, {ranks} ranks, microseconds")
     for size in values["gloo"][0]:
         row = {name: [each[size] for each in rounds] for name, rounds in values.items()}
         times = "  ".join(f"{name} {shown(row[name])}" for name in row)
-        ratios = " ".join(f"{median_ratio(row['gloo'], row[name]):.1f}" for name in list(row)[1:])
+        ratios = " ".join(ratio_text(row["gloo"], row[name]) for name in list(row)[1:])
         print(f"  {int(size) >> 10:>6} KiB  {times}  gloo's to these: {ratios}", flush=True)
 
 
 def print_training(what, ranks, values):
     for name, rounds in values.items():
-        ratio = median_ratio(rounds, values["gloo"])
-        print(f"{what}, {ranks} ranks: {name:<14} {shown(rounds)} samples/s, {ratio:.2f} times gloo", flush=True)
+        ratio = ratio_text(rounds, values["gloo"])
+        print(f"{what}, {ranks} ranks: {name:<14} {shown(rounds)} samples/s, {ratio} times gloo", flush=True)
 
 
 def main():

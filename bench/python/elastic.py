@@ -5,14 +5,15 @@
                             [--seconds 3600] [--only torch]
 
 PYTHON_EXEC names the interpreter with torch. Contestants, each one run of the same length of step: "C++ job" is
-bench_elastic_worker job, "Python job" the same with ddprun.elastic, "Python torch" a small model with ddprun.elastic.torch
-(elastic_worker.py). A rank is killed when all are there and in step.
+bench_elastic_worker job, "Python job" the same with ddprun.elastic, "Python torch" a small model with ddprun.elastic.torch,
+"Python gloo" that model on torch's own Gloo (elastic_worker.py). A rank is killed when all are there and in step.
 
   on     from SIGKILL to the first new step that all ranks of its world have committed; the step's own length is in it
   full   from SIGKILL to the first such step of the full size: a new process has imported what it needs, and has the state
 
 Afterwards tests/failures/sample_count.py must find each sample in exactly one committed step of each epoch, and the weights
-of the torch run, which it writes every 20 steps, must have the bits of quiet runs of 1 and 3 ranks.
+of the torch and gloo runs, which they write every 20 steps, must have the bits of quiet runs of 1 and 3 ranks, at every
+step that was written.
 """
 import argparse
 import glob
@@ -37,6 +38,7 @@ _spec.loader.exec_module(bench_elastic)
 
 PATIENCE = 180.0
 LENGTH, SHARDS = 1000, 16
+EVERY = 20  # As in elastic_worker.py.
 STEADY = 10  # Steps of the full size before a kill.
 
 
@@ -128,6 +130,19 @@ class Run:
                 found.setdefault(int(step), set()).add(checksum)
         return found
 
+    def wait_while_it_steps(self):
+        """Until it ends, however many steps that takes, as long as there are new ones."""
+        newest, since = -1, time.monotonic()
+        while self.job.poll() is None:
+            size = sum(os.path.getsize(path) for path in glob.glob(os.path.join(self.folder, "*.bits")))
+            if size != newest:
+                newest, since = size, time.monotonic()
+            if time.monotonic() - since > PATIENCE:
+                raise SystemExit(f"no step for {PATIENCE:g} s\n{self.words()}")
+            time.sleep(0.1)
+        if self.job.returncode != 0:
+            raise SystemExit(f"a quiet run has failed\n{self.words()}")
+
     def problem(self):
         logs = self.text(".samples")
         steps = {int(line.split()[3]) for text in logs.values() for line in text.split("\n")[:-1] if line[0] == "c"}
@@ -162,15 +177,18 @@ def step_length(done):
 
 
 def differing_bits(options, argv, bits):
-    """Of steps whose weights differ from those of a quiet run, for 1 and 3 ranks."""
-    last, wrong = max(bits), []
-    for ranks in (1, 3):
-        quiet = Run(options, argv, ranks, STEPS=str(last), STEP_MS="0")
-        if quiet.job.wait(PATIENCE * 10) != 0:
-            raise SystemExit(f"a quiet run of {ranks} ranks has failed\n{quiet.words()}")
-        wrong += [(ranks, step) for step in bits if bits[step] != quiet.bits()[step]]
-        quiet.end()
-        quiet.remove()
+    """The (ranks, step) of which a quiet run has other weights, or none, for 1 and 3 ranks; both run at once."""
+    quiet = {ranks: Run(options, argv, ranks, STEPS=str(max(bits)), STEP_MS="0") for ranks in (1, 3)}
+    wrong = []
+    try:
+        for ranks, run in quiet.items():
+            run.wait_while_it_steps()
+            theirs = run.bits()
+            wrong += [(ranks, step) for step in sorted(bits) if len(bits[step]) != 1 or bits[step] != theirs.get(step)]
+    finally:
+        for run in quiet.values():
+            run.end()
+            run.remove()
     return wrong
 
 
@@ -188,8 +206,8 @@ def contest(name, argv, options):
           f"samples {'each once' if not problem else problem[:3]}", flush=True)
     if bits:
         wrong = differing_bits(options, argv, bits)
-        print(f"{name}: weights after {max(bits)} steps, and at {len(bits)} steps before, as of 1 and 3 quiet ranks: "
-              f"{'the same bits' if not wrong else wrong[:5]}", flush=True)
+        print(f"{name}: weights noted {len(bits)} times, every {EVERY} steps to the last, {max(bits)}; all compared with quiet "
+              f"runs of 1 and 3 ranks: {'the same bits' if not wrong else wrong[:5]}", flush=True)
         problem = problem or wrong
     run.remove()
     return not problem
@@ -208,7 +226,7 @@ def main():
     options = parser.parse_args()
     worker = os.path.join(HERE, "elastic_worker.py")
     contestants = {"C++ job": [os.path.join(options.build, "bin", "bench_elastic_worker"), "job"], "Python job": [worker, "job"],
-                   "Python torch": [worker, "torch"]}
+                   "Python torch": [worker, "torch"], "Python gloo": [worker, "gloo"]}
     return min(contest(name, argv, options) for name, argv in contestants.items() if options.only in name)
 
 

@@ -2,6 +2,7 @@
 
     elastic_worker.py job      what bench_elastic_worker job does: a gradient of 1 MiB, a large state
     elastic_worker.py torch    a small model, exact sums, and what its weights are after every 20 steps
+    elastic_worker.py gloo     the same on torch's own Gloo, by ddprun.elastic.torch.Distributed
 
 Writes into the folder STAMPS, in files named by its pid: .stamps "<rank> <world size> <step> <CLOCK_MONOTONIC in ns>" of each
 committed step; .samples, which tests/failures/sample_count.py judges; and .bits "<step> <checksum of the weights>".
@@ -62,17 +63,31 @@ def run_job():
     ddprun.elastic.Job().keep(state=state).run(STEPS, body)
 
 
-def run_torch():
-    import torch  # pylint: disable=import-outside-toplevel
-    from ddprun.elastic.torch import Gradients  # pylint: disable=import-outside-toplevel
-
+def model(torch):
+    """A data set, a perceptron of 82,000 weights, and its optimizer: the same on all ranks."""
     torch.manual_seed(1)
     torch.set_num_threads(1)
     x = torch.randn(LENGTH, 64)
     y = x.sum(1, keepdim=True).sign()
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(),
                               torch.nn.Linear(256, 1))
-    sgd = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    return x, y, net, torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+
+
+def write_bits_of(torch, net, job):
+    """What the weights are after every EVERY steps."""
+    def write_bits(_group):
+        flat = torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+        BITS.write(job.committed, zlib.crc32(flat.numpy().tobytes()))
+
+    return job.between(EVERY, write_bits)
+
+
+def run_torch():
+    import torch  # pylint: disable=import-outside-toplevel
+    from ddprun.elastic.torch import Gradients  # pylint: disable=import-outside-toplevel
+
+    x, y, net, sgd = model(torch)
     job = ddprun.elastic.Job().keep(net=net, sgd=sgd)
     gradients = Gradients(job, net, BATCHES)
 
@@ -86,12 +101,44 @@ def run_torch():
         gradients.commit(step, sgd.step)
         committed(step)
 
-    def write_bits(_group):
-        flat = torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
-        BITS.write(job.committed, zlib.crc32(flat.numpy().tobytes()))
+    write_bits_of(torch, net, job).run(STEPS, body)
 
-    job.between(EVERY, write_bits).run(STEPS, body)
+
+def run_gloo():
+    """Gradients of shards are rounded to multiples of 2**-30: their float64 sums have the same bits in any order."""
+    import torch  # pylint: disable=import-outside-toplevel
+    from ddprun.elastic.torch import Distributed  # pylint: disable=import-outside-toplevel
+
+    x, y, net, sgd = model(torch)
+    parameters = list(net.parameters())
+    job = ddprun.elastic.Job().keep(net=net, sgd=sgd)
+    world = Distributed("gloo")
+
+    def gradient_of(step):
+        total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64)
+        for shard in step.shards(BATCHES):
+            note(step, shard)
+            net.zero_grad()
+            torch.nn.functional.mse_loss(net(x[shard.indices]), y[shard.indices], reduction="sum").backward()
+            total += torch.round(torch.cat([p.grad.flatten() for p in parameters]).double() * 2.0**30)
+        return total
+
+    def body(step):
+        time.sleep(STEP_MS / 1000)
+        with world.over(step):
+            total = gradient_of(step)
+            torch.distributed.all_reduce(total)
+
+        def apply():
+            whole = (total / 2.0**30 / BATCHES.batch_size(step.number)).float()
+            for parameter, piece in zip(parameters, whole.split([p.numel() for p in parameters])):
+                parameter.grad = piece.view_as(parameter).clone()
+            sgd.step()
+        step.commit(apply)
+        committed(step)
+
+    write_bits_of(torch, net, job).run(STEPS, body)
 
 
 if __name__ == "__main__":
-    {"job": run_job, "torch": run_torch}[sys.argv[1]]()
+    {"job": run_job, "torch": run_torch, "gloo": run_gloo}[sys.argv[1]]()

@@ -20,7 +20,8 @@ PythonWatch plan_python_watch(const Options& options, const Environment& environ
   if (!times && !asks_for_stalls(options)) return {};
   const std::string path = value_of(environment, kPythonPathVariable);
   return {.watch = times ? "times" : "phases",
-          .python_path = path.empty() ? folder : folder + ":" + path};
+          .python_path = path.empty() ? folder : folder + ":" + path,
+          .may_ask = asks_for_stalls(options)};
 }
 
 }  // namespace ddprun::launcher

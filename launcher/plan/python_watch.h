@@ -16,6 +16,7 @@ constexpr const char* kPythonStartupFolder = "python";
 struct PythonWatch {
   std::string watch = {};        // kPythonWatchVariable; empty: nothing is to be changed.
   std::string python_path = {};  // kPythonPathVariable, with our folder first.
+  bool may_ask = false;          // Agents ask ranks where they are.
 };
 
 // `folder`: that of our sitecustomize.py, empty if there is none.

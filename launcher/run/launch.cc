@@ -55,8 +55,10 @@ void offer_nccl_profiler(const Environment& environment) {
   if (!plan.plugin.empty()) ::setenv(kNcclPluginVariable, plan.plugin.c_str(), 1);
 }
 
-void watch_python(const Options& options, const Environment& environment) {
-  const PythonWatch plan = plan_python_watch(options, environment, own_file(kPythonStartupFolder));
+void watch_python(NodeContext& context, const Environment& environment) {
+  const std::string folder = own_file(kPythonStartupFolder);
+  const PythonWatch plan = plan_python_watch(context.options, environment, folder);
+  context.asks_ranks = plan.may_ask;
   if (plan.watch.empty()) return;
   ::setenv(kPythonWatchVariable, plan.watch.c_str(), 1);
   ::setenv(kPythonPathVariable, plan.python_path.c_str(), 1);
@@ -205,7 +207,7 @@ Result<int> launch(Options options, const Environment& environment,
   }
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
-  watch_python(context.options, environment);
+  watch_python(context, environment);
   if (const auto ready = prepare_files(context.options); !ready) return ready.error();
   auto token = obtain_token(context.plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();

@@ -194,6 +194,9 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     node.window = window_path(context.watch_folder, index);
     node.ending_file = ending_file(context, index);
   }
+  if (!context.ranks_folder.empty()) {
+    node.recorders = context.ranks_folder + "/node" + std::to_string(index) + "-rank";
+  }
   if (options.error_file) node.verdict_files.push_back(*options.error_file);
   // Whoever started us as a worker reads it there, as it would torchrun's.
   const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
@@ -227,6 +230,7 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
     if (context.options.report) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
   }
   if (history_folder() && folders.watch.make()) context.watch_folder = folders.watch.path();
+  if (context.asks_ranks && folders.ranks.make()) context.ranks_folder = folders.ranks.path();
   if (!wants_error_folder(context.options)) return {};
   if (const auto made = folders.errors.make(); !made) {
     log::warning(to_string(made.error()) + "; workers get no error files");

@@ -19,6 +19,8 @@ struct NodeContext : LaunchPlan {
   std::string started_utc = {};
   std::string report_folder = {};  // For what --report and --report-html need.
   std::string watch_folder = {};   // For those that watch, and for the history; empty: neither.
+  bool asks_ranks = false;         // Where they are; PyTorch programs answer.
+  std::string ranks_folder = {};   // Where they listen; empty: nobody is asked.
   std::string cgroup = {};         // The job's; empty where there can be none.
   std::shared_ptr<agent::Roster> roster = {};  // Of the job's workers.
   std::vector<std::string> places = {};        // Of the run's temporary folders.

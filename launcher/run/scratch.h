@@ -40,6 +40,7 @@ struct RunFolders {
   ScratchFolder errors{"ddprun_", ScratchFolder::Use::kFiles};  // Workers' error files.
   ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
   ScratchFolder watch{"ddprun_watch_", ScratchFolder::Use::kFiles};  // Sockets of the agents.
+  ScratchFolder ranks{"ddprun_ranks_", ScratchFolder::Use::kFiles};  // Sockets of the workers.
 
   std::vector<std::string> places() const;  // Of all of them.
   void remove();

@@ -20,7 +20,8 @@ def _step_aside():
     os.environ.pop("PYTHONPATH", None)
     if left:
         os.environ["PYTHONPATH"] = os.pathsep.join(left)
-    return os.environ.pop("DDPRUN_WATCH", "")
+    names = "DDPRUN_WATCH", "DDPRUN_WATCH_SOCKET", "DDPRUN_WATCH_DUMP"
+    return [os.environ.pop(name, "") for name in names]
 
 
 def _load_hidden():
@@ -32,7 +33,7 @@ def _load_hidden():
     spec.loader.exec_module(module)
 
 
-def _watch(what):
+def _watch(what, door, dump):
     try:
         import ddprun._watch as watch
     except ImportError:
@@ -43,10 +44,10 @@ def _watch(what):
                 file=sys.stderr,
             )
         return
-    watch.install(what)
+    watch.install(what, door, dump)
 
 
-_what = _step_aside()
+_what, _door, _dump = _step_aside()
 if _what:
-    _watch(_what)
+    _watch(_what, _door, _dump)
 _load_hidden()

@@ -24,7 +24,7 @@ def text_of(path):
 
 def scripts():
     """Those that take --build."""
-    return [path for path in sorted(glob.glob(os.path.join(ROOT, "bench", "*.py")))
+    return [path for folder in ("bench", "bench/python") for path in sorted(glob.glob(os.path.join(ROOT, folder, "*.py")))
             if "[--build" in text_of(path)]
 
 
@@ -56,6 +56,9 @@ class Bench(unittest.TestCase):
         self.addCleanup(os.chdir, before)
         os.chdir(self.folder)
         self.assertEqual(self.build_of(programs=()), os.path.join(ROOT, "build", "dev"))
+
+    def test_each_script_can_be_called_by_its_name(self):
+        self.assertEqual([path for path in scripts() if not os.access(path, os.X_OK)], [])
 
     def test_each_script_names_what_is_not_built(self):
         self.assertGreater(len(scripts()), 15)

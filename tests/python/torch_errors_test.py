@@ -141,6 +141,26 @@ class BadInput(torch_case.TorchCase):
             dist.destroy_process_group()
         """)
 
+    def test_threads_that_use_groups_of_their_own_at_once(self):
+        self.right("""
+            import threading
+            me, n = start()
+            groups, errors = [dist.new_group([0, 1]) for _ in range(4)], []
+            def sums(place):
+                try:
+                    for turn in range(50):
+                        dist.all_reduce(values := torch.full((1000,), float(turn + place)), group=groups[place])
+                        same(values, torch.full((1000,), 2.0 * (turn + place)))
+                except BaseException as error:
+                    errors.append(error)
+            threads = [threading.Thread(target=sums, args=(place,)) for place in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not errors, errors
+        """)
+
     def test_groups_of_other_backends(self):
         self.right("""
             me, n = start("gloo")

@@ -1,5 +1,7 @@
 """ddprun --report and --on-stall with PyTorch programs that know nothing of ddprun."""
 
+import glob
+import json
 import os
 import re
 import textwrap
@@ -200,6 +202,78 @@ class Watch(torch_case.TorchCase):
             self.assertRegex(done.stderr, rf"rank 1 \(local rank 1, pid \d+\) has been in {phase} for [^\n]*"
                                           r"; local rank 0 waits for it in all_reduce #21; it sleeps")
             self.assertNotRegex(done.stderr, r"rank 0 \(local rank 0, pid \d+\) has ")
+            self.assertRegex(done.stderr, r"rank 1 [^\n]* at train.py:\d+ in pause", "where it is")
+
+    def dumps(self, logs):
+        """What the ranks have left, by local rank."""
+        found = {}
+        for path in glob.glob(logs + "/*/attempt_0/*/flight_recorder.json"):
+            with open(path, encoding="utf-8") as file:
+                found[os.path.basename(os.path.dirname(path))] = json.load(file)
+        return found
+
+    def test_the_flight_recorder_names_who_is_missing_in_which_call(self):
+        self.needs(2, 8)
+        logs = self.path("logs")
+        done = self.train("--on-stall", "kill", "--stall-timeout", "2", "--log-dir", logs, STUCK_STEP="20", STUCK="data")
+        said = (r"it sleeps; PyTorch's flight recorder: rank 0 is in all_reduce #\d+ of \[\d+\] Float at train.py:\d+; rank 1 has not "
+                r"come to it: its last is all_reduce #\d+, and it is at train.py:\d+ in pause; dumps: "
+                + re.escape(logs) + r"/\S+/attempt_0/\*/flight_recorder.json")
+        self.assertEqual(len(re.findall(said, done.stderr)), 2, done.stderr)  # The warning, and the verdict.
+        dumps = self.dumps(logs)
+        self.assertEqual(sorted(dumps), ["0", "1"])
+        for dump in dumps.values():
+            self.assertTrue(dump["recorders"]["gloo"]["entries"])
+            self.assertTrue(any("train.py" in line for line in dump["stacks"]["MainThread"]), dump["stacks"])
+
+    def test_after_a_failure_it_says_where_the_others_are(self):
+        logs = self.path("logs")
+        code = """
+            import datetime, os, time
+            import torch, torch.distributed as dist
+            dist.init_process_group("gloo")
+            for _ in range(3):
+                dist.all_reduce(torch.ones(8))
+            def work():
+                if dist.get_rank() == 1:
+                    open(os.environ["ASLEEP"], "x").close(); time.sleep(100000)
+                while not os.path.exists(os.environ["ASLEEP"]):
+                    time.sleep(0.01)
+                if torch.__version__ < "2":
+                    raise RuntimeError("timed out")
+                dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))._set_default_timeout(datetime.timedelta(seconds=2))
+                dist.all_reduce(torch.ones(9))
+            work()
+        """
+        done = self.train("--on-stall", "log", "--log-dir", logs, code=code, ASLEEP=self.path("asleep"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"rank 0 [^\n]* failed first")
+        missing = (r"PyTorch's flight recorder: rank 0 ended in all_reduce #4 of \[9\] Float at train.py:15 in work; rank 1 has not come to it: "
+                   r"its last is all_reduce #3, and it is at train.py:9 in work")
+        places = "rank 0 ended at train.py:13 in work; rank 1 is at train.py:9 in work"
+        self.assertRegex(done.stderr, missing if torch_case.torch_version() >= (2, 8) else places)
+        self.assertEqual(sorted(self.dumps(logs)), ["0", "1"])
+
+    def test_a_rank_that_cannot_answer_is_named(self):
+        code = """
+            import os, signal, time
+            import torch
+            if os.environ["RANK"] == "1":
+                with open(os.environ["PID"] + ".new", "w") as file:
+                    file.write(str(os.getpid()))
+                os.rename(file.name, os.environ["PID"])
+                os.kill(os.getpid(), signal.SIGSTOP)
+                time.sleep(100000)
+            while not os.path.exists(os.environ["PID"]):
+                time.sleep(0.01)
+            stat = "/proc/" + open(os.environ["PID"]).read() + "/stat"
+            while open(stat).read().rsplit(")", 1)[1].split()[0] != "T":
+                time.sleep(0.01)
+            raise ValueError("enough")
+        """
+        done = self.train("--on-stall", "log", code=code, PID=self.path("pid"))
+        self.assertRegex(done.stderr, "rank 1 does not answer: stopped, or in a call that holds Python's lock", done.stderr)
+        self.assertIn("ValueError: enough", done.stderr)
 
     def test_one_rank_without_a_group(self):
         done = self.train("--report", nproc=1, code="""

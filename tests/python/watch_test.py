@@ -5,12 +5,14 @@ import subprocess
 import sys
 import textwrap
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../system"), os.path.join(HERE, "../../python")]
 
 import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun_case import PATIENCE, DdprunCase  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun._watch._recorder import calls_by_group, place, switch_on  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun._watch._steps import BACKWARD, DATA, EXPOSED, FORWARD, OPTIMIZER, OUTSIDE, Steps  # noqa: E402  pylint: disable=wrong-import-position
 
 PACKAGE = os.path.abspath(os.path.join(HERE, "../../python"))
@@ -93,6 +95,45 @@ class Phases(unittest.TestCase):
         self.one_pass()
         self.steps.begin_optimizer()
         self.saw(OPTIMIZER, DATA, BACKWARD, EXPOSED, OUTSIDE, "step of 8", OPTIMIZER)
+
+
+class FlightRecorder(unittest.TestCase):
+    """What of torch's dump the agent gets."""
+
+    @staticmethod
+    def entry(number, group="0", **more):
+        return {"collective_seq_id": number, "process_group": [group, "any"], "profiling_name": "gloo:all_reduce",
+                "input_sizes": [[8, 2]], "input_dtypes": ["Float"], "is_p2p": False, "retired": True, "state": "scheduled", **more}
+
+    def test_the_latest_calls_of_each_group(self):
+        dump = {"entries": [self.entry(n) for n in range(1, 21)] + [
+            self.entry(21, retired=False), self.entry(3, "7", profiling_name="nccl:broadcast", state="completed", retired=False),
+            self.entry(9, is_p2p=True)]}
+        whole, new, seven = calls_by_group([dump, {"version": "2.9"}], ["0", "5"])
+        self.assertEqual(new, {"name": "5", "calls": []})
+        self.assertEqual([call["number"] for call in whole["calls"]], list(range(14, 22)))
+        self.assertEqual(whole["calls"][-1], {"number": 21, "op": "all_reduce", "of": "[8, 2] Float", "open": True})
+        self.assertFalse(any(call["open"] for call in whole["calls"][:-1]))
+        self.assertEqual(seven, {"name": "7", "calls": [{"number": 3, "op": "broadcast", "of": "[8, 2] Float", "open": False}]})
+
+    def test_the_users_own_line(self):
+        torchs = ("/venv/lib/python3.11/site-packages/torch/distributed/c10d.py", 7, "all_reduce")
+        standard = (os.path.dirname(os.__file__) + "/threading.py", 9, "wait")
+        self.assertEqual(place([("/a/main.py", 3, "<module>"), ("/a/train.py", 27, "step"), torchs, standard]), "train.py:27 in step")
+        self.assertEqual(place([("/a/main.py", 3, "<module>"), torchs]), "main.py:3")
+        self.assertEqual(place([standard]), "threading.py:9 in wait")
+        self.assertEqual(place([]), "")
+
+    def test_what_the_user_has_decided_about_the_recorder_stays(self):
+        class Newest:
+            _dump_fr_trace = None
+        names = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+        for given, wanted in (({}, ("2000", None, "/logs/0/nccl_trace_rank_")),
+                              ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "5"}, (None, "5", "/logs/0/nccl_trace_rank_")),
+                              ({"TORCH_FR_BUFFER_SIZE": "0", "TORCH_FR_DUMP_TEMP_FILE": "/x"}, ("0", None, "/x"))):
+            with unittest.mock.patch.dict(os.environ, given, clear=True):
+                switch_on(Newest, "/logs/0/flight_recorder.json")
+                self.assertEqual(tuple(map(os.environ.get, names)), wanted)
 
 
 class StandsAside(DdprunCase):

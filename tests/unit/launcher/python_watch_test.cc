@@ -27,6 +27,15 @@ TEST_CASE("Python watch: only --report, --report-html and --on-stall bring it in
   CHECK(plan_python_watch(with_stall(agent::OnStall::kOff), {}, kFolder).watch.empty());
 }
 
+TEST_CASE("Python watch: ranks are asked where they are only for --on-stall", "[plan]") {
+  Options table;
+  table.report = true;
+  CHECK(!plan_python_watch(table, {}, kFolder).may_ask);
+  CHECK(plan_python_watch(with_stall(agent::OnStall::kLog), {}, kFolder).may_ask);
+  CHECK(!plan_python_watch(with_stall(agent::OnStall::kLog), {{"DDPRUN_WATCH", "0"}}, kFolder)
+             .may_ask);
+}
+
 TEST_CASE("Python watch: the user's folders stay, behind ours", "[plan]") {
   Options table;
   table.report = true;

@@ -22,6 +22,7 @@ TEST_CASE("LogFiles: folders are named as torchrun names them", "[log_files]") {
   CHECK(logs.make_worker_folder(2, 13).value() == logs.folder() + "/attempt_2/13");
   CHECK(fs::is_directory(logs.folder() + "/attempt_2/13"));
   CHECK(logs.error_file(2, 13) == logs.folder() + "/attempt_2/13/error.json");
+  CHECK(logs.dump_file(2, 13) == logs.folder() + "/attempt_2/13/flight_recorder.json");
   CHECK(LogFolder::create(base.string(), "job/7").value().folder() != logs.folder());
   fs::remove_all(base);
 }
@@ -32,6 +33,7 @@ TEST_CASE("LogFiles: for error files alone there is one folder for all workers",
   const LogFolder logs = LogFolder::for_error_files(base.string(), "error_");
   CHECK(logs.error_file(0, 1) != LogFolder::for_error_files(base, "error_1_").error_file(0, 1));
   CHECK(logs.make_worker_folder(0, 1).value() == logs.folder());
+  CHECK(logs.dump_file(0, 1).empty());  // The folder is gone with the run.
   CHECK(logs.error_file(0, 1) != logs.error_file(0, 2));
   CHECK(logs.error_file(0, 1) != logs.error_file(1, 1));
   std::ofstream(logs.error_file(0, 1)) << "{}";

@@ -18,11 +18,14 @@
     job.run(500, train)
 
 After each step all ranks have the same weights, bit for bit, whatever their number was.
+:class:`Distributed` has torch.distributed over the ranks of a step instead, on torch's own
+backends.
 """
 
 from __future__ import annotations
 
+from ._distributed import Distributed
 from ._gradients import Gradients, Result
 from ._loader import ShardLoader
 
-__all__ = ["Gradients", "Result", "ShardLoader"]
+__all__ = ["Distributed", "Gradients", "Result", "ShardLoader"]

@@ -1,0 +1,220 @@
+"""torch.distributed over the ranks of each round, on one of torch's own backends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from ..._errors import BadArgument
+from .. import Step
+from ._sentinel import Sentinel
+from ._sockets import end_connections, sockets
+
+_ADDRESS_BYTES = 256
+_POLL_S = 0.002
+_NOTED = "is there: "
+
+
+class _KeyMissing(RuntimeError):
+    """A key of a store is waited for in vain, such as one of a rank that is lost."""
+
+
+class _Store(dist.Store):  # type: ignore[misc]
+    """The store of a round, in which nobody waits for a key once the round is over."""
+
+    def __init__(self, inner: Any, prefix: str, timeout: timedelta) -> None:
+        super().__init__()
+        self._inner = dist.PrefixStore(prefix, inner)
+        self._timeout = timeout
+        self._can_check = hasattr(dist.Store, "check")
+        self.is_over = False
+
+    def set(self, key: str, value: Any) -> None:
+        self._inner.set(key, value)
+        self._note(key)
+
+    def get(self, key: str) -> Any:
+        self.wait([key], self._timeout)
+        return self._inner.get(key)
+
+    def add(self, key: str, amount: int) -> int:
+        sum_of_all = int(self._inner.add(key, amount))
+        self._note(key)
+        return sum_of_all
+
+    def check(self, keys: list[str]) -> bool:
+        return all(self._has(key) for key in keys)
+
+    def _has(self, key: str) -> bool:
+        if self._can_check:
+            return bool(self._inner.check([key]))
+        return int(self._inner.add(_NOTED + key, 0)) > 0
+
+    def _note(self, key: str) -> None:
+        """Of torch 1, in which only waiting shows whether there is a key."""
+        if not self._can_check:
+            self._inner.add(_NOTED + key, 1)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
+        found = self._inner.compare_set(key, expected, desired)
+        self._note(key)
+        return found
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._inner.delete_key(key))
+
+    def num_keys(self) -> int:
+        return int(self._inner.num_keys())
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        until = time.monotonic() + (timeout or self._timeout).total_seconds()
+        while not self.check(keys):
+            if self.is_over:
+                raise _KeyMissing("a rank of this round is lost")
+            if time.monotonic() > until:
+                raise _KeyMissing(f"{keys} did not come in time")
+            time.sleep(_POLL_S)
+
+
+def _is_of_transport(error: BaseException | None) -> bool:
+    """Whether an exception may be because another rank has gone: torch has no class for that."""
+    while error is not None:
+        if isinstance(
+            error, (ConnectionError, _KeyMissing, getattr(dist, "DistError", _KeyMissing))
+        ):
+            return True
+        words = str(error) if isinstance(error, RuntimeError) else ""
+        if any(word in words for word in ("gloo", "Gloo", "NCCL", "onnection", "ocket", "pipe")):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class Distributed:
+    """torch.distributed in the steps of a job, over the ranks of each round, on torch's backends.
+
+    ::
+
+        job = ddprun.elastic.Job().keep(net=net, sgd=sgd)
+        world = Distributed("gloo")
+        def train(step):
+            with world.over(step):
+                ...                                  # dist.all_reduce(...), any backward pass
+            step.commit(sgd.step)
+        job.run(steps, train)
+
+    In the first step of each round the default group is made anew, with the ranks of the round.
+    Whoever is in one of its operations as a rank is lost leaves it with an error, the block raises
+    :class:`ddprun.elastic.MembershipChanged`, and the step runs again in the next round. What
+    belongs to a group belongs to its round: make sub-groups, and DistributedDataParallel around the
+    same module, anew when ``step.round`` has changed.
+
+    Sums of floating-point numbers depend on the number of ranks; where the bits are not to,
+    :class:`Gradients` has sums that do not.
+
+    backend: "gloo", "nccl", or any that torch makes by its name.
+    timeout: of the operations of the group, in seconds.
+    address: where other hosts reach this one; by default its host name.
+    """
+
+    def __init__(
+        self, backend: str = "gloo", *, timeout: float = 600.0, address: str | None = None
+    ) -> None:
+        if dist.is_initialized():
+            raise BadArgument(
+                "torch.distributed has a default group, which knows nothing of rounds"
+            )
+        self._backend = backend
+        self._timeout = timedelta(seconds=timeout)
+        self._address = address or socket.gethostname()
+        self._round: int | None = None  # Of the group that there is.
+        self._server: Any = None  # That of rank 0.
+        self._store: _Store | None = None
+        self._sentinel: Sentinel | None = None
+        self._connections: dict[int, int] = {}  # Of the group.
+        atexit.register(self.close)
+
+    @contextlib.contextmanager
+    def over(self, step: Step) -> Iterator[None]:
+        """Have the default group be that of the step's ranks within; collective in a new round."""
+        try:
+            if self._round != step.round:
+                self.close()
+                self._open(step)
+            yield
+        except Exception as error:
+            self.close()  # Others may wait for this rank.
+            if _is_of_transport(error):
+                step.group.barrier()  # Raises MembershipChanged if somebody is gone.
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the group. More than one call does no harm."""
+        self._round = None
+        if self._sentinel is not None:
+            self._sentinel.close()
+            self._sentinel = None
+        # What the program still has of the group would keep its connections, and others waiting.
+        end_connections(self._connections)
+        self._connections = {}
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._store = self._server = None
+
+    def _open(self, step: Step) -> None:
+        server = self._meet(step)
+        store = self._store = _Store(server, str(step.round), self._timeout)
+        if step.world_size > 1:
+            self._sentinel = Sentinel(step.group, lambda: self._end(store))
+        before = sockets()
+        try:
+            dist.init_process_group(
+                self._backend,
+                store=store,
+                rank=step.rank,
+                world_size=step.world_size,
+                timeout=self._timeout,
+            )
+        finally:
+            self._connections = {
+                inode: descriptor for inode, descriptor in sockets().items() if inode not in before
+            }
+        self._round = step.round
+
+    def _meet(self, step: Step) -> Any:
+        """Return a store that rank 0 serves."""
+        name = bytearray(_ADDRESS_BYTES)
+        if step.rank == 0:
+            self._server = dist.TCPStore(
+                "127.0.0.1", 0, None, True, self._timeout, wait_for_workers=False
+            )
+            text = f"{self._server.port} {socket.gethostname()} {self._address}".encode()
+            name[: len(text)] = text
+        step.group.broadcast(name)
+        port, host, address = name.rstrip(b"\0").decode().split(" ", 2)
+        if step.rank == 0 or host == socket.gethostname():
+            address = "127.0.0.1"
+        return dist.TCPStore(address, int(port), None, False, self._timeout, wait_for_workers=False)
+
+    def _end(self, store: _Store) -> None:
+        """In the sentinel's thread: have the program leave what it is in."""
+        store.is_over = True
+        end_connections(self._connections)
+        world = dist.distributed_c10d._get_default_group() if dist.is_initialized() else None
+        abort = getattr(world, "abort", None)
+        if abort is not None:
+            with contextlib.suppress(RuntimeError):
+                abort()
