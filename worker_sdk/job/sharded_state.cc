@@ -112,6 +112,7 @@ void ShardedState::refresh(ProcessGroup& group, std::int64_t version) {
     }
     group.all_to_all(PartsBuffer(std::move(out)), PartsBuffer(std::move(in)), {.on_host = true});
   }
+  pass("exchanged");
   own_.next.finish(version);
   for (Pair& ward : wards_) {
     require_sound(group, ward.next, ward.owner);

@@ -1,6 +1,7 @@
 // A worker of an elastic job, which ends itself where it is asked to: DIE="reduced:3" is at the
-// third time that it has reduced. Its sums are of whole numbers, so that they do not depend on who
-// has computed what; at the end it writes all that has become of its state to RESULT.
+// third time that it has reduced; with ":throw" behind it, an error is thrown instead. Its sums are
+// of whole numbers, so that they do not depend on who has computed what; at the end it writes all
+// that has become of its state to RESULT.
 
 #include <signal.h>
 #include <unistd.h>
@@ -31,18 +32,23 @@ std::string variable(const char* name, const char* otherwise = "") {
 struct Death {
   std::string point;
   int left = 0;
+  bool throws = false;
 };
 Death death;
 
 void at_point(std::string_view point) {
-  if (point == death.point && --death.left == 0) ::raise(SIGKILL);
+  if (point != death.point || --death.left != 0) return;
+  if (death.throws) throw ddprun::Error(ddprun::ErrorKind::peer_lost, {}, "as asked for");
+  ::raise(SIGKILL);
 }
 
 void read_death() {
   const std::string text = variable("DIE");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return;
-  death = {.point = text.substr(0, colon), .left = std::stoi(text.substr(colon + 1))};
+  death = {.point = text.substr(0, colon),
+           .left = std::stoi(text.substr(colon + 1)),
+           .throws = text.ends_with(":throw")};
   ddprun::elastic::on_point.store(at_point);
 }
 
