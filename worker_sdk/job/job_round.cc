@@ -54,8 +54,9 @@ void JobInside::add_between(std::int64_t every, Job::Between body) {
 }
 
 void JobInside::resume(std::int64_t step) {
-  const bool is_late = group_ && !std::exchange(is_lost_, false);
+  const bool is_late = group_ && !is_lost_;
   if (step < 0 || is_late) refuse("Job::resume", "needs a step >= 0, before run()");
+  is_lost_ = false;
   for (const auto& one : sharded_) one->state_->forget();
   standing_ = {.condition = Condition::kWhole, .committed = step, .visited = step};
   origin_ = step;

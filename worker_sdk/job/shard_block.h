@@ -39,7 +39,6 @@ class ShardBlock {
   void finish(std::int64_t version) { version_ = version; }
   void reopen() { version_ = kUnfinished; }
   bool has(int s, std::int64_t version) const { return version_ == version && range_.has(s); }
-  bool is_of(std::int64_t version) const { return version_ == version; }
 
   void seal();                        // Makes the checksums.
   int damaged() const;                // The first shard whose checksum is wrong; -1: none.

@@ -28,20 +28,23 @@ ShardBlock* ShardedState::find(int shard, std::int64_t version) {
   return nullptr;
 }
 
-// A byte for each shard, and whether this rank was in a round before.
+// A byte for each shard, and whether this rank knows who had them. A rank that comes back has
+// shards of earlier steps only.
 ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound& round) {
   const bool can_fill =
       round.origin == round.version && (round.version == 0 || options_.fill != nullptr);
   const auto shards = static_cast<std::size_t>(options_.shards);
   const auto ranks = static_cast<std::size_t>(group.world_size());
   std::vector<std::uint8_t> mine, all((shards + 1) * ranks);
+  bool has_some = false;
   for (int shard = 0; shard < options_.shards; ++shard) {
     const Hold hold = find(shard, round.version) ? Hold::kHas
                       : can_fill                 ? Hold::kFills
                                                  : Hold::kNothing;
     mine.push_back(static_cast<std::uint8_t>(hold));
+    has_some = has_some || hold == Hold::kHas;
   }
-  mine.push_back(layout_.is_known() ? 1 : 0);
+  mine.push_back(layout_.is_known() && has_some ? 1 : 0);
   group.all_gather(buffer(mine.data(), mine.size()), buffer(all.data(), all.size()),
                    {.on_host = true});
   Holds holds;
@@ -136,7 +139,7 @@ void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, int
   std::string text = "nobody has " + std::to_string(lost.size()) + " of its " +
                      std::to_string(options_.shards) + " shards, nor a function that fills them";
   if (historian == group.rank()) {
-    text = layout_.describe(lost) + ", are lost with " + "these ranks";
+    text = layout_.describe(lost) + ", are lost with these ranks";
   }
   if (historian >= 0) text = broadcast_bytes(group, text, historian);
   throw Error(ErrorKind::state_lost, {.rank = group.rank(), .operation = "entering a round"},

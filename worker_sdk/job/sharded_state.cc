@@ -11,7 +11,7 @@
 namespace ddprun::elastic {
 namespace {
 
-constexpr int kMostShards = 1 << 16;
+constexpr int kMostShards = 1 << 14;
 
 std::vector<Buffer> no_parts(ProcessGroup& group) {
   return {static_cast<std::size_t>(group.world_size()), Buffer{nullptr, 0, DataType::u8}};

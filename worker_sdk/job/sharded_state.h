@@ -64,7 +64,7 @@ class ShardedState {
   };
   struct Holds {
     std::vector<std::vector<Hold>> by_rank;
-    int historian = -1;  // The lowest rank that was in a round before.
+    int historian = -1;  // The lowest rank that was in the round before, as far as one can tell.
   };
 
   Buffer buffer_of(ShardBlock& block) const;
