@@ -142,6 +142,7 @@ void GlooBackend::abort() noexcept {
 // The store, where peers would look for a reason, ends too.
 void GlooBackend::dissolve() noexcept {
   dissolved_.store(true);
+  if (doubt_) doubt_->quit();
   abort();
 }
 

@@ -16,8 +16,7 @@ std::string key_of(int rank) { return "waits/" + std::to_string(rank); }
 
 }  // namespace
 
-GlooDoubt::GlooDoubt(Options options)
-    : options_(std::move(options)), thread_([this] { run(); }) {}
+GlooDoubt::GlooDoubt(Options options) : options_(std::move(options)), thread_([this] { run(); }) {}
 
 void GlooDoubt::begin(const Call& call) {
   const std::lock_guard lock(mutex_);
@@ -31,12 +30,14 @@ void GlooDoubt::end() {
   call_.reset();
 }
 
+void GlooDoubt::quit() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_stopping_ = true;
+  changed_.notify_all();
+}
+
 GlooDoubt::~GlooDoubt() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
-    changed_.notify_all();
-  }
+  quit();
   thread_.join();
 }
 

@@ -30,6 +30,8 @@ class GlooDoubt {
   GlooDoubt(const GlooDoubt&) = delete;
   GlooDoubt& operator=(const GlooDoubt&) = delete;
 
+  void quit() noexcept;  // Nothing is looked for any more: the store has ended.
+
   // While it lives the call is under way. `doubt` may be null.
   class InCall {
    public:
