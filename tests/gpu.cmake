@@ -58,6 +58,12 @@ if(TARGET nccl_profiler_test)
   add_dependencies(nccl_profiler_test ddprun-nccl-profiler)
 endif()
 gpu_test(nccl_death_test process/worker_sdk/nccl_death_test.cc)
+gpu_test(nccl_elastic_test process/worker_sdk/nccl_elastic_test.cc unit/gpu/nccl_round_test.cc
+         support/elastic_host.cc)
+if(TARGET nccl_elastic_test)
+  target_link_libraries(nccl_elastic_test PRIVATE nlohmann_json::nlohmann_json)
+  add_dependencies(nccl_elastic_test elastic_worker)
+endif()
 foreach(worker nccl_worker nccl_gradients)  # For system/nccl_test.py and gpu/run.sh.
   add_executable(${worker} process/worker_sdk/${worker}.cc)
   target_link_libraries(${worker} PRIVATE ddprun::worker_sdk ddprun_flags)

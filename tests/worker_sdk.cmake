@@ -65,7 +65,8 @@ ddprun_test(NAME gradients_test SOURCES unit/ddp/gradients_test.cc LIBRARIES ddp
 ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz/manifest_fuzz.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit COMPUTES)
 ddprun_test(NAME elastic_test SOURCES unit/elastic/exact_sum_test.cc unit/elastic/global_batches_test.cc
-                    unit/elastic/gradient_sums_test.cc unit/elastic/gradient_sums_place_test.cc unit/elastic/piece_test.cc unit/elastic/random_stream_test.cc
+                    unit/elastic/gradient_sums_test.cc unit/elastic/gradient_sums_place_test.cc unit/elastic/piece_test.cc
+                    unit/elastic/random_stream_test.cc unit/elastic/shard_plan_test.cc unit/elastic/sharded_state_test.cc
                     unit/elastic/standing_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME bits_test SOURCES unit/worker_sdk/bits_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
@@ -110,7 +111,11 @@ set_target_properties(elastic_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJE
 ddprun_test(NAME elastic_job_test
             SOURCES process/worker_sdk/elastic_job_test.cc support/elastic_host.cc
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS process)
+ddprun_test(NAME sharded_job_test
+            SOURCES process/worker_sdk/sharded_job_test.cc support/elastic_host.cc
+            LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS process)
 add_dependencies(elastic_job_test elastic_worker)
+add_dependencies(sharded_job_test elastic_worker)
 # What failures/elastic_campaign.py starts.
 add_executable(campaign_worker process/worker_sdk/campaign_worker.cc)
 target_link_libraries(campaign_worker PRIVATE ddprun::worker_sdk ddprun_flags)

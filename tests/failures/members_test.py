@@ -99,6 +99,43 @@ class Members(ReseatCase):
         self.assertRegex(first.err(), "resized to 1 node: asked for by .* at the next boundary between steps")
         self.end_well(first, second)
 
+    def test_shards_are_not_lost_where_several_nodes_leave_as_planned(self):
+        """Of three nodes two go into reserve at once: those with a shard and those with its copy."""
+        worker, endpoint = os.path.join(os.path.dirname(BIN), "tests", "elastic_worker"), f"127.0.0.1:{free_port()}"
+        saved, stop, lost = self.path("saved"), self.path("stop"), self.path("lost")
+        common = {"DDPRUN_TOKEN": "t", "SHARDED": "yes", "LIFE": "0", "STEPS": "1", "LIVES": "1", "STOP": stop, "LOST": lost}
+
+        def start(node, **env):
+            conf = f"last_call_timeout=0.2,join_timeout=60,is_host={int(node == 0)}"
+            return self.start("--nnodes", "1:3", "--nproc-per-node", "2", "--rdzv-endpoint", endpoint, "--rdzv-id", "job",
+                              "--max-restarts", "3", "--rdzv-conf", conf, worker,
+                              env={**common, "RESULT": self.path(f"result.{node}"), **env})
+
+        def resize(nodes):
+            subprocess.run([os.path.join(BIN, "ddprunctl"), "-e", endpoint, "resize", "job", str(nodes)],
+                           env={**os.environ, "DDPRUN_TOKEN": "t"}, capture_output=True, timeout=60, check=True)
+
+        first = start(0, SAVE=saved)
+        wait_until(lambda: os.path.exists(saved), first.text)
+        others = [start(1), start(2)]
+        first.wait_for("6 workers continue at step")
+        resize(1)
+        first.wait_for("2 workers continue at step")
+        resize(3)
+        wait_until(lambda: first.err().count("6 workers continue at step") == 2, first.text)
+        with open(stop, "w", encoding="utf-8"):
+            pass
+        for job in [first, *others]:
+            self.finish(job)
+        self.assertFalse(os.path.exists(lost), first.text())
+        with open(self.path("result.0"), encoding="utf-8") as file:
+            result = file.read()
+        quiet = self.path("quiet")
+        alone = {"STEPS": result.split()[0], "LIVES": "0", "RESULT": quiet, "TEAR": "nobody"}
+        subprocess.run([worker], env={**os.environ, **common, **alone}, timeout=60, check=True)
+        with open(quiet, encoding="utf-8") as file:
+            self.assertEqual(file.read(), result)
+
     def ready_at(self, local_rank, *but):
         """The newest worker of that place that has said Ready, once there is one that is none of `but`."""
         def newest():

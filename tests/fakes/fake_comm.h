@@ -2,6 +2,7 @@
 // A communicator of the fake NCCL, as fake_nccl.cc, which carries out its operations, and
 // fake_nccl_memory.cc, which registers memory with it, see it.
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
 //   stuck=N           the Nth call of each rank stays in progress for ever
 //   destroy_hang=R    ncclCommDestroy never returns; abort_hang=R: nor does ncclCommAbort
 //   deaf_ids=1        so many unique ids of this process lead nowhere
-//   init_error=R      joining fails on that rank; init_hang=R: it never ends
+//   init_error=R      joining fails on that rank; init_hang=R: never ends; init_exit=R: kills it
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
 //   blocks=R:N        the call does not return before its communicator is aborted
 //   words=/path       errors are not explained before that file is there, or 20 s have passed;
@@ -16,8 +16,7 @@
 //   windows=0         it makes none; window_hang=R: a rank never ends to make one
 //   revoke_hang=R     ncclCommRevoke stays in progress; revoke_blocks=R: it does not return
 //   shrink_hang=R     so does ncclCommShrink; shrink_blocks=R; shrink_error=R: it fails;
-//   shrink_late=R     so it does when the others have succeeded already
-//   shrink_exit=R     the process ends there. R: in the communicator that is shrunk
+//   shrink_late=R     so it does after the others; shrink_exit=R: it is killed. R: in the old one
 //   log=/path         says there what becomes of memory; comms=/path: of communicators
 //   device_only=1     memory of the host is refused, as the real one has it
 //   abort_syncs=1     it waits for the kernels on its device of communicators that are not aborted
@@ -304,6 +303,7 @@ namespace ddprun::test {
 
 // One look: has everybody come?
 int join(Comm& comm) {
+  if (number("init_exit", -1) == comm.rank) ::raise(SIGKILL);
   if (number("init_error", -1) == comm.rank) return kNcclSystemError;
   if (comm.deaf || number("init_hang", -1) == comm.rank) return kNcclInProgress;
   if (!comm.wire && !map_wire(comm)) return kNcclSystemError;

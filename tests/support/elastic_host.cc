@@ -46,15 +46,15 @@ void ElasticHost::spawn(int slot, int life) {
   worker->life = life;
   worker->link = UniqueFd(ends[0]);
   const UniqueFd theirs(ends[1]);
-  std::vector<std::string> variables;
-  for (char** entry = ::environ; *entry; ++entry) variables.emplace_back(*entry);
+  std::vector<std::string> variables;  // Of one name the first counts.
   const auto set = [&](const std::string& name, const std::string& value) {
     variables.push_back(name + "=" + value);
   };
+  for (const auto& [name, value] : options_.environment(slot, life)) set(name, value);
   set(kVariable, std::to_string(kLinkNumber));
   set("LOCAL_RANK", std::to_string(slot));
   if (options_.spread) set("DDPRUN_HOST", slot * 2 < options_.slots ? "first" : "second");
-  for (const auto& [name, value] : options_.environment(slot, life)) set(name, value);
+  for (char** entry = ::environ; *entry; ++entry) variables.emplace_back(*entry);
   std::vector<char*> pointers;
   for (std::string& variable : variables) pointers.push_back(variable.data());
   pointers.push_back(nullptr);

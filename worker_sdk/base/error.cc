@@ -20,6 +20,7 @@ class SdkCategory : public std::error_category {
       case ErrorKind::system: return "refused by the system";
       case ErrorKind::corrupt: return "torn or damaged";
       case ErrorKind::membership_changed: return "membership changed";
+      case ErrorKind::state_lost: return "state lost";
     }
     return "unknown error";
   }

@@ -8,10 +8,16 @@ using namespace ddprun;
 using namespace ddprun::worker_sdk;
 using elastic::Job;
 using elastic::JobOptions;
+using elastic::Sharded;
+using elastic::ShardedOptions;
 using elastic::Step;
 
+struct ddprun_sharded {
+  Sharded& sharded;
+};
 struct ddprun_job {
   Job job;
+  std::vector<std::unique_ptr<ddprun_sharded>> shardeds = {};  // Handles of the program.
 };
 struct ddprun_step {
   Step& step;
@@ -20,7 +26,8 @@ struct ddprun_step {
 
 namespace {
 
-static_assert(kGrows<ddprun_job_counters> && kGrows<ddprun_job_options>);
+static_assert(kGrows<ddprun_job_counters> && kGrows<ddprun_job_options> &&
+              kGrows<ddprun_sharded_options>);
 
 // A function of the program has returned a number of its own.
 struct Ended {
@@ -49,6 +56,26 @@ ddprun_status guarded_functions(const Body& body) {
   return ended ? ended->code : status;
 }
 
+ShardedOptions sharded_options_of(const ddprun_sharded_options* options) {
+  const auto given = struct_of(options);
+  const ddprun_buffer like = DDPRUN_BUFFER(nullptr, 0, given.type);
+  ShardedOptions result{
+      .count = given.count, .type = buffer_of(&like).type, .shards = given.shards};
+  if (given.fill) {
+    result.fill = [fill = given.fill, user = given.user](std::size_t first, Buffer part) {
+      const auto type = static_cast<ddprun_type>(part.type);
+      const ddprun_buffer elements = DDPRUN_BUFFER(part.data, part.count, type);
+      require_well(fill(user, first, &elements));
+    };
+  }
+  return result;
+}
+
+void give_part(const Sharded& sharded, const Buffer& part, size_t* first, ddprun_buffer* given) {
+  if (first) *first = sharded.first();
+  fill(given, DDPRUN_BUFFER(part.data, part.count, static_cast<ddprun_type>(part.type)));
+}
+
 }  // namespace
 
 extern "C" {
@@ -66,8 +93,8 @@ ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_j
     *job = nullptr;
     const auto given = options_of(options);
     require_argument(given.reserved == 0, "a reserved field is not 0");
-    *job = new ddprun_job{Job(JobOptions{.init = init_options_of(given.init),
-                                         .skip_poison = given.skip_poison != 0})};
+    *job = new ddprun_job{.job = Job(JobOptions{.init = init_options_of(given.init),
+                                                .skip_poison = given.skip_poison != 0})};
   });
 }
 
@@ -96,6 +123,40 @@ ddprun_status ddprun_job_keep_state(ddprun_job* job, const char* name, ddprun_sa
           require_well(load(user, state.data(), state.size()));
         });
   });
+}
+
+ddprun_status ddprun_job_keep_sharded(ddprun_job* job, const char* name,
+                                      const ddprun_sharded_options* options,
+                                      ddprun_sharded** sharded) {
+  return guarded([&] {
+    require_argument(name && sharded, "a pointer is null");
+    *sharded = nullptr;
+    Sharded& kept = live(job).job.keep_sharded(name, sharded_options_of(options));
+    job->shardeds.push_back(std::make_unique<ddprun_sharded>(ddprun_sharded{kept}));
+    *sharded = job->shardeds.back().get();
+  });
+}
+
+ddprun_status ddprun_sharded_now(ddprun_sharded* sharded, size_t* first, ddprun_buffer* part) {
+  return guarded([&] {
+    Sharded& state = live(sharded).sharded;
+    give_part(state, state.now(), first, part);
+  });
+}
+ddprun_status ddprun_sharded_next(ddprun_sharded* sharded, size_t* first, ddprun_buffer* part) {
+  return guarded([&] {
+    Sharded& state = live(sharded).sharded;
+    give_part(state, state.next(), first, part);
+  });
+}
+
+ddprun_status ddprun_sharded_gather(ddprun_sharded* sharded, ddprun_group* group,
+                                    const ddprun_buffer* whole) {
+  return guarded([&] { live(sharded).sharded.gather(live(group).group, buffer_of(whole)); });
+}
+ddprun_status ddprun_sharded_gather_next(ddprun_sharded* sharded, ddprun_group* group,
+                                         const ddprun_buffer* whole) {
+  return guarded([&] { live(sharded).sharded.gather_next(live(group).group, buffer_of(whole)); });
 }
 
 ddprun_status ddprun_job_resume(ddprun_job* job, int64_t step) {

@@ -100,6 +100,7 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
 
 GlooBackend::~GlooBackend() {
   const SigpipeGuard guard;
+  doubt_.reset();
   watch_.reset();
   context_.reset();
   close_gently(connections_);
@@ -120,6 +121,9 @@ void GlooBackend::connect(const GlooOptions& options) {
   context_ = context;
   connections_ = find_connections(*context_);
   watch_ = std::make_unique<GlooWatch>(*context_, connections_);
+  if (!options.may_doubt || !reopen_store_) return;
+  doubt_ = std::make_unique<GlooDoubt>(
+      GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
 }
 
 // A thread's clock by its number, as the kernel has it (MAKE_THREAD_CPUCLOCK of its own headers).
@@ -138,6 +142,7 @@ void GlooBackend::abort() noexcept {
 // The store, where peers would look for a reason, ends too.
 void GlooBackend::dissolve() noexcept {
   dissolved_.store(true);
+  if (doubt_) doubt_->quit();
   abort();
 }
 
@@ -159,6 +164,7 @@ void GlooBackend::follow_agent(const Call& call) {
 }
 
 void GlooBackend::carry_out(const Call& call, const Arrays& arrays) {
+  const GlooDoubt::InCall here(is_message(call.what.kind) ? nullptr : doubt_.get(), call);
   guarded(call, [&] { Verbs::carry_out(*this, call, arrays); });
 }
 

@@ -4,8 +4,8 @@
 //
 // Gloo checks neither what its peers call nor who they are, and a message of the wrong size ends
 // the process. So every operation gets a tag made of its number and signature: ranks that disagree
-// never match, run into the deadline, and the statements they then leave in the store (diagnosis.h)
-// say who called what.
+// never match. After a second they look for that (gloo_doubt.h), or run into the deadline; and the
+// statements they then leave in the store (diagnosis.h) say who called what.
 // Of Gloo only its messages between two ranks are used.
 //
 // Reductions are ours, from Gloo's messages (gloo_backend_reduce.cc): every rank gets all sources
@@ -21,6 +21,7 @@
 
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
+#include "worker_sdk/gloo/gloo_doubt.h"
 #include "worker_sdk/gloo/gloo_sockets.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/backend.h"
@@ -43,6 +44,7 @@ struct GlooOptions {
   std::shared_ptr<RoundFence> fence;  // Ends the constructor, too, if there is one.
   // Opens the same store again, for a diagnosis. May throw or return null.
   std::function<std::shared_ptr<Store>()> reopen_store;
+  bool may_doubt = true;  // That the peers call the same. False: only one thread may use the store.
 };
 
 class GlooBackend : public HostBackend {
@@ -109,6 +111,7 @@ class GlooBackend : public HostBackend {
   std::shared_ptr<gloo::Context> context_;
   std::vector<GlooConnection> connections_;  // By rank.
   std::unique_ptr<GlooWatch> watch_;
+  std::unique_ptr<GlooDoubt> doubt_;            // May be null.
   std::vector<std::uint32_t> sent_, received_;  // Messages so far, by peer.
   std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
   std::size_t scratch_bytes_ = 0;

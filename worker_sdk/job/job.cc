@@ -57,6 +57,11 @@ Job& Job::keep(std::string name, Save save, Load load) {
   return *this;
 }
 
+Sharded& Job::keep_sharded(std::string name, ShardedOptions options) {
+  inside_->require_usable("Job::keep_sharded");
+  return inside_->keep_sharded(std::move(name), std::move(options));
+}
+
 void Job::resume(std::int64_t step) {
   inside_->require_usable("Job::resume");
   inside_->resume(step);

@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "ddprun/elastic/job.h"
+#include "ddprun/elastic/sharded.h"
 #include "worker_sdk/base/fork_count.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/job/kept_state.h"
+#include "worker_sdk/job/sharded_state.h"
 #include "worker_sdk/job/standing.h"
 #include "worker_sdk/join/environment.h"
 #include "worker_sdk/worker/agent_link.h"
@@ -43,6 +45,9 @@ class JobInside {
   bool begin_shard(const Step::State& step, int shard, std::string_view content);
   bool skips(const Step::State& step, int shard) const;
   void end_shard();
+
+  // Of job_sharded.cc:
+  Sharded& keep_sharded(std::string name, ShardedOptions options);
 
   // Of job_round.cc:
   void enter();
@@ -80,6 +85,16 @@ class JobInside {
   void settle_state();
   Settlement ask_all();
   void take_state(const Settlement& settled);
+  std::uint64_t signature_of_shards(std::uint64_t seed) const;
+  void stage_shards(std::int64_t version);
+  void meet_with_shards();  // From then on all ranks have what stage_shards() has brought.
+  void install_shards();
+  void begin_shards();
+  void refresh_shards();
+  void advance_shards();
+  void spread_shards();
+  ShardRound shard_round(std::int64_t version) const;
+  void count(const ShardTraffic& traffic);
   void report_resumed();
   bool may_be_the_rounds_end() const;
 
@@ -87,6 +102,9 @@ class JobInside {
   const std::uint64_t forks_ = worker_sdk::fork_count();
   const std::unique_ptr<worker_sdk::AgentLink> link_;  // Null: the ranks are fixed.
   KeptState kept_;
+  std::vector<std::unique_ptr<Sharded>> sharded_;
+  std::int64_t origin_ = 0;  // The steps after which sharded state is filled by the program.
+  std::vector<int> nodes_;   // By rank of the round.
   std::vector<Between> betweens_;
   Standing standing_;
   JobCounters counters_;
@@ -99,6 +117,7 @@ class JobInside {
   std::optional<ProcessGroup> group_;
   bool is_settled_ = false;  // The group's ranks have one state.
   bool has_shard_ = false;   // Between begin_shard() and end_shard().
+  bool is_lost_ = false;     // Sharded state: a checkpoint is to be resumed.
 };
 
 }  // namespace ddprun::elastic

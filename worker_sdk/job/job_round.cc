@@ -54,8 +54,12 @@ void JobInside::add_between(std::int64_t every, Job::Between body) {
 }
 
 void JobInside::resume(std::int64_t step) {
-  if (step < 0 || group_) refuse("Job::resume", "needs a step >= 0, before run()");
+  const bool is_late = group_ && !is_lost_;
+  if (step < 0 || is_late) refuse("Job::resume", "needs a step >= 0, before run()");
+  is_lost_ = false;
+  for (const auto& one : sharded_) one->state_->forget();
   standing_ = {.condition = Condition::kWhole, .committed = step, .visited = step};
+  origin_ = step;
   if (link_) link_->set_committed(step);
 }
 
@@ -104,7 +108,8 @@ void JobInside::enter() {
 }
 
 void JobInside::settle_state() {
-  standing_.signature = kept_.signature();
+  standing_.signature = signature_of_shards(kept_.signature());
+  standing_.node = group_->identity().group_rank;
   const Settlement settled = ask_all();
   if (!settled.problem.empty()) {
     const ErrorKind kind = settled.is_torn ? ErrorKind::corrupt : ErrorKind::mismatch;
@@ -113,7 +118,13 @@ void JobInside::settle_state() {
                 settled.problem);
   }
   pass("settled");
-  if (settled.has_lacking) take_state(settled);
+  stage_shards(settled.committed);
+  if (settled.has_lacking) {
+    take_state(settled);
+  } else {
+    meet_with_shards();
+  }
+  install_shards();
   standing_.condition = Condition::kWhole;
   standing_.committed = settled.committed;
   standing_.visited = settled.visited;
@@ -129,8 +140,10 @@ Settlement JobInside::ask_all() {
   group_->all_gather(buffer(const_cast<std::int64_t*>(mine.data()), mine.size()),
                      buffer(all.data(), all.size()), {.on_host = true});
   std::vector<Standing> by_rank;
+  nodes_.clear();
   for (std::size_t r = 0; r < ranks; ++r) {
     by_rank.push_back(Standing::of(all.data() + r * mine.size()));
+    nodes_.push_back(static_cast<int>(by_rank.back().node));
   }
   return settle(by_rank);
 }
@@ -138,10 +151,11 @@ Settlement JobInside::ask_all() {
 void JobInside::take_state(const Settlement& settled) {
   if (group_->rank() == settled.source) {
     counters_.bytes_sent += kept_.send(*group_);
-    return;
+    return meet_with_shards();
   }
   const bool is_lacking = lacks(standing_, settled, group_->rank());
   const KeptState::Staged staged = kept_.receive(*group_, settled.source, is_lacking);
+  meet_with_shards();
   if (!is_lacking) return;
   pass("received");
   standing_.condition = Condition::kTorn;

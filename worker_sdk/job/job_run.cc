@@ -40,7 +40,10 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
       if (is_over()) leave();
       if (!is_settled_) enter();
       if (work(steps, body)) return;
-      if (leaving_ && committed() < steps) leave();
+      if (leaving_ && committed() < steps) {
+        spread_shards();
+        leave();
+      }
     } catch (...) {
       leave_or_throw();
     }
@@ -80,6 +83,7 @@ void JobInside::run_step(const Job::Body& body) {
   const auto progress = GroupInside::progress(*group_);
   const auto began = Clock::now();
   progress->begin_steps();
+  begin_shards();
   Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
   begun_ = committed();
   Step step(state);
@@ -118,8 +122,8 @@ void JobInside::end_shard() {
 
 bool JobInside::agree_to_leave(Step::State& step) {
   if (!is_elastic()) return false;
-  if (step.voted) return *step.voted;
-  std::int32_t votes = vote(step);
+  if (step.voted && sharded_.empty()) return *step.voted;
+  std::int32_t votes = step.voted ? *step.voted : vote(step);
   if (group_->world_size() > 1) {
     group_->all_reduce(buffer(&votes, 1), ReduceOp::max, {.on_host = true});
   }
@@ -135,10 +139,12 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
                 "step.group() leave the body");
   }
   end_shard();
+  refresh_shards();
   const bool leaving = agree_to_leave(step);
   pass("commit");
   standing_.condition = Condition::kTorn;
   if (apply) apply();
+  advance_shards();
   standing_.condition = Condition::kWhole;
   ++standing_.committed;
   step.is_committed = true;

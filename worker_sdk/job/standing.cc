@@ -8,7 +8,7 @@ namespace ddprun::elastic {
 
 std::array<std::int64_t, Standing::kNumbers> Standing::numbers() const {
   return {static_cast<std::int64_t>(condition), committed, visited, target, closed,
-          static_cast<std::int64_t>(signature)};
+          static_cast<std::int64_t>(signature), node};
 }
 
 Standing Standing::of(const std::int64_t* numbers) {
@@ -17,7 +17,8 @@ Standing Standing::of(const std::int64_t* numbers) {
           .visited = numbers[2],
           .target = numbers[3],
           .closed = numbers[4],
-          .signature = static_cast<std::uint64_t>(numbers[5])};
+          .signature = static_cast<std::uint64_t>(numbers[5]),
+          .node = numbers[6]};
 }
 
 Settlement settle(const std::vector<Standing>& by_rank) {

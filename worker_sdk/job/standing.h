@@ -24,8 +24,9 @@ struct Standing {
   std::int64_t target = 0;      // The steps of the run() that is under way, or was last.
   std::int64_t closed = 0;      // The last target at which all ranks have met.
   std::uint64_t signature = 0;  // Of what is kept.
+  std::int64_t node = 0;        // Of the rank, in this round.
 
-  static constexpr std::size_t kNumbers = 6;
+  static constexpr std::size_t kNumbers = 7;
   std::array<std::int64_t, kNumbers> numbers() const;
   static Standing of(const std::int64_t* numbers);
 };

@@ -253,6 +253,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;
   options.reopen_store = reopening(plan_.rendezvous, joined_.store);
+  options.may_doubt = plan_.rendezvous.kind != Rendezvous::Kind::kGiven;
   std::unique_ptr<GlooBackend> backend;
   std::string error;
   try {
@@ -277,7 +278,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
 std::unique_ptr<HostBackend> Joiner::connect_nccl(const Table& table) {
   NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
                           keys_.get(), meeting_.get(),   deadline_, kin_.siblings,
-                          kin_.nccl,   kin_.excluded};
+                          kin_.nccl,   kin_.excluded,    kin_.fence};
   for (const Introduction& hello : table.hellos) options.domains.push_back(hello.domain);
   return join_nccl(options, size_ > 1 ? connect_gloo(table) : nullptr);
 }

@@ -17,6 +17,7 @@ constexpr milliseconds kAttemptPerRank{50};
 constexpr milliseconds kAbortPatience{10000};
 constexpr char kGo[] = "go";
 constexpr char kAgain[] = "again";
+constexpr char kFenced[] = "the round is over";
 constexpr char kNoEnd[] = "NCCL's bootstrap does not come to an end";  // Somebody else's fault.
 
 class NcclJoiner {
@@ -38,6 +39,7 @@ class NcclJoiner {
   int rank() const { return o_.roster->rank; }
   int lost_peer() const { return gloo_ ? gloo_->first_lost() : -1; }
   milliseconds left() const { return left_until(o_.deadline); }
+  bool is_fenced() const { return o_.fence && o_.fence->is_raised(); }
 
   [[noreturn]] void fail(ErrorKind kind, int peer, const std::string& text) const {
     throw Error(kind, {.operation = "joining the job", .peer = peer}, text);
@@ -185,8 +187,9 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclJoiner::try_once(
   int lost = -1;
   const int status = comm->settle([&] {
     lost = lost_peer();
-    return lost >= 0 || Clock::now() >= until;
+    return lost >= 0 || is_fenced() || Clock::now() >= until;
   });
+  if (is_fenced()) fail(ErrorKind::membership_changed, -1, kFenced);
   if (status == kNcclSuccess) return {std::move(comm), ""};
   std::string text = "NCCL says: " + comm->explain(status);
   if (status == kNcclInProgress) text = kNoEnd;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_backend.h"
 #include "worker_sdk/join/environment.h"
 #include "worker_sdk/join/meeting.h"
@@ -33,6 +34,7 @@ struct NcclJoinOptions {
   // join anew. It is aborted in any case.
   std::shared_ptr<NcclCommunicator> parent = {};
   std::vector<int> excluded = {};
+  std::shared_ptr<RoundFence> fence = {};  // Ends the attempt, too, if there is one.
 };
 
 // Throws Error. Collective. `gloo` joins the same ranks already; null in a world of one.

@@ -241,6 +241,13 @@ void NcclBackend::abort() noexcept {
   watch_->request_abort();
 }
 
+// The round's store ends, too: Gloo's part must not ask there for a reason.
+void NcclBackend::dissolve() noexcept {
+  aborted_.store(true);
+  host_->dissolve();
+  watch_->request_abort();
+}
+
 std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
   abort();
   const auto fate = watch_->fate();

@@ -28,6 +28,7 @@ _KINDS = {
     9: "system",
     10: "corrupt",
     11: "membership_changed",
+    12: "state_lost",
 }
 
 

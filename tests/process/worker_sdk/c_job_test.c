@@ -7,7 +7,7 @@
 
 #include "tests/support/c_check.h"
 
-enum { kSteps = 300, kShards = 12, kDeadly = 7 };
+enum { kSteps = 300, kShards = 12, kDeadly = 7, kMoments = 50 };
 
 struct training {
   double weights[2];
@@ -15,6 +15,7 @@ struct training {
   int64_t steps;      /* Kept by functions. */
   char text[32];      /* What was saved. */
   ddprun_batches* batches;
+  ddprun_sharded* moments; /* Element i is i * (1 + steps). */
   int between, calls; /* Of this process. */
 };
 
@@ -42,9 +43,40 @@ static int32_t update(void* user) {
   return 0;
 }
 
+static int32_t fill(void* user, size_t first, const ddprun_buffer* part) {
+  (void)user;
+  for (size_t i = 0; i < part->count; ++i) ((double*)part->data)[i] = (double)(first + i);
+  return 0;
+}
+
 static int32_t evaluate(ddprun_group* group, void* user) {
-  ++((struct training*)user)->between;
+  struct training* t = user;
+  double whole[kMoments];
+  const ddprun_buffer all = DDPRUN_BUFFER(whole, kMoments, DDPRUN_F64);
+  const ddprun_status status = ddprun_sharded_gather(t->moments, group, &all);
+  if (status != DDPRUN_OK) return status;
+  for (int i = 0; i < kMoments; ++i) CHECK(whole[i] == (double)(i * (1 + t->steps)));
+  ++t->between;
   return ddprun_barrier(group, 0);
+}
+
+/* The part of this rank, and then all of them. */
+static ddprun_status change_moments(ddprun_sharded* moments, ddprun_group* group, int64_t steps) {
+  double whole[kMoments];
+  size_t first = 0, same = 0;
+  ddprun_buffer now = {.size = sizeof now}, next = {.size = sizeof next};
+  const ddprun_buffer all = DDPRUN_BUFFER(whole, kMoments, DDPRUN_F64);
+  CHECK(ddprun_sharded_now(moments, &first, &now) == DDPRUN_OK);
+  CHECK(ddprun_sharded_next(moments, &same, &next) == DDPRUN_OK);
+  CHECK(first == same && now.count == next.count && now.data != next.data);
+  CHECK(now.count > 0 && now.type == DDPRUN_F64 && first + now.count <= kMoments);
+  for (size_t i = 0; i < next.count; ++i) {
+    CHECK(((double*)now.data)[i] == (double)(first + i) * (double)(1 + steps));
+    ((double*)next.data)[i] += (double)(first + i);
+  }
+  const ddprun_status status = ddprun_sharded_gather_next(moments, group, &all);
+  CHECK(status != DDPRUN_OK || whole[7] == 7.0 * (double)(2 + steps));
+  return status;
 }
 
 /* The rank 1 that has been there from the beginning: its successors have called fewer bodies, or
@@ -99,7 +131,8 @@ static int32_t body(ddprun_step* step, void* user) {
     if (voted != DDPRUN_OK) return voted;
     CHECK(ddprun_step_voted(step, vote) == DDPRUN_OK);
   }
-  return ddprun_step_commit(step, update, t);
+  const ddprun_status changed = change_moments(t->moments, group, t->steps);
+  return changed != DDPRUN_OK ? changed : ddprun_step_commit(step, update, t);
 }
 
 static int32_t fails(ddprun_step* step, void* user) {
@@ -127,6 +160,14 @@ int main(void) {
   CHECK(ddprun_job_keep(job, "weights", NULL) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_keep_state(job, "steps", save, load, &t) == DDPRUN_OK);
   CHECK(ddprun_job_keep_state(job, "steps", NULL, load, &t) == DDPRUN_BAD_ARGUMENT);
+  ddprun_sharded_options moments = {.size = sizeof moments, .count = kMoments, .fill = fill,
+                                    .type = DDPRUN_F64};
+  CHECK(ddprun_job_keep_sharded(job, "moments", &moments, &t.moments) == DDPRUN_BAD_ARGUMENT);
+  moments.shards = 10;
+  CHECK(ddprun_job_keep_sharded(job, "moments", &moments, NULL) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_keep_sharded(job, "moments", NULL, &t.moments) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_keep_sharded(job, "moments", &moments, &t.moments) == DDPRUN_OK);
+  CHECK(ddprun_sharded_now(NULL, NULL, NULL) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_between(job, 4, evaluate, &t) == DDPRUN_OK);
   CHECK(ddprun_job_between(job, 4, NULL, &t) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_run(job, kSteps, NULL, &t) == DDPRUN_BAD_ARGUMENT);

@@ -1,90 +1,12 @@
 // A job whose workers die and are replaced, at every point that a job passes: what comes out is
 // what a quiet run gives, and every sample is in exactly one committed step.
 
-#include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 #include <random>
 
-#include "tests/process/worker_sdk/elastic_task.h"
-#include "tests/support/elastic_host.h"
-#include "tests/support/ranks.h"
+#include "tests/process/worker_sdk/elastic_run.h"
 
 namespace ddprun::test {
 namespace {
-
-struct Run {
-  std::string backend = "shm";
-  int slots = 4;
-  int replacements = 0;
-  int lives = 0;            // So many replacements take part in the end.
-  std::int64_t steps = 12;  // At least.
-  std::size_t weights = 100;
-  // "reduced:3", by slot and life.
-  std::map<std::pair<int, int>, std::string> deaths = {};
-  std::map<std::string, std::string> variables = {};
-};
-
-std::string program() {
-  return std::filesystem::canonical("/proc/self/exe").parent_path() / "elastic_worker";
-}
-
-// Runs it to its end and compares what each worker has got.
-struct Outcome {
-  explicit Outcome(const Run& run)
-      : host({.program = program(),
-              .slots = run.slots,
-              .replacements = run.replacements,
-              .spread = run.backend == "cpu",
-              .environment = [this, run](int slot, int life) { return of(run, slot, life); }}) {
-    problem = host.run();
-    for (const auto& entry : std::filesystem::directory_iterator(folder / "")) {
-      std::ifstream file(entry.path());
-      std::string line;
-      std::getline(file, line);
-      ++results;
-      if (line != wanted(run, std::atoll(line.c_str()))) {
-        problem += entry.path().filename().string() + ": " + line + "\n";
-      }
-      if (results > 1 && line != any_result) problem += "results differ\n";
-      any_result = line;
-    }
-  }
-
-  static std::string wanted(const Run& run, std::int64_t steps) {
-    const std::string number = std::to_string(steps);
-    return number + " " + quiet_digest(run.weights, steps) + " " + number;
-  }
-
-  std::map<std::string, std::string> of(const Run& run, int slot, int life) {
-    auto variables = run.variables;
-    variables["BACKEND"] = run.backend;
-    variables["STEPS"] = std::to_string(run.steps);
-    variables["LIVES"] = std::to_string(run.lives);
-    variables["LIFE"] = std::to_string(life);
-    variables["WEIGHTS"] = std::to_string(run.weights);
-    variables["RESULT"] = folder / (std::to_string(slot) + "." + std::to_string(life));
-    const auto found = run.deaths.find({slot, life});
-    if (found != run.deaths.end()) variables["DIE"] = found->second;
-    return variables;
-  }
-
-  TemporaryDirectory folder;
-  ElasticHost host;
-  std::string problem, any_result;
-  int results = 0;
-};
-
-void check(const Run& run, int deaths) {
-  const Outcome outcome(run);
-  INFO(run.backend << "\n" << outcome.host.trace());
-  CHECK(outcome.problem == "");
-  CHECK(outcome.host.deaths() == deaths);
-  CHECK(outcome.results == outcome.host.finished());
-  CHECK(outcome.results >= 1);
-  CHECK(outcome.host.repeated() <= 1);
-  CHECK(outcome.host.repeated_planned() == 0);
-}
 
 unsigned seeds() {
   const char* wish = std::getenv("DDPRUN_JOB_SEEDS");

@@ -69,6 +69,15 @@ inline void load_history(ElasticState& state, std::string_view text) {
   text.copy(reinterpret_cast<char*>(state.history.data()), text.size());
 }
 
+// The momenta of sharded runs: from those before and the sums of the step, which they replace.
+constexpr int kElasticShards = 11;
+inline std::int64_t next_momentum(std::int64_t before, std::int64_t sum) {
+  return (before * 7 + sum) % 1'000'000'007;
+}
+inline std::int64_t first_momentum(std::size_t index) {
+  return static_cast<std::int64_t>(index % 13);
+}
+
 // Of all that is kept; `seen` in words.
 inline std::string digest(const ElasticState& state) {
   std::int64_t least = state.seen.front(), most = least;
@@ -81,13 +90,18 @@ inline std::string digest(const ElasticState& state) {
 }
 
 // That of a run in which nothing happens, computed by one rank.
-inline std::string quiet_digest(std::size_t weights, std::int64_t steps) {
+inline std::string quiet_digest(std::size_t weights, std::int64_t steps, bool is_sharded = false) {
   ElasticState state(weights);
+  std::vector<std::int64_t> momenta;
+  for (std::size_t k = 0; k < weights; ++k) momenta.push_back(first_momentum(k));
   const GlobalBatches batches = make_batches();
   for (std::int64_t step = 0; step < steps; ++step) {
     Contribution part = no_contribution(state, 0);
     for (int shard = 0; shard < batches.shards(); ++shard) {
       add_shard(part, state, batches.shard(step, shard));
+    }
+    for (std::size_t k = 0; is_sharded && k < weights; ++k) {
+      part[k] = momenta[k] = next_momentum(momenta[k], part[k]);
     }
     apply_step(state, part);
   }

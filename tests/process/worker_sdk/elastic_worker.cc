@@ -1,9 +1,12 @@
 // A worker of an elastic job, which ends itself where it is asked to: DIE="reduced:3" is at the
-// third time that it has reduced. Its sums are of whole numbers, so that they do not depend on who
-// has computed what; at the end it writes all that has become of its state to RESULT.
+// third time that it has reduced; with ":throw" behind it, an error is thrown instead. Its sums are
+// of whole numbers, so that they do not depend on who has computed what; at the end it writes all
+// that has become of its state to RESULT.
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -29,18 +32,23 @@ std::string variable(const char* name, const char* otherwise = "") {
 struct Death {
   std::string point;
   int left = 0;
+  bool throws = false;
 };
 Death death;
 
 void at_point(std::string_view point) {
-  if (point == death.point && --death.left == 0) ::raise(SIGKILL);
+  if (point != death.point || --death.left != 0) return;
+  if (death.throws) throw ddprun::Error(ddprun::ErrorKind::peer_lost, {}, "as asked for");
+  ::raise(SIGKILL);
 }
 
 void read_death() {
   const std::string text = variable("DIE");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return;
-  death = {.point = text.substr(0, colon), .left = std::stoi(text.substr(colon + 1))};
+  death = {.point = text.substr(0, colon),
+           .left = std::stoi(text.substr(colon + 1)),
+           .throws = text.ends_with(":throw")};
   ddprun::elastic::on_point.store(at_point);
 }
 
@@ -53,10 +61,44 @@ void end_of_poison(std::int64_t step, int shard) {
   ::raise(poison.ends_with("kill") ? SIGKILL : SIGABRT);  // Sanitizers make exits of others.
 }
 
-void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batches) {
+// The weights change by momenta, of which each rank has some.
+void use_momenta(Step& step, ddprun::elastic::Sharded& momenta, Contribution& sums,
+                 std::size_t weights) {
+  const auto before = momenta.now<std::int64_t>();
+  const auto after = momenta.next<std::int64_t>();
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    after[i] = next_momentum(before[i], sums[momenta.first() + i]);
+  }
+  momenta.gather_next(step.group(), ddprun::buffer(sums.data(), weights));
+}
+
+// Once the file STOP is there, as many as LIVES wants.
+std::int64_t life() {
+  const bool stop = ::access(variable("STOP", "/nowhere").c_str(), F_OK) == 0;
+  return std::stoll(variable(stop ? "LIVES" : "LIFE"));
+}
+
+// In memory of the GPU, where there is one; each round has its own.
+void reduce(Step& step, Contribution& part) {
+  static int round = -1;
+  static std::shared_ptr<void> memory;
+  ddprun::ProcessGroup& group = step.group();
+  if (group.device() < 0) {
+    return group.all_reduce(ddprun::buffer(part.data(), part.size()));
+  }
+  const std::size_t bytes = (part.size() + 1) * sizeof(part[0]);  // And the vote.
+  if (round != step.round()) memory = group.allocate(bytes);
+  round = step.round();
+  group.copy(memory.get(), part.data(), part.size() * sizeof(part[0]));
+  group.all_reduce({memory.get(), part.size(), ddprun::DataType::i64});
+  group.copy(part.data(), memory.get(), part.size() * sizeof(part[0]));
+}
+
+void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batches,
+              ddprun::elastic::Sharded* momenta) {
   using ddprun::elastic::pass;
   pass("body");
-  auto part = no_contribution(state, std::stoll(variable("LIFE")));
+  auto part = no_contribution(state, life());
   for (const int shard : step.shards(batches)) {
     const auto samples = step.samples(batches, shard);
     if (!samples.empty()) end_of_poison(step.number(), shard);
@@ -66,7 +108,7 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
   if (carries_vote) part.push_back(step.vote());
   const bool swallows = variable("SWALLOW") == "yes";
   try {
-    step.group().all_reduce(ddprun::buffer(part.data(), part.size()));
+    reduce(step, part);
   } catch (const ddprun::Error&) {
     if (!swallows) throw;
   }
@@ -75,6 +117,7 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
     part.pop_back();
   }
   pass("reduced");
+  if (momenta) use_momenta(step, *momenta, part, state.weights.size());
   step.commit([&] {
     pass("apply");
     if (variable("TEAR") == variable("LOCAL_RANK") && step.number() == 2 && !step.is_repeated()) {
@@ -107,6 +150,29 @@ void load(const std::string& path, ElasticState& state, std::int64_t steps) {
   if (!file) throw std::runtime_error("no checkpoint in " + path);
 }
 
+bool is_sharded() { return variable("SHARDED") == "yes"; }
+
+ddprun::elastic::ShardedOptions momenta_of(const ElasticState& state) {
+  return {.count = state.weights.size(),
+          .type = ddprun::DataType::i64,
+          .shards = kElasticShards,
+          .fill = [](std::size_t first, ddprun::Buffer part) {
+            auto* const values = static_cast<std::int64_t*>(part.data);
+            for (std::size_t i = 0; i < part.count; ++i) values[i] = first_momentum(first + i);
+          }};
+}
+
+// As from a checkpoint of before the first step.
+void begin_again(Job& job, ElasticState& state, const ddprun::Error& error) {
+  std::ofstream(variable("LOST"), std::ios::app) << error.what() << std::endl;
+  const ElasticState first(state.weights.size());  // The arrays stay where they are.
+  std::copy(first.weights.begin(), first.weights.end(), state.weights.begin());
+  std::copy(first.seen.begin(), first.seen.end(), state.seen.begin());
+  state.history.clear();
+  state.lives = 0;
+  job.resume(0);
+}
+
 int work() {
   ElasticState state(static_cast<std::size_t>(std::stoul(variable("WEIGHTS", "100"))));
   const ddprun::GlobalBatches batches = make_batches();
@@ -120,11 +186,13 @@ int work() {
       .keep(
           "history", [&] { return save_history(state); },
           [&](std::string_view text) { load_history(state, text); });
+  ddprun::elastic::Sharded* momenta = nullptr;
+  if (is_sharded()) momenta = &job.keep_sharded("momenta", momenta_of(state));
   std::int64_t visited = 0;
   job.between(4, [&](ddprun::ProcessGroup& group) {
     ddprun::elastic::pass("between");
     std::int64_t ranks = 1;
-    group.all_reduce(ddprun::buffer(&ranks, 1));
+    group.all_reduce(ddprun::buffer(&ranks, 1), ddprun::ReduceOp::sum, {.on_host = true});
     if (ranks != group.world_size()) std::exit(3);
     visited = job.committed();
     if (group.rank() == 0 && !variable("SAVE").empty()) save(variable("SAVE"), state);
@@ -137,7 +205,13 @@ int work() {
   // Until all that are to be replaced have been.
   const std::int64_t steps = std::stoll(variable("STEPS")), lives = std::stoll(variable("LIVES"));
   do {
-    job.run(job.committed() / 4 * 4 + 4, [&](Step& step) { run_step(step, state, batches); });
+    try {
+      job.run(job.committed() / 4 * 4 + 4,
+              [&](Step& step) { run_step(step, state, batches, momenta); });
+    } catch (const ddprun::Error& error) {
+      if (error.kind() != ddprun::ErrorKind::state_lost) throw;
+      begin_again(job, state, error);
+    }
   } while (job.committed() < steps || state.lives < lives);
   std::ofstream(variable("RESULT"))
       << job.committed() << " " << digest(state) << " " << visited << std::endl;

@@ -98,6 +98,48 @@ TEST_CASE("Group failure: on gloo, ranks that disagree learn it at the deadline"
   }
 }
 
+TEST_CASE("Group failure: on gloo, ranks that disagree learn it long before the deadline",
+          "[failure]") {
+  for (const Disagreement& d : disagreements()) {
+    const std::string what = d.what;  // Each takes some seconds.
+    if (what != "the number of elements" && what != "the operation") continue;
+    INFO(d.what);
+    Arrays arrays(4, kMany);
+    std::latch all_done(4);
+    const auto errors =
+        Ranks{.world_size = 4, .backend = "gloo", .op_timeout = kFarDeadline}.run([&](auto& group) {
+          group.barrier();
+          const StayUntilAllAreDone to_the_end{all_done};
+          (group.rank() == 1 ? d.odd : d.usual)(group, arrays);
+        });
+    for (std::size_t r = 0; r < errors.size(); ++r) {
+      const auto& error = errors[r];
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->kind() == ErrorKind::mismatch);
+      if (r != 1) CHECK(error->where().peer == 1);
+      CHECK(error->where().waited < kFarDeadline / 2);
+    }
+  }
+}
+
+TEST_CASE("Group failure: on gloo, ranks that wait for a late one of the same call do wait",
+          "[failure]") {
+  Arrays arrays(3, 100);
+  const auto errors =
+      Ranks{.world_size = 3, .backend = "gloo", .op_timeout = kFarDeadline}.run([&](auto& group) {
+        Store& store = group.store();
+        if (group.rank() == 1) {  // Until both have written what they have called.
+          for (int rank : {0, 2}) {
+            store.get("ddprun/0/gloo/waits/" + std::to_string(rank), kFarDeadline);
+          }
+        }
+        group.all_reduce(arrays(group, 100));
+        group.all_reduce(arrays(group, 101));
+      });
+  for (const auto& error : errors) CHECK_FALSE(error);
+}
+
 TEST_CASE("Group failure: a message of another size than expected is a mismatch", "[failure]") {
   for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);

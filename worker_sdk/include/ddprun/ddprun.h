@@ -19,6 +19,7 @@
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
 #include "ddprun/elastic/random_stream.h"
+#include "ddprun/elastic/sharded.h"
 #include "ddprun/error.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/identity.h"

@@ -21,6 +21,7 @@ enum class ErrorKind {
   system,       ///< A system call failed.
   corrupt,      ///< A file, or state that was sent, is torn or damaged.
   membership_changed,  ///< The round of an elastic job is over (ddprun/elastic/job.h).
+  state_lost,  ///< No rank of an elastic job has some part of sharded state any more.
 };
 
 const std::error_category& sdk_category() noexcept;

@@ -135,6 +135,37 @@ void ddprun_job_destroy(ddprun_job* job);
 ddprun_status ddprun_job_keep(ddprun_job* job, const char* name, const ddprun_buffer* array);
 ddprun_status ddprun_job_keep_state(ddprun_job* job, const char* name, ddprun_save_state save,
                                     ddprun_load_state load, void* user);
+/* --- elastic/sharded.h --- */
+
+typedef struct ddprun_sharded ddprun_sharded; /* The job's; not to be destroyed. */
+
+/* Writes the elements from `first` on. */
+typedef int32_t (*ddprun_fill_shards)(void* user, size_t first, const ddprun_buffer* part);
+
+typedef struct {
+  size_t size;
+  size_t count;            /* Elements, of all ranks together. */
+  ddprun_fill_shards fill; /* NULL: all are 0. */
+  void* user;              /* What `fill` gets. */
+  int32_t type;            /* DDPRUN_F32, ... */
+  int32_t shards;          /* Fixed for the run; at least the largest number of ranks. */
+} ddprun_sharded_options;
+
+/* State of which every rank has a part, and one other rank a copy. */
+ddprun_status ddprun_job_keep_sharded(ddprun_job* job, const char* name,
+                                      const ddprun_sharded_options* options,
+                                      ddprun_sharded** sharded);
+/* This rank's part, from element *first on: as of the last committed step, not to be written to; or
+   to be written, as it is to be after this step. In bodies of steps and between them. `first` may
+   be NULL. */
+ddprun_status ddprun_sharded_now(ddprun_sharded* sharded, size_t* first, ddprun_buffer* part);
+ddprun_status ddprun_sharded_next(ddprun_sharded* sharded, size_t* first, ddprun_buffer* part);
+/* All elements of all ranks, as of now or of next, into `whole`. Collective. */
+ddprun_status ddprun_sharded_gather(ddprun_sharded* sharded, ddprun_group* group,
+                                    const ddprun_buffer* whole);
+ddprun_status ddprun_sharded_gather_next(ddprun_sharded* sharded, ddprun_group* group,
+                                         const ddprun_buffer* whole);
+
 ddprun_status ddprun_job_resume(ddprun_job* job, int64_t step);
 ddprun_status ddprun_job_between(ddprun_job* job, int64_t every, ddprun_between body, void* user);
 /* Calls body(step, user) for each step until `steps` are committed, by all ranks. */

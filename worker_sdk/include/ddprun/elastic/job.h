@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "ddprun/elastic/global_batches.h"
+#include "ddprun/elastic/sharded.h"
 #include "ddprun/init_options.h"
 #include "ddprun/process_group.h"
 
@@ -140,8 +141,14 @@ class Job {
   /// For state of variable size. `save` is called on the source, `load` on the ranks that receive.
   Job& keep(std::string name, Save save, Load load);
 
+  /// State of which every rank has a part, and one other rank, on another node where there is one,
+  /// a copy: commit() brings it there. When the ranks change, the parts are divided anew, and those
+  /// of ranks that have gone come from the copies. The result lives as long as the job.
+  Sharded& keep_sharded(std::string name, ShardedOptions options);
+
   /// Says, before run(), that the kept state is that after `step` committed steps: it comes from a
-  /// checkpoint. Without this call the first round begins with the kept state of rank 0.
+  /// checkpoint. Without this call the first round begins with the kept state of rank 0. Also after
+  /// run() has thrown `state_lost`, on all ranks: then run() may be called again.
   void resume(std::int64_t step);
 
   /// Calls `body` between steps, whenever a multiple of `every` steps is committed, the last of
@@ -160,7 +167,9 @@ class Job {
   ///
   /// Errors of its own: `mismatch` if ranks keep different state or the agent's messages cannot be
   /// understood; `corrupt` if state arrives damaged, or no rank has a whole state any more, because
-  /// `apply` has failed everywhere; `unreachable` if the agent is gone and a seat is needed.
+  /// `apply` has failed everywhere; `state_lost` if some part of sharded state is lost, because all
+  /// ranks that had it have gone: only a checkpoint is left; `unreachable` if the agent is gone and
+  /// a seat is needed.
   void run(std::int64_t steps, const Body& body);
 
   std::int64_t committed() const noexcept;  ///< Steps.

@@ -1,0 +1,63 @@
+#include "worker_sdk/job/shard_block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/assert.h"
+#include "worker_sdk/base/checksum.h"
+
+namespace ddprun::elastic {
+
+std::size_t ShardCut::first_of(int shard) const {
+  const auto n = static_cast<std::size_t>(shards), s = static_cast<std::size_t>(shard);
+  return count / n * s + std::min(s, count % n);
+}
+
+std::size_t ShardCut::bytes_of(const ShardRange& range) const {
+  return (first_of(range.last) - first_of(range.first)) * element_size;
+}
+
+ShardBlock::ShardBlock(const ShardCut& cut, const ShardRange& range)
+    : cut_(cut),
+      range_(range),
+      memory_(cut.bytes_of(range) + static_cast<std::size_t>(range.size()) * ShardCut::kSumBytes) {}
+
+std::span<std::byte> ShardBlock::shards_of(const ShardRange& range) {
+  DDPRUN_ASSERT(range.first >= range_.first && range.last <= range_.last);
+  const std::size_t before = cut_.bytes_of({range_.first, range.first});
+  return std::span(memory_).subspan(before, cut_.bytes_of(range));
+}
+
+std::span<std::byte> ShardBlock::sum(int s) {
+  DDPRUN_ASSERT(range_.has(s));
+  const auto place = static_cast<std::size_t>(s - range_.first) * ShardCut::kSumBytes;
+  return std::span(memory_).subspan(cut_.bytes_of(range_) + place, ShardCut::kSumBytes);
+}
+
+std::uint64_t ShardBlock::sum_of(int s) const {
+  const std::byte* first = memory_.data() + cut_.bytes_of({range_.first, s});
+  return worker_sdk::checksum(first, cut_.bytes_of({s, s + 1}), static_cast<std::uint64_t>(s));
+}
+
+void ShardBlock::seal() {
+  for (int s = range_.first; s < range_.last; ++s) {
+    const std::uint64_t made = sum_of(s);
+    std::memcpy(sum(s).data(), &made, ShardCut::kSumBytes);
+  }
+}
+
+int ShardBlock::damaged() const {
+  const std::byte* sums = memory_.data() + cut_.bytes_of(range_);
+  for (int s = range_.first; s < range_.last; ++s, sums += ShardCut::kSumBytes) {
+    const std::uint64_t wanted = sum_of(s);
+    if (std::memcmp(sums, &wanted, ShardCut::kSumBytes) != 0) return s;
+  }
+  return -1;
+}
+
+void ShardBlock::copy_from(ShardBlock& other) {
+  DDPRUN_ASSERT(other.range_ == range_);
+  memory_ = other.memory_;
+}
+
+}  // namespace ddprun::elastic

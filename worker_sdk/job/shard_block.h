@@ -1,0 +1,57 @@
+#pragma once
+// The memory of some shards, one after the other, and behind them a checksum of each, so that both
+// travel together. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker_sdk/job/shard_plan.h"
+
+namespace ddprun::elastic {
+
+// How elements are cut into shards.
+struct ShardCut {
+  std::size_t count = 0;         // Elements of all shards.
+  std::size_t element_size = 0;  // In bytes.
+  int shards = 1;
+
+  std::size_t first_of(int shard) const;  // The number of its first element; `shards`: the count.
+  std::size_t bytes_of(const ShardRange& range) const;
+  static constexpr std::size_t kSumBytes = sizeof(std::uint64_t);
+};
+
+class ShardBlock {
+ public:
+  static constexpr std::int64_t kUnfinished = -1;
+
+  ShardBlock() = default;
+  ShardBlock(const ShardCut& cut, const ShardRange& range);
+
+  const ShardRange& range() const { return range_; }
+  std::span<std::byte> memory() { return memory_; }              // With the checksums.
+  std::span<std::byte> elements() { return shards_of(range_); }  // Without.
+  std::span<std::byte> shard(int s) { return shards_of({s, s + 1}); }
+  std::span<std::byte> sum(int s);
+
+  // After how many steps this is the state; kUnfinished while it is written.
+  void finish(std::int64_t version) { version_ = version; }
+  void reopen() { version_ = kUnfinished; }
+  bool has(int s, std::int64_t version) const { return version_ == version && range_.has(s); }
+
+  void seal();                        // Makes the checksums.
+  int damaged() const;                // The first shard whose checksum is wrong; -1: none.
+  void copy_from(ShardBlock& other);  // Of the same range.
+
+ private:
+  std::span<std::byte> shards_of(const ShardRange& range);
+  std::uint64_t sum_of(int s) const;
+
+  ShardCut cut_;
+  ShardRange range_;
+  std::int64_t version_ = kUnfinished;
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace ddprun::elastic

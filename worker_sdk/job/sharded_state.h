@@ -1,0 +1,95 @@
+#pragma once
+// One state that is kept in shards: this rank's, and copies of those of others.
+//
+//   a round begins   stage: who has what of the newest step; what this rank is to have comes here
+//                    barrier of the job
+//                    install: what earlier rounds have left is forgotten
+//   a step           next() is written beside now()
+//                    refresh: next() goes to the rank that keeps the copy
+//                    vote of the job: once a rank has its outcome, all ranks have refreshed
+//                    advance: next() is now()
+//
+// So nothing is overwritten before all ranks have what replaces it, and after a death at any point
+// each shard of the newest committed step is with two ranks, of which one may be dead.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/elastic/sharded.h"
+#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_stream.h"
+
+namespace ddprun::elastic {
+
+struct ShardRound {
+  std::vector<int> nodes;    // By rank.
+  std::int64_t version = 0;  // The steps that are committed as it begins.
+  std::int64_t origin = 0;   // The steps after which this rank's program can fill shards.
+  bool is_elastic = true;    // Ranks may be lost, and others go on.
+};
+
+struct ShardTraffic {
+  std::uint64_t sent = 0, received = 0;  // Bytes.
+};
+
+class ShardedState {
+ public:
+  ShardedState(std::string name, ShardedOptions options);  // Throws Error(bad_argument).
+
+  const std::string& name() const { return name_; }
+  std::uint64_t signature(std::uint64_t seed) const;
+
+  // Collective. Throws Error(state_lost) if nobody has some shard any more.
+  ShardTraffic stage(ProcessGroup& group, const ShardRound& round);
+  void install();
+  void forget();  // What is held, for a checkpoint takes its place.
+  void begin_step() { is_touched_ = false; }
+  void refresh(ProcessGroup& group, std::int64_t version);  // Collective.
+  void advance(std::int64_t version) noexcept;
+  // Before ranks leave as planned, and nobody knows yet which go on. Collective.
+  ShardTraffic spread(ProcessGroup& group, const ShardRound& round);
+
+  std::size_t first() const { return cut_.first_of(own_.now.range().first); }
+  Buffer now() { return buffer_of(own_.now); }
+  Buffer next();
+  void gather(ProcessGroup& group, const Buffer& mine, const Buffer& whole) const;
+  DataType type() const { return options_.type; }
+
+ private:
+  struct Pair {  // Of one rank's shards.
+    int owner = 0;
+    ShardBlock now;
+    ShardBlock next;
+  };
+  struct Holds {
+    std::vector<std::vector<Hold>> by_rank;
+    int historian = -1;  // The lowest rank that was in the round before, as far as one can tell.
+  };
+
+  Buffer buffer_of(ShardBlock& block) const;
+  ShardBlock* find(int shard, std::int64_t version);
+  Holds ask_all(ProcessGroup& group, const ShardRound& round);
+  ShardTraffic fetch(ProcessGroup& group, const ShardRound& round, const Wanted& wanted,
+                     std::vector<ShardBlock>& into);
+  void fill(const std::vector<ShardFill>& fills, int rank, std::int64_t version);
+  ShardTraffic move(ProcessGroup& group, const ShardRound& round,
+                    const std::vector<ShardMove>& moves, std::vector<ShardBlock>& into);
+  void require_sound(ProcessGroup& group, const ShardBlock& block, int peer) const;
+  [[noreturn]] void refuse(ProcessGroup& group, const std::vector<int>& lost, int historian,
+                           const ShardRound& round) const;
+
+  const std::string name_;
+  const ShardedOptions options_;
+  const ShardCut cut_;
+  Pair own_;
+  std::vector<Pair> wards_;
+  std::vector<ShardBlock> spare_;  // What was staged or filled or spread since the last install().
+  ShardLayout layout_;             // As installed.
+  ShardLayout staged_;             // As lies ready at the end of spare_.
+  int rank_ = 0;                   // Of the round that is staged.
+  bool is_elastic_ = false;
+  bool is_touched_ = false;  // next() was called in this step.
+};
+
+}  // namespace ddprun::elastic
