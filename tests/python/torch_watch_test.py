@@ -215,7 +215,7 @@ class Watch(torch_case.TorchCase):
     def test_the_flight_recorder_names_who_is_missing_in_which_call(self):
         self.needs(2, 8)
         logs = self.path("logs")
-        done = self.train("--on-stall", "kill", "--stall-timeout", "2", "--log-dir", logs, STUCK_STEP="20", STUCK="data")
+        done = self.train("--on-stall", "kill", "--stall-timeout", "8", "--log-dir", logs, STUCK_STEP="20", STUCK="data")
         said = (r"it sleeps; PyTorch's flight recorder: rank 0 is in all_reduce #\d+ of \[\d+\] Float at train.py:\d+; rank 1 has not "
                 r"come to it: its last is all_reduce #\d+, and it is at train.py:\d+ in pause; dumps: "
                 + re.escape(logs) + r"/\S+/attempt_0/\*/flight_recorder.json")
@@ -229,28 +229,26 @@ class Watch(torch_case.TorchCase):
     def test_after_a_failure_it_says_where_the_others_are(self):
         logs = self.path("logs")
         code = """
-            import datetime, os, time
+            import os, time
             import torch, torch.distributed as dist
+            from ddprun.elastic.torch._sockets import end_connections, sockets
             dist.init_process_group("gloo")
             for _ in range(3):
                 dist.all_reduce(torch.ones(8))
             def work():
                 if dist.get_rank() == 1:
-                    open(os.environ["ASLEEP"], "x").close(); time.sleep(100000)
+                    end_connections(sockets()); open(os.environ["ASLEEP"], "x").close(); time.sleep(100000)
                 while not os.path.exists(os.environ["ASLEEP"]):
                     time.sleep(0.01)
-                if torch.__version__ < "2":
-                    raise RuntimeError("timed out")
-                dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))._set_default_timeout(datetime.timedelta(seconds=2))
                 dist.all_reduce(torch.ones(9))
             work()
         """
         done = self.train("--on-stall", "log", "--log-dir", logs, code=code, ASLEEP=self.path("asleep"))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"rank 0 [^\n]* failed first")
-        missing = (r"PyTorch's flight recorder: rank 0 ended in all_reduce #4 of \[9\] Float at train.py:15 in work; rank 1 has not come to it: "
-                   r"its last is all_reduce #3, and it is at train.py:9 in work")
-        places = "rank 0 ended at train.py:13 in work; rank 1 is at train.py:9 in work"
+        missing = (r"PyTorch's flight recorder: rank 0 ended in all_reduce #4 of \[9\] Float at train.py:13 in work; rank 1 has not come to it: "
+                   r"its last is all_reduce #3, and it is at train.py:10 in work")
+        places = "rank 0 ended at train.py:13 in work; rank 1 is at train.py:10 in work"
         self.assertRegex(done.stderr, missing if torch_case.torch_version() >= (2, 8) else places)
         self.assertEqual(sorted(self.dumps(logs)), ["0", "1"])
 
