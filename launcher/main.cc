@@ -1,16 +1,19 @@
 // ddprun: what a user types. Reads the command line and starts what it asks for: a node of a run
-// here (run/launch.h), one on each of --hosts (hosts/hosts_run.h), or, started by another ddprun's
-// --hosts, what that one orders. `ddprun doctor` starts nothing, and checks (checkup/doctor.h).
+// here (run/launch.h), one on each of --hosts (hosts/hosts_run.h) or of the hosts that a script
+// lists (hosts/discovery_run.h), or, started by one of those, what that one orders. `ddprun doctor`
+// starts nothing, and checks (checkup/doctor.h).
 
 #include <cstdio>
 #include <exception>
 
 #include "common/exit_status.h"
+#include "common/leave_signal.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
 #include "common/system/start_signals.h"
 #include "launcher/checkup/doctor.h"
 #include "launcher/hosts/control_stdin.h"
+#include "launcher/hosts/discovery_run.h"
 #include "launcher/hosts/hosts_run.h"
 #include "launcher/options/allocation.h"
 #include "launcher/options/config_file.h"
@@ -40,11 +43,18 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
   }
   auto& options = std::get<Options>(*outcome);
   start_log("ddprun", options);
-  if (control) options.scheduler = "the launching ddprun";
+  if (control) {
+    options.scheduler = "the launching ddprun";
+    options.preempt_signals.push_back(kLeaveSignal);
+  }
   const auto around = look_around(options, environment);
   if (!around) return fail(around.error());
   if (!around->warning.empty()) log::warning(around->warning);
   if (around->allocation) options = completed(std::move(options), *around->allocation);
+  if (!options.host_discovery.empty()) {
+    const Result<int> status = run_discovery(std::move(options), environment);
+    return status ? *status : fail(status.error());
+  }
   if (!options.hosts.empty()) {
     const Result<int> status = run_hosts(options, gather_facts(environment), environment);
     return status ? *status : fail(status.error());

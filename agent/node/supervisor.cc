@@ -6,6 +6,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/leave_signal.h"
 #include "common/text/duration_text.h"
 
 namespace ddprun::agent {
@@ -233,7 +234,8 @@ void Supervisor::on(const Signalled& signalled) {
       Exit{is_preemption(signalled.signal) ? kExitPreempted : exit_code_of_signal(signalled.signal),
            std::nullopt};
   if (living_ == 0) return depart();
-  if (state_ != State::kStopping) begin_stop(signalled.signal);
+  const bool is_ours = signalled.signal == kLeaveSignal;  // Workers know nothing of it.
+  if (state_ != State::kStopping) begin_stop(is_ours ? SIGTERM : signalled.signal);
 }
 
 void Supervisor::on(const Tick&) {

@@ -6,6 +6,7 @@
 
 #include "agent/node/supervisor.h"
 #include "common/assert.h"
+#include "common/leave_signal.h"
 #include "common/text/duration_text.h"
 
 namespace ddprun::agent {
@@ -114,7 +115,10 @@ bool Supervisor::ask_to_leave(int signal) {
 void Supervisor::say_preempted() {
   if (preempted_ == 0 || leaving_) return;
   const char* name = ::sigabbrev_np(preempted_);
-  send(rendezvous::Leave{preempted_, std::string("pre-empted by SIG") + (name ? name : "?"), true});
+  const std::string why = preempted_ == kLeaveSignal
+                              ? "its host is not listed any more"
+                              : std::string("pre-empted by SIG") + (name ? name : "?");
+  send(rendezvous::Leave{preempted_, why, true});
 }
 
 void Supervisor::announce_fallen(const WorkerDeath& death) {

@@ -90,7 +90,7 @@ Result<doctor::Report> Visit::run() {
 Result<void> Visit::start() {
   const launcher::Facts machine = gather_facts(environment_);
   for (const HostEntry& host : options_.hosts) {
-    auto process = start_ssh(far_end_command(host, options_.ssh, machine));
+    auto process = start_piped(far_end_command(host, options_.ssh, machine));
     if (!process) return process.error();
     patients_.push_back(std::make_unique<Patient>(host, own_program(), std::move(*process)));
   }

@@ -7,7 +7,7 @@ namespace ddprun::launcher {
 
 namespace fact = doctor::fact;
 
-Patient::Patient(const HostEntry& host, const std::string& program, SshProcess started)
+Patient::Patient(const HostEntry& host, const std::string& program, PipedProcess started)
     : ssh_(host, program, std::move(started),
            [this](std::string_view line) { return on_line(line); }) {}
 

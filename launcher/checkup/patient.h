@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 
 class Patient {
  public:
-  Patient(const HostEntry& host, const std::string& program, SshProcess started);
+  Patient(const HostEntry& host, const std::string& program, PipedProcess started);
 
   const std::string& host() const { return ssh_.host.name; }
   // Where other nodes reach it: as the endpoint saw it, else its name.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/leave_signal.h"
 #include "common/system/secrets.h"
 #include "common/time.h"
 #include "launcher/guard/guardian_signals.h"
@@ -56,6 +57,7 @@ int watch(FrameReader& reader, pid_t guardian) {
     while (body && *body) {
       if (const auto signal = decode_signal(**body)) ::kill(guardian, *signal);
       if (**body == kKillNow) ::sigqueue(guardian, SIGINT, {.sival_int = kNowValue});
+      if (**body == kWithdrawn) ::kill(guardian, kLeaveSignal);
       body = reader.next();
     }
     if (!body || !read_more(reader, std::nullopt)) break;

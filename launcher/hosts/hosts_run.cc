@@ -1,11 +1,8 @@
 #include "launcher/hosts/hosts_run.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -15,8 +12,8 @@
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
-#include "launcher/guard/guardian_signals.h"
 #include "launcher/hosts/orders.h"
+#include "launcher/hosts/passed_signals.h"
 #include "launcher/hosts/ssh_node.h"
 #include "launcher/hosts/way.h"
 #include "launcher/options/hosts.h"
@@ -34,7 +31,6 @@ constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the 
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For those that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
 constexpr int kImpatientMax = 2;  // So often in vain: the nodes are left to end by themselves.
-constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 class HostsRun {
  public:
@@ -46,7 +42,6 @@ class HostsRun {
 
  private:
   Result<void> start_all();
-  void listen_to_signals();
   void wait();
   void handle_signals();
   void forward(ReceivedSignal received);
@@ -90,7 +85,7 @@ Result<void> HostsRun::start_all() {
   const Limits before = raise_soft_limits();
   const std::string self = own_program();
   for (const HostEntry& host : options_.hosts) {
-    auto process = start_ssh(far_end_command(host, options_.ssh, facts_));
+    auto process = start_piped(far_end_command(host, options_.ssh, facts_));
     if (!process) return process.error();
     set_soft_limits(process->pid, before);  // Nothing looks at them before its orders come.
     nodes_.push_back(std::make_unique<SshNode>(host, self, std::move(*process)));
@@ -98,19 +93,8 @@ Result<void> HostsRun::start_all() {
   return {};
 }
 
-void HostsRun::listen_to_signals() {
-  sigset_t handled;
-  ::sigemptyset(&handled);
-  for (const int signal : kForwarded) {
-    if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
-  }
-  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  signals_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 Result<int> HostsRun::run() {
-  listen_to_signals();
+  signals_ = signals_to_pass_on();
   if (const auto started = start_all(); !started) {
     kill_all();
     return started.error();

@@ -5,7 +5,7 @@
 //
 //   node      -> "ddprun-control 2"                  on its standard output, once it listens
 //   launcher  -> frame of Orders                     nothing is sent to whoever does not say so
-//   launcher  -> frames of "signal SIGINT", ..., "now"
+//   launcher  -> frames of "signal SIGINT", ..., "now", "withdrawn"
 //   node      -> "ddprun-control <nonce> ended 7"    its last line: its exit code, not ssh's
 
 #include <optional>
@@ -39,6 +39,10 @@ std::optional<int> decode_signal(std::string_view body);  // Those that may be f
 
 // In place of a signal: somebody pressed Ctrl-C twice, kill everything. Older nodes ignore it.
 inline constexpr std::string_view kKillNow = "now";
+
+// The node's host is not listed any more (--host-discovery): it is to leave the run where it
+// repeats nothing.
+inline constexpr std::string_view kWithdrawn = "withdrawn";
 
 std::string ended_line(const std::string& nonce, int exit_code);
 std::optional<int> exit_code_in(std::string_view line, const std::string& nonce);

@@ -50,7 +50,7 @@ void NamedLines::on_piece(std::string_view piece) {
   text_ += '\n';
 }
 
-SshNode::SshNode(HostEntry entry, const std::string& program, SshProcess started,
+SshNode::SshNode(HostEntry entry, const std::string& program, PipedProcess started,
                  std::function<bool(std::string_view)> take)
     : host(std::move(entry)),
       remote(host.name, program),
@@ -97,7 +97,7 @@ void SshNode::end() {
   output_.finish();
   errors_.finish();
   remote.on_end(reap(process_));
-  process_ = SshProcess();
+  process_ = PipedProcess();
 }
 
 void SshNode::send() {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "agent/lines/line_splitter.h"
+#include "launcher/hosts/piped_process.h"
 #include "launcher/hosts/remote_node.h"
-#include "launcher/hosts/ssh_process.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
@@ -41,7 +41,7 @@ class SshNode {
  public:
   // `take` sees the lines of its standard output that are not ddprun's own; those for which it
   // returns true are not shown.
-  SshNode(HostEntry entry, const std::string& program, SshProcess started,
+  SshNode(HostEntry entry, const std::string& program, PipedProcess started,
           std::function<bool(std::string_view)> take = {});
 
   void add_polls(std::vector<pollfd>& polls) const;
@@ -62,7 +62,7 @@ class SshNode {
   void end();
 
   NamedLines output_, errors_;
-  SshProcess process_;
+  PipedProcess process_;
   std::string to_send_;
 };
 

@@ -4,14 +4,32 @@
 #include <filesystem>
 
 #include "common/system/random_id.h"
+#include "common/text/shell_quote.h"
 #include "launcher/hosts/orders.h"
-#include "launcher/hosts/ssh_process.h"
 #include "launcher/options/hosts.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr int kPortsFirst = 29'400, kPorts = 3'200;
+
+// ssh's whole command line: the user's words, then what we ask for, the target, and what runs
+// there.
+std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std::string& target,
+                                  const std::string& program) {
+  // Of two values for one option ssh takes the first: the user's words win.
+  std::vector<std::string> argv = ssh;
+  for (const char* option :
+       {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"}) {
+    argv.insert(argv.end(), {"-o", option});
+  }
+  const std::string flag(kControlFlag);
+  const std::string script = "if test -x " + shell_quote(program) + "; then exec " +
+                             shell_quote(program) + " " + flag + "; fi; exec ddprun " + flag;
+  // Whatever shell the user has there, /bin/sh reads the rest.
+  argv.insert(argv.end(), {"-T", "-x", "--", target, "exec /bin/sh -c " + shell_quote(script)});
+  return argv;
+}
 
 }  // namespace
 

@@ -131,7 +131,10 @@ Result<Allocation> read_kubernetes(const Options& options, const Environment& en
 
 // The user says by flags that the scheduler is not to be asked, or leaves nothing to ask it.
 bool is_said(const Options& options) {
-  if (options.standalone || options.local_nodes || !options.hosts.empty()) return true;
+  if (options.standalone || options.local_nodes || !options.hosts.empty() ||
+      !options.host_discovery.empty()) {
+    return true;
+  }
   if (options.nnodes && options.nnodes->max == 1) return true;
   const bool placed = options.rdzv_endpoint || (options.master_addr && options.node_rank);
   return options.nnodes && placed;

@@ -34,6 +34,9 @@ Examples
   ddprun --nnodes 2 --nproc-per-node 8 train            prints the line to paste on machine two
   ddprun --nnodes 2:4 --max-restarts 3 --rdzv-endpoint node1:29400 train
                                                         the same line on each of 2 to 4 machines
+  ddprun --nnodes 2:8 --host-discovery ./hosts.sh train.py
+                                                        nodes by ssh on the hosts it prints, as
+                                                        they come and go
   ddprun --local-nodes 2 --nproc-per-node 2 train       two nodes, both on this machine
   ddprun doctor                                         is this machine fit? see doctor --help
 )";

@@ -16,9 +16,19 @@ constexpr std::array<std::string_view, 8> kCarried = {"NCCL_", "GLOO_",  "TORCH"
                                                       "CUDA_", "PYTHON", "UCX_",  "DDPRUN_"};
 
 // Said anew for each node, or no business of theirs.
-constexpr std::string_view kOfTheLauncher[] = {
-    "--hosts",         "--ssh",     "--env",     "--nnodes",     "--nproc-per-node",
-    "--rdzv-endpoint", "--rdzv-id", "--dry-run", "--token-file", "--rdzv-conf"};
+constexpr std::string_view kOfTheLauncher[] = {"--hosts",
+                                               "--host-discovery",
+                                               "--host-discovery-period",
+                                               "--ssh",
+                                               "--env",
+                                               "--nnodes",
+                                               "--nproc-per-node",
+                                               "--local-addr",
+                                               "--rdzv-endpoint",
+                                               "--rdzv-id",
+                                               "--rdzv-conf",
+                                               "--token-file",
+                                               "--dry-run"};
 
 Failure allowed(std::string what) { return {Errc::kBadOption, std::move(what)}; }
 
@@ -29,11 +39,48 @@ bool is_user_name(std::string_view text) {
          });
 }
 
+std::string conf_of_node(const Options& options, std::optional<int> node_rank) {
+  std::string conf;
+  for (const GivenOption& option : options.given) {
+    if (option.flag == "--rdzv-conf") conf = option.value.value_or("");
+  }
+  if (options.rdzv_endpoint && node_rank) return conf;
+  return conf + (conf.empty() ? "" : ",") + "is_host=" + (node_rank == 0 ? "1" : "0");
+}
+
+bool is_carried(const Options& options, std::string_view name) {
+  if (name.starts_with("DDPRUN_TOKEN") || name == "DDPRUN_CONFIG") return false;
+  if (std::find(options.env.begin(), options.env.end(), name) != options.env.end()) return true;
+  return std::any_of(kCarried.begin(), kCarried.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+std::optional<Failure> contradiction_of_discovery(const Options& options) {
+  const auto both = [](const std::string& flag, const std::string& why) {
+    return allowed("--host-discovery and " + flag + " exclude each other: " + why);
+  };
+  if (!options.hosts.empty()) return both("--hosts", "the script lists the hosts");
+  if (options.standalone) return both("--standalone", "--standalone is one node");
+  if (options.local_nodes) return both("--local-nodes", "each host is a node");
+  if (options.node_rank) return both("--node-rank", "nodes get the rank that is free");
+  if (options.master_addr) return both("--master-addr", "the nodes meet on this machine");
+  if (options.rdzv_conf.is_host) return both("--rdzv-conf is_host", "this machine is it");
+  if (options.rdzv_backend == RdzvBackend::kStatic) {
+    return both("--rdzv-backend static", "nodes come and go");
+  }
+  if (!options.nnodes || options.nnodes->min == options.nnodes->max) {
+    return allowed("--host-discovery needs --nnodes MIN:MAX: how few and how many hosts are used");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<HostEntry> parse_host(std::string_view text) {
   HostEntry host;
   if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
     host.user = text.substr(0, at);
-    if (!is_user_name(host.user)) return allowed("'" + host.user + "' is no user's name");
+    if (!is_user_name(host.user)) return allowed("what is before the @ is no user's name");
     text.remove_prefix(at + 1);
   }
   const Result<Endpoint> place = parse_endpoint(text);  // Its port is our number of workers.
@@ -49,24 +96,6 @@ Result<HostEntry> parse_host(std::string_view text) {
   host.workers = *place->port;
   return host;
 }
-
-std::string conf_of_node(const Options& options, int node_rank) {
-  std::string conf;
-  for (const GivenOption& option : options.given) {
-    if (option.flag == "--rdzv-conf") conf = option.value.value_or("");
-  }
-  if (options.rdzv_endpoint) return conf;
-  return conf + (conf.empty() ? "" : ",") + "is_host=" + (node_rank == 0 ? "1" : "0");
-}
-
-bool is_carried(const Options& options, std::string_view name) {
-  if (name.starts_with("DDPRUN_TOKEN") || name == "DDPRUN_CONFIG") return false;
-  if (std::find(options.env.begin(), options.env.end(), name) != options.env.end()) return true;
-  return std::any_of(kCarried.begin(), kCarried.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-}  // namespace
 
 Result<std::vector<HostEntry>> parse_hosts(std::string_view text) {
   std::vector<HostEntry> hosts;
@@ -90,6 +119,7 @@ std::string ssh_target(const HostEntry& host) {
 }
 
 std::optional<Failure> contradiction_of_hosts(const Options& options) {
+  if (!options.host_discovery.empty()) return contradiction_of_discovery(options);
   if (options.hosts.empty()) return std::nullopt;
   const auto both = [](const std::string& flag, const std::string& why) {
     return allowed("--hosts and " + flag + " exclude each other: " + why);
@@ -112,7 +142,7 @@ std::optional<Failure> contradiction_of_hosts(const Options& options) {
 }
 
 std::vector<std::string> node_argv(const Options& options, const HostsMeeting& meeting,
-                                   const HostEntry& host, int node_rank) {
+                                   const HostEntry& host, std::optional<int> node_rank) {
   std::vector<std::string> argv = {"ddprun"};
   for (const GivenOption& option : options.given) {
     const auto end = std::end(kOfTheLauncher);
@@ -129,8 +159,8 @@ std::vector<std::string> node_argv(const Options& options, const HostsMeeting& m
   if (const std::string conf = conf_of_node(options, node_rank); !conf.empty()) {
     argv.insert(argv.end(), {"--rdzv-conf", conf});
   }
-  if (node_rank < nodes.max) {
-    argv.insert(argv.end(), {"--node-rank", std::to_string(node_rank)});
+  if (node_rank && *node_rank < nodes.max) {
+    argv.insert(argv.end(), {"--node-rank", std::to_string(*node_rank)});
   }
   argv.insert(argv.end(), {"--", options.program});
   argv.insert(argv.end(), options.program_arguments.begin(), options.program_arguments.end());

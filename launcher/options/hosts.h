@@ -1,6 +1,6 @@
 #pragma once
-// --hosts a,alice@b:4: who is in it, and what each of them is told. Pure. Called by read_options.cc
-// and hosts_run.cc.
+// --hosts a,alice@b:4: who is in it, and what each of them is told. Pure. Called by
+// read_options.cc, hosts_run.cc and, for --host-discovery, by discovery_run.cc.
 
 #include <optional>
 #include <string>
@@ -15,10 +15,14 @@ namespace ddprun::launcher {
 // "a,b:4,[::1]:2,alice@c": names or addresses, each with the number of its workers behind a colon.
 Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
 
+// One of them.
+Result<HostEntry> parse_host(std::string_view text);
+
 // "alice@b": what ssh is given.
 std::string ssh_target(const HostEntry& host);
 
-// What cannot be said together with --hosts; nothing if all is well, or there are no hosts.
+// What cannot be said together with --hosts or --host-discovery; nothing if all is well, or neither
+// is given.
 std::optional<Failure> contradiction_of_hosts(const Options& options);
 
 // Where all nodes of a run started by --hosts meet, and its name.
@@ -29,8 +33,9 @@ struct HostsMeeting {
 };
 
 // The command line of the node `node_rank` on `host`: the user's own, but for what is each node's.
+// Without a rank it hosts no endpoint, and gets the group rank that is free.
 std::vector<std::string> node_argv(const Options& options, const HostsMeeting& meeting,
-                                   const HostEntry& host, int node_rank);
+                                   const HostEntry& host, std::optional<int> node_rank);
 
 // The variables that a node is given besides its own: "NAME=value" each. Of those that training
 // reads by name, and those of --env.

@@ -58,6 +58,7 @@ otherwise that of the first worker that failed, 128+n if signal n killed it.
 ddprun \-\-nproc\-per\-node 2 train.py \-\-epochs 3
 ddprun \-\-nnodes 2 \-\-nproc\-per\-node 8 train
 ddprun \-\-hosts a,b:4 \-\-nproc\-per\-node 8 train.py
+ddprun \-\-nnodes 2:8 \-\-host\-discovery ./hosts.sh train.py
 srun \-\-ntasks\-per\-node=1 ddprun \-\-nproc\-per\-node gpu train.py
 .fi
 .SH SEE ALSO

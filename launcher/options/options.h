@@ -133,6 +133,8 @@ struct Options {
   bool standalone = false;
   std::optional<int> local_nodes;
   std::vector<HostEntry> hosts;  // Not empty: this ddprun starts one on each of them by ssh.
+  std::vector<std::string> host_discovery;  // Not empty: the same, on hosts that this lists.
+  Milliseconds host_discovery_period{5'000};
   std::vector<std::string> ssh = {"ssh"};  // The command, in words.
   std::vector<std::string> env;            // Names of variables to carry there.
   std::vector<std::string> node_names;     // By node rank, if the scheduler says so.

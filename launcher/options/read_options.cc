@@ -47,7 +47,9 @@ class Reader {
       target = *value;
       repeat(flag, *given);
     } else {
-      failure_ = usage(source(flag) + " " + shown(*given) + ": " + value.error().context);
+      const bool is_typed = raw_.values.contains(flag);
+      const std::string name = is_typed ? "--" + std::string(flag) : pet_variable(flag);
+      failure_ = usage(name + " " + shown(*given) + ": " + value.error().context);
     }
   }
 
@@ -67,15 +69,15 @@ class Reader {
     const std::string given = value_of(environment_, variable);
     if (given.empty() || failure_) return false;
     const auto value = parser(given);
-    if (value) target = *value;
-    if (!value)
-      failure_ = usage(std::string(variable) + " " + shown(given) + ": " + value.error().context);
-    return value.has_value();
+    if (value) return target = *value, true;
+    failure_ = usage(std::string(variable) + " " + shown(given) + ": " + value.error().context);
+    return false;
   }
 
-  bool is_typed_empty(std::string_view flag) const {
-    const auto typed = raw_.values.find(flag);
-    return typed != raw_.values.end() && typed->second.empty();
+  // From a variable that is not set: never run it all here.
+  void refuse_empty(const std::string& flag, const std::string& cure) {
+    if (!raw_.values.contains(flag) || !raw_.values.at(flag).empty()) return;
+    fail("--" + flag + " is empty: " + cure + ", or leave the flag out to run on this machine");
   }
 
   void read_switch(std::string_view flag, bool& target) {
@@ -95,10 +97,6 @@ class Reader {
     const bool is_switch = find_flag(flag)->value.empty();
     if (!is_switch) given_.push_back({name, text});
     if (is_switch) given_.push_back({*parse_switch(text) ? name : name + "=0", std::nullopt});
-  }
-
-  std::string source(std::string_view flag) const {
-    return raw_.values.contains(flag) ? "--" + std::string(flag) : pet_variable(flag);
   }
 
   const RawOptions& raw_;
@@ -130,18 +128,11 @@ Result<RdzvBackend> parse_backend(const std::string& text) {
   return usage("give c10d or static; ddprun brings its own rendezvous daemon and needs no etcd");
 }
 
-Result<std::string> parse_event_log_handler(const std::string& text) {
-  if (text == "null") return text;
-  return usage(
-      "give null; ddprun has no torchelastic events: --verbose logs every decision, and "
-      "ddprun-rendezvous keeps them in its journal");
-}
-
-Result<std::string> parse_logs_specs(const std::string& text) {
-  if (text == "default") return text;
-  return usage(
-      "give default; it names a Python class inside torchrun, and ddprun has no Python inside: "
-      "--log-dir, --redirects, --tee and --local-ranks-filter select where output goes");
+auto only(const char* word, const char* why) {
+  return [=](const std::string& text) {
+    return text == word ? Result<std::string>(text)
+                        : usage(std::string("give ") + word + "; " + why);
+  };
 }
 
 void read_nodes(Reader& reader, Options& options) {
@@ -151,9 +142,10 @@ void read_nodes(Reader& reader, Options& options) {
   reader.read("local-nodes", options.local_nodes, integer_between(1, 1024));
   reader.read("node-rank", options.node_rank, integer_between(0, kNodesMax - 1));
   reader.read("hosts", options.hosts, parse_hosts);
-  if (reader.is_typed_empty("hosts")) {  // From a variable that is not set: never run it all here.
-    reader.fail("--hosts is empty: name the hosts, or leave the flag out to run on this machine");
-  }
+  reader.read("host-discovery", options.host_discovery, parse_words);
+  reader.refuse_empty("hosts", "name the hosts");
+  reader.refuse_empty("host-discovery", "name a script that prints the hosts");
+  reader.read("host-discovery-period", options.host_discovery_period, parse_some_seconds);
   reader.read("ssh", options.ssh, parse_words);
   reader.read("env", options.env, parse_variable_names);
 }
@@ -225,8 +217,15 @@ void read_program(Reader& reader, Options& options) {
   std::optional<int> method;
   reader.read("start-method", method, one_of<int>({{"spawn", 0}, {"fork", 1}, {"forkserver", 2}}));
   std::optional<std::string> handler, specs;
-  reader.read("event-log-handler", handler, parse_event_log_handler);
-  reader.read("logs-specs", specs, parse_logs_specs);
+  reader.read("event-log-handler", handler,
+              only("null",
+                   "ddprun has no torchelastic events: --verbose logs every decision, and "
+                   "ddprun-rendezvous keeps them in its journal"));
+  reader.read(
+      "logs-specs", specs,
+      only("default",
+           "it names a Python class inside torchrun, and ddprun has no Python inside: "
+           "--log-dir, --redirects, --tee and --local-ranks-filter select where output goes"));
 }
 
 void read_output(Reader& reader, Options& options) {

@@ -159,6 +159,14 @@ std::string environment_text(const LaunchPlan& run, const agent::Environment& pa
   return more > 0 ? text + "  and " + std::to_string(more) + " more\n" : text;
 }
 
+std::string carried_text(const Options& options, const Environment& environment) {
+  std::string text = "environment that is carried there:\n";
+  for (const std::string& entry : carried_environment(options, environment)) {
+    text += "  " + entry + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent) {
@@ -198,11 +206,17 @@ std::string dry_run_of_hosts(const Options& options, const Environment& environm
             (commands[i].empty() ? "this machine, without ssh" : in_words(commands[i])) +
             "\n  runs:      " + in_words(argv) + "\n";
   }
-  text += "environment that is carried there:\n";
-  for (const std::string& entry : carried_environment(options, environment)) {
-    text += "  " + entry + "\n";
-  }
-  return text;
+  return text + carried_text(options, environment);
+}
+
+std::string dry_run_of_discovery(const Options& options, const Environment& environment,
+                                 const HostsMeeting& meeting) {
+  const HostEntry any{.name = "HOST", .user = {}, .workers = {}};
+  std::string text = "rendezvous:  at " + to_string(meeting.endpoint) + "\n";
+  text += "nodes:       " + to_string(*options.nnodes) + ", on hosts that " +
+          in_words(options.host_discovery) + " prints\n";
+  text += "each runs:   " + in_words(node_argv(options, meeting, any, std::nullopt)) + "\n";
+  return text + carried_text(options, environment);
 }
 
 }  // namespace ddprun::launcher

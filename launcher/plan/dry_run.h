@@ -1,7 +1,6 @@
 #pragma once
 // --dry-run: who would run where, with which command and environment. Pure; nothing is started,
-// listened for or connected to. Called by run/launch.cc
-// and hosts_run.cc.
+// listened for or connected to. Called by run/launch.cc, hosts_run.cc and discovery_run.cc.
 
 #include <string>
 #include <vector>
@@ -18,5 +17,9 @@ std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent
 // With --hosts. `commands` has for each host what reaches it; empty: it is this machine.
 std::string dry_run_of_hosts(const Options& options, const Environment& environment,
                              const std::vector<std::vector<std::string>>& commands);
+
+// With --host-discovery, whose script is not run.
+std::string dry_run_of_discovery(const Options& options, const Environment& environment,
+                                 const HostsMeeting& meeting);
 
 }  // namespace ddprun::launcher

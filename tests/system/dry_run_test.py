@@ -92,6 +92,12 @@ class DryRun(DdprunCase):
         self.assertIn("NCCL_DEBUG=INFO", text)
         self.assertNotIn("secret", text)
 
+    def test_of_hosts_that_a_script_lists(self):
+        text = self.dry("--host-discovery", "./no-such-script", "--nnodes", "2:3", "--nproc-per-node", "2", "train", "-x")
+        self.assertRegex(text, r"rendezvous:  at \S+:29400\n")
+        self.assertIn("nodes:       2:3, on hosts that ./no-such-script prints\n", text)
+        self.assertRegex(text, r"each runs:   ddprun --nnodes 2:3 --nproc-per-node 2 .*-- train -x\n")
+
 
 class ConfigFile(DdprunCase):
     def config(self, text):

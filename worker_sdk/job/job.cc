@@ -31,6 +31,7 @@ bool Step::begin_shard(int shard, std::string_view content) {
 }
 bool Step::skips(int shard) const { return state_.job.skips(state_, shard); }
 std::vector<Sample> Step::samples(const GlobalBatches& batches, int shard) {
+  state_.job.require_round(state_);
   if (skips(shard)) return {};
   std::vector<Sample> result = batches.shard(number(), shard);
   begin_shard(shard, text_of(result));

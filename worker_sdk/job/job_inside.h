@@ -43,6 +43,8 @@ class JobInside {
   void commit(Step::State& step, const std::function<void()>& apply);
   std::int32_t vote(Step::State& step) const;
   bool begin_shard(const Step::State& step, int shard, std::string_view content);
+  // A shard of a round that is over is not worth computing: throws `membership_changed`.
+  void require_round(const Step::State& step);
   bool skips(const Step::State& step, int shard) const;
   void end_shard();
 
@@ -97,6 +99,7 @@ class JobInside {
   void count(const ShardTraffic& traffic);
   void report_resumed();
   bool may_be_the_rounds_end() const;
+  bool has_lost_round() const;
 
   const JobOptions options_;
   const std::uint64_t forks_ = worker_sdk::fork_count();
@@ -118,6 +121,7 @@ class JobInside {
   bool is_settled_ = false;  // The group's ranks have one state.
   bool has_shard_ = false;   // Between begin_shard() and end_shard().
   bool is_lost_ = false;     // Sharded state: a checkpoint is to be resumed.
+  bool is_cut_ = false;      // The body was told by require_round() that the round is over.
 };
 
 }  // namespace ddprun::elastic

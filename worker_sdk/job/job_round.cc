@@ -179,7 +179,7 @@ void JobInside::report_resumed() {
 void JobInside::leave() {
   DDPRUN_ASSERT(link_ && seat_);
   const bool planned = std::exchange(leaving_, false) && !is_over();
-  is_settled_ = false;
+  is_settled_ = is_cut_ = false;
   if (group_) end_shard();
   group_.reset();  // Completes what peers may still wait for.
   if (planned) {
@@ -190,8 +190,11 @@ void JobInside::leave() {
   seat_.reset();
 }
 
+// An operation has failed, or would have.
+bool JobInside::has_lost_round() const { return is_cut_ || GroupInside::is_dead(*group_); }
+
 bool JobInside::may_be_the_rounds_end() const {
-  const bool failed = !group_ || GroupInside::is_dead(*group_);  // To join, or in the round.
+  const bool failed = !group_ || has_lost_round();  // To join, or in the round.
   try {
     throw;
   } catch (const Error& error) {

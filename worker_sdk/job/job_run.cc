@@ -90,7 +90,7 @@ void JobInside::run_step(const Job::Body& body) {
   body(step);
   if (state.is_committed) progress->count_step(last_commit_ - began);
   if (state.is_committed) return progress->saved(last_commit_);
-  if (GroupInside::is_dead(*group_)) {
+  if (has_lost_round()) {
     throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Job::run"},
                 "an operation of step " + std::to_string(state.number) + " has failed");
   }
@@ -107,7 +107,18 @@ bool JobInside::skips(const Step::State& step, int shard) const {
   return seat_ && has_piece(seat_->place.skip, piece_of(step.number, shard));
 }
 
+void JobInside::require_round(const Step::State& step) {
+  if (!is_over()) return;
+  is_cut_ = true;
+  const auto word = seat_->fence->word();
+  const std::string why = word && !word->why.empty() ? ": " + word->why : "";
+  throw Error(ErrorKind::membership_changed,
+              {.rank = group_->rank(), .operation = "Step::begin_shard"},
+              "the round is over" + why + "; step " + std::to_string(step.number) + " runs again");
+}
+
 bool JobInside::begin_shard(const Step::State& step, int shard, std::string_view content) {
+  require_round(step);
   if (skips(step, shard)) return false;
   std::string text = piece_of(step.number, shard);
   if (!content.empty()) text.append(": ").append(content);
@@ -132,7 +143,7 @@ bool JobInside::agree_to_leave(Step::State& step) {
 
 void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   if (step.is_committed) refuse("Step::commit", "this step is committed already");
-  if (GroupInside::is_dead(*group_)) {
+  if (has_lost_round()) {
     throw Error(ErrorKind::membership_changed,
                 {.rank = group_->rank(), .operation = "Step::commit"},
                 "an operation of this step has failed, so it is not committed; let errors of "

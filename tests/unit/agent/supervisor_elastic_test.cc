@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "agent/node/supervisor.h"
+#include "common/leave_signal.h"
 
 namespace ddprun::agent {
 namespace {
@@ -273,6 +274,16 @@ TEST_CASE(
   CHECK(alone.does(Signalled{SIGUSR1}).back() == "signal SIGUSR1");
   CHECK(alone.does(ElasticNode::end(0, 0, SIGUSR1, /*by_us=*/true)) == Lines{"clean up"});
   CHECK(alone.does(Tick{}, 2s) == Lines{"exit 75"});
+}
+
+TEST_CASE("Supervisor: a node whose host is withdrawn says so, and its workers get SIGTERM") {
+  ElasticNode node(1, {kLeaveSignal});
+  CHECK(node.does(Signalled{kLeaveSignal}) == Lines{"send leave"});
+  CHECK(node.leave().planned);
+  CHECK(node.leave().reason == "its host is not listed any more");
+  ElasticNode alone(1, {kLeaveSignal});
+  (void)alone.does(LinkDown{"it broke"});
+  CHECK(alone.does(Signalled{kLeaveSignal}).back() == "signal SIGTERM");
 }
 
 TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepares its own") {

@@ -262,10 +262,22 @@ TEST_CASE("Job: a change ends the round after a step, and repeats none") {
   CHECK(job.counters().planned == 1);
 }
 
-// What the body makes of the error.
+// What the body calls after the round has ended, and what it makes of the error.
+using Call = std::function<void(Step&)>;
 using Handle = std::function<void(const Error&)>;
 
-void check_fence(const Handle& handle) {
+void reduce(Step& step) {
+  float value = 0;
+  step.group().all_reduce(buffer(&value, 1));
+}
+void begin_shard(Step& step) { (void)step.begin_shard(0); }
+void take_samples(Step& step) {
+  const GlobalBatches batches({.sets = {{.length = 8}}, .global_batch = 4, .shards = 2});
+  (void)step.samples(batches, 0);
+}
+const Call kCalls[] = {reduce, begin_shard, take_samples};
+
+void check_fence(const Call& call, const Handle& handle) {
   Agent agent;
   Job job;
   agent.hear<Ready>();
@@ -275,15 +287,15 @@ void check_fence(const Handle& handle) {
     if (++calls > 1) {
       CHECK(step.is_repeated());
       CHECK(step.round() == 1);
+      call(step);
       return step.commit();
     }
     agent.hear<Resumed>();
     agent.say(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
     CHECK(agent.hear<LeftRound>() == LeftRound{.round = 0, .step = 0});
     agent.seat(1);
-    float value = 0;
     try {
-      step.group().all_reduce(buffer(&value, 1));
+      call(step);
       FAIL("an operation of a round that is over has succeeded");
     } catch (const Error& error) {
       CHECK(error.kind() == ErrorKind::membership_changed);
@@ -300,12 +312,14 @@ void check_fence(const Handle& handle) {
   CHECK(job.counters().repeated_steps == 1);
 }
 
-TEST_CASE("Job: a fence ends operations of the round, and the step runs again") {
-  check_fence([](const Error& error) { throw Error(error); });
+TEST_CASE("Job: a fence ends operations of the round and its shards, and the step runs again") {
+  for (const Call& call : kCalls) check_fence(call, [](const Error& error) { throw Error(error); });
 }
 TEST_CASE("Job: an error of the round may be swallowed, or put into another one") {
-  check_fence([](const Error&) {});
-  check_fence([](const Error& error) { throw std::runtime_error(error.what()); });
+  for (const Call& call : kCalls) {
+    check_fence(call, [](const Error&) {});
+    check_fence(call, [](const Error& error) { throw std::runtime_error(error.what()); });
+  }
 }
 
 TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from the beginning") {

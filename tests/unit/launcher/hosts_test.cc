@@ -95,5 +95,33 @@ TEST_CASE("Hosts: what excludes --hosts is said", "[hosts]") {
         std::vector<std::string>{"ssh", "-p", "5", "-v"});
 }
 
+TEST_CASE("Hosts: with a script each node gets a line without a place", "[hosts]") {
+  const Options options = options_of(
+      "--host-discovery ./s --host-discovery-period 2 --nnodes 1:4 --local-addr here --ssh s "
+      "--rdzv-conf join_timeout=5 --max-restarts 1 train");
+  CHECK(options.host_discovery == std::vector<std::string>{"./s"});
+  CHECK(options.host_discovery_period == std::chrono::seconds(2));
+  const HostsMeeting meeting{{"here", 29'400}, "run", 4};
+  CHECK(joined(node_argv(options, meeting, {"b", "", 3}, std::nullopt)) ==
+        "ddprun --max-restarts 1 --nnodes 1:4 --nproc-per-node 3 --rdzv-endpoint here:29400 "
+        "--rdzv-id run --rdzv-conf join_timeout=5,is_host=0 -- train");
+}
+
+TEST_CASE("Hosts: what excludes --host-discovery is said", "[hosts]") {
+  const std::string line = "--host-discovery ./s --nnodes 1:2 ";
+  for (const char* flag : {"--hosts a,b", "--standalone", "--local-nodes 2", "--node-rank 0",
+                           "--master-addr a", "--rdzv-conf is_host=1", "--rdzv-backend static"}) {
+    INFO(flag);
+    CHECK(error_of(line + flag + " train").starts_with("--host-discovery and --"));
+  }
+  for (const char* nodes : {"", "--nnodes 2 "}) {
+    CHECK(error_of("--host-discovery ./s " + std::string(nodes) + "t") ==
+          "--host-discovery needs --nnodes MIN:MAX: how few and how many hosts are used");
+  }
+  CHECK(error_of(line + "--host-discovery-period 0 t") ==
+        "--host-discovery-period '0': give more than 0 seconds");
+  CHECK(error_of("--host-discovery= t").starts_with("--host-discovery is empty: name a script"));
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -45,7 +45,8 @@ TEST_CASE("Orders: signals that may be forwarded, and no others", "[hosts]") {
   }
   CHECK_FALSE(decode_signal("signal SIGKILL"));
   CHECK_FALSE(decode_signal("signal 9"));
-  CHECK_FALSE(decode_signal(kKillNow));  // What an older node takes it for.
+  CHECK_FALSE(decode_signal(kKillNow));    // What an older node takes it for.
+  CHECK_FALSE(decode_signal(kWithdrawn));  // The same.
   CHECK_FALSE(decode_signal(""));
 }
 

@@ -181,7 +181,8 @@ int ddprun_step_round(const ddprun_step* step);
 ddprun_group* ddprun_step_group(ddprun_step* step);
 /* This rank computes `shard` of the step from now on, so that the launcher can name it if the
    process fails. *skipped is 1 if it is to be skipped, see ddprun_job_options. `content`, what the
-   shard has, in words, may be NULL. */
+   shard has, in words, may be NULL. Once the round is over, it and ddprun_step_samples() give
+   DDPRUN_MEMBERSHIP_CHANGED. */
 ddprun_status ddprun_step_begin_shard(ddprun_step* step, int shard, const char* content,
                                       int* skipped);
 /* 1 or 0: whether *skipped would be 1; the same on all ranks. */

@@ -87,7 +87,8 @@ class Step {
   /// Says that this rank computes `shard` of this step from now on, so that the launcher can name
   /// it if the process fails meanwhile. False: it has ended two processes, and is to be skipped;
   /// see JobOptions::skip_poison. `content`: what the shard has, for people; the same on every
-  /// rank.
+  /// rank. Throws `membership_changed` once the round is over: what is computed then is lost, and
+  /// the others wait in the next round.
   bool begin_shard(int shard, std::string_view content = {});
   /// Whether begin_shard() would return false: the same on all ranks.
   bool skips(int shard) const;

@@ -1,4 +1,4 @@
-#include "launcher/hosts/ssh_process.h"
+#include "launcher/hosts/piped_process.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -11,8 +11,6 @@
 #include <csignal>
 
 #include "common/exit_status.h"
-#include "common/text/shell_quote.h"
-#include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,7 +21,7 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_failure("making a pipe to ssh");
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_failure("making a pipe to a child process");
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
@@ -61,23 +59,7 @@ struct SpawnPlan {
 
 }  // namespace
 
-std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std::string& target,
-                                  const std::string& program) {
-  // Of two values for one option ssh takes the first: the user's words win.
-  std::vector<std::string> argv = ssh;
-  for (const char* option :
-       {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"}) {
-    argv.insert(argv.end(), {"-o", option});
-  }
-  const std::string flag(kControlFlag);
-  const std::string script = "if test -x " + shell_quote(program) + "; then exec " +
-                             shell_quote(program) + " " + flag + "; fi; exec ddprun " + flag;
-  // Whatever shell the user has there, /bin/sh reads the rest.
-  argv.insert(argv.end(), {"-T", "-x", "--", target, "exec /bin/sh -c " + shell_quote(script)});
-  return argv;
-}
-
-Result<SshProcess> start_ssh(const std::vector<std::string>& argv) {
+Result<PipedProcess> start_piped(const std::vector<std::string>& argv) {
   auto input = make_pipe();
   auto output = make_pipe();
   auto errors = make_pipe();
@@ -88,7 +70,7 @@ Result<SshProcess> start_ssh(const std::vector<std::string>& argv) {
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   const SpawnPlan plan(*input, *output, *errors);
-  SshProcess process;
+  PipedProcess process;
   const int error = ::posix_spawnp(&process.pid, words[0], &plan.actions, &plan.attributes,
                                    words.data(), ::environ);
   if (error != 0) {
@@ -103,7 +85,7 @@ Result<SshProcess> start_ssh(const std::vector<std::string>& argv) {
   return process;
 }
 
-int reap(SshProcess& process) {
+int reap(PipedProcess& process) {
   siginfo_t info{};
   bool seen = false;
   while (!(seen = ::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED) == 0) &&

@@ -1,0 +1,284 @@
+#include "launcher/hosts/discovery_run.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <memory>
+
+#include "common/assert.h"
+#include "common/exit_status.h"
+#include "common/system/log.h"
+#include "common/system/random_id.h"
+#include "common/system/secrets.h"
+#include "launcher/guard/guardian.h"
+#include "launcher/hosts/discovery_script.h"
+#include "launcher/hosts/host_watch.h"
+#include "launcher/hosts/orders.h"
+#include "launcher/hosts/passed_signals.h"
+#include "launcher/hosts/ssh_node.h"
+#include "launcher/hosts/way.h"
+#include "launcher/options/hosts.h"
+#include "launcher/plan/dry_run.h"
+#include "launcher/plan/endpoint.h"
+#include "launcher/plan/gather_facts.h"
+#include "launcher/plan/resolve_name.h"
+#include "launcher/run/scratch.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using State = RemoteNode::State;
+
+constexpr const char* kJobVariable = "DDPRUN_JOB";
+constexpr Milliseconds kJoinTimeout = 600s;  // As the daemon's.
+
+// What all nodes are told alike.
+struct Meeting {
+  const Options& options;
+  const Environment& environment;
+  const Facts& facts;
+  HostsMeeting place;
+  std::string token;
+  const std::string job = random_hex(8);
+};
+
+HostWatch::Rules rules_of(const Options& options) {
+  DDPRUN_ASSERT(options.nnodes);
+  std::string script;
+  for (const std::string& word : options.host_discovery)
+    script += (script.empty() ? "" : " ") + word;
+  return {.script = script,
+          .nnodes = *options.nnodes,
+          .period = options.host_discovery_period,
+          .wait_max = options.rdzv_conf.join_timeout.value_or(kJoinTimeout),
+          .grace = options.shutdown_timeout};
+}
+
+// The child of the guardian that has the nodes.
+class DiscoveryRun {
+ public:
+  explicit DiscoveryRun(const Meeting& meeting)
+      : meeting_(meeting),
+        script_(meeting.options.host_discovery),
+        watch_(rules_of(meeting.options), Clock::now()) {}
+
+  int run();
+
+ private:
+  void step(const HostWatch::Event& event);
+  void act(const HostWatch::AskScript&);
+  void act(const HostWatch::KillScript&) { script_.kill(); }
+  void act(const HostWatch::StartNode& start);
+  void act(const HostWatch::OrderNode& order);
+  void act(const HostWatch::WithdrawNode& withdraw);
+  void act(const HostWatch::KillNode& kill) { kill_node(kill.host); }
+  void act(const HostWatch::Say& say);
+  void act(const HostWatch::End& end) { exit_code_ = end.exit_code; }
+  void kill_node(const std::string& host);
+  void wait();
+  void look();
+  void look_at_nodes();
+  void pass_signals_on();
+
+  const Meeting& meeting_;
+  const std::string nonce_ = random_hex(8);
+  const std::string self_ = own_program();
+  DiscoveryScript script_;
+  HostWatch watch_;
+  std::map<std::string, std::unique_ptr<SshNode>> nodes_;
+  std::deque<HostWatch::Event> events_;  // Not taken yet.
+  UniqueFd signals_;
+  std::optional<int> exit_code_;
+};
+
+int DiscoveryRun::run() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Then the nodes find their input ended.
+  signals_ = signals_to_pass_on();
+  step(HostWatch::Tick{});
+  while (!exit_code_) {
+    if (events_.empty()) wait();
+    look();
+    if (events_.empty()) events_.emplace_back(HostWatch::Tick{});
+    while (!events_.empty() && !exit_code_) {
+      const HostWatch::Event event = std::move(events_.front());
+      events_.pop_front();
+      step(event);
+    }
+  }
+  for (const auto& [host, node] : nodes_) node->kill();
+  return *exit_code_;
+}
+
+void DiscoveryRun::step(const HostWatch::Event& event) {
+  for (const HostWatch::Action& action : watch_.step(event, Clock::now())) {
+    std::visit([this](const auto& what) { act(what); }, action);
+  }
+}
+
+// The script has the job's mark, so that nothing of it outlives us. Nodes on this machine have not:
+// they end by themselves, and clean up.
+void DiscoveryRun::act(const HostWatch::AskScript&) {
+  ::setenv(kJobVariable, meeting_.job.c_str(), 1);
+  auto failed = script_.start();
+  ::unsetenv(kJobVariable);
+  if (failed) events_.emplace_back(HostWatch::Listed{std::move(*failed)});
+}
+
+void DiscoveryRun::act(const HostWatch::StartNode& start) {
+  const auto argv = far_end_command(start.host, meeting_.options.ssh, meeting_.facts);
+  auto process = start_piped(argv);
+  if (!process) {
+    const std::string why = to_string(process.error());
+    events_.emplace_back(HostWatch::NodeEnded{start.host.name, std::nullopt, why});
+    return;
+  }
+  nodes_[start.host.name] = std::make_unique<SshNode>(start.host, self_, std::move(*process));
+}
+
+void DiscoveryRun::act(const HostWatch::OrderNode& order) {
+  SshNode& node = *nodes_.at(order.host);
+  Orders orders{.nonce = nonce_,
+                .token = meeting_.token,
+                .working_folder = std::filesystem::current_path(),
+                .argv = node_argv(meeting_.options, meeting_.place, node.host, std::nullopt),
+                .environment = carried_environment(meeting_.options, meeting_.environment)};
+  const std::string body = encode(orders);
+  if (body.size() > kOrdersBytesMax) {
+    log::error("the command line and the variables are longer than ssh's input can carry");
+    exit_code_ = kExitUsage;
+    return;
+  }
+  node.queue(body);
+  node.remote.ordered(nonce_);
+}
+
+void DiscoveryRun::act(const HostWatch::WithdrawNode& withdraw) {
+  if (const auto found = nodes_.find(withdraw.host); found != nodes_.end()) {
+    found->second->queue(std::string(kWithdrawn));
+  }
+}
+
+void DiscoveryRun::kill_node(const std::string& host) {
+  if (const auto found = nodes_.find(host); found != nodes_.end()) found->second->kill();
+}
+
+void DiscoveryRun::act(const HostWatch::Say& say) {
+  using enum HostWatch::Say::Level;
+  if (say.level == kInfo) log::info(say.text);
+  if (say.level == kWarning) log::warning(say.text);
+  if (say.level == kError) log::error(say.text);
+}
+
+// Until something can be read, written or reaped, or a deadline passes.
+void DiscoveryRun::wait() {
+  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0}};
+  script_.add_polls(polls);
+  for (const auto& [host, node] : nodes_) node->add_polls(polls);
+  int timeout = -1;
+  if (const auto next = watch_.next_deadline()) {
+    const auto left = std::chrono::ceil<Milliseconds>(*next - Clock::now());
+    timeout = static_cast<int>(std::clamp<long>(left.count(), 0, 60'000));
+  }
+  ::poll(polls.data(), polls.size(), timeout);
+}
+
+void DiscoveryRun::look() {
+  pass_signals_on();
+  look_at_nodes();
+  if (auto listing = script_.serve()) events_.emplace_back(HostWatch::Listed{std::move(*listing)});
+}
+
+void DiscoveryRun::look_at_nodes() {
+  for (auto it = nodes_.begin(); it != nodes_.end();) {
+    SshNode& node = *it->second;
+    const bool was_connecting = node.remote.state() == State::kConnecting;
+    const bool has_ended = node.serve();
+    if (was_connecting && node.remote.state() == State::kReady) {
+      events_.emplace_back(HostWatch::NodeReady{it->first});
+    }
+    if (!has_ended) {
+      ++it;
+      continue;
+    }
+    const auto code = node.remote.exit_code();
+    events_.emplace_back(HostWatch::NodeEnded{it->first, code, code ? "" : node.remote.why()});
+    it = nodes_.erase(it);
+  }
+}
+
+void DiscoveryRun::pass_signals_on() {
+  const auto next = [this] { return read_signal(signals_.get()).signal; };
+  for (int signal = next(); signal != 0; signal = next()) {
+    for (const auto& [host, node] : nodes_) {
+      if (node->remote.state() == State::kRunning) node->queue(encode_signal(signal));
+    }
+    const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
+    if (ends) events_.emplace_back(HostWatch::Interrupted{signal});
+  }
+}
+
+// The guardian of the daemon and of the child that has the nodes.
+int guard_discovery(const Meeting& meeting, const HostedEndpoint* endpoint) {
+  ScratchFolder state("ddprun-", ScratchFolder::Use::kState);
+  GuardianPlan guardian;
+  guardian.keeper = KeeperTask{
+      .mark = kJobVariable + ("=" + meeting.job), .cgroup = {}, .folders = state.places()};
+  guardian.prepare = [&]() -> Result<void> {
+    if (endpoint) {
+      if (const auto made = state.make(); !made) return made.error();
+      const bool verbose = meeting.options.talk == Talk::kVerbose;
+      guardian.children.push_back(daemon_child(*endpoint, state.path(), verbose));
+    }
+    guardian.children.push_back({.name = "the process that has the nodes",
+                                 .body = [&] { return DiscoveryRun(meeting).run(); }});
+    return {};
+  };
+  guardian.tidy_up = [&] { state.remove(); };
+  return guard(guardian);
+}
+
+Result<std::unique_ptr<HostedEndpoint>> endpoint_of(RendezvousPlan& plan,
+                                                    const std::string& token) {
+  if (plan.mode != RendezvousPlan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
+  auto opened = open_endpoint(plan, token);
+  if (opened && !*opened && plan.token == RendezvousPlan::Token::kMint) {
+    return missing_token(plan.endpoint);
+  }
+  return opened;
+}
+
+}  // namespace
+
+Result<int> run_discovery(Options options, const Environment& environment) {
+  if (const auto failure = missing_variable(options.env, environment)) return *failure;
+  if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
+  Facts facts = gather_facts(environment);
+  if (const std::string name = name_to_resolve(options); !name.empty()) {
+    facts.endpoint_addresses = resolve_name(name);
+  }
+  auto plan = make_plan(options, facts);
+  if (!plan) return plan.error();
+  HostsMeeting place{.endpoint = plan->endpoint,
+                     .run_id = options.rdzv_id.value_or("hosts-" + random_hex(4)),
+                     .nodes = options.nnodes->max};
+  if (options.dry_run) {
+    std::fputs(dry_run_of_discovery(options, environment, place).c_str(), stdout);
+    return kExitOk;
+  }
+  auto token = obtain_token(*plan, value_of(environment, kTokenVariable));
+  if (!token) return token.error();
+  const auto endpoint = endpoint_of(*plan, *token);
+  if (!endpoint) return endpoint.error();
+  place.endpoint = plan->endpoint;
+  return guard_discovery({options, environment, facts, place, *token}, endpoint->get());
+}
+
+}  // namespace ddprun::launcher

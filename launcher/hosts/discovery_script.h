@@ -1,0 +1,42 @@
+#pragma once
+// The script of --host-discovery as a process: started, read within limits, ended with all that it
+// started. Used by discovery_run.cc.
+
+#include <poll.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/host_watch.h"
+#include "launcher/hosts/piped_process.h"
+
+namespace ddprun::launcher {
+
+class DiscoveryScript {
+ public:
+  explicit DiscoveryScript(std::vector<std::string> argv) : argv_(std::move(argv)) {}
+  ~DiscoveryScript() { kill(); }
+  DiscoveryScript(const DiscoveryScript&) = delete;
+  DiscoveryScript& operator=(const DiscoveryScript&) = delete;
+
+  // How it has ended, if it could not be started.
+  std::optional<Listing> start();
+  void add_polls(std::vector<pollfd>& polls) const;
+  // Reads what is there without waiting. How the script has ended, once it has.
+  std::optional<Listing> serve();
+  void kill();  // If it runs.
+
+ private:
+  bool runs() const { return process_.pid > 0; }
+  bool reap_killed();  // False: it has not ended yet.
+  void read_output();
+  void read_errors();
+
+  const std::vector<std::string> argv_;
+  PipedProcess process_;
+  PipedProcess killed_;  // Not reaped yet.
+  Listing listing_;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,219 @@
+#include "launcher/hosts/host_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/assert.h"
+#include "common/exit_status.h"
+#include "common/text/duration_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using Level = HostWatch::Say::Level;
+
+constexpr Duration kStartLimit = 30s;   // ssh's own limit is 10 s for the connection alone.
+constexpr Duration kSettle = 10s;       // From the end of a run's first node to that of its last.
+constexpr Duration kStopSlack = 30s;    // Beyond the grace that workers get.
+constexpr Duration kPauseMax = 10min;   // Of a host that has failed.
+constexpr Duration kGoodSpell = 10min;  // A node that has run so long begins anew with its pauses.
+
+std::string seconds(Duration duration) {
+  return seconds_text(std::chrono::duration_cast<Milliseconds>(duration));
+}
+
+}  // namespace
+
+HostWatch::HostWatch(Rules rules, TimePoint now)
+    : rules_(std::move(rules)), now_(now), ask_at_(now), alone_since_(now) {
+  DDPRUN_ASSERT(rules_.nnodes.min >= 1 && rules_.nnodes.min <= rules_.nnodes.max);
+  DDPRUN_ASSERT(rules_.period > Duration::zero());
+}
+
+std::vector<HostWatch::Action> HostWatch::step(const Event& event, TimePoint now) {
+  DDPRUN_ASSERT(now >= now_ && actions_.empty() && !is_over_);
+  now_ = now;
+  std::visit([&](const auto& what) { on(what); }, event);
+  if (!is_over_) advance();
+  return std::exchange(actions_, {});
+}
+
+void HostWatch::advance() {
+  if (any_runs()) alone_since_ = now_;
+  end_if_over();
+  if (is_over_) return;
+  settle();
+  ask();
+  start_nodes();
+  enforce_deadlines();
+}
+
+// Nodes.
+
+bool HostWatch::may_start(const std::string& name) const {
+  if (nodes_.contains(name)) return false;
+  const auto found = troubles_.find(name);
+  if (found == troubles_.end()) return true;
+  return !found->second.has_left && now_ >= found->second.until;
+}
+
+void HostWatch::start_nodes() {
+  if (interrupted_ || settle_at_) return;
+  const auto leaving = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return entry.second.state == State::kLeaving;
+  });
+  auto places = rules_.nnodes.max - (std::ssize(nodes_) - leaving);
+  std::size_t surplus = 0;
+  for (const HostEntry& host : listed_) {
+    if (!may_start(host.name)) continue;
+    if (places <= 0) {
+      ++surplus;
+      continue;
+    }
+    --places;
+    nodes_.emplace(host.name, Node{.host = host, .state = State::kStarting, .since = now_});
+    nodes_.at(host.name).reported_workers = host.workers;
+    actions_.push_back(StartNode{host});
+  }
+  if (std::exchange(reported_surplus_, surplus) == surplus || surplus == 0) return;
+  say(Level::kInfo, number_of(static_cast<int>(surplus), "host") + " more than --nnodes " +
+                        to_string(rules_.nnodes) + " takes: listed, and without a node");
+}
+
+void HostWatch::on(const NodeReady& ready) {
+  Node& node = nodes_.at(ready.host);
+  if (node.state != State::kStarting) return;  // It has been killed meanwhile.
+  if (interrupted_) return kill(node);
+  node.state = State::kRunning;
+  node.since = now_;
+  actions_.push_back(OrderNode{ready.host});
+}
+
+void HostWatch::on(const NodeEnded& ended) {
+  const auto found = nodes_.find(ended.host);
+  DDPRUN_ASSERT(found != nodes_.end());
+  const Node node = found->second;
+  nodes_.erase(found);
+  const bool has_left = node.state == State::kLeaving;
+  if (has_left && ended.exit_code.value_or(kExitPreempted) == kExitPreempted) return;
+  const Duration ran = node.state == State::kStarting ? Duration::zero() : now_ - node.since;
+  if (!ended.exit_code) {
+    if (!interrupted_) fail_host(ended.host, ended.why, ran);
+    return;
+  }
+  ended_.push_back({ended.host, *ended.exit_code, ran});
+  settle_at_ = now_ + kSettle;
+}
+
+void HostWatch::fail_host(const std::string& name, const std::string& why, Duration ran) {
+  if (!is_listed(name)) return say(Level::kWarning, why);
+  Trouble& trouble = troubles_[name];
+  if (ran >= kGoodSpell) trouble.failures = 0;
+  const Duration first = 2 * rules_.period;
+  Duration pause = first;
+  for (int i = 0; i < trouble.failures && pause < kPauseMax; ++i) pause *= 2;
+  pause = std::min(pause, std::max(kPauseMax, first));
+  trouble.until = now_ + pause;
+  ++trouble.failures;
+  const std::string again =
+      trouble.failures == 1 ? "" : " has failed " + std::to_string(trouble.failures) + " times and";
+  say(Level::kWarning, name + again + " gets no node for " + seconds(pause) + ": " + why);
+}
+
+// Of nodes that have ended by themselves while others run on.
+void HostWatch::settle() {
+  if (!settle_at_ || now_ < *settle_at_ || interrupted_) return;
+  settle_at_.reset();
+  for (const EndedNode& ended : std::exchange(ended_, {})) {
+    if (ended.exit_code != 0) {
+      fail_host(ended.host,
+                "the node on " + ended.host + " ended with " + std::to_string(ended.exit_code),
+                ended.ran);
+    } else if (is_listed(ended.host)) {
+      troubles_[ended.host].has_left = true;
+      say(Level::kInfo, "the node on " + ended.host +
+                            " has left the run; it gets another when it is listed anew");
+    }
+  }
+}
+
+void HostWatch::end_if_over() {
+  if (any_runs() || (ended_.empty() && !interrupted_)) return;
+  int code = ended_.empty() ? exit_code_of_signal(*interrupted_) : kExitOk;
+  for (const EndedNode& ended : ended_) {
+    if (code == kExitOk) code = ended.exit_code;
+  }
+  is_over_ = true;
+  actions_.push_back(End{code});
+}
+
+void HostWatch::on(const Interrupted& interrupted) {
+  if (interrupted_) return;
+  interrupted_ = interrupted.signal;
+  interrupt_ends_ = now_ + rules_.grace + kStopSlack;
+}
+
+// Deadlines.
+
+std::optional<TimePoint> HostWatch::deadline_of(const Node& node) const {
+  if (node.was_killed) return std::nullopt;
+  if (interrupt_ends_) return interrupt_ends_;
+  if (node.state == State::kStarting) return node.since + kStartLimit;
+  if (node.state == State::kRunning) return std::nullopt;
+  return node.since + 2 * rules_.grace + kStopSlack;  // To the boundary, then for its workers.
+}
+
+void HostWatch::enforce_deadlines() {
+  for (auto& [name, node] : nodes_) {
+    const auto deadline = deadline_of(node);
+    if (!deadline || now_ < *deadline) continue;
+    if (node.state == State::kLeaving) say(Level::kWarning, name + " does not leave: closing ssh");
+    kill(node);
+  }
+  if (interrupted_ || now_ < alone_since_ + rules_.wait_max) return;
+  say(Level::kError, "no host could be used for " + seconds(rules_.wait_max) + ": " + in_force());
+  is_over_ = true;
+  actions_.push_back(End{kExitRendezvous});
+}
+
+void HostWatch::kill(Node& node) {
+  node.was_killed = true;
+  actions_.push_back(KillNode{node.host.name});
+}
+
+std::optional<TimePoint> HostWatch::next_deadline() const {
+  std::optional<TimePoint> next;
+  const auto consider = [&](const std::optional<TimePoint>& at) {
+    if (at && (!next || *at < *next)) next = at;
+  };
+  consider(answer_by_);
+  if (!interrupted_) {
+    consider(ask_at_);
+    consider(settle_at_);
+    if (!any_runs()) consider(alone_since_ + rules_.wait_max);
+  }
+  for (const auto& [name, node] : nodes_) consider(deadline_of(node));
+  for (const auto& [name, trouble] : troubles_) {
+    if (trouble.until > now_) consider(trouble.until);
+  }
+  return next;
+}
+
+void HostWatch::say(Level level, std::string text) {
+  actions_.push_back(Say{level, std::move(text)});
+}
+
+bool HostWatch::is_listed(const std::string& name) const {
+  return std::any_of(listed_.begin(), listed_.end(),
+                     [&](const HostEntry& host) { return host.name == name; });
+}
+
+bool HostWatch::any_runs() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return entry.second.state == State::kRunning ||
+           (entry.second.state == State::kLeaving && !entry.second.was_killed);
+  });
+}
+
+}  // namespace ddprun::launcher

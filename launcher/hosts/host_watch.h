@@ -1,0 +1,168 @@
+#pragma once
+// --host-discovery: which hosts have a node of the run, by what a script lists. Pure;
+// discovery_run.cc runs the script and the nodes.
+//
+//   the script   asked again `period` after each answer; one that fails, hangs or prints something
+//                else is reported once, and the last list stays in force
+//   a host       listed --StartNode--> starting --its ready line, OrderNode--> running
+//                  ^                      |                                       |
+//                  |                      | no node            not listed any more, WithdrawNode
+//                  '--- its pause ends -- failed <-- its end --'                  v
+//                       (twice as long each time)                              leaving --> gone
+//   the run      is over when a node has ended with an exit code, and no other is left. One that
+//                ends alone, while others run on for `kSettle`, has failed by itself.
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/time.h"
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+// How the script has ended.
+struct Listing {
+  std::string cannot_start = {};  // Why not; empty: it did.
+  int exit_code = 0;              // 128 + n for signal n.
+  bool is_too_long = false;  // It printed more than kHostLinesBytesMax, and was ended for that.
+  std::string output = {};
+  std::string last_words = {};  // The end of its standard error, as one line.
+};
+
+class HostWatch {
+ public:
+  struct Rules {
+    std::string script;     // As in "./hosts.sh printed no host".
+    NodeRange nnodes;       // Hosts beyond its MAX get no node.
+    Milliseconds period;    // From an answer of the script to the next question.
+    Milliseconds wait_max;  // So long without any node: the run is given up.
+    Milliseconds grace;     // What workers are given to end.
+  };
+
+  // Events.
+  struct Tick {};
+  struct Listed {
+    Listing listing;
+  };
+  struct NodeReady {
+    std::string host;
+  };
+  struct NodeEnded {
+    std::string host;
+    std::optional<int> exit_code;  // ddprun's own there; absent: its ssh broke, or it never ran.
+    std::string why;               // A sentence without its end, where there is no exit code.
+  };
+  struct Interrupted {
+    int signal;
+  };
+  using Event = std::variant<Tick, Listed, NodeReady, NodeEnded, Interrupted>;
+
+  // Actions.
+  struct AskScript {};
+  struct KillScript {};  // It has not answered in time; no Listed follows.
+  struct StartNode {
+    HostEntry host;
+  };
+  struct OrderNode {  // Send its orders.
+    std::string host;
+  };
+  struct WithdrawNode {  // It is to leave the run where it repeats nothing.
+    std::string host;
+  };
+  struct KillNode {  // Its ssh; NodeEnded follows.
+    std::string host;
+  };
+  struct Say {
+    enum class Level { kInfo, kWarning, kError };
+    Level level;
+    std::string text;
+  };
+  struct End {  // The last action: kill what is left, and exit.
+    int exit_code;
+  };
+  using Action =
+      std::variant<AskScript, KillScript, StartNode, OrderNode, WithdrawNode, KillNode, Say, End>;
+
+  HostWatch(Rules rules, TimePoint now);
+
+  std::vector<Action> step(const Event& event, TimePoint now);
+  // When the next Tick is due.
+  std::optional<TimePoint> next_deadline() const;
+
+ private:
+  enum class State {
+    kStarting,  // ssh has been started.
+    kRunning,   // It has its orders.
+    kLeaving,   // It is to leave, or was killed before it ran.
+  };
+  struct Node {
+    HostEntry host;
+    State state;
+    TimePoint since;                        // In this state.
+    bool was_killed = false;                // Its end is near.
+    std::optional<int> reported_workers{};  // Of its host, by a list that has been reported.
+  };
+  struct Trouble {
+    int failures = 0;
+    TimePoint until{};      // No node before.
+    bool has_left = false;  // By an operator's will: until the host was off the list.
+  };
+  enum class Complaint { kNotStarted, kHung, kFailed, kTooLong, kGarbage, kEmpty };
+
+  void on(const Tick&) {}
+  void on(const Listed& listed);
+  void on(const NodeReady& ready);
+  void on(const NodeEnded& ended);
+  void on(const Interrupted& interrupted);
+  void advance();
+
+  void miss_script(const std::string& why);
+  void complain(Complaint kind, const std::string& text);
+  std::string in_force() const;
+  void accept(std::vector<HostEntry> hosts);
+  void compare_workers(const HostEntry& host);
+  void withdraw(Node& node);
+  void fail_host(const std::string& name, const std::string& why, Duration ran);
+  void ask();
+  void end_if_over();
+  void settle();
+  void start_nodes();
+  bool may_start(const std::string& name) const;
+  void enforce_deadlines();
+  std::optional<TimePoint> deadline_of(const Node& node) const;
+  void kill(Node& node);
+  void say(Say::Level level, std::string text);
+  bool is_listed(const std::string& name) const;
+  bool any_runs() const;
+  Duration patience() const { return 4 * rules_.period; }  // With one answer of the script.
+
+  const Rules rules_;
+  TimePoint now_;
+  std::vector<Action> actions_;
+  std::optional<TimePoint> ask_at_;     // Absent while the script runs, ...
+  std::optional<TimePoint> answer_by_;  // ... which has to answer by then.
+  std::vector<HostEntry> listed_;       // By the last good list; empty: there was none.
+  std::map<std::string, Node> nodes_;
+  std::map<std::string, Trouble> troubles_;  // Of hosts that are listed or have a node.
+  std::set<Complaint> reported_;             // Until the script has been good for a while.
+  bool complained_ = false;                  // The last thing that was said about the script.
+  int good_lists_ = 0;                       // In a row.
+  std::size_t reported_surplus_ = 0;
+  struct EndedNode {
+    std::string host;
+    int exit_code;
+    Duration ran;
+  };
+  std::vector<EndedNode> ended_;        // By themselves, and it is not known why yet.
+  std::optional<TimePoint> settle_at_;  // The others will have ended by then if the run is over.
+  std::optional<int> interrupted_;      // By this signal.
+  std::optional<TimePoint> interrupt_ends_;  // What runs then is killed.
+  TimePoint alone_since_;                    // No node has run since.
+  bool is_over_ = false;
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,24 @@
+#pragma once
+// The signals that a ddprun which starts others by ssh passes on to them: blocked from then on, and
+// read from a descriptor (read_signal()). Used by hosts_run.cc and discovery_run.cc.
+
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include "common/system/unique_fd.h"
+#include "launcher/guard/guardian_signals.h"
+
+namespace ddprun::launcher {
+
+inline UniqueFd signals_to_pass_on() {
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
+  }
+  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  return UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+}  // namespace ddprun::launcher
