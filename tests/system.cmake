@@ -25,6 +25,7 @@ foreach(subject ledger namespaces failure kill kill_combinations supervision sta
 endforeach()
 ddprun_system_test(system_doctor doctor/doctor_test.py system)
 ddprun_system_test(system_watch watch/watch_test.py system)
+ddprun_system_test(system_past watch/past_test.py system)
 ddprun_system_test(system_monitoring watch/monitoring_test.py system)
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults failures/fault_campaign.py system)

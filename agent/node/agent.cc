@@ -163,8 +163,8 @@ void Agent::say_alive(bool with_counts, bool last) {
     heartbeat.sync = progress_.untold_sync();
     heartbeat.times = ledger_.times(/*whole=*/last, Clock::now());
     if (options_.daemon) own_ledger_.report(node_, *heartbeat.times, Clock::now());
-    heartbeat.times->wants_account =
-        !options_.account_file.empty() && seat_ && seat_->group_rank == 0;
+    heartbeat.times->wants_account = wants_account();
+    if (seat_ && seat_->group_rank == 0) heartbeat.times->command = options_.typed;
   }
   if (!link_->send(heartbeat) || !with_counts) return;
   progress_.sync_told();

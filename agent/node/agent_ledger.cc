@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kAccountBytesMax = std::size_t{256} << 20;
 constexpr int kLooksPerRun = 200;  // At the workers' pages, about.
+constexpr int kSmallWorld = 64;
+constexpr auto kLongRun = 10s;
 
 void write(const std::string& path, const std::string& text) {
   if (path.empty()) return;
@@ -41,6 +43,16 @@ void Agent::count_later() {
     progress_.look_at_counts();
     count_later();
   });
+}
+
+// For the page that was asked for, or the record of the run. Thousands of ranks that have ended at
+// once had no time whose account were worth that of making it.
+bool Agent::wants_account() const {
+  if (!seat_ || seat_->group_rank != 0) return false;
+  const bool small = seat_->world_size <= kSmallWorld;
+  const bool kept = options_.speaks_for_run && !options_.ending_file.empty();
+  return !options_.account_file.empty() ||
+         (kept && (small || Clock::now() - options_.began >= kLongRun));
 }
 
 void Agent::take_account(const rendezvous::Account& account) {

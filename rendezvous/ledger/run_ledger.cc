@@ -90,6 +90,7 @@ void RunLedger::report(const NodeId& node, const NodeTimes& times, TimePoint now
   here.places = times.places;
   here.reported = now;
   here.wants_account = times.wants_account;
+  if (!times.command.empty()) command_ = times.command;
   pace(here, now);
   began_ = began_ ? std::min(*began_, origin) : origin;
 }

@@ -53,6 +53,7 @@ class RunLedger {
 
   bool empty() const { return !began_; }
   bool wants_account(const NodeId& node) const;
+  const std::string& command() const { return command_; }  // As typed; empty: nobody has told.
   TimeParts::Time wall(TimePoint now) const;
   LedgerTotals totals(TimePoint now) const;
 
@@ -107,6 +108,7 @@ class RunLedger {
   std::map<NodeId, Node> nodes_;
   int arrivals_ = 0;
   int changes_ = 0;
+  std::string command_;
   std::vector<Incident> incidents_;
   struct Round {
     int round = 0;

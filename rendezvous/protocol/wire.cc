@@ -31,7 +31,7 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
 }
 void fields(auto&& a, Is<NodeTimes> auto& m) {
   a("places", m.places);
-  a.added("wants_account", m.wants_account);
+  a.added("wants_account", m.wants_account), a.added("command", m.command);
 }
 void fields(auto&& a, Is<Heartbeat> auto& m) {
   a("round", m.round), a("sync", m.sync);

@@ -149,6 +149,7 @@ struct PlaceTimes {
 struct NodeTimes {
   std::vector<PlaceTimes> places{};
   bool wants_account = false;  // The agent wants an Account before the verdict.
+  std::string command{};       // What was typed to start the run; empty: not told.
   bool operator==(const NodeTimes&) const = default;
 };
 struct Heartbeat {
