@@ -134,6 +134,7 @@ class Agent {
   void take_account(const rendezvous::Account& account);
   void write_account(const Exit& exit) const;
   bool wants_account() const;
+  rendezvous::NodeTimes times(bool whole) const;
   void open_window();
   void answer(const std::string& question, Window::Reply reply);
   rendezvous::DaemonStatus watched();

@@ -66,12 +66,14 @@ class RunLedger {
     std::optional<TimeParts::Time> gone_at{};  // When its node was lost, since the run began.
     double steps_per_s = 0;                    // Lately.
     TimeParts::Time late_a_step{0};            // The same: so long the others waited for it.
+    double cpu = 0;                            // Lately: how many processors it occupied.
   };
   std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
   // The furthest of the places, and the fastest: in a run whose ranks keep in step all of them.
   struct Progress {
     std::uint64_t step = 0;
     double steps_per_s = 0;  // Lately.
+    std::uint64_t steps_left = 0;  // The most of a place; 0: not told.
   };
   std::optional<Progress> progress() const;  // Nothing: nobody has told of a step.
   const std::vector<Incident>& incidents() const { return incidents_; }
@@ -85,6 +87,8 @@ class RunLedger {
     TimeParts::Time late{0};  // The same.
     double steps_per_s = 0;
     TimeParts::Time late_a_step{0};
+    TimeParts::Time ran{0};  // By then.
+    double cpu = 0;
   };
   struct Node {
     std::string host;

@@ -20,6 +20,7 @@
 #include "ddprun/elastic/job.h"
 #include "ddprun/elastic/random_stream.h"
 #include "ddprun/error.h"
+#include "ddprun/expect_steps.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/identity.h"
 #include "ddprun/init_options.h"
