@@ -63,6 +63,7 @@ inline constexpr SyncCounter kSync[] = {
     // Parts of what is otherwise outside, where the program is known to be in them.
     {"data_ns", kNanoseconds, "seconds_total", kTime, "data"},
     {"optimizer_ns", kNanoseconds, "seconds_total", kTime, "optimizer"},
+    {"expected", kNumber},  // Steps that the program means to make, since it began; 0: not told.
 };
 
 // Of steps in which the others waited for one rank.

@@ -27,6 +27,8 @@ ddprun_system_test(system_train_options examples/train_options_test.py system)
 ddprun_system_test(system_event_file examples/event_file_test.py system)
 ddprun_system_test(system_doctor doctor/doctor_test.py system)
 ddprun_system_test(system_watch watch/watch_test.py system)
+ddprun_system_test(system_past watch/past_test.py system)
+ddprun_system_test(system_browser watch/browser_test.py system)
 ddprun_system_test(system_monitoring watch/monitoring_test.py system)
 # Each kind of fault once; docs/testing.md has the result of many repetitions.
 ddprun_system_test(system_faults failures/fault_campaign.py system)

@@ -19,6 +19,10 @@ Time time_of(std::uint64_t ns) {
       std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, kMost))));
 }
 
+std::uint64_t steps_left(const auto& counted) {
+  return counted.expected - std::min(counted.expected, counted.steps);
+}
+
 TimeParts steps_since(const TimeParts& now, const TimeParts& before) {
   TimeParts more;
   for (std::size_t i = 0; i < kTimeParts; ++i) {
@@ -110,6 +114,7 @@ void NodeLedger::counted(int local_rank, const WorkerCounts& counts, TimePoint n
       here.counted, Counted{.work = work_counts(counts.sums),
                             .steps = counts.sums["steps"],
                             .late_steps = counts.late["steps"],
+                            .expected = counts.sums["expected"],
                             .late = std::chrono::duration_cast<Time>(late_time(counts.late))});
   here.ledger.see(here.counted.work);
   if (here.counted.work.steps == before.work.steps) return;
@@ -154,7 +159,8 @@ rendezvous::NodeTimes NodeLedger::times(bool whole, TimePoint now) const {
                             .steps = place.past.steps + place.counted.steps,
                             .late_steps = place.past.late_steps + place.counted.late_steps,
                             .late = place.past.late + place.counted.late,
-                            .repeated = place.repeated});
+                            .repeated = place.repeated,
+                            .steps_left = steps_left(place.counted)});
     if (!whole || places_.size() > kDrawnMax) continue;
     times.places.back().spans = to_text(place.ledger.spans(now));
     times.places.back().bins = to_text(place.bins);

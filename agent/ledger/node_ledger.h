@@ -47,6 +47,7 @@ class NodeLedger {
   struct Counted {
     WorkCounts work{};
     std::uint64_t steps = 0, late_steps = 0;
+    std::uint64_t expected = 0;  // Steps, of all that it makes; 0: not told.
     TimeParts::Time late{0};
 
     void add(const Counted& more) {

@@ -166,10 +166,8 @@ void Agent::say_alive(bool with_counts, bool last) {
   rendezvous::Heartbeat heartbeat{supervisor_.round()};
   if (with_counts) {
     heartbeat.sync = progress_.untold_sync();
-    heartbeat.times = ledger_.times(/*whole=*/last, Clock::now());
+    heartbeat.times = times(/*whole=*/last);
     if (options_.daemon) own_ledger_.report(node_, *heartbeat.times, Clock::now());
-    heartbeat.times->wants_account =
-        !options_.account_file.empty() && seat_ && seat_->group_rank == 0;
   }
   if (!link_->send(heartbeat) || !with_counts) return;
   progress_.sync_told();

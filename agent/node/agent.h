@@ -67,6 +67,7 @@ struct AgentOptions {
   bool status_line = false;  // On a terminal, while the workers run.
   std::string window;        // A socket at which ddprunctl may ask; empty: none.
   std::string ending_file;   // Gets, at the end, what is to be remembered of the run; empty: none.
+  std::string typed;         // What started the run, for the daemon's history; empty: not told.
   TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
@@ -136,6 +137,8 @@ class Agent {
   void count_later();
   void take_account(const rendezvous::Account& account);
   void write_account(const Exit& exit) const;
+  bool wants_account() const;
+  rendezvous::NodeTimes times(bool whole) const;
   void open_window();
   void answer(const std::string& question, Window::Reply reply);
   rendezvous::DaemonStatus watched();

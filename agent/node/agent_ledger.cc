@@ -1,10 +1,13 @@
 // The part of Agent that keeps the ledger of its places, and the account of the run at its end.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 
 #include "agent/node/agent.h"
 #include "agent/output/terminal_facts.h"
+#include "agent/process/proc_file.h"
 #include "common/system/log.h"
 
 namespace ddprun::agent {
@@ -15,6 +18,8 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kAccountBytesMax = std::size_t{256} << 20;
 constexpr int kLooksPerRun = 200;  // At the workers' pages, about.
+constexpr int kSmallWorld = 64;
+constexpr auto kLongRun = 10s;
 
 void write(const std::string& path, const std::string& text) {
   if (path.empty()) return;
@@ -41,6 +46,34 @@ void Agent::count_later() {
     progress_.look_at_counts();
     count_later();
   });
+}
+
+// For the page that was asked for, or the record of the run. Thousands of ranks that have ended at
+// once had no time whose account were worth that of making it.
+bool Agent::wants_account() const {
+  if (!seat_ || seat_->group_rank != 0) return false;
+  const bool small = seat_->world_size <= kSmallWorld;
+  const bool kept = options_.speaks_for_run && !options_.ending_file.empty();
+  return !options_.account_file.empty() ||
+         (kept && (small || Clock::now() - options_.began >= kLongRun));
+}
+
+// What the ledger has, and what the kernel says of the processes.
+rendezvous::NodeTimes Agent::times(bool whole) const {
+  static const auto kTicks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  static const auto kPage = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  rendezvous::NodeTimes times = ledger_.times(whole, Clock::now());
+  times.wants_account = wants_account();
+  if (seat_ && seat_->group_rank == 0) times.command = options_.typed;
+  const std::map<int, int> pids = processes_.pids();
+  for (rendezvous::PlaceTimes& place : times.places) {
+    const auto pid = pids.find(place.local_rank);
+    if (pid == pids.end()) continue;
+    const ProcStat stat = read_proc_stat(pid->second);
+    place.ran = std::chrono::microseconds(static_cast<std::int64_t>(stat.ran * 1'000'000 / kTicks));
+    place.resident = stat.resident * kPage;
+  }
+  return times;
 }
 
 void Agent::take_account(const rendezvous::Account& account) {

@@ -142,7 +142,7 @@ std::string Agent::tails_text(const std::string& question) const {
                   {"tails", std::move(tails)}});
 }
 
-// The names are those of launcher/history/run_record.h.
+// The names are those of common/history/run_record.h.
 void Agent::write_ending(const Exit& exit) const {
   if (options_.ending_file.empty()) return;
   json ending = {{"tails", json::array()}};
@@ -166,6 +166,8 @@ void Agent::write_ending(const Exit& exit) const {
     ending["world_size"] = seat_ ? seat_->world_size : 0;
     ending["nodes"] = seat_ ? seat_->group_world_size : 0;
     ending["restarts"] = seat_ ? seat_->restart_count : 0;
+    json account = json::parse(account_, nullptr, /*allow_exceptions=*/false);
+    if (account.is_object()) ending["account"] = std::move(account);
   }
   std::ofstream file(options_.ending_file, std::ios::trunc);
   file << text_of(ending) << std::flush;

@@ -44,15 +44,20 @@ ProcStat parse_proc_stat(const std::string& text) {
   if (open == std::string::npos || close == std::string::npos || close < open ||
       close + 4 > text.size())
     return {};
-  // "ppid pgrp session tty_nr tpgid flags", and 12 others before the start.
+  // "ppid pgrp session tty_nr tpgid flags", 4 others, "utime stime", 6 others, "starttime vsize
+  // rss".
   constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel.
   ProcStat stat{.name = text.substr(open + 1, close - open - 1), .state = text[close + 2]};
   unsigned flags = 0;
-  unsigned long long started = 0;
+  unsigned long long started = 0, user = 0, system = 0, resident = 0;
   (void)std::sscanf(text.c_str() + close + 4,
-                    "%d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                    &stat.parent, &stat.group, &stat.session, &flags, &started);
+                    "%d %d %d %*d %*d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %llu "
+                    "%*u %llu",
+                    &stat.parent, &stat.group, &stat.session, &flags, &user, &system, &started,
+                    &resident);
   stat.started = started;
+  stat.ran = user + system;
+  stat.resident = resident;
   stat.exiting = (flags & kExiting) != 0 || stat.state == 'Z' || stat.state == 'X';
   return stat;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
@@ -59,6 +60,16 @@ std::vector<std::string> entries_of(const std::string& path) {
 }
 
 }  // namespace
+
+std::string record_name() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::tm fields{};
+  std::array<char, 32> day{}, fraction{};
+  std::strftime(day.data(), day.size(), "%Y%m%dT%H%M%S", ::gmtime_r(&now.tv_sec, &fields));
+  std::snprintf(fraction.data(), fraction.size(), ".%06ldZ", now.tv_nsec / 1000);
+  return std::string(day.data()) + fraction.data() + "-" + random_hex(4) + ".json";
+}
 
 Result<void> RecordFolder::put(const std::string& name, std::string_view text,
                                Safety safety) const {

@@ -13,12 +13,15 @@
 
 namespace ddprun {
 
+// A new one, by the time: names are in the order in which they were made.
+std::string record_name();
+
 class RecordFolder {
  public:
   struct Limits {
     std::size_t records = 50;
     std::size_t bytes = std::size_t{32} << 20;        // Of all records.
-    std::size_t record_bytes = std::size_t{1} << 20;  // Of one.
+    std::size_t record_bytes = std::size_t{2} << 20;  // Of one.
   };
   enum class Safety {
     kProcess,  // The record survives the end of this process, ...

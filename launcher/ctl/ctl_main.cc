@@ -7,9 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
-#include <fstream>
 
 #include "common/assert.h"
 #include "common/exit_status.h"
@@ -17,15 +15,13 @@
 #include "common/system/secrets.h"
 #include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_past.h"
 #include "launcher/ctl/ctl_text.h"
 #include "launcher/ctl/ras_ask.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
-#include "launcher/page/report_page.h"
-#include "launcher/watch/history_text.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
-#include "launcher/watch/terminal.h"
 #include "launcher/watch/top.h"
 #include "rendezvous/run/status.h"
 
@@ -73,20 +69,12 @@ Command command_of(const CtlOptions& options) {
     command.reason = "asked for by " + who_asks() + because;
   } else if (options.verb == Verb::kReport) {
     command.verb = Command::Verb::kReport;
+  } else if (options.verb == Verb::kHistory) {
+    command.verb = Command::Verb::kHistory;
   } else if (options.verb == Verb::kTop) {
     command.verb = Command::Verb::kWatch;
   }
   return command;
-}
-
-Result<std::string> report_shown(const CtlOptions& options, const std::string& account) {
-  if (options.html_file.empty()) return account + "\n";
-  const auto page = report_page(account, {});
-  if (!page) return Failure{Errc::kBadMessage, "the daemon's account cannot be read"};
-  std::ofstream file(options.html_file, std::ios::trunc);
-  file << *page << std::flush;
-  if (!file) return errno_failure("writing " + options.html_file);
-  return "the report is in " + options.html_file + "\n";
 }
 
 Result<std::string> shown(const CtlOptions& options, const std::string& answer) {
@@ -95,6 +83,7 @@ Result<std::string> shown(const CtlOptions& options, const std::string& answer) 
       options.verb == kDrain || options.verb == kCancel || options.verb == kResize;
   if (is_sentence) return answer + "\n";
   if (options.verb == Verb::kReport) return report_shown(options, answer);
+  if (options.verb == Verb::kHistory) return daemon_history_shown(options, answer);
   const auto status = rendezvous::decode_status(answer);
   if (!status) return status.error();
   if (options.json) return rendezvous::encode_indented(*status);
@@ -166,28 +155,6 @@ int fail(const Failure& failure) {
   return failure.code == Errc::kBadOption ? kExitUsage : kExitFailed;
 }
 
-LocalTime local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm fields{};
-  ::localtime_r(&now, &fields);
-  return {.now = now, .ahead = fields.tm_gmtoff};
-}
-
-Result<void> show_history(const CtlOptions& options) {
-  std::vector<PastRun> runs = past_runs();
-  if (!options.run_id.empty()) {
-    auto run = named_run(options.run_id);
-    if (!run) return run.error();
-    runs = {std::move(*run)};
-  }
-  const ScreenStyle style = output_style();
-  const std::string text = options.json             ? history_json(runs)
-                           : options.run_id.empty() ? history_text(runs, local_time(), style)
-                                                    : past_run_text(runs[0], local_time(), style);
-  std::fputs(text.c_str(), stdout);
-  return {};
-}
-
 Result<void> show_top(const CtlOptions& options, const StatusSource& source) {
   return run_top({.once = options.once, .json = options.json, .interval = options.interval},
                  source);
@@ -222,7 +189,8 @@ constexpr OwnVerb kOwnVerbs[] = {{Verb::kRas, show_ras},
                                  {Verb::kTop, show_own_top},
                                  {Verb::kLogs, show_logs},
                                  {Verb::kStacks, show_stacks},
-                                 {Verb::kHistory, show_history}};
+                                 {Verb::kReport, show_own_report},
+                                 {Verb::kHistory, show_own_history}};
 
 Result<void> ask_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);
@@ -246,6 +214,14 @@ Result<void> ask_daemon(const CtlOptions& options, const Environment& environmen
 }
 
 Result<void> carry_out(const CtlOptions& options, const Environment& environment) {
+  if (options.asks_daemon && options.own_first) {
+    DDPRUN_ASSERT(options.verb == Verb::kReport);
+    const auto own = show_own_report(options);
+    if (own) return own;
+    const auto asked = ask_daemon(options, environment);
+    if (asked) return asked;
+    return Failure{Errc::kNotFound, own.error().context + "; and " + asked.error().context};
+  }
   if (options.asks_daemon) return ask_daemon(options, environment);
   for (const OwnVerb& own : kOwnVerbs) {
     if (own.verb == options.verb) return own.show(options);

@@ -24,14 +24,15 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl top                               the runs of this machine, live; q ends it
   ddprunctl top -e head:29400 --once --json   the same of a daemon's runs, for programs
   ddprunctl history                           the last runs here, with what ended them
+  ddprunctl history -e head:29400             the last runs that a daemon remembers
   ddprunctl logs job7 3 --follow              what rank 3 writes
   ddprunctl stacks job7 3                     where rank 3 is, if it does not go on
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
-history, logs, stacks and, without an endpoint, top need no daemon: they know the runs of this user
-on this machine.
+history, logs, stacks, report of a past run and, without an endpoint, top need no daemon: they know
+the runs of this user on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
@@ -71,7 +72,7 @@ void declare_watching(CLI::App& app, CtlOptions& o, Texts& texts) {
       add("stacks", "Where a worker on this machine is: the stacks of its threads", kStacks);
   stacks->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
   stacks->add_option("rank", o.rank, "The rank")->required();
-  auto* history = add("history", "The last runs on this machine, or one of them", kHistory);
+  auto* history = add("history", "The last runs on this machine, or of a daemon (-e)", kHistory);
   history->add_option("run", o.run_id, "The run's id, or its number in the list");
   history->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
 }
@@ -104,7 +105,7 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   resize->add_option("run", o.run_id, "The run's id")->required();
   resize->add_option("nodes", o.nodes, "Between MIN and MAX of its --nnodes")->required();
   auto* report = app.add_subcommand("report", "Where a run's time went: JSON, or a page");
-  report->add_option("run", o.run_id, "The run's id")->required();
+  report->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
   report->add_option("--html", o.html_file, "Write a page to this file");
   auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL reports them");
   ras->add_option("--run", o.run_id, "This run only");
@@ -235,15 +236,19 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   if (const auto failure = resolve_watching(texts, options)) return *failure;
   using enum CtlOptions::Verb;
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
-                               options.verb == kHistory ||
+                               (options.verb == kHistory && texts.endpoint.empty()) ||
                                (options.verb == kTop && given_endpoint(texts, environment).empty());
   options.asks_daemon = !of_this_machine && options.verb != kRas;
+  options.own_first = options.verb == kReport && texts.endpoint.empty();
   if (of_this_machine) return CtlOutcome(std::move(options));
   if (options.verb == kRas) {
     if (const auto failure = resolve_ras(texts, options)) return *failure;
     return CtlOutcome(std::move(options));
   }
-  if (const auto failure = resolve(texts, environment, options)) return *failure;
+  if (const auto failure = resolve(texts, environment, options)) {
+    if (!options.own_first) return *failure;
+    options.asks_daemon = false;  // Without a token there is this machine's history still.
+  }
   return CtlOutcome(std::move(options));
 }
 

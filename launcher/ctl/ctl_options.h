@@ -22,7 +22,7 @@ struct CtlOptions {
     kTop,      // Runs as they go on, over and over.
     kLogs,     // What workers on this machine wrote last.
     kStacks,   // Where a worker on this machine is.
-    kHistory,  // The last runs of this user on this machine.
+    kHistory,  // The last runs of this user on this machine, or of the daemon.
   };
   Verb verb = Verb::kStatus;
   std::string run_id;           // Empty: all.
@@ -37,6 +37,7 @@ struct CtlOptions {
   bool once = false;             // kTop.
   Milliseconds interval{2'000};  // kTop.
   bool asks_daemon = true;       // Else what this machine knows of this user's runs.
+  bool own_first = false;        // kReport: a run of this machine's history, then the daemon.
   std::string html_file;  // kReport: gets the page; empty: the account goes to standard output.
   Endpoint endpoint;
   std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.

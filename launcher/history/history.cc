@@ -38,17 +38,6 @@ std::string boot_id() {
   return boot;
 }
 
-// By their names records are in the order of the starts.
-std::string record_name() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  std::tm fields{};
-  std::array<char, 32> day{}, fraction{};
-  std::strftime(day.data(), day.size(), "%Y%m%dT%H%M%S", ::gmtime_r(&now.tv_sec, &fields));
-  std::snprintf(fraction.data(), fraction.size(), ".%06ldZ", now.tv_nsec / 1000);
-  return std::string(day.data()) + fraction.data() + "-" + random_hex(4) + ".json";
-}
-
 }  // namespace
 
 std::optional<RecordFolder> history_folder() {

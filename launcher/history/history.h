@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/system/record_folder.h"
-#include "launcher/history/run_record.h"
+#include "common/history/run_record.h"
 
 namespace ddprun::launcher {
 

@@ -26,7 +26,8 @@ constexpr Probe kProbes[] = {
     {"node", 5s, true, false, probe_node},         {"limits", 5s, true, false, probe_limits},
     {"storage", 5s, true, false, probe_storage},   {"cpu", 5s, true, false, probe_cpu},
     {"names", 8s, true, false, probe_names},       {"network", 8s, true, false, probe_network},
-    {"gpu", 15s, true, false, probe_gpu},          {"leftovers", 8s, false, false, probe_leftovers},
+    {"gpu", 15s, true, false, probe_gpu},
+    {"leftovers", 15s, false, false, probe_leftovers},
     {"program", 15s, false, false, probe_program}, {"speed", 15s, false, true, probe_speed},
 };
 

@@ -18,6 +18,7 @@
 #include "common/system/random_id.h"
 #include "launcher/history/history.h"
 #include "launcher/run/misplaced.h"
+#include "launcher/run/remember.h"
 #include "launcher/run/report.h"
 
 namespace ddprun::launcher {
@@ -193,6 +194,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   if (!context.watch_folder.empty()) {
     node.window = window_path(context.watch_folder, index);
     node.ending_file = ending_file(context, index);
+    node.typed = command_text(options);
   }
   if (!context.ranks_folder.empty()) {
     node.recorders = context.ranks_folder + "/node" + std::to_string(index) + "-rank";

@@ -21,13 +21,13 @@ std::string command_text(const Options& options) {
   }
   text += " " + shell_quote(options.program);
   for (const std::string& argument : options.program_arguments) text += " " + shell_quote(argument);
-  return text;
+  return text.substr(0, kCommandBytesMax);
 }
 
 KeptRun remember_start(const NodeContext& context) {
   if (context.watch_folder.empty()) return {};
   RunRecord record{.run_id = context.run_id,
-                   .command = command_text(context.options).substr(0, kCommandBytesMax),
+                   .command = command_text(context.options),
                    .host = context.host_name,
                    .started = std::time(nullptr),
                    .max_restarts = context.options.max_restarts,

@@ -8,7 +8,8 @@
 
 namespace ddprun::launcher {
 
-// "ddprun --nproc-per-node 8 train.py --epochs 3": what was typed, and what variables stand for.
+// "ddprun --nproc-per-node 8 train.py --epochs 3": what was typed, and what variables stand for;
+// its beginning, if it is long.
 std::string command_text(const Options& options);
 
 // Nothing is kept where the run has no folder for it.

@@ -56,6 +56,14 @@ std::string rank_on_host(const json& first) {
   return "rank " + std::to_string(rank->get<int>()) + " on " + words(first, "host");
 }
 
+std::string ending_of(const json& first) {
+  const std::string signal = words(first, "signal_name");
+  if (!signal.empty()) return "killed by " + signal;
+  const auto code = first.find("exit_code");
+  const bool known = code != first.end() && code->is_number_integer();
+  return known ? "exit code " + std::to_string(code->get<int>()) : "";
+}
+
 std::string fate_of(const PastRun& run, const json& verdict) {
   if (run.state == RunState::kRunning) return "runs";
   if (run.state == RunState::kVanished) {
@@ -66,6 +74,9 @@ std::string fate_of(const PastRun& run, const json& verdict) {
   const json& first = part_of(verdict, "first_cause");
   const std::string who = rank_on_host(first), said = last_line(words(first, "last_words"));
   if (!who.empty() && !said.empty()) return who + ": " + said;
+  if (const std::string ending = ending_of(first); !who.empty() && !ending.empty()) {
+    return who + ": " + ending;
+  }
   const std::string text = words(verdict, "text");
   if (!text.empty()) return text.substr(0, text.find('\n'));
   const char* signal = ::sigabbrev_np(run.record.exit_code - kSignalled);
@@ -132,7 +143,32 @@ std::string indented(const std::string& text, const ScreenStyle& style) {
   return result;
 }
 
+// What happened, where the record has it.
+std::string events_text(const RunRecord& record) {
+  std::string text;
+  for (const RunEventText& event : record.events) {
+    const double seconds = std::clamp(event.at_s, 0.0, 1e9);
+    const auto at = std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6));
+    text += "  " + took_text(at) + "  " + plain(event.text) + "\n";
+  }
+  return text.empty() ? "" : "\nwhat happened, since its start\n" + text;
+}
+
 }  // namespace
+
+std::string utc_text(std::int64_t then) {
+  const auto time = std::chrono::sys_seconds(std::chrono::seconds(std::max<std::int64_t>(then, 0)));
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss clock(time - day);
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%04d-%02u-%02uT%02d:%02d:%02dZ",
+                static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                static_cast<unsigned>(date.day()), static_cast<int>(clock.hours().count()),
+                static_cast<int>(clock.minutes().count()),
+                static_cast<int>(clock.seconds().count()));
+  return text.data();
+}
 
 std::string when_text(std::int64_t then, const LocalTime& time) {
   const std::int64_t local = std::max<std::int64_t>(then + time.ahead, 0);
@@ -163,8 +199,12 @@ std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::strin
 }
 
 std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time,
-                         const ScreenStyle& style) {
-  if (runs.empty()) return "no runs of yours on this machine are remembered\n";
+                         const ScreenStyle& style, Keeper keeper) {
+  const bool own = keeper == Keeper::kMachine;
+  if (runs.empty()) {
+    return own ? "no runs of yours on this machine are remembered\n"
+               : "this daemon remembers no run that has ended\n";
+  }
   std::vector<Row> rows = {
       {"", "NO", "RUN", "STARTED", "TOOK", "RANKS", "RESTARTS", "GOODPUT", "ENDED"}};
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -178,11 +218,14 @@ std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time
     text.replace(at, glyph.size(), style.paint(glyph, mark.colour));
     at = text.find('\n', at) + 1;
   }
-  return text + "\nmore: ddprunctl history RUN, ddprunctl logs RUN; RUN is an id " +
-         "or a number of this list\n";
+  return text + (own ? "\nmore: ddprunctl history RUN, logs RUN, report RUN --html FILE\n"
+                       "RUN is an id, or a number of this list\n"
+                     : "\nmore, with the same -e: ddprunctl history RUN, report RUN --html FILE\n"
+                       "RUN is an id, or for history a number of this list\n");
 }
 
-std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style) {
+std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style,
+                          Keeper keeper) {
   const RunRecord& record = run.record;
   const json verdict = verdict_of(run);
   std::string text = "run       " + plain(record.run_id) + " on " + plain(record.host) + "\n";
@@ -206,7 +249,26 @@ std::string past_run_text(const PastRun& run, const LocalTime& time, const Scree
   text += words(verdict, "kind") + ", exit code " + std::to_string(record.exit_code) + "\n";
   const bool well = words(verdict, "kind") == "success";
   if (!well) text += "\n" + indented(words(verdict, "text"), style);
-  return text + "\nwhat the workers wrote last: ddprunctl logs " + plain(record.run_id) + "\n";
+  text += events_text(record);
+  const std::string id = plain(record.run_id);
+  const bool reports = !record.account.empty() || keeper == Keeper::kDaemon;
+  text += reports ? "\nwhere its time went: ddprunctl report " + id + " --html FILE\n" : "\n";
+  if (keeper == Keeper::kDaemon) return text;
+  return text + "what the workers wrote last: ddprunctl logs " + id + "\n";
+}
+
+Result<std::vector<PastRun>> decode_history(std::string_view text) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !object.contains("runs") || !object["runs"].is_array()) {
+    return Failure{Errc::kBadMessage, "decoding a history"};
+  }
+  std::vector<PastRun> runs;
+  for (const json& one : object["runs"]) {
+    auto record = decode_record(one.dump());
+    if (!record) return record.error();
+    runs.push_back({.name = "", .record = std::move(*record)});
+  }
+  return runs;
 }
 
 std::string history_json(const std::vector<PastRun>& runs) {

@@ -1,5 +1,5 @@
 #pragma once
-// The history of this machine's runs in words: a table, one run, JSON. Pure.
+// The history of runs in words: a table, one run, JSON. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/history/run_record.h"
+#include "common/history/run_record.h"
 #include "launcher/watch/screen_text.h"
 
 namespace ddprun::launcher {
@@ -25,9 +25,19 @@ std::string when_text(std::int64_t then, const LocalTime& time);
 // number in the list.
 std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::string_view word);
 
+// "2026-11-20T21:04:12Z".
+std::string utc_text(std::int64_t then);
+
+enum class Keeper {
+  kMachine,  // The records are this machine's, of this user.
+  kDaemon,   // ... a daemon's.
+};
 std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time,
-                         const ScreenStyle& style);
-std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style);
+                         const ScreenStyle& style, Keeper keeper = Keeper::kMachine);
+std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style,
+                          Keeper keeper = Keeper::kMachine);
+// What a daemon answers: {"runs": [...]}, of which all have ended.
+Result<std::vector<PastRun>> decode_history(std::string_view text);
 std::string history_json(const std::vector<PastRun>& runs);
 
 // What its workers wrote last, of one rank or of all (-1), as `ddprunctl logs` prints it.

@@ -127,8 +127,10 @@ void add_time_legend(ScreenLine& line, const LedgerTotals& ledger, const ScreenS
     if (share < kShownMin) continue;
     std::string percent = percent_text(share);
     percent.erase(percent.size() - 2);
-    line.add(style.pick(look.glyph, look.ascii), look.colour);
-    line.add(std::string(" ") + label_of(look.part) + " " + percent + "  ");
+    const std::string text = std::string(" ") + label_of(look.part) + " " + percent;
+    const std::size_t end = line.width() + 1 + width_of(text);
+    if (style.columns > 0 && end > static_cast<std::size_t>(style.columns)) return;  // Not halves.
+    line.add(style.pick(look.glyph, look.ascii), look.colour).add(text + "  ");
   }
 }
 

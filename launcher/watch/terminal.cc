@@ -137,6 +137,8 @@ FullScreen::Key FullScreen::key_of(std::string_view bytes) {
                                                             {"o", Key::kOrder},
                                                             {"p", Key::kPause},
                                                             {" ", Key::kPause},
+                                                            {"?", Key::kHelp},
+                                                            {"h", Key::kHelp},
                                                             {"q", Key::kQuit},
                                                             {"\x1b", Key::kQuit}});
   for (const Meaning& meaning : kMeanings) {

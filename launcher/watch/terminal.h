@@ -37,7 +37,19 @@ class FullScreen {
   Size size() const;
   void draw(const std::vector<std::string>& lines) const;
 
-  enum class Key { kNone, kUp, kDown, kOpen, kClose, kNext, kOrder, kPause, kQuit, kResized };
+  enum class Key {
+    kNone,
+    kUp,
+    kDown,
+    kOpen,
+    kClose,
+    kNext,
+    kOrder,
+    kPause,
+    kHelp,
+    kQuit,
+    kResized
+  };
   // The next one, or kNone after `limit`. Signals to end are kQuit.
   Key wait(std::chrono::milliseconds limit);
 

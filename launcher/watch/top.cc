@@ -98,6 +98,7 @@ class Top {
       case Key::kOrder:
         view_.order = view_.order == TopOrder::kRank ? TopOrder::kLate : TopOrder::kRank;
         break;
+      case Key::kHelp: view_.help = !view_.help; break;
       case Key::kPause: view_.paused = !view_.paused; break;
       default: break;
     }

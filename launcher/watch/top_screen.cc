@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/text/figures_text.h"
+#include "launcher/watch/top_help.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -18,6 +19,8 @@ constexpr double kLateShare = 0.01;  // Of a step: the same.
 constexpr std::size_t kBarMax = 120;
 constexpr std::size_t kEventsMax = 8;
 constexpr std::size_t kHostColumns = 16;
+constexpr int kCpuFrom = 90, kMemoryFrom = 100;  // Columns of the terminal.
+constexpr double kEtaMax = 1e7;                  // Seconds: more is no forecast.
 
 bool is_late(const RankStatus& rank) {
   const double step_ms = rank.steps_per_s > 0 ? 1000 / rank.steps_per_s : 0;
@@ -61,8 +64,12 @@ class Screen {
   std::vector<std::string> take() {
     head();
     time_bar();
-    table();
-    events();
+    if (view_.help && view_.lines > 0) {
+      for (std::string& line : top_help(style_)) lines_.push_back(std::move(line));
+    } else {
+      table();
+      events();
+    }
     keys();
     return std::move(lines_);
   }
@@ -98,7 +105,10 @@ class Screen {
     if (!run_.step) return put(std::move(line().add(" " + plain(run_.waiting_for))));
     ScreenLine here = line();
     here.add(" step " + steps(*run_.step));
+    if (run_.steps_left > 0) here.add(" of " + steps(*run_.step + run_.steps_left));
     if (run_.steps_per_s > 0) here.add("  " + rate_text(run_.steps_per_s) + " steps/s");
+    const auto left = rendezvous::seconds_left(run_);
+    if (left) here.add("  " + clock_text(std::min(*left, kEtaMax)) + " left");
     const RankStatus* latest = nullptr;
     for (const NodeStatus& node : run_.nodes) {
       const RankStatus* of_node = latest_of(node);
@@ -128,7 +138,8 @@ class Screen {
 
   void table() {
     put(line());
-    put(std::move(row("NODE", "RANKS", "STEP", "STEPS/S", "LATE").add("  NOW")));
+    put(std::move(
+        row({"NODE", "RANKS", "STEP", "STEPS/S", "LATE", "CPU", "MEMORY"}).add("  NOW")));
     const auto nodes = ordered(run_, view_.order);
     const std::size_t below = view_.lines == 0 ? 0 : 1 + event_count() + 2;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -146,13 +157,32 @@ class Screen {
     }
   }
 
-  ScreenLine row(std::string_view host, std::string_view ranks, std::string_view step,
-                 std::string_view rate, std::string_view late) const {
+  struct Cells {
+    std::string host, ranks, step, rate, late, cpu, memory;
+  };
+  ScreenLine row(const Cells& cells) const {
     ScreenLine here = line();
-    here.add(" " + fitted(host, kHostColumns) + " " + fitted(ranks, 11));
-    here.add(right(step, 11)).add(right(rate, 9));
-    here.add(right(late, 10), late.ends_with("ms") ? "1" : nullptr);
+    here.add(" " + fitted(cells.host, kHostColumns) + " " + fitted(cells.ranks, 11));
+    here.add(right(cells.step, 11)).add(right(cells.rate, 9));
+    here.add(right(cells.late, 10), cells.late.ends_with("ms") ? "1" : nullptr);
+    if (has_room(kCpuFrom) && has_usage()) here.add(right(cells.cpu, 8));
+    if (has_room(kMemoryFrom) && has_usage()) here.add(right(cells.memory, 10));
     return here;
+  }
+  bool has_room(int columns) const { return style_.columns == 0 || style_.columns >= columns; }
+  bool has_usage() const {
+    return std::ranges::any_of(run_.nodes, [](const NodeStatus& node) {
+      return std::ranges::any_of(node.ranks, [](const RankStatus& rank) { return rank.resident; });
+    });
+  }
+  std::string cpu(double processors) const {
+    return processors > 0 ? std::to_string(std::lround(100 * processors)) + " %" : none();
+  }
+  std::string memory(std::uint64_t bytes) const {
+    constexpr double kMega = 1e6, kGiga = 1e9;
+    const auto size = static_cast<double>(bytes);
+    if (bytes == 0) return none();
+    return size >= kGiga ? rate_text(size / kGiga) + " GB" : rate_text(size / kMega) + " MB";
   }
   std::string none() const { return style_.pick("–", "-"); }
   std::string steps(std::uint64_t count) const {
@@ -178,14 +208,15 @@ class Screen {
   }
 
   void node_row(const NodeStatus& node, bool chosen) {
-    std::uint64_t step = 0;
-    double fastest = 0;
+    std::uint64_t step = 0, bytes = 0;
+    double fastest = 0, processors = 0;
     for (const RankStatus& rank : node.ranks) {
       step = std::max(step, rank.steps);
       fastest = std::max(fastest, rank.steps_per_s);
+      processors += rank.cpu, bytes += rank.resident;
     }
-    ScreenLine here =
-        row(plain(node.host), ranks_of(node), steps(step), rate(fastest), late(latest_of(node)));
+    ScreenLine here = row({plain(node.host), ranks_of(node), steps(step), rate(fastest),
+                           late(latest_of(node)), cpu(processors), memory(bytes)});
     here.add("  " + node.phase);
     constexpr auto kSilentMin = Milliseconds(2'000);
     if (node.silent >= kSilentMin) here.add(", silent for " + took_text(node.silent), "33");
@@ -196,9 +227,10 @@ class Screen {
 
   void rank_row(const RankStatus& rank) {
     const std::string place = style_.pick("  ├ ", "    ");
-    ScreenLine here = row(place + "local " + std::to_string(rank.local_rank),
-                          rank.rank >= 0 ? std::to_string(rank.rank) : none(), steps(rank.steps),
-                          rate(rank.steps_per_s), late(is_late(rank) ? &rank : nullptr));
+    ScreenLine here = row({place + "local " + std::to_string(rank.local_rank),
+                           rank.rank >= 0 ? std::to_string(rank.rank) : none(), steps(rank.steps),
+                           rate(rank.steps_per_s), late(is_late(rank) ? &rank : nullptr),
+                           cpu(rank.cpu), memory(rank.resident)});
     put(std::move(here.add("  " + plain(rank.at))));
   }
 
@@ -231,7 +263,7 @@ class Screen {
     ScreenLine here = line();
     if (view_.paused) here.add(" paused ", "7");
     here.add(style_.pick(" ↑↓ choose  → ranks  ", " j/k choose  Enter ranks  "), "2");
-    here.add(runs_ > 1 ? "Tab run  " : "", "2").add("o order  p pause  q quit", "2");
+    here.add(runs_ > 1 ? "Tab run  " : "", "2").add("o order  p pause  ? help  q quit", "2");
     lines_.resize(std::min(lines_.size(), static_cast<std::size_t>(view_.lines) - 1));
     put(std::move(here));
   }

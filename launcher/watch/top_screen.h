@@ -23,6 +23,7 @@ struct TopView {
   std::size_t chosen = 0;    // Of the nodes, in the order of the screen.
   std::string open_node{};   // The id of the node whose ranks are shown.
   bool paused = false;
+  bool help = false;  // Instead of nodes and events: what keys and columns mean.
 };
 
 // How many nodes there are to choose from, and the id of the chosen one; empty: there is none.

@@ -225,6 +225,7 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   if (watch) watch->take(run_id, run, now_, counters_, news_);
   note_change(run_id, run, state_before);
   note_news(news_before);
+  note_end(run_id, run, state_before);
   schedule(run_id, run);
   if (!std::holds_alternative<Heartbeat>(event.what)) compare_waiting(run_id);
   note_idle(run_id, run);

@@ -25,10 +25,12 @@
 #include <vector>
 
 #include "rendezvous/coordinator/counters.h"
+#include "rendezvous/coordinator/past_runs.h"
 #include "rendezvous/coordinator/sync_totals.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/ledger/account.h"
 #include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/run/ended_run.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
@@ -101,6 +103,11 @@ class Coordinator {
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
+  // From now on ends of runs are kept, for take_ended(), and answers are given about them.
+  void keep_past() { keeps_past_ = true; }
+  std::vector<EndedRun> take_ended() { return std::exchange(ended_, {}); }
+  void remember(RunRecord record) { past_.add(std::move(record)); }
+
   // Aborts unless every invariant holds, also those of the runs. Tests call it after each call.
   void check_invariants() const;
 
@@ -123,6 +130,7 @@ class Coordinator {
   void schedule(const std::string& run_id, const Run& run);
   void rebase(TimePoint to);
   bool has_links(const std::string& run_id) const;
+  bool has_ended(const std::string& run_id) const;  // Or is not known, any more or yet.
   void note_idle(const std::string& run_id, const Run& run);
   void note_busy(const std::string& run_id);
   void forget_blank(const std::string& run_id);
@@ -137,11 +145,13 @@ class Coordinator {
   void note_change(const std::string& run_id, const Run& run, Run::State before);
   void add_ledger(RunStatus& status, TimePoint now) const;
   void note_news(std::size_t from);
+  void note_end(const std::string& run_id, const Run& run, Run::State before);
   void add_ledger(const std::string& run_id, const Run& run, RunAction& action);
   AccountHead account_head(const std::string& run_id, const Run& run, TimePoint now) const;
   Result<std::string> drain(const Command& command);
   Result<std::string> cancel(const Command& command);
   Result<std::string> resize(const Command& command);
+  Result<std::string> history(const Command& command) const;
 
   TimePoint now_{};
   TimePoint awake_since_ = TimePoint::min();  // When the daemon last noticed a standstill.
@@ -162,6 +172,9 @@ class Coordinator {
   std::vector<News> news_;
   std::deque<Happening> happenings_;
   std::int64_t happenings_so_far_ = 0;
+  bool keeps_past_ = false;
+  std::vector<EndedRun> ended_;
+  PastRuns past_;
 };
 
 }  // namespace ddprun::rendezvous

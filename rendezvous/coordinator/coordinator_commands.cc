@@ -61,6 +61,10 @@ Result<std::string> Coordinator::obey(const Command& command) {
                    ", ddprunctl version " + std::to_string(command.version) +
                    "; install the same ddprun on both sides");
   }
+  if (command.verb == Command::Verb::kHistory) return history(command);
+  if (command.verb == Command::Verb::kReport && has_ended(command.run_id)) {
+    if (auto account = past_.account(command.run_id)) return *std::move(account);
+  }
   if (!command.run_id.empty() && !runs_.contains(command.run_id)) {
     std::vector<std::string> known;
     for (const auto& [run_id, run] : runs_) known.push_back(run_id);
@@ -79,6 +83,7 @@ Result<std::string> Coordinator::obey(const Command& command) {
     case Command::Verb::kDrain: return drain(command);
     case Command::Verb::kCancel: return cancel(command);
     case Command::Verb::kResize: return resize(command);
+    case Command::Verb::kHistory: break;  // Asked before: its runs are not among runs_.
     case Command::Verb::kReport: {
       auto account = this->account(command.run_id, now_);
       if (!account) return refused("name the run to report on");

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/coordinator/coordinator.h"
@@ -49,6 +50,10 @@ class Gate {
   bool idle() const { return unwritten_.empty(); }  // Nothing waits for the log.
   const Coordinator& coordinator() const { return coordinator_; }
   std::vector<News> take_news() { return coordinator_.take_news(); }
+  // As the Coordinator's.
+  void keep_past() { coordinator_.keep_past(); }
+  std::vector<EndedRun> take_ended() { return coordinator_.take_ended(); }
+  void remember(RunRecord record) { coordinator_.remember(std::move(record)); }
   void check_invariants() const;  // As the Coordinator's.
 
  private:

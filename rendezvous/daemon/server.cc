@@ -36,6 +36,7 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
       [self = server.get()](const std::shared_ptr<Link>& link) { self->accept(link); });
   if (!listener) return listener.error();
   server->listener_ = std::move(*listener);
+  server->recall();
   server->replay(journal);
   return server;
 }
@@ -43,6 +44,17 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
 void Server::replay(const Journal& journal) {
   carry_out(gate_.replay(journal, Clock::now(), clock_name()));
   if (!gate_.coordinator().runs().empty()) log::info("back, with " + status());
+}
+
+void Server::recall() {
+  if (options_.history_folder.empty()) return;
+  history_.emplace(options_.history_folder, options_.history_sync);
+  for (RunRecord& record : history_->records()) gate_.remember(std::move(record));
+  gate_.keep_past();
+}
+
+void Server::keep_ended() {
+  for (EndedRun& ended : gate_.take_ended()) gate_.remember(history_->put(std::move(ended)));
 }
 
 // Another daemon may have taken over while we stood still: whatever comes in is no longer for us.
@@ -86,6 +98,7 @@ void Server::carry_out(Gate::Work work) {
   }
   if (log_ && log_->wants_snapshot()) log_->replace(gate_.coordinator().snapshot(Clock::now()));
   log_news();
+  keep_ended();
   arm();
   const bool over =
       ending() ? links_.empty() : options_.end_when_over && gate_.coordinator().over();

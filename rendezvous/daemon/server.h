@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "rendezvous/coordinator/gate.h"
+#include "rendezvous/journal/run_history.h"
 #include "rendezvous/journal/record_log.h"
 #include "rendezvous/net/complaints.h"
 #include "rendezvous/net/listener.h"
@@ -23,6 +24,8 @@ struct ServerOptions {
   Milliseconds hello_timeout{15'000};
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
   bool log_news = false;       // Say what happens in the runs; else only when verbose.
+  std::string history_folder;  // Gets the records of ended runs; empty: none are kept.
+  bool history_sync = false;   // They survive a power cut, too.
 };
 
 // What a daemon knows of the time before it. Without a log nothing outlives this process.
@@ -71,6 +74,8 @@ class Server {
          std::function<void()> on_over);
 
   void replay(const Journal& journal);
+  void recall();
+  void keep_ended();
   void accept(const std::shared_ptr<Link>& link);
   bool may_decide() const;
   void carry_out(Gate::Work work);
@@ -92,6 +97,7 @@ class Server {
   boost::asio::steady_timer timer_;
   std::unique_ptr<RecordLog> log_;
   Gate gate_;
+  std::optional<History> history_;
   std::unordered_map<LinkId, Linked> links_;
   LinkId next_link_ = 1;
   std::deque<std::pair<TimePoint, LinkId>>

@@ -41,6 +41,9 @@ ServerOptions server_options(const DaemonOptions& options, std::string token) {
   server.listen.token = std::move(token);
   server.end_when_over = options.end_when_over;
   server.log_news = !options.end_when_over;  // Else a launcher speaks to the user.
+  const bool keeps_past = !options.state_dir.empty() && !options.end_when_over;
+  if (keeps_past) server.history_folder = options.state_dir + "/history";
+  server.history_sync = options.journal_sync;
   return server;
 }
 

@@ -15,7 +15,9 @@ void add_ranks(RunStatus& run, const RunLedger& ledger, TimePoint now) {
                                  .at = name_of(row.times.at),
                                  .steps = row.times.steps,
                                  .steps_per_s = row.steps_per_s,
-                                 .late_ms = late.count()});
+                                 .late_ms = late.count(),
+                                 .cpu = row.cpu,
+                                 .resident = row.times.resident});
   }
   for (NodeStatus& node : run.nodes) {
     const auto found = by_node.find(node.id);
@@ -31,6 +33,7 @@ void add_ledger(RunStatus& run, const RunLedger& ledger, TimePoint now) {
   if (!progress) return;
   run.step = progress->step;
   run.steps_per_s = progress->steps_per_s;
+  run.steps_left = progress->steps_left;
 }
 
 }  // namespace ddprun::rendezvous

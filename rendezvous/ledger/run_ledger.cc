@@ -90,6 +90,7 @@ void RunLedger::report(const NodeId& node, const NodeTimes& times, TimePoint now
   here.places = times.places;
   here.reported = now;
   here.wants_account = times.wants_account;
+  if (!times.command.empty()) command_ = times.command;
   pace(here, now);
   began_ = began_ ? std::min(*began_, origin) : origin;
 }
@@ -105,9 +106,11 @@ void RunLedger::pace(Node& node, TimePoint now) {
     const std::uint64_t steps = place.steps >= pace.steps ? place.steps - pace.steps : 0;
     const Time late = std::max(place.late - pace.late, Time{0});
     const auto divisor = static_cast<std::int64_t>(std::max<std::uint64_t>(steps, 1));
-    pace = {.steps = place.steps, .late = place.late};
+    const Time ran = std::max(place.ran - pace.ran, Time{0});  // It may be another process.
+    pace = {.steps = place.steps, .late = place.late, .ran = place.ran};
     if (others) continue;  // Nobody knows since when.
     pace.steps_per_s = static_cast<double>(steps) / seconds;
+    pace.cpu = std::chrono::duration<double>(ran).count() / seconds;
     pace.late_a_step = steps == 0 ? Time{0} : late / divisor;
   }
   node.paced = now;
@@ -120,6 +123,7 @@ std::optional<RunLedger::Progress> RunLedger::progress() const {
       if (node.places[i].steps == 0) continue;
       if (!furthest) furthest.emplace();
       furthest->step = std::max(furthest->step, node.places[i].steps);
+      furthest->steps_left = std::max(furthest->steps_left, node.places[i].steps_left);
       furthest->steps_per_s = std::max(furthest->steps_per_s, node.paces[i].steps_per_s);
     }
   }
@@ -244,6 +248,7 @@ std::vector<RunLedger::Row> RunLedger::rows(TimePoint now) const {
                                        .origin = since_began(node.origin)});
       row.steps_per_s = node.paces[i].steps_per_s;
       row.late_a_step = node.paces[i].late_a_step;
+      row.cpu = node.paces[i].cpu;
       if (node.lost) row.gone_at = since_began(*node.lost);
     }
   }

@@ -53,6 +53,7 @@ class RunLedger {
 
   bool empty() const { return !began_; }
   bool wants_account(const NodeId& node) const;
+  const std::string& command() const { return command_; }  // As typed; empty: nobody has told.
   TimeParts::Time wall(TimePoint now) const;
   LedgerTotals totals(TimePoint now) const;
 
@@ -65,12 +66,14 @@ class RunLedger {
     std::optional<TimeParts::Time> gone_at{};  // When its node was lost, since the run began.
     double steps_per_s = 0;                    // Lately.
     TimeParts::Time late_a_step{0};            // The same: so long the others waited for it.
+    double cpu = 0;                            // Lately: how many processors it occupied.
   };
   std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
   // The furthest of the places, and the fastest: in a run whose ranks keep in step all of them.
   struct Progress {
     std::uint64_t step = 0;
     double steps_per_s = 0;  // Lately.
+    std::uint64_t steps_left = 0;  // The most of a place; 0: not told.
   };
   std::optional<Progress> progress() const;  // Nothing: nobody has told of a step.
   const std::vector<Incident>& incidents() const { return incidents_; }
@@ -84,6 +87,8 @@ class RunLedger {
     TimeParts::Time late{0};  // The same.
     double steps_per_s = 0;
     TimeParts::Time late_a_step{0};
+    TimeParts::Time ran{0};  // By then.
+    double cpu = 0;
   };
   struct Node {
     std::string host;
@@ -107,6 +112,7 @@ class RunLedger {
   std::map<NodeId, Node> nodes_;
   int arrivals_ = 0;
   int changes_ = 0;
+  std::string command_;
   std::vector<Incident> incidents_;
   struct Round {
     int round = 0;

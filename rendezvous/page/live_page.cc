@@ -52,8 +52,8 @@ LivePage live_page() {
   page.html.assign(ddprun_live_page, ddprun_live_page_end);
   page.policy =
       "default-src 'none'; script-src 'sha256-" + base64(sha256(script_of(page.html))) +
-      "'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-      "frame-ancestors 'none'";
+      "'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; "
+      "form-action 'none'; frame-ancestors 'none'";
   return page;
 }
 

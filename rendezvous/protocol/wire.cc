@@ -28,10 +28,11 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
   a.added("late_steps", m.late_steps), a.added("late_us", m.late);
   a.added("spans", m.spans), a.added("bins", m.bins);
   a.added("repeated", m.repeated);
+  a.added("steps_left", m.steps_left), a.added("ran_us", m.ran), a.added("resident", m.resident);
 }
 void fields(auto&& a, Is<NodeTimes> auto& m) {
   a("places", m.places);
-  a.added("wants_account", m.wants_account);
+  a.added("wants_account", m.wants_account), a.added("command", m.command);
 }
 void fields(auto&& a, Is<Heartbeat> auto& m) {
   a("round", m.round), a("sync", m.sync);

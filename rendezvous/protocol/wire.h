@@ -142,6 +142,9 @@ struct PlaceTimes {
   std::uint64_t late_steps = 0;  // In which the others waited for it.
   TimeParts::Time late{0};       // How long they did.
   std::uint64_t repeated = 0;    // Steps that ran again after a change of the membership.
+  std::uint64_t steps_left = 0;  // That the program still expects; 0: it has not told, or none.
+  TimeParts::Time ran{0};        // Processor time of its present process, ...
+  std::uint64_t resident = 0;    // ... and its memory in bytes; 0: not known.
   std::string spans{};           // For the picture of the run, see common/ledger/span_text.h; ...
   std::string bins{};            // ... and common/ledger/time_bins.h. With the last word only.
   bool operator==(const PlaceTimes&) const = default;
@@ -149,6 +152,7 @@ struct PlaceTimes {
 struct NodeTimes {
   std::vector<PlaceTimes> places{};
   bool wants_account = false;  // The agent wants an Account before the verdict.
+  std::string command{};       // What was typed to start the run; empty: not told.
   bool operator==(const NodeTimes&) const = default;
 };
 struct Heartbeat {

@@ -16,7 +16,8 @@ constexpr int kDepthMax = 2;  // No message of these has anything inside.
 
 constexpr Command::Verb kVerbs[] = {Command::Verb::kStatus, Command::Verb::kDrain,
                                     Command::Verb::kCancel, Command::Verb::kReport,
-                                    Command::Verb::kResize, Command::Verb::kWatch};
+                                    Command::Verb::kResize, Command::Verb::kWatch,
+                                    Command::Verb::kHistory};
 
 // Reads fields one after the other and keeps the name of the first that is not what it should be.
 class Fields {
@@ -91,6 +92,7 @@ const char* name_of(Command::Verb verb) {
     case Command::Verb::kReport: return "report";
     case Command::Verb::kResize: return "resize";
     case Command::Verb::kWatch: return "watch";
+    case Command::Verb::kHistory: return "history";
   }
   return "?";
 }

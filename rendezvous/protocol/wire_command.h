@@ -20,10 +20,11 @@ struct Command {
     kReport,  // The account of the run (rendezvous/ledger/account.h).
     kResize,  // The run goes on with at most `nodes`.
     kWatch,   // As kStatus, with the ranks and the events of each run.
+    kHistory,  // The runs that have ended, or the one named, by its id or its number.
   };
   int version = kProtocolVersion;
   Verb verb = Verb::kStatus;
-  std::string run_id{};  // May be empty for kStatus and kDrain only.
+  std::string run_id{};  // May be empty for kStatus, kWatch, kHistory and kDrain only.
   std::string node{};    // kDrain: a node's id, or a host name that only one node has.
   std::string reason{};  // kDrain, kCancel, kResize: what the nodes are told.
   int nodes = 0;         // kResize.

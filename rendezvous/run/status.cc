@@ -9,8 +9,10 @@ using nlohmann::json;
 
 // The names of the fields stand in these pairs, and in docs/operations.md.
 json to_json(const RankStatus& rank) {
-  return {{"rank", rank.rank},   {"local_rank", rank.local_rank},   {"at", rank.at},
-          {"steps", rank.steps}, {"steps_per_s", rank.steps_per_s}, {"late_ms", rank.late_ms}};
+  return {{"rank", rank.rank},       {"local_rank", rank.local_rank},
+          {"at", rank.at},           {"steps", rank.steps},
+          {"late_ms", rank.late_ms}, {"steps_per_s", rank.steps_per_s},
+          {"cpu", rank.cpu},         {"resident_bytes", rank.resident}};
 }
 
 json to_json(const EventStatus& event) {
@@ -71,6 +73,8 @@ json to_json(const RunStatus& run) {
   }
   if (run.ledger) add_ledger(object, *run.ledger);
   if (run.step) object["step"] = *run.step, object["steps_per_s"] = run.steps_per_s;
+  if (run.steps_left > 0) object["steps_left"] = run.steps_left;
+  if (const auto left = seconds_left(run)) object["eta_s"] = *left;
   for (const RoundStatus& round : run.rounds) object["rounds"].push_back(to_json(round));
   for (const EventStatus& event : run.events) object["events"].push_back(to_json(event));
   for (const NodeStatus& node : run.nodes) object["nodes"].push_back(to_json(node));
@@ -100,6 +104,12 @@ const char* kind_name(Verdict::Kind kind) {
     case Verdict::Kind::kAgentKilled: return "agent_killed";
   }
   return "?";
+}
+
+std::optional<double> seconds_left(const RunStatus& run) {
+  const bool known = run.state == "running" && run.steps_left > 0 && run.steps_per_s > 0;
+  if (!known) return std::nullopt;
+  return static_cast<double>(run.steps_left) / run.steps_per_s;
 }
 
 std::string encode(const DaemonStatus& status) { return text_of(to_json(status), -1); }

@@ -23,6 +23,8 @@ struct RankStatus {
   std::uint64_t steps = 0;  // Since the run's start, those that were lost included.
   double steps_per_s = 0;   // Lately; so is late_ms: how long the others waited for it, a step.
   double late_ms = 0;
+  double cpu = 0;              // Lately: how many processors its process occupied.
+  std::uint64_t resident = 0;  // Bytes of its memory; 0: not known.
 };
 
 struct NodeStatus {
@@ -75,9 +77,13 @@ struct RunStatus {
   std::vector<RoundStatus> rounds{};       // The last 64.
   std::optional<std::uint64_t> step{};     // The furthest of the ranks; nothing: none has told.
   double steps_per_s = 0;                  // Lately.
+  std::uint64_t steps_left = 0;            // As the program told; 0: it has not.
   std::vector<EventStatus> events{};       // The last, the oldest first.
   std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.
 };
+
+// At the present rate; nothing: not known.
+std::optional<double> seconds_left(const RunStatus& run);
 
 struct DaemonStatus {
   std::vector<RunStatus> runs;

@@ -60,7 +60,9 @@ RankStatus rank_from(const json& object) {
           .at = words(object, "at"),
           .steps = count(object, "steps"),
           .steps_per_s = number(object, "steps_per_s"),
-          .late_ms = number(object, "late_ms")};
+          .late_ms = number(object, "late_ms"),
+          .cpu = object.contains("cpu") ? number(object, "cpu") : 0,
+          .resident = object.contains("resident_bytes") ? count(object, "resident_bytes") : 0};
 }
 
 RoundStatus round_from(const json& object) {
@@ -107,6 +109,7 @@ void read_progress(const json& object, RunStatus& run) {
   if (object.contains("step")) {
     run.step = count(object, "step");
     run.steps_per_s = number(object, "steps_per_s");
+    if (object.contains("steps_left")) run.steps_left = count(object, "steps_left");
   }
   for (const json& round : list(object, "rounds")) run.rounds.push_back(round_from(round));
   for (const json& event : list(object, "events")) {

@@ -192,6 +192,14 @@ class Campaign:
                 job.end()
 
 
+def adds_up(ledger):
+    """Every second of every place is in one class; a microsecond may be lost in each."""
+    if not ledger or ledger["places"] < 1 or ledger["wall_s"] <= 0:
+        return False
+    parts = ledger["parts_s"].values()
+    return min(parts) >= 0 and abs(sum(parts) - ledger["places"] * ledger["wall_s"]) < 1e-4
+
+
 class Outcome:
     def __init__(self, kind, culprits, code, verdict, text):
         self.kind, self.culprits, self.code, self.verdict, self.text = kind, culprits, code, verdict, text
@@ -208,9 +216,10 @@ class Outcome:
         says = re.search(kind.says, verdict.get("text", ""), re.DOTALL) and "network" not in verdict.get("advice", "")
         self.right_class = self.said == kind.fault and bool(says)
         self.right_code = code == kind.code if kind.code is not None else code != 0
+        self.right_ledger = adds_up(verdict.get("ledger"))
 
     def right(self):
-        return self.right_rank and self.right_class and self.right_code
+        return self.right_rank and self.right_class and self.right_code and self.right_ledger
 
     def complaint(self):
         return (f"{self.kind.name}: rank(s) {self.culprits} should be '{self.kind.fault}' with code {self.kind.code}; said "
@@ -259,7 +268,7 @@ def main():
     print(f"{len({o.kind.name for o in outcomes})} kinds, {len(outcomes)} runs, seed {arguments.seed}, "
           f"{time.monotonic() - began:.0f} s: right rank {count(lambda o: o.right_rank)}, right class "
           f"{count(lambda o: o.right_class)}, right exit code {count(lambda o: o.right_code)}, "
-          f"innocents accused {count(lambda o: o.accused_innocent)}")
+          f"innocents accused {count(lambda o: o.accused_innocent)}, ledgers that add up {count(lambda o: o.right_ledger)}")
     sys.exit(0 if outcomes and all(o.right() for o in outcomes) else 1)
 
 

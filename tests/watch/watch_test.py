@@ -155,9 +155,12 @@ class Top(WatchCase):
         self.assertGreater(run["step"], 0)
         self.assertLess(run["steps_per_s"], 1000 / 40)  # It cannot be faster than what was planted.
         self.assertIn("waiting", run["parts"])
+        self.assertEqual(run["step"] + run["steps_left"], ENDLESS)  # Which its workers have told.
+        self.assertGreater(run["eta_s"], 0)
+        self.assertGreater(min(rank["resident_bytes"] for rank in run["nodes"][0]["ranks"]), 10**6)
         screen = self.ctl("top", "--once").stdout
         self.assertRegex(screen, r"job7 .* running  2 ranks on 1 node  round 0  restart 0 of 0")
-        self.assertRegex(screen, r"late: rank 1, [\d.]+ ms a step")
+        self.assertRegex(screen, r"step [\d,]+ of 100,000,000  [\d.]+ steps/s  [\d:]+ left  late: rank 1, [\d.]+ ms a step")
         self.assertRegex(screen, r"goodput [\d.]+ %")
         self.assertIn("no run 'other'", self.ctl("top", "--run", "other", code=1).stderr)
 
@@ -209,6 +212,11 @@ class Top(WatchCase):
         self.assertFalse(shows(b"local 0"))
         os.write(main_end, b"\x1b[C")
         wait_until(lambda: shows(b"local 0"), lambda: seen)
+        os.write(main_end, b"?")
+        wait_until(lambda: shows(b"late nodes first"), lambda: seen)
+        os.write(main_end, b"h")
+        mark = len(seen)
+        wait_until(lambda: shows(b"local 0", mark), lambda: seen)
         mark = len(seen)
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         top.send_signal(signal.SIGWINCH)

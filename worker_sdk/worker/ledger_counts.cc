@@ -26,6 +26,12 @@ void Progress::begin_steps() {
   startup.compare_exchange_strong(none, std::max<std::uint64_t>(ns(process_age()), 1));
 }
 
+void Progress::expect_steps(std::uint64_t more) {
+  if (!mapped_) return;
+  const std::uint64_t made = place(*mapped_, "steps").load(ProgressPage::kRelaxed);
+  place(*mapped_, "expected").store(made + more, ProgressPage::kRelaxed);
+}
+
 void Progress::count_step(Clock::duration took) {
   if (mapped_) place(*mapped_, "steps_ns").fetch_add(ns(took), ProgressPage::kRelaxed);
 }

@@ -52,6 +52,8 @@ class Progress {
 
   // For the ledger. The first step of this process begins.
   void begin_steps();
+  // So many more steps are to come.
+  void expect_steps(std::uint64_t more);
   // A step has ended that no timer takes apart.
   void count_step(Clock::duration took);
   // Training stood still for a checkpoint.

@@ -1,16 +1,21 @@
 // A worker whose time is planted, for tests/failures/ledger_test.py and bench/ledger:
 //   planted_worker startup=MS steps=N outside=MS forward=MS backward=MS late=RANK:MS
-//                  save=EVERY:MS state=FILE fail=RANK:STEP stall=RANK:STEP:MS
-// It sleeps where it says. With `state` it goes on from the last step that was saved; `fail` kills
-// itself in the first start only.
+//                  save=EVERY:MS state=FILE fail=RANK:STEP stall=RANK:STEP:MS load=RANK:EVERY:MS
+//                  truth=FOLDER
+// It sleeps where it says; `load` is a slow loader, before every so many steps. With `state` it
+// goes on from the last step that was saved; `fail` kills itself in the first start only. With
+// `truth` each process writes what it did and when, by its own clock, to FOLDER/RANK.START: lines
+// "what step from_ns until_ns".
 
 #include <ddprun/distributed_data_parallel.h>
+#include <ddprun/expect_steps.h>
 #include <ddprun/process_group.h>
 #include <poll.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,6 +25,37 @@ namespace {
 void rest(int ms) {
   if (ms > 0) ::poll(nullptr, 0, ms);
 }
+
+// The same for all processes of a machine.
+long long now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+// What was done and when; kept by nobody unless a folder is given.
+class Truth {
+ public:
+  void open(const std::string& folder, int rank, int start) {
+    if (folder.empty()) return;
+    const std::string name = std::to_string(rank) + "." + std::to_string(start);
+    file_ = std::fopen((folder + "/" + name).c_str(), "w");
+  }
+  void done(const char* what, int step, long long from) {
+    if (!file_) return;
+    std::fprintf(file_, "%s %d %lld %lld\n", what, step, from, now_ns());
+    std::fflush(file_);
+  }
+  void rests(const char* what, int step, int ms) {
+    if (ms <= 0) return;
+    const long long from = now_ns();
+    rest(ms);
+    done(what, step, from);
+  }
+
+ private:
+  std::FILE* file_ = nullptr;
+};
 
 std::vector<int> numbers(const std::string& text) {
   std::vector<int> all;
@@ -71,6 +107,7 @@ void save(ddprun::ProcessGroup& group, const Plan& plan, int step) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const long long began = now_ns();
   const Plan plan(argc, argv);
   rest(plan.ms("startup"));
   auto group = ddprun::ProcessGroup::init();
@@ -78,20 +115,35 @@ int main(int argc, char** argv) {
   ddprun::DistributedDataParallel ddp(
       group,
       {{.name = "w", .value = ddprun::buffer(weights.data(), weights.size()), .shape = {1000}}});
-  const auto late = plan.list("late"), fail = plan.list("fail"), stall = plan.list("stall");
-  for (int step = saved_step(plan.text("state")); step < plan.ms("steps"); ++step) {
-    const bool fails = plan.has("fail") && group.restart_count() == 0 && step == fail[1];
-    if (fails && group.rank() == fail[0]) std::raise(SIGKILL);
-    rest(plan.ms("outside"));
-    if (plan.has("stall") && group.rank() == stall[0] && step == stall[1]) rest(stall[2]);
+  Truth truth;
+  truth.open(plan.text("truth"), group.rank(), group.restart_count());
+  const auto late = plan.list("late"), fail = plan.list("fail"), stall = plan.list("stall"),
+             load = plan.list("load");
+  const auto mine = [&](const char* name, int rank) {
+    return plan.has(name) && group.rank() == rank;
+  };
+  const int first = saved_step(plan.text("state")), steps = plan.ms("steps");
+  ddprun::expect_steps(group, steps - first);
+  truth.done("startup", first, began);
+  for (int step = first; step < steps; ++step) {
+    const bool fails = group.restart_count() == 0 && step == fail[1];
+    if (fails && mine("fail", fail[0])) truth.done("kill", step, now_ns()), std::raise(SIGKILL);
+    truth.rests("outside", step, plan.ms("outside"));
+    if (mine("stall", stall[0]) && step == stall[1]) truth.rests("outside", step, stall[2]);
+    if (mine("load", load[0]) && step % load[1] == 0) truth.rests("outside", step, load[2]);
     ddp.begin_forward();
-    rest(plan.ms("forward"));
-    if (plan.has("late") && group.rank() == late[0]) rest(late[1]);
+    truth.rests("forward", step, plan.ms("forward"));
+    if (mine("late", late[0])) truth.rests("forward", step, late[1]);
     ddp.begin_backward();
-    rest(plan.ms("backward"));
+    truth.rests("backward", step, plan.ms("backward"));
+    truth.done("arrival", step, now_ns());
     ddp.mark_ready(0);
     ddp.finish_backward();
     const int every = plan.list("save")[0];
-    if (every > 0 && (step + 1) % every == 0) save(group, plan, step + 1);
+    const long long until = now_ns();
+    if (every > 0 && (step + 1) % every == 0) {
+      save(group, plan, step + 1);
+      truth.done("checkpoint", step, until);
+    }
   }
 }

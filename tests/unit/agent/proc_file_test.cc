@@ -51,8 +51,11 @@ TEST_CASE("Proc: a name may hold anything", "[proc]") {
   CHECK(stat.state == 'T');
   CHECK(stat.parent == 77);
   CHECK(stat.started == 0);  // Cut off.
-  CHECK(parse_proc_stat("5 (x y) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20").started ==
-        4711);
+  const ProcStat whole = parse_proc_stat(
+      "5 (x y) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 300 18446744073709551615");
+  CHECK(whole.started == 4711);
+  CHECK(whole.ran == 11 + 12);
+  CHECK(whole.resident == 300);
   for (const char* cut : {"", "5", "5 (", "5 (a", "5 (a)", "5 (a) ", ") ("}) {
     CHECK(parse_proc_stat(cut).state == '?');
   }

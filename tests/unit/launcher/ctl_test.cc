@@ -48,6 +48,9 @@ TEST_CASE("ddprunctl: verbs, their words and where the daemon is", "[ctl]") {
 TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[ctl]") {
   CHECK(options({"history"}, {}).verb == Verb::kHistory);
   CHECK_FALSE(options({"history", "job7", "--json"}, {}).asks_daemon);
+  CHECK_FALSE(options({"history"}, {{"DDPRUN_ENDPOINT", "head"}}).asks_daemon);
+  CHECK(options({"history", "-e", "head"}).asks_daemon);
+  CHECK(complaint({"history", "-e", "head"}, {}).starts_with("the daemon's token is needed"));
   const CtlOptions logs = options({"logs", "job7", "3", "-f"}, {});
   CHECK(logs.verb == Verb::kLogs);
   CHECK(logs.run_id == "job7");
@@ -64,6 +67,16 @@ TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[c
   CHECK(complaint({"top", "--interval", "0"}, {}).starts_with("--interval is"));
   CHECK(complaint({"logs", "x", "-1"}, {}) != "accepted");
   CHECK(complaint({"stacks", "x"}, {}).find("rank is required") != std::string::npos);
+}
+
+TEST_CASE("ddprunctl: a report is of a past run here, else of the daemon's", "[ctl]") {
+  const CtlOptions own = options({"report", "job7"}, {});
+  CHECK(own.own_first);
+  CHECK_FALSE(own.asks_daemon);  // There is no token.
+  CHECK(options({"report", "job7"}).own_first);
+  CHECK(options({"report", "job7"}).asks_daemon);
+  CHECK_FALSE(options({"report", "job7", "-e", "head"}).own_first);
+  CHECK(complaint({"report", "x", "-e", "head"}, {}).starts_with("the daemon's token is needed"));
 }
 
 TEST_CASE("ddprunctl: endpoint and token come from where ddprun looks for them", "[ctl]") {

@@ -51,6 +51,19 @@ TEST_CASE("Node ledger: a place goes through rounds, and its numbers outlive its
   CHECK(ledger.times(false, kStart + 9s).places[0].bins.empty());
 }
 
+TEST_CASE("Node ledger: what is left is what the present process expects and has not made") {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 0, /*round=*/0, kStart);
+  ledger.counted(0, {.sums = {{"steps", 7}, {"expected", 20}}, .late = {}}, kStart + 1s);
+  CHECK(ledger.times(false, kStart + 1s).places[0].steps_left == 13);
+  ledger.ended(0, /*succeeded=*/false, kStart + 1s);
+  ledger.spawned(0, 0, /*round=*/1, kStart + 2s);
+  CHECK(ledger.times(false, kStart + 2s).places[0].steps_left == 0);  // It has not told yet.
+  ledger.counted(0, {.sums = {{"steps", 9}, {"expected", 5}}, .late = {}}, kStart + 3s);
+  CHECK(ledger.times(false, kStart + 3s).places[0].steps_left == 0);
+  CHECK(ledger.times(false, kStart + 3s).places[0].steps == 16);
+}
+
 TEST_CASE("Node ledger: a node in reserve is a spare until it is seated") {
   NodeLedger ledger(2, kStart);
   ledger.spare(true, kStart + 1s);

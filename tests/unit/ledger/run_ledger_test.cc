@@ -143,6 +143,10 @@ TEST_CASE("Ledger on the wire: all of it arrives, and what is no time is refused
   sent.places[0].late = 40ms;
   sent.places[0].spans = "0,0,1";
   sent.places[0].bins = "50000:.";
+  sent.places[0].steps_left = 7;
+  sent.places[0].ran = 5s;
+  sent.places[0].resident = 4096;
+  sent.command = "ddprun \"x\"";
   const std::string body = encode(AgentMessage(Heartbeat{.round = 1, .times = sent}));
   CHECK(std::get<Heartbeat>(decode_agent_message(body).value()).times == sent);
   std::string newer = body;
@@ -163,6 +167,23 @@ TEST_CASE("Ledger on the wire: all of it arrives, and what is no time is refused
   const auto piece = decode_daemon_message(encode(DaemonMessage(Account{"{", true}))).value();
   CHECK(std::get<Account>(piece).piece == "{");
   CHECK(std::get<Account>(piece).more);
+}
+
+TEST_CASE("Run ledger: processor time is that of the present process, lately") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  NodeTimes node = times(0, 1s, 1s);
+  const auto after = [&](Duration since, TimeParts::Time ran, std::uint64_t left) {
+    node.places[0].ran = ran, node.places[0].steps = 10, node.places[0].steps_left = left;
+    ledger.report("a.1", node, kStart + since);
+    return ledger.rows(kStart + since).at(0).cpu;
+  };
+  CHECK(after(10s, 30s, 90) == 0);  // Nobody knows since when.
+  CHECK(after(14s, 36s, 80) == Approx(1.5));
+  CHECK(ledger.progress()->steps_left == 80);
+  CHECK(after(18s, 1s, 70) == 0);  // Another process.
+  CHECK(after(22s, 5s, 0) == Approx(1));
+  CHECK(ledger.progress()->steps_left == 0);
 }
 
 TEST_CASE("Run ledger: changes that keep workers are counted, and the steps that they repeat") {

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "launcher/history/run_record.h"
+#include "common/history/run_record.h"
 #include "launcher/watch/history_text.h"
 
 namespace ddprun::launcher {
@@ -132,8 +132,8 @@ TEST_CASE("History: the table says how each run ended", "[history]") {
         "ValueError: loss is NaN\n"
         "✗  4   job9  yesterday 09:30  -            -      -         -        no end is known: "
         "ddprun was killed, or the machine went down\n"
-        "\nmore: ddprunctl history RUN, ddprunctl logs RUN; RUN is an id or a number of this "
-        "list\n");
+        "\nmore: ddprunctl history RUN, logs RUN, report RUN --html FILE\n"
+        "RUN is an id, or a number of this list\n");
   CHECK_THAT(history_text({}, kTime, {}), Contains("no runs of yours"));
   const std::string narrow =
       history_text(runs, kTime, {.columns = 60, .colours = false, .utf8 = false});
@@ -152,6 +152,9 @@ TEST_CASE("History: a run that was stopped says by which signal", "[history]") {
              Contains("!  1   job9") && Contains("stopped by SIGINT\n"));
   record.exit_code = 3;
   CHECK_THAT(history_text({past(record)}, kTime, {}), Contains("exit code 3\n"));
+  record.verdict = R"({"kind":"worker_failed","text":"rank 1 (local rank 1, pid 7) on b failed",
+      "first_cause":{"rank":1,"host":"b","last_words":"","signal":9,"signal_name":"SIGKILL"}})";
+  CHECK_THAT(history_text({past(record)}, kTime, {}), Contains("rank 1 on b: killed by SIGKILL\n"));
 }
 
 TEST_CASE("History: one run has its command, its verdict, and where its logs are", "[history]") {
@@ -161,6 +164,28 @@ TEST_CASE("History: one run has its command, its verdict, and where its logs are
   CHECK_THAT(text, Contains("goodput   60.0 %"));
   CHECK_THAT(text, Contains("  rank 1 on node7 failed first\n  and so on\n"));
   CHECK_THAT(text, Contains("ddprunctl logs job9"));
+}
+
+TEST_CASE("History: what a daemon keeps is read, and has its events", "[history]") {
+  RunRecord record = failed();
+  record.events = {{1.5, false, "node a joined"}, {61, true, "node b is \x1b[2Jlost"}};
+  record.account = R"({"schema":"ddprun.report/1","run":{}})";
+  const auto again = decode_record(encode_plain(record));
+  REQUIRE(again.has_value());
+  CHECK(again->events.size() == 2);
+  CHECK(again->events[1].is_trouble);
+  CHECK_THAT(again->account, Contains("ddprun.report/1"));
+  CHECK(decode_record(encode_within(record, encode(record).size() - 1))->account.empty());
+  const auto runs = decode_history("{\"runs\":[" + encode_plain(record) + "]}");
+  REQUIRE(runs.has_value());
+  const std::string text = past_run_text(runs->at(0), kTime, {}, Keeper::kDaemon);
+  CHECK_THAT(text, Contains("  1.5 s  node a joined\n") && Contains("node b is ?[2Jlost"));
+  CHECK_THAT(text, Contains("ddprunctl report job9") && !Contains("ddprunctl logs"));
+  CHECK_THAT(history_text({}, kTime, {}, Keeper::kDaemon), Contains("this daemon remembers no"));
+  for (const char* bad : {"", "[]", "{}", R"({"runs":7})", R"({"runs":[{}]})"}) {
+    CHECK(decode_history(bad).has_error());
+  }
+  CHECK(utc_text(kNoon) == "2026-11-23T12:00:00Z");
 }
 
 TEST_CASE("History: nothing of a record is obeyed by the terminal", "[history]") {

@@ -124,6 +124,65 @@ TEST_CASE("Top: no line is wider and no screen higher than the terminal", "[top]
   }
 }
 
+TEST_CASE("Top: what is left is shown where the program has told it, at the present rate",
+          "[top]") {
+  DaemonStatus status = two_nodes();
+  status.runs[0].steps_left = 1366;
+  TopView view{.style = {.columns = 80, .colours = false, .utf8 = false}};
+  CHECK(top_screen(status, view)[1].starts_with(
+      " step 8,634 of 10,000  1.38 steps/s  0:16:29 left  late: rank 3"));
+  CHECK(rendezvous::seconds_left(status.runs[0]).value() == Approx(1366 / 1.38));
+  status.runs[0].steps_per_s = 1e-9;
+  CHECK(width_of(top_screen(status, view)[1]) <= 80);
+  status.runs[0].steps_per_s = 0;
+  CHECK(top_screen(status, view)[1].find("left") == std::string::npos);
+}
+
+TEST_CASE("Top: processors and memory have columns where there is room, and are known", "[top]") {
+  DaemonStatus status = two_nodes();
+  TopView view{.style = {.columns = 120, .colours = false, .utf8 = false}};
+  CHECK(joined(top_screen(status, view)).find("CPU") == std::string::npos);
+  for (NodeStatus& node : status.runs[0].nodes) {
+    for (RankStatus& rank : node.ranks) rank.cpu = 0.984, rank.resident = 1'240'000'000;
+  }
+  const auto lines = top_screen(status, view);
+  CHECK(lines[5] ==
+        " NODE             RANKS             STEP  STEPS/S      LATE     CPU    MEMORY  NOW");
+  CHECK(lines[6] ==
+        " node1            0-1              8,634     1.38         -   197 %   2.48 GB  seated");
+  CHECK(lines[7] ==
+        "     local 0      0                8,634     1.38         -    98 %   1.24 GB  forward");
+  view.style.columns = 90;
+  CHECK(top_screen(status, view)[5].ends_with("LATE     CPU  NOW"));
+  view.style.columns = 80;
+  CHECK(top_screen(status, view)[5].ends_with("LATE  NOW"));
+}
+
+TEST_CASE("Top: the legend of the time has no halves", "[top]") {
+  TopView view{.style = {.columns = 40, .colours = false, .utf8 = true}};
+  CHECK(top_screen(two_nodes(), view)[3] == " ▓ forward 26.0  █ backward 53.0  ");
+}
+
+TEST_CASE("Top: its help takes the place of nodes and events, and fits", "[top]") {
+  for (const int columns : {20, 80, 200}) {
+    for (const int rows : {3, 12, 24}) {
+      TopView view{.style = {.columns = columns, .colours = false, .utf8 = true}, .lines = rows};
+      view.help = true;
+      const auto lines = top_screen(two_nodes(), view);
+      CHECK(std::ssize(lines) == rows);
+      for (const std::string& line : lines) {
+        CHECK(width_of(line) <= static_cast<std::size_t>(columns));
+      }
+    }
+  }
+  TopView view{.style = {.columns = 80, .colours = false, .utf8 = false}, .lines = 24};
+  view.help = true;
+  const std::string text = joined(top_screen(two_nodes(), view));
+  CHECK(text.find(" o             late nodes first") != std::string::npos);
+  CHECK(text.find("node1") == std::string::npos);
+  CHECK(text.find("? help") != std::string::npos);
+}
+
 TEST_CASE("Top: without steps it says what is waited for; without runs that there are none",
           "[top]") {
   DaemonStatus status = two_nodes();

@@ -21,6 +21,7 @@
 #include "ddprun/elastic/random_stream.h"
 #include "ddprun/elastic/sharded.h"
 #include "ddprun/error.h"
+#include "ddprun/expect_steps.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/identity.h"
 #include "ddprun/init_options.h"

@@ -1,9 +1,9 @@
-#include "launcher/history/run_record.h"
+#include "common/history/run_record.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 using json = nlohmann::ordered_json;  // A verdict keeps its order.
@@ -12,6 +12,12 @@ constexpr const char* kSchema = "ddprun.history/1";
 
 json to_json(const RunTail& tail) {
   return {{"rank", tail.rank}, {"stream", tail.stream}, {"text", tail.text}, {"end", tail.end}};
+}
+
+json to_json(const RunEventText& event) {
+  return {{"at_s", event.at_s},
+          {"level", event.is_trouble ? "warning" : "info"},
+          {"text", event.text}};
 }
 
 std::string text_of(const json& object) {
@@ -43,37 +49,67 @@ std::vector<RunTail> tails_from(const json& object) {
   return tails;
 }
 
+std::vector<RunEventText> events_from(const json& object) {
+  std::vector<RunEventText> events;
+  const auto it = object.find("events");
+  if (it == object.end() || !it->is_array()) return events;
+  for (const json& event : *it) {
+    if (!event.is_object()) continue;
+    events.push_back({value_of<double>(event, "at_s", 0),
+                      value_of<std::string>(event, "level", "") == "warning",
+                      value_of<std::string>(event, "text", "")});
+  }
+  return events;
+}
+
+// One that is an object, as text.
+void take_object(std::string& text, const json& object, const char* name) {
+  const auto it = object.find(name);
+  if (it == object.end() || !it->is_object()) return;
+  text = it->dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+}
+
 void take_ending(RunRecord& record, const json& object) {
   record.world_size = value_of<int>(object, "world_size", record.world_size);
   record.nodes = value_of<int>(object, "nodes", record.nodes);
   record.restarts = value_of<int>(object, "restarts", record.restarts);
-  const auto verdict = object.find("verdict");
-  if (verdict != object.end() && verdict->is_object()) {
-    record.verdict = verdict->dump(-1, ' ', false, json::error_handler_t::replace);
-  }
+  take_object(record.verdict, object, "verdict");
+  take_object(record.account, object, "account");
   for (RunTail& tail : tails_from(object)) record.tails.push_back(std::move(tail));
 }
 
-}  // namespace
+void put_object(json& object, const char* name, const std::string& text) {
+  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_object()) object[name] = std::move(parsed);
+}
 
-std::string encode(const RunRecord& record) {
+json to_json(const RunRecord& record) {
   const LauncherLife& life = record.launcher;
   json object = {{"schema", kSchema},         {"run_id", record.run_id},
                  {"command", record.command}, {"host", record.host},
                  {"started", record.started}, {"max_restarts", record.max_restarts},
                  {"launcher_pid", life.pid},  {"launcher_started", life.started},
                  {"boot", life.boot},         {"folder", record.folder}};
-  if (!record.took_s) return text_of(object);
+  if (!record.took_s) return object;
   object["took_s"] = *record.took_s;
   object["exit_code"] = record.exit_code;
   object["world_size"] = record.world_size;
   object["nodes"] = record.nodes;
   object["restarts"] = record.restarts;
-  const json verdict = json::parse(record.verdict, nullptr, /*allow_exceptions=*/false);
-  if (verdict.is_object()) object["verdict"] = verdict;
+  put_object(object, "verdict", record.verdict);
   object["tails"] = json::array();
   for (const RunTail& tail : record.tails) object["tails"].push_back(to_json(tail));
-  return text_of(object);
+  for (const RunEventText& event : record.events) object["events"].push_back(to_json(event));
+  put_object(object, "account", record.account);
+  return object;
+}
+
+}  // namespace
+
+std::string encode(const RunRecord& record) { return text_of(to_json(record)); }
+
+std::string encode_plain(const RunRecord& record) {
+  return to_json(record).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
 Result<RunRecord> decode_record(std::string_view text) {
@@ -94,6 +130,16 @@ Result<RunRecord> decode_record(std::string_view text) {
   record.took_s = value_of<double>(object, "took_s", 0);
   record.exit_code = value_of<int>(object, "exit_code", 0);
   take_ending(record, object);
+  record.events = events_from(object);
+  return record;
+}
+
+RunRecord summary_of(RunRecord record) {
+  record.account.clear(), record.tails.clear(), record.events.clear();
+  json verdict = json::parse(record.verdict, nullptr, /*allow_exceptions=*/false);
+  if (!verdict.is_object()) return record;
+  verdict.erase("victims");
+  record.verdict = verdict.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
   return record;
 }
 
@@ -111,6 +157,10 @@ std::string plain_verdict(std::string_view kind, std::string_view run_id, int ex
 
 std::string encode_within(RunRecord record, std::size_t bytes_max) {
   std::string text = encode(record);
+  if (text.size() > bytes_max && !record.account.empty()) {
+    record.account.clear();
+    text = encode(record);
+  }
   while (text.size() > bytes_max && !record.tails.empty()) {
     const auto longest = std::ranges::max_element(
         record.tails, {}, [](const RunTail& tail) { return tail.text.size(); });
@@ -126,4 +176,4 @@ std::string encode_within(RunRecord record, std::size_t bytes_max) {
   return encode(record);
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,6 +1,6 @@
 #pragma once
-// What is kept of a run on the machine of a launcher: what was started, and how it ended. As JSON,
-// and in words. Pure. Written by launcher/run, read by `ddprunctl history` and `logs`.
+// What is kept of a run that was started or has ended: by its launcher (launcher/history), and by a
+// daemon with a folder of its own (rendezvous/journal/run_history.h). Its JSON, for both. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 
 #include "common/error.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 // The end of what a worker wrote to one of its streams.
 struct RunTail {
@@ -18,6 +18,13 @@ struct RunTail {
   std::string stream{};  // "stdout", "stderr".
   std::string text{};
   std::uint64_t end = 0;  // How many bytes the stream had in all; `text` is the end of them.
+};
+
+// What happened in a run, for people.
+struct RunEventText {
+  double at_s = 0;  // Since the run's start.
+  bool is_trouble = false;
+  std::string text{};
 };
 
 // One process of one life of one machine.
@@ -45,6 +52,8 @@ struct RunRecord {
   int restarts = 0;
   std::string verdict{};  // JSON as in --error-file (docs/verdict.md); empty: nobody gave one.
   std::vector<RunTail> tails{};
+  std::vector<RunEventText> events{};  // The last, the oldest first. A daemon's records have them.
+  std::string account{};  // JSON as in docs/ledger.md, for its report; empty: there is none.
 };
 
 enum class RunState {
@@ -60,7 +69,12 @@ struct PastRun {
 };
 
 std::string encode(const RunRecord& record);
+// The same in one line of plain ASCII, which may be cut anywhere.
+std::string encode_plain(const RunRecord& record);
 Result<RunRecord> decode_record(std::string_view text);
+
+// What a list of runs shows: without account, tails, events and victims.
+RunRecord summary_of(RunRecord record);
 
 // What an agent leaves at its end (agent/node/agent_watch.cc): its workers' tails and, if it speaks
 // for the run, all else that it knows. False: that is no such text.
@@ -70,7 +84,8 @@ bool add_ending(RunRecord& record, std::string_view ending);
 std::string plain_verdict(std::string_view kind, std::string_view run_id, int exit_code,
                           std::string_view text);
 
-// Drops the beginnings of the longest tails until `record` fits in so many bytes of JSON.
+// Drops the account, then the beginnings of the longest tails, then the verdict, until `record`
+// fits in so many bytes of JSON.
 std::string encode_within(RunRecord record, std::size_t bytes_max);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,0 +1,82 @@
+#include "launcher/ctl/ctl_past.h"
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+
+#include "common/text/terminal_text.h"
+#include "launcher/watch/history_text.h"
+#include "launcher/watch/logs.h"
+#include "launcher/watch/terminal.h"
+
+namespace ddprun::launcher {
+namespace {
+
+LocalTime local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  ::localtime_r(&now, &fields);
+  return {.now = now, .ahead = fields.tm_gmtoff};
+}
+
+std::string shown(const CtlOptions& options, const std::vector<PastRun>& runs, Keeper keeper) {
+  if (options.json) return history_json(runs);
+  const ScreenStyle style = output_style();
+  if (options.run_id.empty()) return history_text(runs, local_time(), style, keeper);
+  return past_run_text(runs.at(0), local_time(), style, keeper);
+}
+
+}  // namespace
+
+Result<void> show_own_history(const CtlOptions& options) {
+  std::vector<PastRun> runs = past_runs();
+  if (!options.run_id.empty()) {
+    auto run = named_run(options.run_id);
+    if (!run) return run.error();
+    runs = {std::move(*run)};
+  }
+  std::fputs(shown(options, runs, Keeper::kMachine).c_str(), stdout);
+  return {};
+}
+
+Result<std::string> daemon_history_shown(const CtlOptions& options, const std::string& answer) {
+  const auto runs = decode_history(answer);
+  if (!runs) return Failure{Errc::kBadMessage, "the daemon's history cannot be read"};
+  if (!options.run_id.empty() && runs->empty()) {
+    return Failure{Errc::kNotFound, "this daemon remembers no ended run '" + options.run_id + "'"};
+  }
+  return shown(options, *runs, Keeper::kDaemon);
+}
+
+Result<std::string> report_shown(const CtlOptions& options, const std::string& account,
+                                 const PageFacts& facts) {
+  if (options.html_file.empty()) return account + "\n";
+  const auto page = report_page(account, facts);
+  if (!page) return Failure{Errc::kBadMessage, "the run's account cannot be read"};
+  std::ofstream file(options.html_file, std::ios::trunc);
+  file << *page << std::flush;
+  if (!file) return errno_failure("writing " + options.html_file);
+  return "the report is in " + options.html_file + "\n";
+}
+
+Result<void> show_own_report(const CtlOptions& options) {
+  const auto run = named_run(options.run_id);
+  if (!run) return run.error();
+  const RunRecord& record = run->record;
+  if (record.account.empty()) {
+    const std::string why =
+        run->state == RunState::kRunning
+            ? " goes on: its daemon has its report (-e HOST:PORT)"
+            : " left no account here: one of more than 64 ranks that took less than 10 s leaves "
+              "none, and of several launchers that of group rank 0 has it";
+    return Failure{Errc::kNotFound, "run '" + plain(record.run_id) + "'" + why};
+  }
+  const auto text = report_shown(
+      options, record.account,
+      {.command = record.command, .started_utc = utc_text(record.started)});
+  if (!text) return text.error();
+  std::fputs(text->c_str(), stdout);
+  return {};
+}
+
+}  // namespace ddprun::launcher

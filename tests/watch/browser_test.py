@@ -1,0 +1,194 @@
+"""The report and the live page in a real browser: mouse, keyboard, zoom, narrow windows, both themes, and no complaint in the console.
+With DDPRUN_AXE=.../axe.min.js (it is in axe-core-python and axe-playwright-python) its rules of accessibility are asked, too."""
+
+import json
+import os
+import shutil
+import urllib.request
+
+import watch_test
+from browser import NARROW, WIDE, Browser
+from ddprun_case import PASS_GATE, skip_all, wait_until
+from watch_test import BIN, PLANTED, WatchCase, env_to, free_port, main, shell
+
+AXE = os.environ.get("DDPRUN_AXE", "")
+# What axe cannot judge, or what is a matter of taste, of a single page.
+AXE_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+
+
+class PageCase(WatchCase):
+    def setUp(self):
+        super().setUp()
+        self.browser = Browser(self.dir)
+        self.addCleanup(self.browser.close)
+
+    def assert_fine(self, tab):
+        self.assertEqual(tab.complaints(), [])
+        self.assertEqual(tab.spills(), [])
+        self.assertEqual(tab.value(NAMELESS), [])
+        self.assertEqual(tab.value(PALE), [])
+        if not AXE:
+            return
+        with open(AXE, encoding="utf-8") as f:
+            tab.value(f.read() + ";0")
+        found = json.loads(tab.value(f"axe.run(document, {json.dumps(AXE_RULES)}).then(r => JSON.stringify(r.violations.map(v => "
+                                     "[v.id, v.help, v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)])))"))
+        self.assertEqual(found, [])
+
+
+# What can be reached by Tab and has no name, or is a figure without one.
+NAMELESS = """[...document.querySelectorAll('a[href],button,[tabindex],[role=img],canvas')].filter(e => !e.hidden && e.offsetWidth &&
+    !(e.getAttribute('aria-label') || e.textContent.trim() || e.title)).map(e => e.outerHTML.slice(0, 200))"""
+
+# Text of less contrast than 4.5 to the ground that it stands on, by the formula of WCAG.
+PALE = """(() => {
+  const rgb = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const bright = c => { const [r, g, b] = c.map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b };
+  const ground = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] === 1) return c } return rgb(getComputedStyle(document.body).backgroundColor) };
+  const pale = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.offsetWidth || e.closest('.vh,script')) continue;
+    const a = bright(rgb(getComputedStyle(e).color)), b = bright(ground(e));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) pale.push(ratio.toFixed(2) + ' ' + e.outerHTML.slice(0, 120));
+  }
+  return pale })()"""
+
+
+class Report(PageCase):
+    def report(self, *planted, launch=("--local-nodes", "2", "--nproc-per-node", "2"), code=0, program=PLANTED):
+        path = self.path("report.html")
+        self.run_ddprun(*launch, "--report-html", path, program, *planted, code=code)
+        return "file://" + path
+
+    def restarted(self):
+        return self.report("steps=24", "forward=10", "fail=3:12", f"state={self.path('steps')}",
+                           launch=("--local-nodes", "2", "--nproc-per-node", "2", "--max-restarts", "1"))
+
+    def test_it_opens_from_disk_fits_wide_and_narrow_windows_and_is_readable_in_both_themes(self):
+        url = self.restarted()
+        for size in (WIDE, NARROW):
+            for dark in (False, True):
+                with self.subTest(size=size, dark=dark):
+                    tab = self.browser.open(url, size, dark)
+                    self.assertIn("finished after", tab.value("document.querySelector('h1').textContent"))
+                    self.assertEqual([one for one in tab.fetched() if not one.startswith(("file:", "data:"))], [])
+                    self.assert_fine(tab)
+
+    def test_a_failed_run_of_a_program_without_the_sdk_does_too(self):
+        url = self.report("-c", "echo '" + "a very long word".replace(" ", "") * 40 + "' >&2; exit 3", program="bash", code=3)
+        for size in (WIDE, NARROW):
+            tab = self.browser.open(url, size)
+            self.assertIn("failed first", tab.value("document.querySelector('h1').textContent"))
+            self.assert_fine(tab)
+
+    def test_mouse_opens_nodes_zooms_and_shows_an_incident(self):
+        tab = self.browser.open(self.restarted())
+        wall = tab.value("D.run.wall_s")
+        left, top, width, height = tab.box("#fold")
+        tab.click(left + width / 2, top + height / 2)
+        self.assertEqual(tab.value("[V.all, document.querySelector('#fold').textContent]"), [True, "Nodes only"])
+        tab.click(left + width / 2, top + height / 2)
+        left, top, _, _ = tab.box("#rib")
+        x, y, at = tab.value("[V.L, V.rows[0].y + V.rows[0].h / 2, V.W]")
+        tab.click(left + x / 2, top + y)  # The node's name.
+        self.assertEqual(tab.value("V.open.size"), 1)
+        tab.drag(left + x + at * .25, top + y, left + x + at * .75)
+        begin, end = tab.value("V.win")
+        self.assertAlmostEqual(begin, wall * .25, delta=wall * .02)
+        self.assertAlmostEqual(end, wall * .75, delta=wall * .02)
+        left, top, width, height = tab.box("#zr")
+        tab.click(left + width / 2, top + height / 2)
+        self.assertEqual(tab.value("V.win"), [0, wall])
+        left, top, width, height = tab.box("[data-inc]")
+        tab.click(left + width / 2, top + height / 2)
+        self.assertLess(tab.value("V.win[1] - V.win[0]"), wall)
+        left, top, width, height = tab.box("#theme")
+        tab.click(left + width / 2, top + height / 2)
+        self.assertEqual(tab.value("document.documentElement.dataset.theme"), "dark")
+        self.assert_fine(tab)
+
+    def test_keys_reach_all_of_it_and_what_the_cursor_reads_is_spoken(self):
+        tab = self.browser.open(self.restarted())
+        wall, seen = tab.value("D.run.wall_s"), []
+        while "rib" not in seen:
+            tab.key("Tab")
+            seen.append(tab.value("document.activeElement.id || document.activeElement.tagName"))
+            self.assertNotEqual(seen[-1], "BODY", seen)
+            self.assertNotEqual(tab.value("getComputedStyle(document.activeElement).outlineStyle"), "none", seen)
+        for wanted in ("perf", "json", "theme", "fold", "zi", "zo", "zr"):
+            self.assertIn(wanted, seen)
+        tab.key("+", "Equal", "+")
+        self.assertAlmostEqual(tab.value("V.win[1] - V.win[0]"), wall / 2, delta=wall / 50)
+        tab.key("ArrowRight")
+        tab.key("ArrowDown")
+        tab.wait_for("document.querySelector('#live').textContent.length > 0")
+        self.assertIn("vm" if "vm/" in tab.value("D.hosts[1]") else tab.value("D.hosts[1]"),
+                      tab.value("document.querySelector('#live').textContent"))
+        rows = tab.value("V.rows.length")
+        tab.key("Enter")
+        self.assertGreater(tab.value("V.rows.length"), rows)
+        tab.key("0", "Digit0", "0")
+        self.assertEqual(tab.value("V.win"), [0, wall])
+        self.assert_fine(tab)
+
+
+class Live(PageCase):
+    def setUp(self):
+        super().setUp()
+        self.port, self.http_port = free_port(), free_port()
+        self.env = {"DDPRUN_TOKEN": "a token of the tests"}
+        self.url = f"http://127.0.0.1:{self.http_port}/"
+        self.daemon = self.start_program([os.path.join(BIN, "ddprun-rendezvous"), "--port", str(self.port), "--http-port",
+                                          str(self.http_port)], env=self.env)
+        self.daemon.wait_for("pages for operators")
+
+    def run_of(self, run_id, *worker):
+        return self.start("--nnodes", "1", "--nproc-per-node", "2", "--rdzv-id", run_id, "--rdzv-endpoint",
+                          f"127.0.0.1:{self.port}", "--rdzv-conf", "is_host=0", *worker, env=self.env)
+
+    def runs(self):
+        with urllib.request.urlopen(self.url + "status", timeout=watch_test.PATIENCE) as reply:
+            return [run for run in json.load(reply)["runs"] if run["state"] == "running" and "goodput" in run]
+
+    def test_runs_can_be_chosen_by_mouse_and_keys_in_both_themes_and_sizes(self):
+        gate = self.gate()
+        jobs = [self.run_of(run_id, *shell(env_to() + PASS_GATE)) for run_id in ("job1", "job2")]
+        wait_until(lambda: len(self.runs()) == 2, self.runs)
+        for size in (WIDE, NARROW):
+            for dark in (False, True):
+                with self.subTest(size=size, dark=dark):
+                    tab = self.browser.open(self.url, size, dark)
+                    tab.wait_for("document.querySelectorAll('#runs button').length === 2")
+                    self.assertEqual(tab.value("document.querySelector('h1').textContent"), "job1")
+                    left, top, width, height = tab.box("#runs button:nth-child(2)")
+                    tab.click(left + width / 2, top + height / 2)
+                    self.assertEqual(tab.value("document.querySelector('h1').textContent"), "job2")
+                    tab.key("ArrowLeft")
+                    self.assertEqual(tab.value("document.querySelector('h1').textContent"), "job1")
+                    tab.key("t", "KeyT", "t")
+                    self.assertEqual(tab.value("document.documentElement.dataset.theme"), "light" if dark else "dark")
+                    self.assert_fine(tab)
+        gate.open()
+        for job in jobs:
+            self.finish(job)
+
+    def test_it_says_when_the_daemon_does_not_answer_any_more(self):
+        job = self.run_of("job1", *shell(env_to() + "exec sleep 600"))
+        wait_until(self.runs, "a run")
+        tab = self.browser.open(self.url)
+        tab.wait_for("document.querySelector('h1') && document.querySelector('#off').hidden")
+        self.daemon.signal(watch_test.signal.SIGKILL)
+        self.daemon.wait()
+        tab.wait_for("!document.querySelector('#off').hidden")
+        self.assertIn("No answer from the daemon", tab.value("document.querySelector('#off').textContent"))
+        self.assertEqual(tab.spills(), [])
+        job.end()
+
+
+if __name__ == "__main__":
+    if not shutil.which("chromium"):
+        skip_all("there is no chromium")
+    main()
