@@ -30,12 +30,6 @@ const char* what_of(Fault fault) {
   }
 }
 
-// Of a text in UTF-8: signs, not bytes. Signs of two columns are rare in what is shown here.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & '\xc0') != '\x80'; }));
-}
-
 std::string_view first_columns(std::string_view text, std::size_t columns) {
   std::size_t end = 0;
   for (std::size_t seen = 0; end < text.size(); ++end) {

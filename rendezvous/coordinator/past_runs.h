@@ -35,10 +35,10 @@ class PastRuns {
 
  private:
   struct Past {
-    std::string run_id;
-    std::string summary;
-    std::string whole;  // Without its account.
-    std::string account;
+    std::string run_id = {};
+    std::string summary = {};
+    std::string whole = {};  // Without its account.
+    std::string account = {};
     std::size_t bytes() const { return summary.size() + whole.size() + account.size(); }
   };
 

@@ -24,7 +24,7 @@ struct ServerOptions {
   Milliseconds hello_timeout{15'000};
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
   bool log_news = false;       // Say what happens in the runs; else only when verbose.
-  std::string history_folder;  // Gets the records of ended runs; empty: none are kept.
+  std::string history_folder = {};  // Gets the records of ended runs; empty: none are kept.
   bool history_sync = false;   // They survive a power cut, too.
 };
 
