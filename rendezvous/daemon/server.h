@@ -11,8 +11,8 @@
 #include <unordered_map>
 
 #include "rendezvous/coordinator/gate.h"
-#include "rendezvous/journal/run_history.h"
 #include "rendezvous/journal/record_log.h"
+#include "rendezvous/journal/run_history.h"
 #include "rendezvous/net/complaints.h"
 #include "rendezvous/net/listener.h"
 
@@ -22,10 +22,10 @@ struct ServerOptions {
   ListenOptions listen;
   // A link that has said nothing by then belongs to no node, and to no operator.
   Milliseconds hello_timeout{15'000};
-  bool end_when_over = false;  // End once every run has ended and everybody has gone.
-  bool log_news = false;       // Say what happens in the runs; else only when verbose.
+  bool end_when_over = false;       // End once every run has ended and everybody has gone.
+  bool log_news = false;            // Say what happens in the runs; else only when verbose.
   std::string history_folder = {};  // Gets the records of ended runs; empty: none are kept.
-  bool history_sync = false;   // They survive a power cut, too.
+  bool history_sync = false;        // They survive a power cut, too.
 };
 
 // What a daemon knows of the time before it. Without a log nothing outlives this process.
