@@ -26,7 +26,7 @@ EVERY = None  # All blocks of that language on that page.
 
 # (page, language, first line): which test runs it.
 BLOCKS = {
-    (README, "sh", "deploy/wheel.sh && pip install build/wheels/ddprun-*.whl               # into a Python environment"):
+    (README, "sh", "deploy/wheel.sh && pip install build/wheels/ddprun-*.whl            # into a Python environment"):
         "test_the_scripts_of_readme",  # wheel.sh and package.sh with --check are too long for a suite.
     (README, "sh", "deploy/test.sh          # what CI runs: all tests, plainly and under ASan, UBSan and TSan"):
         "test_the_scripts_of_readme",
