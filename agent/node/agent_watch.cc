@@ -166,11 +166,9 @@ void Agent::write_ending(const Exit& exit) const {
     ending["world_size"] = seat_ ? seat_->world_size : 0;
     ending["nodes"] = seat_ ? seat_->group_world_size : 0;
     ending["restarts"] = seat_ ? seat_->restart_count : 0;
-    json account = json::parse(account_, nullptr, /*allow_exceptions=*/false);
-    if (account.is_object()) ending["account"] = std::move(account);
   }
   std::ofstream file(options_.ending_file, std::ios::trunc);
-  file << text_of(ending) << std::flush;
+  file << text_of(ending) << '\n' << (options_.speaks_for_run ? account_ : "") << std::flush;
 }
 
 bool Agent::may_show_status() const {

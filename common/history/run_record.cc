@@ -69,12 +69,17 @@ void take_object(std::string& text, const json& object, const char* name) {
   text = it->dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
+// An account is long, and nobody here reads it: it is checked and passed on as the text it is.
+bool is_plain_object(std::string_view text) {
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  return text.starts_with('{') && std::ranges::all_of(text, is_ascii) && json::accept(text);
+}
+
 void take_ending(RunRecord& record, const json& object) {
   record.world_size = value_of<int>(object, "world_size", record.world_size);
   record.nodes = value_of<int>(object, "nodes", record.nodes);
   record.restarts = value_of<int>(object, "restarts", record.restarts);
   take_object(record.verdict, object, "verdict");
-  take_object(record.account, object, "account");
   for (RunTail& tail : tails_from(object)) record.tails.push_back(std::move(tail));
 }
 
@@ -100,16 +105,26 @@ json to_json(const RunRecord& record) {
   object["tails"] = json::array();
   for (const RunTail& tail : record.tails) object["tails"].push_back(to_json(tail));
   for (const RunEventText& event : record.events) object["events"].push_back(to_json(event));
-  put_object(object, "account", record.account);
   return object;
+}
+
+// `text`, an object that is not empty, ends with `end`.
+std::string with_account(std::string text, std::string_view end, const RunRecord& record) {
+  if (!record.took_s || !is_plain_object(record.account)) return text;
+  text.resize(text.size() - end.size());
+  return text.append(",\"account\":").append(record.account).append(end);
 }
 
 }  // namespace
 
-std::string encode(const RunRecord& record) { return text_of(to_json(record)); }
+std::string encode(const RunRecord& record) {
+  return with_account(text_of(to_json(record)), "\n}\n", record);
+}
 
 std::string encode_plain(const RunRecord& record) {
-  return to_json(record).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  const json object = to_json(record);
+  return with_account(
+      object.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace), "}", record);
 }
 
 Result<RunRecord> decode_record(std::string_view text) {
@@ -130,6 +145,7 @@ Result<RunRecord> decode_record(std::string_view text) {
   record.took_s = value_of<double>(object, "took_s", 0);
   record.exit_code = value_of<int>(object, "exit_code", 0);
   take_ending(record, object);
+  take_object(record.account, object, "account");
   record.events = events_from(object);
   return record;
 }
@@ -144,9 +160,12 @@ RunRecord summary_of(RunRecord record) {
 }
 
 bool add_ending(RunRecord& record, std::string_view ending) {
-  const json object = json::parse(ending, nullptr, /*allow_exceptions=*/false);
+  const std::size_t line = std::min(ending.find('\n'), ending.size());
+  const json object = json::parse(ending.substr(0, line), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return false;
   take_ending(record, object);
+  const std::string_view account = ending.substr(std::min(line + 1, ending.size()));
+  if (is_plain_object(account)) record.account = account;
   return true;
 }
 

@@ -73,14 +73,30 @@ TEST_CASE("History: bytes that are no UTF-8 do not stop a record", "[history]") 
 
 TEST_CASE("History: endings of several agents add up, one speaks for the run", "[history]") {
   RunRecord record;
-  CHECK(add_ending(record, R"({"world_size":4,"nodes":2,"restarts":1,
-      "verdict":{"kind":"success"},"tails":[{"rank":0,"stream":"stdout","text":"a\n","end":2}]})"));
+  CHECK(add_ending(record, R"({"world_size":4,"nodes":2,"restarts":1,"verdict":{"kind":"success"},)"
+                           R"("tails":[{"rank":0,"stream":"stdout","text":"a\n","end":2}]})"
+                           "\n{\"spans\":[]}"));
   CHECK(add_ending(record, R"({"tails":[{"rank":2,"stream":"stdout","text":"b\n","end":2}]})"));
   CHECK_FALSE(add_ending(record, ""));
   CHECK(record.world_size == 4);
   CHECK(record.restarts == 1);
   CHECK_THAT(record.verdict, Contains("success"));
   CHECK(record.tails.size() == 2);
+  CHECK(record.account == "{\"spans\":[]}");
+}
+
+TEST_CASE("History: an account is passed on as it is, if it is whole", "[history]") {
+  RunRecord record = failed();
+  REQUIRE(add_ending(record, "{}\n{\"spans\":[1,2]}"));
+  CHECK(decode_record(encode(record))->account == "{\"spans\":[1,2]}");
+  CHECK(decode_record(encode_plain(record))->account == "{\"spans\":[1,2]}");
+  for (const char* torn : {"{}", "{}\n", "{}\n{\"spans\":[1", "{}\n[1]", "{}\n{\"\xc3\xa4\":1}"}) {
+    RunRecord without = failed();
+    CHECK(add_ending(without, torn));
+    CHECK(decode_record(encode(without))->account.empty());
+  }
+  record.account = "{\"spans\":";  // However it came about.
+  CHECK(decode_record(encode(record)).has_value());
 }
 
 TEST_CASE("History: a record that is too long loses beginnings of tails, the longest first",
