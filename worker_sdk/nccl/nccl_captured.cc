@@ -10,11 +10,6 @@ bool is_captured(const GpuRuntime& gpu, CudaStream stream) {
   return asked == kCudaSuccess && status != kCudaNotCaptured;
 }
 
-void leave_captures_alone(const GpuRuntime& gpu) {
-  int mode = kCudaCaptureRelaxed;
-  gpu.cuda.exchange_capture_mode(&mode);
-}
-
 NcclCaptured::NcclCaptured(std::shared_ptr<const GpuRuntime> gpu, int device, const Call& call,
                            std::shared_ptr<NcclFate> fate, CudaStream stream)
     : call_(call), fate_(std::move(fate)), end_(std::move(gpu), device, kCudaEventDisableTiming) {

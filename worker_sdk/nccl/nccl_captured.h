@@ -10,9 +10,6 @@ namespace ddprun::worker_sdk {
 
 bool is_captured(const GpuRuntime& gpu, CudaStream stream);
 
-// From now on what the calling thread asks of CUDA does not end captures of other threads.
-void leave_captures_alone(const GpuRuntime& gpu);
-
 // Its stream can be made to wait for it; all else is unknown.
 class NcclCaptured final : public Pending {
  public:

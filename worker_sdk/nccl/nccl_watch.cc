@@ -1,7 +1,5 @@
 #include "worker_sdk/nccl/nccl_watch.h"
 
-#include "worker_sdk/nccl/nccl_captured.h"
-
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -77,7 +75,6 @@ bool NcclWatch::wait_idle(Clock::time_point deadline) {
 
 void NcclWatch::run() {
   comm_.runtime()->cuda.set_device(comm_.device());
-  leave_captures_alone(*comm_.runtime());
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto wanted = [&] { return abort_requested_.load() || doomed_.load(); };
