@@ -19,7 +19,7 @@ LocalTime local_time() {
   return {.now = now, .ahead = fields.tm_gmtoff};
 }
 
-std::string shown(const CtlOptions& options, const std::vector<PastRun>& runs, Keeper keeper) {
+std::string shown(const CtlOptions& options, const std::vector<PastRun>& runs, KeptBy keeper) {
   if (options.json) return history_json(runs);
   const ScreenStyle style = output_style();
   if (options.run_id.empty()) return history_text(runs, local_time(), style, keeper);
@@ -35,7 +35,7 @@ Result<void> show_own_history(const CtlOptions& options) {
     if (!run) return run.error();
     runs = {std::move(*run)};
   }
-  std::fputs(shown(options, runs, Keeper::kMachine).c_str(), stdout);
+  std::fputs(shown(options, runs, KeptBy::kMachine).c_str(), stdout);
   return {};
 }
 
@@ -45,7 +45,7 @@ Result<std::string> daemon_history_shown(const CtlOptions& options, const std::s
   if (!options.run_id.empty() && runs->empty()) {
     return Failure{Errc::kNotFound, "this daemon remembers no ended run '" + options.run_id + "'"};
   }
-  return shown(options, *runs, Keeper::kDaemon);
+  return shown(options, *runs, KeptBy::kDaemon);
 }
 
 Result<std::string> report_shown(const CtlOptions& options, const std::string& account,
@@ -71,9 +71,9 @@ Result<void> show_own_report(const CtlOptions& options) {
               "none, and of several launchers that of group rank 0 has it";
     return Failure{Errc::kNotFound, "run '" + plain(record.run_id) + "'" + why};
   }
-  const auto text = report_shown(
-      options, record.account,
-      {.command = record.command, .started_utc = utc_text(record.started)});
+  const auto text =
+      report_shown(options, record.account,
+                   {.command = record.command, .started_utc = utc_text(record.started)});
   if (!text) return text.error();
   std::fputs(text->c_str(), stdout);
   return {};

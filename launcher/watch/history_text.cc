@@ -199,8 +199,8 @@ std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::strin
 }
 
 std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time,
-                         const ScreenStyle& style, Keeper keeper) {
-  const bool own = keeper == Keeper::kMachine;
+                         const ScreenStyle& style, KeptBy keeper) {
+  const bool own = keeper == KeptBy::kMachine;
   if (runs.empty()) {
     return own ? "no runs of yours on this machine are remembered\n"
                : "this daemon remembers no run that has ended\n";
@@ -225,7 +225,7 @@ std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time
 }
 
 std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style,
-                          Keeper keeper) {
+                          KeptBy keeper) {
   const RunRecord& record = run.record;
   const json verdict = verdict_of(run);
   std::string text = "run       " + plain(record.run_id) + " on " + plain(record.host) + "\n";
@@ -251,9 +251,9 @@ std::string past_run_text(const PastRun& run, const LocalTime& time, const Scree
   if (!well) text += "\n" + indented(words(verdict, "text"), style);
   text += events_text(record);
   const std::string id = plain(record.run_id);
-  const bool reports = !record.account.empty() || keeper == Keeper::kDaemon;
+  const bool reports = !record.account.empty() || keeper == KeptBy::kDaemon;
   text += reports ? "\nwhere its time went: ddprunctl report " + id + " --html FILE\n" : "\n";
-  if (keeper == Keeper::kDaemon) return text;
+  if (keeper == KeptBy::kDaemon) return text;
   return text + "what the workers wrote last: ddprunctl logs " + id + "\n";
 }
 

@@ -28,14 +28,14 @@ std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::strin
 // "2026-11-20T21:04:12Z".
 std::string utc_text(std::int64_t then);
 
-enum class Keeper {
+enum class KeptBy {
   kMachine,  // The records are this machine's, of this user.
   kDaemon,   // ... a daemon's.
 };
 std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time,
-                         const ScreenStyle& style, Keeper keeper = Keeper::kMachine);
+                         const ScreenStyle& style, KeptBy keeper = KeptBy::kMachine);
 std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style,
-                          Keeper keeper = Keeper::kMachine);
+                          KeptBy keeper = KeptBy::kMachine);
 // What a daemon answers: {"runs": [...]}, of which all have ended.
 Result<std::vector<PastRun>> decode_history(std::string_view text);
 std::string history_json(const std::vector<PastRun>& runs);

@@ -79,7 +79,7 @@ ordered_json verdict_part(const Verdict& verdict) {
 }
 
 ordered_json incidents_json(const RunLedger& ledger, const std::vector<RunLedger::Row>& rows,
-                            const std::vector<Loss>& losses) {
+                            const std::vector<IncidentCost>& losses) {
   ordered_json list = ordered_json::array();
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const Incident& incident = ledger.incidents()[i];
@@ -176,7 +176,7 @@ std::string account_json(const RunLedger& ledger, const AccountHead& head, TimeP
   const std::vector<RunLedger::Row> rows = ledger.rows(now);
   const Time wall = ledger.wall(now);
   const std::vector<DrawnRow> drawn = draw(rows, wall);
-  const std::vector<Loss> lost = losses(ledger.incidents(), drawn, ledger);
+  const std::vector<IncidentCost> lost = losses(ledger.incidents(), drawn, ledger);
   std::map<std::string, int> hosts;
   ordered_json names = ordered_json::array();
   for (const RunLedger::Row& row : rows) {

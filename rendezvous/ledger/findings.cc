@@ -18,12 +18,12 @@ double ratio(Time part, Time whole) {
                            : 0;
 }
 
-std::string incidents_text(const RunLedger& ledger, const std::vector<Loss>& losses,
+std::string incidents_text(const RunLedger& ledger, const std::vector<IncidentCost>& losses,
                            const LedgerTotals& totals) {
   if (losses.empty()) return "No worker failed, and no node was lost.";
   Time cost{0};
-  for (const Loss& loss : losses) cost += loss.cost;
-  const auto most = std::ranges::max_element(losses, {}, &Loss::cost);
+  for (const IncidentCost& loss : losses) cost += loss.cost;
+  const auto most = std::ranges::max_element(losses, {}, &IncidentCost::cost);
   const Incident& worst = ledger.incidents()[static_cast<std::size_t>(most - losses.begin())];
   std::string text = number_of(static_cast<int>(losses.size()), "incident") + " cost " +
                      percent_text(ratio(cost, totals.in_run())) + " of the run";
@@ -68,7 +68,8 @@ void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
                                     " steps: look at its machine"});
 }
 
-void add_repeated(Findings& found, const RunLedger& ledger, const std::vector<Loss>& losses) {
+void add_repeated(Findings& found, const RunLedger& ledger,
+                  const std::vector<IncidentCost>& losses) {
   const std::vector<Incident>& all = ledger.incidents();
   Time repeated{0};
   for (std::size_t i = 1; i < losses.size(); ++i) {
@@ -95,7 +96,7 @@ void add_lost(Findings& found, const LedgerTotals& totals) {
 }  // namespace
 
 Findings findings(const RunLedger& ledger, const std::vector<RunLedger::Row>& rows,
-                  const std::vector<Loss>& losses, TimePoint now) {
+                  const std::vector<IncidentCost>& losses, TimePoint now) {
   const LedgerTotals totals = ledger.totals(now);
   Findings found{.incidents = incidents_text(ledger, losses, totals),
                  .ribbon = ribbon_text(totals),

@@ -20,6 +20,6 @@ struct Findings {
 };
 
 Findings findings(const RunLedger& ledger, const std::vector<RunLedger::Row>& rows,
-                  const std::vector<Loss>& losses, TimePoint now);
+                  const std::vector<IncidentCost>& losses, TimePoint now);
 
 }  // namespace ddprun::rendezvous

@@ -30,9 +30,9 @@ std::vector<DrawnRow> draw(const std::vector<RunLedger::Row>& rows, Time wall) {
   return drawn;
 }
 
-std::vector<Loss> losses(const std::vector<Incident>& incidents, const std::vector<DrawnRow>& rows,
-                         const RunLedger& ledger) {
-  std::vector<Loss> all(incidents.size());
+std::vector<IncidentCost> losses(const std::vector<Incident>& incidents,
+                                 const std::vector<DrawnRow>& rows, const RunLedger& ledger) {
+  std::vector<IncidentCost> all(incidents.size());
   std::vector<Time> at;
   for (const Incident& incident : incidents) at.push_back(ledger.since_began(incident.at));
   for (const DrawnRow& row : rows) {

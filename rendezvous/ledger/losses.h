@@ -15,14 +15,14 @@ struct DrawnRow {
 };
 std::vector<DrawnRow> draw(const std::vector<RunLedger::Row>& rows, TimeParts::Time wall);
 
-struct Loss {
+struct IncidentCost {
   TimeParts::Time back{0};  // From the incident to the next step of the last place; 0: none came.
   TimeParts::Time lost{0};  // The most work that a place lost.
   TimeParts::Time cost{0};  // Lost work and restart, over places.
 };
 // In the order of the incidents, which is that of time. A span is the cost of the last incident
 // before its end.
-std::vector<Loss> losses(const std::vector<Incident>& incidents, const std::vector<DrawnRow>& rows,
-                         const RunLedger& ledger);
+std::vector<IncidentCost> losses(const std::vector<Incident>& incidents,
+                                 const std::vector<DrawnRow>& rows, const RunLedger& ledger);
 
 }  // namespace ddprun::rendezvous

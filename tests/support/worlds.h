@@ -61,7 +61,7 @@ inline Buffer view(DataType type, std::vector<std::byte>& bytes) {
 }
 
 // Collects what ranks find wrong: Catch2 knows no threads.
-class Complaints {
+class FirstComplaint {
  public:
   void add(const std::string& text) {
     const std::lock_guard lock(mutex_);

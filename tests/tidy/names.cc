@@ -1,12 +1,25 @@
-// How enumerators are named.
+// How enumerators are named, and types that share a name.
 
+#include <algorithm>
+#include <map>
 #include <regex>
-#include <sstream>
 
 #include "tests/tidy/rules.h"
 
 namespace ddprun::tidy {
 namespace {
+
+// What a brace at namespace scope opens.
+struct Scope {
+  bool is_namespace = false;
+  std::string name;  // Of a namespace; empty: it has none, or it is none.
+};
+
+std::string joined(const std::vector<Scope>& scopes) {
+  std::string text;
+  for (const Scope& scope : scopes) text += scope.name + "::";
+  return text;
+}
 
 bool is_public(const std::string& path) {
   return path.starts_with("worker_sdk/include/") || path.starts_with("worker_sdk/torch/");
@@ -33,6 +46,50 @@ std::vector<std::string> complaints_about_enumerators(const std::string& path,
       if (std::regex_match(name, is_public(path) ? kSnake : kPascal)) continue;
       complaints.push_back(path + ": enumerator " + name + ": public ones are snake_case, " +
                            "all others kPascalCase");
+    }
+  }
+  return complaints;
+}
+
+std::vector<std::string> types_in(const std::string& text) {
+  static const std::regex kNamespace(R"(\bnamespace\s*([\w:]*)\s*$)");
+  static const std::regex kType(R"(\b(?:struct|class|union|enum(?:\s+class)?)\s+)"
+                                R"((?:\[\[[^\]]*\]\]\s*|alignas\([^)]*\)\s*)*)"
+                                R"(([A-Za-z_][\w:]*)\s*(?:final\s*)?(?::[^(){}]*)?$)");
+  const std::string code = without_words(text);
+  std::vector<std::string> types;
+  std::vector<Scope> scopes;
+  std::size_t begun = 0;  // What stands before a brace, since the last one or semicolon.
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    if (code[i] == '}' && !scopes.empty()) scopes.pop_back();
+    if (code[i] == '{') {
+      const std::string before = code.substr(begun, i - begun);
+      const bool named = std::ranges::all_of(
+          scopes, [](const Scope& scope) { return scope.is_namespace && !scope.name.empty(); });
+      std::smatch match;
+      if (std::regex_search(before, match, kNamespace)) {
+        scopes.push_back({true, match[1]});
+      } else {
+        if (named && std::regex_search(before, match, kType)) {
+          types.push_back(joined(scopes) + match[1].str());
+        }
+        scopes.push_back({});
+      }
+    }
+    if (code[i] == '{' || code[i] == '}' || code[i] == ';') begun = i + 1;
+  }
+  return types;
+}
+
+std::vector<std::string> complaints_about_doubles(
+    const std::map<std::string, std::string>& linked) {
+  std::vector<std::string> complaints;
+  std::map<std::string, std::string> first;  // By type.
+  for (const auto& [path, text] : linked) {
+    for (const std::string& type : types_in(text)) {
+      const auto [known, is_new] = first.try_emplace(type, path);
+      if (is_new || known->second == path) continue;
+      complaints.push_back(path + ": " + type + " is defined in " + known->second + ", too");
     }
   }
   return complaints;

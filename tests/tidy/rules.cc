@@ -338,6 +338,15 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
        complaints_about_walks(content_of(root / "docs/architecture.md"), root)) {
     complaints.push_back(std::move(complaint));
   }
+  std::map<std::string, std::string> linked;  // Into programs with each other.
+  for (const auto& [path, text] : files) {
+    const bool alone =
+        path.starts_with("tests/") || path.starts_with("bench/") || path.starts_with("examples/");
+    if (!alone || path.starts_with("tests/support/")) linked[path] = text;
+  }
+  for (std::string& complaint : complaints_about_doubles(linked)) {
+    complaints.push_back(std::move(complaint));
+  }
   for (std::string& complaint : complaints_about_twins(files)) {
     complaints.push_back(std::move(complaint));
   }

@@ -2,6 +2,7 @@
 // What is checked of each source file besides its includes: length, width, words, length of
 // functions.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,20 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
 std::vector<std::string> complaints_about_enumerators(const std::string& path,
                                                       const std::string& text);
 
+// The types that `text` defines in namespaces with a name: "ddprun::agent::Exit".
+std::vector<std::string> types_in(const std::string& text);
+
+// Types that two files define under one name: whichever of their functions the linker keeps serves
+// both. `linked`: texts by path, of files that may be linked into one program.
+std::vector<std::string> complaints_about_doubles(const std::map<std::string, std::string>& linked);
+
 // The lines of prose of the Markdown page `path` that are too wide. Tables, code and lines that are
 // nothing but a link may be wider. tests/tidy/wrap_prose.py mends it.
 std::vector<std::string> complaints_about_prose(const std::string& path, const std::string& text);
 
 // ... with all .h and .cc files below `root`, in its folders of source, and all pages of it and
-// below its docs/ and bench/; and headers of the product that share a file name. Reads
-// root/tests/tidy/layers.txt.
+// below its docs/ and bench/; headers of the product that share a file name; and types that share a
+// name. Reads root/tests/tidy/layers.txt.
 std::vector<std::string> complaints_about_tree(const std::filesystem::path& root);
 
 struct Function {

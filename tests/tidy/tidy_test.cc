@@ -195,6 +195,20 @@ TEST_CASE("Tidy: enumerators are snake_case in public headers, and kPascalCase e
                    "kPascalCase"});
 }
 
+TEST_CASE("Tidy: types of namespaces with a name are found, others may share theirs", "[tidy]") {
+  CHECK(
+      types_in(
+          "namespace a::b {\nstruct One {\n  struct Inner {};\n};\nnamespace {\nclass Own {};\n}\n"
+          "struct Later;\nclass Two final : public One {};\nenum class Three : int { kX };\n"
+          "struct One make() {\n  struct Local {};\n}\nstruct Two::Part {};\n"
+          "template <>\nstruct hash<One> {};\n}\nstruct Outside {};\n") ==
+      Complaints{"a::b::One", "a::b::Two", "a::b::Three", "a::b::Two::Part", "Outside"});
+  CHECK(complaints_about_doubles({{"x.h", "namespace a {\nstruct One {};\n}"},
+                                  {"y.h", "namespace b {\nstruct One {};\n}"},
+                                  {"z.cc", "namespace a {\nenum class One { kX };\n}"}}) ==
+        Complaints{"z.cc: a::One is defined in x.h, too"});
+}
+
 TEST_CASE("Tidy: long files and long lines", "[tidy]") {
   CHECK(about("io/a.cc", lines(kFileLinesMax)).empty());
   CHECK(about("io/a.cc", lines(kFileLinesMax + 1)) ==

@@ -35,7 +35,7 @@ TEST_CASE("Sharding: what each rank stepped becomes everybody's, on every backen
   const std::vector<std::int64_t> sizes{5, 0, 700, 31, 2, 8, 8};
   for (const test::World& world : test::worlds()) {
     INFO(world.name());
-    test::Complaints complaints;
+    test::FirstComplaint complaints;
     const auto errors = world.ranks().run([&](ProcessGroup& group) {
       const auto shares = partition_greedily(sizes, group.world_size());
       std::vector<std::vector<std::byte>> memory;

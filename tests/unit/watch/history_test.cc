@@ -194,10 +194,10 @@ TEST_CASE("History: what a daemon keeps is read, and has its events", "[history]
   CHECK(decode_record(encode_within(record, encode(record).size() - 1))->account.empty());
   const auto runs = decode_history("{\"runs\":[" + encode_plain(record) + "]}");
   REQUIRE(runs.has_value());
-  const std::string text = past_run_text(runs->at(0), kTime, {}, Keeper::kDaemon);
+  const std::string text = past_run_text(runs->at(0), kTime, {}, KeptBy::kDaemon);
   CHECK_THAT(text, Contains("  1.5 s  node a joined\n") && Contains("node b is ?[2Jlost"));
   CHECK_THAT(text, Contains("ddprunctl report job9") && !Contains("ddprunctl logs"));
-  CHECK_THAT(history_text({}, kTime, {}, Keeper::kDaemon), Contains("this daemon remembers no"));
+  CHECK_THAT(history_text({}, kTime, {}, KeptBy::kDaemon), Contains("this daemon remembers no"));
   for (const char* bad : {"", "[]", "{}", R"({"runs":7})", R"({"runs":[{}]})"}) {
     CHECK(decode_history(bad).has_error());
   }

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-using test::Complaints;
+using test::FirstComplaint;
 using test::kCounts;
 using test::view;
 using test::World;
@@ -198,7 +198,7 @@ constexpr Collective kCollectives[] = {{"all_reduce", true, false, all_reduce},
                                        {"reduce", true, true, reduce}};
 
 void try_one(ProcessGroup& group, std::byte* shared, const Collective& what, const Case& c,
-             Complaints& complaints) {
+             FirstComplaint& complaints) {
   for (const Memory memory : {Memory::kOwn, Memory::kShared, Memory::kInPlace}) {
     Arrays arrays(group, shared, c, memory);
     const bool async = (c.count + static_cast<std::size_t>(c.root)) % 2 == 0;
@@ -233,7 +233,7 @@ bool worth_trying(const Collective& what, DataType type, ReduceOp op) {
   return what.reduces || !rare || type == DataType::c128;
 }
 
-void try_all(ProcessGroup& group, const Collective& what, Complaints& complaints) {
+void try_all(ProcessGroup& group, const Collective& what, FirstComplaint& complaints) {
   const int n = group.world_size();
   auto memory = group.allocate(sizeof(double) * 70001 * static_cast<std::size_t>(n));
   auto* shared = static_cast<std::byte*>(memory.get());
@@ -257,7 +257,7 @@ TEST_CASE("Collectives: each is right for every type, reduction, size, root, mem
           "[collectives]") {
   for (const World& world : worlds()) {
     for (const Collective& what : kCollectives) {
-      Complaints complaints;
+      FirstComplaint complaints;
       const auto errors = world.ranks().run([&](auto& group) { try_all(group, what, complaints); });
       INFO(what.name << ", " << world.name());
       CHECK(test::outcome(errors) == "all well");
@@ -269,7 +269,7 @@ TEST_CASE("Collectives: each is right for every type, reduction, size, root, mem
 TEST_CASE("Collectives: sums of halves do not overflow on the way to their average",
           "[collectives]") {
   for (const World& world : worlds()) {
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](auto& group) {
       for (const std::size_t count : {std::size_t{5}, std::size_t{9000}}) {
         std::vector<std::uint16_t> values(count, worker_sdk::f32_to_f16(60000));

@@ -1,5 +1,5 @@
 // Small objects, metrics and seeds between ranks, on every backend. Ranks are threads: they collect
-// what is wrong in Complaints.
+// what is wrong in FirstComplaint.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-using test::Complaints;
+using test::FirstComplaint;
 using test::outcome;
 using test::Ranks;
 
@@ -42,7 +42,7 @@ std::string wrong_on(ProcessGroup& group) {
 TEST_CASE("Objects: bytes of any lengths reach whom they shall, on every backend") {
   for (const test::World& world : test::worlds()) {
     INFO(world.name());
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](ProcessGroup& group) {
       const std::string wrong = wrong_on(group);
       if (!wrong.empty()) complaints.add(wrong + " on rank " + std::to_string(group.rank()));
@@ -70,7 +70,7 @@ TEST_CASE("Objects: a root that does not exist is refused, and the group lives o
 }
 
 TEST_CASE("Metrics: averages are weighted over all ranks, each of which may have other names") {
-  Complaints complaints;
+  FirstComplaint complaints;
   const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {
     const double r = group.rank();
     Metrics metrics;
@@ -102,7 +102,7 @@ TEST_CASE("Metrics: this rank's own are known before they are reduced, weights a
 TEST_CASE("Seeds: a rank's is seed + rank, epochs share none, a shared one is everybody's") {
   CHECK(rank_seed(40, 2) == 42);
   CHECK(rank_seed(40, 3, 4, 0) + 1 == rank_seed(40, 0, 4, 1));
-  Complaints complaints;
+  FirstComplaint complaints;
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
     const auto seed = shared_seed(group);
     const auto all = all_gather_bytes(group, std::to_string(seed));

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::Ranks;
 
-using test::Complaints;
+using test::FirstComplaint;
 using test::is_right;
 using test::kCounts;
 using test::view;
@@ -25,7 +25,7 @@ using test::worlds;
 TEST_CASE("ProcessGroup: an array from allocate() is reduced in place, at any offset",
           "[process_group]") {
   for (const World& world : worlds()) {
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](auto& group) {
       constexpr std::size_t kBytes = 1 << 20;
       auto memory = group.allocate(kBytes);
@@ -75,7 +75,7 @@ TEST_CASE("ProcessGroup: send and recv keep the order between each pair of ranks
           "[process_group]") {
   for (const World& world : worlds()) {
     if (world.size() == 1) continue;
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](auto& group) {
       const int n = group.world_size();
       // A message goes round the ring for each size, so that each rank sends and receives in
@@ -131,7 +131,7 @@ TEST_CASE("ProcessGroup: nobody leaves a barrier before the last has come", "[pr
 TEST_CASE("ProcessGroup: asynchronous operations are carried out in the order of their calls",
           "[process_group]") {
   for (const World& world : worlds()) {
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](auto& group) {
       constexpr std::size_t kWorks = 20;
       std::vector<std::vector<std::byte>> arrays;
@@ -161,7 +161,7 @@ TEST_CASE("ProcessGroup: asynchronous operations are carried out in the order of
 
 // The same sequence on all ranks, made of a seed: operation, type, size, memory, synchronous or
 // not.
-void random_sequence(ProcessGroup& group, std::uint32_t seed, Complaints& complaints) {
+void random_sequence(ProcessGroup& group, std::uint32_t seed, FirstComplaint& complaints) {
   std::mt19937 random(seed);
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   const auto n = static_cast<std::size_t>(group.world_size());
@@ -203,7 +203,7 @@ TEST_CASE("ProcessGroup: random sequences of operations agree with the reference
           "[process_group]") {
   for (std::uint32_t seed = 1; seed <= 4; ++seed) {
     for (const World& world : worlds()) {
-      Complaints complaints;
+      FirstComplaint complaints;
       const auto errors =
           world.ranks().run([&](auto& group) { random_sequence(group, seed, complaints); });
       INFO(world.name() << ", seed " << seed);

@@ -10,7 +10,7 @@ namespace ddprun {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Complaints;
+using test::FirstComplaint;
 using test::Ranks;
 using test::World;
 
@@ -32,7 +32,7 @@ int sum_of_ranks(ProcessGroup& group, int mine) {
 TEST_CASE("Split: colors make groups, keys their order, and groups do not hear of each other",
           "[split]") {
   for (const World& world : splittable()) {
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](auto& group) {
       const int me = group.rank();
       // Even ranks in falling order, odd ones but 3 in rising order, 3 in none.
@@ -61,7 +61,7 @@ TEST_CASE("Split: colors make groups, keys their order, and groups do not hear o
 }
 
 TEST_CASE("Split: each group has the backend that suits its hosts", "[split]") {
-  Complaints complaints;
+  FirstComplaint complaints;
   const auto errors = world("auto", {"a", "a", "b", "b"}).ranks().run([&](auto& group) {
     if (group.backend() != "cpu") complaints.add("whole: " + group.backend());
     auto inside = group.split(group.rank() / 2);
@@ -76,7 +76,7 @@ TEST_CASE("Split: each group has the backend that suits its hosts", "[split]") {
 
 TEST_CASE("Split: a group outlives the one it comes from, and works beside it", "[split]") {
   for (const World& world : splittable()) {
-    Complaints complaints;
+    FirstComplaint complaints;
     const auto errors = world.ranks().run([&](auto& group) {
       auto other = group.split(0);
       {
@@ -163,7 +163,7 @@ TEST_CASE("Work: a call's own deadline counts, not the group's", "[work]") {
 TEST_CASE("Work: tells whether it is done, and its error without throwing", "[work]") {
   std::promise<void> failed;
   auto has_failed = failed.get_future().share();
-  Complaints complaints;
+  FirstComplaint complaints;
   const auto errors = Ranks{.world_size = 2, .backend = "shm"}.run([&](auto& group) {
     float value = 1;
     Work good = group.all_reduce_async(buffer(&value, 1));
