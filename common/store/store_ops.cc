@@ -4,14 +4,9 @@
 
 #include "common/assert.h"
 #include "common/store/store_connection.h"
+#include "common/store/store_wire.h"
 
 namespace ddprun::store {
-namespace {
-
-Failure bad(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
-
-}  // namespace
-
 std::string& StoreMachine::Turn::reply() const { return reply_to(id, replies); }
 
 Result<void> StoreMachine::answer(Turn& turn) {
@@ -56,8 +51,8 @@ Result<void> StoreMachine::answer(Turn& turn) {
 Result<void> StoreMachine::answer_text(Turn& turn, std::string_view text) {
   turn.connection.reply_bytes += text.size() + 8;
   if (turn.connection.reply_bytes > limits_.reply_bytes_max) {
-    return bad("answering store requests with more than " +
-               std::to_string(limits_.reply_bytes_max) + " bytes");
+    return bad_message("answering store requests with more than " +
+                       std::to_string(limits_.reply_bytes_max) + " bytes");
   }
   append_string(turn.reply(), text);
   return {};
@@ -154,7 +149,7 @@ Result<void> StoreMachine::wait(Turn& turn) {
     return {};
   }
   if (key_waits_.size() + missing.size() > limits_.keys_max) {
-    return bad("waiting for more than " + std::to_string(limits_.keys_max) + " store keys");
+    return bad_message("waiting for more than " + std::to_string(limits_.keys_max) + " store keys");
   }
   key_waits_.begin(turn.id, missing);
   return {};

@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/store/store_wire.h"
 
 namespace ddprun::store {
 namespace {
-
-Failure bad(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
 
 // Reads as strtoll does, for that is what PyTorch reads counters with: spaces, a sign, digits, and
 // no matter what follows.
@@ -35,8 +34,8 @@ bool StoreTable::has_all(const std::vector<std::string>& keys) const {
 
 Result<std::optional<std::string>> StoreTable::set(std::string_view key, std::string value) {
   if (key.size() > limits_.key_bytes_max || value.size() > limits_.value_bytes_max) {
-    return bad("storing a key of " + std::to_string(key.size()) + " and a value of " +
-               std::to_string(value.size()) + " bytes");
+    return bad_message("storing a key of " + std::to_string(key.size()) + " and a value of " +
+                       std::to_string(value.size()) + " bytes");
   }
   const auto entry = values_.find(key);
   const bool fresh = entry == values_.end();
@@ -56,7 +55,7 @@ Result<void> StoreTable::append(std::string_view key, std::string_view more) {
   DDPRUN_ASSERT(entry != values_.end());
   std::string& value = entry->second;
   if (value.size() + more.size() > limits_.value_bytes_max) {
-    return bad("appending to a store value of " + std::to_string(value.size()) + " bytes");
+    return bad_message("appending to a store value of " + std::to_string(value.size()) + " bytes");
   }
   Result<void> room = reserve(0, more.size());
   if (room) value += more;
@@ -66,11 +65,12 @@ Result<void> StoreTable::append(std::string_view key, std::string_view more) {
 Result<std::int64_t> StoreTable::sum(std::string_view key, std::int64_t delta) const {
   const std::string* const value = find(key);
   const auto before = value ? parse_counter(*value) : std::optional<std::int64_t>(0);
-  if (!before) return bad("adding to store key '" + std::string(key) + "', which holds no number");
+  if (!before)
+    return bad_message("adding to store key '" + std::string(key) + "', which holds no number");
   std::int64_t sum = 0;
   if (__builtin_add_overflow(*before, delta, &sum)) {
-    return bad("adding " + std::to_string(delta) + " to store key '" + std::string(key) +
-               "' overflows");
+    return bad_message("adding " + std::to_string(delta) + " to store key '" + std::string(key) +
+                       "' overflows");
   }
   return sum;
 }
@@ -86,10 +86,10 @@ std::optional<std::string> StoreTable::erase(std::string_view key) {
 
 Result<void> StoreTable::reserve(std::size_t keys, std::size_t bytes) {
   if (keys_ + keys > limits_.keys_max) {
-    return bad("storing more than " + std::to_string(limits_.keys_max) + " keys");
+    return bad_message("storing more than " + std::to_string(limits_.keys_max) + " keys");
   }
   if (bytes_ + bytes > limits_.store_bytes_max) {
-    return bad("storing more than " + std::to_string(limits_.store_bytes_max) + " bytes");
+    return bad_message("storing more than " + std::to_string(limits_.store_bytes_max) + " bytes");
   }
   keys_ += keys;
   bytes_ += bytes;

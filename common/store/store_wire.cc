@@ -81,8 +81,6 @@ void append_little_endian(std::string& out, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> 8 * i & 0xff);
 }
 
-Failure bad(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
-
 // The fields of one request, taken in their order.
 class FieldWriter {
  public:
@@ -119,6 +117,8 @@ class FieldWriter {
 };
 
 }  // namespace
+
+Failure bad_message(std::string context) { return {Errc::kBadMessage, std::move(context)}; }
 
 std::string encode(const StoreRequest& request) {
   const StoreShape& shape = kShapes[static_cast<std::size_t>(request.op)];
@@ -177,7 +177,7 @@ Result<bool> StoreReader::begin_request() {
   const auto opcode = static_cast<unsigned char>(rest().front());
   const Opcodes& opcodes = dialect_ == Dialect::kNew ? kNew : kOld;
   shape_ = opcode < opcodes.size() ? opcodes[opcode] : nullptr;
-  if (!shape_) return bad("reading a store request with opcode " + std::to_string(opcode));
+  if (!shape_) return bad_message("reading a store request with opcode " + std::to_string(opcode));
   request_bytes_ = 0;
   consume(1);
   request_.op = shape_->op;
@@ -214,7 +214,7 @@ Result<bool> StoreReader::read_field(StoreField field) {
 Result<bool> StoreReader::check_magic() {
   Result<bool> read = read_integer(4);
   if (read && *read && request_.number != kMagicNumber) {
-    return bad("reading a VALIDATE with a wrong number");
+    return bad_message("reading a VALIDATE with a wrong number");
   }
   return read;
 }
@@ -231,7 +231,7 @@ Result<bool> StoreReader::read_list(StoreField field) {
     if (rest().size() < kLengthBytes) return false;
     const std::uint64_t count = decode(rest().substr(0, kLengthBytes));
     if (count > limits_.request_keys_max) {
-      return bad("reading a store request for " + std::to_string(count) + " keys");
+      return bad_message("reading a store request for " + std::to_string(count) + " keys");
     }
     consume(kLengthBytes);
     items_left_ = count;
@@ -256,11 +256,12 @@ Result<bool> StoreReader::read_string(std::vector<std::string>& into, std::size_
   if (rest().size() < kLengthBytes) return false;
   const std::uint64_t length = decode(rest().substr(0, kLengthBytes));
   if (length > bytes_max) {
-    return bad("reading a store " + std::string(what) + " of " + std::to_string(length) + " bytes");
+    return bad_message("reading a store " + std::string(what) + " of " + std::to_string(length) +
+                       " bytes");
   }
   if (request_bytes_ + kLengthBytes + length > limits_.request_bytes_max) {
-    return bad("reading a store request of more than " + std::to_string(limits_.request_bytes_max) +
-               " bytes");
+    return bad_message("reading a store request of more than " +
+                       std::to_string(limits_.request_bytes_max) + " bytes");
   }
   if (rest().size() < kLengthBytes + length) return false;
   into.emplace_back(rest().substr(kLengthBytes, length));

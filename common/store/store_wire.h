@@ -44,6 +44,8 @@ enum class StoreOp {
   kBarrier,   // Answer once so many have come.
 };
 
+Failure bad_message(std::string context);
+
 struct StoreLimits {
   std::size_t key_bytes_max = 8 << 10;
   std::size_t value_bytes_max = 8 << 20;

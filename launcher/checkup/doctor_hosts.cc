@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "agent/placement/worker_count.h"
 #include "common/assert.h"
 #include "common/system/random_id.h"
+#include "launcher/checkup/far_end.h"
 #include "launcher/checkup/patient.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/hosts/way.h"
@@ -33,12 +33,6 @@ constexpr Milliseconds kClockLimit = 5s;
 constexpr Milliseconds kGoodbyeLimit = 3s;
 constexpr int kClockRounds = 5;        // The fastest of them has the least doubt.
 constexpr std::size_t kPeersMax = 32;  // That one node connects to.
-
-std::int64_t wall_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 class Visit {
  public:

@@ -10,8 +10,8 @@
 #include "launcher/checkup/requests.h"
 #include "launcher/checkup/workers.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/tcp_link.h"
 #include "launcher/probe/probe.h"
+#include "launcher/probe/tcp_link.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -20,13 +20,6 @@ using namespace std::chrono_literals;
 namespace fact = doctor::fact;
 using doctor::Facts;
 using Kind = DoctorRequest::Kind;
-
-// The library's clock(), not the kernel's: that is what programs read.
-std::int64_t wall_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 class FarEnd {
  public:
@@ -111,6 +104,12 @@ bool write_line(const std::string& line) {
 }
 
 }  // namespace
+
+std::int64_t wall_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 int serve_far_end(const DoctorOptions& options, ControlStdin& control) {
   FarEnd far_end(options);

@@ -39,8 +39,6 @@ The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else th
 file that DDPRUN_TOKEN_FILE names. Exit codes: 0: done; 1: the daemon refused or was unreachable;
 2: usage.)";
 
-Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
-
 struct Texts {
   std::string completion;  // The shell that a script was asked for.
   std::string endpoint;

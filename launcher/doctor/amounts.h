@@ -6,6 +6,8 @@
 
 namespace ddprun::doctor {
 
+inline constexpr std::int64_t kMega = 1'000'000;
+
 std::string count_text(std::int64_t count);  // "1,048,576"
 std::string bytes_text(std::int64_t bytes);  // "310 MB"; powers of ten
 std::string limit_text(std::int64_t bytes);  // "64 KiB", "unlimited" below 0

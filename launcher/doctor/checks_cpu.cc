@@ -10,7 +10,6 @@
 namespace ddprun::doctor {
 namespace {
 
-constexpr std::int64_t kMega = 1'000'000;
 constexpr std::int64_t kMemoryLeast = 64 * kMega;    // A worker cannot start with less.
 constexpr std::int64_t kMemoryEnough = 512 * kMega;  // PyTorch alone takes as much.
 

@@ -23,12 +23,10 @@ bool is_loopback_only(const std::string& addresses) {
   return true;
 }
 
-std::string text(const Facts& facts, Text fact) { return facts.get_or(fact, std::string()); }
-
 }  // namespace
 
 Findings judge_name(const Facts& facts, const Need& need) {
-  const std::string host = text(facts, fact::kHost);
+  const std::string host = facts.text(fact::kHost);
   const auto addresses = facts.get(fact::kOwnAddresses);
   if (!addresses) return {{.status = Status::kUnknown, .value = host}};
   Finding finding{.value = host, .note = *addresses};
@@ -53,8 +51,8 @@ Findings judge_interfaces(const Facts& facts, const Need& need) {
   Findings findings;
   std::string list;
   for (const Facts& interface : facts.list(fact::kInterfaces)) {
-    const std::string name = text(interface, fact::kInterface);
-    list += (list.empty() ? "" : ", ") + text(interface, fact::kAddress) + " (" + name + ")";
+    const std::string name = interface.text(fact::kInterface);
+    list += (list.empty() ? "" : ", ") + interface.text(fact::kAddress) + " (" + name + ")";
     const std::int64_t errors = interface.get_or(fact::kErrors, std::int64_t{0});
     if (errors > kErrorsMany &&
         errors > interface.get_or(fact::kPackets, std::int64_t{0}) / kPacketsAnError) {
@@ -87,7 +85,7 @@ Findings judge_port(const Facts& facts, const Need&) {
   const auto port = facts.get(fact::kPort);
   if (!port) return {{.status = Status::kUnknown, .value = "not measured"}};
   Finding finding{.name = "port " + std::to_string(*port), .value = "free"};
-  if (const std::string error = text(facts, fact::kPortError); !error.empty()) {
+  if (const std::string error = facts.text(fact::kPortError); !error.empty()) {
     finding.status = Status::kWarn;
     finding.value = "taken";
     finding.note = error;
@@ -97,7 +95,7 @@ Findings judge_port(const Facts& facts, const Need&) {
 }
 
 Findings judge_loopback(const Facts& facts, const Need&) {
-  if (const std::string error = text(facts, fact::kLoopbackError); !error.empty()) {
+  if (const std::string error = facts.text(fact::kLoopbackError); !error.empty()) {
     return {{.status = Status::kFail,
              .value = error,
              .note = "ddprun and PyTorch connect to 127.0.0.1",

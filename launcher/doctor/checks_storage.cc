@@ -9,7 +9,6 @@
 namespace ddprun::doctor {
 namespace {
 
-constexpr std::int64_t kMega = 1'000'000;
 constexpr std::int64_t kShmAWorker = 32 * kMega;      // NCCL's buffers, batches of data loaders.
 constexpr std::int64_t kShmLeastAWorker = 8 * kMega;  // NCCL's alone.
 constexpr std::int64_t kShmOfContainers = 64 * 1024 * 1024;  // Docker's default, never enough.

@@ -26,8 +26,6 @@ constexpr Equal kEqual[] = {
     {"C library", fact::kLibc, Status::kSkipped, ""},
 };
 
-std::string text(const Facts& facts, Text fact) { return facts.get_or(fact, std::string()); }
-
 std::vector<Cell> cells_of(const std::vector<std::string>& values, Status if_other) {
   const std::string most = usual(values);
   std::vector<Cell> cells;
@@ -49,9 +47,9 @@ std::vector<std::string> values_of_file(const Nodes& nodes, const std::string& n
   for (const NodeFacts& node : nodes) {
     std::string value = node.error.empty() ? "missing" : "";
     for (const Facts& file : node.facts.list(fact::kFiles)) {
-      if (text(file, fact::kFileName) != name) continue;
-      const std::string version = text(file, fact::kFileVersion);
-      const std::string hash = text(file, fact::kFileHash).substr(0, 6);
+      if (file.text(fact::kFileName) != name) continue;
+      const std::string version = file.text(fact::kFileVersion);
+      const std::string hash = file.text(fact::kFileHash).substr(0, 6);
       value = version.empty() || hash.empty() ? version + hash : version + " " + hash;
     }
     values.push_back(std::move(value));
@@ -61,7 +59,7 @@ std::vector<std::string> values_of_file(const Nodes& nodes, const std::string& n
 
 std::string kinds_of_gpus(const Facts& facts) {
   std::map<std::string, int> counts;
-  for (const Facts& gpu : facts.list(fact::kGpus)) ++counts[text(gpu, fact::kGpuName)];
+  for (const Facts& gpu : facts.list(fact::kGpus)) ++counts[gpu.text(fact::kGpuName)];
   std::string kinds;
   for (const auto& [name, count] : counts) {
     kinds += (kinds.empty() ? "" : ", ") + std::to_string(count) + " × " + name;
@@ -85,7 +83,7 @@ void compare_gpu_kinds(const Nodes& nodes, Rows& rows) {
 
 std::string program_error(const Nodes& nodes) {
   for (const NodeFacts& node : nodes) {
-    if (const std::string error = text(node.facts, fact::kProgramError); !error.empty())
+    if (const std::string error = node.facts.text(fact::kProgramError); !error.empty())
       return error;
   }
   return "";
@@ -96,7 +94,7 @@ std::string program_error(const Nodes& nodes) {
 void compare_versions(const Nodes& nodes, Rows& rows) {
   for (const Equal& equal : kEqual) {
     std::vector<std::string> values;
-    for (const NodeFacts& node : nodes) values.push_back(text(node.facts, equal.fact));
+    for (const NodeFacts& node : nodes) values.push_back(node.facts.text(equal.fact));
     if (!is_known(values)) continue;
     Row row = row_of(std::string(equal.name), cells_of(values, equal.if_other));
     if (row.finding.status > Status::kSkipped) {
@@ -112,7 +110,7 @@ void compare_files(const Nodes& nodes, const Need& need, Rows& rows) {
   std::set<std::string> names;
   for (const NodeFacts& node : nodes) {
     for (const Facts& file : node.facts.list(fact::kFiles))
-      names.insert(text(file, fact::kFileName));
+      names.insert(file.text(fact::kFileName));
   }
   if (!need.program.empty()) names.insert("program");
   for (const std::string& name : names) {
@@ -135,7 +133,7 @@ void compare_files(const Nodes& nodes, const Need& need, Rows& rows) {
 
 void compare_bits(const Nodes& nodes, Rows& rows) {
   std::vector<std::string> hashes;
-  for (const NodeFacts& node : nodes) hashes.push_back(text(node.facts, fact::kBits).substr(0, 6));
+  for (const NodeFacts& node : nodes) hashes.push_back(node.facts.text(fact::kBits).substr(0, 6));
   if (!is_known(hashes)) return;
   Row row = row_of("same bits", cells_of(hashes, Status::kWarn));
   if (row.finding.status == Status::kWarn) {
@@ -150,9 +148,9 @@ void compare_mtu(const Nodes& nodes, Rows& rows) {
   for (const NodeFacts& node : nodes) {
     // Of the interface whose address the others know.
     std::string value;
-    const std::string own = text(node.facts, fact::kMeetAddress);
+    const std::string own = node.facts.text(fact::kMeetAddress);
     for (const Facts& interface : node.facts.list(fact::kInterfaces)) {
-      const bool is_it = own.empty() ? value.empty() : text(interface, fact::kAddress) == own;
+      const bool is_it = own.empty() ? value.empty() : interface.text(fact::kAddress) == own;
       const auto mtu = interface.get(fact::kMtu);
       if (is_it && mtu) value = count_text(*mtu);
     }

@@ -16,8 +16,6 @@ constexpr double kSlowGbS = 0.03;    // A quarter of a Gb/s.
 constexpr double kLossShare = 0.01;  // Of all segments.
 constexpr std::int64_t kLossLeast = 20;
 
-std::string text(const Facts& facts, Text fact) { return facts.get_or(fact, std::string()); }
-
 std::string signed_ms(double ms) { return (ms < 0 ? "-" : "+") + ms_text(std::abs(ms)); }
 
 // That of the middle node, so that the odd one is named; of two nodes the first one's.
@@ -31,7 +29,7 @@ double reference_clock(std::vector<double> offsets) {
 std::optional<double> rate(const Nodes& nodes, std::size_t from, std::size_t to) {
   for (const Facts& peer : nodes[from].facts.list(fact::kPeers)) {
     const auto rate = peer.get(fact::kPeerGbS);  // Some were only reached.
-    if (rate && text(peer, fact::kPeer) == nodes[to].host) return rate;
+    if (rate && peer.text(fact::kPeer) == nodes[to].host) return rate;
   }
   return std::nullopt;
 }
@@ -111,8 +109,8 @@ void compare_endpoint(const Nodes& nodes, Rows& rows) {
   if (!port) return;
   std::vector<Cell> cells;
   for (const NodeFacts& node : nodes) {
-    const std::string error = &node == &nodes.front() ? text(node.facts, fact::kEndpointError)
-                                                      : text(node.facts, fact::kMeetError);
+    const std::string error = &node == &nodes.front() ? node.facts.text(fact::kEndpointError)
+                                                      : node.facts.text(fact::kMeetError);
     const auto ms = node.facts.get(fact::kMeetMs);
     if (!error.empty())
       cells.push_back({error, Status::kFail});
@@ -136,7 +134,7 @@ void compare_reach(const Nodes& nodes, Rows& rows) {
     int reached = 0;
     for (const Facts& peer : node.facts.list(fact::kPeers)) {
       any = true;
-      const std::string error = text(peer, fact::kPeerError), name = text(peer, fact::kPeer);
+      const std::string error = peer.text(fact::kPeerError), name = peer.text(fact::kPeer);
       if (error.empty()) ++reached;
       if (error.empty() || cell.status == Status::kFail) continue;
       cell = {"not " + name, Status::kFail};

@@ -54,6 +54,8 @@ class Facts {
     return get(fact).value_or(std::move(otherwise));
   }
 
+  std::string text(Fact<std::string> fact) const { return get_or(fact, std::string()); }
+
   // Why nothing is known of `subject`, as a part of a sentence: "no answer within 2 s".
   void set_why(std::string_view subject, std::string reason);
   std::string why(std::string_view subject) const;  // Empty: nothing went wrong.

@@ -14,8 +14,6 @@ constexpr int kStepsApart = 16;
 
 constexpr int kNumberMax = 2'147'483'647;
 
-Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
-
 // Reads variables of one scheduler; remembers the first that is not what it must be.
 class Variables {
  public:

@@ -22,7 +22,7 @@ constexpr std::string_view kUsedMost[] = {"standalone",     "nnodes",
                                           "quiet",          "dry-run",
                                           "version",        "help"};
 
-constexpr std::string_view kHead =
+constexpr std::string_view kHelpHead =
     R"(usage: ddprun [options] PROGRAM [its arguments]
 
 Starts PROGRAM as the workers of a distributed training run, on this machine and on others,
@@ -41,7 +41,7 @@ Examples
   ddprun doctor                                         is this machine fit? see doctor --help
 )";
 
-constexpr std::string_view kTail = R"(
+constexpr std::string_view kHelpTail = R"(
 Flags may be spelled with - or _ and abbreviated unless ambiguous (--nproc-per 2). The variable
 PET_<FLAG> sets a flag's default: PET_NNODES=2 is --nnodes 2. All that follows PROGRAM is passed to
 PROGRAM. The interpreter of scripts and modules is PYTHON_EXEC, else the python3 beside ddprun in a
@@ -66,7 +66,7 @@ bool is_used_most(const Flag& flag) {
 }  // namespace
 
 std::string help_text(Flags which) {
-  std::string text(kHead);
+  std::string text(kHelpHead);
   std::string_view group;
   for (const Flag& flag : all_flags()) {
     if (which == Flags::kUsedMost && !is_used_most(flag)) continue;
@@ -81,7 +81,7 @@ std::string help_text(Flags which) {
     text += "\nand " + std::to_string(others) +
             " more, including torchrun's other flags: ddprun --help all\n";
   }
-  return text + std::string(kTail);
+  return text + std::string(kHelpTail);
 }
 
 }  // namespace ddprun::launcher

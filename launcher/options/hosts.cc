@@ -30,8 +30,6 @@ constexpr std::string_view kOfTheLauncher[] = {"--hosts",
                                                "--token-file",
                                                "--dry-run"};
 
-Failure allowed(std::string what) { return {Errc::kBadOption, std::move(what)}; }
-
 bool is_user_name(std::string_view text) {
   return !text.empty() && !text.starts_with('-') &&
          std::all_of(text.begin(), text.end(), [](unsigned char letter) {
@@ -57,7 +55,7 @@ bool is_carried(const Options& options, std::string_view name) {
 
 std::optional<Failure> contradiction_of_discovery(const Options& options) {
   const auto both = [](const std::string& flag, const std::string& why) {
-    return allowed("--host-discovery and " + flag + " exclude each other: " + why);
+    return usage("--host-discovery and " + flag + " exclude each other: " + why);
   };
   if (!options.hosts.empty()) return both("--hosts", "the script lists the hosts");
   if (options.standalone) return both("--standalone", "--standalone is one node");
@@ -69,7 +67,7 @@ std::optional<Failure> contradiction_of_discovery(const Options& options) {
     return both("--rdzv-backend static", "nodes come and go");
   }
   if (!options.nnodes || options.nnodes->min == options.nnodes->max) {
-    return allowed("--host-discovery needs --nnodes MIN:MAX: how few and how many hosts are used");
+    return usage("--host-discovery needs --nnodes MIN:MAX: how few and how many hosts are used");
   }
   return std::nullopt;
 }
@@ -80,18 +78,18 @@ Result<HostEntry> parse_host(std::string_view text) {
   HostEntry host;
   if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
     host.user = text.substr(0, at);
-    if (!is_user_name(host.user)) return allowed("what is before the @ is no user's name");
+    if (!is_user_name(host.user)) return usage("what is before the @ is no user's name");
     text.remove_prefix(at + 1);
   }
   const Result<Endpoint> place = parse_endpoint(text);  // Its port is our number of workers.
   if (!place || place->host.starts_with('-')) {
-    return allowed("give HOST, HOST:WORKERS or USER@HOST, separated by commas");
+    return usage("give HOST, HOST:WORKERS or USER@HOST, separated by commas");
   }
   host.name = place->host;
   if (!place->port) return host;
   if (*place->port < 1 || *place->port > kLocalWorkersMax) {
-    return allowed("give from 1 to " + std::to_string(kLocalWorkersMax) + " workers behind " +
-                   host.name);
+    return usage("give from 1 to " + std::to_string(kLocalWorkersMax) + " workers behind " +
+                 host.name);
   }
   host.workers = *place->port;
   return host;
@@ -104,10 +102,10 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text) {
     const std::size_t comma = text.find(',');
     Result<HostEntry> host = parse_host(text.substr(0, comma));
     if (!host) return host.error();
-    if (!names.insert(host->name).second) return allowed(host->name + " is there twice");
+    if (!names.insert(host->name).second) return usage(host->name + " is there twice");
     hosts.push_back(std::move(*host));
     if (hosts.size() > kHostsMax) {
-      return allowed("give at most " + std::to_string(kHostsMax) + " hosts");
+      return usage("give at most " + std::to_string(kHostsMax) + " hosts");
     }
     if (comma == std::string_view::npos) return hosts;
     text.remove_prefix(comma + 1);
@@ -122,7 +120,7 @@ std::optional<Failure> contradiction_of_hosts(const Options& options) {
   if (!options.host_discovery.empty()) return contradiction_of_discovery(options);
   if (options.hosts.empty()) return std::nullopt;
   const auto both = [](const std::string& flag, const std::string& why) {
-    return allowed("--hosts and " + flag + " exclude each other: " + why);
+    return usage("--hosts and " + flag + " exclude each other: " + why);
   };
   if (options.standalone) return both("--standalone", "--standalone is one node");
   if (options.local_nodes) return both("--local-nodes", "each host is a node");
@@ -135,8 +133,8 @@ std::optional<Failure> contradiction_of_hosts(const Options& options) {
   }
   const int hosts = static_cast<int>(options.hosts.size());
   if (options.nnodes && options.nnodes->min > hosts) {
-    return allowed("--nnodes " + std::to_string(options.nnodes->min) + " needs more than the " +
-                   std::to_string(hosts) + " of --hosts");
+    return usage("--nnodes " + std::to_string(options.nnodes->min) + " needs more than the " +
+                 std::to_string(hosts) + " of --hosts");
   }
   return std::nullopt;
 }

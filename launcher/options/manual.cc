@@ -7,7 +7,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::string_view kHead =
+constexpr std::string_view kManualHead =
     R"(.\" Made from launcher/options/flags.cc: DDPRUN_REWRITE=1 launcher_test "[manual]"
 .TH DDPRUN 1
 .SH NAME
@@ -27,7 +27,7 @@ abbreviated unless ambiguous. The variable PET_<FLAG> sets a flag's default. All
 is passed to it.
 )";
 
-constexpr std::string_view kTail = R"(.SH CONFIGURATION
+constexpr std::string_view kManualTail = R"(.SH CONFIGURATION
 Defaults of flags are read from
 .IR $DDPRUN_CONFIG ,
 else
@@ -88,14 +88,14 @@ std::string entry(const Flag& flag) {
 }  // namespace
 
 std::string manual_page() {
-  std::string text(kHead);
+  std::string text(kManualHead);
   std::string_view group;
   for (const Flag& flag : all_flags()) {
     if (flag.group != group) text += ".SH " + plain(flag.group) + "\n";
     group = flag.group;
     text += entry(flag);
   }
-  return text + std::string(kTail);
+  return text + std::string(kManualTail);
 }
 
 }  // namespace ddprun::launcher

@@ -16,8 +16,6 @@ namespace {
 // Nobody types more; a list from a script that went wrong is refused before it is all read.
 constexpr std::size_t kListItemsMax = kLocalWorkersMax;
 
-Failure allowed(std::string what) { return {Errc::kBadOption, std::move(what)}; }
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {
@@ -74,10 +72,12 @@ bool is_host_text(std::string_view host) {
 
 }  // namespace
 
+Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
+
 Result<int> parse_integer(std::string_view text, int min, int max) {
   const std::optional<int> value = number_of<int>(text);
   if (value && *value >= min && *value <= max) return *value;
-  return allowed("give a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  return usage("give a whole number from " + std::to_string(min) + " to " + std::to_string(max));
 }
 
 Result<NodeRange> parse_nnodes(std::string_view text) {
@@ -86,7 +86,7 @@ Result<NodeRange> parse_nnodes(std::string_view text) {
   const std::optional<int> max = number_of<int>(parts.back());
   const bool fits = parts.size() <= 2 && min && max && 1 <= *min && *min <= *max;
   if (fits && *max <= kNodesMax) return NodeRange{*min, *max};
-  return allowed("give N or MIN:MAX with 1 <= MIN <= MAX <= " + std::to_string(kNodesMax));
+  return usage("give N or MIN:MAX with 1 <= MIN <= MAX <= " + std::to_string(kNodesMax));
 }
 
 Result<WorkerCount> parse_worker_count(std::string_view text) {
@@ -96,17 +96,17 @@ Result<WorkerCount> parse_worker_count(std::string_view text) {
   if (text == "cpu") return WorkerCount{kCpu, 0};
   const std::optional<int> number = number_of<int>(text);
   if (number && *number >= 1 && *number <= kLocalWorkersMax) return WorkerCount{kNumber, *number};
-  return allowed("give auto, gpu, cpu or a number from 1 to " + std::to_string(kLocalWorkersMax));
+  return usage("give auto, gpu, cpu or a number from 1 to " + std::to_string(kLocalWorkersMax));
 }
 
 Result<std::uint16_t> parse_port(std::string_view text) {
   const std::optional<std::uint16_t> port = number_of<std::uint16_t>(text);
   if (port) return *port;
-  return allowed("give a port number from 0 to 65535");
+  return usage("give a port number from 0 to 65535");
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
-  Failure failure = allowed("give HOST, HOST:PORT or [IPV6]:PORT");
+  Failure failure = usage("give HOST, HOST:PORT or [IPV6]:PORT");
   Endpoint endpoint;
   std::string_view port;
   if (text.starts_with('[')) {
@@ -127,7 +127,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (!is_host_text(endpoint.host)) return failure;
   if (port.empty()) return endpoint;
   const Result<std::uint16_t> number = parse_port(port);
-  if (!number) return allowed(number.error().context + " after the host");
+  if (!number) return usage(number.error().context + " after the host");
   endpoint.port = *number;
   return endpoint;
 }
@@ -148,12 +148,12 @@ Result<Milliseconds> parse_seconds(std::string_view text) {
   if (seconds && std::isfinite(*seconds) && *seconds >= 0 && *seconds <= kSecondsMax) {
     return Milliseconds(std::llround(*seconds * 1000));
   }
-  return allowed("give seconds from 0 to 10000000, such as 30 or 0.5");
+  return usage("give seconds from 0 to 10000000, such as 30 or 0.5");
 }
 
 Result<Milliseconds> parse_some_seconds(std::string_view text) {
   const auto seconds = parse_seconds(text);
-  if (seconds && seconds->count() == 0) return allowed("give more than 0 seconds");
+  if (seconds && seconds->count() == 0) return usage("give more than 0 seconds");
   return seconds;
 }
 
@@ -162,17 +162,17 @@ Result<Milliseconds> parse_chaos(std::string_view text) {
   constexpr Milliseconds kLeast{100};
   const auto seconds = parse_seconds(text);
   if (seconds && *seconds >= kLeast) return seconds;
-  return allowed("give seconds from 0.1 to 10000000");
+  return usage("give seconds from 0.1 to 10000000");
 }
 
 Result<std::uint64_t> parse_seed(std::string_view text) {
   const std::optional<std::uint64_t> seed = number_of<std::uint64_t>(text);
   if (seed) return *seed;
-  return allowed("give a number from 0 to 18446744073709551615");
+  return usage("give a number from 0 to 18446744073709551615");
 }
 
 Result<StreamMap> parse_stream_map(std::string_view text) {
-  Failure failure = allowed(
+  Failure failure = usage(
       "give 0 (none), 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:NUMBER pairs such as "
       "0:1,11:3");
   const auto streams_of = [](std::string_view digit) -> std::optional<std::uint8_t> {
@@ -196,7 +196,7 @@ Result<StreamMap> parse_stream_map(std::string_view text) {
 }
 
 Result<agent::LogRotation> parse_rotation(std::string_view text) {
-  const Failure failure = allowed(
+  const Failure failure = usage(
       "give a size and how many old files to keep, such as 100M:5; at least 4K, at most 1000G");
   agent::LogRotation rotation;
   const std::size_t colon = std::min(text.find(':'), text.size());
@@ -229,7 +229,7 @@ Result<std::vector<std::string>> parse_needles(std::string_view text) {
     if (twice) ++i;
   }
   for (const std::string& needle : needles) {
-    if (needle.empty()) return allowed("give texts separated by commas, none of them empty");
+    if (needle.empty()) return usage("give texts separated by commas, none of them empty");
   }
   return needles;
 }
@@ -238,7 +238,7 @@ Result<std::vector<int>> parse_local_ranks(std::string_view text) {
   std::vector<int> ranks;
   for (const std::string_view item : split(text, ',')) {
     const std::optional<int> rank = local_rank_of(item);
-    if (!rank) return allowed("give local ranks separated by commas, such as 0,3");
+    if (!rank) return usage("give local ranks separated by commas, such as 0,3");
     ranks.push_back(*rank);
   }
   return ranks;
@@ -250,10 +250,9 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
     const auto found = std::find_if(kSignals.begin(), kSignals.end(),
                                     [&](const NamedSignal& signal) { return signal.name == name; });
     if (found == kSignals.end()) {
-      return allowed(
-          "'" + std::string(name) +
-          "' is not one of SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGXCPU SIGALRM "
-          "SIGABRT SIGPWR SIGVTALRM");
+      return usage("'" + std::string(name) +
+                   "' is not one of SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGXCPU SIGALRM "
+                   "SIGABRT SIGPWR SIGVTALRM");
     }
     numbers.push_back(found->number);
   }
@@ -267,7 +266,7 @@ Result<std::vector<std::string>> parse_words(std::string_view text) {
   for (const std::string_view word : split(text, ' ')) {
     if (!word.empty()) words.emplace_back(word);
   }
-  if (words.empty()) return allowed("give a command");
+  if (words.empty()) return usage("give a command");
   return words;
 }
 
@@ -275,7 +274,7 @@ Result<std::vector<std::string>> parse_variable_names(std::string_view text) {
   std::vector<std::string> names;
   for (const std::string_view name : split(text, ',')) {
     const bool fits = !name.empty() && name.find('=') == std::string_view::npos;
-    if (!fits) return allowed("give names of variables separated by commas, such as HOME,LANG");
+    if (!fits) return usage("give names of variables separated by commas, such as HOME,LANG");
     names.emplace_back(name);
   }
   return names;
@@ -284,7 +283,7 @@ Result<std::vector<std::string>> parse_variable_names(std::string_view text) {
 Result<bool> parse_switch(std::string_view text) {
   if (text == "1" || text == "true") return true;
   if (text == "0" || text == "false") return false;
-  return allowed("give 1 or 0");
+  return usage("give 1 or 0");
 }
 
 }  // namespace ddprun::launcher

@@ -10,6 +10,9 @@
 
 namespace ddprun::launcher {
 
+// What kBadOption says: a sentence for whoever typed it.
+Failure usage(std::string sentence);
+
 Result<int> parse_integer(std::string_view text, int min, int max);
 Result<NodeRange> parse_nnodes(std::string_view text);          // "2", "1:4"
 Result<WorkerCount> parse_worker_count(std::string_view text);  // "8", "auto", "gpu", "cpu"

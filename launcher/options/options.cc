@@ -9,6 +9,7 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
+#include "launcher/options/option_values.h"
 #include "launcher/options/read_options.h"
 #include "launcher/options/suggest.h"
 
@@ -18,8 +19,6 @@
 
 namespace ddprun::launcher {
 namespace {
-
-Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
 
 // CLI11 takes "[a,b]" for a list and "--flag=" for a flag without its value. A byte that no
 // argument holds, put behind those and taken off again, keeps it from looking.

@@ -11,8 +11,6 @@ constexpr std::size_t kBytesMax = 4'096;
 
 constexpr const char* kMoreThanZero = "give more than 0 seconds";
 
-Failure allowed(std::string what) { return {Errc::kBadOption, std::move(what)}; }
-
 struct TimeKey {
   std::string_view name;
   std::optional<Milliseconds> RdzvConf::*member;
@@ -56,7 +54,7 @@ struct TorchrunKeys {
 };
 
 Failure bad_value(std::string_view key, std::string_view value, const std::string& what) {
-  return allowed(std::string(key) + "=" + std::string(value) + " cannot be: " + what);
+  return usage(std::string(key) + "=" + std::string(value) + " cannot be: " + what);
 }
 
 Result<void> read_word(std::string_view key, std::string_view value, RdzvConf& conf,
@@ -88,7 +86,7 @@ Result<void> read_word(std::string_view key, std::string_view value, RdzvConf& c
   } else if (key == "use_libuv") {
     // Says how PyTorch's own server would read its sockets. There is none here; nothing changes.
   } else {
-    return allowed("unknown key '" + std::string(key) + "'" + did_you_mean(key, kKeys));
+    return usage("unknown key '" + std::string(key) + "'" + did_you_mean(key, kKeys));
   }
   return {};
 }
@@ -124,14 +122,14 @@ std::optional<Milliseconds> implied_timeout(const RdzvConf& conf, const Torchrun
 Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
   RdzvConf conf;
   TorchrunKeys torchrun;
-  if (text.size() > kBytesMax) return allowed("it is longer than 4096 bytes");
+  if (text.size() > kBytesMax) return usage("it is longer than 4096 bytes");
   while (!text.empty()) {
     const std::size_t comma = text.find(',');
     const std::string_view pair = text.substr(0, comma);
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     const std::size_t equals = pair.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == pair.size()) {
-      return allowed("'" + std::string(pair) + "' is not KEY=VALUE");
+      return usage("'" + std::string(pair) + "' is not KEY=VALUE");
     }
     const Result<void> read =
         read_pair(pair.substr(0, equals), pair.substr(equals + 1), conf, torchrun);

@@ -11,8 +11,6 @@
 namespace ddprun::launcher {
 namespace {
 
-Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
-
 // `text` in quotes as part of an error: one line, not endless, nothing that a terminal would obey.
 std::string shown(std::string_view text) {
   constexpr std::size_t kShownMax = 80;

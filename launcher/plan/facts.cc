@@ -6,10 +6,6 @@
 namespace ddprun::launcher {
 namespace {
 
-bool contains(const std::vector<std::string>& list, std::string_view text) {
-  return std::find(list.begin(), list.end(), text) != list.end();
-}
-
 bool equal_names(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
     return std::tolower(x) == std::tolower(y);
@@ -17,6 +13,10 @@ bool equal_names(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+bool has_address(const Facts& facts, std::string_view address) {
+  return std::ranges::find(facts.own_addresses, address) != facts.own_addresses.end();
+}
 
 bool is_numeric(std::string_view host) {
   return host.find(':') != std::string_view::npos ||
@@ -32,10 +32,10 @@ bool is_loopback(std::string_view host) {
 
 bool names_this_machine(std::string_view host, const Facts& facts) {
   if (is_loopback(host) || is_any_address(host)) return true;
-  if (equal_names(host, facts.host_name) || contains(facts.own_addresses, host)) return true;
+  if (equal_names(host, facts.host_name) || has_address(facts, host)) return true;
   return std::any_of(facts.endpoint_addresses.begin(), facts.endpoint_addresses.end(),
                      [&](const std::string& address) {
-                       return is_loopback(address) || contains(facts.own_addresses, address);
+                       return is_loopback(address) || has_address(facts, address);
                      });
 }
 

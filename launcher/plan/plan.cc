@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "common/assert.h"
+#include "launcher/options/option_values.h"
+#include "launcher/plan/facts.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -10,12 +12,6 @@ namespace {
 using Mode = RendezvousPlan::Mode;
 using IfTaken = RendezvousPlan::IfTaken;
 using Token = RendezvousPlan::Token;
-
-Failure usage(std::string sentence) { return {Errc::kBadOption, std::move(sentence)}; }
-
-bool contains(const std::vector<std::string>& list, std::string_view text) {
-  return std::find(list.begin(), list.end(), text) != list.end();
-}
 
 // --master-addr, --master-port, --node-rank or the static backend, and no endpoint: a command line
 // that was written for torchrun's static rendezvous.
@@ -92,7 +88,7 @@ std::string first_own_address(const Facts& facts) {
 std::string own_number(const std::string& host, const RendezvousPlan& plan, const Facts& facts) {
   if (!plan.listen_host.empty()) return plan.listen_host;
   for (const std::string& address : facts.endpoint_addresses) {
-    if (contains(facts.own_addresses, address)) return address;
+    if (has_address(facts, address)) return address;
   }
   return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
 }
@@ -119,7 +115,7 @@ void place_standalone(const Options& options, const Facts& facts, RendezvousPlan
 void place_host(const Options& options, const Facts& facts, RendezvousPlan& plan) {
   DDPRUN_ASSERT(plan.mode == Mode::kHost && plan.listen_host.empty());
   const std::string host = meeting_host(options);
-  const bool is_own_number = contains(facts.own_addresses, host);
+  const bool is_own_number = has_address(facts, host);
   if (!plan.others_may_come && host.empty()) {
     plan.listen_host = "127.0.0.1";
   } else if (is_loopback(host)) {

@@ -11,8 +11,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Of an answer, in one Report: well below the limits of a text and of a frame.
-constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
 constexpr std::size_t kNamedMax = 20;  // In a list for people.
 
 std::string listed(const std::vector<std::string>& names) {
@@ -46,7 +44,7 @@ void Coordinator::answer(LinkId link, const Command& command) {
   } else {
     std::size_t at = 0;
     do {
-      const std::string piece = done->substr(at, kPieceBytes);
+      const std::string piece = done->substr(at, kTextPieceBytes);
       at += piece.size();
       actions_.push_back(Send{link, encode(Report{.text = piece, .more = at < done->size()})});
     } while (at < done->size());

@@ -10,8 +10,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
-
 Incident incident_of(const NodeId& node, const WorkerDeath& death, int round, TimePoint now) {
   return {.at = now,
           .kind = "worker_failed",
@@ -27,10 +25,10 @@ Incident incident_of(const NodeId& node, const WorkerDeath& death, int round, Ti
 }
 
 void send_account(LinkId link, const std::string& account, std::vector<LinkAction>& actions) {
-  for (std::size_t at = 0; at < account.size(); at += kPieceBytes) {
-    const bool more = at + kPieceBytes < account.size();
+  for (std::size_t at = 0; at < account.size(); at += kTextPieceBytes) {
+    const bool more = at + kTextPieceBytes < account.size();
     actions.push_back(
-        Send{link, encode(DaemonMessage(Account{account.substr(at, kPieceBytes), more}))});
+        Send{link, encode(DaemonMessage(Account{account.substr(at, kTextPieceBytes), more}))});
   }
 }
 

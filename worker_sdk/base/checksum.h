@@ -8,6 +8,8 @@
 
 namespace ddprun::worker_sdk {
 
+inline constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
+
 std::uint64_t checksum(const void* data, std::size_t bytes, std::uint64_t seed = 0) noexcept;
 
 }  // namespace ddprun::worker_sdk

@@ -11,27 +11,28 @@
 namespace ddprun::elastic {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-constexpr std::size_t kSumBytes = sizeof(std::uint64_t);
+using worker_sdk::kChecksumBytes;
+
+constexpr std::size_t kStatePieceBytes = std::size_t{4} << 20;
 
 // A piece and the checksum behind it, in one array.
 class Piece {
  public:
   explicit Piece(std::uint64_t total)
-      : memory_(std::min<std::uint64_t>(total, kPieceBytes) + kSumBytes) {}
+      : memory_(std::min<std::uint64_t>(total, kStatePieceBytes) + kChecksumBytes) {}
 
   std::byte* data() { return memory_.data(); }
   void seal(std::size_t bytes) {
     const std::uint64_t sum = worker_sdk::checksum(memory_.data(), bytes);
-    std::memcpy(memory_.data() + bytes, &sum, kSumBytes);
+    std::memcpy(memory_.data() + bytes, &sum, kChecksumBytes);
   }
   bool is_sound(std::size_t bytes) const {
     const std::uint64_t sum = worker_sdk::checksum(memory_.data(), bytes);
-    return std::memcmp(memory_.data() + bytes, &sum, kSumBytes) == 0;
+    return std::memcmp(memory_.data() + bytes, &sum, kChecksumBytes) == 0;
   }
   void broadcast(ProcessGroup& group, std::size_t bytes, int root) {
     auto* const first = reinterpret_cast<std::uint8_t*>(memory_.data());
-    group.broadcast(buffer(first, bytes + kSumBytes), root, {.on_host = true});
+    group.broadcast(buffer(first, bytes + kChecksumBytes), root, {.on_host = true});
   }
 
  private:
@@ -108,8 +109,9 @@ std::uint64_t KeptState::send(ProcessGroup& group) const {
   share_sizes(group, sizes, group.rank());
   const std::uint64_t total = total_of(sizes);
   Piece piece(total);
-  for (std::uint64_t at = 0; at < total; at += kPieceBytes) {
-    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, total - at));
+  for (std::uint64_t at = 0; at < total; at += kStatePieceBytes) {
+    const auto bytes =
+        static_cast<std::size_t>(std::min<std::uint64_t>(kStatePieceBytes, total - at));
     for_parts(sizes, at, bytes, [&](const Part& part) {
       const auto& [i, from, to, n] = part;
       if (items_[i].save) {
@@ -134,8 +136,9 @@ KeptState::Staged KeptState::receive(ProcessGroup& group, int source, bool lacks
   }
   const std::uint64_t total = total_of(sizes);
   Piece piece(total);
-  for (std::uint64_t at = 0; at < total; at += kPieceBytes) {
-    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, total - at));
+  for (std::uint64_t at = 0; at < total; at += kStatePieceBytes) {
+    const auto bytes =
+        static_cast<std::size_t>(std::min<std::uint64_t>(kStatePieceBytes, total - at));
     piece.broadcast(group, bytes, source);
     if (!lacks) continue;
     pass("receive");

@@ -10,7 +10,8 @@
 namespace ddprun::elastic {
 namespace {
 
-constexpr std::size_t kSumBytes = sizeof(std::uint64_t);
+using worker_sdk::kChecksumBytes;
+
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // Of all streams of a rank,
 constexpr std::size_t kLeastBytes = std::size_t{1} << 16;  // and of each at least.
 
@@ -21,7 +22,7 @@ class Pieces {
       : streams_(streams), limit_(limit), memory_(streams.size()) {
     for (std::size_t r = 0; r < streams.size(); ++r) {
       if (streams[r].total() > 0) {
-        memory_[r].resize(std::min<std::uint64_t>(limit, streams[r].total()) + kSumBytes);
+        memory_[r].resize(std::min<std::uint64_t>(limit, streams[r].total()) + kChecksumBytes);
       }
     }
   }
@@ -35,7 +36,7 @@ class Pieces {
     std::vector<Buffer> parts;
     for (std::size_t r = 0; r < memory_.size(); ++r) {
       const std::size_t n = bytes(r, at);
-      parts.push_back({memory_[r].data(), n > 0 ? n + kSumBytes : 0, DataType::u8});
+      parts.push_back({memory_[r].data(), n > 0 ? n + kChecksumBytes : 0, DataType::u8});
     }
     return PartsBuffer(std::move(parts));
   }
@@ -46,7 +47,7 @@ class Pieces {
       if (n == 0) continue;
       streams_[r].read(at, std::span(memory_[r]).first(n));
       const std::uint64_t sum = worker_sdk::checksum(memory_[r].data(), n);
-      std::memcpy(memory_[r].data() + n, &sum, kSumBytes);
+      std::memcpy(memory_[r].data() + n, &sum, kChecksumBytes);
     }
   }
   // Returns the rank whose piece is damaged; -1: none.
@@ -55,7 +56,7 @@ class Pieces {
       const std::size_t n = bytes(r, at);
       if (n == 0) continue;
       const std::uint64_t sum = worker_sdk::checksum(memory_[r].data(), n);
-      if (std::memcmp(memory_[r].data() + n, &sum, kSumBytes) != 0) return static_cast<int>(r);
+      if (std::memcmp(memory_[r].data() + n, &sum, kChecksumBytes) != 0) return static_cast<int>(r);
       streams_[r].write(at, std::span(memory_[r]).first(n));
     }
     return -1;
