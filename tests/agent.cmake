@@ -43,7 +43,7 @@ add_dependencies(ddprun_test_processes agent_test_worker agent_test_launcher)
 ddprun_test(NAME agent_process_test
             SOURCES process/launcher/guardian_test.cc process/agent/output_test.cc process/agent/process_host_test.cc process/agent/spawn_test.cc
             LIBRARIES ddprun_test_processes
-            LABELS process)
+            LABELS process APART)
 
 # The ledger, from the worker's page to the account; and a worker whose time is planted.
 ddprun_test(NAME ledger_test

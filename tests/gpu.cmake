@@ -23,7 +23,7 @@ file(WRITE ${PROJECT_BINARY_DIR}/tests/fake_kernels "fake\n")  # An image for fa
 
 # gpu_test(NAME SOURCES...): a test that may load the fakes.
 function(gpu_test name)
-  ddprun_test(NAME ${name} SOURCES ${ARGN} LIBRARIES ddprun::worker_sdk LABELS unit)
+  ddprun_test(NAME ${name} SOURCES ${ARGN} LIBRARIES ddprun::worker_sdk LABELS unit APART)
   if(TARGET ${name})
     target_compile_definitions(${name} PRIVATE DDPRUN_FAKES="$<TARGET_FILE_DIR:fake_nccl>")
     add_dependencies(${name} fake_nccl)

@@ -14,7 +14,7 @@ ddprun_test(NAME doctor_test
             SOURCES unit/launcher/doctor/checks_test.cc unit/launcher/doctor/compare_test.cc unit/launcher/doctor/facts_test.cc
                     unit/launcher/doctor/screen_test.cc fuzz/launcher/facts_fuzz.cc
             LIBRARIES ddprun_launcher
-            LABELS unit)
+            LABELS unit APART)
 # A NVML of GPUs that are ill on request.
 add_library(fake_sick_nvml SHARED fakes/fake_sick_nvml.cc)
 set_target_properties(fake_sick_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

@@ -6,11 +6,11 @@ ddprun_test(NAME run_test
                     unit/rendezvous/operators_test.cc unit/watch/past_runs_test.cc unit/rendezvous/run_verdict_test.cc
                     unit/rendezvous/seats_test.cc unit/rendezvous/status_test.cc unit/rendezvous/verdict_test.cc unit/rendezvous/wire_test.cc
                     scenario/run_scenario_test.cc support/scenario.cc
-            LIBRARIES ddprun_rendezvous COMPUTES)
+            LIBRARIES ddprun_rendezvous COMPUTES APART)
 ddprun_test(NAME etcd_test
             SOURCES unit/rendezvous/etcd_client_test.cc unit/rendezvous/etcd_messages_test.cc unit/rendezvous/etcd_log_test.cc unit/rendezvous/leadership_test.cc
                     fuzz/etcd_fuzz.cc support/fake_etcd.cc
-            LIBRARIES ddprun_rendezvous LABELS unit)
+            LIBRARIES ddprun_rendezvous LABELS unit APART)
 ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/any_order_test.cc

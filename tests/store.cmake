@@ -13,7 +13,7 @@ endif()
 ddprun_test(NAME store_server_test SOURCES unit/store/store_server_test.cc unit/store/ready_sockets_test.cc
                                               unit/store/store_clients_test.cc
                                               unit/common/peer_user_test.cc
-            LIBRARIES ddprun_rendezvous)
+            LIBRARIES ddprun_rendezvous APART)
 ddprun_test(NAME link_test SOURCES unit/rendezvous/link_test.cc unit/rendezvous/listener_test.cc unit/rendezvous/tls_psk_test.cc
                                        unit/rendezvous/turnstile_test.cc unit/rendezvous/server_test.cc unit/rendezvous/server_shell_test.cc
             LIBRARIES ddprun_rendezvous)

@@ -68,7 +68,7 @@ ddprun_test(NAME elastic_test SOURCES unit/elastic/exact_sum_test.cc unit/elasti
                     unit/elastic/gradient_sums_test.cc unit/elastic/gradient_sums_place_test.cc unit/elastic/piece_test.cc
                     unit/elastic/random_stream_test.cc unit/elastic/shard_plan_test.cc unit/elastic/sharded_state_test.cc
                     unit/elastic/standing_test.cc
-            LIBRARIES ddprun::worker_sdk LABELS unit)
+            LIBRARIES ddprun::worker_sdk LABELS unit APART)
 ddprun_test(NAME bits_test SOURCES unit/worker_sdk/bits_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME job_test
             SOURCES unit/elastic/job_test.cc unit/worker_sdk/agent_link_test.cc

@@ -24,9 +24,9 @@ constexpr std::size_t kAnswerMax = std::size_t{64} << 20;
 // One after the other, each by a handler of the step before:
 //   resolve, connect, CLIENT PROTOCOL -> SERVER PROTOCOL n, SET FORMAT json -> OK or ERROR,
 //   VERBOSE STATUS -> the report, up to the end of the connection
-class Question {
+class RasQuestion {
  public:
-  explicit Question(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
+  explicit RasQuestion(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
   // To be called first. An error is a word, too.
   bool has_word_within(Milliseconds limit) {
@@ -135,7 +135,7 @@ Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit) {
     return std::max(std::chrono::ceil<Milliseconds>(end - Clock::now()), Milliseconds(0));
   };
   while (left().count() > 0) {
-    Question question(endpoint);
+    RasQuestion question(endpoint);
     if (!question.has_word_within(std::min(left(), kFirstWord))) continue;
     if (auto answer = question.answer_within(left())) return std::move(*answer);
   }

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // SIGKILL takes longer only in uninterruptible sleep.
-constexpr std::chrono::seconds kKillLimit{2};
+constexpr std::chrono::seconds kLeaveLimit{2};
 
 struct Child {
   const GuardedChild* plan;
@@ -279,7 +279,7 @@ void Guardian::end_services() {
 void Guardian::kill_all() {
   ending_ = true;
   kill_at_.reset();
-  if (!leave_at_) leave_at_ = Clock::now() + kKillLimit;
+  if (!leave_at_) leave_at_ = Clock::now() + kLeaveLimit;
   for (Child& child : children_) {
     child.start_at.reset();
     if (child.process) ::kill(child.process->pid, SIGKILL);

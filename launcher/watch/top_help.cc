@@ -3,10 +3,10 @@
 namespace ddprun::launcher {
 namespace {
 
-struct Key {
+struct KeyHelp {
   const char *keys, *ascii, *meaning;
 };
-constexpr Key kKeys[] = {
+constexpr KeyHelp kKeys[] = {
     {"↑ ↓ j k", "j k", "choose a node"},
     {"→ Enter", "Enter", "open or close the ranks of that node"},
     {"←", "Left", "close them"},
@@ -26,7 +26,7 @@ constexpr std::size_t kKeyColumns = 14;
 
 std::vector<std::string> top_help(const ScreenStyle& style) {
   std::vector<std::string> lines = {""};
-  for (const Key& key : kKeys) {
+  for (const KeyHelp& key : kKeys) {
     ScreenLine line(style);
     line.add(" " + fitted(style.pick(key.keys, key.ascii), kKeyColumns), "1").add(key.meaning);
     lines.push_back(line.take());

@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kEventsMax = 50;  // Of one run.
+constexpr std::size_t kEventsKept = 50;          // Of one run.
 constexpr std::chrono::seconds kReportDelay{1};  // A run may have begun so long before we know.
 
 // Of the last round; none: nobody has reported.
@@ -22,8 +22,7 @@ int nodes_at_end(const std::vector<RunLedger::Row>& rows, TimeParts::Time wall) 
   return static_cast<int>(nodes.size());
 }
 
-void add_account(EndedRun& ended, const RunLedger& ledger, const AccountHead& head,
-                 TimePoint now) {
+void add_account(EndedRun& ended, const RunLedger& ledger, const AccountHead& head, TimePoint now) {
   if (ledger.empty()) return;
   const auto rows = ledger.rows(now);
   ended.record.nodes = nodes_at_end(rows, ledger.wall(now));
@@ -40,10 +39,9 @@ void Coordinator::note_end(const std::string& run_id, const Run& run, Run::State
   if (!keeps_past_ || !has_ended || !run.verdict()) return;
   const RunLedger& ledger = ledgers_[run_id];
   const AccountHead head = account_head(run_id, run, now_);
-  EndedRun ended{.record = {.run_id = run_id,
-                            .command = ledger.command(),
-                            .max_restarts = head.max_restarts},
-                 .verdict = *run.verdict()};
+  EndedRun ended{
+      .record = {.run_id = run_id, .command = ledger.command(), .max_restarts = head.max_restarts},
+      .verdict = *run.verdict()};
   RunRecord& record = ended.record;
   record.took_s = std::chrono::duration<double>(ledger.wall(now_)).count();
   record.exit_code = ended.verdict.exit_code;
@@ -57,7 +55,7 @@ void Coordinator::note_end(const std::string& run_id, const Run& run, Run::State
     const std::string where = one.news.node.empty() ? "" : one.news.node + ": ";
     record.events.push_back({one.run_s, one.news.is_trouble, where + one.news.text});
   }
-  const auto kept = static_cast<std::ptrdiff_t>(std::min(record.events.size(), kEventsMax));
+  const auto kept = static_cast<std::ptrdiff_t>(std::min(record.events.size(), kEventsKept));
   record.events.erase(record.events.begin(), record.events.end() - kept);
   add_account(ended, ledger, head, now_);
   ended_.push_back(std::move(ended));

@@ -10,7 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Short against any lease, so that a dead endpoint leaves time for another one.
-constexpr Milliseconds kRequestLimit{500};
+constexpr Milliseconds kElectionLimit{500};
 
 }  // namespace
 
@@ -25,7 +25,7 @@ EtcdElection::EtcdElection(boost::asio::io_context& io, const EtcdOptions& optio
 // `read` makes the event of the answer and of when the request was sent.
 template <class Read>
 void EtcdElection::ask(const etcd::Request& request, Read read) {
-  client_.post(request, kRequestLimit,
+  client_.post(request, kElectionLimit,
                [this, read, sent = Clock::now()](const Result<std::string>& body) {
                  Result<LeadershipEvent> event =
                      body ? read(*body, sent) : Result<LeadershipEvent>(body.error());
@@ -105,7 +105,7 @@ void EtcdElection::resign(std::function<void()> done) {
 
 // If etcd does not hear of it the lease ends by itself.
 void EtcdElection::act(const ReleaseLease& release) {
-  client_.post(etcd::revoke_lease(release.lease), kRequestLimit,
+  client_.post(etcd::revoke_lease(release.lease), kElectionLimit,
                [done = std::exchange(on_released_, nullptr)](const Result<std::string>&) {
                  if (done) done();
                });

@@ -8,7 +8,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr Milliseconds kRequestLimit{2'000};
+constexpr Milliseconds kWriteLimit{2'000};
 constexpr Milliseconds kRetry{100};
 // etcd takes 1.5 MiB and 128 operations in one write, and the gateway answers in one piece.
 constexpr std::size_t kPartBytesMax = std::size_t{256} * 1024;
@@ -46,7 +46,7 @@ std::string EtcdLog::data_key(Term term, std::int64_t sequence) const {
 // Until it is answered with sense; an answer that was lost does no harm, for each request may come
 // twice.
 void EtcdLog::ask(const etcd::Request& request, const Take& then) {
-  client_.post(request, kRequestLimit, [this, request, then](const Result<std::string>& body) {
+  client_.post(request, kWriteLimit, [this, request, then](const Result<std::string>& body) {
     const Result<void> taken = body ? then(*body) : Result<void>(body.error());
     if (taken) return;
     if (!trouble_) {

@@ -182,13 +182,13 @@ void Attempt::finish(Result<std::shared_ptr<Link>> result) {
   handler(std::move(result));
 }
 
-class Handle {
+class ConnectHandle {
  public:
-  explicit Handle(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
+  explicit ConnectHandle(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
+  ConnectHandle(const ConnectHandle&) = delete;
+  ConnectHandle& operator=(const ConnectHandle&) = delete;
   // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only where memory is out.
-  ~Handle() { attempt_->forget(); }
+  ~ConnectHandle() { attempt_->forget(); }
 
  private:
   const std::shared_ptr<Attempt> attempt_;
@@ -200,7 +200,7 @@ std::shared_ptr<void> async_connect(boost::asio::io_context& io, ConnectOptions 
                                     OnLink handler) {
   const auto attempt = std::make_shared<Attempt>(io, std::move(options), std::move(handler));
   attempt->start();
-  return std::make_shared<Handle>(attempt);
+  return std::make_shared<ConnectHandle>(attempt);
 }
 
 }  // namespace ddprun::rendezvous

@@ -56,12 +56,12 @@ void deliver(const std::shared_ptr<Lookup>& lookup, Result<Addresses> addresses)
   });
 }
 
-class Handle {
+class ResolveHandle {
  public:
-  explicit Handle(std::shared_ptr<Lookup> lookup) : lookup_(std::move(lookup)) {}
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() {
+  explicit ResolveHandle(std::shared_ptr<Lookup> lookup) : lookup_(std::move(lookup)) {}
+  ResolveHandle(const ResolveHandle&) = delete;
+  ResolveHandle& operator=(const ResolveHandle&) = delete;
+  ~ResolveHandle() {
     const std::lock_guard lock(lookup_->mutex);
     lookup_->wanted = false;
     lookup_->executor = {};
@@ -89,7 +89,7 @@ std::shared_ptr<void> async_resolve(const boost::asio::any_io_executor& executor
   const auto lookup = std::make_shared<Lookup>();
   lookup->executor = executor;
   lookup->handler = std::move(handler);
-  auto handle = std::make_shared<Handle>(lookup);
+  auto handle = std::make_shared<ResolveHandle>(lookup);
   boost::system::error_code not_numeric;
   const auto numeric = boost::asio::ip::make_address(host, not_numeric);
   if (!not_numeric) {

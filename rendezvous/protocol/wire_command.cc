@@ -11,13 +11,12 @@ using nlohmann::json;
 
 constexpr std::size_t kNameBytesMax = 256;
 constexpr std::size_t kReasonBytesMax = 4096;
-constexpr std::size_t kTextBytesMax = std::size_t{64} << 10;
+constexpr std::size_t kReportBytesMax = std::size_t{64} << 10;
 constexpr int kDepthMax = 2;  // No message of these has anything inside.
 
-constexpr Command::Verb kVerbs[] = {Command::Verb::kStatus, Command::Verb::kDrain,
-                                    Command::Verb::kCancel, Command::Verb::kReport,
-                                    Command::Verb::kResize, Command::Verb::kWatch,
-                                    Command::Verb::kHistory};
+constexpr Command::Verb kVerbs[] = {
+    Command::Verb::kStatus, Command::Verb::kDrain, Command::Verb::kCancel, Command::Verb::kReport,
+    Command::Verb::kResize, Command::Verb::kWatch, Command::Verb::kHistory};
 
 // Reads fields one after the other and keeps the name of the first that is not what it should be.
 class Fields {
@@ -126,8 +125,8 @@ Result<Command> decode_command(std::string_view body) {
 
 Result<Report> decode_report(std::string_view body) {
   Fields fields(body, "report");
-  Report report{.error = fields.text("error", kTextBytesMax),
-                .text = fields.text("text", kTextBytesMax),
+  Report report{.error = fields.text("error", kReportBytesMax),
+                .text = fields.text("text", kReportBytesMax),
                 .more = fields.flag("more")};
   return fields.done(std::move(report));
 }

@@ -17,7 +17,7 @@ constexpr Milliseconds kGatherGrowth{
     20};  // Replacements and nodes that come together grow it once.
 // For the workers of a new node to begin, before a round ends without them to let in others.
 constexpr std::chrono::seconds kBeginning{30};
-constexpr int kCountMax = 1'000'000'000;  // Of what an agent counts; no agent gets there.
+constexpr int kSaneCount = 1'000'000'000;  // Of what an agent counts; no agent gets there.
 
 }  // namespace
 
@@ -215,7 +215,7 @@ void Run::on(const NodeId& node, const Slots& slots) {
   const auto it = members_.find(node);
   if (it == members_.end() || state_ == State::kEnded) return;  // Its heartbeats are answered.
   Member& member = it->second;
-  const auto sane = [](int n) { return n >= 0 && n <= kCountMax; };
+  const auto sane = [](int n) { return n >= 0 && n <= kSaneCount; };
   if (!sane(slots.fallen) || !sane(slots.respawned)) return;
   if (slots.serial <= member.serial) return;
   member.serial = slots.serial;

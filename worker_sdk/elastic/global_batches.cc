@@ -16,7 +16,7 @@ constexpr std::int64_t kLengthMax = std::int64_t{1} << 62;
 // Of a Feistel network, whose functions mix well: three would do for a random order, see M. Luby
 // and C. Rackoff, "How to construct pseudorandom permutations" (SIAM J. Comput. 1988). Small sets
 // have few bits a half, so more.
-constexpr int kRounds = 8;
+constexpr int kFeistelRounds = 8;
 
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = "GlobalBatches"}, text);
@@ -74,7 +74,7 @@ std::int64_t permuted(std::int64_t place, std::int64_t n, std::uint64_t key) noe
   auto x = static_cast<std::uint64_t>(place);
   do {
     std::uint64_t left = x >> half, right = x & mask;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kFeistelRounds; ++round) {
       const auto turn = static_cast<std::uint64_t>(round) << 56;
       const std::uint64_t mixed = worker_sdk::mix64(worker_sdk::mix64(key ^ turn) ^ right);
       left ^= mixed & mask;

@@ -5,7 +5,7 @@
 namespace ddprun {
 namespace {
 
-constexpr int kRounds = 10;
+constexpr int kPhiloxRounds = 10;
 // The constants of the paper's Philox4x32.
 constexpr std::uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
 constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
@@ -17,7 +17,7 @@ std::uint32_t high(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32)
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key) noexcept {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t product0 = kMultiplier0 * counter[0];
     const std::uint64_t product1 = kMultiplier1 * counter[2];
     counter = {high(product1) ^ counter[1] ^ key[0], low(product1),

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{1};
 constexpr std::chrono::milliseconds kStorePatience{500};  // For a key that is there.
 
-std::string key_of(int rank) { return "waits/" + std::to_string(rank); }
+std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 
 }  // namespace
 
@@ -68,10 +68,10 @@ bool GlooDoubt::differs(const Call& call) {
     if (!store_) store_ = options_.open_store();
     if (!store_) return false;
     const auto keys = with_prefix(*store_, options_.prefix);
-    if (written_ != call.number) keys->set(key_of(options_.roster->rank), encode(mine));
+    if (written_ != call.number) keys->set(waits_key(options_.roster->rank), encode(mine));
     written_ = call.number;
-    if (!keys->check({key_of(next)})) return false;
-    const auto theirs = decode_statement(keys->get(key_of(next), kStorePatience));
+    if (!keys->check({waits_key(next)})) return false;
+    const auto theirs = decode_statement(keys->get(waits_key(next), kStorePatience));
     return theirs && !is_message(theirs->what.kind) &&
            diagnose(*options_.roster, mine, {{next, *theirs}}).kind == ErrorKind::mismatch;
   } catch (const Error&) {  // The store has gone: the deadline is left.

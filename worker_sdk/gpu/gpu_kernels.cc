@@ -14,10 +14,10 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-const LibraryWish kDriverWish{.title = "CUDA driver",
-                              .variable = "DDPRUN_CUDA_LIB",
-                              .names = {"libcuda.so.1"},
-                              .in_folders = {"/usr/lib/wsl/lib/libcuda.so.1"}};
+const LibraryWish kCudaDriverWish{.title = "CUDA driver",
+                                  .variable = "DDPRUN_CUDA_LIB",
+                                  .names = {"libcuda.so.1"},
+                                  .in_folders = {"/usr/lib/wsl/lib/libcuda.so.1"}};
 
 constexpr std::size_t kMostBlocks = 2048;
 constexpr std::size_t kMostRows = 65535;  // CUDA's own limit.
@@ -40,17 +40,17 @@ GpuKernel half_kernel(bool narrowing, DataType wide, DataType half) {
   return f16 ? GpuKernel::widen_f64_f16 : GpuKernel::widen_f64_bf16;
 }
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_kernels(const std::string& text) {
   throw Error(ErrorKind::unsupported, {.operation = "loading ddprun's GPU kernels"}, text);
 }
 
 CudaDriverApi open_driver() {
-  const Library library = open_library(kDriverWish);
-  if (!library.handle) refuse(library.missing);
+  const Library library = open_library(kCudaDriverWish);
+  if (!library.handle) refuse_kernels(library.missing);
   CudaDriverApi driver;
 #define X(member, symbol, result, parameters)                                       \
   driver.member = reinterpret_cast<decltype(driver.member)>(library.find(#symbol)); \
-  if (!driver.member) refuse(library.path + " has no " #symbol ": it is too old");
+  if (!driver.member) refuse_kernels(library.path + " has no " #symbol ": it is too old");
   DDPRUN_CUDA_DRIVER_FUNCTIONS(X)
 #undef X
   return driver;
@@ -67,17 +67,17 @@ Image read_image() {
     std::ifstream in(file, std::ios::binary | std::ios::ate);
     const std::streamsize size = in ? static_cast<std::streamsize>(in.tellg()) : -1;
     if (size < 0 || size > kMostBytes) {
-      refuse(std::string("DDPRUN_GPU_KERNELS: cannot read ") + file);
+      refuse_kernels(std::string("DDPRUN_GPU_KERNELS: cannot read ") + file);
     }
     std::string bytes(static_cast<std::size_t>(size), '\0');
     if (!in.seekg(0).read(bytes.data(), size)) {
-      refuse(std::string("DDPRUN_GPU_KERNELS: cannot read ") + file);
+      refuse_kernels(std::string("DDPRUN_GPU_KERNELS: cannot read ") + file);
     }
     return {std::move(bytes), file};  // PTX ends with the string's zero.
   }
   const KernelImage image = built_in_kernels();
   if (image.bytes.empty()) {
-    refuse(
+    refuse_kernels(
         "this ddprun was built without nvcc (CUDA 12 or later), so that it has none; "
         "DDPRUN_GPU_KERNELS may name a fatbin of gpu_kernels.cu");
   }
@@ -100,15 +100,15 @@ GpuKernels::GpuKernels(std::shared_ptr<const GpuRuntime> gpu, int device)
   gpu_->cuda.free(nullptr);
   require(driver_.get_context(&context_), "cuCtxGetCurrent");
   if (const int status = driver_.load(&module_, image.bytes.c_str()); status != kCudaSuccess) {
-    refuse("the driver, for CUDA " + cuda_version_text(gpu_->driver_version) +
-           ", does not take those of " + image.origin + ": " + text_of(driver_, status));
+    refuse_kernels("the driver, for CUDA " + cuda_version_text(gpu_->driver_version) +
+                   ", does not take those of " + image.origin + ": " + text_of(driver_, status));
   }
   for (const char* name : kNames) {
     functions_.emplace_back();
     const int status = driver_.function(&functions_.back(), module_, name);
     if (status == kCudaSuccess) continue;
     driver_.unload(module_);
-    refuse(std::string("there is no ") + name + " among those of " + image.origin);
+    refuse_kernels(std::string("there is no ") + name + " among those of " + image.origin);
   }
 }
 

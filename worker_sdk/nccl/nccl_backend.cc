@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFinishPatience{5000};  // For the peers, that they finish, too.
 constexpr std::chrono::microseconds kLookAgain{200};
 constexpr milliseconds kAbortPatience{10000};
-constexpr auto kDiagnosisPatience = std::chrono::seconds(30);
+constexpr auto kHostDiagnosisPatience = std::chrono::seconds(30);
 
 std::unique_ptr<HostBackend> beside(std::shared_ptr<const Roster> roster,
                                     std::unique_ptr<GlooBackend> gloo) {
@@ -73,7 +73,7 @@ void NcclBackend::check(const Call& call) {
 void NcclBackend::throw_fate(const Call& call) {
   const auto fate = watch_->fate();
   std::unique_lock lock(fate->mutex);
-  fate->changed.wait_for(lock, kDiagnosisPatience, [&] { return fate->failure.has_value(); });
+  fate->changed.wait_for(lock, kHostDiagnosisPatience, [&] { return fate->failure.has_value(); });
   if (fate->failure && !fate->told.exchange(true)) throw Error(*fate->failure);
   throw failure(*roster_, call, ErrorKind::aborted, -1,
                 std::string("this group is dead since: ") +
@@ -252,7 +252,7 @@ std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
   abort();
   const auto fate = watch_->fate();
   std::unique_lock lock(fate->mutex);
-  fate->changed.wait_for(lock, kDiagnosisPatience, [&] { return fate->failure.has_value(); });
+  fate->changed.wait_for(lock, kHostDiagnosisPatience, [&] { return fate->failure.has_value(); });
   return comm_->is_revoked() ? comm_ : nullptr;
 }
 

@@ -5,7 +5,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-constexpr int kQuickLooks = 200;
+constexpr int kYields = 200;
 constexpr std::chrono::microseconds kPause{100};
 
 }  // namespace
@@ -102,7 +102,7 @@ bool NcclPending::wait_until(Clock::time_point limit) {
     refuse_if_failed();
     if (passed()) return true;
     if (Clock::now() >= limit) return false;
-    if (look < kQuickLooks) {
+    if (look < kYields) {
       std::this_thread::yield();
       continue;
     }

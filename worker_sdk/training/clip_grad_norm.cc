@@ -8,17 +8,17 @@
 namespace ddprun {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_norm(const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = "clip_grad_norm"}, text);
 }
 
 void check(std::span<const Buffer> gradients, const ClipOptions& options) {
   if (!(options.norm_type > 0)) {
-    refuse("norm_type is " + std::to_string(options.norm_type) + "; it must be above 0");
+    refuse_norm("norm_type is " + std::to_string(options.norm_type) + "; it must be above 0");
   }
   for (const Buffer& g : gradients) {
     if (!worker_sdk::is_floating(g.type)) {
-      refuse(std::string("a gradient of type ") + name_of(g.type) + " has no norm");
+      refuse_norm(std::string("a gradient of type ") + name_of(g.type) + " has no norm");
     }
   }
 }
@@ -43,8 +43,8 @@ double clip(std::span<const Buffer> gradients, double total, double max_norm,
                       : options.norm_type == 2                                ? std::sqrt(total)
                                                : std::pow(total, 1 / options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(norm)) {
-    refuse("the norm of the gradients is " + std::to_string(norm) +
-           "; clear error_if_nonfinite to scale by it all the same");
+    refuse_norm("the norm of the gradients is " + std::to_string(norm) +
+                "; clear error_if_nonfinite to scale by it all the same");
   }
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;  // Not if it is a NaN.

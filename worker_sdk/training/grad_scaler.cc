@@ -10,29 +10,29 @@
 namespace ddprun {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_scale(const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = "GradScaler"}, text);
 }
 
 void check_scale(double scale) {
   if (!(scale > 0) || scale > std::numeric_limits<float>::max()) {
-    refuse("a scale of " + std::to_string(scale) + " is not a positive f32");
+    refuse_scale("a scale of " + std::to_string(scale) + " is not a positive f32");
   }
 }
 
 void check(const GradScalerOptions& o) {
   check_scale(o.init_scale);
-  if (!(o.growth_factor > 1)) refuse("growth_factor must be above 1");
+  if (!(o.growth_factor > 1)) refuse_scale("growth_factor must be above 1");
   if (!(o.backoff_factor > 0 && o.backoff_factor < 1)) {
-    refuse("backoff_factor must be between 0 and 1");
+    refuse_scale("backoff_factor must be between 0 and 1");
   }
-  if (o.growth_interval < 1) refuse("growth_interval must be positive");
+  if (o.growth_interval < 1) refuse_scale("growth_interval must be positive");
 }
 
 void check_types(std::span<const Buffer> gradients) {
   for (const Buffer& g : gradients) {
     if (!worker_sdk::is_floating(g.type) || g.type == DataType::f16) {
-      refuse(std::string("gradients of type ") + name_of(g.type) + " cannot be unscaled");
+      refuse_scale(std::string("gradients of type ") + name_of(g.type) + " cannot be unscaled");
     }
   }
 }
@@ -73,7 +73,7 @@ bool GradScaler::unscale(ProcessGroup& group, std::span<const Buffer> part) {
 
 void GradScaler::update() {
   if (!options_.enabled) return;
-  if (!unscaled_) refuse("update() before any unscale() of this iteration");
+  if (!unscaled_) refuse_scale("update() before any unscale() of this iteration");
   if (found_inf_) {
     const auto less = static_cast<float>(state_.scale * options_.backoff_factor);
     state_.scale = std::max(less, std::numeric_limits<float>::min());
@@ -94,7 +94,7 @@ void GradScaler::set_scale(double scale) {
 
 void GradScaler::load(const GradScalerState& state) {
   check_scale(state.scale);
-  if (state.growth_tracker < 0) refuse("growth_tracker is negative");
+  if (state.growth_tracker < 0) refuse_scale("growth_tracker is negative");
   state_ = state;
   unscaled_ = found_inf_ = false;
 }

@@ -41,12 +41,12 @@ std::int64_t samples_per_rank(std::int64_t length, int world_size, bool drop_las
   return whole + (!drop_last && length % world_size != 0 ? 1 : 0);
 }
 
-[[noreturn]] void refuse(const char* operation, const std::string& text) {
+[[noreturn]] void refuse_sampler(const char* operation, const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = operation}, text);
 }
 
 void check(const SamplerShare& o) {
-  const auto fail = [](const std::string& text) { refuse("DistributedSampler", text); };
+  const auto fail = [](const std::string& text) { refuse_sampler("DistributedSampler", text); };
   if (o.length < 0) fail("the data set has " + std::to_string(o.length) + " samples");
   if (o.world_size < 1) fail("world_size is " + std::to_string(o.world_size));
   if (o.rank < 0 || o.rank >= o.world_size) {
@@ -59,7 +59,7 @@ void check(const SamplerShare& o) {
 
 std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed) {
   if (n < 0) {
-    refuse("random_permutation", "a permutation of " + std::to_string(n) + " elements");
+    refuse_sampler("random_permutation", "a permutation of " + std::to_string(n) + " elements");
   }
   std::vector<std::int64_t> v(static_cast<std::size_t>(n));
   std::iota(v.begin(), v.end(), std::int64_t{0});
@@ -90,16 +90,17 @@ std::int64_t DistributedSampler::remaining() const noexcept {
 
 void DistributedSampler::advance(std::int64_t count) {
   if (count < 0 || count > remaining()) {
-    refuse("DistributedSampler", "cannot advance by " + std::to_string(count) + " of " +
-                                     std::to_string(remaining()) + " samples");
+    refuse_sampler("DistributedSampler", "cannot advance by " + std::to_string(count) + " of " +
+                                             std::to_string(remaining()) + " samples");
   }
   consumed_ += count * share_.world_size;
 }
 
 void DistributedSampler::load(const SamplerState& state) {
   if (state.epoch < 0 || state.consumed < 0) {
-    refuse("DistributedSampler", "there is no epoch " + std::to_string(state.epoch) + " with " +
-                                     std::to_string(state.consumed) + " samples read");
+    refuse_sampler("DistributedSampler", "there is no epoch " + std::to_string(state.epoch) +
+                                             " with " + std::to_string(state.consumed) +
+                                             " samples read");
   }
   epoch_ = state.epoch;
   consumed_ = state.consumed;
@@ -124,7 +125,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
 
 std::vector<std::vector<std::int64_t>> batches(std::span<const std::int64_t> indices,
                                                std::int64_t batch_size, bool drop_last) {
-  if (batch_size < 1) refuse("batches", "batch_size is " + std::to_string(batch_size));
+  if (batch_size < 1) refuse_sampler("batches", "batch_size is " + std::to_string(batch_size));
   const auto size = static_cast<std::size_t>(batch_size);
   std::vector<std::vector<std::int64_t>> result;
   while (!indices.empty() && (indices.size() >= size || !drop_last)) {

@@ -8,20 +8,20 @@
 namespace ddprun {
 namespace {
 
-[[noreturn]] void refuse(const char* operation, const std::string& text) {
+[[noreturn]] void refuse_shares(const char* operation, const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = operation}, text);
 }
 
 void check(const ProcessGroup& group, const std::vector<std::vector<std::size_t>>& shares,
            std::span<const Buffer> values) {
   if (shares.size() != static_cast<std::size_t>(group.world_size())) {
-    refuse("broadcast_shares", std::to_string(shares.size()) + " shares for " +
-                                   std::to_string(group.world_size()) + " ranks");
+    refuse_shares("broadcast_shares", std::to_string(shares.size()) + " shares for " +
+                                          std::to_string(group.world_size()) + " ranks");
   }
   for (const auto& share : shares) {
     for (const std::size_t i : share) {
       if (i >= values.size()) {
-        refuse("broadcast_shares", "there is no parameter " + std::to_string(i));
+        refuse_shares("broadcast_shares", "there is no parameter " + std::to_string(i));
       }
     }
   }
@@ -38,7 +38,7 @@ std::size_t bytes_in(const std::vector<std::size_t>& share, std::span<const Buff
 std::vector<std::vector<std::size_t>> partition_greedily(std::span<const std::int64_t> sizes,
                                                          int world_size) {
   if (world_size < 1) {
-    refuse("partition_greedily", "world_size is " + std::to_string(world_size));
+    refuse_shares("partition_greedily", "world_size is " + std::to_string(world_size));
   }
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
