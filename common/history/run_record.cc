@@ -20,6 +20,13 @@ json to_json(const RunEventText& event) {
           {"text", event.text}};
 }
 
+// What is nested deeper is left out: to write it anew takes a stack frame for each level.
+json parsed(std::string_view text) {
+  constexpr int kDepthMax = 64;
+  const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; };
+  return json::parse(text, is_kept, /*allow_exceptions=*/false);
+}
+
 std::string text_of(const json& object) {
   // Arguments and workers' lines may hold any bytes; JSON text may not.
   return object.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
@@ -79,8 +86,8 @@ void take_ending(RunRecord& record, const json& object) {
 }
 
 void put_object(json& object, const char* name, const std::string& text) {
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_object()) object[name] = std::move(parsed);
+  json part = parsed(text);
+  if (part.is_object()) object[name] = std::move(part);
 }
 
 json to_json(const RunRecord& record) {
@@ -113,7 +120,7 @@ std::string encode_plain(const RunRecord& record) {
 }
 
 Result<RunRecord> decode_record(std::string_view text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = parsed(text);
   if (!object.is_object() || value_of<std::string>(object, "schema", "") != kSchema) {
     return Failure{Errc::kBadMessage, "decoding the record of a run"};
   }
@@ -136,7 +143,7 @@ Result<RunRecord> decode_record(std::string_view text) {
 
 RunRecord summary_of(RunRecord record) {
   record.account.clear(), record.tails.clear(), record.events.clear();
-  json verdict = json::parse(record.verdict, nullptr, /*allow_exceptions=*/false);
+  json verdict = parsed(record.verdict);
   if (!verdict.is_object()) return record;
   verdict.erase("victims");
   record.verdict = verdict.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
@@ -144,7 +151,7 @@ RunRecord summary_of(RunRecord record) {
 }
 
 bool add_ending(RunRecord& record, std::string_view ending) {
-  const json object = json::parse(ending, nullptr, /*allow_exceptions=*/false);
+  const json object = parsed(ending);
   if (!object.is_object()) return false;
   take_ending(record, object);
   return true;

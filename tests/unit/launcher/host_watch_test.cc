@@ -67,6 +67,18 @@ class Watch {
   HostWatch watch_;
 };
 
+TEST_CASE("Hosts: an answer that comes just as its time is over is too late") {
+  Watch watch;
+  watch.begin("a\nb\n", {"a", "b"});
+  CHECK(watch.at(5s) == "ask");
+  // Noticed at once, in this order: the node's end, and the script's.
+  CHECK(watch.breaks(25s, "b").find("kill script; say ./s has not ended within 20 s") !=
+        std::string::npos);
+  CHECK(watch.lists(25s, "c\n") == "");
+  CHECK(watch.at(30s) == "ask");
+  CHECK(watch.lists(31s, "a\nc\n") == "say ./s lists hosts again; start c");
+}
+
 std::string text_of(std::string_view output) {
   const auto hosts = hosts_in_lines(output);
   if (!hosts) return hosts.error().context;

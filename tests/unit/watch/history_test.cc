@@ -47,6 +47,27 @@ TEST_CASE("History: a record is read as it was written", "[history]") {
   CHECK(decode_record(encode(begun))->launcher == record.launcher);
 }
 
+TEST_CASE("History: what is nested too deep is left out of a record", "[history]") {
+  constexpr std::size_t kLevels = 400'000;
+  const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
+  const std::string record = R"({"schema":"ddprun.history/1","run_id":"job9","took_s":1,"verdict":)"
+                             R"({"kind":"success","deep":)" + deep + R"(},"account":{"x":)" + deep + "}}";
+  const auto one = decode_record(record);
+  REQUIRE(one.has_value());
+  CHECK(one->run_id == "job9");
+  CHECK_THAT(one->verdict, Contains("success"));
+  CHECK(encode(*one).size() < 10'000);
+  const auto runs = decode_history(R"({"runs":[)" + record + "]}");
+  REQUIRE(runs.has_value());
+  CHECK_THAT(history_text(*runs, kTime, ScreenStyle()), Contains("job9"));
+}
+
+TEST_CASE("History: a terminal obeys no word of a verdict", "[history]") {
+  RunRecord record = failed();
+  record.verdict = R"({"kind":"\u001b]0;x\u0007"})";
+  CHECK(past_run_text(past(record), kTime, ScreenStyle()).find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("History: what is no record is none, and wrong types are nothing", "[history]") {
   for (const char* bad : {"", "[]", "{}", "{", R"({"schema":"other"})", R"({"schema":7})"}) {
     CHECK(decode_record(bad).has_error());
