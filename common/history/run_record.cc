@@ -9,6 +9,7 @@ namespace {
 using json = nlohmann::ordered_json;  // A verdict keeps its order.
 
 constexpr const char* kSchema = "ddprun.history/1";
+constexpr std::int64_t kLatest = 253'402'300'799;  // The end of the year 9999.
 
 json to_json(const RunTail& tail) {
   return {{"rank", tail.rank}, {"stream", tail.stream}, {"text", tail.text}, {"end", tail.end}};
@@ -127,7 +128,8 @@ Result<RunRecord> decode_record(std::string_view text) {
   RunRecord record{.run_id = value_of<std::string>(object, "run_id", ""),
                    .command = value_of<std::string>(object, "command", ""),
                    .host = value_of<std::string>(object, "host", ""),
-                   .started = value_of<std::int64_t>(object, "started", 0),
+                   .started = std::clamp<std::int64_t>(value_of<std::int64_t>(object, "started", 0),
+                                                       0, kLatest),
                    .max_restarts = value_of<int>(object, "max_restarts", 0),
                    .launcher = {value_of<int>(object, "launcher_pid", 0),
                                 value_of<std::uint64_t>(object, "launcher_started", 0),

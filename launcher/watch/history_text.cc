@@ -258,8 +258,7 @@ std::string past_run_text(const PastRun& run, const LocalTime& time, const Scree
 }
 
 Result<std::vector<PastRun>> decode_history(std::string_view text) {
-  constexpr int kDepthMax = 66;  // A record's, and two around it.
-  const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; };
+  const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= 64; };
   const json object = json::parse(text, is_kept, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("runs") || !object["runs"].is_array()) {
     return Failure{Errc::kBadMessage, "decoding a history"};

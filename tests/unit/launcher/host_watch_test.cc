@@ -100,6 +100,11 @@ TEST_CASE("HostLines: what is no host is named by its line", "[hosts]") {
   CHECK(text_of("a:0").starts_with("line 1 'a:0' is no host: give from 1 to"));
   CHECK(text_of("-oProxyCommand=x").find("is no host") != std::string::npos);
   CHECK(text_of("a\x1b[2J").starts_with("line 1 'a?[2J' is no host"));
+  for (const std::string_view odd : {std::string_view("a:1::\0>x", 8), std::string_view("::1%`x`"),
+                                     std::string_view("::1%")}) {
+    CHECK(text_of(odd).find(" is no host: give HOST") != std::string::npos);
+  }
+  CHECK(text_of("fe80::1%eth0") == "fe80::1%eth0 ");
   CHECK(text_of("a:2\nb\na:4\n") == "line 3 has a once more");
   CHECK(text_of(std::string(300, 'a')) == "line 1 is longer than a host's name");
   CHECK(text_of(std::string(300, ' ')) == "");

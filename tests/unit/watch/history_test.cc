@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "common/history/run_record.h"
 #include "launcher/watch/history_text.h"
+#include "tests/fuzz/launcher/history_fuzz.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -50,8 +52,9 @@ TEST_CASE("History: a record is read as it was written", "[history]") {
 TEST_CASE("History: what is nested too deep is left out of a record", "[history]") {
   constexpr std::size_t kLevels = 400'000;
   const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
-  const std::string record = R"({"schema":"ddprun.history/1","run_id":"job9","took_s":1,"verdict":)"
-                             R"({"kind":"success","deep":)" + deep + R"(},"account":{"x":)" + deep + "}}";
+  const std::string record = R"({"schema":"ddprun.history/1","run_id":"job9","took_s":1,)"
+                             R"("verdict":{"kind":"success","deep":)" +
+                             deep + R"(},"account":{"x":)" + deep + "}}";
   const auto one = decode_record(record);
   REQUIRE(one.has_value());
   CHECK(one->run_id == "job9");
@@ -60,6 +63,19 @@ TEST_CASE("History: what is nested too deep is left out of a record", "[history]
   const auto runs = decode_history(R"({"runs":[)" + record + "]}");
   REQUIRE(runs.has_value());
   CHECK_THAT(history_text(*runs, kTime, ScreenStyle()), Contains("job9"));
+}
+
+TEST_CASE("History: any bytes break no promise", "[history][fuzz]") {
+  std::mt19937 random(9);
+  const std::string record = encode(failed()), history = R"({"runs":[)" + record + "]}";
+  for (int turn = 0; turn < 2'000; ++turn) {
+    std::string text = turn % 2 == 0 ? record : history;
+    for (unsigned n = 1 + random() % 3; n > 0; --n) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    fuzz::fuzz_history(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  }
+  SUCCEED("nothing aborted");
 }
 
 TEST_CASE("History: a terminal obeys no word of a verdict", "[history]") {
