@@ -30,11 +30,13 @@ std::string text_of(const json& object) {
   return object.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
-// Whole lines, of which the oldest goes first.
+// Whole lines, of which the oldest goes first; of one that is longer, its end.
 std::string last_of(std::string text, std::size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
   text.erase(0, text.size() - bytes_max);
-  return text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
+  const std::size_t newline = text.find('\n');
+  const bool has_more = newline != std::string::npos && newline + 1 < text.size();
+  return has_more ? text.substr(newline + 1) : text;
 }
 
 // What has come since the `after`th byte, as far as it is still here.

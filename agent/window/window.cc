@@ -22,6 +22,7 @@ using boost::system::error_code;
 constexpr std::size_t kQuestionBytesMax = 4096;
 constexpr std::size_t kVisitorsMax = 16;
 constexpr auto kVisitMax = std::chrono::seconds(5);  // To ask, and to read the answer.
+constexpr auto kPause = std::chrono::milliseconds(50);  // After "too many open files".
 
 }  // namespace
 
@@ -64,7 +65,7 @@ class Window::Visitor : public std::enable_shared_from_this<Visitor> {
 };
 
 Window::Window(boost::asio::io_context& loop, Answer answer)
-    : acceptor_(loop), answer_(std::move(answer)) {}
+    : acceptor_(loop), pause_(loop), answer_(std::move(answer)) {}
 
 Window::~Window() {
   for (const auto& weak : visitors_) {
@@ -102,8 +103,12 @@ void Window::accept() {
           visitors_.insert(visitor);
           visitor->start(answer_);
         }
-        // Without descriptors for the next it would fail at once again.
-        if (!error) accept();
+        if (!error) return accept();
+        // The visitor waits still: another attempt would fail at once again.
+        pause_.expires_after(kPause);
+        pause_.async_wait([this, alive = std::weak_ptr(alive_)](const error_code& stopped) {
+          if (!stopped && alive.lock()) accept();
+        });
       });
 }
 

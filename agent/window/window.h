@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <set>
@@ -34,6 +35,7 @@ class Window {
   void accept();
 
   boost::asio::local::stream_protocol::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
   Answer answer_;
   std::set<std::weak_ptr<Visitor>, std::owner_less<>> visitors_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

@@ -9,6 +9,7 @@ namespace {
 using json = nlohmann::ordered_json;  // A verdict keeps its order.
 
 constexpr const char* kSchema = "ddprun.history/1";
+constexpr std::int64_t kLatest = 253'402'300'799;  // The end of the year 9999.
 
 json to_json(const RunTail& tail) {
   return {{"rank", tail.rank}, {"stream", tail.stream}, {"text", tail.text}, {"end", tail.end}};
@@ -18,6 +19,13 @@ json to_json(const RunEventText& event) {
   return {{"at_s", event.at_s},
           {"level", event.is_trouble ? "warning" : "info"},
           {"text", event.text}};
+}
+
+// What is nested deeper is left out: to write it anew takes a stack frame for each level.
+json parsed(std::string_view text) {
+  constexpr int kDepthMax = 64;
+  const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= kDepthMax; };
+  return json::parse(text, is_kept, /*allow_exceptions=*/false);
 }
 
 std::string text_of(const json& object) {
@@ -84,8 +92,8 @@ void take_ending(RunRecord& record, const json& object) {
 }
 
 void put_object(json& object, const char* name, const std::string& text) {
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_object()) object[name] = std::move(parsed);
+  json part = parsed(text);
+  if (part.is_object()) object[name] = std::move(part);
 }
 
 json to_json(const RunRecord& record) {
@@ -128,14 +136,15 @@ std::string encode_plain(const RunRecord& record) {
 }
 
 Result<RunRecord> decode_record(std::string_view text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = parsed(text);
   if (!object.is_object() || value_of<std::string>(object, "schema", "") != kSchema) {
     return Failure{Errc::kBadMessage, "decoding the record of a run"};
   }
   RunRecord record{.run_id = value_of<std::string>(object, "run_id", ""),
                    .command = value_of<std::string>(object, "command", ""),
                    .host = value_of<std::string>(object, "host", ""),
-                   .started = value_of<std::int64_t>(object, "started", 0),
+                   .started = std::clamp<std::int64_t>(value_of<std::int64_t>(object, "started", 0),
+                                                       0, kLatest),
                    .max_restarts = value_of<int>(object, "max_restarts", 0),
                    .launcher = {value_of<int>(object, "launcher_pid", 0),
                                 value_of<std::uint64_t>(object, "launcher_started", 0),
@@ -152,7 +161,7 @@ Result<RunRecord> decode_record(std::string_view text) {
 
 RunRecord summary_of(RunRecord record) {
   record.account.clear(), record.tails.clear(), record.events.clear();
-  json verdict = json::parse(record.verdict, nullptr, /*allow_exceptions=*/false);
+  json verdict = parsed(record.verdict);
   if (!verdict.is_object()) return record;
   verdict.erase("victims");
   record.verdict = verdict.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
@@ -161,7 +170,7 @@ RunRecord summary_of(RunRecord record) {
 
 bool add_ending(RunRecord& record, std::string_view ending) {
   const std::size_t line = std::min(ending.find('\n'), ending.size());
-  const json object = json::parse(ending.substr(0, line), nullptr, /*allow_exceptions=*/false);
+  const json object = parsed(ending.substr(0, line));
   if (!object.is_object()) return false;
   take_ending(record, object);
   const std::string_view account = ending.substr(std::min(line + 1, ending.size()));

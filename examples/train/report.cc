@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -38,12 +39,14 @@ double EpochReport::sync_comm_ms() const { return per_step(sync.comm, sync.steps
 double EpochReport::sync_share() const { return step_ms() > 0 ? sync_exposed_ms() / step_ms() : 0; }
 
 std::string to_json(const EpochReport& r, int world_size, int restart_count) {
+  // What is no number has no form of its own in JSON.
+  const std::string loss = std::isfinite(r.train_loss) ? format("%.6f", r.train_loss) : "null";
   return format(
-      R"({"epoch": %lld, "train_loss": %.6f, "test_accuracy": %.4f, "samples_per_s": %.1f, )"
+      R"({"epoch": %lld, "train_loss": %s, "test_accuracy": %.4f, "samples_per_s": %.1f, )"
       R"("sync_exposed_ms": %.4f, "sync_comm_ms": %.4f, "sync_share": %.4f, "step_ms": %.3f, )"
       R"("steps": %lld, "learning_rate": %.9g, "sync_bytes": %zu, "world_size": %d, )"
       R"("restart_count": %d})",
-      static_cast<long long>(r.epoch), r.train_loss, r.test_accuracy, r.samples_per_s(),
+      static_cast<long long>(r.epoch), loss.c_str(), r.test_accuracy, r.samples_per_s(),
       r.sync_exposed_ms(), r.sync_comm_ms(), r.sync_share(), r.step_ms(),
       static_cast<long long>(r.steps), r.learning_rate, r.sync.bytes, world_size, restart_count);
 }

@@ -63,7 +63,7 @@ class HostWatch {
 
   // Actions.
   struct AskScript {};
-  struct KillScript {};  // It has not answered in time; no Listed follows.
+  struct KillScript {};  // It has not answered in time; a Listed that is on its way is too late.
   struct StartNode {
     HostEntry host;
   };

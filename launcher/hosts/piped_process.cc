@@ -78,6 +78,12 @@ Result<PipedProcess> start_piped(const std::vector<std::string>& argv) {
     return errno_failure("starting " + argv[0]);
   }
   process.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!process.pidfd) {  // Its end would not be noticed.
+    const Failure failure = errno_failure("watching " + argv[0]);
+    ::kill(process.pid, SIGKILL);
+    (void)reap(process);
+    return failure;
+  }
   process.input = std::move(input->writer);
   process.output = std::move(output->reader);
   process.errors = std::move(errors->reader);

@@ -60,14 +60,20 @@ constexpr std::array kSignals = std::to_array<NamedSignal>({
     {"SIGVTALRM", SIGVTALRM},
 });
 
-bool is_host_text(std::string_view host) {
-  if (host.find(':') != std::string_view::npos) {
-    in6_addr address;
-    return inet_pton(AF_INET6, std::string(host.substr(0, host.find('%'))).c_str(), &address) == 1;
-  }
-  return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char letter) {
+bool is_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char letter) {
     return std::isalnum(letter) || letter == '-' || letter == '.' || letter == '_';
   });
+}
+
+bool is_host_text(std::string_view host) {
+  if (host.find(':') == std::string_view::npos) return is_name(host);
+  const std::size_t zone = host.find('%');
+  const std::string number(host.substr(0, zone));
+  if (number.find('\0') != std::string::npos) return false;  // Its end, to inet_pton().
+  in6_addr address;
+  return inet_pton(AF_INET6, number.c_str(), &address) == 1 &&
+         (zone == std::string_view::npos || is_name(host.substr(zone + 1)));
 }
 
 }  // namespace

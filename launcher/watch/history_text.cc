@@ -246,7 +246,7 @@ std::string past_run_text(const PastRun& run, const LocalTime& time, const Scree
   }
   text += "ended     ";
   if (run.state != RunState::kEnded) return text + fate_of(run, verdict) + "\n";
-  text += words(verdict, "kind") + ", exit code " + std::to_string(record.exit_code) + "\n";
+  text += plain(words(verdict, "kind")) + ", exit code " + std::to_string(record.exit_code) + "\n";
   const bool well = words(verdict, "kind") == "success";
   if (!well) text += "\n" + indented(words(verdict, "text"), style);
   text += events_text(record);
@@ -258,7 +258,8 @@ std::string past_run_text(const PastRun& run, const LocalTime& time, const Scree
 }
 
 Result<std::vector<PastRun>> decode_history(std::string_view text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= 64; };
+  const json object = json::parse(text, is_kept, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("runs") || !object["runs"].is_array()) {
     return Failure{Errc::kBadMessage, "decoding a history"};
   }

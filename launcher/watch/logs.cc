@@ -102,15 +102,23 @@ std::optional<PastRun> run_of_record(const std::string& name) {
   return std::nullopt;
 }
 
-void follow(Reader& reader, const PastRun& run) {
-  while (reader.read()) ::poll(nullptr, 0, kFollowEveryMs);
-  // The agents are gone; what they had last is in the record, as soon as the launcher has written
-  // it.
-  const TimePoint until = Clock::now() + kEndLimit;
+Result<void> follow(Reader& reader, const PastRun& run) {
+  TimePoint until = Clock::now() + kEndLimit;
   for (;;) {
+    if (reader.read()) {
+      ::poll(nullptr, 0, kFollowEveryMs);
+      until = Clock::now() + kEndLimit;
+      continue;
+    }
+    // If the agents are gone, what they had last is in the record, as soon as the launcher has
+    // written it. One that stands still, or has too many visitors, is asked again.
     const auto now = run_of_record(run.name);
-    if (!now || now->state == RunState::kVanished || Clock::now() > until) return;
-    if (now->state == RunState::kEnded) return reader.read_record(now->record);
+    if (!now || now->state == RunState::kVanished) return {};
+    if (now->state == RunState::kEnded) return reader.read_record(now->record), Result<void>();
+    if (Clock::now() > until) {
+      return Failure{Errc::kPeerSilent, "run '" + plain(run.record.run_id) +
+                                            "' goes on, and its agents do not answer any more"};
+    }
     ::poll(nullptr, 0, kFollowEveryMs / 5);
   }
 }
@@ -135,7 +143,7 @@ Result<void> print_logs(const LogsOptions& options) {
   Reader reader(*run, options.rank);
   const bool running = run->state == RunState::kRunning;
   if (running && options.follow) {
-    follow(reader, *run);
+    if (const auto followed = follow(reader, *run); !followed) return followed.error();
   } else if (!running || !reader.read()) {
     const auto now = run_of_record(run->name);  // It may have ended a moment ago.
     if (now) reader.read_record(now->record);

@@ -202,6 +202,37 @@ def main(workers, **options):
                     assert torch.equal(images, x[shard.indices]) and torch.equal(labels, y[shard.indices]), shard
         """, nproc=1)
 
+    def test_a_loader_passes_over_the_steps_that_others_have_made(self):
+        self.ended(TRAIN, """
+            class Counted(torch.utils.data.Dataset):
+                loaded = 0
+                def __len__(self): return len(x)
+                def __getitem__(self, index):
+                    Counted.loaded += 1
+                    return x[index], index
+            load = ShardLoader(Counted(), batches)
+            for step, number in ((0, 0), (0, 1), (1, 0), (500, 2), (500, 3)):
+                shard = batches.shard(step, number)
+                shard.ranks = (0, 1)
+                assert load(shard)[1].tolist() == shard.indices, shard
+            assert Counted.loaded <= 12 * 5, Counted.loaded  # Not thousands.
+        """, nproc=1)
+
+    def test_state_is_loaded_where_torch_is_imported_later(self):
+        # Of ranks one has imported torch before it sends or receives the state, and another has not.
+        self.ended("""
+            import subprocess
+            from ddprun.elastic._state import _dumps, _loads
+            assert "torch" not in sys.modules
+            plain = _dumps({"epoch": 3})
+            import torch
+            assert _loads(plain) == {"epoch": 3}
+            child = "import sys; from ddprun.elastic._state import _loads; assert 'torch' not in sys.modules; "
+            child += "assert _loads(sys.stdin.buffer.read())['weights'].tolist() == [1, 2]"
+            state = _dumps({"weights": torch.tensor([1, 2])})
+            subprocess.run([sys.executable, "-c", child], input=state, check=True)
+        """, nproc=1)
+
     def test_processes_of_a_loader_continue_when_ranks_change_and_end_with_their_rank(self):
         quiet = self.of_quiet_loader()
         job = self.job(HASH, TRAIN, self.LOADER, "main(2)\n", nproc=2, env={"HOLD": "5 15"})

@@ -1,9 +1,11 @@
 """What --report and --on-stall bring into Python programs, without PyTorch: the phases of a loop, and a module that stands aside."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
+import types
 import unittest
 import unittest.mock
 
@@ -12,7 +14,8 @@ sys.path[:0] = [os.path.join(HERE, "../system"), os.path.join(HERE, "../../pytho
 
 import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun_case import PATIENCE, DdprunCase  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun._watch._recorder import calls_by_group, place, switch_on  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun._watch._finder import after_import  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun._watch._recorder import calls_by_group, place, record, switch_on  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun._watch._steps import BACKWARD, DATA, EXPOSED, FORWARD, OPTIMIZER, OUTSIDE, Steps  # noqa: E402  pylint: disable=wrong-import-position
 
 PACKAGE = os.path.abspath(os.path.join(HERE, "../../python"))
@@ -134,6 +137,28 @@ class FlightRecorder(unittest.TestCase):
             with unittest.mock.patch.dict(os.environ, given, clear=True):
                 switch_on(Newest, "/logs/0/flight_recorder.json")
                 self.assertEqual(tuple(map(os.environ.get, names)), wanted)
+
+
+class Finder(DdprunCase):
+    def test_a_module_may_be_looked_for_before_it_is_imported(self):
+        name = f"module_of_{os.getpid()}"
+        with open(self.path(name + ".py"), "w", encoding="utf-8") as file:
+            file.write("HERE = 1\n")
+        called = []
+        with unittest.mock.patch.object(sys, "path", [self.dir, *sys.path]):
+            after_import(name, lambda: called.append(sys.modules[name].HERE))
+            for _ in range(2):  # As libraries do to know what is installed.
+                self.assertIsNotNone(importlib.util.find_spec(name))
+            self.assertEqual(called, [])
+            importlib.import_module(name)
+            self.assertEqual(called, [1])
+            importlib.reload(sys.modules.pop(name) and importlib.import_module(name))
+        self.assertEqual(called, [1])
+
+    def test_a_dump_that_cannot_be_written_costs_the_agent_nothing(self):
+        found = record(types.SimpleNamespace(_C=types.SimpleNamespace(), __version__="0"), self.path("no/dump"))
+        self.assertRegex(found["where"], r"^\w+\.py:\d+ in ")
+        self.assertEqual(found["groups"], [])
 
 
 class StandsAside(DdprunCase):

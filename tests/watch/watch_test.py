@@ -7,6 +7,7 @@ import pty
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -326,6 +327,52 @@ class Logs(WatchCase):
         self.assertEqual(lines[-1], "[0]: line number 4999")
         self.assertLess(len("\n".join(lines)), 40_000)
         self.assertRegex(lines[0], r"^\[0\]: ")
+
+    def test_of_a_line_that_is_longer_than_what_is_kept_the_end_is_kept(self):
+        # Half a megabyte is kept of both streams of 20 workers together.
+        self.run_ddprun("--nproc-per-node", "20", *shell("head -c 15000 /dev/zero | tr '\\0' x; echo end of $RANK"))
+        said = self.ctl("logs").stdout.splitlines()
+        self.assertEqual(len(said), 20)
+        for rank in range(20):
+            [line] = [line for line in said if line.startswith(f"[{rank}]: ")]
+            self.assertRegex(line, rf"^\[{rank}\]: x{{10000,15000}}end of {rank}$")
+
+    def test_it_follows_an_agent_that_once_did_not_answer(self):
+        with open("/proc/self/stat", encoding="ascii") as f:
+            started = int(f.read().rsplit(")", 1)[1].split()[19])
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+            boot = f.read().strip()
+        self.run_ddprun(*shell("true"))
+        [path] = self.records()
+        with open(path, encoding="utf-8") as f:
+            ended = json.load(f)
+        record = {name: ended[name] for name in ("schema", "run_id", "command", "host", "started", "max_restarts")}
+        record.update(launcher_pid=os.getpid(), launcher_started=started, boot=boot, folder=self.dir)
+
+        def write(what):
+            with open(path + ".new", "w", encoding="utf-8") as f:
+                json.dump(what, f)
+            os.rename(path + ".new", path)
+
+        write(record)
+        agent = socket.socket(socket.AF_UNIX)
+        self.addCleanup(agent.close)
+        agent.bind(self.path("node-0"))
+        agent.listen()
+        agent.settimeout(PATIENCE)
+        follower = subprocess.Popen([CTL, "logs", "--follow"], stdout=subprocess.PIPE, text=True, env=self.environment())
+        self.addCleanup(lambda: (follower.kill(), follower.wait(), follower.stdout.close()))
+        for text in ("one", None, "two"):  # In between it has too many visitors.
+            visitor, _ = agent.accept()
+            with visitor:
+                visitor.recv(4096)
+                tail = {"rank": 0, "local_rank": 0, "stream": "stdout", "text": f"{text}\n", "end": 1, "missed": 0}
+                if text is not None:
+                    visitor.sendall(json.dumps({"tails": [tail]}).encode())
+        agent.close()
+        write({**ended, **record, "folder": "", "tails": []})
+        self.assertEqual(follower.communicate(timeout=PATIENCE)[0], "[0]: one\n[0]: two\n")
+        self.assertEqual(follower.returncode, 0)
 
     def test_nobody_else_can_ask_an_agent(self):
         job = self.start(*shell(env_to() + "exec sleep 600"))

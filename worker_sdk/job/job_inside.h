@@ -78,6 +78,7 @@ class JobInside {
   };
 
   bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.
+  void require_whole() const;
   bool visit_boundary();
   bool meet_at_end();
   void run_step(const Job::Body& body);
@@ -88,14 +89,14 @@ class JobInside {
   Settlement ask_all();
   void take_state(const Settlement& settled);
   std::uint64_t signature_of_shards(std::uint64_t seed) const;
-  void stage_shards(std::int64_t version);
+  void stage_shards(const ShardVersion& version);
   void meet_with_shards();  // From then on all ranks have what stage_shards() has brought.
   void install_shards();
   void begin_shards();
   void refresh_shards();
   void advance_shards();
   void spread_shards();
-  ShardRound shard_round(std::int64_t version) const;
+  ShardRound shard_round(const ShardVersion& version) const;
   void count(const ShardTraffic& traffic);
   void report_resumed();
   bool may_be_the_rounds_end() const;

@@ -118,7 +118,7 @@ void JobInside::settle_state() {
                 settled.problem);
   }
   pass("settled");
-  stage_shards(settled.committed);
+  stage_shards({settled.committed, settled.made});
   if (settled.has_lacking) {
     take_state(settled);
   } else {
@@ -130,6 +130,8 @@ void JobInside::settle_state() {
   standing_.visited = settled.visited;
   standing_.target = settled.target;
   standing_.closed = settled.closed;
+  standing_.made = settled.made;
+  standing_.met = round();
   if (link_) link_->set_committed(settled.committed);
 }
 

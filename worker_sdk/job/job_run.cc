@@ -38,6 +38,7 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
     try {
       if (link_) link_->require_sound();
       if (is_over()) leave();
+      if (is_settled_) require_whole();
       if (!is_settled_) enter();
       if (work(steps, body)) return;
       if (leaving_ && committed() < steps) {
@@ -48,6 +49,14 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
       leave_or_throw();
     }
   }
+}
+
+// The others have committed the step that has failed here: it must not run again beside them.
+void JobInside::require_whole() const {
+  if (standing_.condition == Condition::kWhole) return;
+  throw Error(ErrorKind::corrupt, {.rank = group_->rank(), .operation = "Job::run"},
+              "the kept state is torn: commit() of step " + std::to_string(committed()) +
+                  " has failed half-way, in an earlier run() of the same round");
 }
 
 bool JobInside::work(std::int64_t steps, const Job::Body& body) {
@@ -158,6 +167,7 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   advance_shards();
   standing_.condition = Condition::kWhole;
   ++standing_.committed;
+  standing_.made = round();
   step.is_committed = true;
   leaving_ = leaving;
   last_commit_ = Clock::now();

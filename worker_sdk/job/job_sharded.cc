@@ -24,7 +24,7 @@ std::uint64_t JobInside::signature_of_shards(std::uint64_t seed) const {
   return seed;
 }
 
-ShardRound JobInside::shard_round(std::int64_t version) const {
+ShardRound JobInside::shard_round(const ShardVersion& version) const {
   return {.nodes = nodes_, .version = version, .origin = origin_, .is_elastic = is_elastic()};
 }
 
@@ -33,7 +33,7 @@ void JobInside::count(const ShardTraffic& traffic) {
   counters_.bytes_received += traffic.received;
 }
 
-void JobInside::stage_shards(std::int64_t version) {
+void JobInside::stage_shards(const ShardVersion& version) {
   try {
     for (const auto& one : sharded_) count(one->state_->stage(*group_, shard_round(version)));
   } catch (const Error& error) {
@@ -57,16 +57,17 @@ void JobInside::begin_shards() {
 }
 
 void JobInside::refresh_shards() {
-  for (const auto& one : sharded_) one->state_->refresh(*group_, committed() + 1);
+  for (const auto& one : sharded_) one->state_->refresh(*group_, {committed() + 1, round()});
 }
 
 void JobInside::advance_shards() {
-  for (const auto& one : sharded_) one->state_->advance(committed() + 1);
+  for (const auto& one : sharded_) one->state_->advance({committed() + 1, round()});
 }
 
 void JobInside::spread_shards() {
   if (is_over()) return;
-  for (const auto& one : sharded_) count(one->state_->spread(*group_, shard_round(committed())));
+  const ShardRound round = shard_round({committed(), standing_.made});
+  for (const auto& one : sharded_) count(one->state_->spread(*group_, round));
 }
 
 }  // namespace ddprun::elastic

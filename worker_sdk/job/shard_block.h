@@ -22,9 +22,16 @@ struct ShardCut {
   static constexpr std::size_t kSumBytes = sizeof(std::uint64_t);
 };
 
+// Which state: a step that is given up and computed again, in a later round, makes another one.
+struct ShardVersion {
+  std::int64_t steps = 0;   // That after so many committed steps,
+  std::int64_t round = -1;  // the last of which this round has committed; -1: none has.
+  bool operator==(const ShardVersion&) const = default;
+};
+
 class ShardBlock {
  public:
-  static constexpr std::int64_t kUnfinished = -1;
+  static constexpr ShardVersion kUnfinished{.steps = -1};
 
   ShardBlock() = default;
   ShardBlock(const ShardCut& cut, const ShardRange& range);
@@ -35,10 +42,12 @@ class ShardBlock {
   std::span<std::byte> shard(int s) { return shards_of({s, s + 1}); }
   std::span<std::byte> sum(int s);
 
-  // After how many steps this is the state; kUnfinished while it is written.
-  void finish(std::int64_t version) { version_ = version; }
+  // What state it is of; kUnfinished while it is written.
+  void finish(const ShardVersion& version) { version_ = version; }
   void reopen() { version_ = kUnfinished; }
-  bool has(int s, std::int64_t version) const { return version_ == version && range_.has(s); }
+  bool has(int s, const ShardVersion& version) const {
+    return version_ == version && range_.has(s);
+  }
 
   void seal();                        // Makes the checksums.
   int damaged() const;                // The first shard whose checksum is wrong; -1: none.
@@ -50,7 +59,7 @@ class ShardBlock {
 
   ShardCut cut_;
   ShardRange range_;
-  std::int64_t version_ = kUnfinished;
+  ShardVersion version_ = kUnfinished;
   std::vector<std::byte> memory_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace ddprun::elastic {
 
-ShardBlock* ShardedState::find(int shard, std::int64_t version) {
+ShardBlock* ShardedState::find(int shard, const ShardVersion& version) {
   const auto visit = [&](ShardBlock& block) {
     return block.has(shard, version) ? &block : nullptr;
   };
@@ -31,8 +31,8 @@ ShardBlock* ShardedState::find(int shard, std::int64_t version) {
 // A byte for each shard, and whether this rank knows who had them. A rank that comes back has
 // shards of earlier steps only.
 ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound& round) {
-  const bool can_fill =
-      round.origin == round.version && (round.version == 0 || options_.fill != nullptr);
+  const std::int64_t steps = round.version.steps;
+  const bool can_fill = round.origin == steps && (steps == 0 || options_.fill != nullptr);
   const auto shards = static_cast<std::size_t>(options_.shards);
   const auto ranks = static_cast<std::size_t>(group.world_size());
   std::vector<std::uint8_t> mine, all((shards + 1) * ranks);
@@ -81,7 +81,8 @@ ShardTraffic ShardedState::fetch(ProcessGroup& group, const ShardRound& round, c
   return traffic;
 }
 
-void ShardedState::fill(const std::vector<ShardFill>& fills, int rank, std::int64_t version) {
+void ShardedState::fill(const std::vector<ShardFill>& fills, int rank,
+                        const ShardVersion& version) {
   for (const ShardFill& one : fills) {
     if (one.rank != rank) continue;
     ShardBlock block(cut_, {one.shard, one.shard + 1});
@@ -143,7 +144,7 @@ void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, int
   }
   if (historian >= 0) text = broadcast_bytes(group, text, historian);
   throw Error(ErrorKind::state_lost, {.rank = group.rank(), .operation = "entering a round"},
-              "\"" + name_ + "\" after " + std::to_string(round.version) + " steps: " + text +
+              "\"" + name_ + "\" after " + std::to_string(round.version.steps) + " steps: " + text +
                   "; start from a checkpoint");
 }
 

@@ -97,7 +97,7 @@ Buffer ShardedState::next() {
   return buffer_of(own_.next);
 }
 
-void ShardedState::refresh(ProcessGroup& group, std::int64_t version) {
+void ShardedState::refresh(ProcessGroup& group, const ShardVersion& version) {
   const bool has_changed = is_touched_;
   (void)next();
   if (!is_elastic_) return;  // Nobody reads the checksums.
@@ -121,7 +121,7 @@ void ShardedState::refresh(ProcessGroup& group, std::int64_t version) {
   pass("refreshed");
 }
 
-void ShardedState::advance(std::int64_t version) noexcept {
+void ShardedState::advance(const ShardVersion& version) noexcept {
   own_.next.finish(version);
   std::swap(own_.now, own_.next);
   for (Pair& ward : wards_) std::swap(ward.now, ward.next);

@@ -23,10 +23,10 @@
 namespace ddprun::elastic {
 
 struct ShardRound {
-  std::vector<int> nodes;    // By rank.
-  std::int64_t version = 0;  // The steps that are committed as it begins.
-  std::int64_t origin = 0;   // The steps after which this rank's program can fill shards.
-  bool is_elastic = true;    // Ranks may be lost, and others go on.
+  std::vector<int> nodes;   // By rank.
+  ShardVersion version;     // Of the state that it begins with.
+  std::int64_t origin = 0;  // The steps after which this rank's program can fill shards.
+  bool is_elastic = true;   // Ranks may be lost, and others go on.
 };
 
 struct ShardTraffic {
@@ -45,8 +45,8 @@ class ShardedState {
   void install();
   void forget();  // What is held, for a checkpoint takes its place.
   void begin_step() { is_touched_ = false; }
-  void refresh(ProcessGroup& group, std::int64_t version);  // Collective.
-  void advance(std::int64_t version) noexcept;
+  void refresh(ProcessGroup& group, const ShardVersion& version);  // Collective.
+  void advance(const ShardVersion& version) noexcept;
   // Before ranks leave as planned, and nobody knows yet which go on. Collective.
   ShardTraffic spread(ProcessGroup& group, const ShardRound& round);
 
@@ -68,11 +68,11 @@ class ShardedState {
   };
 
   Buffer buffer_of(ShardBlock& block) const;
-  ShardBlock* find(int shard, std::int64_t version);
+  ShardBlock* find(int shard, const ShardVersion& version);
   Holds ask_all(ProcessGroup& group, const ShardRound& round);
   ShardTraffic fetch(ProcessGroup& group, const ShardRound& round, const Wanted& wanted,
                      std::vector<ShardBlock>& into);
-  void fill(const std::vector<ShardFill>& fills, int rank, std::int64_t version);
+  void fill(const std::vector<ShardFill>& fills, int rank, const ShardVersion& version);
   ShardTraffic move(ProcessGroup& group, const ShardRound& round,
                     const std::vector<ShardMove>& moves, std::vector<ShardBlock>& into);
   void require_sound(ProcessGroup& group, const ShardBlock& block, int peer) const;

@@ -8,7 +8,7 @@ namespace ddprun::elastic {
 
 std::array<std::int64_t, Standing::kNumbers> Standing::numbers() const {
   return {static_cast<std::int64_t>(condition), committed, visited, target, closed,
-          static_cast<std::int64_t>(signature), node};
+          static_cast<std::int64_t>(signature), node, made, met};
 }
 
 Standing Standing::of(const std::int64_t* numbers) {
@@ -18,13 +18,44 @@ Standing Standing::of(const std::int64_t* numbers) {
           .target = numbers[3],
           .closed = numbers[4],
           .signature = static_cast<std::uint64_t>(numbers[5]),
-          .node = numbers[6]};
+          .node = numbers[6],
+          .made = numbers[7],
+          .met = numbers[8]};
 }
+
+namespace {
+
+// The lowest rank that has the newest state of those that have met others, or of the checkpoints
+// that have not; -1: none.
+int newest(const std::vector<Standing>& by_rank, bool has_met) {
+  const auto is_newer = [](const Standing& a, const Standing& b) {
+    return a.met != b.met ? a.met > b.met : a.committed > b.committed;
+  };
+  int found = -1;
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    const Standing& one = by_rank[r];
+    if (one.condition != Condition::kWhole || (one.met >= 0) != has_met) continue;
+    if (found >= 0 && !is_newer(one, by_rank[static_cast<std::size_t>(found)])) continue;
+    found = static_cast<int>(r);
+  }
+  return found;
+}
+
+// Who has missed a round, in reserve or cut off, may have committed a step that the others have
+// given up and computed again since: its state counts no more. A checkpoint counts if it is newer.
+int source_of(const std::vector<Standing>& by_rank) {
+  const int met = newest(by_rank, true), resumed = newest(by_rank, false);
+  if (met < 0 || resumed < 0) return std::max(met, resumed);
+  const auto steps = [&](int rank) { return by_rank[static_cast<std::size_t>(rank)].committed; };
+  return steps(resumed) > steps(met) ? resumed : met;
+}
+
+}  // namespace
 
 Settlement settle(const std::vector<Standing>& by_rank) {
   DDPRUN_ASSERT(!by_rank.empty());
   Settlement result;
-  int source = -1, torn = -1;
+  int torn = -1;
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     const Standing& one = by_rank[r];
     result.target = std::max(result.target, one.target);
@@ -35,12 +66,9 @@ Settlement settle(const std::vector<Standing>& by_rank) {
                        " keeps other state than rank 0: names, their order or sizes differ";
     }
     if (one.condition == Condition::kTorn) torn = static_cast<int>(r);
-    if (one.condition != Condition::kWhole) continue;
-    if (source >= 0 && one.committed <= result.committed) continue;
-    source = static_cast<int>(r);
-    result.committed = one.committed;
   }
   if (!result.problem.empty()) return result;
+  const int source = source_of(by_rank);
   if (source < 0 && torn >= 0) {
     result.culprit = torn;
     result.is_torn = true;
@@ -49,6 +77,10 @@ Settlement settle(const std::vector<Standing>& by_rank) {
     return result;
   }
   result.source = std::max(source, 0);
+  if (source >= 0) {
+    result.committed = by_rank[static_cast<std::size_t>(source)].committed;
+    result.made = by_rank[static_cast<std::size_t>(source)].made;
+  }
   result.visited = result.committed;
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     const Standing& one = by_rank[r];
@@ -63,7 +95,8 @@ Settlement settle(const std::vector<Standing>& by_rank) {
 
 bool lacks(const Standing& mine, const Settlement& settled, int rank) {
   if (rank == settled.source) return false;
-  return mine.condition != Condition::kWhole || mine.committed != settled.committed;
+  return mine.condition != Condition::kWhole || mine.committed != settled.committed ||
+         mine.made != settled.made;
 }
 
 }  // namespace ddprun::elastic

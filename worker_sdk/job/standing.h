@@ -25,14 +25,18 @@ struct Standing {
   std::int64_t closed = 0;      // The last target at which all ranks have met.
   std::uint64_t signature = 0;  // Of what is kept.
   std::int64_t node = 0;        // Of the rank, in this round.
+  // -1: of no round, as what a program begins with or resumes from a checkpoint.
+  std::int64_t made = -1;  // The round that has committed the last step of this state.
+  std::int64_t met = -1;   // The last round that this rank and all others began with one state.
 
-  static constexpr std::size_t kNumbers = 7;
+  static constexpr std::size_t kNumbers = 9;
   std::array<std::int64_t, kNumbers> numbers() const;
   static Standing of(const std::int64_t* numbers);
 };
 
 struct Settlement {
-  std::int64_t committed = 0;  // Where all go on.
+  std::int64_t committed = 0;  // Where all go on,
+  std::int64_t made = -1;      // and the round that the state is of.
   std::int64_t visited = 0;
   std::int64_t target = 0, closed = 0;  // The largest.
   int source = 0;                       // The lowest rank that has that state.

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <string>
 
+#include "common/worker_link.h"
 #include "ddprun/error.h"
 #include "worker_sdk/worker/crash_text.h"
 
@@ -19,8 +20,9 @@ namespace ddprun::worker_sdk {
 namespace {
 
 // What a launcher said to the parent is not for the children.
-constexpr const char* kParents[] = {"DDPRUN_PROGRESS", "TORCHELASTIC_ERROR_FILE",
-                                    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"};
+constexpr const char* kParents[] = {"DDPRUN_PROGRESS", worker_link::kVariable,
+                                    "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT",
+                                    "TORCHELASTIC_RUN_ID"};
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 

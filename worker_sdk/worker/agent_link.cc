@@ -16,13 +16,14 @@
 
 #include "common/assert.h"
 #include "common/system/signals_held.h"
+#include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
 namespace {
 
 constexpr const char* kOperation = "the link to the agent";
 // The agent reads at once; one that does not for so long is gone.
-constexpr int kSendLimitMs = 5000;
+constexpr std::chrono::milliseconds kSendLimit{5000};
 
 int option_of(int socket, int name) {
   int value = -1;
@@ -75,11 +76,14 @@ AgentLink::~AgentLink() {
 
 void AgentLink::send(const worker_link::WorkerMessage& message) {
   const std::string bytes = worker_link::encode(message);
+  const Clock::time_point until = deadline_after(kSendLimit);
   for (;;) {
-    if (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0) return;
+    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+    if (::send(socket_.get(), bytes.data(), bytes.size(), flags) >= 0) return;
     if (errno == EINTR) continue;
     pollfd writable{socket_.get(), POLLOUT, 0};
-    if (errno != EAGAIN || ::poll(&writable, 1, kSendLimitMs) <= 0) return;  // run() sees its end.
+    if (errno != EAGAIN || Clock::now() >= until) return;  // run() sees its end.
+    (void)::poll(&writable, 1, static_cast<int>(left_until(until).count()));
   }
 }
 

@@ -19,29 +19,30 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        call = self.awaited.pop(name, None)
-        if call is None:
+        if name not in self.awaited:
             return None
-        if not self.awaited:
-            sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
+            find = getattr(finder, "find_spec", None) if finder is not self else None
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
-                _then(spec.loader, call)
+                self._watch(spec.loader, name)
                 return spec
         return None
 
+    def _watch(self, loader: Any, name: str) -> None:
+        """Have the module's call follow its import: programs also ask only whether it is there."""
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:  # Of a folder without code.
+            return
 
-def _then(loader: Any, call: Callable[[], None]) -> None:
-    execute = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            loader.exec_module = execute
+            execute(module)
+            call = self.awaited.pop(name, None)
+            if call is not None:
+                call()
 
-    def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
-        execute(module)
-        call()
-
-    loader.exec_module = exec_module
+        loader.exec_module = exec_module
 
 
 _finder = _Finder()

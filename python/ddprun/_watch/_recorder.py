@@ -7,6 +7,7 @@ the script is all that is known.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -144,7 +145,8 @@ def record(torch: Any, dump: str) -> dict[str, Any]:
     here = {"where": _where(), "groups": calls_by_group(dumps.values(), _own_groups())}
     if dump:
         whole = {**here, "torch": torch.__version__, "stacks": _all_stacks(), "recorders": dumps}
-        with open(dump + ".new", "w", encoding="utf-8") as file:
-            json.dump(whole, file)
-        os.replace(dump + ".new", dump)
+        with contextlib.suppress(OSError):  # A full disk: the agent knows all the same.
+            with open(dump + ".new", "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            os.replace(dump + ".new", dump)
     return here

@@ -6,6 +6,7 @@ Knows torch's and numpy's types by their methods, and imports neither.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import io
 import pickle
 import sys
@@ -41,6 +42,8 @@ class Functions(NamedTuple):
 
 Kept = Iterator["Array | Functions"]
 
+_ZIP = b"PK"  # What torch.save() writes; a pickle begins otherwise.
+
 
 def _dumps(value: Any) -> bytes:
     torch = sys.modules.get("torch")
@@ -52,10 +55,10 @@ def _dumps(value: Any) -> bytes:
 
 
 def _loads(state: bytes) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is None:
+    # From a rank of this job, which runs this program, and may have imported torch since or not.
+    if not state.startswith(_ZIP):
         return pickle.loads(state)
-    # From a rank of this job, which runs this program.
+    torch = importlib.import_module("torch")
     return torch.load(io.BytesIO(state), map_location="cpu", weights_only=False)
 
 

@@ -2,11 +2,13 @@
 // no threads, as spawn() asks for.
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <future>
 #include <optional>
@@ -49,6 +51,25 @@ TEST_CASE("Spawn: the ranks find each other and share memory") {
     if (!right) throw std::logic_error("backend " + group.backend() + ", " + std::to_string(sum));
   }));
   CHECK_FALSE(failure(1, [](int) { (void)ProcessGroup::init(); }));
+}
+
+TEST_CASE("Spawn: the ranks have no part in the link of the worker that spawned them") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+  ::setenv("DDPRUN_WORKER_LINK", std::to_string(ends[1]).c_str(), 1);
+  const auto error = failure(2, [](int rank) {
+    if (std::getenv("DDPRUN_WORKER_LINK")) throw std::logic_error("it has the parent's link");
+    elastic::Job job;
+    job.run(2, [&](elastic::Step& step) {
+      if (step.rank() != rank || step.world_size() != 2) throw std::logic_error("another seat");
+      step.commit();
+    });
+  });
+  ::unsetenv("DDPRUN_WORKER_LINK");
+  CHECK((error ? error->what() : std::string("all well")) == "all well");
+  char byte = 0;
+  CHECK(::recv(ends[0], &byte, 1, MSG_DONTWAIT) < 0);  // Nobody has said anything.
+  ::close(ends[0]), ::close(ends[1]);
 }
 
 TEST_CASE("Spawn: the first exception comes back in words, its peers' laments do not") {

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -279,6 +280,15 @@ TEST_CASE("Report: the JSON line has the keys that are promised") {
   CHECK_THAT(summary(report, report, 2, "shm"),
              Contains("87.50 %") && Contains("5000 samples/s, 2 workers over shm") &&
                  Contains("1.00 ms a step waited for") && Contains("2.5 % of a step of 40.0 ms"));
+}
+
+TEST_CASE("Report: a loss that is no number is null in JSON") {
+  for (const double loss : {std::nan(""), -HUGE_VAL}) {
+    const EpochReport report{.train_loss = loss, .steps = 3, .sync = {}};
+    const auto json = nlohmann::json::parse(to_json(report, 1, 0));
+    CHECK(json["train_loss"].is_null());
+    CHECK(json["steps"] == 3);
+  }
 }
 
 TEST_CASE("Report: a metrics file that cannot be written is named") {

@@ -87,6 +87,16 @@ TEST_CASE("Job: exceptions that have nothing to do with a round pass, and the st
   });
 }
 
+TEST_CASE("Job: a step whose commit has failed half-way does not run again in the same round") {
+  Job job;
+  const auto half = [](Step& step) { step.commit([] { throw std::out_of_range("mine"); }); };
+  CHECK_THROWS_AS(job.run(1, half), std::out_of_range);
+  int calls = 0;
+  CHECK_THROWS_WITH(job.run(1, [&](Step&) { ++calls; }),
+                    Contains("the kept state is torn: commit() of step 0 has failed half-way"));
+  CHECK(calls == 0);
+}
+
 JobOptions fixed(const test::Ranks& ranks, const std::string& store, int rank) {
   return {.init = ranks.options(store, rank)};
 }

@@ -40,7 +40,7 @@ struct Processes {
 
 ShardRound round_of(ProcessGroup& group, std::int64_t version, std::vector<int> nodes = {}) {
   nodes.resize(static_cast<std::size_t>(group.world_size()), 0);
-  return {.nodes = std::move(nodes), .version = version};
+  return {.nodes = std::move(nodes), .version = {version}};
 }
 
 void enter(ShardedState& state, ProcessGroup& group, const ShardRound& round) {
@@ -55,9 +55,9 @@ void step(ShardedState& state, ProcessGroup& group, std::int64_t version) {
   const Buffer next = state.next();
   auto* const values = static_cast<std::int64_t*>(next.data);
   for (std::size_t i = 0; i < next.count; ++i) values[i] = 3 * values[i] + 1;
-  state.refresh(group, version);
+  state.refresh(group, {version});
   group.barrier();
-  state.advance(version);
+  state.advance({version});
 }
 
 std::vector<std::int64_t> expected(std::int64_t steps, std::size_t count = kCount) {
@@ -147,9 +147,9 @@ TEST_CASE("Sharded state: what a step has refreshed counts as soon as one rank h
     const Buffer next = state.next();
     auto* const values = static_cast<std::int64_t*>(next.data);
     for (std::size_t i = 0; i < next.count; ++i) values[i] = 3 * values[i] + 1;
-    state.refresh(group, 1);
+    state.refresh(group, {1});
     group.barrier();
-    if (group.rank() == 0) state.advance(1);
+    if (group.rank() == 0) state.advance({1});
   });
   CHECK(test::outcome(errors) == "all well");
   // Nobody has committed, or rank 0 has.
@@ -165,13 +165,34 @@ TEST_CASE("Sharded state: what a step has refreshed counts as soon as one rank h
   }
 }
 
+// A step was refreshed in round 5 and given up; a later round has computed it again without this
+// rank, whose shards of that step are others.
+TEST_CASE("Sharded state: what another round has given up is not taken for the step") {
+  Processes all(1);
+  const auto errors = round(
+      all, {0},
+      [&](ShardedState& state, ProcessGroup& group) {
+        enter(state, group, round_of(group, 0));
+        state.begin_step();
+        (void)state.next();
+        state.refresh(group, {.steps = 1, .round = 5});
+        ShardRound again = round_of(group, 1);
+        again.version.round = 5;
+        state.stage(group, again);  // Somebody has committed it.
+        again.version.round = 6;
+        CHECK_THROWS_WITH(state.stage(group, again), Contains("after 1 steps: nobody has 7"));
+      },
+      "auto");
+  CHECK(test::outcome(errors) == "all well");
+}
+
 TEST_CASE("Sharded state: a step that does not change it commits what there was") {
   Processes all(2);
   const auto errors = round(all, {0, 1}, [&](ShardedState& state, ProcessGroup& group) {
     enter(state, group, round_of(group, 0));
     state.begin_step();
-    state.refresh(group, 1);
-    state.advance(1);
+    state.refresh(group, {1});
+    state.advance({1});
     require_whole(state, group, 0);
   });
   CHECK(test::outcome(errors) == "all well");
@@ -209,7 +230,7 @@ TEST_CASE("Sharded state: before a planned change no set of nodes has some of it
     enter(state, group, round);
     step(state, group, 1);
     ShardRound last = round;
-    last.version = 1;
+    last.version = {1};
     state.spread(group, last);
   });
   CHECK(test::outcome(errors) == "all well");

@@ -11,6 +11,12 @@ Standing whole(std::int64_t committed, std::int64_t visited = -1) {
           .committed = committed,
           .visited = visited < 0 ? committed : visited};
 }
+// Of who was in rounds.
+Standing met(std::int64_t last, std::int64_t made, std::int64_t committed) {
+  Standing one = whole(committed);
+  one.met = last, one.made = made;
+  return one;
+}
 Standing torn(std::int64_t committed) {
   return {.condition = Condition::kTorn, .committed = committed};
 }
@@ -51,6 +57,24 @@ TEST_CASE("Standing: a torn state is replaced, and is nobody's source") {
   CHECK(lost.problem != "");
 }
 
+TEST_CASE("Standing: who has missed a round takes the state of those who were in it") {
+  // The same step, of another round, in which sums may have had other bits.
+  CHECK(who_sends({met(5, 5, 8), met(6, 6, 8)}) == "1: 0");
+  // A step of which the others do not know that it was committed.
+  CHECK(who_sends({met(5, 5, 8), met(6, 5, 7), met(6, 5, 7)}) == "1: 0");
+  // Nothing has changed meanwhile.
+  CHECK(who_sends({met(5, 5, 8), met(6, 5, 8)}) == "1:");
+  // A round that not all have begun with one state: it is the same.
+  CHECK(who_sends({met(5, 5, 8), met(6, 5, 8), met(5, 5, 7)}) == "1: 2");
+}
+
+TEST_CASE("Standing: a checkpoint counts if it is newer than what is in memory") {
+  CHECK(who_sends({whole(9), met(6, 6, 8)}) == "0: 1");
+  CHECK(who_sends({whole(8), met(6, 6, 8)}) == "1: 0");
+  CHECK(who_sends({whole(9), met(6, 6, 8), met(5, 5, 10)}) == "0: 1 2");
+  CHECK(who_sends({whole(7), whole(8), whole(8)}) == "1: 0");
+}
+
 TEST_CASE("Standing: who keeps other things is named") {
   Standing other = whole(3);
   other.signature = 1;
@@ -81,9 +105,12 @@ TEST_CASE("Standing: travels as numbers") {
   Standing mine = torn(11);
   mine.visited = 5, mine.target = 20, mine.closed = 10;
   mine.signature = ~std::uint64_t{0};
+  mine.node = 3, mine.made = 8, mine.met = 9;
   const auto numbers = mine.numbers();
   CHECK(Standing::of(numbers.data()).numbers() == numbers);
   CHECK(Standing::of(numbers.data()).signature == mine.signature);
+  CHECK(Standing::of(numbers.data()).made == 8);
+  CHECK(Standing::of(numbers.data()).met == 9);
 }
 
 }  // namespace

@@ -67,6 +67,18 @@ class Watch {
   HostWatch watch_;
 };
 
+TEST_CASE("Hosts: an answer that comes just as its time is over is too late") {
+  Watch watch;
+  watch.begin("a\nb\n", {"a", "b"});
+  CHECK(watch.at(5s) == "ask");
+  // Noticed at once, in this order: the node's end, and the script's.
+  CHECK(watch.breaks(25s, "b").find("kill script; say ./s has not ended within 20 s") !=
+        std::string::npos);
+  CHECK(watch.lists(25s, "c\n") == "");
+  CHECK(watch.at(30s) == "ask");
+  CHECK(watch.lists(31s, "a\nc\n") == "say ./s lists hosts again; start c");
+}
+
 std::string text_of(std::string_view output) {
   const auto hosts = hosts_in_lines(output);
   if (!hosts) return hosts.error().context;
@@ -88,6 +100,11 @@ TEST_CASE("HostLines: what is no host is named by its line", "[hosts]") {
   CHECK(text_of("a:0").starts_with("line 1 'a:0' is no host: give from 1 to"));
   CHECK(text_of("-oProxyCommand=x").find("is no host") != std::string::npos);
   CHECK(text_of("a\x1b[2J").starts_with("line 1 'a?[2J' is no host"));
+  for (const std::string_view odd : {std::string_view("a:1::\0>x", 8), std::string_view("::1%`x`"),
+                                     std::string_view("::1%")}) {
+    CHECK(text_of(odd).find(" is no host: give HOST") != std::string::npos);
+  }
+  CHECK(text_of("fe80::1%eth0") == "fe80::1%eth0 ");
   CHECK(text_of("a:2\nb\na:4\n") == "line 3 has a once more");
   CHECK(text_of(std::string(300, 'a')) == "line 1 is longer than a host's name");
   CHECK(text_of(std::string(300, ' ')) == "");

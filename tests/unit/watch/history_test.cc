@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "common/history/run_record.h"
 #include "launcher/watch/history_text.h"
+#include "tests/fuzz/launcher/history_fuzz.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -45,6 +47,41 @@ TEST_CASE("History: a record is read as it was written", "[history]") {
   begun.took_s.reset();
   CHECK_FALSE(decode_record(encode(begun))->took_s.has_value());
   CHECK(decode_record(encode(begun))->launcher == record.launcher);
+}
+
+TEST_CASE("History: what is nested too deep is left out of a record", "[history]") {
+  constexpr std::size_t kLevels = 400'000;
+  const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
+  const std::string record = R"({"schema":"ddprun.history/1","run_id":"job9","took_s":1,)"
+                             R"("verdict":{"kind":"success","deep":)" +
+                             deep + R"(},"account":{"x":)" + deep + "}}";
+  const auto one = decode_record(record);
+  REQUIRE(one.has_value());
+  CHECK(one->run_id == "job9");
+  CHECK_THAT(one->verdict, Contains("success"));
+  CHECK(encode(*one).size() < 10'000);
+  const auto runs = decode_history(R"({"runs":[)" + record + "]}");
+  REQUIRE(runs.has_value());
+  CHECK_THAT(history_text(*runs, kTime, ScreenStyle()), Contains("job9"));
+}
+
+TEST_CASE("History: any bytes break no promise", "[history][fuzz]") {
+  std::mt19937 random(9);
+  const std::string record = encode(failed()), history = R"({"runs":[)" + record + "]}";
+  for (int turn = 0; turn < 2'000; ++turn) {
+    std::string text = turn % 2 == 0 ? record : history;
+    for (unsigned n = 1 + random() % 3; n > 0; --n) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    fuzz::fuzz_history(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  }
+  SUCCEED("nothing aborted");
+}
+
+TEST_CASE("History: a terminal obeys no word of a verdict", "[history]") {
+  RunRecord record = failed();
+  record.verdict = R"({"kind":"\u001b]0;x\u0007"})";
+  CHECK(past_run_text(past(record), kTime, ScreenStyle()).find('\x1b') == std::string::npos);
 }
 
 TEST_CASE("History: what is no record is none, and wrong types are nothing", "[history]") {

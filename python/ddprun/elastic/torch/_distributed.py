@@ -17,7 +17,7 @@ from .. import Step
 from ._sentinel import Sentinel
 from ._sockets import end_connections, sockets
 
-_ADDRESS_BYTES = 256
+_ADDRESS_BYTES = 512  # A port, and two names of hosts of 255 bytes at most.
 _POLL_S = 0.002
 _NOTED = "is there: "
 

@@ -71,6 +71,7 @@ class ShardLoader:
         self._ranks: tuple[int, int] | None = None  # This rank, and how many.
         self._first: _Place = (0, 0)  # Where the DataLoader begins.
         self._ahead: Iterator[tuple[_Place, Any]] | None = None
+        self._last = 0  # The step of which a shard was asked for last.
         self._loaded: dict[_Place, Any] = {}  # Of this step, for when it runs again.
         options.setdefault("persistent_workers", options.get("num_workers", 0) > 0)
         self._loader = torch.utils.data.DataLoader(
@@ -94,7 +95,10 @@ class ShardLoader:
         return self._loaded[wanted]
 
     def _next(self, wanted: _Place) -> Any:
-        if self._ahead is not None:
+        # After steps of others, as in reserve, what is between them is not loaded for nothing.
+        is_near = wanted[0] <= self._last + 1
+        self._last = wanted[0]
+        if self._ahead is not None and is_near:
             for at, batch in self._ahead:
                 if at == wanted:
                     return batch
