@@ -8,8 +8,8 @@
     dist.init_process_group("ddprun")          # under ddprun or torchrun
 
 All collectives, groups and wrappers of torch work on it. Ranks of one host exchange CPU tensors
-through shared memory, others over the network; CUDA tensors go to torch's own NCCL. Errors are :class:`DdprunError`: torch's DistBackendError
-with rank, host, operation and peer.
+through shared memory, others over the network; CUDA tensors go to torch's own NCCL. Errors are
+:class:`DdprunError`: torch's DistBackendError with rank, host, operation and peer.
 """
 
 from __future__ import annotations
