@@ -1,9 +1,10 @@
-// Two ranks add 1 and 2; rank 0 prints the sum.
+// Two ranks add 1 and 2; rank 0 prints the sum. Started by ddprun, or as two_ranks file:///PATH with RANK and WORLD_SIZE.
 #include <ddprun/c_api.h>
 #include <stdio.h>
 
-int main(void) {
+int main(int count, char** words) {
   ddprun_init_options options = {.size = sizeof(options), .rank = -1};
+  if (count > 1) options.init_method = words[1];
   ddprun_group* group = NULL;
   if (ddprun_group_init(&options, &group) != DDPRUN_OK) {
     fprintf(stderr, "%s\n", ddprun_last_error());

@@ -76,7 +76,7 @@ drop_torch() {  # WHY LOG
 
 fake_tests=(gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test)
 build_with() {  # [torch]
-  local targets=(ddprun_program all_reduce nccl_worker nccl_gradients bench_nccl_overhead
+  local targets=(ddprun_program ddprun_c all_reduce nccl_worker nccl_gradients bench_nccl_overhead
     bench_gpu_sync_truth "${fake_tests[@]}")
   [ -z "${1:-}" ] || targets+=(train bench_ddp_overhead)
   if cmake --build "$build" --target help | grep -q gpu_abi_test; then targets+=(gpu_abi_test); fi
@@ -220,6 +220,11 @@ else
   steps=(--steps 60 --rounds 3)
   [ ${#share[@]} = 0 ] || steps=(--steps 15 --rounds 2)
   check 150 python3 -B bench/ddp_step.py --build "$build" "${steps[@]}" --launcher "$build/bin/ddprun ${share[*]}"
+  # PyTorch's backend ddprun, whose CUDA tensors are torch's NCCL's: a GPU for each rank.
+  python=(env PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}" "DDPRUN_LIB=$build/worker_sdk/libddprun.so"
+    "$build/bin/ddprun" --nproc-per-node)
+  check 90 "${python[@]}" 1 tests/gpu/torch_backend.py
+  if [ "$gpus" -ge 2 ]; then check 90 "${python[@]}" 2 tests/gpu/torch_backend.py; fi
   check_learns 90 "${one[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --check-weights
   check_learns 120 "${two[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50 \
     --check-weights --sync-bn --checkpoint "$build.checkpoint"

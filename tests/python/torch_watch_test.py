@@ -250,7 +250,11 @@ class Watch(torch_case.TorchCase):
                    r"its last is all_reduce #3, and it is at train.py:10 in work")
         places = "rank 0 ended at train.py:13 in work; rank 1 is at train.py:10 in work"
         self.assertRegex(done.stderr, missing if torch_case.torch_version() >= (2, 8) else places)
-        self.assertEqual(sorted(self.dumps(logs)), ["0", "1"])
+        dumps = self.dumps(logs)
+        self.assertEqual(sorted(dumps), ["0", "1"])
+        for rank, line in (("0", 13), ("1", 10)):  # The stack of the exception, not of what writes it down.
+            stack = dumps[rank]["stacks"]["MainThread"]
+            self.assertTrue(any(f"train.py:{line} work" in frame for frame in stack), stack)
 
     def test_a_rank_that_cannot_answer_is_named(self):
         code = """

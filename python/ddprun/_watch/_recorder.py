@@ -120,22 +120,28 @@ def _stack(frame: FrameType | None) -> traceback.StackSummary:
     return traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False)
 
 
-def _where() -> str:
+def _raised() -> list[tuple[str, int, str]]:
+    """Return the frames of the exception by which the program ends, the outermost first, if any."""
     failed = getattr(sys, "last_traceback", None)
-    if failed is not None:
-        raised = traceback.StackSummary.extract(traceback.walk_tb(failed), lookup_lines=False)
-        return place(_frames(raised))
+    return _frames(traceback.StackSummary.extract(traceback.walk_tb(failed), lookup_lines=False))
+
+
+def _where() -> str:
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return place(list(reversed(_frames(_stack(frame)))))
+    return place(_raised() or list(reversed(_frames(_stack(frame)))))
 
 
 def _all_stacks() -> dict[str, list[str]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return {
-        names.get(ident, str(ident)): [
-            f"{path}:{line} {name}" for path, line, name in _frames(_stack(frame))
-        ]
+    frames = {
+        names.get(ident, str(ident)): _frames(_stack(frame))
         for ident, frame in sys._current_frames().items()
+    }
+    if raised := _raised():  # The main thread has left them, and is in this file.
+        frames[threading.main_thread().name] = raised[::-1]
+    return {
+        thread: [f"{path}:{line} {name}" for path, line, name in stack]
+        for thread, stack in frames.items()
     }
 
 

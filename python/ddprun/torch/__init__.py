@@ -1,4 +1,4 @@
-"""ddprun.torch: the backend "ddprun" of torch.distributed, for CPU tensors.
+"""ddprun.torch: the backend "ddprun" of torch.distributed.
 
 ::
 
@@ -7,9 +7,9 @@
 
     dist.init_process_group("ddprun")          # under ddprun or torchrun
 
-All collectives, groups and wrappers of torch work on it; ranks of one host exchange data through
-shared memory, others over the network. Errors are :class:`DdprunError`: torch's DistBackendError
-with rank, host, operation and peer.
+All collectives, groups and wrappers of torch work on it. Ranks of one host exchange CPU tensors
+through shared memory, others over the network; CUDA tensors go to torch's own NCCL. Errors are
+:class:`DdprunError`: torch's DistBackendError with rank, host, operation and peer.
 """
 
 from __future__ import annotations

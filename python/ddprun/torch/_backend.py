@@ -32,9 +32,12 @@ _Base: Any = _c10d.Backend if IS_BACKEND else dist.ProcessGroup
 class DdprunBackend(Collectives, _Base):
     """A group of ranks that exchange CPU tensors through ddprun's transports."""
 
-    def __init__(self, engine: Engine, timeout: timedelta, job_ranks: Sequence[int]) -> None:
+    def __init__(
+        self, engine: Engine, timeout: timedelta, job_ranks: Sequence[int], store: Any
+    ) -> None:
         _Base.__init__(self, engine.rank, engine.size)
         self._engine = engine
+        self._store = store  # Over which its ranks have met.
         self._posts = Posts(engine)
         self._group_name = self._group_desc = ""
         self._timeout = timeout
@@ -218,13 +221,18 @@ def _close_forgotten() -> None:
 
 
 def make(
-    store: Any, rank: int, size: int, timeout: timedelta, job_ranks: Sequence[int]
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    job_ranks: Sequence[int],
+    kind: type[DdprunBackend] = DdprunBackend,
 ) -> DdprunBackend:
     """Meet the other ranks and return the backend of this one."""
     if not IS_BACKEND:
         _close_forgotten()
     engine = join(store, rank, size, milliseconds(timeout), job_ranks or None)
-    backend = DdprunBackend(engine, timeout, job_ranks)
+    backend = kind(engine, timeout, job_ranks, store)
     # torch keeps the C++ half alone; what Python adds would be lost.
     _alive[id(backend)] = backend
     return backend

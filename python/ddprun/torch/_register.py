@@ -8,25 +8,34 @@ from typing import Any
 
 import torch.distributed as dist
 
-from . import _forward
+from . import _forward, _nccl
 from ._backend import DdprunBackend, make
 from ._version import IS_BACKEND
 
 
+def _kind() -> type[DdprunBackend]:
+    """Return the class of a group that is all of torch's group, before torch 2.14."""
+    return _nccl.DispatchingBackend if _nccl.is_available() else DdprunBackend
+
+
 def _create(options: Any, _: Any) -> DdprunBackend:
     """Make a group for torch 2, which describes it by a struct."""
-    return make(
+    backend = make(
         options.store,
         options.group_rank,
         options.group_size,
         options.timeout,
         list(options.global_ranks_in_group or ()),
+        DdprunBackend if IS_BACKEND else _kind(),
     )
+    if IS_BACKEND and _nccl.is_available():
+        _nccl.add_to(options)
+    return backend
 
 
 def _create_in_1(store: Any, rank: int, size: int, timeout: timedelta) -> DdprunBackend:
     """Make a group for torch 1.13."""
-    return make(store, rank, size, timeout, [])
+    return make(store, rank, size, timeout, [], _kind())
 
 
 def register() -> None:
