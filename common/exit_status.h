@@ -9,6 +9,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;      // ddprun itself failed: no memory, no permission, a bug.
 inline constexpr int kExitUsage = 2;       // The command line or an input file cannot be meant so.
 inline constexpr int kExitRendezvous = 3;  // The nodes did not come together, or not in time.
+inline constexpr int kExitNeverReady = 4;  // The run goes on, and this node's workers cannot join.
 // The node left because it was told that its time is over (--preempt-signal): run it again to go
 // on. EX_TEMPFAIL of sysexits.h.
 inline constexpr int kExitPreempted = 75;

@@ -72,7 +72,7 @@ ddprun_test(NAME elastic_test SOURCES unit/elastic/exact_sum_test.cc unit/elasti
 ddprun_test(NAME bits_test SOURCES unit/worker_sdk/bits_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME job_test
             SOURCES unit/elastic/job_test.cc unit/worker_sdk/agent_link_test.cc
-                    unit/worker_sdk/gloo_mesh_test.cc
+                    unit/worker_sdk/gloo_mesh_test.cc unit/worker_sdk/gloo_peers_test.cc
             LIBRARIES ddprun::worker_sdk ddprun_gloo nlohmann_json::nlohmann_json LABELS unit)
 ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/worker_sdk/shm_backend_test.cc LIBRARIES ddprun::worker_sdk

@@ -25,6 +25,7 @@ std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
   DDPRUN_ASSERT(actions_.empty());
   now_ = now;
   if (state_ != State::kDone) std::visit([&](const auto& e) { on(e); }, event);
+  watch_beginners();
   return std::exchange(actions_, {});
 }
 
@@ -248,6 +249,7 @@ void Supervisor::on(const Tick&) {
   if (fence_at_ && now_ >= *fence_at_) return cut_off();
   if (change_ends_ && now_ >= *change_ends_) return end_change();
   if (leave_ends_ && now_ >= *leave_ends_) kill_those_that_stay();
+  if (ready_ends_ && now_ >= *ready_ends_) return give_up_beginners();
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
   if (leaving_) return leave_for(leaving_->status, leaving_->verdict);
@@ -270,7 +272,7 @@ void Supervisor::send(AgentMessage message) {
 std::optional<TimePoint> Supervisor::deadline() const {
   std::optional<TimePoint> next;
   for (const auto& at :
-       {kill_at_, abandon_at_, give_up_at_, fence_at_, change_ends_, leave_ends_}) {
+       {kill_at_, abandon_at_, give_up_at_, fence_at_, change_ends_, leave_ends_, ready_ends_}) {
     if (at && (!next || *at < *next)) next = at;
   }
   return next;

@@ -19,7 +19,8 @@
 // has said how to go on, it joins with those that live. In kJoining these are parked; so are
 // replacements, which are started in empty places and become ready some time later, and all workers
 // of a node that comes to such a round: the daemon has it prepare them before it gets a seat.
-// Spares are parked while the others are seated, and take the seats of those that end.
+// Spares are parked while the others are seated, and take the seats of those that end. A node none
+// of whose workers gets ready within `ready_limit` leaves: nobody else would notice that it waits.
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
@@ -39,7 +40,7 @@ struct SupervisorOptions {
   std::string host;
   int local_world_size = 1;
   std::string clock{};  // Of which its times are; empty: of none that others have.
-  int spares = 0;  // Workers more, in places of their own, that wait for the seat of another.
+  int spares = 0;       // Workers more, in places of their own, that wait for the seat of another.
   Duration grace = std::chrono::seconds(30);       // From SIGTERM to SIGKILL.
   Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
   Duration connect_limit =
@@ -58,6 +59,8 @@ struct SupervisorOptions {
   std::vector<int> preempt_signals = {};
   // A worker that has not left a round so long after it was fenced is killed.
   Duration leave_round_limit = std::chrono::seconds(5);
+  // A node leaves if none of its workers is ready for a seat so long after they began.
+  Duration ready_limit = std::chrono::minutes(10);
 };
 
 class Supervisor {
@@ -166,6 +169,9 @@ class Supervisor {
   void spawn(Slot& slot);
   void spawn_missing(bool fallen_too);
   void spawn_spares();
+  void watch_beginners();
+  void give_up_beginners();
+  void leave_unready(const std::string& why);
   void send_join();
   void tell_slots();
   void clear_round();
@@ -186,6 +192,7 @@ class Supervisor {
   Told told_{};
   int serial_ = 0;                   // Of the newest Join or Slots.
   int restart_count_ = 0;            // As the daemon last said.
+  bool newcomer_ = false;            // It has prepared workers, and never had a seat.
   int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
   int wordless_fallen_ = 0;          // Of those: WordsCame is still to come.
   int wordless_ = 0;                 // Have ended, but what they said last is still to come.
@@ -204,6 +211,7 @@ class Supervisor {
   std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.
   std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
   std::optional<TimePoint> fence_at_;    // No link, and the others may go on without us.
+  std::optional<TimePoint> ready_ends_;  // kJoining, and no worker is ready: when that is given up.
   bool replaceable_ = false;             // As the daemon last said.
   bool fenced_ = false;                  // The workers are killed for that.
   std::string why_down_;                 // Of the last link that broke or did not come about.

@@ -48,6 +48,7 @@ void Supervisor::send_join() {
 void Supervisor::take_seat(const rendezvous::Seat& seat) {
   DDPRUN_ASSERT(state_ == State::kJoining && !seat_ && seat.round == last_round_);
   seat_ = seat;
+  newcomer_ = false;
   state_ = State::kRunning;
 }
 
@@ -243,6 +244,7 @@ void Supervisor::check_invariants() const {
   if (kill_at_ || abandon_at_) DDPRUN_ASSERT(living_ > 0);
   if (change_ends_) DDPRUN_ASSERT(state_ == State::kRunning && change_);
   if (leave_ends_) DDPRUN_ASSERT(state_ == State::kLeaving);
+  if (ready_ends_) DDPRUN_ASSERT(state_ == State::kJoining && holds_living() && !leaving_);
   if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
   if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
   if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);

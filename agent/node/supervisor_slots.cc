@@ -38,7 +38,7 @@ void Supervisor::spawn_spares() {
 void Supervisor::hear(const rendezvous::Prepare& prepare) {
   if (state_ != State::kJoining || leaving_ || holds_living()) return;
   DDPRUN_ASSERT(living_ == 0 && !seat_);
-  keeps_ = true;
+  keeps_ = newcomer_ = true;
   restart_count_ = prepare.restart_count;
   std::fill(slots_.begin(), slots_.end(), Slot{});
   for (Slot& slot : plain_slots()) spawn(slot);
@@ -76,14 +76,30 @@ void Supervisor::hear(const rendezvous::Respawn& respawn) {
   }
 }
 
+// A node that has workers, none of which could take a seat.
+void Supervisor::watch_beginners() {
+  const bool waits = state_ == State::kJoining && !leaving_ && holds_living() &&
+                     count([](const Slot& slot) { return slot.alive && slot.ready; }) == 0;
+  if (!waits) return ready_ends_.reset();
+  if (!ready_ends_) ready_ends_ = now_ + options_.ready_limit;
+}
+
 // A worker that held no seat: a replacement, or one that waited for the next round. That one may
 // have finished its work in the round before.
 void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
   const bool done = (slot.worked || slot.resumed) && ended.death.succeeded();
+  const bool was_elastic = slot.ready || slot.plain;
   slot = Slot{.done = done};
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   if (state_ == State::kFinished) return;
   DDPRUN_ASSERT(!leaving_);
+  const bool any_elastic = was_elastic || count([](const Slot& one) { return one.ready; }) > 0;
+  if (newcomer_ && ended.death.succeeded() && !any_elastic) {
+    // It would do the same again and again, at the cost of the others' restarts.
+    return leave_unready("local rank " + std::to_string(ended.death.local_rank) + " (pid " +
+                         std::to_string(ended.death.pid) +
+                         ") exited with 0 before it opened its link to ddprun");
+  }
   if (!done) {
     slot.fallen = true;
     ++fallen_;

@@ -100,6 +100,39 @@ void Supervisor::cut_off() {
   kill_workers();
 }
 
+// Those that compute do not wait for them, so that nobody else notices.
+void Supervisor::give_up_beginners() {
+  DDPRUN_ASSERT(state_ == State::kJoining && !leaving_ && holds_living());
+  if (now_ - *ready_ends_ > kStoodStill) return ready_ends_.reset();  // So did the workers.
+  std::vector<int> waited_for;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].alive || slots_[i].fallen) waited_for.push_back(static_cast<int>(i));
+  }
+  const auto limit = std::chrono::duration_cast<Milliseconds>(options_.ready_limit);
+  const std::string who = std::string("none of its workers (local rank") +
+                          (waited_for.size() == 1 ? " " : "s ") + ranges_text(waited_for) + ")";
+  leave_unready(who + " has opened its link to ddprun within " + seconds_text(limit) +
+                (living_ > 0 ? "" : "; all have ended, and no restart is left"));
+}
+
+void Supervisor::leave_unready(const std::string& why) {
+  DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
+  const std::string text = options_.host + " leaves the run: " + why;
+  actions_.push_back(Say{
+      Say::Level::kError,
+      text + ". The workers of this run keep their processes, and it lets in only workers that "
+             "can do the same: start the program that the other nodes run, which creates a Job "
+             "(docs/elastic.md). If it takes longer to begin, set join_timeout in --rdzv-conf"});
+  const rendezvous::Leave leave{0, text};
+  if (linked_)
+    send(leave);
+  else
+    unsaid_ = leave;
+  leaving_ = Exit{kExitNeverReady, std::nullopt};
+  order_.reset();  // That of the round before is no reason for this.
+  living_ == 0 ? depart() : begin_stop(SIGTERM);
+}
+
 void Supervisor::on(const LauncherDied&) {
   actions_.push_back(SignalWorkers{SIGKILL});
   actions_.push_back(CleanUp{});

@@ -48,7 +48,7 @@ Result<void> prepare_verdict_file(const std::string& path, const char* flag) {
 rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict, int status,
                                const std::string& complaint) {
   if (verdict) return *verdict;
-  const bool never_met = status == kExitRendezvous;
+  const bool never_met = status == kExitRendezvous || status == kExitNeverReady;
   return {.kind = never_met ? rendezvous::Verdict::Kind::kTimedOut
                             : rendezvous::Verdict::Kind::kInterrupted,
           .exit_code = status,

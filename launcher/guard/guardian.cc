@@ -7,15 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "agent/process/cgroup.h"
 #include "agent/process/strays.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
-#include "launcher/guard/guarded_process.h"
-#include "launcher/guard/guardian_policy.h"
-#include "launcher/guard/guardian_signals.h"
+#include "launcher/guard/guardian_children.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,15 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 // SIGKILL takes longer only in uninterruptible sleep.
 constexpr std::chrono::seconds kLeaveLimit{2};
-
-struct Child {
-  const GuardedChild* plan;
-  std::optional<GuardedProcess> process;
-  RespawnBudget budget;
-  std::optional<TimePoint> start_at;
-
-  bool is_agent() const { return plan->kind == GuardedChild::Kind::kAgent; }
-};
+// For nodes elsewhere to end, and for that to be known here.
+constexpr std::chrono::seconds kPassOnLimit{5};
 
 class Guardian {
  public:
@@ -58,7 +50,7 @@ class Guardian {
   void start(Child& child);
   void wait();
   void handle_signals();
-  void forward(int signal);
+  void interrupt_again();
   void reap(Child& child);
   void agent_ended(const Child& child, int pid, const ChildEnd& end);
   void service_ended(Child& child, int pid, const ChildEnd& end);
@@ -78,8 +70,9 @@ class Guardian {
   std::optional<TimePoint> keeper_at_;  // When the next is started, if one was killed.
   std::vector<Child> children_;
   int exit_code_ = 0;
+  bool passed_now_on_ = false;         // A second Ctrl-C, to those that have nodes elsewhere.
   bool ending_ = false;                // The agents are gone; services are told to end.
-  std::optional<TimePoint> kill_at_;   // Services that are still there then are killed.
+  std::optional<TimePoint> kill_at_;   // What is still there then is killed.
   std::optional<TimePoint> leave_at_;  // Everything has been killed; what is there then cannot be.
 };
 
@@ -204,20 +197,21 @@ void Guardian::handle_signals() {
       const int known = agent::reap_unknown_children([this](int pid) { return knows(pid); });
       if (known != 0 && known == keeper_.pid()) keeper_ended();
     } else if (impatience_.signalled(signal, origin)) {
-      log::warning("interrupted again: killing everything");
-      exit_code_ = exit_code_of_signal(SIGINT);
-      kill_all();
+      interrupt_again();
     } else {
-      forward(signal);
+      signal_agents(children_, signal);
       if (signal == SIGTSTP) ::raise(SIGSTOP);  // The shell shows us as stopped, as it should.
     }
   }
 }
 
-void Guardian::forward(int signal) {
-  for (const Child& child : children_) {
-    if (child.is_agent() && child.process) ::kill(child.process->pid, signal);
-  }
+// At a terminal. The third time nobody is asked any more.
+void Guardian::interrupt_again() {
+  log::warning("interrupted again: killing everything");
+  exit_code_ = exit_code_of_signal(SIGINT);
+  const bool is_first = !std::exchange(passed_now_on_, true);
+  if (!is_first || !pass_now_on(children_)) return kill_all();
+  kill_at_ = Clock::now() + kPassOnLimit;
 }
 
 // Reaps `child` if it has ended, and acts on it.

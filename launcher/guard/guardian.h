@@ -44,6 +44,10 @@ struct GuardedChild {
   std::vector<std::string> argv = {};
   std::vector<std::string> environment = {};
   std::vector<int> inherited_fds = {};
+
+  // An agent that has others elsewhere: a second Ctrl-C comes to it as Origin::kNow, so that it can
+  // pass it on; it is killed only if it has not ended soon after.
+  bool passes_now_on = false;
 };
 
 // An agent that was killed, or ended in an unknown way, and could give no verdict itself.

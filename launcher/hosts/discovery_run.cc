@@ -215,13 +215,16 @@ void DiscoveryRun::look_at_nodes() {
 }
 
 void DiscoveryRun::pass_signals_on() {
-  const auto next = [this] { return read_signal(signals_.get()).signal; };
-  for (int signal = next(); signal != 0; signal = next()) {
+  const auto next = [this] { return read_signal(signals_.get()); };
+  for (auto received = next(); received.signal != 0; received = next()) {
+    const int signal = received.signal;
+    const bool now = received.origin == Origin::kNow;
     for (const auto& [host, node] : nodes_) {
-      if (node->remote.state() == State::kRunning) node->queue(encode_signal(signal));
+      if (node->remote.state() != State::kRunning) continue;
+      node->queue(now ? std::string(kKillNow) : encode_signal(signal));
     }
     const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
-    if (ends) events_.emplace_back(HostWatch::Interrupted{signal});
+    if (ends) events_.emplace_back(HostWatch::Interrupted{.signal = signal, .now = now});
   }
 }
 
@@ -238,7 +241,8 @@ int guard_discovery(const Meeting& meeting, const HostedEndpoint* endpoint) {
       guardian.children.push_back(daemon_child(*endpoint, state.path(), verbose));
     }
     guardian.children.push_back({.name = "the process that has the nodes",
-                                 .body = [&] { return DiscoveryRun(meeting).run(); }});
+                                 .body = [&] { return DiscoveryRun(meeting).run(); },
+                                 .passes_now_on = true});
     return {};
   };
   guardian.tidy_up = [&] { state.remove(); };

@@ -16,6 +16,7 @@ using Level = HostWatch::Say::Level;
 constexpr Duration kStartLimit = 30s;   // ssh's own limit is 10 s for the connection alone.
 constexpr Duration kSettle = 10s;       // From the end of a run's first node to that of its last.
 constexpr Duration kStopSlack = 30s;    // Beyond the grace that workers get.
+constexpr Duration kNowLimit = 3s;      // Of nodes that kill their workers at once.
 constexpr Duration kPauseMax = 10min;   // Of a host that has failed.
 constexpr Duration kGoodSpell = 10min;  // A node that has run so long begins anew with its pauses.
 
@@ -149,9 +150,10 @@ void HostWatch::end_if_over() {
 }
 
 void HostWatch::on(const Interrupted& interrupted) {
-  if (interrupted_) return;
-  interrupted_ = interrupted.signal;
-  interrupt_ends_ = now_ + rules_.grace + kStopSlack;
+  const TimePoint ends = now_ + (interrupted.now ? kNowLimit : rules_.grace + kStopSlack);
+  if (interrupted_ && !interrupted.now) return;
+  if (!interrupted_) interrupted_ = interrupted.signal;
+  interrupt_ends_ = std::min(interrupt_ends_.value_or(ends), ends);
 }
 
 // Deadlines.

@@ -58,6 +58,7 @@ class HostWatch {
   };
   struct Interrupted {
     int signal;
+    bool now = false;  // Nodes have been told to kill their workers at once.
   };
   using Event = std::variant<Tick, Listed, NodeReady, NodeEnded, Interrupted>;
 

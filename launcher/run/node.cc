@@ -74,7 +74,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   supervision.spares = context.options.spares;
   supervision.grace = context.options.shutdown_timeout;
   supervision.preempt_signals = context.options.preempt_signals;
-  supervision.connect_limit = offer.config.join_timeout;
+  supervision.connect_limit = supervision.ready_limit = offer.config.join_timeout;
   supervision.report_limit = close_timeout(conf, offer.config);
   if (context.plan.mode == RendezvousPlan::Mode::kStandalone) return supervision;
   const NodeRange& nnodes = context.plan.nnodes;

@@ -16,11 +16,16 @@ class Members(ReseatCase):
         endpoint = f"127.0.0.1:{free_port()}"
         common = ["--nnodes", nnodes, "--nproc-per-node", "2", "--rdzv-endpoint", endpoint, *argv]
 
-        def start(is_host=0, **env):
-            conf = f"last_call_timeout=0.2,join_timeout=60,is_host={is_host}"
-            return self.launch(*common, "--rdzv-conf", conf, env={"DDPRUN_TOKEN": "t", **env})
+        def conf(is_host=0, join_timeout=60):
+            return ["--rdzv-conf", f"last_call_timeout=0.2,join_timeout={join_timeout},is_host={is_host}"]
 
-        start.endpoint = endpoint
+        def start(is_host=0, join_timeout=60, **env):
+            return self.launch(*common, *conf(is_host, join_timeout), env={"DDPRUN_TOKEN": "t", **env})
+
+        def start_program(*program):
+            return self.start("--max-restarts", "3", *common, *conf(), *program, env={"DDPRUN_TOKEN": "t"})
+
+        start.endpoint, start.program = endpoint, start_program
         return start
 
     def test_a_node_that_comes_is_let_in_when_its_workers_are_ready(self):
@@ -68,11 +73,43 @@ class Members(ReseatCase):
         first = start(is_host=1)
         before = self.world(2)
         wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
-        second = start(LATER_FAULT_0="die", LATER_FAULT_1="plain")
+        second = start(LATER_FAULT_0="die", LATER_FAULT_1="hang")
         wait_until(lambda: second.err().count("exited with 7, before it had a seat") == 4, self.text)
-        self.assertEqual(self.world(2), before)
-        self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+        self.assert_undisturbed(before)
         self.end_well(first, second)
+
+    def assert_undisturbed(self, before):
+        self.assertEqual(self.world(len(before)), before)
+        self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
+
+    def test_a_node_whose_workers_never_open_their_link_leaves(self):
+        start = self.nodes("1:2")
+        first = start(is_host=1)
+        before = self.world(2)
+        wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
+        second = start(join_timeout=3, LATER_FAULT_0="hang", LATER_FAULT_1="hang")
+        self.assertEqual(second.wait(), 4, self.text())
+        self.assert_nothing_left(second)
+        self.assertRegex(second.err(), r"error: \S+ leaves the run: none of its workers \(local ranks 0-1\) has opened its "
+                                       r"link to ddprun within 3 s\. .*set join_timeout in --rdzv-conf")
+        self.assert_undisturbed(before)
+        third = start()  # The place is free, and a program that can join does.
+        after = self.world(4, after=before[0].round)
+        self.assert_kept(before, after, [])
+        self.end_well(first, third)
+
+    def test_a_program_that_knows_no_seats_leaves_when_it_ends(self):
+        start = self.nodes("1:2")
+        first = start(is_host=1)
+        before = self.world(2)
+        wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
+        second = start.program("true")
+        self.assertEqual(second.wait(), 4, self.text())
+        self.assertRegex(second.err(), r"leaves the run: local rank \d \(pid \d+\) exited with 0 before it opened its link "
+                                       r"to ddprun\. .*start the program that the other nodes run")
+        self.assert_undisturbed(before)
+        self.assertNotIn("before it had a seat", second.err())  # That would use up a restart.
+        self.end_well(first)
 
     def test_an_operator_resizes_the_run(self):
         start = self.nodes("1:2", "--rdzv-id", "job")

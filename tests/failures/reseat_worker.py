@@ -4,6 +4,7 @@ JSON datagrams on the inherited descriptor. What happens to it is in the file tr
 It ends well as soon as there is a file $D/end, and reports progress while it is in a round. FAULT_<local rank> says what is wrong with the first worker of a place,
 and LATER_FAULT_<local rank> with those that come after it:
     plain        never says Ready
+    hang         never says Ready, and does nothing else either
     deaf         answers no Fence and no Change
     garbage      sends something else as soon as there is a file $D/spoil
     flood        sends no end of messages then
@@ -55,6 +56,8 @@ class Worker:
     def begin(self):
         if self.fault == "die":
             sys.exit(7)
+        while self.fault == "hang":
+            signal.pause()
         while self.fault == "hold" and not exists("ready"):
             self.end_well()
             time.sleep(LOOK)

@@ -206,6 +206,15 @@ class AtATerminal(DdprunCase):
         self.type(b"\x03")
         self.finish(job, 130)
 
+    def test_a_second_ctrl_c_is_passed_on_to_hosts_that_a_script_lists(self):
+        with open(self.path("hosts.sh"), "w", encoding="ascii") as script:
+            script.write("#!/bin/sh\necho localhost\n")
+        os.chmod(self.path("hosts.sh"), 0o755)
+        job = self.second_ctrl_c("--host-discovery", self.path("hosts.sh"), "--nnodes", "1:2", "--nproc-per-node", "2",
+                                 workers=2)
+        self.type(b"\x03")
+        self.finish(job, 130)
+
     def test_after_the_first_it_says_who_is_waited_for_and_how_long(self):
         """Ranks that have ended are not named any more."""
         script = ("[ $RANK = 1 ] && trap 'exit 0' INT || trap '' INT; " + env_to() +

@@ -82,7 +82,11 @@ ClusterOptions elastic_options_of(std::uint64_t seed) {
 
 TEST_CASE("Elastic: whatever fails, no rank runs twice and every run ends", "[sim]") {
   int reseated = 0;
-  for_each_seed(3000, [&](std::uint64_t seed) { reseated += run_storm(elastic_options_of(seed)); });
+  for_each_seed(3000, [&](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.hangs = true;
+    reseated += run_storm(options);
+  });
   UNSCOPED_INFO("workers seated anew: " << reseated);
   CHECK(reseated > 0);
 }
@@ -170,6 +174,36 @@ TEST_CASE("Elastic: who computes waits for no worker of a node that comes", "[si
     INFO(cluster.describe());
     CHECK(cluster.world_size() == after);
     CHECK(cluster.started() == before);  // All others began without a seat.
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Elastic: a node whose workers never get ready leaves, and disturbs nobody", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = options.hosts;
+    options.quiet = options.prepares = true;
+    options.config.nnodes_min = 1;
+    options.config.nnodes_max = options.hosts + static_cast<int>(seed % 2);  // Else in reserve.
+    options.config.max_restarts = 100;
+    options.config.join_timeout = 20s;
+    const std::string newcomer = "h" + std::to_string(options.hosts);
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    const int world_size = cluster.world_size();
+    REQUIRE(world_size == options.hosts * options.local_world_size);
+    cluster.boot(newcomer);
+    cluster.run_for(2s);
+    CHECK(cluster.is_up(newcomer));
+    cluster.run_for(Milliseconds(options.config.join_timeout) + 10s);
+    INFO(cluster.describe());
+    CHECK(!cluster.is_up(newcomer));
+    CHECK(cluster.world_size() == world_size);
+    CHECK(cluster.rounds_started() == 1);
+    CHECK(cluster.fenced() == 0);
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
   });
 }

@@ -97,12 +97,14 @@ void Cluster::boot(const std::string& name) {
   options.grace = kGrace;
   options.fence = kFence;
   options.preempt_signals = {SIGUSR1};
+  options.ready_limit = options_.config.join_timeout;
   options.fence_always = options_.config.nnodes_min < options_.config.nnodes_max;
   host.agent = std::make_unique<Supervisor>(options, now_);
   host.workers.assign(static_cast<std::size_t>(options_.local_world_size + options_.spares),
                       Worker{});
   host.workers_round = -1;
   host.down_since.reset();
+  host.unready_since.reset();
   host.connecting = false;
   connect(name);
   beat(name, host.life);
@@ -242,17 +244,6 @@ void Cluster::check_may_start(const std::string& name, const Seat& seat) {
   host.workers_round = seat.round;
 }
 
-void Cluster::let_workers_finish() {
-  workers_finish_ = true;
-  if (options_.elastic) {
-    for (const auto& [round, record] : rounds_) return_later(round);
-    return;
-  }
-  for (const auto& [name, host] : hosts_) {
-    for (std::size_t i = 0; i < host.workers.size(); ++i) finish_later(name, i);
-  }
-}
-
 void Cluster::finish_later(const std::string& name, std::size_t local_rank) {
   const Host& host = hosts_.at(name);
   after(Milliseconds(200 + random_() % 2000),
@@ -270,7 +261,7 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   Worker& worker = host.workers[local_rank];
   if (!host.agent || !worker.alive) return;
   worker.alive = false;
-  worker.done = exit_code == 0 && signal == 0;
+  worker.done = exit_code == 0 && signal == 0 && worker.round >= 0;
   if (worker.resumed >= 0) {  // Its agent reads this before, if it has not yet.
     const agent::WorkerResumed resumed{static_cast<int>(local_rank), worker.resumed};
     when_awake(name, [this, name, resumed, life = host.life] {
@@ -448,6 +439,7 @@ void Cluster::pump_down(LinkId id) {
 void Cluster::beat(const std::string& name, int life) {
   Host& host = hosts_.at(name);
   if (!host.agent || host.life != life) return;
+  check_beginners(name);
   if (stands(host)) return when_awake(name, [this, name, life] { beat(name, life); });
   if (host.link != 0) {
     if (!patient(host)) {

@@ -39,6 +39,7 @@ struct ClusterOptions {
   int plain_host = -1;
   bool quiet = false;    // Steps are short, and nothing fails by itself.
   bool prepares = true;  // Agents understand Prepare.
+  bool hangs = false;    // A few workers without a seat never get ready for one.
 };
 
 class Cluster {
@@ -97,6 +98,7 @@ class Cluster {
   int started() const { return started_; }  // Workers that were started with a seat.
   // Of the round that runs; 0: none does.
   int world_size() const;
+  bool is_up(const std::string& host) const { return hosts_.at(host).agent != nullptr; }
   int rounds_started() const { return static_cast<int>(rounds_.size()); }
 
  private:
@@ -131,7 +133,8 @@ class Cluster {
     bool greeted = false;  // By the daemon, on this link.
     std::vector<Worker> workers;
     int workers_round = -1;
-    std::optional<TimePoint> down_since;  // As its agent knows it.
+    std::optional<TimePoint> down_since;     // As its agent knows it.
+    std::optional<TimePoint> unready_since;  // It has workers, and none that could take a seat.
   };
   struct Link {
     std::string host;
@@ -178,6 +181,9 @@ class Cluster {
   void start_workers(const std::string& host, const rendezvous::Seat& seat);
   bool elastic(const std::string& host) const;
   bool same(const std::string& host, int life, std::size_t local_rank, std::uint64_t process);
+  bool hangs(const std::string& host, const Worker& worker) const;
+  void end_plain_later(const std::string& host, std::size_t local_rank);
+  void check_beginners(const std::string& host);
   void get_ready_later(const std::string& host, std::size_t local_rank);
   void tell_agent(const std::string& host, std::size_t local_rank, Milliseconds delay,
                   const agent::Event& event);

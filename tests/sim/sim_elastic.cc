@@ -46,9 +46,42 @@ void Cluster::tell_agent(const std::string& name, std::size_t local_rank, Millis
   });
 }
 
+// Whether it never gets ready for a seat. It follows from the process's name, so that the other
+// events of a seed do not depend on it.
+bool Cluster::hangs(const std::string& name, const Worker& worker) const {
+  constexpr std::uint64_t kMixed = 0x9e3779b97f4a7c15;  // Of neighbours, nothing alike.
+  const bool is_rare = ((worker.process + options_.seed) * kMixed >> 32) % 100 < 4;
+  return worker.round < 0 && (!elastic(name) || (options_.hangs && is_rare));
+}
+
+// A program that does not know of seats, and has little to do.
+void Cluster::end_plain_later(const std::string& name, std::size_t local_rank) {
+  const Host& host = hosts_.at(name);
+  after(3s, [this, name, local_rank, life = host.life, process = host.workers[local_rank].process] {
+    if (same(name, life, local_rank, process)) end_worker(name, local_rank, 0, 0);
+  });
+}
+
+// No node waits for ever for workers of its own, unseen by all others.
+void Cluster::check_beginners(const std::string& name) {
+  constexpr Milliseconds kTimeToEnd{10'000};
+  Host& host = hosts_.at(name);
+  const bool any_ready = std::any_of(host.workers.begin(), host.workers.end(),
+                                     [](const Worker& one) { return one.alive && one.ready; });
+  const bool waits = host.agent->living() > 0 && host.agent->round() == -1 && !any_ready;
+  if (!waits || stands(host)) return host.unready_since.reset();
+  if (!host.unready_since) host.unready_since = now_;
+  check(now_ - *host.unready_since < options_.config.join_timeout + kTimeToEnd,
+        name + " waits for workers that never get ready");
+}
+
 // It imports, for a moment or for seconds; now and then it dies of that.
 void Cluster::get_ready_later(const std::string& name, std::size_t local_rank) {
   const Host& host = hosts_.at(name);
+  if (hangs(name, host.workers[local_rank])) {
+    const bool ends = !elastic(name) && options_.seed / 6 % 2 == 1;
+    return ends ? end_plain_later(name, local_rank) : void();
+  }
   const Milliseconds delay(10 + random_() % (chance(80) ? 300 : 8000));
   const bool dies = !options_.quiet && host.workers[local_rank].round < 0 && chance(6);
   after(delay, [this, name, local_rank, dies, life = host.life,

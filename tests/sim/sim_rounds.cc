@@ -56,6 +56,17 @@ void Cluster::return_later(int round) {
   after(Milliseconds(200 + random_() % 2000), [this, round] { return_workers(round); });
 }
 
+void Cluster::let_workers_finish() {
+  workers_finish_ = true;
+  if (options_.elastic) {
+    for (const auto& [round, record] : rounds_) return_later(round);
+    return;
+  }
+  for (const auto& [name, host] : hosts_) {
+    for (std::size_t i = 0; i < host.workers.size(); ++i) finish_later(name, i);
+  }
+}
+
 // All have made the last step, and end one after the other. Where one is missing, its round ends.
 void Cluster::return_workers(int round) {
   const auto record = rounds_.find(round);

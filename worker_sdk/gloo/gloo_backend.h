@@ -3,10 +3,10 @@
 // store.
 //
 // Gloo checks neither what its peers call nor who they are, and a message of the wrong size ends
-// the process. So every operation gets a tag made of its number and signature: ranks that disagree
-// never match. After a second they look for that (gloo_doubt.h), or run into the deadline; and the
-// statements they then leave in the store (diagnosis.h) say who called what.
-// Of Gloo only its messages between two ranks are used.
+// the connection. So every operation gets a tag made of its number and signature: ranks that
+// disagree never match. After a second they look for that (gloo_doubt.h), or run into the deadline;
+// and the statements they then leave in the store (diagnosis.h) say who called what. Of Gloo only
+// its messages between two ranks are used.
 //
 // Reductions are ours, from Gloo's messages (gloo_backend_reduce.cc): every rank gets all sources
 // of its part of the array, reduces them in the order of ranks, and sends the result to all. So the

@@ -2,7 +2,7 @@
 
 #include <gloo/common/error.h>
 #include <gloo/transport/address.h>
-#include <gloo/transport/device.h>
+#include <gloo/transport/tcp/device.h>
 
 #include <exception>
 #include <mutex>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker_sdk/gloo/gloo_peers.h"
 #include "worker_sdk/gloo/gloo_sockets.h"
 
 namespace ddprun::worker_sdk {
@@ -32,8 +33,8 @@ struct Ends {
   }
 };
 
-// A wait for a connection ends when its pair is closed. Gloo would reset the connection, and a
-// peer's Gloo that accepts it only then ends its process, so we close it ourselves.
+// A wait for a connection ends when its pair is closed. Gloo would reset the connection, and a peer
+// of an older ddprun that accepts it only then would end, so we close it ourselves.
 void close_all(gloo::transport::Context& peers, Ends& ends) noexcept {
   std::vector<GlooConnection> connections = ends.connections();
   for (int peer = 0; peer < peers.size; ++peer) {
@@ -55,7 +56,8 @@ void GlooMesh::require_open(const RoundFence* fence) const {
 
 void GlooMesh::connect(gloo::rendezvous::Store& store,
                        std::shared_ptr<gloo::transport::Device> device, RoundFence* fence) {
-  const auto peers = device->createContext(rank, size);
+  const auto tcp = std::static_pointer_cast<gloo::transport::tcp::Device>(device);
+  const auto peers = std::make_shared<GlooPeers>(tcp, rank, size);
   peers->setTimeout(getTimeout());
   const auto ends = std::make_shared<Ends>();
   std::vector<char> mine;

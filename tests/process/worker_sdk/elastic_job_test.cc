@@ -1,25 +1,19 @@
 // A job whose workers die and are replaced, at every point that a job passes: what comes out is
 // what a quiet run gives, and every sample is in exactly one committed step.
 
-#include <random>
-
 #include "tests/process/worker_sdk/elastic_run.h"
 
 namespace ddprun::test {
 namespace {
 
-unsigned seeds() {
-  const char* wish = std::getenv("DDPRUN_JOB_SEEDS");
-  return wish ? static_cast<unsigned>(std::atoi(wish)) : 8;
-}
-const char* const kBackends[] = {"shm", "gloo", "cpu"};
+const std::vector<std::string> kBackends = {"shm", "gloo", "cpu"};
 
 TEST_CASE("Elastic job: in a quiet run nothing changes") {
-  for (const char* backend : kBackends) check({.backend = backend}, 0);
+  for (const std::string& backend : kBackends) check({.backend = backend}, 0);
 }
 
 TEST_CASE("Elastic job: the others go on where one dies, whatever it did") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const char* point : {"body:3", "reduced:3", "commit:3", "apply:3", "committed:3",
                               "between:1", "joined:1", "settled:1", "seated:1"}) {
       for (const int slot : {0, 2}) {
@@ -32,7 +26,7 @@ TEST_CASE("Elastic job: the others go on where one dies, whatever it did") {
 }
 
 TEST_CASE("Elastic job: a replacement receives the state, and no step is repeated for it") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const char* vote : {"own", "carried"}) {
       const Run run{.backend = backend,
                     .replacements = 1,
@@ -47,7 +41,7 @@ TEST_CASE("Elastic job: a replacement receives the state, and no step is repeate
 TEST_CASE("Elastic job: a checkpoint resumes on another number of ranks") {
   const TemporaryDirectory folder;
   const std::string file = folder / "checkpoint";
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     check({.backend = backend, .slots = 3, .steps = 8, .variables = {{"SAVE", file}}}, 0);
     for (const int slots : {1, 2, 5}) {
       check({.backend = backend,
@@ -67,7 +61,7 @@ TEST_CASE("Elastic job: several die at once, all but one, or all") {
       {{{0, 0}, point}, {{1, 0}, "body:3"}, {{3, 0}, "apply:2"}},
       {{{0, 0}, point}, {{1, 0}, point}, {{2, 0}, point}, {{3, 0}, point}},
   };
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const Deaths& deaths : all) {
       const auto n = static_cast<int>(deaths.size());
       check({.backend = backend, .replacements = n, .lives = n, .deaths = deaths}, n);
@@ -87,7 +81,7 @@ TEST_CASE("Elastic job: a source or a receiver of state dies while it is sent") 
       {{second, "reduced:2"}, {replacement, "receive:2"}},
       {{second, "reduced:2"}, {replacement, "received:1"}, {first, "send:4"}},
   };
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const Deaths& deaths : all) {
       const auto n = static_cast<int>(deaths.size());
       check({.backend = backend,
@@ -103,7 +97,7 @@ TEST_CASE("Elastic job: a source or a receiver of state dies while it is sent") 
 }
 
 TEST_CASE("Elastic job: a body that swallows the error does not commit") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     check({.backend = backend,
            .deaths = {{{1, 0}, "body:3"}},
            .variables = {{"SWALLOW", "yes"}, {"VOTE", "carried"}}},
@@ -112,7 +106,7 @@ TEST_CASE("Elastic job: a body that swallows the error does not commit") {
 }
 
 TEST_CASE("Elastic job: who fails within its commit takes the state of another") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     const Run run{
         .backend = backend, .deaths = {{{2, 0}, "apply:3"}}, .variables = {{"TEAR", "1"}}};
     check(run, 1);
@@ -120,20 +114,11 @@ TEST_CASE("Elastic job: who fails within its commit takes the state of another")
 }
 
 TEST_CASE("Elastic job: workers die at random points, and so do their replacements") {
-  const char* const points[] = {"seated", "joined",  "settled", "send",  "receive",   "received",
-                                "body",   "reduced", "commit",  "apply", "committed", "between"};
+  const std::vector<std::string> points = {"seated",  "joined",   "settled",   "send",
+                                           "receive", "received", "body",      "reduced",
+                                           "commit",  "apply",    "committed", "between"};
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
-    std::mt19937 random(seed);
-    const auto below = [&](std::size_t n) { return static_cast<int>(random() % n); };
-    Run run{.backend = kBackends[below(3)], .slots = 2 + below(4), .replacements = 6, .steps = 40};
-    if (below(2) == 0) run.variables["VOTE"] = "carried";
-    for (int slot = 0; slot < run.slots; ++slot) {
-      for (int life = 0; life < 3; ++life) {
-        if (below(2) == 0) continue;
-        run.deaths[{slot, life}] =
-            std::string(points[below(std::size(points))]) + ":" + std::to_string(1 + below(6));
-      }
-    }
+    const Run run = with_random_deaths({}, seed, kBackends, points);
     INFO("seed " << seed);
     const Outcome outcome(run);
     INFO(run.backend << "\n" << outcome.host.trace());

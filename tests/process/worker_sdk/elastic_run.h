@@ -2,11 +2,14 @@
 // Runs of elastic_worker to their end, in which it dies where it is asked to, and what comes out.
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/process/worker_sdk/elastic_task.h"
 #include "tests/support/elastic_host.h"
@@ -95,6 +98,33 @@ inline void check(const Run& run, int deaths) {
   CHECK(outcome.results >= 1);
   CHECK(outcome.host.repeated() <= 1);
   CHECK(outcome.host.repeated_planned() == 0);
+}
+
+// How many runs a test with random deaths makes.
+inline unsigned seeds() {
+  const char* wish = std::getenv("DDPRUN_JOB_SEEDS");
+  return wish ? static_cast<unsigned>(std::atoi(wish)) : 8;
+}
+
+// `run` with what the seed makes of it: backend, number of ranks, the vote, and deaths at some of
+// `points`, of workers and of their replacements.
+inline Run with_random_deaths(Run run, unsigned seed, const std::vector<std::string>& backends,
+                              const std::vector<std::string>& points) {
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  run.backend = backends[below(backends.size())];
+  run.slots = 2 + static_cast<int>(below(4));
+  run.replacements = 6;
+  run.steps = 40;
+  if (below(2) == 0) run.variables["VOTE"] = "carried";
+  for (int slot = 0; slot < run.slots; ++slot) {
+    for (int life = 0; life < 3; ++life) {
+      if (below(2) == 0) continue;
+      const std::string point = points[below(points.size())];
+      run.deaths[{slot, life}] = point + ":" + std::to_string(1 + below(6));
+    }
+  }
+  return run;
 }
 
 }  // namespace ddprun::test

@@ -1,17 +1,15 @@
 // A job with sharded state whose workers die: what comes out is what a quiet run gives, and state
 // is lost only with the rank that had it and the one that kept its copy.
 
-#include <random>
-
 #include "tests/process/worker_sdk/elastic_run.h"
 
 namespace ddprun::test {
 namespace {
 
-const char* const kBackends[] = {"shm", "gloo", "cpu"};
+const std::vector<std::string> kBackends = {"shm", "gloo", "cpu"};
 
 TEST_CASE("Sharded job: the same bits for any number of ranks") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const int slots : {1, 2, 3, 5}) {
       check({.backend = backend, .slots = slots, .is_sharded = true}, 0);
     }
@@ -19,7 +17,7 @@ TEST_CASE("Sharded job: the same bits for any number of ranks") {
 }
 
 TEST_CASE("Sharded job: the others go on where one dies, whatever it did") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const char* point :
          {"body:3", "reduced:3", "refresh:3", "exchanged:3", "refreshed:3", "commit:3", "apply:3",
           "committed:3", "between:1", "shards:1", "staged:1", "installed:1"}) {
@@ -33,7 +31,7 @@ TEST_CASE("Sharded job: the others go on where one dies, whatever it did") {
 }
 
 TEST_CASE("Sharded job: a replacement gets its part, and no step is repeated for it") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     for (const char* vote : {"own", "carried"}) {
       const Run run{.backend = backend,
                     .replacements = 1,
@@ -48,8 +46,8 @@ TEST_CASE("Sharded job: a replacement gets its part, and no step is repeated for
 
 // Rank 1 has not made its copies when the others have; and its own are with the rank that dies.
 TEST_CASE("Sharded job: a step is not committed before all copies of it are made") {
-  for (const char* backend : kBackends) {
-    const int keeper = backend == std::string("cpu") ? 3 : 2;
+  for (const std::string& backend : kBackends) {
+    const int keeper = backend == "cpu" ? 3 : 2;
     const Run run{.backend = backend,
                   .deaths = {{{1, 0}, "exchanged:3:throw"}, {{keeper, 0}, "refreshed:3"}},
                   .variables = {{"VOTE", "carried"}},
@@ -59,7 +57,7 @@ TEST_CASE("Sharded job: a step is not committed before all copies of it are made
 }
 
 TEST_CASE("Sharded job: ranks die one after the other until one is left") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     const Run run{.backend = backend,
                   .slots = 5,
                   .steps = 24,
@@ -77,7 +75,7 @@ TEST_CASE("Sharded job: ranks die one after the other until one is left") {
 }
 
 TEST_CASE("Sharded job: who fails within its commit has its part all the same") {
-  for (const char* backend : kBackends) {
+  for (const std::string& backend : kBackends) {
     const Run run{.backend = backend,
                   .deaths = {{{2, 0}, "apply:3"}},
                   .variables = {{"TEAR", "1"}},
@@ -90,8 +88,8 @@ TEST_CASE("Sharded job: who fails within its commit has its part all the same") 
 // as on cpu, with rank 3.
 TEST_CASE("Sharded job: while parts move, a rank may die that gives or receives them") {
   using Deaths = std::map<std::pair<int, int>, std::string>;
-  for (const char* backend : kBackends) {
-    const int other = backend == std::string("cpu") ? 2 : 3;
+  for (const std::string& backend : kBackends) {
+    const int other = backend == "cpu" ? 2 : 3;
     const std::vector<Deaths> all = {
         {{{0, 0}, "shards:2"}},
         {{{1, 0}, "reduced:2"}, {{1, 1}, "shards:1"}},
@@ -131,32 +129,13 @@ TEST_CASE("Sharded job: the rank and the one with its copy die, and a checkpoint
                                  "checkpoint"));
 }
 
-unsigned seeds() {
-  const char* wish = std::getenv("DDPRUN_JOB_SEEDS");
-  return wish ? static_cast<unsigned>(std::atoi(wish)) : 8;
-}
-
 TEST_CASE("Sharded job: workers die at random points, and so do their replacements") {
-  const char* const points[] = {"seated",    "joined",  "settled",   "shards",   "staged",
-                                "installed", "send",    "receive",   "received", "body",
-                                "reduced",   "refresh", "refreshed", "commit",   "apply",
-                                "committed", "between"};
+  const std::vector<std::string> points = {
+      "seated",    "joined",  "settled",  "shards",    "staged",  "installed",
+      "send",      "receive", "received", "body",      "reduced", "refresh",
+      "refreshed", "commit",  "apply",    "committed", "between"};
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
-    std::mt19937 random(seed);
-    const auto below = [&](std::size_t n) { return static_cast<int>(random() % n); };
-    Run run{.backend = kBackends[below(3)],
-            .slots = 2 + below(4),
-            .replacements = 6,
-            .steps = 40,
-            .is_sharded = true};
-    if (below(2) == 0) run.variables["VOTE"] = "carried";
-    for (int slot = 0; slot < run.slots; ++slot) {
-      for (int life = 0; life < 3; ++life) {
-        if (below(2) == 0) continue;
-        run.deaths[{slot, life}] =
-            std::string(points[below(std::size(points))]) + ":" + std::to_string(1 + below(6));
-      }
-    }
+    const Run run = with_random_deaths({.is_sharded = true}, seed, kBackends, points);
     INFO("seed " << seed);
     const Outcome outcome(run);
     INFO(run.backend << "\n" << outcome.host.trace() << outcome.lost);

@@ -372,6 +372,112 @@ TEST_CASE("Supervisor: a node that prepares ends its workers with the run") {
   CHECK(does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 0"});
 }
 
+// A node of two workers that comes to a round which keeps its workers.
+class Newcomer {
+ public:
+  explicit Newcomer(Duration ready_limit)
+      : supervisor_({.host = "h", .local_world_size = 2, .ready_limit = ready_limit}, now_) {
+    (void)does(LinkUp{});
+    CHECK(does(Heard{rendezvous::Prepare{1}}).back() == "send join with 0 living");
+  }
+
+  // The advice, which is the same each time, is cut off.
+  Lines does(const Event& event, Duration elapsed = 0s) {
+    now_ += elapsed;
+    Lines lines;
+    for (const Action& action : supervisor_.step(event, now_)) {
+      const std::string line = to_string(action);
+      lines.push_back(line.substr(0, line.find(". The workers of this run")));
+    }
+    supervisor_.check_invariants();
+    return lines;
+  }
+  Duration left() const { return supervisor_.deadline().value() - now_; }
+  bool waits() const { return supervisor_.deadline().has_value(); }
+
+ private:
+  TimePoint now_{};
+  Supervisor supervisor_;
+};
+
+TEST_CASE("Supervisor: a node none of whose workers gets ready leaves, and says what it missed") {
+  Newcomer node(60s);
+  CHECK(node.left() == 60s);
+  // Replacing one that ended gives the others no more time.
+  CHECK(node.does(ElasticNode::end(1, 7), 20s).at(1) == "send join with 0 living");
+  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
+  CHECK(node.left() == 40s);
+  CHECK(node.does(Tick{}, 40s) ==
+        Lines{"say h leaves the run: none of its workers (local ranks 0-1) has opened its link to "
+              "ddprun within 60 s",
+              "send leave", "signal SIGTERM"});
+  // The daemon counts it out, and answers its heartbeats so.
+  CHECK(node.does(Heard{rendezvous::StopRound{-1, "this node was counted as lost"}}).empty());
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).empty());
+  CHECK(node.does(ElasticNode::end(1, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 4"});
+  CHECK(!node.waits());
+}
+
+TEST_CASE("Supervisor: one worker that is ready is enough for a node to stay") {
+  Newcomer node(60s);
+  CHECK(node.does(WorkerReady{1}, 59s) == Lines{"send join with 1 living"});
+  CHECK(!node.waits());
+  // It is gone again: the time begins anew.
+  CHECK(node.does(ElasticNode::end(1, 7), 600s).at(1) == "send join with 0 living");
+  CHECK(node.left() == 60s);
+}
+
+TEST_CASE("Supervisor: a machine that stood still has its workers' time anew") {
+  Newcomer node(60s);
+  CHECK(node.does(Tick{}, 62s).empty());
+  CHECK(node.left() == 60s);
+  CHECK(node.does(Tick{}, 60s).size() == 3);
+}
+
+TEST_CASE("Supervisor: a node without a link says that it leaves as soon as it has one, or ends") {
+  for (const bool comes_back : {true, false}) {
+    Newcomer node(60s);
+    (void)node.does(LinkDown{"it broke"});
+    CHECK(node.does(Tick{}, 60s).back() == "signal SIGTERM");
+    (void)node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true));
+    CHECK(node.does(ElasticNode::end(1, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up"});
+    if (comes_back) CHECK(node.does(LinkUp{}) == Lines{"send leave", "exit 4"});
+    if (!comes_back) CHECK(node.does(Tick{}, 2s) == Lines{"exit 4"});
+  }
+}
+
+TEST_CASE("Supervisor: a node whose workers have all ended, and may not be replaced, leaves") {
+  Newcomer node(60s);
+  (void)node.does(ElasticNode::end(0, 7));
+  (void)node.does(ElasticNode::end(1, 7));
+  CHECK(node.does(Tick{}, 60s) ==
+        Lines{"say h leaves the run: none of its workers (local ranks 0-1) has opened its link to "
+              "ddprun within 60 s; all have ended, and no restart is left",
+              "send leave", "exit 4"});
+}
+
+TEST_CASE("Supervisor: a program that ends well without a link is not started again and again") {
+  Newcomer node(60s);
+  CHECK(node.does(ElasticNode::end(1, 0)) ==
+        Lines{"say h leaves the run: local rank 1 (pid 11) exited with 0 before it opened its link "
+              "to ddprun",
+              "send leave", "signal SIGTERM"});
+  CHECK(node.does(ElasticNode::end(0, 0)) == Lines{"clean up", "exit 4"});
+  // Beside one that has a link it is a worker that ended too early, as any other.
+  Newcomer other(60s);
+  (void)other.does(WorkerReady{0});
+  CHECK(other.does(ElasticNode::end(1, 0)).at(0) ==
+        "say local rank 1 (pid 11) exited with 0, before it had a seat");
+}
+
+TEST_CASE("Supervisor: a node that lost all its workers leaves if no replacement gets ready") {
+  ElasticNode node(1);
+  (void)node.does(ElasticNode::end(0, 7));
+  CHECK(node.stop(0, true, false, 1).back() == "send join with 0 living");
+  CHECK(node.does(Tick{}, 600s).back() == "signal SIGTERM");
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 4"});
+}
+
 TEST_CASE("Supervisor: on a new link the daemon hears again who can be kept") {
   ElasticNode node(2);
   (void)node.does(LinkDown{"it broke"});

@@ -331,6 +331,18 @@ TEST_CASE("HostWatch: a signal stops all, and nothing is started any more") {
   CHECK(watch.breaks(61s, "b") == "end 130");
 }
 
+TEST_CASE("HostWatch: a second Ctrl-C leaves nodes no time but to kill their workers") {
+  Watch watch;
+  watch.begin("a\nb\n", {"a", "b"});
+  CHECK(watch.at(1s, HostWatch::Interrupted{SIGINT}).empty());
+  CHECK(watch.at(2s, HostWatch::Interrupted{SIGINT}).empty());  // Of a process: no haste.
+  CHECK(watch.at(5s, HostWatch::Interrupted{SIGINT, /*now=*/true}).empty());
+  CHECK(watch.at(6s, HostWatch::Interrupted{SIGINT, /*now=*/true}).empty());
+  CHECK(watch.ends(7s, "a", 130).empty());
+  CHECK(watch.at(8s) == "kill b");
+  CHECK(watch.breaks(8s, "b") == "end 130");
+}
+
 TEST_CASE("HostWatch: a signal before any node runs ends it at once") {
   Watch watch;
   watch.begin("a\n", {});
