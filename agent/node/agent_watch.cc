@@ -232,12 +232,9 @@ StatusFacts Agent::status_facts() {
     facts.step = progress->step;
     facts.steps_per_s = progress->steps_per_s;
   }
-  for (const auto& row : own_ledger_.rows(now)) {
-    const std::chrono::duration<double, std::milli> late = row.late_a_step;
-    const double noise = facts.steps_per_s > 0 ? 10 / facts.steps_per_s : 0;  // 1 % of a step.
-    if (late.count() < std::max({1.0, noise, facts.late_ms})) continue;
-    facts.late_rank = row.times.rank;
-    facts.late_ms = late.count();
+  if (const auto late = own_ledger_.late(); !late.empty()) {
+    facts.late_rank = late.front().rank;
+    facts.late_ms = late.front().late_ms;
   }
   return facts;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // What is kept of a run that was started or has ended: by its launcher (launcher/history), and by a
-// daemon with a folder of its own (rendezvous/journal/run_history.h). Its JSON, for both. Pure.
+// daemon (rendezvous/journal/run_history.h). Its JSON, for both. Pure.
 
 #include <cstdint>
 #include <optional>

@@ -81,6 +81,9 @@ Result<DoctorOutcome> parse_doctor(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return DoctorOutcome(PrintAndExit{app.help()});
+  } catch (const CLI::ExtrasError&) {
+    const std::string first = app.remaining().front();
+    return Failure{Errc::kBadOption, "unknown argument '" + first + "'; see ddprun doctor --help"};
   } catch (const CLI::ParseError& error) {
     return Failure{Errc::kBadOption, std::string(error.what()) + "; see ddprun doctor --help"};
   }

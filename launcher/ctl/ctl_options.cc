@@ -1,6 +1,8 @@
 #include "launcher/ctl/ctl_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 
 #include "launcher/ctl/ctl_completion.h"
 #include "launcher/options/option_values.h"
@@ -137,6 +139,25 @@ std::string verbs_of(const CLI::App& app) {
   return text;
 }
 
+// In our words: CLI11's are those of a library.
+Failure misuse(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string see = "; see ddprunctl --help";
+  const auto chosen = app.get_subcommands();
+  const auto extra = app.remaining(/*recurse=*/true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !extra.empty()) {
+    const bool verb = chosen.empty() && !extra.front().starts_with('-');
+    if (verb) return usage("unknown command '" + extra.front() + "': say " + verbs_of(app) + see);
+    return usage("unknown argument '" + extra.front() + "'" + see);
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) && !chosen.empty()) {
+    std::string name = error.what();
+    name = name.substr(0, name.find(' '));
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+    return usage(chosen.front()->get_name() + " needs " + name + see);
+  }
+  return usage(error.what() + see);
+}
+
 std::vector<std::string> dashed_flags(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app.get_options()) {
@@ -225,7 +246,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   } catch (const CLI::CallForVersion&) {
     return CtlOutcome(PrintAndExit{"ddprunctl " DDPRUN_VERSION "\n"});
   } catch (const CLI::ParseError& error) {
-    return usage(std::string(error.what()) + "; see ddprunctl --help");
+    return misuse(app, error);
   }
   if (!texts.completion.empty()) return completion(app, texts.completion);
   if (app.get_subcommands().empty()) {

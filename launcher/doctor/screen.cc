@@ -5,6 +5,7 @@
 #include <map>
 
 #include "common/text/terminal_text.h"
+#include "common/text/wrapped_text.h"
 #include "launcher/doctor/amounts.h"
 
 namespace ddprun::doctor {
@@ -24,15 +25,8 @@ constexpr std::string_view kGroups[] = {"MACHINE", "GPU", "NETWORK"};
 
 const Look& look_of(Status status) { return kLooks[static_cast<std::size_t>(status)]; }
 
-// Columns of UTF-8 text whose signs are all one column wide.
-std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 std::string padded(std::string text, std::size_t width) {
-  const std::size_t has = columns(text);
+  const std::size_t has = text_columns(text);
   if (has < width) text.append(width - has, ' ');
   return text;
 }
@@ -74,25 +68,8 @@ class Painter {
 };
 
 std::string cut(std::string text, std::size_t width) {
-  while (columns(text) > width) text.pop_back();
+  while (text_columns(text) > width) text.pop_back();
   return text;
-}
-
-// `text` in lines of at most `width` columns, broken between words, each behind a line's end and
-// `indent`.
-std::string wrapped(std::string_view text, std::size_t width, const std::string& indent) {
-  std::string lines, line;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string_view word = text.substr(begin, end - begin);
-    if (!line.empty() && columns(line) + 1 + columns(word) > width) {
-      lines += indent + line;
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + std::string(word);
-    begin = end + 1;
-  }
-  return line.empty() ? lines : lines + indent + line;
 }
 
 // Note and cure behind `column` columns that are taken; on lines of their own where they do not
@@ -101,21 +78,23 @@ std::string explained(const Row& row, std::size_t column, const Painter& painter
   const std::string note = painter.safe(row.finding.note), cure = painter.safe(row.finding.cure);
   const std::string where = painter.safe(row.where);
   const std::string bold = painter.paint(cure, "1") + (where.empty() ? "" : " " + where);
-  const std::size_t behind = columns(cure) + (where.empty() ? 0 : columns(where) + 1);
+  const std::size_t behind = text_columns(cure) + (where.empty() ? 0 : text_columns(where) + 1);
   const auto width = static_cast<std::size_t>(painter.style().width);
   const std::string between = note.empty() || behind == 0 ? "" : ": ";
-  const bool fits = width == 0 || column + columns(note) + between.size() + behind <= width;
+  const bool fits = width == 0 || column + text_columns(note) + between.size() + behind <= width;
   if (fits) return note + between + bold;
   constexpr std::size_t kIndent = kNameWidth + 4, kLeast = 20;
   const std::string indent = "\n" + std::string(kIndent, ' ');
   const std::size_t room = std::max(width, kIndent + kLeast) - kIndent;
-  return wrapped(note, room, indent) + (behind == 0 ? "" : indent + bold);
+  std::string lines;
+  for (const std::string& line : wrapped_lines(note, room)) lines += indent + line;
+  return lines + (behind == 0 ? "" : indent + bold);
 }
 
 std::string line_of(const Row& row, const Painter& painter) {
   std::string text = padded(painter.safe(row.finding.name), kNameWidth);
   text += " " + padded(painter.safe(row.finding.value), kValueWidth) + " ";
-  std::string rest = explained(row, columns(text) + 3, painter);
+  std::string rest = explained(row, text_columns(text) + 3, painter);
   while (rest.empty() && text.ends_with(' ')) text.pop_back();
   if (rest.starts_with('\n')) {
     while (text.ends_with(' ')) text.pop_back();
@@ -143,9 +122,9 @@ std::vector<std::size_t> column_widths(const Report& report, const std::vector<c
   std::vector<std::size_t> widths;
   std::size_t used = kNameWidth + 6;
   for (std::size_t i = 0; i < report.hosts.size(); ++i) {
-    std::size_t width = std::max<std::size_t>(columns(painter.safe(report.hosts[i])), 4);
+    std::size_t width = std::max<std::size_t>(text_columns(painter.safe(report.hosts[i])), 4);
     for (const Row* row : shown)
-      width = std::max(width, columns(painter.safe(row->cells[i].value)));
+      width = std::max(width, text_columns(painter.safe(row->cells[i].value)));
     width = std::min(width, kCellMax);
     const auto limit = static_cast<std::size_t>(painter.style().width);
     if (limit > 0 && used + width + 2 > limit) break;
@@ -181,7 +160,7 @@ std::string folded(const std::vector<const Row*>& rows, const Painter& painter) 
   names += " (-v lists them)";
   const std::string count = std::to_string(rows.size()) + " more";
   const auto width = static_cast<std::size_t>(painter.style().width);
-  const bool fits = width == 0 || kNameWidth + 5 + columns(names) <= width;
+  const bool fits = width == 0 || kNameWidth + 5 + text_columns(names) <= width;
   return " " + painter.glyph(Status::kOk) + " " + padded(count, kNameWidth) + "  " +
          painter.paint(fits ? names : "-v lists them", "2") + "\n";
 }

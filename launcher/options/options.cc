@@ -56,8 +56,9 @@ std::string habit_of_others(std::string_view flag) {
 Failure unknown_option(std::string_view argument) {
   const std::string name(argument.substr(0, argument.find('=')));
   const std::string habit = habit_of_others(name);
-  return usage("unknown option " + name +
-               (habit.empty() ? did_you_mean(name, flag_names()) : habit));
+  if (!habit.empty()) return usage("unknown option " + name + habit);
+  const std::string meant = did_you_mean(name, flag_names());
+  return usage("unknown option " + name + (meant.empty() ? "; see ddprun --help all" : meant));
 }
 
 // CLI11 says only that something is missing; what it was stands last on the command line.

@@ -46,6 +46,12 @@ const std::vector<std::string> kKeys = {"join_timeout",
                                         "store_type",
                                         "use_libuv"};
 
+std::string known_keys() {
+  std::string text;
+  for (const std::string& key : kKeys) text += (text.empty() ? "; keys are " : ", ") + key;
+  return text;
+}
+
 // torchrun's keys that only mean something together with others.
 struct TorchrunKeys {
   std::optional<Milliseconds> keep_alive_interval;
@@ -86,7 +92,9 @@ Result<void> read_word(std::string_view key, std::string_view value, RdzvConf& c
   } else if (key == "use_libuv") {
     // Says how PyTorch's own server would read its sockets. There is none here; nothing changes.
   } else {
-    return usage("unknown key '" + std::string(key) + "'" + did_you_mean(key, kKeys));
+    const std::string meant = did_you_mean(key, kKeys);
+    const std::string unknown = "unknown key '" + std::string(key) + "'";
+    return usage(unknown + (meant.empty() ? known_keys() : meant));
   }
   return {};
 }

@@ -8,7 +8,8 @@
 
 namespace ddprun::launcher {
 
-// "goodput 56.8 % of 654 rank-s ...", and a line for each part. Empty: nothing is known.
-std::string ledger_text(const LedgerTotals& ledger);
+// "goodput 56.8 % of 654 rank-s ...", and a line for each part. Empty: nothing is known. No line is
+// wider than `width`: what the parts mean is left out, then what they are in rank-s. 0: any width.
+std::string ledger_text(const LedgerTotals& ledger, std::size_t width = 0);
 
 }  // namespace ddprun::launcher

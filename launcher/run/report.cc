@@ -1,5 +1,8 @@
 #include "launcher/run/report.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -17,12 +20,19 @@ std::string contents_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string ledger_of(const std::string& folder) {
+std::string ledger_of(const std::string& folder, std::size_t width) {
   const std::string text = contents_of(folder + "/" + kLedgerFile);
   const auto parts = parse_time_parts(text.substr(text.find(' ') + 1));
   const auto wall = parse_time_parts(text.substr(0, text.find(' ')));
   if (!parts || !wall) return "";
-  return ledger_text({.wall = wall->times[0], .parts = *parts});
+  return ledger_text({.wall = wall->times[0], .parts = *parts}, width);
+}
+
+// Of the terminal at standard output; 0: it is none, or does not know.
+std::size_t output_columns() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
 }
 
 }  // namespace
@@ -34,7 +44,9 @@ void print_report(const std::string& folder) {
     if (entry.path().extension() != ".json") continue;
     if (auto rank = read_summary(contents_of(entry.path()))) ranks.push_back(std::move(*rank));
   }
-  std::printf("\n%s%s", report_table(std::move(ranks)).c_str(), ledger_of(folder).c_str());
+  const std::size_t width = output_columns();
+  std::printf("\n%s%s", report_table(std::move(ranks), width).c_str(),
+              ledger_of(folder, width).c_str());
   std::fflush(stdout);
 }
 

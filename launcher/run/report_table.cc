@@ -7,20 +7,35 @@
 #include <numeric>
 #include <set>
 
+#include "common/text/wrapped_text.h"
+#include "launcher/run/report_columns.h"
+
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::size_t kSummaryBytesMax = 64 * 1024;
 constexpr double kSecondsMax = 1e9;
 
+constexpr std::size_t kProseWidth = 100;
+
 constexpr const char* kLegend =
     "startup: until the first step; outside: optimizer, data, anything between steps; waiting: for "
-    "gradients,\nuntil the last rank had come; transfer: for gradients, the rest of it; rest: "
-    "after the last step.\n";
+    "gradients, until the last rank had come; transfer: for gradients, the rest of it; rest: "
+    "after the last step.";
 constexpr const char* kParted =
-    "data, optimizer: what of outside is known to be the data loader's and the optimizer's.\n";
+    "data, optimizer: what of outside is known to be the data loader's and the optimizer's.";
 constexpr const char* kUnknown =
-    "unknown: for gradients, in steps of no complete window: waiting or transfer.\n";
+    "unknown: for gradients, in steps of no complete window: waiting or transfer.";
+constexpr const char* kNoSummary =
+    "no rank of this node left a summary: only programs that train with PyTorch or with ddprun's "
+    "DistributedDataParallel and end it do";
+
+// Headings for narrow terminals, and in which order columns are left out there, in the order of
+// kParts: what the wait for gradients cost stays longest.
+constexpr std::array<const char*, RankTime::kParts.size()> kBrief = {
+    "start", "out", "fwd", "bwd", "wait", "xfer", "unkn", "data", "optim", "rest"};
+constexpr std::array<int, RankTime::kParts.size()> kYields = {3, 7, 8, 9, 11, 10, 2, 5, 6, 1};
+constexpr int kStepsYield = 4;
 
 const std::set<std::string> kPhases = {"outside", "data", "forward", "backward", "optimizer"};
 
@@ -45,18 +60,18 @@ std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
 }
 
 // All ranks have heard the same windows; one that ended early has heard fewer.
-std::string late_lines(const std::vector<RankTime>& ranks) {
+std::vector<std::string> late_lines(const std::vector<RankTime>& ranks) {
   const auto knows = std::max_element(
       ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.window_steps < b.window_steps; });
-  std::string text;
+  std::vector<std::string> lines;
   for (const RankTime::Late& late : knows->late) {
     char line[160];
     std::snprintf(line, sizeof line, "rank %d was last in %lld of %lld steps, %.1f ms each, in ",
                   late.rank, late.steps, knows->window_steps,
                   1e3 * late.seconds / static_cast<double>(late.steps));
-    text += line + late.phase + "\n";
+    lines.push_back(line + late.phase);
   }
-  return text;
+  return lines;
 }
 
 }  // namespace
@@ -118,43 +133,64 @@ bool is_column(const std::vector<RankTime>& ranks, std::size_t part) {
   return !optional || has(ranks, part);
 }
 
-std::string head_line(const std::vector<RankTime>& ranks) {
-  std::string text = "rank      wall s    steps";
+std::string text_of(const char* format, auto value) {
   char cell[96];
-  for (std::size_t p = 0; p < RankTime::kParts.size(); ++p) {
-    if (!is_column(ranks, p)) continue;
-    std::snprintf(cell, sizeof cell, " %9s", RankTime::kParts[p]);
-    text += cell;
-  }
-  return text + "   per cent of the wall time\n";
+  std::snprintf(cell, sizeof cell, format, value);
+  return cell;
 }
 
-std::string row(const std::vector<RankTime>& ranks, const RankTime& rank) {
-  char cell[96];
-  std::snprintf(cell, sizeof cell, "%-6d %9.2f %8lld", rank.rank, rank.wall(), rank.steps);
-  std::string text = cell;
-  const auto shares = per_mille({rank.seconds.begin(), rank.seconds.end()});
-  for (std::size_t p = 0; p < shares.size(); ++p) {
+std::vector<ReportColumn> columns_of(const std::vector<RankTime>& ranks) {
+  std::vector<ReportColumn> columns = {
+      {.name = "rank", .brief = "rank", .room = 6},
+      {.name = "wall s", .brief = "wall s", .room = 9},
+      {.name = "steps", .brief = "steps", .room = 8, .yields = kStepsYield}};
+  for (std::size_t p = 0; p < RankTime::kParts.size(); ++p) {
     if (!is_column(ranks, p)) continue;
-    std::snprintf(cell, sizeof cell, " %9.1f", shares[p] / 10.0);
-    text += cell;
+    columns.push_back({.name = RankTime::kParts[p],
+                       .brief = kBrief[p],
+                       .room = 9,
+                       .yields = kYields[p],
+                       .share = true});
   }
-  return text + "   " + rank.host + "\n";
+  columns.push_back({.name = "per cent of the wall time"});
+  for (const RankTime& rank : ranks) {
+    std::vector<std::string> cells = {std::to_string(rank.rank), text_of("%.2f", rank.wall()),
+                                      std::to_string(rank.steps)};
+    const auto shares = per_mille({rank.seconds.begin(), rank.seconds.end()});
+    for (std::size_t p = 0; p < shares.size(); ++p) {
+      if (is_column(ranks, p)) cells.push_back(text_of("%.1f", shares[p] / 10.0));
+    }
+    cells.push_back(rank.host);
+    for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back(std::move(cells[i]));
+  }
+  return columns;
 }
 
 }  // namespace
 
-std::string report_table(std::vector<RankTime> ranks) {
-  if (ranks.empty()) {
-    return "no rank of this node left a summary: only programs that train with PyTorch or with "
-           "ddprun's\nDistributedDataParallel and end it do\n";
+std::string report_table(std::vector<RankTime> ranks, std::size_t width) {
+  const std::size_t prose = width == 0 ? kProseWidth : std::min(width, kProseWidth);
+  std::string text;
+  std::vector<std::string> notes;
+  if (ranks.empty()) notes = {kNoSummary};
+  if (!ranks.empty()) {
+    std::sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+    std::vector<ReportColumn> columns = columns_of(ranks);
+    text = wide_columns(columns);
+    if (!fits_columns(text, width)) {
+      columns.back().name = columns.back().brief = "host";
+      auto fitted = fitted_columns(columns, width);
+      text = std::move(fitted.rows), notes = std::move(fitted.notes);
+    }
+    notes.push_back(kLegend);
+    if (has(ranks, RankTime::kData) || has(ranks, RankTime::kOptimizer)) notes.push_back(kParted);
+    if (has(ranks, RankTime::kUnknown)) notes.push_back(kUnknown);
+    for (std::string& line : late_lines(ranks)) notes.push_back(std::move(line));
   }
-  std::sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
-  std::string text = head_line(ranks);
-  for (const RankTime& rank : ranks) text += row(ranks, rank);
-  const bool parted = has(ranks, RankTime::kData) || has(ranks, RankTime::kOptimizer);
-  return text + kLegend + (parted ? kParted : "") +
-         (has(ranks, RankTime::kUnknown) ? kUnknown : "") + late_lines(ranks);
+  for (const std::string& note : notes) {
+    for (const std::string& line : wrapped_lines(note, prose)) text += line + "\n";
+  }
+  return text;
 }
 
 }  // namespace ddprun::launcher

@@ -36,8 +36,9 @@ struct RankTime {
 std::optional<RankTime> read_summary(const std::string& json);
 
 // One row a rank, in per cent of its wall time, in tenths that add up to 100.0; then what the
-// columns mean, and who was late. Without ranks: a sentence that says why.
-std::string report_table(std::vector<RankTime> ranks);
+// columns mean, and who was late. Without ranks: a sentence that says why. No line is wider than
+// `width`, unless a single number or word is; 0: any width.
+std::string report_table(std::vector<RankTime> ranks, std::size_t width = 0);
 
 // Numbers that add up to 1000, as close as possible to the shares; all 0 if there is nothing.
 std::vector<int> per_mille(const std::vector<double>& parts);

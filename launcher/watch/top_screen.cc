@@ -14,8 +14,6 @@ using rendezvous::NodeStatus;
 using rendezvous::RankStatus;
 using rendezvous::RunStatus;
 
-constexpr double kLateMin = 1.0;     // Milliseconds a step: less is noise.
-constexpr double kLateShare = 0.01;  // Of a step: the same.
 constexpr std::size_t kBarMax = 120;
 constexpr std::size_t kEventsMax = 8;
 constexpr std::size_t kHostColumns = 16;
@@ -23,8 +21,7 @@ constexpr int kCpuFrom = 90, kMemoryFrom = 100;  // Columns of the terminal.
 constexpr double kEtaMax = 1e7;                  // Seconds: more is no forecast.
 
 bool is_late(const RankStatus& rank) {
-  const double step_ms = rank.steps_per_s > 0 ? 1000 / rank.steps_per_s : 0;
-  return rank.late_ms >= std::max(kLateMin, kLateShare * step_ms);
+  return rendezvous::is_late(rank.late_ms, rank.steps_per_s);
 }
 
 // The one of the node that the others wait for longest; null: none.
@@ -115,10 +112,17 @@ class Screen {
       if (of_node && (!latest || of_node->late_ms > latest->late_ms)) latest = of_node;
     }
     if (latest) {
-      here.add("  ").add(
-          "late: rank " + std::to_string(latest->rank) + ", " + late(latest) + " a step", "1");
+      const std::string who = "late: rank " + std::to_string(latest->rank) + ", ";
+      here.add("  ").add(who + late(latest) + " a step" + phase_of(latest->rank), "1");
     }
     put(std::move(here));
+  }
+
+  // ", in forward", as far as whoever was asked knows.
+  std::string phase_of(int rank) const {
+    if (!run_.late) return "";
+    const auto here = std::ranges::find(*run_.late, rank, &rendezvous::LateStatus::rank);
+    return here == run_.late->end() || here->phase.empty() ? "" : ", in " + plain(here->phase);
   }
 
   void time_bar() {

@@ -124,6 +124,9 @@ void Coordinator::note_news(std::size_t from) {
 void Coordinator::add_ledger(RunStatus& status, TimePoint now) const {
   const auto found = ledgers_.find(status.run_id);
   if (found != ledgers_.end()) rendezvous::add_ledger(status, found->second, now);
+  const auto sync = sync_.find(status.run_id);
+  if (!status.late || sync == sync_.end()) return;
+  for (LateStatus& late : *status.late) late.phase = sync->second.late_phase(late.rank);
 }
 
 std::optional<std::string> Coordinator::account(const std::string& run_id, TimePoint now) const {

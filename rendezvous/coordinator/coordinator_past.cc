@@ -68,7 +68,8 @@ bool Coordinator::has_ended(const std::string& run_id) const {
 
 Result<std::string> Coordinator::history(const Command& command) const {
   if (!keeps_past_) {
-    return Failure{Errc::kNotFound, "this daemon keeps no history: start it with --state-dir"};
+    return Failure{Errc::kNotFound,
+                   "this daemon keeps no history: start it with --state-dir or --etcd"};
   }
   if (command.run_id.empty()) return past_.list();
   if (auto one = past_.one(command.run_id)) return *std::move(one);

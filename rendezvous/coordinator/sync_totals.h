@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 
 #include "rendezvous/protocol/wire.h"
 
@@ -20,10 +21,13 @@ class SyncTotals {
 
   const SyncCounts& sums() const { return sums_; }
   const std::map<int, LateCounts>& late() const { return late_; }  // By rank.
+  // The phase in which a rank was late when it was last; empty: not known.
+  std::string late_phase(int rank) const;
 
  private:
   SyncCounts sums_;
   std::map<int, LateCounts> late_;
+  std::map<int, LateCounts> last_late_;  // The last addition of each.
 };
 
 }  // namespace ddprun::rendezvous

@@ -180,6 +180,9 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
+  } catch (const CLI::ExtrasError&) {
+    log::error("unknown argument '" + app.remaining().front() + "'; see ddprun-rendezvous --help");
+    return 2;
   } catch (const CLI::ParseError& error) {
     log::error(std::string(error.what()) + "; see ddprun-rendezvous --help");
     return 2;

@@ -24,7 +24,8 @@ Server::Server(boost::asio::io_context& io, ServerOptions options, Memory memory
       options_(std::move(options)),
       on_over_(std::move(on_over)),
       timer_(io),
-      log_(std::move(memory.log)) {}
+      log_(std::move(memory.log)),
+      history_(std::move(memory.history)) {}
 
 Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, ServerOptions options,
                                              Memory memory, std::function<void()> on_over) {
@@ -47,14 +48,13 @@ void Server::replay(const Journal& journal) {
 }
 
 void Server::recall() {
-  if (options_.history_folder.empty()) return;
-  history_.emplace(options_.history_folder, options_.history_sync);
-  for (RunRecord& record : history_->records()) gate_.remember(std::move(record));
+  if (!history_) return;
+  history_->start([this](RunRecord record) { gate_.remember(std::move(record)); });
   gate_.keep_past();
 }
 
 void Server::keep_ended() {
-  for (EndedRun& ended : gate_.take_ended()) gate_.remember(history_->put(std::move(ended)));
+  for (EndedRun& ended : gate_.take_ended()) history_->put(finished_record(std::move(ended)));
 }
 
 // Another daemon may have taken over while we stood still: whatever comes in is no longer for us.
@@ -107,9 +107,12 @@ void Server::carry_out(Gate::Work work) {
 
 void Server::end() {
   if (!on_over_) return;
-  auto on_over = std::exchange(on_over_, nullptr);
-  if (log_) return log_->leave(std::move(on_over));
-  on_over();
+  auto leave_log = [this, on_over = std::exchange(on_over_, nullptr)] {
+    if (log_) return log_->leave(on_over);
+    on_over();
+  };
+  if (history_) return history_->leave(std::move(leave_log));
+  leave_log();
 }
 
 void Server::carry_out(LinkAction& action) {

@@ -22,16 +22,15 @@ struct ServerOptions {
   ListenOptions listen;
   // A link that has said nothing by then belongs to no node, and to no operator.
   Milliseconds hello_timeout{15'000};
-  bool end_when_over = false;       // End once every run has ended and everybody has gone.
-  bool log_news = false;            // Say what happens in the runs; else only when verbose.
-  std::string history_folder = {};  // Gets the records of ended runs; empty: none are kept.
-  bool history_sync = false;        // They survive a power cut, too.
+  bool end_when_over = false;  // End once every run has ended and everybody has gone.
+  bool log_news = false;       // Say what happens in the runs; else only when verbose.
 };
 
 // What a daemon knows of the time before it. Without a log nothing outlives this process.
 struct Memory {
   std::unique_ptr<RecordLog> log = nullptr;
   Journal journal = {};
+  std::unique_ptr<RunArchive> history = nullptr;  // Null: none is kept.
 };
 
 class Server {
@@ -97,7 +96,7 @@ class Server {
   boost::asio::steady_timer timer_;
   std::unique_ptr<RecordLog> log_;
   Gate gate_;
-  std::optional<History> history_;
+  std::unique_ptr<RunArchive> history_;
   std::unordered_map<LinkId, Linked> links_;
   LinkId next_link_ = 1;
   std::deque<std::pair<TimePoint, LinkId>>

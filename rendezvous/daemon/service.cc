@@ -11,6 +11,7 @@
 #include "common/system/secrets.h"
 #include "rendezvous/daemon/operations.h"
 #include "rendezvous/daemon/server.h"
+#include "rendezvous/etcd/etcd_history.h"
 #include "rendezvous/etcd/etcd_log.h"
 #include "rendezvous/journal/file_log.h"
 
@@ -22,7 +23,13 @@ Result<Memory> open_memory(boost::asio::io_context& io, const DaemonOptions& opt
   auto log = FileLog::open(io, {.folder = options.state_dir, .sync = options.journal_sync});
   if (!log) return log.error();
   Journal journal = (*log)->take_journal();
-  return Memory{std::move(*log), std::move(journal)};
+  Memory memory{std::move(*log), std::move(journal)};
+  // Of a daemon that a launcher has started, the launcher keeps a record.
+  if (!options.end_when_over) {
+    memory.history =
+        std::make_unique<FolderHistory>(options.state_dir + "/history", options.journal_sync);
+  }
+  return memory;
 }
 
 std::optional<HttpOptions> http_options(const DaemonOptions& options) {
@@ -41,9 +48,6 @@ ServerOptions server_options(const DaemonOptions& options, std::string token) {
   server.listen.token = std::move(token);
   server.end_when_over = options.end_when_over;
   server.log_news = !options.end_when_over;  // Else a launcher speaks to the user.
-  const bool keeps_past = !options.state_dir.empty() && !options.end_when_over;
-  if (keeps_past) server.history_folder = options.state_dir + "/history";
-  server.history_sync = options.journal_sync;
   return server;
 }
 
@@ -101,11 +105,13 @@ class Service {
     auto log = std::make_unique<EtcdLog>(io_, etcd);
     EtcdLog& campaigner = *log;
     candidate_ = std::move(log);
-    campaigner.start({.on_lead =
-                          [this](Journal journal) {
-                            log::info("this daemon leads now");
-                            begin({std::move(candidate_), std::move(journal)});
-                          },
+    const auto lead = [this, etcd, &campaigner](Journal journal) {
+      log::info("this daemon leads now");
+      auto history = std::make_unique<EtcdHistory>(
+          io_, etcd, EtcdHistory::Leader{campaigner.leader_key(), campaigner.term()});
+      begin({std::move(candidate_), std::move(journal), std::move(history)});
+    };
+    campaigner.start({.on_lead = lead,
                       .on_over = [this](const std::string& why) { begin_anew(why); }});
     return {};
   }
@@ -163,7 +169,9 @@ class Service {
     if (!server_) return io_.stop();  // Another daemon leads.
     operations_->say_stopping();
     if (!server_->has_journal() || options_.end_runs_on_exit) {
-      log::info("told to end; ending the runs");
+      // Where a launcher has started this daemon, the launcher has said why.
+      const std::string said = "told to end; ending the runs";
+      options_.end_when_over ? log::debug(said) : log::info(said);
       server_->shut_down(signal);
     } else {
       log::info("told to end; the runs continue and wait for the next daemon");

@@ -17,13 +17,6 @@ constexpr int kPartsInRead = 8;
 constexpr std::size_t kCompactAt = std::size_t{4} << 20;
 constexpr std::size_t kCompactFactor = 4;
 
-std::string hex(std::int64_t number) {
-  std::string text(16, '0');
-  for (std::size_t i = text.size(); i-- > 0; number >>= 4)
-    text[i] = "0123456789abcdef"[number & 15];
-  return text;
-}
-
 }  // namespace
 
 EtcdLog::EtcdLog(boost::asio::io_context& io, const EtcdOptions& options)
@@ -40,7 +33,7 @@ void EtcdLog::start(Handlers handlers) {
 }
 
 std::string EtcdLog::data_key(Term term, std::int64_t sequence) const {
-  return options_.prefix + "/data/" + hex(term) + "/" + hex(sequence);
+  return options_.prefix + "/data/" + etcd::sortable(term) + "/" + etcd::sortable(sequence);
 }
 
 // Until it is answered with sense; an answer that was lost does no harm, for each request may come

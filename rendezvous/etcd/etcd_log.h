@@ -37,6 +37,10 @@ class EtcdLog : public RecordLog {
   void replace(std::string snapshot) override;
   bool wants_snapshot() const override;
   std::optional<std::string> trouble() const override { return trouble_; }
+  // By what this daemon leads, and since when; once it does.
+  const std::string& leader_key() const { return election_.key(); }
+  Term term() const { return term_; }
+
   bool may_decide(TimePoint now) const override { return election_.may_decide(now); }
   void leave(std::function<void()> done) override { election_.resign(std::move(done)); }
 

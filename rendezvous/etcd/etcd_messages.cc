@@ -102,6 +102,14 @@ Result<std::string> from_base64(std::string_view text) {
   return output;
 }
 
+std::string sortable(std::int64_t number) {
+  std::string text(16, '0');
+  for (std::size_t i = text.size(); i-- > 0; number >>= 4) {
+    text[i] = "0123456789abcdef"[number & 15];
+  }
+  return text;
+}
+
 Request log_in(const std::string& user, const std::string& password) {
   // What is no UTF-8 cannot be said in JSON; etcd will refuse what comes instead.
   return {"/v3/auth/authenticate", json{{"name", user}, {"password", password}}.dump(

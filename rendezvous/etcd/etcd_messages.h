@@ -14,6 +14,9 @@ namespace ddprun::rendezvous::etcd {
 std::string base64(std::string_view bytes);
 Result<std::string> from_base64(std::string_view text);
 
+// For a key: 16 digits, in the order of the numbers. Not for negative ones.
+std::string sortable(std::int64_t number);
+
 // A path of the gateway and the body to post there.
 struct Request {
   std::string path;

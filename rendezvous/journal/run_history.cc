@@ -28,22 +28,25 @@ void complete_account(RunRecord& record) {
 
 }  // namespace
 
-std::vector<RunRecord> History::records() const {
-  std::vector<RunRecord> records;
-  for (const std::string& name : folder_.names()) {
-    const auto text = folder_.read(name);
-    auto record = text ? decode_record(*text) : Failure{Errc::kNotFound, ""};
-    if (record && record->took_s) records.push_back(std::move(*record));
-  }
-  return records;
-}
-
-RunRecord History::put(EndedRun ended) {
+RunRecord finished_record(EndedRun ended) {
   RunRecord& record = ended.record;
   const std::time_t now = std::time(nullptr);
   record.started = now - static_cast<std::int64_t>(std::llround(record.took_s.value_or(0)));
   record.verdict = verdict_json(ended.verdict, record.run_id, now);
   complete_account(record);
+  return std::move(record);
+}
+
+void FolderHistory::start(Remember remember) {
+  remember_ = std::move(remember);
+  for (const std::string& name : folder_.names()) {
+    const auto text = folder_.read(name);
+    auto record = text ? decode_record(*text) : Failure{Errc::kNotFound, ""};
+    if (record && record->took_s) remember_(std::move(*record));
+  }
+}
+
+void FolderHistory::put(RunRecord record) {
   using Safety = RecordFolder::Safety;
   const auto kept = folder_.put(record_name(), encode_within(record, kLimits.record_bytes),
                                 sync_ ? Safety::kMachine : Safety::kProcess);
@@ -51,7 +54,7 @@ RunRecord History::put(EndedRun ended) {
     log::warning("the record of an ended run cannot be kept: " + to_string(kept.error()));
   }
   complained_ = !kept;
-  return std::move(record);
+  remember_(std::move(record));
 }
 
 }  // namespace ddprun::rendezvous

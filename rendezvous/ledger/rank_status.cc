@@ -34,6 +34,7 @@ void add_ledger(RunStatus& run, const RunLedger& ledger, TimePoint now) {
   run.step = progress->step;
   run.steps_per_s = progress->steps_per_s;
   run.steps_left = progress->steps_left;
+  run.late = ledger.late();
 }
 
 }  // namespace ddprun::rendezvous

@@ -17,7 +17,6 @@ Time between(TimePoint from, TimePoint until) {
 }
 
 constexpr std::size_t kPlacesMax = 10'000;          // Of one node.
-constexpr auto kPaceMin = std::chrono::seconds(2);  // Over less it would jump.
 
 // Of each kept part the same share becomes lost work.
 void lose(PlaceTimes& place) {
@@ -93,41 +92,6 @@ void RunLedger::report(const NodeId& node, const NodeTimes& times, TimePoint now
   if (!times.command.empty()) command_ = times.command;
   pace(here, now);
   began_ = began_ ? std::min(*began_, origin) : origin;
-}
-
-void RunLedger::pace(Node& node, TimePoint now) {
-  const bool others = node.paces.size() != node.places.size();
-  if (!others && now - node.paced < kPaceMin) return;
-  const double seconds = std::chrono::duration<double>(now - node.paced).count();
-  node.paces.resize(node.places.size());
-  for (std::size_t i = 0; i < node.places.size(); ++i) {
-    Pace& pace = node.paces[i];
-    const PlaceTimes& place = node.places[i];
-    const std::uint64_t steps = place.steps >= pace.steps ? place.steps - pace.steps : 0;
-    const Time late = std::max(place.late - pace.late, Time{0});
-    const auto divisor = static_cast<std::int64_t>(std::max<std::uint64_t>(steps, 1));
-    const Time ran = std::max(place.ran - pace.ran, Time{0});  // It may be another process.
-    pace = {.steps = place.steps, .late = place.late, .ran = place.ran};
-    if (others) continue;  // Nobody knows since when.
-    pace.steps_per_s = static_cast<double>(steps) / seconds;
-    pace.cpu = std::chrono::duration<double>(ran).count() / seconds;
-    pace.late_a_step = steps == 0 ? Time{0} : late / divisor;
-  }
-  node.paced = now;
-}
-
-std::optional<RunLedger::Progress> RunLedger::progress() const {
-  std::optional<Progress> furthest;
-  for (const auto& [id, node] : nodes_) {
-    for (std::size_t i = 0; i < node.places.size() && !node.lost; ++i) {
-      if (node.places[i].steps == 0) continue;
-      if (!furthest) furthest.emplace();
-      furthest->step = std::max(furthest->step, node.places[i].steps);
-      furthest->steps_left = std::max(furthest->steps_left, node.places[i].steps_left);
-      furthest->steps_per_s = std::max(furthest->steps_per_s, node.paces[i].steps_per_s);
-    }
-  }
-  return furthest;
 }
 
 void RunLedger::lost(const NodeId& node, TimePoint now) {

@@ -76,6 +76,8 @@ class RunLedger {
     std::uint64_t steps_left = 0;  // The most of a place; 0: not told.
   };
   std::optional<Progress> progress() const;  // Nothing: nobody has told of a step.
+  // The ranks that the others wait for, without the phase, which the ledger does not have.
+  std::vector<LateStatus> late() const;
   const std::vector<Incident>& incidents() const { return incidents_; }
   std::vector<RoundStatus> rounds(TimePoint now) const;
   TimeParts::Time since_began(TimePoint then) const;
@@ -85,6 +87,7 @@ class RunLedger {
   struct Pace {
     std::uint64_t steps = 0;  // By then.
     TimeParts::Time late{0};  // The same.
+    std::uint64_t late_by = 0;  // The steps when `late` last grew, or could have.
     double steps_per_s = 0;
     TimeParts::Time late_a_step{0};
     TimeParts::Time ran{0};  // By then.
@@ -104,6 +107,7 @@ class RunLedger {
 
   PlaceTimes place_at(const Node& node, const PlaceTimes& place, TimePoint now) const;
   static void pace(Node& node, TimePoint now);
+  static void pace_late(Pace& pace, TimeParts::Time more);
   Node& node_of(const NodeId& id);
   void make_room();
 

@@ -1,5 +1,6 @@
 #include "rendezvous/run/status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace ddprun::rendezvous {
@@ -13,6 +14,16 @@ json to_json(const RankStatus& rank) {
           {"at", rank.at},           {"steps", rank.steps},
           {"late_ms", rank.late_ms}, {"steps_per_s", rank.steps_per_s},
           {"cpu", rank.cpu},         {"resident_bytes", rank.resident}};
+}
+
+json to_json(const LateStatus& late) {
+  json object = {{"rank", late.rank},
+                 {"host", late.host},
+                 {"late_ms", late.late_ms},
+                 {"late_s", late.late_s},
+                 {"late_steps", late.steps}};
+  if (!late.phase.empty()) object["phase"] = late.phase;
+  return object;
 }
 
 json to_json(const EventStatus& event) {
@@ -73,6 +84,10 @@ json to_json(const RunStatus& run) {
   }
   if (run.ledger) add_ledger(object, *run.ledger);
   if (run.step) object["step"] = *run.step, object["steps_per_s"] = run.steps_per_s;
+  if (run.late) {
+    object["late"] = json::array();
+    for (const LateStatus& late : *run.late) object["late"].push_back(to_json(late));
+  }
   if (run.steps_left > 0) object["steps_left"] = run.steps_left;
   if (const auto left = seconds_left(run)) object["eta_s"] = *left;
   for (const RoundStatus& round : run.rounds) object["rounds"].push_back(to_json(round));
@@ -104,6 +119,13 @@ const char* kind_name(Verdict::Kind kind) {
     case Verdict::Kind::kAgentKilled: return "agent_killed";
   }
   return "?";
+}
+
+bool is_late(double late_ms, double steps_per_s) {
+  constexpr double kLateMin = 1.0;     // Milliseconds a step: less is noise.
+  constexpr double kLateShare = 0.01;  // Of a step: the same.
+  const double step_ms = steps_per_s > 0 ? 1000 / steps_per_s : 0;
+  return late_ms >= std::max(kLateMin, kLateShare * step_ms);
 }
 
 std::optional<double> seconds_left(const RunStatus& run) {

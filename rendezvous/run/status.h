@@ -55,6 +55,20 @@ struct RoundStatus {
   std::string cause{};           // Why the round before ended; empty: nobody knows.
 };
 
+// A rank that the others wait for, lately.
+struct LateStatus {
+  static constexpr std::size_t kMost = 64;  // Of a run, the worst first.
+  int rank = -1;
+  std::string host{};
+  double late_ms = 0;       // How long they wait, a step.
+  std::string phase{};      // In which it loses most of that; empty: not known.
+  double late_s = 0;        // How long they have waited for it since the run's start, in all ...
+  std::uint64_t steps = 0;  // ... of these steps.
+};
+
+// Whether that long a step, at that rate, is more than noise.
+bool is_late(double late_ms, double steps_per_s);
+
 struct VerdictStatus {
   std::string kind{};  // "success", "worker_failed", "node_lost", "timed_out", "interrupted".
   int exit_code = 0;
@@ -77,6 +91,7 @@ struct RunStatus {
   std::vector<RoundStatus> rounds{};       // The last 64.
   std::optional<std::uint64_t> step{};     // The furthest of the ranks; nothing: none has told.
   double steps_per_s = 0;                  // Lately.
+  std::optional<std::vector<LateStatus>> late{};  // The worst first; nothing: no step is known.
   std::uint64_t steps_left = 0;            // As the program told; 0: it has not.
   std::vector<EventStatus> events{};       // The last, the oldest first.
   std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.

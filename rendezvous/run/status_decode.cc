@@ -65,6 +65,15 @@ RankStatus rank_from(const json& object) {
           .resident = object.contains("resident_bytes") ? count(object, "resident_bytes") : 0};
 }
 
+LateStatus late_from(const json& object) {
+  return {.rank = whole(object, "rank"),
+          .host = words(object, "host"),
+          .late_ms = number(object, "late_ms"),
+          .phase = object.contains("phase") ? words(object, "phase") : "",
+          .late_s = number(object, "late_s"),
+          .steps = count(object, "late_steps")};
+}
+
 RoundStatus round_from(const json& object) {
   RoundStatus round{.round = whole(object, "round"),
                     .world_size = whole(object, "world_size"),
@@ -110,6 +119,10 @@ void read_progress(const json& object, RunStatus& run) {
     run.step = count(object, "step");
     run.steps_per_s = number(object, "steps_per_s");
     if (object.contains("steps_left")) run.steps_left = count(object, "steps_left");
+  }
+  if (object.contains("late")) {
+    run.late.emplace();
+    for (const json& late : list(object, "late")) run.late->push_back(late_from(late));
   }
   for (const json& round : list(object, "rounds")) run.rounds.push_back(round_from(round));
   for (const json& event : list(object, "events")) {

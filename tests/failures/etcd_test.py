@@ -1,6 +1,7 @@
 """Two daemons and a real etcd on loopback: the leader dies, stands still or is cut off from etcd, and
 workers never notice; what happens to them afterwards is decided by the other one, once."""
 
+import base64
 import json
 import os
 import shutil
@@ -169,6 +170,33 @@ class TwoDaemons(TwoDaemonsCase):
         self.etcd.start()
         self.finish_all(nodes)
         self.assertEqual(column(self.wait_for_workers(2, "env.1"), "RANK"), ["0", "1"])
+
+
+    def past(self, index):
+        """What the daemon remembers of runs that have ended; None: it does not answer."""
+        done = subprocess.run([os.path.join(BIN, "ddprunctl"), "-e", f"127.0.0.1:{self.ports[index]}", "history", "--json"],
+                              env={**clean_environment(), **TOKEN}, capture_output=True, text=True, timeout=60, check=False)
+        return json.loads(done.stdout)["runs"] if done.returncode == 0 else None
+
+    def test_the_next_leader_remembers_runs_that_ended_under_the_one_before(self):
+        for run_id, code in (("job1", 0), ("job2", 7)):
+            nodes = self.nodes("--rdzv-id", run_id, worker=shell(f"exit {code}"))
+            self.finish_all(nodes, code)
+        wait_until(lambda: len(self.past(0)) == 2, lambda: self.past(0))
+        known = self.past(0)
+        self.assertEqual([(run["run_id"], run["exit_code"]) for run in known], [("job2", 7), ("job1", 0)])
+        # It answers from its own memory; that the record is in etcd, too, is seen there.
+        folder = base64.b64encode(b"/ddprun/history/").decode(), base64.b64encode(b"/ddprun/history0").decode()
+        stored = lambda: int(self.etcd.ask("/v3/kv/range", key=folder[0], range_end=folder[1], count_only=True).get("count", 0))
+        wait_until(lambda: stored() == 2, stored)
+        self.daemons[0].signal(signal.SIGKILL)
+        self.take_over(time.monotonic())
+        wait_until(lambda: len(self.past(1) or []) == 2, lambda: self.past(1))
+        self.assertEqual(self.past(1), known)
+        self.finish_all(self.nodes("--rdzv-id", "job3", worker=shell("true")))
+        wait_until(lambda: len(self.past(1)) == 3, lambda: self.past(1))
+        self.assertEqual([run["run_id"] for run in self.past(1)], ["job3", "job2", "job1"])
+        wait_until(lambda: stored() == 3, stored)
 
 
 class ALongLease(TwoDaemonsCase):

@@ -182,6 +182,29 @@ class Live(PageCase):
         for job in jobs:
             self.finish(job)
 
+    def test_it_names_the_rank_that_is_late_its_phase_and_how_late_it_is(self):
+        job = self.run_of("job1", PLANTED, "steps=100000000", "forward=5", "late=1:40")
+        for size in (WIDE, NARROW):
+            tab = self.browser.open(self.url, size)
+            tab.wait_for("document.querySelector('.late tbody td')?.textContent === '1'")
+            rank, host, phase, late = tab.value("[...document.querySelectorAll('.late tbody tr:first-child td')].slice(0, 4).map(e => e.textContent)")
+            known = self.runs()[0]["late"][0]
+            self.assertEqual((rank, host, phase), ("1", known["host"], known["phase"]))
+            self.assertRegex(late, r"^[\d.]+ ms$")
+            self.assertRegex(tab.value("document.querySelector('.say').textContent"), rf"^Rank 1 on {host} is late by [\d.]+ ms a step, in {phase}\.$")
+            self.assertRegex(tab.value("[...document.querySelectorAll('.c')].map(e => e.title).join('|')"), r"rank 1 [^|]*late by [1-9]")
+            self.assert_fine(tab)
+        job.end()
+
+    def test_a_program_without_steps_has_no_late_ranks_and_nobody_is_said_to_be_in_time(self):
+        job = self.run_of("job1", *shell(env_to() + "exec sleep 600"))
+        wait_until(self.runs, "a run")
+        tab = self.browser.open(self.url)
+        tab.wait_for("!!document.querySelector('.say')")
+        self.assertIn("no step is known", tab.value("document.querySelector('.say').textContent"))
+        self.assertEqual(tab.value("document.querySelectorAll('.late').length"), 0)
+        job.end()
+
     def test_it_says_when_the_daemon_does_not_answer_any_more(self):
         job = self.run_of("job1", *shell(env_to() + "exec sleep 600"))
         wait_until(self.runs, "a run")

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "common/late_phase.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -28,13 +30,9 @@ std::string quoted(const std::string& value) {
 std::string late_json(const std::vector<LateRank>& late) {
   std::string text;
   for (const LateRank& rank : late) {
-    std::size_t most = LateCounts::Row("outside_ns").at;
-    for (std::size_t i = most; i < LateCounts::kSize; ++i) {
-      if (rank.counts.values[i] > rank.counts.values[most]) most = i;
-    }
     text += std::string(text.empty() ? "" : ", ") + "{\"rank\": " + std::to_string(rank.rank) +
             ", \"steps\": " + std::to_string(rank.counts["steps"]) + seconds("late", rank.time()) +
-            ", \"phase\": \"" + LateCounts::kRows[most].phase + "\"}";
+            ", \"phase\": \"" + worst_phase(rank.counts) + "\"}";
   }
   return ", \"late\": [" + text + "]";
 }

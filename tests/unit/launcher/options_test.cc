@@ -268,7 +268,7 @@ TEST_CASE("Options: an unknown flag is named with the nearest one", "[options]")
   CHECK(error_of("--nnodes 2 --stand-alone train") ==
         "unknown option --stand-alone; did you mean --standalone?");
   CHECK(error_of("-np 4 train") == "unknown option -np; did you mean --nproc-per-node?");
-  CHECK(error_of("--frobnicate train") == "unknown option --frobnicate");
+  CHECK(error_of("--frobnicate train") == "unknown option --frobnicate; see ddprun --help all");
 }
 
 TEST_CASE("Options: what only torchrun's own inside understands is refused with what to do",
@@ -301,7 +301,7 @@ TEST_CASE("Options: a beginning that several flags have is refused with all of t
   CHECK(error_of("--master=h train") ==
         "option --master is ambiguous: --master-addr or --master-port?");
   CHECK(error_of("--log_ x train").starts_with("option --log_ is ambiguous: --log-dir, --log-l"));
-  CHECK(error_of("--standing train") == "unknown option --standing");
+  CHECK(error_of("--standing train") == "unknown option --standing; see ddprun --help all");
 }
 
 TEST_CASE("Options: of every flag, each beginning is that flag, ambiguous, or another's name",

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/text/wrapped_text.h"
 #include "launcher/page/report_page.h"
 #include "launcher/run/ledger_text.h"
 
@@ -51,6 +52,26 @@ TEST_CASE("Ledger text: goodput, then each part that there is") {
   CHECK_THAT(text, Catch::Matchers::StartsWith("goodput 75.0 % of 200 rank-s, of all ranks, "));
   CHECK_THAT(text, Contains("  lost work      25.0 %       50 rank-s  since the last checkpoint"));
   CHECK_THAT(text, !Contains("not in the run"));
+}
+
+TEST_CASE("Ledger text: on narrow terminals the meaning of the parts goes, no number") {
+  LedgerTotals ledger{.places = 64, .wall = 700'000s};
+  for (const TimePart part : {TimePart::kLost, TimePart::kRestart, TimePart::kForward}) {
+    ledger.parts[part] = 1'234'567s;
+  }
+  const std::string wide = launcher::ledger_text(ledger);
+  CHECK(launcher::ledger_text(ledger, 200) == wide);
+  CHECK(launcher::ledger_text(ledger, 120) == wide);
+  const std::string near = launcher::ledger_text(ledger, 78);
+  CHECK_THAT(near, Contains("  since the last checkpoint before a failure\n"));
+  CHECK_THAT(launcher::ledger_text(ledger, 60),
+             !Contains("since the last") && Contains(" rank-h\n"));
+  for (std::size_t width = 30; width < 120; ++width) {
+    const std::string text = launcher::ledger_text(ledger, width);
+    CAPTURE(width, text);
+    CHECK(fits_columns(text, width));
+    CHECK_THAT(text, Contains("lost work") && Contains("33.3 %"));
+  }
 }
 
 Pages pages(const std::string& key) {

@@ -91,6 +91,66 @@ TEST_CASE("Run ledger: it knows how fast a run is lately, and of nodes that live
   CHECK_FALSE(ledger.progress().has_value());
 }
 
+TEST_CASE("Run ledger: who is late, the worst first, of nodes that live, while the run goes on") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a"), ledger.joined("b.1", "b");
+  const auto report = [&](std::uint64_t steps, Milliseconds a, Milliseconds b, TimePoint now) {
+    NodeTimes first = times(0, 1s, 1s), second = times(1, 1s, 1s);
+    first.places[0].steps = second.places[0].steps = steps;
+    first.places[0].late = a, second.places[0].late = b;
+    second.places[0].late_steps = 7;
+    ledger.report("a.1", first, now), ledger.report("b.1", second, now);
+  };
+  report(100, 0ms, 0ms, kStart + 2s);
+  CHECK(ledger.late().empty());
+  report(200, 500ms, 900ms, kStart + 7s);
+  REQUIRE(ledger.late().size() == 2);
+  CHECK(ledger.late()[0].rank == 1);
+  CHECK(ledger.late()[0].host == "b");
+  CHECK(ledger.late()[0].late_ms == Approx(9));
+  CHECK(ledger.late()[0].late_s == Approx(0.9));
+  CHECK(ledger.late()[0].steps == 7);
+  CHECK(ledger.late()[1].late_ms == Approx(5));
+  report(300, 580ms, 1900ms, kStart + 12s);  // Less than a millisecond a step is noise.
+  REQUIRE(ledger.late().size() == 1);
+  ledger.lost("b.1", kStart + 13s);
+  CHECK(ledger.late().empty());
+  report(400, 1580ms, 0ms, kStart + 17s);
+  CHECK(ledger.late().size() == 1);
+  ledger.end(kStart + 18s);
+  CHECK(ledger.late().empty());
+}
+
+TEST_CASE("Run ledger: windows longer than the time between reports neither flicker nor add up") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  TimePoint now = kStart + 2s;
+  // A step a second, 100 ms late in each; it is told after every 32 of them.
+  const auto late_after = [&](std::uint64_t steps, Milliseconds late) {
+    NodeTimes node = times(0, 1s, 1s);
+    node.places[0].steps = steps, node.places[0].late = late;
+    ledger.report("a.1", node, now += 5s);
+    const auto all = ledger.late();
+    return all.empty() ? 0 : all[0].late_ms;
+  };
+  std::uint64_t steps = 0;
+  CHECK(late_after(steps, 0ms) == 0);
+  for (; steps < 35; steps += 5) CHECK(late_after(steps, 0ms) == 0);
+  for (; steps < 200; steps += 5) {
+    const double late = late_after(steps, Milliseconds(steps / 32 * 3200));
+    CAPTURE(steps);
+    CHECK(late >= 80);
+    CHECK(late <= 110);
+  }
+  // It keeps up from here: known when two windows have ended without it.
+  for (const std::uint64_t end = steps + 70; steps < end; steps += 5) late_after(steps, 19200ms);
+  CHECK(late_after(steps, 19200ms) == 0);
+  // The next window is of 32 steps, not of the two reports since the last.
+  const double again = late_after(steps + 10, 22400ms);
+  CHECK(again <= 110);
+  CHECK(again >= 50);
+}
+
 TEST_CASE("Run ledger: what no node can have computed is not heard") {
   RunLedger ledger;
   ledger.joined("a.1", "a");

@@ -113,6 +113,11 @@ TEST_CASE("Command: whoever watches sees the ranks and what happened", "[command
   CHECK(rank.steps == 30);
   CHECK(rank.steps_per_s == Approx(5));
   CHECK(rank.late_ms == Approx(20));
+  REQUIRE(all.runs[0].late.has_value());
+  REQUIRE(all.runs[0].late->size() == 1);
+  CHECK(all.runs[0].late->at(0).host == "host-a");
+  CHECK(all.runs[0].late->at(0).late_ms == Approx(20));
+  CHECK(all.runs[0].late->at(0).late_s == Approx(0.4));
   CHECK(all.runs[0].step == 30);
   CHECK(all.runs[0].steps_per_s == Approx(5));
   REQUIRE_FALSE(all.runs[0].events.empty());
@@ -123,6 +128,36 @@ TEST_CASE("Command: whoever watches sees the ranks and what happened", "[command
   CHECK(plain.runs.at(0).nodes.at(0).ranks.empty());
   CHECK(plain.runs[0].events.empty());
   CHECK(plain.runs[0].step == 30);
+  CHECK(plain.runs[0].late.value().size() == 1);
+}
+
+TEST_CASE("Command: a late rank has the phase of its last window, not of all", "[command]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  const auto beat = [&](std::uint64_t steps, Milliseconds late, LateCounts counts) {
+    const PlaceTimes place{.rank = 0, .at = TimePart::kForward, .steps = steps, .late = late};
+    Heartbeat heartbeat{.round = 0, .times = NodeTimes{.places = {place}}};
+    heartbeat.sync = SyncIncrease{.late = {{.rank = 0, .counts = counts}}};
+    desk.say(1, heartbeat);
+    desk.now += 4s;
+    return decode_status(desk.ask({})).value().runs.at(0).late;
+  };
+  CHECK(beat(10, 0ms, {}).value().empty());
+  CHECK(beat(50, 900ms, {{"steps", 9}, {"forward_ns", 900'000'000}}).value().at(0).phase ==
+        "forward");
+  CHECK(beat(90, 1300ms, {{"steps", 9}, {"data_ns", 300'000'000}, {"backward_ns", 100'000'000}})
+            .value()
+            .at(0)
+            .phase == "data");
+  CHECK(beat(200, 1300ms, {}).value().empty());
+}
+
+TEST_CASE("Command: before a step is known, so is nobody who is late", "[command]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  CHECK_FALSE(decode_status(desk.ask({})).value().runs.at(0).late.has_value());
+  desk.say(1, Heartbeat{.round = 0, .times = NodeTimes{.places = {{.rank = 0}}}});
+  CHECK_FALSE(decode_status(desk.ask({})).value().runs.at(0).late.has_value());
 }
 
 TEST_CASE("Command: an answer too long for one frame comes in pieces", "[command]") {

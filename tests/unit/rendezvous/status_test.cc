@@ -39,6 +39,9 @@ DaemonStatus full_status() {
   run.nodes[0].ranks = {{.rank = 4, .at = "forward", .steps = 7, .steps_per_s = 2, .late_ms = 1}};
   run.step = 7;
   run.steps_per_s = 2.5;
+  run.late = {
+      {.rank = 4, .host = "h\xff", .late_ms = 9.5, .phase = "data", .late_s = 3, .steps = 6},
+      {.rank = 5, .host = "h", .late_ms = 2}};
   run.events = {{.at_s = 1, .is_trouble = true, .text = "x"}};
   run.rounds = {{.round = 1, .world_size = 8, .from_s = 0, .to_s = 2, .cause = "y"},
                 {.round = 2, .world_size = 8, .from_s = 2}};
@@ -58,6 +61,10 @@ TEST_CASE("Status: what is encoded decodes to the same", "[status]") {
   CHECK(encode(*indented) == text);
   CHECK(decoded->runs[0].left == 1500ms);
   CHECK(decoded->runs[0].verdict->text == "rank 1\nfailed");
+  CHECK(decoded->runs[0].late->at(0).phase == "data");
+  CHECK(decoded->runs[0].late->at(0).steps == 6);
+  CHECK(decoded->runs[0].late->at(1).phase.empty());
+  CHECK_FALSE(decoded->runs[1].late.has_value());
   CHECK_FALSE(decoded->runs[1].left.has_value());
   CHECK_FALSE(decoded->runs[1].verdict.has_value());
   // Pieces of it must be text themselves.

@@ -59,6 +59,17 @@ std::string joined(const std::vector<std::string>& lines) {
       [](std::string all, const std::string& line) { return all + line + "\n"; });
 }
 
+TEST_CASE("Top: the phase of a late rank is shown where it is known", "[top]") {
+  TopView view{.style = {.columns = 120, .colours = false, .utf8 = false}};
+  DaemonStatus status = two_nodes();
+  status.runs[0].late = {{.rank = 1, .late_ms = 2, .phase = "data"},
+                         {.rank = 3, .late_ms = 86.4, .phase = "forward"}};
+  CHECK_THAT(joined(top_screen(status, view)),
+             Catch::Matchers::Contains("late: rank 3, 86.4 ms a step, in forward\n"));
+  status.runs[0].late->pop_back();
+  CHECK_THAT(joined(top_screen(status, view)), Catch::Matchers::Contains("86.4 ms a step\n"));
+}
+
 TEST_CASE("Top: once, all is shown, with who is late", "[top]") {
   TopView view{.style = {.columns = 80, .colours = false, .utf8 = false}};
   CHECK(joined(top_screen(two_nodes(), view)) ==
