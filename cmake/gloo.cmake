@@ -52,4 +52,20 @@ else()
                                $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/libgloo>)
   endif()
   target_link_libraries(ddprun_gloo INTERFACE ${GLOO_LIBRARY})
+  # worker_sdk/gloo/gloo_peers.h derives from these pairs. Those of 2024 and later accept otherwise.
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_INCLUDES ${GLOO_INCLUDE_DIR} ${PROJECT_SOURCE_DIR}/cmake/libgloo)
+  check_cxx_source_compiles("
+    #include <gloo/transport/tcp/pair.h>
+    struct Own : gloo::transport::tcp::Pair {
+      using Pair::Pair;
+      void handleEvents(int) override { if (state_ == LISTENING) handleListening(); }
+    };
+    int main() {}" DDPRUN_KNOWS_GLOO)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  if(NOT DDPRUN_KNOWS_GLOO)
+    message(FATAL_ERROR "the Gloo in ${GLOO_INCLUDE_DIR} is not of the versions that ddprun knows (2022 to mid "
+                        "2023). Name a folder with Gloo's source of such a version by -DDDPRUN_GLOO_SOURCE=FOLDER; "
+                        "deploy/wheel.sh downloads one into build/gloo")
+  endif()
 endif()
