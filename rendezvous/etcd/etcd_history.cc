@@ -8,7 +8,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr Milliseconds kRequestLimit{2'000};
-constexpr Milliseconds kRetry{500};
+constexpr Milliseconds kReadRetry{500};
 constexpr int kRecordsInRead = 8;
 
 std::string after(const std::string& key) { return key + std::string(1, '\0'); }
@@ -38,7 +38,7 @@ void EtcdHistory::ask(const etcd::Request& request, int tries, const Take& take,
       log::warning("the history of runs in etcd cannot be used: " + to_string(taken.error()));
       return give_up();
     }
-    retry_.expires_after(kRetry);
+    retry_.expires_after(kReadRetry);
     retry_.async_wait([=, this](const boost::system::error_code& ec) {
       if (!ec) ask(request, tries - 1, take, give_up);
     });

@@ -16,11 +16,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGatePatience{500};     // For a call of NCCL that should not block, but may.
-constexpr milliseconds kAbortPatience{10000};  // Where nobody says another one.
+constexpr milliseconds kGatePatience{500};  // For a call of NCCL that should not block, but may.
+constexpr milliseconds kCommAbortPatience{10000};  // Where nobody says another one.
 constexpr milliseconds kGraphPatience{250};    // For streams to be free, where graphs hold NCCL.
 constexpr milliseconds kAlonePatience{10000};  // For another thread's call to come to its end.
-constexpr std::chrono::microseconds kQuickLooks{500}, kLookAgain{50};
+constexpr std::chrono::microseconds kQuickLooks{500}, kCommLookAgain{50};
 
 NcclConfig config_of(const NcclCommOptions& options) {
   NcclConfig config;
@@ -31,7 +31,7 @@ NcclConfig config_of(const NcclCommOptions& options) {
 }
 
 void pause() {
-  const timespec length{0, std::chrono::nanoseconds(kLookAgain).count()};
+  const timespec length{0, std::chrono::nanoseconds(kCommLookAgain).count()};
   ::nanosleep(&length, nullptr);
 }
 
@@ -67,7 +67,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCo
   text_ = gpu_->nccl.last_error(comm_);
 }
 
-NcclCommunicator::~NcclCommunicator() { abort(kAbortPatience); }
+NcclCommunicator::~NcclCommunicator() { abort(kCommAbortPatience); }
 
 // Under the gate: the first error stays.
 void NcclCommunicator::keep_error(int status) {
@@ -243,13 +243,13 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   while (!returned.load() && !give_up()) {
     pause();
   }
-  if (!returned.load()) abort(kAbortPatience);
+  if (!returned.load()) abort(kCommAbortPatience);
   calling.join();
   if (status == kNcclSuccess || status == kNcclInProgress) status = settle(give_up);
   std::string text;  // A communicator that was aborted meanwhile has no error of its own.
   if (status == kNcclInProgress || !child) text = "ncclCommShrink does not come to an end";
   if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
-  if (!text.empty()) abort(kAbortPatience);  // Then nothing writes `child`.
+  if (!text.empty()) abort(kCommAbortPatience);  // Then nothing writes `child`.
   std::unique_ptr<NcclCommunicator> made;
   if (child) made.reset(new NcclCommunicator(gpu_, std::move(options), child));
   return {std::move(made), std::move(text)};
@@ -259,7 +259,7 @@ void NcclCommunicator::finish(Clock::time_point deadline) {
   const auto late = [&] { return Clock::now() >= deadline; };
   const int asked = call([](const NcclApi& nccl, NcclComm comm) { return nccl.finalize(comm); });
   const bool begun = asked == kNcclSuccess || asked == kNcclInProgress;
-  if (!begun || settle(late) != kNcclSuccess) return abort(kAbortPatience);
+  if (!begun || settle(late) != kNcclSuccess) return abort(kCommAbortPatience);
   const NcclComm comm = take();
   if (!comm) return;
   const auto ended =

@@ -25,7 +25,7 @@ void show(const std::vector<PastRun>& runs) {
   const LocalTime time{.now = 1'795'435'200, .ahead = 3600};
   const ScreenStyle style;
   require_harmless(history_text(runs, time, style));
-  require_harmless(history_text(runs, time, style, Keeper::kDaemon));
+  require_harmless(history_text(runs, time, style, KeptBy::kDaemon));
   for (const PastRun& run : runs) require_harmless(past_run_text(run, time, style));
   (void)history_json(runs);
 }
