@@ -83,7 +83,7 @@ class Screen {
   void head() {
     ScreenLine first = line();
     first.add(" ").add(plain(run_.run_id), "1").add(" ");
-    first.add(style_.pick("● ", "* ") + run_.state, state_colour(run_.state));
+    first.add(style_.pick("● ", "* ") + plain(run_.state), state_colour(run_.state));
     std::string text =
         "  " + std::to_string(run_.world_size) + " ranks on " + std::to_string(run_.nodes.size()) +
         (run_.nodes.size() == 1 ? " node" : " nodes") + "  round " + std::to_string(run_.round) +
@@ -221,7 +221,7 @@ class Screen {
     }
     ScreenLine here = row({plain(node.host), ranks_of(node), steps(step), rate(fastest),
                            late(latest_of(node)), cpu(processors), memory(bytes)});
-    here.add("  " + node.phase);
+    here.add("  " + plain(node.phase));
     constexpr auto kSilentMin = Milliseconds(2'000);
     if (node.silent >= kSilentMin) here.add(", silent for " + took_text(node.silent), "33");
     std::string text = here.take();

@@ -41,6 +41,32 @@ class Failures(torch_case.TorchCase):
                 time.sleep(0.01)
         """, nproc=3, MARK=self.path("mark"))
 
+    def test_a_group_is_not_freed_while_another_thread_aborts_it(self):
+        self.right("""
+            import threading, unittest.mock
+            from ddprun.torch import _engine
+            order, inside, go_on = [], threading.Event(), threading.Event()
+            library = unittest.mock.MagicMock()
+            def abort(handle):
+                inside.set()
+                go_on.wait()
+                order.append("aborted")
+            library.ddprun_group_abort.side_effect = abort
+            library.ddprun_group_destroy.side_effect = lambda handle: order.append("freed")
+            with unittest.mock.patch.object(_engine, "library", lambda: library):
+                engine = _engine.Engine(1, 0, 1, 1000, None)
+                aborting = threading.Thread(target=engine.abort)
+                aborting.start()
+                inside.wait()
+                closing = threading.Thread(target=engine.close)
+                closing.start()
+                closing.join(0.3)  # It cannot end now, but might without the lock.
+                go_on.set()
+                aborting.join(), closing.join()
+                engine.abort()
+            assert order == ["aborted", "freed"], order
+        """, nproc=1)
+
     def test_a_monitored_barrier_names_the_ranks_that_did_not_come(self):
         self.needs(2, 14)
         self.right("""

@@ -1,7 +1,9 @@
 """What --report and --on-stall bring into Python programs, without PyTorch: the phases of a loop, and a module that stands aside."""
 
+import errno
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ sys.path[:0] = [os.path.join(HERE, "../system"), os.path.join(HERE, "../../pytho
 
 import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun_case import PATIENCE, DdprunCase  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun._watch._door import Door  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun._watch._finder import after_import  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun._watch._recorder import calls_by_group, place, record, switch_on  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun._watch._steps import BACKWARD, DATA, EXPOSED, FORWARD, OPTIMIZER, OUTSIDE, Steps  # noqa: E402  pylint: disable=wrong-import-position
@@ -154,6 +157,25 @@ class Finder(DdprunCase):
             self.assertEqual(called, [1])
             importlib.reload(sys.modules.pop(name) and importlib.import_module(name))
         self.assertEqual(called, [1])
+
+    def test_the_agent_is_answered_after_there_was_no_descriptor_for_it(self):
+        door = Door(self.path("door"), lambda: {"where": "here"})
+        self.addCleanup(door.close)
+        listener, failures = door._socket, [OSError(errno.EMFILE, "Too many open files")]
+
+        def accept():
+            connection = listener.accept()
+            if not failures:
+                return connection
+            connection[0].close()
+            raise failures.pop()
+
+        door._socket = types.SimpleNamespace(accept=accept, shutdown=listener.shutdown, close=listener.close)
+        for answer in (b'{"where": "here"}', b"", b'{"where": "here"}'):  # The first is accepted as before.
+            with socket.socket(socket.AF_UNIX) as visitor:
+                visitor.settimeout(PATIENCE)
+                visitor.connect(self.path("door"))
+                self.assertEqual(visitor.recv(4096), answer)
 
     def test_a_dump_that_cannot_be_written_costs_the_agent_nothing(self):
         found = record(types.SimpleNamespace(_C=types.SimpleNamespace(), __version__="0"), self.path("no/dump"))

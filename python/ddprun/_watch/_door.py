@@ -13,11 +13,13 @@ import os
 import socket
 import sys
 import threading
+import time
 from typing import Any, Callable
 
 from . import _recorder
 
 _JOIN_S = 2.0
+_PAUSE_S = 0.05
 
 
 class Door:
@@ -38,7 +40,10 @@ class Door:
             try:
                 visitor, _ = self._socket.accept()
             except OSError:
-                return
+                if self._is_closed:
+                    return
+                time.sleep(_PAUSE_S)  # The program has no descriptor left; the visitor waits.
+                continue
             with visitor:
                 if not self._is_closed:
                     self._reply(visitor)

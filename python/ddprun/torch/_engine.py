@@ -47,6 +47,7 @@ class Engine:
         self._handle: int | None = handle
         self._keep = keep  # The store's functions, for the group, its works and memory.
         self._lock = threading.Lock()
+        self._ends = threading.Lock()  # Held while the handle is freed, or used without `_lock`.
         self._submit = library().ddprun_submit
         self._call = Call()
         self._call.size = _CALL_SIZE
@@ -227,8 +228,9 @@ class Engine:
 
     def abort(self) -> None:
         """End all operations of this rank at once, from any thread."""
-        if self._handle is not None and os.getpid() == self.pid:
-            library().ddprun_group_abort(self._handle)
+        with self._ends:
+            if self._handle is not None and os.getpid() == self.pid:
+                library().ddprun_group_abort(self._handle)
 
     def close(self) -> None:
         """Complete what is under way, within the group's time limit, and leave."""
@@ -237,7 +239,7 @@ class Engine:
             self._handle = None
             return
         library().ddprun_group_shutdown(handle, self.timeout_ms)
-        with self._lock:
+        with self._lock, self._ends:
             self._handle = None
         self.finish_ended()
         waiter.drop(self._descriptor)

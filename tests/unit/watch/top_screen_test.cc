@@ -113,6 +113,8 @@ TEST_CASE("Top: no line is wider and no screen higher than the terminal", "[top]
   NodeStatus& node = status.runs[0].nodes[0];
   node.host.assign(40, 'h');
   node.host += "\x1b[2J\n";
+  node.phase += "\x1b[5m";
+  status.runs[0].state += "\x07";
   node.silent = 99'999'999ms;
   node.ranks.resize(4096, {.rank = 4095, .local_rank = 7, .at = "checkpoint", .steps = 123456789});
   NodeStatus other = node;
