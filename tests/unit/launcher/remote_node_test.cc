@@ -26,6 +26,8 @@ std::string why_of(int code, const std::string& said) {
 
 TEST_CASE("Piped process: one whose end could not be noticed is not left running", "[hosts]") {
   const std::vector<std::string> command = {"/bin/sleep", "600"};
+  // UBSan needs descriptors of its own when it first looks at an error.
+  CHECK(start_piped({"/no/such/program"}).has_error());
   std::vector<UniqueFd> free(6);  // For the pipes, and for nothing else.
   for (UniqueFd& fd : free) fd = UniqueFd(::dup(0));
   rlimit before{};
