@@ -1,6 +1,8 @@
 #include "worker_sdk/ddp/bucket_set.h"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "worker_sdk/ddp/buckets.h"
@@ -28,15 +30,6 @@ void put(const Buffer& to, std::size_t i, float value) {
   }
 }
 
-// Zero is all bits zero in each of these types, and an average of ones and zeros has no other one.
-bool is_zero(ProcessGroup& group, const Buffer& from, std::size_t i) {
-  static constexpr char kZeros[8] = {};
-  const std::size_t element = size_of(from.type);
-  char value[8] = {};
-  group.copy(value, static_cast<const char*>(from.data) + i * element, element);
-  return std::memcmp(value, kZeros, element) == 0;
-}
-
 }  // namespace
 
 BucketOrder order_of_arrival(const std::vector<Parameter>& parameters, const DdpOptions& options,
@@ -55,7 +48,8 @@ BucketOrder expected_order(const std::vector<Parameter>& parameters, const DdpOp
 
 BucketSet::BucketSet(ProcessGroup& group, const std::vector<Parameter>& parameters,
                      BucketOrder order, bool tail)
-    : order_(std::move(order)), gradients_(parameters.size()), home_(parameters.size()) {
+    : order_(std::move(order)), gradients_(parameters.size()), home_(parameters.size()),
+      used_(tail ? parameters.size() : 0) {
   for (std::size_t b = 0; b < order_.size(); ++b) {
     lay_out_bucket(group, parameters, tail && b + 1 == order_.size());
   }
@@ -89,13 +83,16 @@ void BucketSet::lay_out_bucket(ProcessGroup& group, const std::vector<Parameter>
 }
 
 void BucketSet::zero(ProcessGroup& group) {
+  read_tail(group);
   for (const GradientBucket& bucket : buckets_) group.zero(bucket.flat.data, bucket.flat.bytes());
 }
 
-void BucketSet::copy_gradients(ProcessGroup& group, const BucketSet& from) {
+void BucketSet::take_over(ProcessGroup& group, BucketSet& from) {
   for (std::size_t p = 0; p < gradients_.size(); ++p) {
     copy(group, from.gradients_[p], gradients_[p]);
   }
+  from.read_tail(group);
+  used_ = from.used_;
 }
 
 void BucketSet::broadcast_values(ProcessGroup& group, const std::vector<Parameter>& parameters,
@@ -116,7 +113,10 @@ void BucketSet::broadcast_values(ProcessGroup& group, const std::vector<Paramete
 }
 
 void BucketSet::write_tail(ProcessGroup& group, const std::vector<bool>& used) {
+  if (used_.empty()) return;
   const Buffer& tail = buckets_.back().tail;
+  read_tail(group);  // What it said of the pass before goes now.
+  in_flight_ = true;
   std::vector<std::byte> bytes(tail.bytes());
   for (std::size_t p = 0; p < tail.count; ++p) {
     put({bytes.data(), tail.count, tail.type}, p, used[p] ? 1.0F : 0.0F);
@@ -124,9 +124,25 @@ void BucketSet::write_tail(ProcessGroup& group, const std::vector<bool>& used) {
   group.copy(tail.data, bytes.data(), bytes.size());
 }
 
-bool BucketSet::used(ProcessGroup& group, std::size_t parameter) const {
+void BucketSet::tail_has_come() { unread_ = std::exchange(in_flight_, false); }
+
+// Zero is all bits zero in each of these types, and an average of ones and zeros has no other one.
+void BucketSet::read_tail(ProcessGroup& group) {
+  if (!std::exchange(unread_, false)) return;
   const Buffer& tail = buckets_.back().tail;
-  return tail.count == 0 || !is_zero(group, tail, parameter);
+  const std::size_t element = size_of(tail.type);
+  std::vector<char> bytes(tail.bytes());
+  group.copy(bytes.data(), tail.data, bytes.size());
+  for (std::size_t p = 0; p < tail.count; ++p) {
+    const auto value = std::span(bytes).subspan(p * element, element);
+    used_[p] = std::ranges::any_of(value, [](char byte) { return byte != 0; });
+  }
+}
+
+bool BucketSet::used(ProcessGroup& group, std::size_t parameter) {
+  if (used_.empty()) return true;
+  read_tail(group);
+  return used_.at(parameter);
 }
 
 }  // namespace ddprun::worker_sdk

@@ -33,15 +33,20 @@ class BucketSet {
   std::shared_ptr<void> memory(std::size_t parameter) const { return memory_[home_.at(parameter)]; }
 
   void zero(ProcessGroup& group);
-  void copy_gradients(ProcessGroup& group, const BucketSet& from);
+  // Gradients and who was used, from buckets of the same parameters.
+  void take_over(ProcessGroup& group, BucketSet& from);
   // Uses the gradients' memory for the way, so they are lost. Collective.
   void broadcast_values(ProcessGroup& group, const std::vector<Parameter>& parameters, int root);
 
   // The average over ranks is above zero where any rank's was true. Nothing without a tail.
   void write_tail(ProcessGroup& group, const std::vector<bool>& used);
-  bool used(ProcessGroup& group, std::size_t parameter) const;  // Without a tail: true.
+  void tail_has_come();  // Its collective is over. Does nothing unless one was written.
+  // In the last pass whose tail has come: while one is in flight another thread writes to it.
+  // Before the first: false. Without a tail: true.
+  bool used(ProcessGroup& group, std::size_t parameter);
 
  private:
+  void read_tail(ProcessGroup& group);
   void lay_out_bucket(ProcessGroup& group, const std::vector<Parameter>& parameters, bool tail);
 
   BucketOrder order_;
@@ -49,6 +54,9 @@ class BucketSet {
   std::vector<std::shared_ptr<void>> memory_;  // By bucket.
   std::vector<Buffer> gradients_;              // By parameter.
   std::vector<std::size_t> home_;              // The bucket of each parameter.
+  std::vector<bool> used_;                     // By parameter, as of the last tail read.
+  bool in_flight_ = false;                     // From write_tail() to tail_has_come().
+  bool unread_ = false;                        // The memory has what used_ has not yet.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -95,6 +95,7 @@ void DistributedDataParallel::Impl::finish() {
     error = std::current_exception();
   }
   if (const auto later = flow.complete(); !error) error = later;
+  buckets->tail_has_come();
   if (error || rest.has_error()) timer->end_local();
   if (error) std::rethrow_exception(error);
   require(rest);
@@ -112,6 +113,7 @@ void DistributedDataParallel::Impl::cancel() {
     error = std::current_exception();
   }
   if (const auto later = flow.complete(); !error) error = later;
+  buckets->tail_has_come();
   touched.assign(touched.size(), false);
   timer->end_local();
   if (error) std::rethrow_exception(error);

@@ -129,7 +129,7 @@ bool DistributedDataParallel::Impl::rebuild() {
   auto before = std::move(buckets);
   reducer.regroup(order);
   use_buckets(std::move(order));
-  buckets->copy_gradients(group, *before);
+  buckets->take_over(group, *before);
   before.reset();
   // There the memory goes only when all ranks have let go of it (nccl_memory.h).
   if (worker_sdk::GroupInside::device(group)) group.barrier();

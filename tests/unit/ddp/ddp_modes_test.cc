@@ -133,8 +133,10 @@ TEST_CASE("DDP: a gradient of a local pass counts even if the synchronised pass 
     ddp.finish_backward();
     complaints.unless(first(ddp, 1) == 4 && ddp.used(1), "lost");
     ddp.zero_gradients();
+    complaints.unless(ddp.used(1), "zeroed with the gradients");
     ddp.begin_backward(unused);
     ddp.mark_ready(0);
+    complaints.unless(ddp.used(1), "known before the pass has ended");
     ddp.finish_backward();
     complaints.unless(!ddp.used(1), "still used");
   });
@@ -162,6 +164,8 @@ TEST_CASE("DDP: a static graph may mark a parameter several times, also with no_
       complaints.unless(first(ddp, 2) == 2 * 1.5F * times && first(ddp, 0) == 1.5F * times,
                         "wrong mean in step " + std::to_string(step));
       complaints.unless(!ddp.used(1) && ddp.used(2), "used");
+      complaints.unless(ddp.rebuild() == (step == 0), "when it was rebuilt");
+      complaints.unless(!ddp.used(1) && ddp.used(2), "lost with the first buckets");
     }
     complaints.unless(ddp.total().steps == 4, "steps");
   });

@@ -109,8 +109,8 @@ class DistributedDataParallel {
   /// for example by an all_reduce (min) of a success flag after each pass. Throws Error if the
   /// group fails.
   void cancel_backward();
-  /// True if any rank marked the parameter in the last synchronised pass or in a local pass before
-  /// it. Always true without find_unused and static_graph.
+  /// True if any rank marked the parameter in the last synchronised pass that has ended, or in a
+  /// local pass before it; false before the first. Always true without find_unused and static_graph.
   bool used(std::size_t i) const;
 
   /// If due, moves the gradients with their contents into the buckets chosen after the first pass
