@@ -59,6 +59,8 @@ class FlightRecorders::Question : public std::enable_shared_from_this<Question> 
       if (ec) return self->ended(local_rank, ec);
       Rank& rank = self->ranks_.at(local_rank);
       rank.listens = true;
+      error_code ignored;  // No question: others ask for torch's debug handlers there.
+      rank.socket.shutdown(stream_protocol::socket::shutdown_send, ignored);
       boost::asio::async_read(rank.socket,
                               boost::asio::dynamic_buffer(rank.text, kFlightBytesMax + 1),
                               [self, local_rank](const error_code& error, std::size_t) {

@@ -20,6 +20,7 @@
 #include "launcher/ctl/ras_ask.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
+#include "launcher/watch/debug.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
 #include "launcher/watch/top.h"
@@ -180,6 +181,13 @@ Result<void> show_stacks(const CtlOptions& options) {
   return print_stacks(options.run_id, *options.rank);
 }
 
+Result<void> show_debug(const CtlOptions& options) {
+  return print_debug({.run = options.run_id,
+                      .rank = *options.rank,
+                      .handler = options.handler,
+                      .limit = options.debug_limit});
+}
+
 // Verbs that ask no daemon.
 struct OwnVerb {
   Verb verb;
@@ -189,6 +197,7 @@ constexpr OwnVerb kOwnVerbs[] = {{Verb::kRas, show_ras},
                                  {Verb::kTop, show_own_top},
                                  {Verb::kLogs, show_logs},
                                  {Verb::kStacks, show_stacks},
+                                 {Verb::kDebug, show_debug},
                                  {Verb::kReport, show_own_report},
                                  {Verb::kHistory, show_own_history}};
 

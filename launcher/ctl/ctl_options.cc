@@ -6,6 +6,7 @@
 
 #include "launcher/ctl/ctl_completion.h"
 #include "launcher/options/option_values.h"
+#include "launcher/watch/debug.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"
@@ -29,12 +30,13 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl history -e head:29400             the last runs that a daemon remembers
   ddprunctl logs job7 3 --follow              what rank 3 writes
   ddprunctl stacks job7 3                     where rank 3 is, if it does not go on
+  ddprunctl debug job7 3 fr_trace_json        what PyTorch's flight recorder has of rank 3
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
-history, logs, stacks, report of a past run and, without an endpoint, top need no daemon: they know
-the runs of this user on this machine.
+history, logs, stacks, debug, report of a past run and, without an endpoint, top need no daemon:
+they know the runs of this user on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
@@ -47,6 +49,7 @@ struct Texts {
   std::string token_file;
   std::string ras;
   double ras_seconds = 20;
+  double debug_seconds = 60;
   bool no_auth = false;
   double interval_seconds = 2;
 };
@@ -72,6 +75,11 @@ void declare_watching(CLI::App& app, CtlOptions& o, Texts& texts) {
       add("stacks", "Where a worker on this machine is: the stacks of its threads", kStacks);
   stacks->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
   stacks->add_option("rank", o.rank, "The rank")->required();
+  auto* debug = add("debug", "What PyTorch's own debug handlers say of a worker here", kDebug);
+  debug->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
+  debug->add_option("rank", o.rank, "The rank")->required();
+  debug->add_option("handler", o.handler, "NAME or 'NAME?KEY=VALUE' [lists the names]");
+  debug->add_option("--timeout", texts.debug_seconds, "Seconds to wait for the answer [60]");
   auto* history = add("history", "The last runs on this machine, or of a daemon (-e)", kHistory);
   history->add_option("run", o.run_id, "The run's id, or its number in the list");
   history->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
@@ -179,12 +187,17 @@ Result<CtlOutcome> completion(const CLI::App& app, const std::string& shell) {
   return CtlOutcome(PrintAndExit{ctl_completion_script(shell, verbs)});
 }
 
-std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
+std::optional<Failure> read_timeout(double seconds, Milliseconds& limit) {
   constexpr double kSecondsMax = 3600;
-  if (!(texts.ras_seconds > 0 && texts.ras_seconds <= kSecondsMax)) {
+  if (!(seconds > 0 && seconds <= kSecondsMax)) {
     return usage("--timeout is a number of seconds above 0, up to 3600");
   }
-  options.ras_limit = Milliseconds(static_cast<std::int64_t>(texts.ras_seconds * 1000) + 1);
+  limit = Milliseconds(static_cast<std::int64_t>(seconds * 1000) + 1);
+  return std::nullopt;
+}
+
+std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
+  if (const auto failure = read_timeout(texts.ras_seconds, options.ras_limit)) return failure;
   if (texts.ras.empty()) return std::nullopt;
   const auto parsed = parse_endpoint(texts.ras);
   if (!parsed) return usage("--address '" + texts.ras + "': " + parsed.error().context);
@@ -206,6 +219,11 @@ std::optional<Failure> resolve_watching(const Texts& texts, CtlOptions& options)
   }
   options.interval = Milliseconds(static_cast<std::int64_t>(texts.interval_seconds * 1000));
   if (options.rank && *options.rank < 0) return usage("a rank is a number from 0");
+  if (!is_handler(options.handler)) {
+    return usage("'" + options.handler +
+                 "' is no handler: give NAME or NAME?KEY=VALUE, as in a URL");
+  }
+  if (const auto failure = read_timeout(texts.debug_seconds, options.debug_limit)) return failure;
   return std::nullopt;
 }
 
@@ -255,6 +273,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   if (const auto failure = resolve_watching(texts, options)) return *failure;
   using enum CtlOptions::Verb;
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
+                               options.verb == kDebug ||
                                (options.verb == kHistory && texts.endpoint.empty()) ||
                                (options.verb == kTop && given_endpoint(texts, environment).empty());
   options.asks_daemon = !of_this_machine && options.verb != kRas;

@@ -22,6 +22,7 @@ struct CtlOptions {
     kTop,      // Runs as they go on, over and over.
     kLogs,     // What workers on this machine wrote last.
     kStacks,   // Where a worker on this machine is.
+    kDebug,    // What PyTorch's debug handlers say of a worker on this machine.
     kHistory,  // The last runs of this user on this machine, or of the daemon.
   };
   Verb verb = Verb::kStatus;
@@ -32,7 +33,9 @@ struct CtlOptions {
   int nodes = 0;     // kResize.
   std::string reason;
   bool json = false;
-  std::optional<int> rank;       // kLogs, kStacks.
+  std::optional<int> rank;       // kLogs, kStacks, kDebug.
+  std::string handler;           // kDebug; empty: which there are.
+  Milliseconds debug_limit{60'000};
   bool follow = false;           // kLogs: until the run ends.
   bool once = false;             // kTop.
   Milliseconds interval{2'000};  // kTop.

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
@@ -21,13 +20,12 @@
 #include "common/text/terminal_text.h"
 #include "common/time.h"
 #include "launcher/watch/logs.h"
+#include "launcher/watch/rank_process.h"
 #include "launcher/watch/screen_text.h"
-#include "launcher/watch/window_client.h"
 
 namespace ddprun::launcher {
 namespace {
 
-using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kToolLimit{30};
@@ -155,28 +153,6 @@ std::string one_line(std::string text) {
   while (text.ends_with('\n') || text.ends_with('\0')) text.pop_back();
   std::replace(text.begin(), text.end(), '\0', ' ');
   return plain(text);
-}
-
-// The pid of a rank, from the agents of the run here.
-Result<int> pid_of(const PastRun& run, int rank) {
-  int world_size = 0;
-  for (const std::string& path : windows_of(run)) {
-    const auto answer = ask_window(path, R"({"ask":"workers"})");
-    if (!answer) continue;
-    const json reply = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-    if (!reply.is_object() || !reply.contains("workers")) continue;
-    world_size = reply.value("world_size", 0);
-    for (const json& worker : reply["workers"]) {
-      if (worker.value("rank", -1) == rank) return worker.value("pid", 0);
-    }
-  }
-  const std::string of = "rank " + std::to_string(rank) + " of run '" + plain(run.record.run_id) +
-                         "' has no process on this machine";
-  if (run.state != RunState::kRunning) return Failure{Errc::kNotFound, of + ": the run is over"};
-  const bool elsewhere = rank < world_size;
-  return Failure{Errc::kNotFound,
-                 of + (elsewhere ? "; ask on the machine where it runs"
-                                 : "; the run has " + std::to_string(world_size) + " ranks")};
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ class Standstill(DdprunCase):
         self.finish(job)
         self.assertEqual(len(self.arrivals()), 2, job.text())
         self.assertNotIn("lost", job.err().replace("lost the rendezvous daemon", ""))
+        # Nor has an agent left the daemon for a silence that was its own, or one of a host that answers.
+        self.assertNotRegex(job.err(), r"has not answered within \d+ ms(?!, but its host does)")
 
     def test_a_death_in_a_standstill_is_not_forgotten(self):
         job = self.launch(env_to() + "exec sleep 600")

@@ -10,6 +10,8 @@ What mutants.txt's defects turned red, and when, is kept in RESULTS.md beside it
 """
 import argparse
 import datetime
+import functools
+import json
 import os
 import re
 import shutil
@@ -55,15 +57,41 @@ def copy_tree():
                 shutil.copymode(source, target)
 
 
+def commands():
+    """What each test runs, as ctest knows it; nothing for a program that was never built here."""
+    known = subprocess.run(["ctest", "--test-dir", BUILD, "--show-only=json-v1"], capture_output=True, text=True, check=True)
+    return {test["name"]: test.get("command", []) for test in json.loads(known.stdout)["tests"]}
+
+
+def is_script(command):
+    return any(word.endswith((".py", ".sh")) for word in command)
+
+
+def programs_of(test, command):
+    """What has to be built for it: the programs that it names, and those that scripts find themselves."""
+    if not command:
+        return {test} if not test[-1].isdigit() else {re.sub(r"_\d+$", "_test", test), "bin/ddprun"}  # c_calls_3: its ranks
+    programs = {os.path.relpath(word, BUILD) for word in command if word.startswith(BUILD + os.sep)}
+    if is_script(command):
+        programs |= {"bin/ddprun", "bin/ddprun-rendezvous", "bin/ddprunctl"}
+        script = next(word for word in command if word.endswith((".py", ".sh")))
+        if "python" in script or test in ("system_linking", "system_abi"):
+            programs.add("worker_sdk/all")
+    if test in ("system_train", "system_train_options", "system_event_file"):
+        programs.add("bin/train")
+    return programs
+
+
 def build(tests):
-    programs = [t for t in tests if not t.startswith("system")]
-    if len(programs) < len(tests):
-        programs += ["bin/ddprun", "bin/ddprun-rendezvous"]
-    if {"system_train", "system_train_options", "system_event_file"} & set(tests):
-        programs.append("bin/train")
-    if "system_linking" in tests:
-        programs.append("worker_sdk/all")
-    return subprocess.run(["ninja", "-C", BUILD, *programs], capture_output=True, text=True)
+    known = commands()
+    programs = set().union(*(programs_of(test, known[test]) for test in tests))
+    return subprocess.run(["ninja", "-C", BUILD, *sorted(programs)], capture_output=True, text=True)
+
+
+@functools.cache
+def is_green(test):
+    """Of the source as it is. A script may need what is not built here: then it tells nothing."""
+    return run(test) == "green"
 
 
 def run(test):
@@ -90,6 +118,11 @@ def try_mutant(mutant):
         text = f.read()
     if text.count(mutant.old) != 1:
         return {"the source": f"has the text {text.count(mutant.old)} times"}, False
+    known = commands()
+    if scripts := [test for test in mutant.tests if is_script(known[test])]:
+        build(scripts)
+        if red := [test for test in scripts if not is_green(test)]:
+            return {red[0]: "red without the defect, too"}, False
     try:
         with open(path, "w") as f:
             f.write(text.replace(mutant.old, mutant.new))

@@ -277,6 +277,58 @@ class Watch(torch_case.TorchCase):
         self.assertRegex(done.stderr, "rank 1 does not answer: stopped, or in a call that holds Python's lock", done.stderr)
         self.assertIn("ValueError: enough", done.stderr)
 
+    # torch 2.5 and later have handlers and a server; for older ones these stand in, which speak as that does.
+    HANDLERS = """
+        import http.server, os, socketserver, threading, time
+        import torch
+        c10d = getattr(torch._C, "_distributed_c10d")
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def address_string(self):
+                return "ddprunctl"
+            def do_POST(self):
+                known = self.path == "/handler/ping"
+                said = b"pong" if known else b"Handler nope not found"
+                self.send_response(200 if known else 404)
+                self.send_header("Content-Length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+        class Server(socketserver.ThreadingUnixStreamServer):
+            def __init__(self, path, port):
+                assert port == -1
+                super().__init__(path, Handler)
+                threading.Thread(target=self.serve_forever, daemon=True).start()
+        if not hasattr(c10d, "_WorkerServer"):
+            c10d._WorkerServer, c10d._get_handler_names = Server, lambda: ["ping"]
+        with open(os.path.join(os.environ["HERE"], os.environ["RANK"]), "w"):
+            pass
+        while not os.path.exists(os.path.join(os.environ["HERE"], "end")):
+            time.sleep(0.01)
+    """
+
+    def test_torchs_debug_handlers_are_served_where_only_their_user_comes(self):
+        with open(self.path("train.py"), "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(self.HANDLERS))
+        env = torch_case.environment(HERE=self.dir, XDG_STATE_HOME=self.path("state"))
+        job = self.start("--nproc-per-node", "2", "--rdzv-id", "job7", "--on-stall", "log", self.path("train.py"), env=env)
+        for rank in "01":
+            ddprun_case.wait_until(lambda rank=rank: os.path.exists(self.path(rank)), "the ranks to be there")
+
+        def debug(*argv, code=0):
+            done = self.launched([os.path.join(ddprun_case.BIN, "ddprunctl"), "debug", "job7", *argv],
+                                 XDG_STATE_HOME=self.path("state"))
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            return done
+
+        for rank in "01":
+            self.assertIn("ping", debug(rank).stdout.split())
+            self.assertEqual(debug(rank, "ping").stdout, "pong")
+        self.assertRegex(debug("0", "nope", code=1).stderr, "asked for nope: status 404: Handler nope not found[^;]*; without a handler")
+        if "fr_trace_json" in debug("1").stdout:
+            self.assertIn("pg_status", json.loads(debug("1", "fr_trace_json?backend=gloo").stdout))
+        with open(self.path("end"), "w", encoding="utf-8"):
+            pass
+        self.finish(job)
+
     def test_one_rank_without_a_group(self):
         done = self.train("--report", nproc=1, code="""
             import torch

@@ -2,6 +2,7 @@
 
 import errno
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -158,6 +159,22 @@ class Finder(DdprunCase):
             importlib.reload(sys.modules.pop(name) and importlib.import_module(name))
         self.assertEqual(called, [1])
 
+    def test_who_says_a_line_is_answered_about_handlers_and_who_says_nothing_about_the_rank(self):
+        def fails():
+            raise RuntimeError("no folder")
+
+        door = Door(self.path("door"), lambda: {"where": "here"}, fails)
+        self.addCleanup(door.close)
+        for line, answer in ((b"", {"where": "here"}), (b"debug\n", "RuntimeError('no folder')"), (b"", {"where": "here"})):
+            with socket.socket(socket.AF_UNIX) as visitor:
+                visitor.settimeout(PATIENCE)
+                visitor.connect(self.path("door"))
+                visitor.sendall(line)
+                if not line:
+                    visitor.shutdown(socket.SHUT_WR)
+                said = json.loads(visitor.recv(4096))
+                self.assertEqual(said.get("error", said), answer)
+
     def test_the_agent_is_answered_after_there_was_no_descriptor_for_it(self):
         door = Door(self.path("door"), lambda: {"where": "here"})
         self.addCleanup(door.close)
@@ -175,6 +192,7 @@ class Finder(DdprunCase):
             with socket.socket(socket.AF_UNIX) as visitor:
                 visitor.settimeout(PATIENCE)
                 visitor.connect(self.path("door"))
+                visitor.shutdown(socket.SHUT_WR)
                 self.assertEqual(visitor.recv(4096), answer)
 
     def test_a_dump_that_cannot_be_written_costs_the_agent_nothing(self):

@@ -55,12 +55,13 @@ BLOCKS = {
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
     (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):
         "test_the_synopsis_of_ddprunctl",
+    (OPERATIONS, "", "$ ddprunctl debug job7 3 fr_trace_json?backend=nccl > rank3.json"): "torch_watch_test.py, with gloo",
     (OPERATIONS, "", "$ ddprunctl history"): "tests/unit/watch/history_test.cc has the table, watch_test.py runs",
     (OPERATIONS, "", "$ ddprunctl ras"): "test_what_ddprunctl_ras_prints",
     (OPERATIONS, "", "$ ddprunctl status"): "test_what_ddprunctl_status_prints",
 }
 
-VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks")
+VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks", "debug")
 
 # What Debian's PyTorch 1.13 or a machine without GPUs has not, for the tutorial's lines to run all the same.
 STAND_INS = """

@@ -382,6 +382,57 @@ class Logs(WatchCase):
         self.assertTrue(os.path.exists(folder + "/node-0"))
 
 
+class Debug(WatchCase):
+    """torch's own handlers are driven in tests/python/torch_watch_test.py."""
+
+    # Where the agent told this worker to listen, which Python programs are not shown (python/startup).
+    DOOR = """
+import os, socket, sys, time
+start = dict(entry.split(b"=", 1) for entry in open("/proc/self/environ", "rb").read().split(b"\\0") if b"=" in entry)
+listener = socket.socket(socket.AF_UNIX)
+if os.environ["LISTENS"] == "yes":
+    listener.bind(start[b"DDPRUN_WATCH_SOCKET"]); listener.listen()
+open(os.path.join(os.environ["DIR"], os.environ["RANK"]), "w").close()
+while True:
+    visitor = listener.accept()[0] if os.environ["LISTENS"] == "yes" else time.sleep(600)
+    visitor.recv(64); visitor.sendall(os.environ["SAYS"].encode()); visitor.close()
+"""
+
+    def worker(self, *flags, listens="yes", says=""):
+        """Its stand-in, which answers everybody what it was told to say."""
+        with open(self.path("worker.py"), "w", encoding="utf-8") as file:
+            file.write(self.DOOR)
+        self.start("--rdzv-id", "job7", *flags, self.path("worker.py"),
+                   env=self.environment(PYTHON_EXEC=sys.executable, LISTENS=listens, SAYS=says, DIR=self.dir))
+        wait_until(lambda: os.path.exists(self.path("0")), "the worker to be there")
+
+    def refusal(self, *argv):
+        return self.ctl("debug", "job7", *argv, code=1).stderr
+
+    def test_a_run_that_was_not_started_for_it_says_with_what_to_start_it(self):
+        self.worker(listens="no")
+        self.assertRegex(self.refusal(0), r"rank 0 \(pid \d+\) of run 'job7' cannot be asked: PyTorch's debug handlers are there for "
+                                          r"runs with --on-stall log or --on-stall kill")
+        self.assertIn("the run has 1 ranks", self.refusal(1))
+
+    def test_a_program_without_torch_does_not_listen(self):
+        self.worker("--on-stall", "log", listens="no")
+        self.assertIn("does not listen: it has not imported torch (yet)", self.refusal(0))
+
+    def test_what_the_rank_says_is_quoted_and_garbage_is_no_answer(self):
+        self.worker("--on-stall", "log", says='{"error": "torch 1.13 has \\u001b[2J no handlers"}')
+        self.assertRegex(self.refusal(0, "ping"), r"of run 'job7': torch 1.13 has [^\x1b]*no handlers$")
+
+    def test_garbage_is_no_answer(self):
+        self.worker("--on-stall", "log", says="[" * 100)
+        self.assertIn("its answer cannot be read", self.refusal(0))
+
+    def test_a_server_that_has_gone_is_named(self):
+        self.worker("--on-stall", "log", says=json.dumps({"socket": self.path("gone"), "handlers": ["ping", "a\x1b[2J"]}))
+        self.assertEqual(self.ctl("debug", "job7", 0).stdout, "ping\na?[2J\n")
+        self.assertIn("asked for ping: No such file or directory", self.refusal(0, "ping"))
+
+
 class Stacks(WatchCase):
     def stuck_rank(self):
         gate = self.gate()

@@ -1,7 +1,8 @@
-"""Where the agent asks this rank what it is in: a socket in the run's temporary folder.
+"""Where others ask this rank: a socket in the run's temporary folder, which only its user may open.
 
-A connection is the question; the answer is one JSON text. A thread waits for it outside of Python's
-lock, and is gone before torch is taken down.
+A connection on which nothing is said is the agent's question what the rank is in; a line of text is
+``ddprunctl debug``'s for torch's debug handlers. The answer is one JSON text. A thread waits for
+both outside of Python's lock, and is gone before torch is taken down.
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import _recorder
+from . import _debug, _recorder
 
 _JOIN_S = 2.0
 _PAUSE_S = 0.05
+_LINE_MAX = 64
 
 
 class Door:
-    """Answers at `path` by what `answer` returns, until it is closed."""
+    """Answers at `path` by what `answer` returns, and a line by `debug`, until it is closed."""
 
-    def __init__(self, path: str, answer: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        path: str,
+        answer: Callable[[], dict[str, Any]],
+        debug: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         self._path = path
         self._answer = answer
+        self._debug = debug
         self._pid = os.getpid()
         self._socket = _bound(path)
         self._is_closed = False
@@ -51,15 +59,16 @@ class Door:
     def _reply(self, visitor: socket.socket) -> None:
         try:
             visitor.settimeout(_JOIN_S)
-            visitor.sendall(self._text())
+            visitor.sendall(self._text(self._debug if visitor.recv(_LINE_MAX) else self._answer))
         except OSError:
             pass  # The agent has gone.
 
-    def _text(self) -> bytes:
+    def _text(self, answer: Callable[[], dict[str, Any]]) -> bytes:
         try:
-            return json.dumps(self._answer()).encode()
+            return json.dumps(answer()).encode()
         except Exception as error:  # The program goes on.
-            return json.dumps({"where": f"unknown: {error!r}"[:100], "groups": []}).encode()
+            unknown = {"where": f"unknown: {error!r}"[:100], "groups": [], "error": repr(error)}
+            return json.dumps(unknown).encode()
 
     def close(self) -> None:
         """End the thread. Of a program that ends by an exception, leave the answer behind."""
@@ -73,7 +82,7 @@ class Door:
             return
         try:
             with open(self._path + ".last.new", "wb") as file:
-                file.write(self._text())
+                file.write(self._text(self._answer))
             os.replace(self._path + ".last.new", self._path + ".last")
         except OSError:
             pass
@@ -100,6 +109,10 @@ def open_door(path: str, dump: str) -> None:
     try:
         if torch.distributed.is_available():
             _recorder.switch_on(torch._C._distributed_c10d, dump)
-        atexit.register(Door(path, lambda: _recorder.record(torch, dump)).close)
+        handlers = _debug.Handlers(torch, path + ".torch")
+        atexit.register(handlers.close)
+        atexit.register(
+            Door(path, lambda: _recorder.record(torch, dump), handlers.describe).close
+        )
     except Exception as error:  # The program goes on.
         print(f"ddprun: warning: the agent cannot ask this rank: {error!r}", file=sys.stderr)

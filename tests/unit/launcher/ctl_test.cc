@@ -69,6 +69,21 @@ TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[c
   CHECK(complaint({"stacks", "x"}, {}) == "stacks needs RANK; see ddprunctl --help");
 }
 
+TEST_CASE("ddprunctl: a debug handler is a name and parameters, as in a URL", "[ctl]") {
+  const CtlOptions debug =
+      options({"debug", "job7", "3", "fr_trace_json?backend=nccl", "--timeout", "5"}, {});
+  CHECK(debug.verb == Verb::kDebug);
+  CHECK_FALSE(debug.asks_daemon);
+  CHECK(debug.rank == 3);
+  CHECK(debug.handler == "fr_trace_json?backend=nccl");
+  CHECK(debug.debug_limit == Milliseconds(5001));
+  CHECK(options({"debug", "job7", "3"}, {}).handler.empty());
+  for (const char* bad : {"ping HTTP/1.1\r\nX: y", "a b", "?backend=nccl", "a#b", "p\xC3\xA9"}) {
+    CHECK(complaint({"debug", "job7", "3", bad}, {}).find("is no handler") != std::string::npos);
+  }
+  CHECK(complaint({"debug", "job7", "3", "x", "--timeout", "0"}, {}).starts_with("--timeout is"));
+}
+
 TEST_CASE("ddprunctl: a report is of a past run here, else of the daemon's", "[ctl]") {
   const CtlOptions own = options({"report", "job7"}, {});
   CHECK(own.own_first);

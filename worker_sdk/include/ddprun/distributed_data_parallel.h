@@ -110,7 +110,8 @@ class DistributedDataParallel {
   /// group fails.
   void cancel_backward();
   /// True if any rank marked the parameter in the last synchronised pass that has ended, or in a
-  /// local pass before it; false before the first. Always true without find_unused and static_graph.
+  /// local pass before it; false before the first. Always true without find_unused and
+  /// static_graph.
   bool used(std::size_t i) const;
 
   /// If due, moves the gradients with their contents into the buckets chosen after the first pass

@@ -1,0 +1,19 @@
+#pragma once
+// The process of a rank on this machine, for those that look into it: ddprunctl stacks and debug.
+
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+#include "launcher/history/history.h"
+
+namespace ddprun::launcher {
+
+// The pid of a rank, from the agents of the run here. Blocks.
+Result<int> pid_of(const PastRun& run, int rank);
+
+// A variable of the environment that a process was started with; empty where there is none, or it
+// may not be read. `process`: its folder in /proc.
+std::string started_with(const std::string& process, std::string_view name);
+
+}  // namespace ddprun::launcher

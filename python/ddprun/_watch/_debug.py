@@ -1,0 +1,53 @@
+"""torch's own debug handlers, at a socket in the run's temporary folder.
+
+torch 2.5 and later have them in each process: stacks, flight recorder, profiler, wait counters.
+`torch.distributed.debug` serves them at ports of all addresses, without a password; its server can
+also listen at the path of a socket. It is started when somebody first asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from typing import Any
+
+
+class Handlers:
+    """The handlers of this process, served at `path` from the first question on."""
+
+    def __init__(self, torch: Any, path: str) -> None:
+        self._torch = torch
+        self._path = path
+        self._pid = os.getpid()
+        self._server: Any = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return {"socket": where they are served, "handlers": their names}, or {"error": why not}."""
+        c10d: Any = getattr(self._torch._C, "_distributed_c10d", None)
+        if not hasattr(c10d, "_WorkerServer"):
+            version = self._torch.__version__
+            return {"error": f"torch {version} has no debug handlers; 2.5 and later have"}
+        if self._server is None:
+            with contextlib.suppress(ImportError):  # Where torch has it, it adds the profiler.
+                importlib.import_module("torch.distributed.debug._handlers")
+            self._server = _server_at(c10d, self._path)
+        names = getattr(c10d, "_get_handler_names", list)()
+        return {"socket": self._path, "handlers": sorted(names)}
+
+    def close(self) -> None:
+        """End torch's server, before torch itself is taken down."""
+        if self._server is not None and os.getpid() == self._pid:
+            self._server.shutdown()
+            self._server = None
+
+
+def _server_at(c10d: Any, path: str) -> Any:
+    """Return a server at `path`, which may be longer than an address."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(FileNotFoundError):  # Of a worker that was here before.
+            os.unlink(path)
+        return c10d._WorkerServer(f"/proc/self/fd/{folder}/{os.path.basename(path)}", -1)
+    finally:
+        os.close(folder)
