@@ -44,14 +44,16 @@ struct Handlers {
 Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
   if (door.empty()) {
     return Failure{Errc::kNotFound,
-                   who + " cannot be asked: PyTorch's debug handlers are there for runs with "
-                         "--on-stall log or --on-stall kill"};
+                   who +
+                       " cannot be asked: PyTorch's debug handlers are there for runs with "
+                       "--on-stall log or --on-stall kill"};
   }
   const auto answer = ask_window(door, "debug");
   if (!answer && answer.error().code == Errc::kPeerSilent) {
     return Failure{Errc::kPeerSilent,
-                   who + " does not answer: it is stopped, or a call of it holds Python's lock; "
-                         "ddprunctl stacks shows where it is"};
+                   who +
+                       " does not answer: it is stopped, or a call of it holds Python's lock; "
+                       "ddprunctl stacks shows where it is"};
   }
   if (!answer) {
     return Failure{Errc::kNotFound, who + " does not listen: it has not imported torch (yet)"};
@@ -91,8 +93,7 @@ class Exchange {
 
   Result<Response> with(const std::string& path) {
     const std::size_t slash = std::min(path.rfind('/'), path.size());
-    const UniqueFd folder(
-        ::open(path.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const UniqueFd folder(::open(path.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder) return errno_failure("opening the folder of " + path);
     const std::string name = path.substr(std::min(slash + 1, path.size()));
     stream_.async_connect(

@@ -20,9 +20,7 @@ constexpr std::size_t kHostColumns = 16;
 constexpr int kCpuFrom = 90, kMemoryFrom = 100;  // Columns of the terminal.
 constexpr double kEtaMax = 1e7;                  // Seconds: more is no forecast.
 
-bool is_late(const RankStatus& rank) {
-  return rendezvous::is_late(rank.late_ms, rank.steps_per_s);
-}
+bool is_late(const RankStatus& rank) { return rendezvous::is_late(rank.late_ms, rank.steps_per_s); }
 
 // The one of the node that the others wait for longest; null: none.
 const RankStatus* latest_of(const NodeStatus& node) {
@@ -112,8 +110,11 @@ class Screen {
       if (of_node && (!latest || of_node->late_ms > latest->late_ms)) latest = of_node;
     }
     if (latest) {
-      const std::string who = "late: rank " + std::to_string(latest->rank) + ", ";
-      here.add("  ").add(who + late(latest) + " a step" + phase_of(latest->rank), "1");
+      const std::string phase = phase_of(latest->rank);
+      here.add("  ").add(
+          "late: rank " + std::to_string(latest->rank) + ", " + late(latest) + " a step", "1");
+      const auto columns = static_cast<std::size_t>(style_.columns);
+      if (columns == 0 || here.width() + phase.size() <= columns) here.add(phase, "1");
     }
     put(std::move(here));
   }
@@ -142,8 +143,7 @@ class Screen {
 
   void table() {
     put(line());
-    put(std::move(
-        row({"NODE", "RANKS", "STEP", "STEPS/S", "LATE", "CPU", "MEMORY"}).add("  NOW")));
+    put(std::move(row({"NODE", "RANKS", "STEP", "STEPS/S", "LATE", "CPU", "MEMORY"}).add("  NOW")));
     const auto nodes = ordered(run_, view_.order);
     const std::size_t below = view_.lines == 0 ? 0 : 1 + event_count() + 2;
     for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -48,7 +48,9 @@ BucketOrder expected_order(const std::vector<Parameter>& parameters, const DdpOp
 
 BucketSet::BucketSet(ProcessGroup& group, const std::vector<Parameter>& parameters,
                      BucketOrder order, bool tail)
-    : order_(std::move(order)), gradients_(parameters.size()), home_(parameters.size()),
+    : order_(std::move(order)),
+      gradients_(parameters.size()),
+      home_(parameters.size()),
       used_(tail ? parameters.size() : 0) {
   for (std::size_t b = 0; b < order_.size(); ++b) {
     lay_out_bucket(group, parameters, tail && b + 1 == order_.size());

@@ -66,6 +66,9 @@ TEST_CASE("Top: the phase of a late rank is shown where it is known", "[top]") {
                          {.rank = 3, .late_ms = 86.4, .phase = "forward"}};
   CHECK_THAT(joined(top_screen(status, view)),
              Catch::Matchers::Contains("late: rank 3, 86.4 ms a step, in forward\n"));
+  view.style.columns = 64;  // Whole words or none.
+  CHECK_THAT(joined(top_screen(status, view)), Catch::Matchers::Contains("86.4 ms a step\n"));
+  view.style.columns = 120;
   status.runs[0].late->pop_back();
   CHECK_THAT(joined(top_screen(status, view)), Catch::Matchers::Contains("86.4 ms a step\n"));
 }
