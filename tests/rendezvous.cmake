@@ -16,7 +16,7 @@ ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.c
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/any_order_test.cc
                    unit/agent/supervisor_failed_test.cc
-                   unit/agent/supervisor_elastic_test.cc
+                   unit/agent/supervisor_elastic_test.cc unit/agent/supervisor_late_test.cc
                                          unit/agent/last_words_test.cc
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test

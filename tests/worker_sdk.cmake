@@ -5,6 +5,8 @@ ddprun_test(NAME process_group_test SOURCES unit/worker_sdk/process_group_test.c
 ddprun_test(NAME collectives_test SOURCES unit/worker_sdk/collectives_test.cc LIBRARIES ddprun::worker_sdk
             LABELS unit COMPUTES)
 ddprun_test(NAME split_test SOURCES unit/worker_sdk/split_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
+ddprun_test(NAME gloo_threads_test SOURCES unit/worker_sdk/gloo_threads_test.cc
+            LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shrink_test SOURCES unit/worker_sdk/shrink_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME group_failure_test SOURCES unit/worker_sdk/group_failure_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)

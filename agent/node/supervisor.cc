@@ -250,6 +250,7 @@ void Supervisor::on(const Tick&) {
   if (change_ends_ && now_ >= *change_ends_) return end_change();
   if (leave_ends_ && now_ >= *leave_ends_) kill_those_that_stay();
   if (ready_ends_ && now_ >= *ready_ends_) return give_up_beginners();
+  kill_late();
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
   if (leaving_) return leave_for(leaving_->status, leaving_->verdict);
@@ -274,6 +275,9 @@ std::optional<TimePoint> Supervisor::deadline() const {
   for (const auto& at :
        {kill_at_, abandon_at_, give_up_at_, fence_at_, change_ends_, leave_ends_, ready_ends_}) {
     if (at && (!next || *at < *next)) next = at;
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.ready_ends && (!next || *slot.ready_ends < *next)) next = slot.ready_ends;
   }
   return next;
 }

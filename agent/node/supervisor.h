@@ -21,6 +21,7 @@
 // of a node that comes to such a round: the daemon has it prepare them before it gets a seat.
 // Spares are parked while the others are seated, and take the seats of those that end. A node none
 // of whose workers gets ready within `ready_limit` leaves: nobody else would notice that it waits.
+// A single one that does not, beside others, is ended as one that failed to start.
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
@@ -59,7 +60,8 @@ struct SupervisorOptions {
   std::vector<int> preempt_signals = {};
   // A worker that has not left a round so long after it was fenced is killed.
   Duration leave_round_limit = std::chrono::seconds(5);
-  // A node leaves if none of its workers is ready for a seat so long after they began.
+  // A node leaves if none of its workers is ready for a seat so long after they began; one worker
+  // that is not, beside others, is ended.
   Duration ready_limit = std::chrono::minutes(10);
 };
 
@@ -95,6 +97,8 @@ class Supervisor {
     bool left = false;     // Is in no operation of that round any more.
     bool done = false;     // Has exited with 0; nobody replaces it while others live.
     bool fallen = false;   // Ended without a seat, and waits for leave to be replaced.
+    bool late = false;     // Was not ready in time: we end it, and it gets no seat any more.
+    std::optional<TimePoint> ready_ends{};  // It began, and is not ready: when it is late.
   };
   // What the daemon was told of them.
   struct Told {
@@ -171,6 +175,7 @@ class Supervisor {
   void spawn_spares();
   void watch_beginners();
   void give_up_beginners();
+  void kill_late();
   void leave_unready(const std::string& why);
   void send_join();
   void tell_slots();
@@ -178,6 +183,9 @@ class Supervisor {
   void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
   void exit(int status, std::optional<rendezvous::Verdict> verdict);
   void send(rendezvous::AgentMessage message);
+
+  // A tick that comes later than that: this machine stood still; the link may be mended at once.
+  static constexpr std::chrono::seconds kStoodStill{1};
 
   SupervisorOptions options_;
   State state_ = State::kJoining;

@@ -37,8 +37,7 @@ void Supervisor::send_join() {
   }
   const int all = options_.local_world_size;
   const int ready = std::min(all, count([](const Slot& slot) { return slot.alive && slot.ready; }));
-  const int begin =
-      count([](const Slot& slot) { return slot.alive && !slot.ready && !slot.plain; });
+  const int begin = count([](const Slot& s) { return s.alive && !s.ready && !s.plain && !s.late; });
   actions_.push_back(
       SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready), ++serial_});
   told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
@@ -111,7 +110,7 @@ void Supervisor::hear(const rendezvous::Alive& alive) {
 
 void Supervisor::on(const WorkerReady& ready) {
   Slot& slot = slots_.at(static_cast<std::size_t>(ready.local_rank));
-  if (!slot.alive || slot.ready || slot.plain) return;
+  if (!slot.alive || slot.ready || slot.plain || slot.late) return;
   slot.ready = true;
   if (state_ == State::kJoining && !leaving_) return send_join();
   spawn_spares();
@@ -245,6 +244,10 @@ void Supervisor::check_invariants() const {
   if (change_ends_) DDPRUN_ASSERT(state_ == State::kRunning && change_);
   if (leave_ends_) DDPRUN_ASSERT(state_ == State::kLeaving);
   if (ready_ends_) DDPRUN_ASSERT(state_ == State::kJoining && holds_living() && !leaving_);
+  for (const Slot& slot : slots_) {
+    if (slot.ready_ends) DDPRUN_ASSERT(slot.alive && !slot.seated && !slot.ready && !leaving_);
+    if (slot.late) DDPRUN_ASSERT(slot.alive && !slot.seated && !slot.ready);
+  }
   if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
   if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
   if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);

@@ -76,12 +76,48 @@ void Supervisor::hear(const rendezvous::Respawn& respawn) {
   }
 }
 
-// A node that has workers, none of which could take a seat.
+// A node that has workers, none of which could take a seat; and each worker that cannot, by itself.
 void Supervisor::watch_beginners() {
+  const bool goes_on =
+      (state_ == State::kJoining || state_ == State::kRunning || state_ == State::kLeaving) &&
+      !leaving_;
+  for (Slot& slot : slots_) {
+    const bool begins = slot.alive && !slot.seated && !slot.ready && !slot.plain && !slot.late;
+    if (!goes_on || !begins)
+      slot.ready_ends.reset();
+    else if (!slot.ready_ends)
+      slot.ready_ends = now_ + options_.ready_limit;
+  }
   const bool waits = state_ == State::kJoining && !leaving_ && holds_living() &&
                      count([](const Slot& slot) { return slot.alive && slot.ready; }) == 0;
   if (!waits) return ready_ends_.reset();
   if (!ready_ends_) ready_ends_ = now_ + options_.ready_limit;
+}
+
+// The round is smaller without them and goes on, so that nobody else would notice. Each counts as
+// one that failed to start: the daemon has it replaced while a restart is left.
+void Supervisor::kill_late() {
+  KillWorkers kill;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (!slot.ready_ends || now_ < *slot.ready_ends) continue;
+    const bool stood_still = now_ - *std::exchange(slot.ready_ends, std::nullopt) > kStoodStill;
+    if (stood_still) continue;  // So did the worker: its time begins anew.
+    slot.late = true;
+    kill.local_ranks.push_back(static_cast<int>(i));
+  }
+  if (kill.local_ranks.empty()) return;
+  const bool one = kill.local_ranks.size() == 1;
+  const auto limit = std::chrono::duration_cast<Milliseconds>(options_.ready_limit);
+  actions_.push_back(
+      Say{Say::Level::kError,
+          (one ? "local rank " : "local ranks ") + ranges_text(kill.local_ranks) + " of " +
+              options_.host + (one ? " has not opened its link" : " have not opened their links") +
+              " to ddprun within " + seconds_text(limit) + " and so " + (one ? "has" : "have") +
+              " no seat: killing " + (one ? "it" : "them") +
+              "; another is started for each while a restart is left. If the program takes longer "
+              "to begin, set join_timeout in --rdzv-conf"});
+  actions_.push_back(std::move(kill));
 }
 
 // A worker that held no seat: a replacement, or one that waited for the next round. That one may
@@ -89,6 +125,7 @@ void Supervisor::watch_beginners() {
 void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
   const bool done = (slot.worked || slot.resumed) && ended.death.succeeded();
   const bool was_elastic = slot.ready || slot.plain;
+  const bool was_late = slot.late && ended.death.stopped_by_us;
   slot = Slot{.done = done};
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   if (state_ == State::kFinished) return;
@@ -104,7 +141,7 @@ void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
     slot.fallen = true;
     ++fallen_;
     wordless_fallen_ += ended.words_follow ? 1 : 0;
-    if (!ended.words_follow) announce_fallen(ended.death);
+    if (!ended.words_follow && !was_late) announce_fallen(ended.death);
   }
   if (state_ != State::kJoining) return tell_slots();
   start_over();

@@ -16,8 +16,6 @@ using rendezvous::Verdict;
 namespace {
 
 constexpr int kExitWorkersStuck = exit_code_of_signal(SIGKILL);  // As if it had ended them.
-// A tick that comes later than that: this machine stood still, and the link may be mended at once.
-constexpr std::chrono::seconds kStoodStill{1};
 constexpr std::chrono::seconds kReturnTime{2};
 
 std::string how_it_goes_on(const rendezvous::StopRound& stop) {
@@ -103,7 +101,10 @@ void Supervisor::cut_off() {
 // Those that compute do not wait for them, so that nobody else notices.
 void Supervisor::give_up_beginners() {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_ && holds_living());
-  if (now_ - *ready_ends_ > kStoodStill) return ready_ends_.reset();  // So did the workers.
+  if (now_ - *ready_ends_ > kStoodStill) {  // So did the workers.
+    for (Slot& slot : slots_) slot.ready_ends.reset();
+    return ready_ends_.reset();
+  }
   std::vector<int> waited_for;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].alive || slots_[i].fallen) waited_for.push_back(static_cast<int>(i));

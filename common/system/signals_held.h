@@ -1,5 +1,6 @@
 #pragma once
-// While one lives, its thread gets no signal; what is started meanwhile inherits that.
+// While one lives, its thread gets no signal, but for those of its own faults, which a program that
+// blocks them could not report; what is started meanwhile inherits that.
 
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +12,9 @@ class SignalsHeld {
   SignalsHeld() {
     sigset_t all;
     ::sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+      ::sigdelset(&all, fault);
+    }
     ::pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

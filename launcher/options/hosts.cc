@@ -139,6 +139,12 @@ std::optional<Failure> contradiction_of_hosts(const Options& options) {
   return std::nullopt;
 }
 
+std::string endpoints_text(const Options& options, const HostsMeeting& meeting) {
+  std::string text = to_string(meeting.endpoint);
+  for (const Endpoint& other : options.other_endpoints) text += "," + to_string(other);
+  return text;
+}
+
 std::vector<std::string> node_argv(const Options& options, const HostsMeeting& meeting,
                                    const HostEntry& host, std::optional<int> node_rank) {
   std::vector<std::string> argv = {"ddprun"};
@@ -153,7 +159,7 @@ std::vector<std::string> node_argv(const Options& options, const HostsMeeting& m
       host.workers ? std::to_string(*host.workers) : to_string(options.nproc_per_node);
   argv.insert(argv.end(), {"--nnodes", to_string(nodes), "--nproc-per-node", workers});
   argv.insert(argv.end(),
-              {"--rdzv-endpoint", to_string(meeting.endpoint), "--rdzv-id", meeting.run_id});
+              {"--rdzv-endpoint", endpoints_text(options, meeting), "--rdzv-id", meeting.run_id});
   if (const std::string conf = conf_of_node(options, node_rank); !conf.empty()) {
     argv.insert(argv.end(), {"--rdzv-conf", conf});
   }

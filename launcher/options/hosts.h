@@ -32,6 +32,9 @@ struct HostsMeeting {
   int nodes = 1;  // That there are, with spares.
 };
 
+// Where they meet, as --rdzv-endpoint takes it, with the daemons that stand by.
+std::string endpoints_text(const Options& options, const HostsMeeting& meeting);
+
 // The command line of the node `node_rank` on `host`: the user's own, but for what is each node's.
 // Without a rank it hosts no endpoint, and gets the group rank that is free.
 std::vector<std::string> node_argv(const Options& options, const HostsMeeting& meeting,

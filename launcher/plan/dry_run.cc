@@ -194,7 +194,7 @@ std::string dry_run_of_hosts(const Options& options, const Environment& environm
   meeting.nodes = static_cast<int>(options.hosts.size());
   meeting.endpoint = options.rdzv_endpoint.value_or(Endpoint{options.hosts.front().name, {}});
   meeting.run_id = options.rdzv_id.value_or("(a new one)");
-  std::string text = "rendezvous:  at " + to_string(meeting.endpoint) +
+  std::string text = "rendezvous:  at " + endpoints_text(options, meeting) +
                      (meeting.endpoint.port ? "" : ", a port from 29400 on") + "\n";
   for (std::size_t i = 0; i < options.hosts.size(); ++i) {
     const HostEntry& host = options.hosts[i];
@@ -212,7 +212,7 @@ std::string dry_run_of_hosts(const Options& options, const Environment& environm
 std::string dry_run_of_discovery(const Options& options, const Environment& environment,
                                  const HostsMeeting& meeting) {
   const HostEntry any{.name = "HOST", .user = {}, .workers = {}};
-  std::string text = "rendezvous:  at " + to_string(meeting.endpoint) + "\n";
+  std::string text = "rendezvous:  at " + endpoints_text(options, meeting) + "\n";
   text += "nodes:       " + to_string(*options.nnodes) + ", on hosts that " +
           in_words(options.host_discovery) + " prints\n";
   text += "each runs:   " + in_words(node_argv(options, meeting, any, std::nullopt)) + "\n";

@@ -264,8 +264,11 @@ Result<agent::LogFolder> log_folder(const NodeContext& context, int index) {
   }
   auto logs = agent::LogFolder::create(options.log_dir.value_or(""), context.run_id);
   if (logs && !options.log_dir) log::info("workers' output goes to " + logs->folder());
-  if (logs || !goes_without(options, logs.error())) return logs;
-  log::warning(to_string(logs.error()) + "; there are no log files, and all goes to the console");
+  if (logs) return logs;
+  Failure failure = logs.error();
+  if (options.log_dir) failure.context = "--log-dir " + *options.log_dir + ": " + failure.context;
+  if (!goes_without(options, failure)) return failure;
+  log::warning(to_string(failure) + "; there are no log files, and all goes to the console");
   return agent::LogFolder();
 }
 

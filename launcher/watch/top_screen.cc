@@ -248,7 +248,7 @@ class Screen {
     if (count == 0) return;
     put(line());
     for (std::size_t i = 0; i < count; ++i) {
-      const rendezvous::EventStatus& event = run_.events[run_.events.size() - 1 - i];
+      const RunEventText& event = run_.events[run_.events.size() - 1 - i];
       ScreenLine here = line();
       std::string when = clock_text(event.at_s);
       when.insert(0, when.size() < 8 ? 8 - when.size() : 0, ' ');

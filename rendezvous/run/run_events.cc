@@ -179,7 +179,7 @@ void Run::on(const NodeId& node, const Leave& leave) {
   if (it == members_.end()) return;
   const std::string& host = it->second.offer.host;
   if (leave.planned) return take_out(node, leave.reason, host + " leaves: " + leave.reason);
-  const std::string text = host + " left: " + leave.reason;
+  const std::string how = "left: " + leave.reason, text = host + " " + how;
   const bool fixed = config_->nnodes_min == config_->nnodes_max;
   const bool active = gathering() || state_ == State::kRunning;
   if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
@@ -193,7 +193,7 @@ void Run::on(const NodeId& node, const Leave& leave) {
       verdict_ = {.kind = Verdict::Kind::kInterrupted, .exit_code = code, .text = text};
     }
   }
-  lose(members_.find(node), "left");
+  lose(members_.find(node), how);
 }
 
 void Run::on(const NodeId& node, const Lost& lost) {

@@ -26,7 +26,7 @@ json to_json(const LateStatus& late) {
   return object;
 }
 
-json to_json(const EventStatus& event) {
+json to_json(const RunEventText& event) {
   return {
       {"at_s", event.at_s}, {"level", event.is_trouble ? "warning" : "info"}, {"text", event.text}};
 }
@@ -91,7 +91,7 @@ json to_json(const RunStatus& run) {
   if (run.steps_left > 0) object["steps_left"] = run.steps_left;
   if (const auto left = seconds_left(run)) object["eta_s"] = *left;
   for (const RoundStatus& round : run.rounds) object["rounds"].push_back(to_json(round));
-  for (const EventStatus& event : run.events) object["events"].push_back(to_json(event));
+  for (const RunEventText& event : run.events) object["events"].push_back(to_json(event));
   for (const NodeStatus& node : run.nodes) object["nodes"].push_back(to_json(node));
   return object;
 }

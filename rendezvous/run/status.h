@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/history/run_record.h"
 #include "common/time.h"
 #include "rendezvous/protocol/wire.h"
 
@@ -37,13 +38,6 @@ struct NodeStatus {
   int local_world_size = 1;
   Milliseconds silent{0};           // Since it was last heard.
   std::vector<RankStatus> ranks{};  // By local rank; only for those that watch.
-};
-
-// What happened in a run, for people. Only for those that watch.
-struct EventStatus {
-  double at_s = 0;  // Since the run's start.
-  bool is_trouble = false;
-  std::string text{};
 };
 
 // A round that has begun.
@@ -92,9 +86,9 @@ struct RunStatus {
   std::optional<std::uint64_t> step{};     // The furthest of the ranks; nothing: none has told.
   double steps_per_s = 0;                  // Lately.
   std::optional<std::vector<LateStatus>> late{};  // The worst first; nothing: no step is known.
-  std::uint64_t steps_left = 0;            // As the program told; 0: it has not.
-  std::vector<EventStatus> events{};       // The last, the oldest first.
-  std::vector<NodeStatus> nodes{};         // Those with a seat by group rank, then the others.
+  std::uint64_t steps_left = 0;                   // As the program told; 0: it has not.
+  std::vector<RunEventText> events{};  // The last, the oldest first; only for those that watch.
+  std::vector<NodeStatus> nodes{};     // Those with a seat by group rank, then the others.
 };
 
 // At the present rate; nothing: not known.

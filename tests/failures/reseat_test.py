@@ -178,6 +178,19 @@ class Reseat(ReseatCase):
         self.assertEqual([len(self.events(seat.pid, "fence", "change")) for seat in smaller], [1, 1], self.text())
         self.end_well(job)
 
+    def test_a_replacement_that_hangs_is_ended_and_replaced(self):
+        job = self.start("--nproc-per-node", "2", "--max-restarts", "1000", "--rdzv-conf", "join_timeout=2", *WORKER, env=HELD)
+        before = self.world(2)
+        self.kill(before[1])
+        smaller = self.world(1, after=before[0].round)
+        job.wait_for(r"error: local rank 1 of \S+ has not opened its link to ddprun within 2 s and so has no seat: "
+                     r"killing it; .*set join_timeout in --rdzv-conf")
+        self.touch("ready")  # A later one finds what it has waited for.
+        full = self.world(2, after=smaller[0].round)
+        self.assert_kept(smaller, full, [])
+        self.assertNotIn("before it had a seat", job.err())  # It is said once.
+        self.end_well(job)
+
     def test_the_daemon_is_killed_meanwhile(self):
         job = self.launch("--local-nodes", "2", "--nproc-per-node", "2")
         before = self.world(4)

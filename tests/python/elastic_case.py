@@ -19,7 +19,7 @@ LIBRARY = os.environ.get("DDPRUN_LIB") or os.path.join(os.path.dirname(BIN), "wo
 PATIENCE = 4 * ddprun_case.PATIENCE  # Interpreters start several times.
 
 # What every script begins with. die("where", step) kills the process for each "where:STEP:RANK" in DIE once, at the first step
-# from that one on in which all ranks are there; pace(step) waits for who is to replace the dead.
+# from that one on in which all ranks are there; pace(step) waits for who is to replace the dead, and raises if nobody comes.
 HEAD = """
 import os, signal, sys, time
 import ddprun
@@ -48,7 +48,10 @@ def pace(step):
         dead = sum(name.startswith("once.") and ":" in name for name in names)
         return sum(name.startswith("once.ready") for name in names) < FULL + dead
     until = time.monotonic() + 60
-    while step.world_size < FULL and waits() and time.monotonic() < until:
+    while step.world_size < FULL and waits():
+        if time.monotonic() > until:
+            raise TimeoutError(f"rank {step.rank} of {step.world_size} has waited 60 s for {FULL} ranks: nobody has come in "
+                               f"place of the dead; {D} has {sorted(os.listdir(D))}")
         time.sleep(0.01)
     time.sleep(0.2 if step.world_size < FULL else 0.005)
 def note(*words):

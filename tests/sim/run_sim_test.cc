@@ -118,6 +118,38 @@ TEST_CASE("Elastic: a death costs the survivors no process, and the world is ful
   });
 }
 
+TEST_CASE("Elastic: a replacement that never gets ready is ended and replaced, beside the others",
+          "[sim]") {
+  int killed = 0;
+  for_each_seed(100, [&](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = options.hangs = true;
+    options.local_world_size = 3 + static_cast<int>(seed % 2);
+    options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+    options.config.max_restarts = 100;
+    options.config.join_timeout = 20s;
+    const int world_size = options.hosts * options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(30s);  // All are ready.
+    for (std::uint64_t death = 0; death < 2; ++death) {
+      cluster.fail_worker("h" + std::to_string((seed + death) % 2));
+      cluster.run_for(5s);
+    }
+    cluster.run_for(120s);
+    INFO(cluster.describe());
+    REQUIRE(cluster.broken().empty());
+    CHECK(cluster.world_size() == world_size);
+    CHECK(cluster.started() == world_size);
+    CHECK(cluster.failures() == 2 + cluster.killed());
+    killed += cluster.killed();
+    cluster.let_workers_finish();
+    REQUIRE(cluster.run_until_over(20min));
+    CHECK(cluster.exit_statuses() == std::set<int>{0});
+  });
+  CHECK(killed > 0);
+}
+
 TEST_CASE("Elastic: a node that leaves on purpose costs the others neither a process nor a step",
           "[sim]") {
   for_each_seed(300, [](std::uint64_t seed) {

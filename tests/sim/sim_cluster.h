@@ -117,6 +117,7 @@ class Cluster {
     int beginning = 0;      // From which beginning of the training its state stems; 0: it has none.
     bool done = false;      // It has exited with 0.
     bool returned = false;  // Its work is done: it ends, whatever it is told.
+    std::optional<TimePoint> begins_since{};  // It has no seat, and is not ready for one.
   };
   struct Host {
     std::unique_ptr<agent::Supervisor> agent;

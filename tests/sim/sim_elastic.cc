@@ -62,10 +62,20 @@ void Cluster::end_plain_later(const std::string& name, std::size_t local_rank) {
   });
 }
 
-// No node waits for ever for workers of its own, unseen by all others.
+// No node waits for ever for workers of its own, unseen by all others; nor for one of them.
 void Cluster::check_beginners(const std::string& name) {
   constexpr Milliseconds kTimeToEnd{10'000};
   Host& host = hosts_.at(name);
+  for (Worker& worker : host.workers) {
+    const bool begins = worker.alive && !worker.ready && worker.round < 0 && !worker.signalled;
+    if (!begins || stands(host))
+      worker.begins_since.reset();
+    else if (!worker.begins_since)
+      worker.begins_since = now_;
+    check(!worker.begins_since ||
+              now_ - *worker.begins_since < options_.config.join_timeout + kTimeToEnd,
+          name + " waits for a worker that never gets ready");
+  }
   const bool any_ready = std::any_of(host.workers.begin(), host.workers.end(),
                                      [](const Worker& one) { return one.alive && one.ready; });
   const bool waits = host.agent->living() > 0 && host.agent->round() == -1 && !any_ready;
@@ -187,7 +197,9 @@ void Cluster::kill_workers(const std::string& name, const std::vector<int>& loca
   Host& host = hosts_.at(name);
   for (const int local_rank : local_ranks) {
     const auto i = static_cast<std::size_t>(local_rank);
-    host.workers.at(i).signalled = true;
+    Worker& worker = host.workers.at(i);
+    if (worker.round < 0 && !worker.ready) ++failures_;  // It was not ready in time.
+    worker.signalled = true;
     ++killed_;
     after(Milliseconds(random_() % 20),
           [this, name, i, life = host.life, process = host.workers[i].process] {

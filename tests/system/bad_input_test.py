@@ -97,7 +97,8 @@ class OfTheCommandLine(DdprunCase):
         with open(self.path("file"), "w", encoding="ascii"):
             pass
         job = self.run_ddprun("--log-dir", self.path("file"), "true", code=1)
-        self.assertIn(self.path("file"), job.err())
+        file = re.escape(self.path("file"))
+        self.assertRegex(job.err(), rf"(?m)^ddprun: error: --log-dir {file}: making the log folder {file}: \w")
 
     def test_a_token_file_that_is_not_there(self):
         self.refused("--nnodes", "2", "--local-addr", "127.0.0.1", "--token-file", self.path("none"), "true",

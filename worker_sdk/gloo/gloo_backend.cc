@@ -12,6 +12,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "common/system/signals_held.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/gloo/gloo_mesh.h"
@@ -63,6 +64,7 @@ std::pair<Device, int> make_device(const gloo::transport::tcp::attr& attributes)
   static std::atomic<unsigned> made{0};
   const std::string name = "ddprun-gloo-" + std::to_string(made++ % 1000);
   const auto make = [&]() -> std::pair<Device, int> {
+    const SignalsHeld held;  // Gloo's thread inherits this, too.
     ::pthread_setname_np(::pthread_self(), name.c_str());
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     return {std::move(device), thread_named(name)};

@@ -1,7 +1,10 @@
 #include "worker_sdk/gloo/gloo_doubt.h"
 
+#include <pthread.h>
+
 #include <utility>
 
+#include "common/system/signals_held.h"
 #include "ddprun/error.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 #include "worker_sdk/transport/diagnosis.h"
@@ -16,7 +19,11 @@ std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 
 }  // namespace
 
-GlooDoubt::GlooDoubt(Options options) : options_(std::move(options)), thread_([this] { run(); }) {}
+GlooDoubt::GlooDoubt(Options options) : options_(std::move(options)) {
+  const SignalsHeld held;  // The program's handlers are for the program's threads.
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "ddprun-doubt");
+}
 
 void GlooDoubt::begin(const Call& call) {
   const std::lock_guard lock(mutex_);

@@ -2,12 +2,14 @@
 
 #include <gloo/common/error.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
 
+#include "common/system/signals_held.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 
 namespace ddprun::worker_sdk {
@@ -44,7 +46,9 @@ GlooWatch::GlooWatch(gloo::Context& context, const std::vector<GlooConnection>& 
       sentinels_[r] = std::make_unique<Sentinel>(context, static_cast<int>(r));
     }
   }
+  const SignalsHeld held;  // The program's handlers are for the program's threads.
   thread_ = std::thread([this, sockets] { run(sockets); });
+  ::pthread_setname_np(thread_.native_handle(), "ddprun-watch");
 }
 
 GlooWatch::~GlooWatch() {

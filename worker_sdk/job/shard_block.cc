@@ -46,11 +46,16 @@ void ShardBlock::seal() {
   }
 }
 
+bool ShardBlock::is_sound(int s) const {
+  const auto place = static_cast<std::size_t>(s - range_.first) * ShardCut::kSumBytes;
+  const std::uint64_t wanted = sum_of(s);
+  const std::byte* const sum = memory_.data() + cut_.bytes_of(range_) + place;
+  return std::memcmp(sum, &wanted, ShardCut::kSumBytes) == 0;
+}
+
 int ShardBlock::damaged() const {
-  const std::byte* sums = memory_.data() + cut_.bytes_of(range_);
-  for (int s = range_.first; s < range_.last; ++s, sums += ShardCut::kSumBytes) {
-    const std::uint64_t wanted = sum_of(s);
-    if (std::memcmp(sums, &wanted, ShardCut::kSumBytes) != 0) return s;
+  for (int s = range_.first; s < range_.last; ++s) {
+    if (!is_sound(s)) return s;
   }
   return -1;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -44,13 +45,18 @@ class ShardBlock {
 
   // What state it is of; kUnfinished while it is written.
   void finish(const ShardVersion& version) { version_ = version; }
-  void reopen() { version_ = kUnfinished; }
-  bool has(int s, const ShardVersion& version) const {
-    return version_ == version && range_.has(s);
+  void reopen() {
+    version_ = kUnfinished;
+    dropped_.clear();
   }
+  bool has(int s, const ShardVersion& version) const {
+    return version_ == version && range_.has(s) && !dropped_.contains(s);
+  }
+  void drop(int s) { dropped_.insert(s); }  // It is damaged: nobody is to have this one.
 
   void seal();                        // Makes the checksums.
   int damaged() const;                // The first shard whose checksum is wrong; -1: none.
+  bool is_sound(int s) const;         // Its checksum is right.
   void copy_from(ShardBlock& other);  // Of the same range.
 
  private:
@@ -61,6 +67,7 @@ class ShardBlock {
   ShardRange range_;
   ShardVersion version_ = kUnfinished;
   std::vector<std::byte> memory_;
+  std::set<int> dropped_;
 };
 
 }  // namespace ddprun::elastic

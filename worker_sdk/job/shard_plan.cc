@@ -143,6 +143,15 @@ std::string ShardLayout::name(int rank) const {
   return "rank " + std::to_string(rank) + " on " + places_[static_cast<std::size_t>(rank)].host;
 }
 
+std::string shards_text(const std::vector<int>& shards) {
+  std::string text;
+  for (std::size_t i = 0, end = 0; i < shards.size(); i = end) {
+    for (end = i + 1; end < shards.size() && shards[end] == shards[end - 1] + 1;) ++end;
+    text += (i == 0 ? "" : ", ") + range_text(shards[i], shards[end - 1]);
+  }
+  return text;
+}
+
 std::string ShardLayout::describe(const std::vector<int>& shards) const {
   std::string text;
   for (std::size_t i = 0; i < shards.size();) {

@@ -29,6 +29,9 @@ struct ShardRange {
 // By shard: the ranks that are to have it; the one whose it is comes first.
 using Wanted = std::vector<std::vector<int>>;
 
+// "shards 4 to 7, shard 9": of numbers that ascend.
+std::string shards_text(const std::vector<int>& shards);
+
 // How the shards are divided in one round.
 class ShardLayout {
  public:
@@ -59,6 +62,7 @@ enum class Hold : std::uint8_t {
   kNothing = 0,
   kFills = 1,  // As the program fills it before the first step.
   kHas = 2,
+  kDamaged = 3,  // Its checksum is wrong: as good as nothing.
 };
 
 struct ShardMove {

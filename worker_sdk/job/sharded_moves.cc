@@ -1,6 +1,7 @@
 // How the shards of a ShardedState come to the ranks that are to have them.
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -28,6 +29,19 @@ ShardBlock* ShardedState::find(int shard, const ShardVersion& version) {
   return nullptr;
 }
 
+// What is damaged is dropped, so that a sound copy comes in its place. Where ranks are fixed nobody
+// has made the checksums.
+Hold ShardedState::hold_of(int shard, const ShardVersion& version, std::vector<int>& damaged) {
+  bool is_damaged = false;
+  ShardBlock* found = find(shard, version);
+  for (; found && is_elastic_ && !found->is_sound(shard); found = find(shard, version)) {
+    found->drop(shard);
+    is_damaged = true;
+  }
+  if (is_damaged) damaged.push_back(shard);
+  return found ? Hold::kHas : is_damaged ? Hold::kDamaged : Hold::kNothing;
+}
+
 // A byte for each shard, and whether this rank knows who had them. A rank that comes back has
 // shards of earlier steps only.
 ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound& round) {
@@ -37,17 +51,16 @@ ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound&
   const auto ranks = static_cast<std::size_t>(group.world_size());
   std::vector<std::uint8_t> mine, all((shards + 1) * ranks);
   bool has_some = false;
+  Holds holds;
   for (int shard = 0; shard < options_.shards; ++shard) {
-    const Hold hold = find(shard, round.version) ? Hold::kHas
-                      : can_fill                 ? Hold::kFills
-                                                 : Hold::kNothing;
-    mine.push_back(static_cast<std::uint8_t>(hold));
+    const Hold hold = hold_of(shard, round.version, holds.damaged);
+    const bool fills = can_fill && hold != Hold::kHas;
+    mine.push_back(static_cast<std::uint8_t>(fills ? Hold::kFills : hold));
     has_some = has_some || hold == Hold::kHas;
   }
   mine.push_back(layout_.is_known() && has_some ? 1 : 0);
   group.all_gather(buffer(mine.data(), mine.size()), buffer(all.data(), all.size()),
                    {.on_host = true});
-  Holds holds;
   for (std::size_t r = 0; r < ranks; ++r) {
     const std::uint8_t* first = all.data() + r * (shards + 1);
     std::vector<Hold> one;
@@ -62,7 +75,8 @@ ShardTraffic ShardedState::fetch(ProcessGroup& group, const ShardRound& round, c
                                  std::vector<ShardBlock>& into) {
   const Holds holds = ask_all(group, round);
   const ShardMoves plan = plan_moves(holds.by_rank, wanted);
-  if (!plan.lost.empty()) refuse(group, plan.lost, holds.historian, round);
+  if (!plan.lost.empty()) refuse(group, plan.lost, holds, round);
+  tell_damaged(group, holds);
   fill(plan.fills, group.rank(), round.version);
   for (ShardBlock& block : into) {
     for (int shard = block.range().first; shard < block.range().last; ++shard) {
@@ -135,14 +149,49 @@ void ShardedState::require_sound(ProcessGroup& group, const ShardBlock& block, i
                   "\" does not fit its checksum: it was written to beside next(), or damaged");
 }
 
-void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, int historian,
-                          const ShardRound& round) const {
-  std::string text = "nobody has " + std::to_string(lost.size()) + " of its " +
-                     std::to_string(options_.shards) + " shards, nor a function that fills them";
-  if (historian == group.rank()) {
-    text = layout_.describe(lost) + ", are lost with these ranks";
+// Which of this rank's shards others, or the program, have to make good.
+void ShardedState::tell_damaged(ProcessGroup& group, const Holds& holds) const {
+  for (const int shard : holds.damaged) {
+    const auto has = [&](const std::vector<Hold>& one) {
+      return one[static_cast<std::size_t>(shard)] == Hold::kHas;
+    };
+    const auto found = std::find_if(holds.by_rank.begin(), holds.by_rank.end(), has);
+    const auto source = static_cast<int>(found - holds.by_rank.begin());
+    const std::string instead = found == holds.by_rank.end()
+                                    ? "it is filled anew"
+                                    : "the copy of rank " + std::to_string(source) + " on " +
+                                          group.host_of(source) + " is taken";
+    std::fprintf(stderr,
+                 "ddprun: warning: rank %d on %s: shard %d of \"%s\" does not fit its checksum: it "
+                 "was written to beside next(), or damaged; %s\n",
+                 group.rank(), group.host_of(group.rank()).c_str(), shard, name_.c_str(),
+                 instead.c_str());
   }
-  if (historian >= 0) text = broadcast_bytes(group, text, historian);
+}
+
+void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, const Holds& holds,
+                          const ShardRound& round) const {
+  std::vector<int> damaged, gone;
+  for (const int shard : lost) {
+    const bool is_damaged = std::any_of(
+        holds.by_rank.begin(), holds.by_rank.end(),
+        [&](const auto& one) { return one[static_cast<std::size_t>(shard)] == Hold::kDamaged; });
+    (is_damaged ? damaged : gone).push_back(shard);
+  }
+  std::string text;
+  if (!gone.empty()) {
+    text = "nobody has " + std::to_string(gone.size()) + " of its " +
+           std::to_string(options_.shards) + " shards, nor a function that fills them";
+    if (holds.historian == group.rank()) {
+      text = layout_.describe(gone) + ", are lost with these ranks";
+    }
+    if (holds.historian >= 0) text = broadcast_bytes(group, text, holds.historian);
+  }
+  if (!damaged.empty()) {
+    text += (text.empty() ? "" : "; ") + shards_text(damaged) +
+            (damaged.size() == 1 ? " does" : " do") +
+            " not fit the checksum on any rank that has it: written to beside next(), or damaged";
+  }
   throw Error(ErrorKind::state_lost, {.rank = group.rank(), .operation = "entering a round"},
               "\"" + name_ + "\" after " + std::to_string(round.version.steps) + " steps: " + text +
                   "; start from a checkpoint");

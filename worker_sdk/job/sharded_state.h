@@ -40,7 +40,7 @@ class ShardedState {
   const std::string& name() const { return name_; }
   std::uint64_t signature(std::uint64_t seed) const;
 
-  // Collective. Throws Error(state_lost) if nobody has some shard any more.
+  // Collective. Throws Error(state_lost) if nobody has some shard any more, or only damaged ones.
   ShardTraffic stage(ProcessGroup& group, const ShardRound& round);
   void install();
   void forget();  // What is held, for a checkpoint takes its place.
@@ -65,10 +65,12 @@ class ShardedState {
   struct Holds {
     std::vector<std::vector<Hold>> by_rank;
     int historian = -1;  // The lowest rank that was in the round before, as far as one can tell.
+    std::vector<int> damaged;  // Shards, of this rank's.
   };
 
   Buffer buffer_of(ShardBlock& block) const;
   ShardBlock* find(int shard, const ShardVersion& version);
+  Hold hold_of(int shard, const ShardVersion& version, std::vector<int>& damaged);
   Holds ask_all(ProcessGroup& group, const ShardRound& round);
   ShardTraffic fetch(ProcessGroup& group, const ShardRound& round, const Wanted& wanted,
                      std::vector<ShardBlock>& into);
@@ -76,7 +78,8 @@ class ShardedState {
   ShardTraffic move(ProcessGroup& group, const ShardRound& round,
                     const std::vector<ShardMove>& moves, std::vector<ShardBlock>& into);
   void require_sound(ProcessGroup& group, const ShardBlock& block, int peer) const;
-  [[noreturn]] void refuse(ProcessGroup& group, const std::vector<int>& lost, int historian,
+  void tell_damaged(ProcessGroup& group, const Holds& holds) const;
+  [[noreturn]] void refuse(ProcessGroup& group, const std::vector<int>& lost, const Holds& holds,
                            const ShardRound& round) const;
 
   const std::string name_;

@@ -421,6 +421,8 @@ TEST_CASE("Supervisor: a node none of whose workers gets ready leaves, and says 
 TEST_CASE("Supervisor: one worker that is ready is enough for a node to stay") {
   Newcomer node(60s);
   CHECK(node.does(WorkerReady{1}, 59s) == Lines{"send join with 1 living"});
+  CHECK(node.does(Tick{}, 1s).back() == "kill local ranks 0");  // That one was not, in time.
+  (void)node.does(ElasticNode::end(0, 0, SIGKILL, /*by_us=*/true));
   CHECK(!node.waits());
   // It is gone again: the time begins anew.
   CHECK(node.does(ElasticNode::end(1, 7), 600s).at(1) == "send join with 0 living");

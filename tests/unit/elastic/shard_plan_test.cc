@@ -112,6 +112,13 @@ TEST_CASE("Shards: who has one keeps it, and those that have it take turns to gi
   CHECK(plan.moves == std::vector<ShardMove>{{0, 0, 2}, {1, 1, 2}});
 }
 
+TEST_CASE("Shards: a damaged one is replaced by a sound one, and is lost where there is none") {
+  const auto plan = plan_moves({{Hold::kDamaged}, {kHas}, {kNo}}, {{0, 2}});
+  CHECK(plan.moves == std::vector<ShardMove>{{0, 1, 0}, {0, 1, 2}});
+  CHECK(plan_moves({{Hold::kDamaged}, {kNo}}, {{0, 1}}).lost == Ranks{0});
+  CHECK(shards_text({4, 5, 6, 9, 11, 12}) == "shards 4 to 6, shard 9, shards 11 to 12");
+}
+
 TEST_CASE("Shards: one that nobody has or fills is lost, unless nobody wants it") {
   CHECK(plan_moves({{kNo, kHas}, {kNo, kHas}}, {{0, 1}, {1, 0}}).lost == Ranks{0});
   CHECK(plan_moves({{kNo}, {kNo}}, {{}}).lost.empty());

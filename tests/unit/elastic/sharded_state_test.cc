@@ -1,7 +1,11 @@
 // Sharded state over groups of threads: what a round leaves is found by the next one, of any size.
 
+#include <unistd.h>
+
 #include <array>
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <numeric>
 
@@ -244,21 +248,62 @@ TEST_CASE("Sharded state: before a planned change no set of nodes has some of it
   CHECK(test::outcome(errors) == "all well");
 }
 
-TEST_CASE("Sharded state: elements that were written to beside next() are found out") {
-  Processes all(2);
-  auto errors = round(all, {0, 1}, [&](ShardedState& state, ProcessGroup& group) {
+// What is written to standard error meanwhile.
+std::string stderr_of(const std::function<void()>& body) {
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file);
+  const int usual = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  body();
+  ::dup2(usual, STDERR_FILENO);
+  ::close(usual);
+  std::string text(10000, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+// Of two, the first writes to what it has of the newest step.
+void write_beside_next(Processes& all) {
+  const auto errors = round(all, {0, 1}, [&](ShardedState& state, ProcessGroup& group) {
     enter(state, group, round_of(group, 0));
     step(state, group, 1);
     if (group.rank() == 0) static_cast<std::int64_t*>(state.now().data)[5] ^= 1;
   });
   CHECK(test::outcome(errors) == "all well");
-  errors = round(
-      all, {0},
-      [&](ShardedState& state, ProcessGroup& group) { enter(state, group, round_of(group, 1)); },
-      "auto");
-  REQUIRE(errors[0]);
-  CHECK(errors[0]->kind() == ErrorKind::corrupt);
-  CHECK_THAT(errors[0]->what(), Contains("shard 0 of \"state\" does not fit its checksum"));
+}
+
+TEST_CASE("Sharded state: a shard that was written to beside next() is replaced by its copy") {
+  Processes all(3);
+  write_beside_next(all);
+  Errors errors;
+  const std::string text = stderr_of([&] {
+    errors = round(all, {0, 1, 2}, [&](ShardedState& state, ProcessGroup& group) {
+      enter(state, group, round_of(group, 1));
+      require_whole(state, group, 1);
+      step(state, group, 2);
+    });
+  });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK_THAT(text, Contains("warning: rank 0 on ") &&
+                       Contains("shard 0 of \"state\" does not fit its checksum: it was written to "
+                                "beside next(), or damaged; the copy of rank 1 on "));
+  CHECK(text.find("shard 0") == text.rfind("shard 0"));
+}
+
+TEST_CASE("Sharded state: all ranks say so where no copy of a shard is sound") {
+  Processes all(3);
+  write_beside_next(all);
+  const auto errors = round(all, {0, 2}, [&](ShardedState& state, ProcessGroup& group) {
+    enter(state, group, round_of(group, 1));
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::state_lost);
+    CHECK_THAT(error->what(), Contains("\"state\" after 1 steps: shard 0 does not fit the checksum "
+                                       "on any rank that has it"));
+  }
 }
 
 TEST_CASE("Sharded state: in a job of fixed ranks there are no copies") {

@@ -58,6 +58,9 @@ TEST_CASE("Hosts: each node gets the user's line with its own place in it", "[ho
         "join_timeout=5,is_host=0 -- train");  // A spare has no rank.
   CHECK(argv_of("--hosts a,b --rdzv-endpoint daemon:5 train", 0).find("is_host") ==
         std::string::npos);
+  CHECK(argv_of("--hosts a,b --rdzv-endpoint a:30000,[::1]:5,c train", 1) ==
+        "ddprun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint a:30000,[::1]:5,c --rdzv-id run "
+        "--node-rank 1 -- train");
 }
 
 TEST_CASE("Hosts: what each node gets is a command line that ddprun takes", "[hosts]") {

@@ -169,8 +169,8 @@ class Job {
   /// Errors of its own: `mismatch` if ranks keep different state or the agent's messages cannot be
   /// understood; `corrupt` if state arrives damaged, if no rank has a whole state any more, because
   /// `apply` has failed everywhere, or if it has failed here in an earlier run() of this round;
-  /// `state_lost` if some part of sharded state is lost, because all ranks that had it have gone:
-  /// only a checkpoint is left; `unreachable` if the agent is gone and a seat is needed.
+  /// `state_lost` if a part of sharded state is lost: no rank with a sound copy is left, only a
+  /// checkpoint; `unreachable` if the agent is gone and a seat is needed.
   void run(std::int64_t steps, const Body& body);
 
   std::int64_t committed() const noexcept;  ///< Steps.
