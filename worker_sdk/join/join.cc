@@ -88,7 +88,7 @@ Joined Joiner::run() {
     if (plan_.backend == "nccl") joined_.backend = connect_nccl({});
   } else {
     keys_ = with_prefix(*joined_.store, prefix_);
-    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_);
+    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_, plan_.shown_ranks);
     const Table table = meet();
     for (const Introduction& hello : table.hellos) roster_->hosts.push_back(hello.host);
     if (!plan_.local_rank_known) {
@@ -267,7 +267,8 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
     for (std::size_t r = 0; r < errors.size(); ++r) {
       if (errors[r].empty()) continue;
       fail(ErrorKind::unreachable, static_cast<int>(r),
-           "rank " + std::to_string(r) + " cannot connect: " + errors[r]);
+           "rank " + std::to_string(roster_->shown(static_cast<int>(r))) +
+               " cannot connect: " + errors[r]);
     }
     return std::string();
   });

@@ -17,7 +17,7 @@ import torch
 
 from . import _forward
 from ._engine import RECV, Engine
-from ._errors import TIMED_OUT, DdprunError, bad_argument, error
+from ._errors import TIMED_OUT, bad_argument, error
 from ._tensors import Lending, check
 from ._works import WorkBase, milliseconds
 
@@ -138,11 +138,7 @@ class Posts:
         sources = [source] if source >= 0 else range(self.engine.size)
         with self._lock:
             self._waiting.append((source, tag, work))
-            new = [
-                each
-                for each in sources
-                if each != rank and (each, tag) not in self._posted
-            ]
+            new = [each for each in sources if each != rank and (each, tag) not in self._posted]
             for key, memory in self._posted.items():
                 if key[1] == tag and (memory.numel(), memory.dtype) != shape:
                     self._waiting.pop()

@@ -13,7 +13,7 @@ import torch
 
 from .._library import library
 from . import _forward
-from ._errors import TIMED_OUT, DdprunError, error, error_of, last_error, new_info
+from ._errors import TIMED_OUT, error, error_of, last_error, new_info
 from ._version import KEEPS_WORKS
 from ._waiter import waiter
 
