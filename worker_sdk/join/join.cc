@@ -264,11 +264,10 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   // Gloo does not notice a connection that was closed before it looked: a rank that is done and
   // leaves early would leave a slower one waiting. So nobody begins before all are connected.
   meeting_->hold("connected", error, [this](const auto& errors) {
-    for (std::size_t r = 0; r < errors.size(); ++r) {
-      if (errors[r].empty()) continue;
-      fail(ErrorKind::unreachable, static_cast<int>(r),
-           "rank " + std::to_string(roster_->shown(static_cast<int>(r))) +
-               " cannot connect: " + errors[r]);
+    for (int r = 0; r < size_; ++r) {
+      const std::string& why = errors[static_cast<std::size_t>(r)];
+      const std::string who = "rank " + std::to_string(roster_->shown(r));
+      if (!why.empty()) fail(ErrorKind::unreachable, r, who + " cannot connect: " + why);
     }
     return std::string();
   });
