@@ -96,8 +96,9 @@ class Failures(torch_case.TorchCase):
         self.right("""
             me, n = start()
             gone = torch.ones(4, 6)[:, ::2]
-            works = [dist.all_reduce(gone, async_op=True), dist.all_reduce(torch.ones(3), async_op=True)]
-            gone.set_()
+            works = [dist.all_reduce(gone, async_op=True)]
+            gone.set_()  # Before anything finishes the work, as the next call may.
+            works.append(dist.all_reduce(torch.ones(3), async_op=True))
             futures = [each.get_future() for each in works]
             try:
                 futures[0].wait()
