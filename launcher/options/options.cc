@@ -46,10 +46,36 @@ void declare(CLI::App& app) {
   }
 }
 
-// mpirun's habits: everybody types them here once.
+// What those who know mpirun, accelerate, deepspeed or srun type here once.
 std::string habit_of_others(std::string_view flag) {
-  if (flag == "-n" || flag == "-np" || flag == "-N") return "; did you mean --nproc-per-node?";
+  struct Habit {
+    std::string_view theirs, ours;
+  };
+  constexpr Habit kHabits[] = {
+      {"-n", "--nproc-per-node"},
+      {"-np", "--nproc-per-node"},
+      {"-N", "--nproc-per-node"},
+      {"--nprocs", "--nproc-per-node"},
+      {"--num-processes", "--nproc-per-node"},
+      {"--num-gpus", "--nproc-per-node"},
+      {"--gpus", "--nproc-per-node"},
+      {"--ntasks-per-node", "--nproc-per-node"},
+      {"--num-machines", "--nnodes"},
+      {"--num-nodes", "--nnodes"},
+      {"--nodes", "--nnodes"},
+      {"--machine-rank", "--node-rank"},
+      {"--main-process-ip", "--master-addr"},
+      {"--main-process-port", "--master-port"},
+      {"-H", "--hosts"},
+      {"--hostfile", "--hosts a,b or --host-discovery SCRIPT"},
+      {"--machinefile", "--hosts a,b or --host-discovery SCRIPT"},
+  };
   if (flag == "-x" || flag == "-genv") return "; workers get the whole environment as it is";
+  std::string dashed(flag);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  for (const Habit& habit : kHabits) {
+    if (dashed == habit.theirs) return "; did you mean " + std::string(habit.ours) + "?";
+  }
   return "";
 }
 

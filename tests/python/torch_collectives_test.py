@@ -203,6 +203,34 @@ class Collectives(torch_case.TorchCase):
             dist.barrier()
         """, nproc=3)
 
+    def test_a_rank_that_sends_nothing_ends_no_receive_from_any_source(self):
+        self.right("""
+            me, n = start()
+            group = dist.new_group([0, 1, 2])
+            if me == 0:
+                backend, box = ddprun.torch._shared.backend_of(group), torch.zeros(1)
+                backend.set_timeout(timedelta(milliseconds=100))
+                work = backend.recv_anysource([box], 0)
+                refused("timed_out", "given to wait()", work.wait, timedelta(seconds=3))  # Not of rank 2's part of it.
+                open(os.environ["GO"], "w").close()
+                assert work.wait(LIMIT) and work.source_rank() == 1 and box.item() == 2
+                text = "no message came within the timeout of 100 ms"
+                refused("timed_out", text, dist.recv, box, group=group)
+                late = backend.recv_anysource([box], 0)
+                try:
+                    late.get_future().wait()
+                    raise AssertionError("a message came")
+                except RuntimeError as error:
+                    assert text in str(error), error
+                open(os.environ["MARK"], "w").close()
+            elif me == 1:
+                while not os.path.exists(os.environ["GO"]):
+                    time.sleep(0.01)
+                dist.send(torch.full((1,), 2.0), 0, group=group)
+            while not os.path.exists(os.environ["MARK"]):
+                time.sleep(0.01)
+        """, nproc=3, GO=self.path("go"), MARK=self.path("mark"))
+
     def test_groups_and_objects(self):
         self.right("""
             me, n = start()
@@ -249,6 +277,13 @@ class Collectives(torch_case.TorchCase):
             group.allreduce_coalesced(many, options).wait()
             for each in many:
                 same(each, torch.full_like(each, 2.0))
+            options.reduceOp = dist.ReduceOp.AVG
+            group.allreduce_coalesced(many := [torch.full((3,), 3 + 4 * me), torch.full((2,), me + 1.0)], options).wait()
+            same(many[0], torch.full((3,), 5)), same(many[1], torch.full((2,), 1.5))
+            if VERSION >= (2, 0):
+                options.reduceOp = torch._C._distributed_c10d._make_nccl_premul_sum(3.0)
+                group.allreduce_coalesced(many := [torch.ones(3)], options).wait()
+                same(many[0], torch.full((3,), 6.0))
             if VERSION >= (2, 1):
                 values = [torch.ones(2), torch.ones(3)]
                 with dist._coalescing_manager(group=group) if VERSION >= (2, 14) else dist._coalescing_manager():

@@ -67,6 +67,80 @@ class Failures(torch_case.TorchCase):
             assert order == ["aborted", "freed"], order
         """, nproc=1)
 
+    def test_a_group_is_closed_once_though_two_threads_do_so(self):
+        self.right("""
+            import threading, unittest.mock
+            from ddprun.torch import _engine
+            order, inside, go_on = [], threading.Event(), threading.Event()
+            library = unittest.mock.MagicMock()
+            def shutdown(handle, limit):
+                inside.set()
+                go_on.wait()
+                order.append("shut down")
+            library.ddprun_group_shutdown.side_effect = shutdown
+            library.ddprun_group_destroy.side_effect = lambda handle: order.append("freed")
+            with unittest.mock.patch.object(_engine, "library", lambda: library):
+                engine = _engine.Engine(1, 0, 1, 1000, None)
+                threads = [threading.Thread(target=engine.close) for _ in range(2)]
+                threads[0].start()
+                inside.wait()
+                threads[1].start()
+                threads[1].join(0.3)  # It cannot end now, but would be inside too without the lock.
+                go_on.set()
+                for each in threads:
+                    each.join()
+            assert order == ["shut down", "freed"], order
+        """, nproc=1)
+
+    def test_a_tensor_that_cannot_take_its_result_is_an_error_and_other_futures_complete(self):
+        self.right("""
+            me, n = start()
+            gone = torch.ones(4, 6)[:, ::2]
+            works = [dist.all_reduce(gone, async_op=True)]
+            gone.set_()  # Before anything finishes the work, as the next call may.
+            works.append(dist.all_reduce(torch.ones(3), async_op=True))
+            futures = [each.get_future() for each in works]
+            try:
+                futures[0].wait()
+                raise AssertionError("a result went into a tensor that is gone")
+            except RuntimeError as error:
+                assert "went" not in str(error), error
+            same(futures[1].wait()[0], torch.full((3,), 2.0))
+            assert works[0].exception() is not None and works[1].exception() is None
+        """)
+
+    def test_the_ends_of_a_group_that_has_the_number_of_another_one_are_its_own(self):
+        self.right("""
+            import threading
+            from ddprun.torch import _waiter
+            waiter, ends = _waiter.Waiter(), [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+            inside, go_on, told = threading.Event(), threading.Event(), []
+            class Group:
+                def __init__(self, name, body=lambda: None):
+                    self.name, self.body = name, body
+                def finish_ended(self):
+                    told.append(self.name)
+                    self.body()
+            def stay():
+                inside.set()
+                go_on.wait()
+            def replace():  # While the waiter has still to look at the other descriptor.
+                waiter.drop(ends[1])
+                waiter.watch(Group("new", done.set), ends[1])
+                os.eventfd_write(ends[1], 1)
+            done = threading.Event()
+            first, old = Group("first", stay), Group("old")
+            waiter.watch(first, ends[0]), waiter.watch(old, ends[1])
+            os.eventfd_write(ends[0], 1)
+            inside.wait()
+            first.body = replace
+            os.eventfd_write(ends[0], 1), os.eventfd_write(ends[1], 1)
+            go_on.set()
+            assert done.wait(60), told
+            assert "old" not in told, told
+            waiter.stop()
+        """, nproc=1)
+
     def test_a_monitored_barrier_names_the_ranks_that_did_not_come(self):
         self.needs(2, 14)
         self.right("""
@@ -143,6 +217,10 @@ class BadInput(torch_case.TorchCase):
             refused("bad_argument", "do not add up", backend.all_to_all_single, torch.ones(4), torch.ones(4), [1, 1], [2, 2])
             refused("bad_argument", "one tensor is needed", backend.allreduce, [torch.ones(1), torch.ones(1)])
             refused("bad_argument", "is negative", backend.send, [torch.ones(1)], 1 - me, -1)
+            refused("bad_argument", "is negative", backend.recv_anysource, [torch.ones(1)], -1)
+            refused("bad_argument", "share memory", backend.recv_anysource, [torch.ones(1).expand(3)], 0)
+            alone = [dist.new_group([rank]) for rank in range(n)][me]
+            refused("bad_argument", "no other rank", ddprun.torch._shared.backend_of(alone).recv_anysource, [torch.ones(1)], 0)
             refused("bad_argument", "a tensor is needed", backend.allgather, [["a", "b"]], [torch.ones(1)])
             dist.all_reduce(values := torch.ones(1))
             same(values, torch.tensor([2.0]))

@@ -97,6 +97,36 @@ for megabytes in (25, 0.001):
             same(big, torch.ones(1000))
         """)
 
+    def test_own_ddp_after_a_pass_that_an_exception_has_ended(self):
+        self.right("""
+            me, n = start()
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+                def forward(self, x, fails):
+                    x = self.first(x)
+                    if fails:
+                        x.register_hook(self.fail)
+                    return self.last(x)
+                def fail(self, _):
+                    raise ArithmeticError("between the layers")
+            ddp = ddprun.torch.DistributedDataParallel(Net(), bucket_cap_mb=1e-5)
+            found = []
+            for fails in (True, False, False):
+                ddp.zero_grad(set_to_none=False)
+                try:
+                    ddp(torch.full((2, 4), me + 1.0), fails).sum().backward()
+                    found.append(torch.cat([each.grad.flatten() for each in ddp.parameters()]))
+                except ArithmeticError:
+                    assert fails
+            all = [torch.empty_like(found[0]) for _ in range(n)]
+            for each in found:
+                dist.all_gather(all, each)
+                same(all[0], all[1])
+            same(found[0], found[1])
+        """)
+
     def test_hooks_join_and_zero(self):
         self.right("""
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook

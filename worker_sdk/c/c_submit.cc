@@ -26,7 +26,7 @@ class Side {
   // Of the root alone.
   Buffer one_if(bool wanted) const { return wanted ? one() : Buffer{}; }
   PartsBuffer parts(int ranks) const {
-    if (count_ == 1 && ranks != 1) return one();
+    if (count_ == 1) return one();  // Also of one rank: not all backends have parts that lie apart.
     require_argument(count_ == static_cast<std::size_t>(ranks),
                      "this operation takes one array here, or one for each rank");
     std::vector<Buffer> each;

@@ -19,7 +19,7 @@ struct DistributedDataParallel::Impl {
 
   // ddp_setup.cc
   void connect(ProcessGroup& g);  // The constructor's second half, and reconfigure().
-  void use_buckets(worker_sdk::BucketOrder order);
+  std::unique_ptr<worker_sdk::BucketSet> make_buckets(worker_sdk::BucketOrder order);
   bool rebuild();
   void complain_if_unfinished() const noexcept;  // As it ends.
   [[noreturn]] void refuse(const std::string& text) const;

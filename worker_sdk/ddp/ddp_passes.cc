@@ -62,7 +62,8 @@ void DistributedDataParallel::Impl::check_values() {
 
 void DistributedDataParallel::Impl::mark(std::size_t i) {
   if (pass == Pass::kLocal) {
-    touched.at(i) = true;
+    require_parameter(i);
+    touched[i] = true;
     return;
   }
   const auto released = reducer.mark_ready(i);

@@ -96,7 +96,9 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   flow.use(std::move(hook));
   const auto order = worker_sdk::expected_order(parameters, options);
   reducer.reset(order);
-  use_buckets(order);
+  auto next = make_buckets(order);
+  flow.use(group, *next);
+  buckets = std::move(next);
   if (options.broadcast_at_start && group.world_size() > 1) {
     buckets->broadcast_values(group, parameters, 0);
   }
@@ -108,11 +110,10 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   passes = 0;
 }
 
-void DistributedDataParallel::Impl::use_buckets(worker_sdk::BucketOrder order) {
+std::unique_ptr<worker_sdk::BucketSet> DistributedDataParallel::Impl::make_buckets(
+    worker_sdk::BucketOrder order) {
   const bool tail = options.find_unused || options.static_graph;
-  auto next = std::make_unique<worker_sdk::BucketSet>(group, parameters, std::move(order), tail);
-  flow.use(group, *next);
-  buckets = std::move(next);
+  return std::make_unique<worker_sdk::BucketSet>(group, parameters, std::move(order), tail);
 }
 
 // Rank 0's order is everybody's: ranks may have seen different ones.
@@ -126,11 +127,12 @@ bool DistributedDataParallel::Impl::rebuild() {
   }
   auto order = worker_sdk::order_of_arrival(parameters, options, {arrival.begin(), arrival.end()});
   if (order == buckets->order()) return false;
-  auto before = std::move(buckets);
+  // The old ones stay until the new ones have everything: a peer may be lost meanwhile.
+  auto next = make_buckets(order);
+  next->take_over(group, *buckets);
   reducer.regroup(order);
-  use_buckets(std::move(order));
-  buckets->take_over(group, *before);
-  before.reset();
+  flow.use(group, *next);
+  buckets = std::move(next);
   // There the memory goes only when all ranks have let go of it (nccl_memory.h).
   if (worker_sdk::GroupInside::device(group)) group.barrier();
   return true;

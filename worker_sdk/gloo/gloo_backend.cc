@@ -203,11 +203,8 @@ Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_
              what_gloo_said.find("imed out") != std::string::npos) {
     mine.cause = Cause::kTimedOut;
   }
-  mine.suspect = watch_->first_lost();
-  for (int r = 0; r < roster_->size(); ++r) {
-    const std::string& address = connections_[static_cast<std::size_t>(r)].address;
-    if (!address.empty() && what_gloo_said.find(address) != std::string::npos) mine.suspect = r;
-  }
+  mine.suspect = rank_named(connections_, what_gloo_said);
+  if (mine.suspect < 0) mine.suspect = watch_->first_lost();
   return mine;
 }
 

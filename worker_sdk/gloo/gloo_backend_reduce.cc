@@ -1,6 +1,8 @@
 // GlooBackend's reductions: a reduce-scatter and an all-gather by direct messages, window by
 // window, so that the next window travels while this one is reduced.
 
+#include <complex>
+
 #include "worker_sdk/gloo/gloo_backend.h"
 #include "worker_sdk/gloo/gloo_tags.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
@@ -16,6 +18,7 @@ constexpr std::size_t kWholeBytesOfTwo = 1 << 20;
 // Of the array, that travels at once.
 constexpr std::size_t kWindowBytes = 4 << 20;
 constexpr std::size_t kGrain = 16;  // Elements: parts begin at cache lines.
+constexpr std::size_t kWidestElement = sizeof(std::complex<double>);
 
 std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
 
@@ -41,7 +44,7 @@ class Windows {
   // Of one rank's part of one window, so that each begins where any element may.
   static std::size_t source_bytes(std::size_t ranks) {
     constexpr std::size_t kAlignment = 64;
-    const std::size_t bytes = kWindowBytes / ranks + kGrain * sizeof(double);
+    const std::size_t bytes = kWindowBytes / ranks + kGrain * kWidestElement;
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   static std::size_t scratch_bytes(std::size_t ranks) { return 2 * ranks * source_bytes(ranks); }

@@ -100,6 +100,18 @@ std::vector<GlooConnection> find_connections(const std::set<std::string>& addres
   return found;
 }
 
+int rank_named(const std::vector<GlooConnection>& connections, std::string_view text) noexcept {
+  for (std::size_t r = 0; r < connections.size(); ++r) {
+    const std::string_view address = connections[r].address;
+    const std::size_t at = address.empty() ? text.npos : text.find(address);
+    if (at == text.npos) continue;
+    // Port 123 is not port 1234, which follows the same host.
+    const std::string_view rest = text.substr(at + address.size());
+    if (rest.empty() || rest.front() < '0' || rest.front() > '9') return static_cast<int>(r);
+  }
+  return -1;
+}
+
 int first_ended(const std::vector<GlooConnection>& connections) noexcept {
   for (std::size_t r = 0; r < connections.size(); ++r) {
     if (!connections[r].socket) continue;

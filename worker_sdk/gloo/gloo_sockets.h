@@ -5,6 +5,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/system/unique_fd.h"
@@ -27,6 +28,9 @@ std::vector<GlooConnection> find_connections(gloo::Context& context);
 std::string address_text(const std::vector<char>& address);
 // Those that are connected so far and have one of `addresses` at either end, in no order.
 std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses);
+
+// The rank whose peer's address stands in Gloo's words, or nobody's (-1).
+int rank_named(const std::vector<GlooConnection>& connections, std::string_view text) noexcept;
 
 // The first rank whose connection has ended, or nobody's (-1).
 int first_ended(const std::vector<GlooConnection>& connections) noexcept;

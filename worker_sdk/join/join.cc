@@ -88,7 +88,7 @@ Joined Joiner::run() {
     if (plan_.backend == "nccl") joined_.backend = connect_nccl({});
   } else {
     keys_ = with_prefix(*joined_.store, prefix_);
-    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_);
+    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_, plan_.shown_ranks);
     const Table table = meet();
     for (const Introduction& hello : table.hellos) roster_->hosts.push_back(hello.host);
     if (!plan_.local_rank_known) {
@@ -264,10 +264,10 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   // Gloo does not notice a connection that was closed before it looked: a rank that is done and
   // leaves early would leave a slower one waiting. So nobody begins before all are connected.
   meeting_->hold("connected", error, [this](const auto& errors) {
-    for (std::size_t r = 0; r < errors.size(); ++r) {
-      if (errors[r].empty()) continue;
-      fail(ErrorKind::unreachable, static_cast<int>(r),
-           "rank " + std::to_string(r) + " cannot connect: " + errors[r]);
+    for (int r = 0; r < size_; ++r) {
+      const std::string& why = errors[static_cast<std::size_t>(r)];
+      const std::string who = "rank " + std::to_string(roster_->shown(r));
+      if (!why.empty()) fail(ErrorKind::unreachable, r, who + " cannot connect: " + why);
     }
     return std::string();
   });

@@ -73,7 +73,8 @@ void Meeting::throw_absence(const std::string& topic) {
   for (int r = 0; r < size_; ++r) {
     if (keys_.check({key(topic, r)})) continue;
     if (first < 0) first = r;
-    who += (who.empty() ? "" : ", ") + std::to_string(r);
+    const int shown = shown_.empty() ? r : shown_.at(static_cast<std::size_t>(r));
+    who += (who.empty() ? "" : ", ") + std::to_string(shown);
   }
   if (first < 0) throw_failure(ErrorKind::timed_out, 0, "rank 0 has not answered");
   throw_failure(ErrorKind::timed_out, first, "no sign of rank(s) " + who);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/store.h"
@@ -13,8 +14,9 @@ namespace ddprun::worker_sdk {
 
 class Meeting {
  public:
-  Meeting(Store& keys, int rank, int size, Clock::time_point deadline)
-      : keys_(keys), rank_(rank), size_(size), deadline_(deadline) {}
+  // `shown`: what each rank is called in errors, by rank. Empty: its number.
+  Meeting(Store& keys, int rank, int size, Clock::time_point deadline, std::vector<int> shown = {})
+      : keys_(keys), rank_(rank), size_(size), deadline_(deadline), shown_(std::move(shown)) {}
 
   // Says `mine` under `topic` and returns rank 0's answer, which `decide` makes of what all ranks
   // have said. If ranks do not come before the deadline, or `decide` throws Error, all ranks throw
@@ -31,6 +33,7 @@ class Meeting {
   const int rank_;
   const int size_;
   const Clock::time_point deadline_;
+  const std::vector<int> shown_;
 };
 
 }  // namespace ddprun::worker_sdk

@@ -248,6 +248,9 @@ void NcclBackend::dissolve() noexcept {
   watch_->request_abort();
 }
 
+// Of what is in streams the watch knows itself; barriers and arrays of the host wait in Gloo.
+void NcclBackend::lose(int rank, const std::string& why) noexcept { host_->lose(rank, why); }
+
 std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
   abort();
   const auto fate = watch_->fate();

@@ -34,6 +34,7 @@ class NcclBackend final : public DeviceBackend {
   std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
   void abort() noexcept override;
   void dissolve() noexcept override;
+  void lose(int rank, const std::string& why) noexcept override;
 
   std::string refusal(const Signature& what, const Arrays& arrays) const override;
   std::shared_ptr<Pending> enqueue(const Call& call, const Arrays& arrays, Stream stream) override;

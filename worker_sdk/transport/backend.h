@@ -51,7 +51,8 @@ class HostBackend {
   // The same where the whole group ends, so that no peer needs an explanation.
   virtual void dissolve() noexcept { abort(); }
   // The same for a peer that is gone, as the agent says: that call, unless it ends at once, and all
-  // later ones throw `peer_lost`. (nccl asks for that word itself, with its other looks.)
+  // later ones throw `peer_lost`. (Of what is in streams nccl asks for that word itself, with its
+  // other looks.)
   virtual void lose(int /*rank*/, const std::string& /*why*/) noexcept {}
 
   // This one, if it has a device.

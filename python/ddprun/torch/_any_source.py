@@ -2,12 +2,14 @@
 
 A receive from each source is posted, into memory of its own; the first message that comes is the
 result. The others stay posted, and serve the next receive from any or just that source with this
-tag. So all messages of a tag that is received from any source should have one size and type.
+tag. So all messages of a tag that is received from any source should have one size and type. What
+is posted has no time limit, for it waits on behalf of later receives; each of these has one.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +17,11 @@ import torch
 
 from . import _forward
 from ._engine import RECV, Engine
-from ._errors import TIMED_OUT, DdprunError, bad_argument, error
-from ._tensors import Lending
+from ._errors import TIMED_OUT, bad_argument, error
+from ._tensors import Lending, check
 from ._works import WorkBase, milliseconds
+
+_FOREVER_MS = 10**12  # Some decades.
 
 
 class AnySourceWork(WorkBase):
@@ -29,18 +33,32 @@ class AnySourceWork(WorkBase):
         self._tensor = tensor
         self._ended = threading.Event()
         self._source = -1
-        self._error: DdprunError | None = None
+        self._error: Exception | None = None
         self._trigger: Any = torch.futures.Future()
         self._future = self._trigger.then(self._outcome)
+        self._limit_ms = min(posts.engine.timeout_ms or _FOREVER_MS, _FOREVER_MS)
+        self._deadline = time.monotonic() + self._limit_ms / 1000
+        self._timer: threading.Timer | None = None
 
-    def end(self, source: int, values: Any, failure: DdprunError | None) -> None:
+    def end(self, source: int, values: Any, failure: Exception | None) -> None:
         """Take the message of `source`."""
-        if failure is None:
-            with torch.no_grad():
-                self._tensor.detach().copy_(values.view_as(self._tensor))
         self._source, self._error = source, failure
+        if failure is None:
+            try:
+                with torch.no_grad():
+                    self._tensor.detach().copy_(values.view_as(self._tensor))
+            except Exception as wrong:  # With the tensor, meanwhile. Whoever waits shall get it.
+                self._error = wrong
+        if self._timer is not None:
+            self._timer.cancel()
         self._ended.set()
         self._trigger.set_result(None)
+
+    def _give_up(self) -> None:
+        text = f"recv: no message came within the timeout of {self._limit_ms} ms"
+        late = error(TIMED_OUT, text, operation="recv", rank=self._posts.engine.rank)
+        if self._posts.forget(self):
+            self.end(-1, None, late)
 
     def _outcome(self, _: Any = None) -> list[Any]:
         if self._error is not None:
@@ -50,25 +68,33 @@ class AnySourceWork(WorkBase):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the message."""
         limit = milliseconds(timeout)
-        if not self._ended.wait(limit / 1000 if limit else None):
+        if limit and not self._ended.wait(limit / 1000):
             raise error(
                 TIMED_OUT,
                 f"recv: no message came within the timeout of {limit} ms given to wait()",
                 operation="recv",
                 rank=self._posts.engine.rank,
             )
+        if not self._ended.wait(max(0.0, self._deadline - time.monotonic())):
+            self._give_up()
+            self._ended.wait()  # If its message has come just now.
         self._outcome()
         return True
 
     def get_future(self) -> Any:
         """Return a future of the list of the tensor."""
+        if self._timer is None and not self._ended.is_set():
+            left = max(0.0, self._deadline - time.monotonic())
+            self._timer = threading.Timer(left, self._give_up)
+            self._timer.daemon = True
+            self._timer.start()
         return self._future
 
     def is_completed(self) -> bool:
         """Return whether wait() would not block."""
         return self._ended.is_set()
 
-    def exception(self) -> DdprunError | None:
+    def exception(self) -> Exception | None:
         """Return what wait() would raise."""
         return self._error
 
@@ -87,7 +113,7 @@ class Posts:
         self._lock = threading.Lock()
         # By source and tag: memory of a posted receive, and whether its message has come.
         self._posted: dict[tuple[int, int], Any] = {}
-        self._come: dict[tuple[int, int], DdprunError | None] = {}
+        self._come: dict[tuple[int, int], Exception | None] = {}
         self._waiting: list[tuple[int, int, AnySourceWork]] = []  # source or -1, tag, work
 
     def is_posted(self, source: int, tag: int) -> bool:
@@ -101,16 +127,18 @@ class Posts:
 
     def receive(self, tensor: Any, source: int, tag: int) -> AnySourceWork:
         """Receive from `source`, or from any if it is -1."""
+        rank = self.engine.rank
+        check(tensor, "recv", rank, written=True)
+        if tag < 0:
+            raise bad_argument(f"the tag {tag} is negative", "recv", rank)
+        if self.engine.size == 1:
+            raise bad_argument("there is no other rank in the group", "recv", rank)
         work = AnySourceWork(self, tensor)
         shape = (tensor.numel(), tensor.dtype)
         sources = [source] if source >= 0 else range(self.engine.size)
         with self._lock:
             self._waiting.append((source, tag, work))
-            new = [
-                each
-                for each in sources
-                if each != self.engine.rank and (each, tag) not in self._posted
-            ]
+            new = [each for each in sources if each != rank and (each, tag) not in self._posted]
             for key, memory in self._posted.items():
                 if key[1] == tag and (memory.numel(), memory.dtype) != shape:
                     self._waiting.pop()
@@ -118,7 +146,7 @@ class Posts:
                         f"{memory.numel()} x {memory.dtype} are expected from rank {key[0]} with "
                         f"tag {tag} since a receive from any source, not {shape[0]} x {shape[1]}",
                         "recv",
-                        self.engine.rank,
+                        rank,
                     )
             for each in new:
                 self._posted[each, tag] = torch.empty(shape[0], dtype=shape[1])
@@ -136,6 +164,7 @@ class Posts:
             outs=lending.arrays([self._posted[source, tag]], written=True),
             root=source,
             tag=tag,
+            timeout_ms=_FOREVER_MS,
         )
 
         def has_come(_: Any) -> None:
@@ -144,6 +173,15 @@ class Posts:
             self._match()
 
         work.get_future().add_done_callback(has_come)
+
+    def forget(self, work: AnySourceWork) -> bool:
+        """Keep no message for a receive any more; return whether it had none yet."""
+        with self._lock:
+            for wanted in self._waiting:
+                if wanted[2] is work:
+                    self._waiting.remove(wanted)
+                    return True
+        return False
 
     def _match(self) -> None:
         """Give messages that have come to receives that wait, both in their order."""

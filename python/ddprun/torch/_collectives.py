@@ -50,18 +50,18 @@ class Collectives:
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
         """Reduce over all ranks, in place."""
-        tensor = self._only(tensors, ALL_REDUCE)
+        return self._all_reduce(self._only(tensors, ALL_REDUCE), opts, waits=is_blocking(opts))
+
+    def _all_reduce(self, tensor: Any, opts: Any, *, waits: bool) -> Any:
         op = reduction(opts.reduceOp) if opts is not None else 0
         if tensor.is_sparse:
-            return self.allreduce_sparse(tensors, opts)
+            return self.allreduce_sparse([tensor], opts)
         averages_integers = op == AVG and is_integer(tensor)
         if op == PREMUL_SUM or averages_integers:
-            return self._by_sum(tensor, opts, averages_integers)
-        return self._engine.in_place(
-            ALL_REDUCE, tensor, op, -1, limit(opts), waits=is_blocking(opts)
-        )
+            return self._by_sum(tensor, opts, averages_integers, waits=waits)
+        return self._engine.in_place(ALL_REDUCE, tensor, op, -1, limit(opts), waits=waits)
 
-    def _by_sum(self, tensor: Any, opts: Any, averages: bool) -> Any:
+    def _by_sum(self, tensor: Any, opts: Any, averages: bool, *, waits: bool) -> Any:
         """Sum what was multiplied before, or is divided afterwards."""
         lending = self._lending(ALL_REDUCE)
         lending.divisor = self._engine.size if averages else 0
@@ -73,16 +73,12 @@ class Collectives:
             factor=factor(opts.reduceOp),
             timeout_ms=limit(opts),
             result=[tensor],
-            waits=is_blocking(opts),
+            waits=waits,
         )
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         """Reduce several tensors."""
-        op = reduction(opts.reduceOp) if opts is not None else 0
-        works = [
-            self._engine.in_place(ALL_REDUCE, tensor, op, -1, limit(opts), waits=False)
-            for tensor in tensors
-        ]
+        works = [self._all_reduce(tensor, opts, waits=False) for tensor in tensors]
         return self._each(works, tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:

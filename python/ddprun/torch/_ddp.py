@@ -62,12 +62,19 @@ def _after_accumulation(parameter: Any, hook: Any) -> Any:
     return accumulator  # Must be kept, or its hook is lost.
 
 
+def _is_in_backward() -> bool:
+    """Return whether this is called by a backward pass; False where torch cannot tell."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
 class DistributedDataParallel(torch.nn.Module):
     """Averages gradients over all ranks while the backward pass runs.
 
     Used as torch's: wrap the module, then build the optimizer from ``parameters()``. Parameters and
     buffers are taken from rank 0. Gradients are dense CPU tensors. ``p.grad`` is a view of shared
-    memory after the backward pass; clear it with ``zero_grad()``, of the optimizer or of this.
+    memory after the backward pass; clear it with ``zero_grad()``, of the optimizer or of this. A
+    backward pass that an exception ends has to end so on all ranks; clear the gradients after it.
 
     bucket_cap_mb: size of the groups of gradients that are reduced together, in MiB.
     find_unused_parameters: whether ranks may leave out parameters in a backward pass.
@@ -128,6 +135,8 @@ class DistributedDataParallel(torch.nn.Module):
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Call the module."""
+        if self._is_in_pass and not _is_in_backward():
+            self._abandon_pass()
         if self._synchronises and self.training and self.broadcast_buffers:
             self._broadcast(list(self.module.buffers()))
         return self.module(*inputs, **options)
@@ -169,6 +178,15 @@ class DistributedDataParallel(torch.nn.Module):
         for bucket in self._buckets:
             bucket.missing = set(range(len(bucket.parameters)))
         torch.autograd.Variable._execution_engine.queue_callback(self._finish_pass)
+
+    def _abandon_pass(self) -> None:
+        """Drop a backward pass that an exception has ended, and that nobody finishes any more."""
+        self._is_in_pass = False
+        for bucket in self._buckets:
+            work, bucket.work = bucket.work, None
+            if work is not None:
+                work.wait()
+                bucket.flat.zero_()  # It may have been cleared while it was reduced.
 
     def _reduce(self) -> None:
         """Start the next bucket; all ranks start them in the same order."""

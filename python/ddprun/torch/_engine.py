@@ -47,6 +47,7 @@ class Engine:
         self._handle: int | None = handle
         self._keep = keep  # The store's functions, for the group, its works and memory.
         self._lock = threading.Lock()
+        self._closes = threading.RLock()
         self._ends = threading.Lock()  # Held while the handle is freed, or used without `_lock`.
         self._submit = library().ddprun_submit
         self._call = Call()
@@ -234,13 +235,14 @@ class Engine:
 
     def close(self) -> None:
         """Complete what is under way, within the group's time limit, and leave."""
-        handle = self._handle
-        if handle is None or os.getpid() != self.pid:
-            self._handle = None
-            return
-        library().ddprun_group_shutdown(handle, self.timeout_ms)
-        with self._lock, self._ends:
-            self._handle = None
-        self.finish_ended()
-        waiter.drop(self._descriptor)
-        library().ddprun_group_destroy(handle)
+        with self._closes:
+            handle = self._handle
+            if handle is None or os.getpid() != self.pid:
+                self._handle = None
+                return
+            library().ddprun_group_shutdown(handle, self.timeout_ms)
+            with self._lock, self._ends:
+                self._handle = None
+            self.finish_ended()
+            waiter.drop(self._descriptor)
+            library().ddprun_group_destroy(handle)

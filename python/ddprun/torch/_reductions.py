@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._errors import UNSUPPORTED, error
 from ._works import milliseconds
 
 SUM, AVG, PREMUL_SUM = 0, 1, 8
@@ -21,7 +22,10 @@ def factor(op: Any) -> float:
     """Return the factor of a PREMUL_SUM, 0 of others."""
     if reduction(op) != PREMUL_SUM:
         return 0.0
-    found = op.__getstate__()[1]
+    state = getattr(op, "__getstate__", lambda: None)()
+    if state is None:  # torch 1.13 has the factor in C++ alone.
+        raise error(UNSUPPORTED, "this torch does not tell the factor of a PREMUL_SUM")
+    found = state[1]
     return float(found[0] if isinstance(found, (list, tuple)) else found)
 
 

@@ -56,7 +56,7 @@ def check_reducible(tensor: Any, operation: str, rank: int) -> None:
         raise bad_argument(f"elements of {tensor.dtype} cannot be reduced", operation, rank)
 
 
-def _refuse(tensor: Any, operation: str, rank: int, *, written: bool) -> None:
+def check(tensor: Any, operation: str, rank: int, *, written: bool) -> None:
     """Raise for a tensor of which not even a copy could be sent."""
     if not isinstance(tensor, torch.Tensor):
         raise bad_argument(f"a tensor is needed, not {type(tensor).__name__}", operation, rank)
@@ -89,7 +89,7 @@ class Lending:
     def plain(self, tensor: Any, *, written: bool) -> Any:
         """Return the tensor, or a plain copy, which is written back at the end if `written`."""
         if not (isinstance(tensor, torch.Tensor) and is_plain(tensor)):
-            _refuse(tensor, self._operation, self._rank, written=written)
+            check(tensor, self._operation, self._rank, written=written)
             copy = tensor.detach().resolve_conj().resolve_neg().contiguous()
             if written:
                 self._copies.append((tensor, copy))

@@ -70,25 +70,27 @@ class Waiter:
     def _run(self) -> None:
         while not self._stops:
             with self._lock:
-                engines = dict(self._engines)
+                descriptors = list(self._engines)
             poll = select.poll()
-            for descriptor in (self._wake[0], *engines):
+            for descriptor in (self._wake[0], *descriptors):
                 poll.register(descriptor, select.POLLIN)
             # One that ended before it was watched has been noted in its descriptor.
             for descriptor, _ in poll.poll():
                 if descriptor == self._wake[0]:
                     os.read(descriptor, 4096)
-                elif self._drain(descriptor):
-                    engines[descriptor].finish_ended()
+                    continue
+                engine = self._drained(descriptor)
+                if engine is not None:
+                    engine.finish_ended()
 
-    def _drain(self, descriptor: int) -> bool:
-        """Read what told of an end; not if the engine has left, for the number may be another's."""
+    def _drained(self, descriptor: int) -> Engine | None:
+        """Read what told of an end; return of which engine, for the number may be another's now."""
         with self._lock:
-            if descriptor not in self._engines:
-                return False
-            with contextlib.suppress(BlockingIOError):
-                os.read(descriptor, 8)
-            return True
+            engine = self._engines.get(descriptor)
+            if engine is not None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(descriptor, 8)
+            return engine
 
 
 waiter = Waiter()

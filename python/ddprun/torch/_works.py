@@ -13,7 +13,7 @@ import torch
 
 from .._library import library
 from . import _forward
-from ._errors import TIMED_OUT, DdprunError, error, error_of, last_error, new_info
+from ._errors import TIMED_OUT, error, error_of, last_error, new_info
 from ._version import KEEPS_WORKS
 from ._waiter import waiter
 
@@ -67,7 +67,7 @@ class OperationWork(WorkBase):
         self._source = source
         self._lock = threading.Lock()
         self._finished = False
-        self._error: DdprunError | None = None
+        self._error: Exception | None = None
         self._trigger: Any = None  # The future that finish() sets.
         self._future: Any = None  # What follows it, with the result or the error.
         _forward.note(self)
@@ -87,7 +87,10 @@ class OperationWork(WorkBase):
                     error_of(info, self._operation) if failed else last_error(self._operation)
                 )
             elif self._after is not None:
-                self._after()
+                try:
+                    self._after()
+                except Exception as wrong:  # With the tensor. Whoever waits shall get it.
+                    self._error = wrong
             self._finished = True
             self._keep = self._after = None
             trigger = self._trigger
@@ -160,7 +163,7 @@ class OperationWork(WorkBase):
         """Return whether the operation has ended well."""
         return self.exception() is None and self._finished
 
-    def exception(self) -> DdprunError | None:
+    def exception(self) -> Exception | None:
         """Return what wait() would raise; None before the end and on success."""
         if self.has_ended():
             self.finish()
@@ -225,7 +228,7 @@ class EndedWork(WorkBase):
         """Return whether all parts have ended well."""
         return all(work.is_success() for work in self._works)
 
-    def exception(self) -> DdprunError | None:
+    def exception(self) -> Exception | None:
         """Return the first error of a part."""
         return next((work.exception() for work in self._works if work.exception()), None)
 

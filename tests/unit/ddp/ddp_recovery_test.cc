@@ -125,7 +125,7 @@ TEST_CASE("DDP recovery: the number of a parameter that there is not is refused,
     const std::vector<std::function<void()>> calls = {
         [&] { (void)ddp.gradient(1); }, [&] { (void)ddp.gradient_memory(1); },
         [&] { (void)ddp.used(1); }, [&] { ddp.set_value(1, {}); }, [&] { ddp.mark_ready(1); }};
-    for (const auto& call : calls) {
+    const auto refused = [](const std::function<void()>& call) {
       std::string text = "nothing";
       try {
         call();
@@ -133,10 +133,48 @@ TEST_CASE("DDP recovery: the number of a parameter that there is not is refused,
         text = error.text();
       }
       if (text != "there is no parameter 1, only 1") throw Error(ErrorKind::mismatch, {}, text);
+    };
+    for (const auto& call : calls) refused(call);
+    {
+      const auto local = ddp.no_sync();
+      ddp.begin_backward();
+      refused(calls.back());
+      ddp.finish_backward();
     }
     pass(ddp, 1, 1);
   });
   CHECK(outcome(errors) == "all well");
+}
+
+TEST_CASE("DDP recovery: where the buckets cannot be rebuilt, gradients stay where they are") {
+  Complaints complaints;
+  std::optional<ErrorKind> kind;
+  (void)Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    Model model({5, 5, 5, 5}, 0);
+    DistributedDataParallel ddp(group, model.parameters());
+    ddp.begin_backward();
+    for (std::size_t i = 0; i < kLayers;
+         ++i) {  // Not as expected, so that there is something to do.
+      add(ddp.gradient(i), 3);
+      ddp.mark_ready(i);
+    }
+    ddp.finish_backward();
+    if (group.rank() == 1) {  // It agrees to the new order, and to no new buckets.
+      std::vector<std::int64_t> order(kLayers);
+      group.broadcast(buffer(order.data(), order.size()), 0, {.on_host = true});
+      return group.barrier();
+    }
+    try {
+      ddp.begin_backward();
+    } catch (const Error& error) {
+      kind = error.kind();
+    }
+    complaints.unless(ddp.buckets().size() == 1, "the buckets");
+    complaints.unless(ddp.used(0), "who is used");
+    complaints.unless(read(ddp.gradient(2)) == std::vector<float>(5, 3), "an average");
+  });
+  CHECK(kind == ErrorKind::mismatch);
+  CHECK(complaints.text() == "none");
 }
 
 TEST_CASE("DDP recovery: a pass that nobody finished is spoken of at the end") {

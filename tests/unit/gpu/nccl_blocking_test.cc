@@ -3,12 +3,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <future>
+#include <numeric>
 #include <thread>
 
+#include "ddprun/c_api.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
@@ -166,6 +169,37 @@ TEST_CASE("NCCL: a revocation that is late before its thread runs is not called"
   late.arm();
   comm.revoke(0s, 20s, false);
   CHECK_FALSE(comm.is_revoked());
+}
+
+TEST_CASE("C interface: a rank that is alone on nccl passes the one part of each operation") {
+  const FakeGpu gpu;
+  ddprun_init_options options = {};
+  options.size = sizeof options;
+  options.backend = "nccl";
+  options.rank = -1;
+  ddprun_group* group = nullptr;
+  ddprun_memory* memory = nullptr;
+  void* data = nullptr;
+  REQUIRE(ddprun_group_init(&options, &group) == DDPRUN_OK);
+  REQUIRE(ddprun_allocate(group, 8 * sizeof(float), &data, &memory) == DDPRUN_OK);
+  auto* values = static_cast<float*>(data);
+  for (const int operation : {DDPRUN_REDUCE_SCATTER, DDPRUN_ALL_GATHER, DDPRUN_ALL_TO_ALL}) {
+    std::iota(values, values + 4, 1.0F);
+    std::fill(values + 4, values + 8, 0.0F);
+    const ddprun_buffer in = DDPRUN_BUFFER(values, 4, DDPRUN_F32);
+    const ddprun_buffer out = DDPRUN_BUFFER(values + 4, 4, DDPRUN_F32);
+    ddprun_call call = {};
+    call.size = sizeof call;
+    call.operation = operation;
+    call.in = &in, call.ins = 1, call.out = &out, call.outs = 1;
+    call.tag = -1;
+    INFO(operation);
+    CHECK(ddprun_submit(group, &call, nullptr) == DDPRUN_OK);
+    CHECK(ddprun_last_error() == std::string());
+    CHECK(std::equal(values, values + 4, values + 4));
+  }
+  ddprun_memory_destroy(memory);
+  ddprun_group_destroy(group);
 }
 
 }  // namespace

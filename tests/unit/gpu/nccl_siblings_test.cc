@@ -117,6 +117,23 @@ TEST_CASE("NCCL: what the agent says of a lost rank is thrown, by every group", 
   CHECK(in_idle->where().peer == 0);
 }
 
+TEST_CASE("NCCL: what the agent says of a lost rank ends a barrier, too", "[nccl]") {
+  const FakeGpu gpu;
+  auto page = agent::ProgressFile::make(0).value();
+  FakeGpu::set("DDPRUN_PROGRESS", page.path());
+  std::optional<Error> in_barrier;
+  const std::string outcome = Alone([&](auto& group, auto&, auto&) {
+                                page.tell(1, "its node was lost");
+                                in_barrier = error_of([&] { group.barrier(); });
+                              }).outcome();
+  ::unsetenv("DDPRUN_PROGRESS");
+  CHECK(outcome == "all well");
+  REQUIRE(in_barrier);
+  CHECK(in_barrier->kind() == ErrorKind::peer_lost);
+  CHECK(in_barrier->where().peer == 1);
+  CHECK(in_barrier->text().find("the agent says: its node was lost") != std::string::npos);
+}
+
 TEST_CASE("NCCL: a smaller group does not mind what the agent said of a rank left behind",
           "[nccl]") {
   const FakeGpu gpu;

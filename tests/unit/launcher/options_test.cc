@@ -268,6 +268,12 @@ TEST_CASE("Options: an unknown flag is named with the nearest one", "[options]")
   CHECK(error_of("--nnodes 2 --stand-alone train") ==
         "unknown option --stand-alone; did you mean --standalone?");
   CHECK(error_of("-np 4 train") == "unknown option -np; did you mean --nproc-per-node?");
+  CHECK(error_of("--num_processes 4 train") ==
+        "unknown option --num_processes; did you mean --nproc-per-node?");
+  CHECK(error_of("--machine_rank=1 train") ==
+        "unknown option --machine_rank; did you mean --node-rank?");
+  CHECK(error_of("--hostfile hosts train") ==
+        "unknown option --hostfile; did you mean --hosts a,b or --host-discovery SCRIPT?");
   CHECK(error_of("--frobnicate train") == "unknown option --frobnicate; see ddprun --help all");
 }
 

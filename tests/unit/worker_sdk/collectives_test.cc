@@ -284,5 +284,29 @@ TEST_CASE("Collectives: sums of halves do not overflow on the way to their avera
   }
 }
 
+#ifndef DDPRUN_FAKES
+TEST_CASE(
+    "Collectives: large sums of the widest elements are right on as many hosts as leave an uneven "
+    "rest",
+    "[collectives]") {
+  constexpr std::size_t kWindow =
+      (4 << 20) / sizeof(std::complex<double>);  // gloo_backend_reduce.cc
+  const World world{"gloo", std::vector<std::string>(18, "a")};
+  FirstComplaint complaints;
+  const auto errors = world.ranks().run([&](ProcessGroup& group) {
+    std::vector<std::complex<double>> values(kWindow);
+    for (std::size_t i = 0; i < kWindow; ++i)
+      values[i] = {static_cast<double>(i), static_cast<double>(group.rank())};
+    group.all_reduce(buffer(values.data(), kWindow));
+    for (std::size_t i = 0; i < kWindow; ++i) {
+      if (values[i] == std::complex<double>(18.0 * static_cast<double>(i), 17.0 * 18 / 2)) continue;
+      complaints.add("rank " + std::to_string(group.rank()) + ", element " + std::to_string(i));
+    }
+  });
+  CHECK(test::outcome(errors) == "all well");
+  CHECK(complaints.text() == "");
+}
+#endif
+
 }  // namespace
 }  // namespace ddprun

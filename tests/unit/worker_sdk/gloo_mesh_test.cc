@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "common/system/unique_fd.h"
+#include "worker_sdk/gloo/gloo_sockets.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -117,6 +118,22 @@ TEST_CASE("Gloo mesh: a fence resets no connection that a peer has yet to accept
   REQUIRE(outcome.wait_for(60s) == std::future_status::ready);
   const UniqueFd accepted(::accept(listener.get(), nullptr, nullptr));
   CHECK(::getpeername(accepted.get(), reinterpret_cast<sockaddr*>(address), &size) == 0);
+}
+
+TEST_CASE("Gloo sockets: an error names the rank whose whole address is in it") {
+  std::vector<GlooConnection> connections(4);  // Rank 0 is this one.
+  connections[1].address = "[127.0.0.1]:1234";
+  connections[2].address = "[127.0.0.1]:123";
+  connections[3].address = "[127.0.0.1]:12345";
+  const auto named = [&](const std::string& port) {
+    return rank_named(connections, "Read error [127.0.0.1]:" + port + ": Connection reset by peer");
+  };
+  CHECK(named("123") == 2);
+  CHECK(named("1234") == 1);
+  CHECK(named("12345") == 3);
+  CHECK(named("12") == -1);
+  CHECK(rank_named(connections, "Connection closed by peer [127.0.0.1]:12345") == 3);
+  CHECK(rank_named(connections, "Timed out waiting 100ms for recv operation") == -1);
 }
 
 }  // namespace

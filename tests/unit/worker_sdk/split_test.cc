@@ -10,6 +10,8 @@ namespace ddprun {
 namespace {
 
 using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using test::FirstComplaint;
 using test::Ranks;
 using test::World;
@@ -131,6 +133,17 @@ TEST_CASE("Split: a group of which a rank does not come is not made", "[split]")
   REQUIRE(errors[2]);
   CHECK(errors[0]->where().peer == 1);
   CHECK(errors[2]->where().peer == 1);
+}
+
+TEST_CASE("Split: the error of a message with a tag names its ranks as the group does", "[split]") {
+  const auto errors = Ranks{.world_size = 3}.run([](ProcessGroup& group) {
+    float value = 0;
+    if (group.rank() == 2) group.recv(buffer(&value, 1), 1, {.timeout = 50ms, .tag = 7});
+  });
+  REQUIRE(errors[2]);
+  CHECK(errors[2]->kind() == ErrorKind::timed_out);
+  CHECK(errors[2]->where().peer == 1);
+  CHECK_THAT(errors[2]->text(), Contains("rank 1 ") && EndsWith("no sign of rank(s) 1"));
 }
 
 TEST_CASE("Work: a call's own deadline counts, not the group's", "[work]") {
