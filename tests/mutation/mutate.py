@@ -73,8 +73,10 @@ def programs_of(test, command):
         return {test} if not test[-1].isdigit() else {re.sub(r"_\d+$", "_test", test), "bin/ddprun"}  # c_calls_3: its ranks
     programs = {os.path.relpath(word, BUILD) for word in command if word.startswith(BUILD + os.sep)}
     if is_script(command):
-        programs |= {"bin/ddprun", "bin/ddprun-rendezvous", "bin/ddprunctl"}
         script = next(word for word in command if word.endswith((".py", ".sh")))
+        with open(script) as f:  # Of this tree, as the build folder is.
+            named = re.findall(r'"tests", "([\w.]+)"', f.read())
+        programs |= {"bin/ddprun", "bin/ddprun-rendezvous", "bin/ddprunctl", *(f"tests/{name}" for name in named)}
         if "python" in script or test in ("system_linking", "system_abi"):
             programs.add("worker_sdk/all")
     if test in ("system_train", "system_train_options", "system_event_file"):

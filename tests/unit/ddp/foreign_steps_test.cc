@@ -68,7 +68,11 @@ TEST_CASE("Foreign steps: a rank that takes fewer steps holds nobody up") {
   std::promise<void> first_is_through;
   const auto summary = summary_of([&](ProcessGroup& group, ForeignSteps& steps) {
     for (int i = 0; i < 4; ++i) one_step(group, steps, Phase::kData, -1);
-    if (group.rank() == 1) return first_is_through.get_future().wait();
+    if (group.rank() == 1) {  // Well before the exchange that rank 0 has begun gives up.
+      const auto met = first_is_through.get_future().wait_for(Ranks{}.op_timeout / 3);
+      if (met == std::future_status::ready) return;
+      throw Error(ErrorKind::timed_out, {.rank = 0, .operation = "end_step"}, "is held up");
+    }
     for (int i = 0; i < 100; ++i) {  // More than two windows.
       steps.enter(Phase::kBackward);
       steps.end_step(1000);
