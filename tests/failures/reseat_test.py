@@ -159,6 +159,15 @@ class Reseat(ReseatCase):
     def test_a_worker_that_closes_its_link_becomes_a_plain_one(self):
         self.spoilt("closed", "closed its link")
 
+    def test_a_worker_whose_link_ends_just_before_it_does_is_replaced(self):
+        job = self.launch("--nproc-per-node", "3", env={"FAULT_1": "parts"})
+        before = self.world(3)
+        self.touch("spoil")
+        after = self.world(3, after=before[0].round)
+        self.assertEqual(len({s.pid for s in before} & {s.pid for s in after}), 2, self.text())
+        self.assertNotIn("cannot change its seat", job.err())
+        self.end_well(job)
+
     def test_a_worker_of_another_version_is_a_plain_one_and_told_why(self):
         job = self.launch("--nproc-per-node", "2", env={"FAULT_1": "old"})
         job.wait_for("speaks version 99 of the worker link, its agent version 1")

@@ -9,6 +9,7 @@ and LATER_FAULT_<local rank> with those that come after it:
     garbage      sends something else as soon as there is a file $D/spoil
     flood        sends no end of messages then
     closed       closes its link then
+    parts        closes its link then, and ends with 7 a moment later
     hold         is ready only when there is a file $D/ready
     old          speaks another version of the link
     die          ends with 7 before it is ready
@@ -73,7 +74,7 @@ class Worker:
             sys.exit(0)
 
     def spoil(self):
-        if self.fault not in ("garbage", "flood", "closed") or not exists("spoil"):
+        if self.fault not in ("garbage", "flood", "closed", "parts") or not exists("spoil"):
             return
         fault, self.fault = self.fault, ""
         try:
@@ -84,9 +85,12 @@ class Worker:
         except OSError:
             pass
         self.trace("spoilt")
-        if fault == "closed":
+        if fault in ("closed", "parts"):
             self.link.close()
             self.link = None
+        if fault == "parts":
+            time.sleep(LOOK)
+            sys.exit(7)
 
     def run(self):
         self.begin()
