@@ -175,6 +175,34 @@ class Finder(DdprunCase):
                 said = json.loads(visitor.recv(4096))
                 self.assertEqual(said.get("error", said), answer)
 
+    def test_a_forked_child_leaves_torchs_server_to_its_parent(self):
+        # As torch's own: freed in a child, it ends what the parent shares with it.
+        code = """
+            import os, sys, types
+            from ddprun._watch._debug import Handlers
+            class Server:
+                def __init__(self, path, port):
+                    self.file = open(sys.argv[1], "a", buffering=1)
+                def shutdown(self):
+                    self.file.write("shut down\\n")
+                def __del__(self):
+                    self.file.write("freed\\n")
+            c10d = types.SimpleNamespace(_WorkerServer=Server, _get_handler_names=lambda: ["ping"])
+            torch = types.SimpleNamespace(_C=types.SimpleNamespace(_distributed_c10d=c10d), __version__="2.15")
+            handlers = Handlers(torch, sys.argv[1] + ".torch")
+            assert handlers.describe() == {"socket": sys.argv[1] + ".torch", "handlers": ["ping"]}
+            if (child := os.fork()) == 0:
+                del handlers
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            assert open(sys.argv[1]).read() == "", open(sys.argv[1]).read()
+            handlers.close()
+            assert open(sys.argv[1]).read() == "shut down\\nfreed\\n", open(sys.argv[1]).read()
+        """
+        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(code), self.path("said")], capture_output=True,
+                              text=True, timeout=PATIENCE, check=False, env={**os.environ, "PYTHONPATH": PACKAGE})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_the_agent_is_answered_after_there_was_no_descriptor_for_it(self):
         door = Door(self.path("door"), lambda: {"where": "here"})
         self.addCleanup(door.close)

@@ -8,6 +8,7 @@ also listen at the path of a socket. It is started when somebody first asks for 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 from typing import Any
@@ -32,8 +33,15 @@ class Handlers:
             with contextlib.suppress(ImportError):  # Where torch has it, it adds the profiler.
                 importlib.import_module("torch.distributed.debug._handlers")
             self._server = _server_at(c10d, self._path)
+            os.register_at_fork(after_in_child=self._leave)
         names = getattr(c10d, "_get_handler_names", list)()
         return {"socket": self._path, "handlers": sorted(names)}
+
+    def _leave(self) -> None:
+        """Keep the server for ever in a forked child: freeing it there would end the parent's."""
+        if self._server is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._server))
+            self._server = None
 
     def close(self) -> None:
         """End torch's server, before torch itself is taken down."""
