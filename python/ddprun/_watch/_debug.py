@@ -24,7 +24,7 @@ class Handlers:
         self._server: Any = None
 
     def describe(self) -> dict[str, Any]:
-        """Return {"socket": where they are served, "handlers": their names}, or {"error": why not}."""
+        """Return {"socket": their path, "handlers": their names}, or {"error": why not}."""
         c10d: Any = getattr(self._torch._C, "_distributed_c10d", None)
         if not hasattr(c10d, "_WorkerServer"):
             version = self._torch.__version__
@@ -34,7 +34,7 @@ class Handlers:
                 importlib.import_module("torch.distributed.debug._handlers")
             self._server = _server_at(c10d, self._path)
             os.register_at_fork(after_in_child=self._leave)
-        names = getattr(c10d, "_get_handler_names", list)()
+        names: list[str] = getattr(c10d, "_get_handler_names", list)()
         return {"socket": self._path, "handlers": sorted(names)}
 
     def _leave(self) -> None:
