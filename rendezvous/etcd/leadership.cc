@@ -41,6 +41,7 @@ void Leadership::on(const LeaderSeen& seen) {
   if (state_ != State::kStandby) return;
   if (seen.present) return wait(kLookInterval);
   state_ = State::kCampaigning;
+  lease_ = 0;
   ask(GrantLease{});
 }
 
@@ -71,10 +72,13 @@ void Leadership::on(const LeaseRenewed& renewed) {
   wait(ttl_ / 3);
 }
 
-// Whether a lost answer had made us leader is seen by looking again: a key that is there and not
-// known to be ours is left to run out.
+// The answer may be lost of a campaign that was won: with its lease the key goes at once, which we
+// would take for another's until it runs out.
 void Leadership::on(const RequestFailed&) {
-  if (state_ == State::kCampaigning) state_ = State::kStandby;
+  if (state_ == State::kCampaigning) {
+    state_ = State::kStandby;
+    if (lease_ != 0) actions_.push_back(ReleaseLease{std::exchange(lease_, 0)});
+  }
   wait(kRetryInterval);
 }
 

@@ -105,6 +105,21 @@ TEST_CASE("Leadership: without an answer it asks again, and steps down when fenc
         Lines{"step down: etcd has let the lease run out"});
 }
 
+TEST_CASE("Leadership: a campaign without an answer may have been won, so its lease is released",
+          "[etcd]") {
+  Daemon daemon;
+  daemon.hear(TimePassed{});
+  daemon.hear(LeaderSeen{false});
+  CHECK(daemon.hear(RequestFailed{}).empty());  // No lease is known.
+  CHECK(daemon.wait(100ms) == Lines{"look for the leader"});
+  daemon.hear(LeaderSeen{false});
+  daemon.hear(LeaseGranted{7, 2000ms, daemon.now});
+  CHECK(daemon.hear(RequestFailed{}) == Lines{"release lease 7"});
+  CHECK(daemon.wait(100ms) == Lines{"look for the leader"});
+  daemon.hear(LeaderSeen{false});
+  CHECK(daemon.hear(RequestFailed{}).empty());  // Once.
+}
+
 // etcd as far as an election and fenced writes go: one key under a lease, on a clock of its own.
 struct FakeEtcd {
   std::int64_t revision = 1;
@@ -215,6 +230,10 @@ class Election {
         if (peers_[i].life == life) hear(i, event);
       });
     };
+    if (const auto* release = std::get_if<ReleaseLease>(&action)) {  // Nobody waits for its answer.
+      if (now_ < peers_[i].cut_until) return;
+      return after(latency(), [this, lease = release->lease] { etcd_.lease_ends.erase(lease); });
+    }
     if (now_ < peers_[i].cut_until) return after(500ms, [=] { deliver(RequestFailed{}); });
     after(latency(), [this, i, action, deliver, sent = now_] {
       const LeadershipEvent event = etcd_.answer(action, sent, now_);
