@@ -166,7 +166,11 @@ class Results:
 
 def strays():
     for name in ("mutants.txt", "sim_defects.txt"):
+        seen = set()
         for mutant in read_mutants(os.path.join(HERE, name)):
+            if mutant.what in seen:
+                yield f"{name}: '{mutant.what}' stands there twice"
+            seen.add(mutant.what)
             with open(os.path.join(ROOT, mutant.file)) as f:
                 times = f.read().count(mutant.old)
             if times != 1:
