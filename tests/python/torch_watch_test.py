@@ -277,7 +277,7 @@ class Watch(torch_case.TorchCase):
         self.assertRegex(done.stderr, "rank 1 does not answer: stopped, or in a call that holds Python's lock", done.stderr)
         self.assertIn("ValueError: enough", done.stderr)
 
-    # torch 2.5 and later have handlers and a server; for older ones these stand in, which speak as that does.
+    # torch 2.4 and later have handlers and a server; for older ones these stand in, which speak as that does.
     HANDLERS = """
         import http.server, os, socketserver, threading, time
         import torch
@@ -293,8 +293,7 @@ class Watch(torch_case.TorchCase):
                 self.end_headers()
                 self.wfile.write(said)
         class Server(socketserver.ThreadingUnixStreamServer):
-            def __init__(self, path, port):
-                assert port == -1
+            def __init__(self, path):
                 super().__init__(path, Handler)
                 threading.Thread(target=self.serve_forever, daemon=True).start()
         if not hasattr(c10d, "_WorkerServer"):

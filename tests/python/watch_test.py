@@ -181,7 +181,7 @@ class Finder(DdprunCase):
             import os, sys, types
             from ddprun._watch._debug import Handlers
             class Server:
-                def __init__(self, path, port):
+                def __init__(self, path):
                     self.file = open(sys.argv[1], "a", buffering=1)
                 def shutdown(self):
                     self.file.write("shut down\\n")

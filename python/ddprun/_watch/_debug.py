@@ -1,6 +1,6 @@
 """torch's own debug handlers, at a socket in the run's temporary folder.
 
-torch 2.5 and later have them in each process: stacks, flight recorder, profiler, wait counters.
+torch 2.4 and later have them in each process: stacks, flight recorder, profiler, wait counters.
 `torch.distributed.debug` serves them at ports of all addresses, without a password; its server can
 also listen at the path of a socket. It is started when somebody first asks for it.
 """
@@ -28,7 +28,7 @@ class Handlers:
         c10d: Any = getattr(self._torch._C, "_distributed_c10d", None)
         if not hasattr(c10d, "_WorkerServer"):
             version = self._torch.__version__
-            return {"error": f"torch {version} has no debug handlers; 2.5 and later have"}
+            return {"error": f"torch {version} has no debug handlers; 2.4 and later have"}
         if self._server is None:
             with contextlib.suppress(ImportError):  # Where torch has it, it adds the profiler.
                 importlib.import_module("torch.distributed.debug._handlers")
@@ -56,6 +56,6 @@ def _server_at(c10d: Any, path: str) -> Any:
     try:
         with contextlib.suppress(FileNotFoundError):  # Of a worker that was here before.
             os.unlink(path)
-        return c10d._WorkerServer(f"/proc/self/fd/{folder}/{os.path.basename(path)}", -1)
+        return c10d._WorkerServer(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
     finally:
         os.close(folder)
