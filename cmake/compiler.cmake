@@ -3,6 +3,8 @@
 add_library(ddprun_flags INTERFACE)
 target_include_directories(ddprun_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 target_compile_options(ddprun_flags INTERFACE -Wall -Wextra -Wshadow)
+# So that a linker can leave out of a program what nothing in it calls (ddprun_runtime).
+target_compile_options(ddprun_flags INTERFACE -ffunction-sections -fdata-sections)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns wrongly about optional<> at -O1 and above with sanitizers.
   target_compile_options(ddprun_flags INTERFACE -Wno-maybe-uninitialized)

@@ -23,7 +23,7 @@ folder=build/package
 need_disk_gb . 2 "build files"
 cmake -S . -B "$folder" -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG" -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_EXAMPLES=OFF \
-  -DDDPRUN_STATIC_RUNTIME=ON -DDDPRUN_MOLD=OFF -DDDPRUN_GPU_KERNELS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON \
+  -DDDPRUN_UNITY=ON -DDDPRUN_STATIC_RUNTIME=ON -DDDPRUN_MOLD=OFF -DDDPRUN_GPU_KERNELS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON \
   -DDDPRUN_GLOO_SOURCE="$PWD/build/gloo" >build/package.log 2>&1 ||
   fail "cmake failed" "$(tail -n 30 build/package.log)"
 NINJA_STATUS='   [%f/%t %es] ' cmake --build "$folder" -j "$(build_jobs)"
