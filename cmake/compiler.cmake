@@ -9,7 +9,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns wrongly about optional<> at -O1 and above with sanitizers.
   target_compile_options(ddprun_flags INTERFACE -Wno-maybe-uninitialized)
   # And at -O3 about text that is appended to text.
-  target_compile_options(ddprun_flags INTERFACE $<$<CONFIG:Release>:-Wno-restrict>)
+  target_compile_options(ddprun_flags INTERFACE
+                         "$<$<CONFIG:Release>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>")
 endif()
 
 if(DDPRUN_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -34,6 +35,8 @@ option(DDPRUN_UNITY "Compile the files of a component together, some at a time: 
 if(DDPRUN_UNITY)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+  # g++ takes an anonymous namespace of a file that is included for one of a header.
+  target_compile_options(ddprun_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 
 find_program(DDPRUN_MOLD mold)
