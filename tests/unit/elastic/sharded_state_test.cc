@@ -287,8 +287,8 @@ TEST_CASE("Sharded state: a shard that was written to beside next() is replaced 
   });
   CHECK(test::outcome(errors) == "all well");
   CHECK_THAT(text, Contains("warning: rank 0 on ") &&
-                       Contains("shard 0 of \"state\" does not fit its checksum: it was written to "
-                                "beside next(), or damaged; the copy of rank 1 on "));
+                       Contains("shard 0 of \"state\" does not match its checksum: it was changed "
+                                "other than through next(), or damaged; the copy of rank 1 on "));
   CHECK(text.find("shard 0") == text.rfind("shard 0"));
 }
 
@@ -301,8 +301,9 @@ TEST_CASE("Sharded state: all ranks say so where no copy of a shard is sound") {
   for (const auto& error : errors) {
     REQUIRE(error);
     CHECK(error->kind() == ErrorKind::state_lost);
-    CHECK_THAT(error->what(), Contains("\"state\" after 1 steps: shard 0 does not fit the checksum "
-                                       "on any rank that has it"));
+    CHECK_THAT(error->what(),
+               Contains("\"state\" after 1 steps: shard 0 does not match the checksum "
+                        "on any rank that has it"));
   }
 }
 

@@ -224,7 +224,8 @@ TEST_CASE("Verdict: one paragraph", "[verdict]") {
       "less: fewer data loader processes, a smaller batch.\nIts last words:\nwords of 1");
   CHECK(has(without_last_words(verdict), "a smaller batch. Its last words are above."));
   const Verdict hung = worker_verdict({death(0, Fault::kTimedOut, 2), stopped(2)}, 0, 0);
-  CHECK(has(hung.text, "rank 2 (local rank 0, pid 102) on b came no further: rank 0 gave up"));
+  CHECK(has(hung.text,
+            "rank 2 (local rank 0, pid 102) on b made no further progress: rank 0 gave up"));
 }
 
 TEST_CASE("Verdict: many victims are counted, few are listed", "[verdict]") {
