@@ -31,7 +31,7 @@ TEST_CASE("Flight record: of a sub-group only its ranks are missing", "[flight]"
   late.groups.push_back({"7", {{2, "barrier", "", false}}});
   CHECK(flight_text({{0, both}, {1, late}, {2, at("c.py:3", {kSumOf20})}}) ==
         "PyTorch's flight recorder: rank 0 is in barrier #3 in group 7 at a.py:1; rank 1 has not "
-        "come to it: its last is barrier #2, and it is at b.py:2");
+        "reached it: its last is barrier #2, and it is at b.py:2");
 }
 
 TEST_CASE("Flight record: a rank that has called nothing in its group is missing", "[flight]") {

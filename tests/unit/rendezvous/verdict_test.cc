@@ -174,7 +174,7 @@ TEST_CASE("Verdict: who lost a nameless peer is told who had ended by then", "[v
   const RunHistory history{.successes = {gone}};
   const Verdict verdict = worker_verdict({death(0, Fault::kPeerLost), stopped(1)}, 0, 0, history);
   CHECK(verdict.first_cause->rank == 0);
-  CHECK(has(verdict.text, "but rank 2 had ended with 0 by then: do the ranks have unequal"));
+  CHECK(has(verdict.text, "but rank 2 had already ended with 0: do the ranks have unequal"));
   CHECK_FALSE(has(verdict.text, "network"));
 }
 
