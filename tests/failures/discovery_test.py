@@ -99,7 +99,7 @@ class Discovery(ReseatCase):
         self.list_hosts("h1", "h2", "h3")
         job = self.discover(nnodes="1:2")
         before = self.world(2)
-        job.wait_for("1 host more than --nnodes 1:2 takes")
+        job.wait_for("1 host more than --nnodes 1:2 allows")
         self.assertFalse(os.path.exists(self.path("ssh.h3")))
         self.list_hosts("h2", "h3")
         after = self.world(2, after=before[0].round)

@@ -141,7 +141,7 @@ class OfThisMachine(WatchCase):
         self.assertIn("nothing listens", said)
         job = self.start(*shell(watch_test.env_to() + "exec sleep 600"))
         self.wait_for_workers(1, jobs=[job])
-        self.assertIn("goes on", self.ctl("report", "1", code=1).stderr)
+        self.assertIn("is in progress", self.ctl("report", "1", code=1).stderr)
 
 
 if __name__ == "__main__":

@@ -424,7 +424,7 @@ while True:
 
     def test_a_run_that_was_not_started_for_it_says_with_what_to_start_it(self):
         self.worker(listens="no")
-        self.assertRegex(self.refusal(0), r"rank 0 \(pid \d+\) of run 'job7' cannot be asked: PyTorch's debug handlers are there for "
+        self.assertRegex(self.refusal(0), r"rank 0 \(pid \d+\) of run 'job7' cannot be queried: PyTorch's debug handlers are available in "
                                           r"runs with --on-stall log or --on-stall kill")
         self.assertIn("the run has 1 ranks", self.refusal(1))
 

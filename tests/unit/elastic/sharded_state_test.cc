@@ -184,7 +184,7 @@ TEST_CASE("Sharded state: what another round has given up is not taken for the s
         again.version.round = 5;
         state.stage(group, again);  // Somebody has committed it.
         again.version.round = 6;
-        CHECK_THROWS_WITH(state.stage(group, again), Contains("after 1 steps: nobody has 7"));
+        CHECK_THROWS_WITH(state.stage(group, again), Contains("after 1 steps: no rank has 7"));
       },
       "auto");
   CHECK(test::outcome(errors) == "all well");
@@ -344,7 +344,7 @@ TEST_CASE("Sharded state: a checkpoint's needs a function that fills it") {
     if (fills) {
       run();
     } else {
-      CHECK_THROWS_WITH(run(), Contains("nobody has 7 of its 7 shards, nor a function"));
+      CHECK_THROWS_WITH(run(), Contains("no rank has 7 of its 7 shards, nor a function"));
       job.resume(0);  // All ranks do.
       job.run(1, [&](Step& step) { step.commit(); });
     }
