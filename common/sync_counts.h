@@ -37,7 +37,8 @@ namespace sync_tables {
 using enum SyncUnit;
 
 constexpr const char* kTime = "Time of those steps, by phase.";
-constexpr const char* kLateTime = "How long they did, by the phase in which it lost the most.";
+constexpr const char* kLateTime =
+    "Time that the others waited for this rank, by the phase in which it lost most.";
 
 // Of synchronised steps.
 inline constexpr SyncCounter kSync[] = {
@@ -48,7 +49,7 @@ inline constexpr SyncCounter kSync[] = {
     {"backward_ns", kNanoseconds, "seconds_total", kTime, "backward"},
     {"exposed_ns", kNanoseconds, "seconds_total", kTime, "exposed"},
     {"waited_ns", kNanoseconds, "waited_seconds_total",
-     "Exposed time until the last rank had come."},
+     "Exposed time spent waiting for the last rank."},
     {"comm_ns", kNanoseconds, "comm_seconds_total", "Time of the buckets' collectives."},
     {"busbw", kBytesPerSecond, "busbw_bytes_per_second", "Bus bandwidth, last window."},
     {"contended_ns", kNanoseconds},  // Of exposed: collectives used the CPU of the backward pass.

@@ -129,11 +129,11 @@ std::uint64_t last_number(const std::vector<FlightCall>& calls) {
   return calls.empty() ? 0 : calls.back().number;
 }
 
-// "; rank 1 has not come to it: its last is all_reduce #20, and it is at train.py:27"
+// "; rank 1 has not reached it: its last is all_reduce #20, and it is at train.py:27"
 std::string missing_text(int rank, const FlightRecord& record,
                          const std::vector<FlightCall>& calls) {
   const char* is = record.ended ? ", and it ended" : ", and it is";
-  return "; rank " + std::to_string(rank) + " has not come to it: " +
+  return "; rank " + std::to_string(rank) + " has not reached it: " +
          (calls.empty() ? "it has called nothing yet" : "its last is " + name_of(calls.back())) +
          (record.where.empty() ? "" : is + at(record));
 }
@@ -219,7 +219,7 @@ std::string silent_text(const FlightRecords& records) {
 Result<FlightRecord> decode_flight_record(std::string_view text) {
   if (text.size() > kFlightBytesMax) return bad("it is too long");
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return bad("it is no JSON object");
+  if (!object.is_object()) return bad("it is not a JSON object");
   FlightRecord record{.where = plain_text(object, "where"), .groups = {}};
   const auto groups = object.find("groups");
   if (groups == object.end() || !groups->is_array()) return bad("it has no groups");

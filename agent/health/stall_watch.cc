@@ -87,7 +87,8 @@ void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint no
     const bool stands = samples[i].reports && worker.last.reports &&
                         samples[i].beats == worker.last.beats && worker.since != TimePoint{};
     if (!stands && worker.told) {
-      const std::string after = samples[i].reports ? "continues after " : "reports no more, after ";
+      const std::string after =
+          samples[i].reports ? "continues after " : "no longer reports, after ";
       findings.going_on.push_back({static_cast<int>(i), age(i, now), after + text(age(i, now))});
       worker.told = false;
     }

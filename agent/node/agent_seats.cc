@@ -106,7 +106,7 @@ void Agent::link_lost(int local_rank, const std::string& why) {
 
 void Agent::becomes_plain(int local_rank, const std::string& why) {
   const bool was_ready = std::exchange(places_.at(local_rank).ready, false);
-  log::warning(name_of(local_rank) + " cannot change its seat any more: " + why);
+  log::warning(name_of(local_rank) + " can no longer change its seat: " + why);
   if (was_ready) dispatch(WorkerPlain{local_rank});
 }
 
@@ -190,8 +190,8 @@ void Agent::act(const KillWorkers& kill) {
     AtStop& worker = at_stop_[local_rank];
     const char state = read_proc_stat(pid->second).state;
     worker.killed = true;
-    worker.halted = rank_of(local_rank) < 0 ? "it could not be seated any more"
-                                            : "it did not leave the round when it was told to";
+    worker.halted = rank_of(local_rank) < 0 ? "it could no longer be seated"
+                                            : "it did not leave the round when ordered to";
     if (is_halted(state)) worker.halted += "; " + halted_text(state);
     processes_.signal_worker(local_rank, SIGKILL);
   }

@@ -56,7 +56,9 @@ void Agent::open_window() {
                              [this](const std::string& question, Window::Reply reply) {
                                answer(question, std::move(reply));
                              });
-  if (!window) return log::debug("nobody can watch: " + to_string(window.error()));
+  if (!window)
+    return log::debug("no local socket for ddprunctl top, logs and stacks: " +
+                      to_string(window.error()));
   window_ = std::move(*window);
 }
 
@@ -88,7 +90,7 @@ rendezvous::DaemonStatus Agent::watched() {
   run.max_restarts = options_.offer.config.max_restarts;
   run.nnodes_min = options_.offer.config.nnodes_min;
   run.nnodes_max = options_.offer.config.nnodes_max;
-  run.waiting_for = "only this node is shown; the daemon knows the others";
+  run.waiting_for = "only this node is shown; query the daemon for the others";
   if (seat_) {
     run.state = supervisor_.running() ? "running" : "closing";
     run.round = seat_->round;

@@ -136,7 +136,7 @@ class RemoteLink : public DaemonLink {
       if (!greeted_) greeted();
       return handlers_.on_message(std::move(*message));
     }
-    log::warning("the rendezvous daemon sent what this ddprun cannot read: " +
+    log::warning("the rendezvous daemon sent a message that this ddprun cannot read: " +
                  to_string(message.error()));
     link_->close();
   }

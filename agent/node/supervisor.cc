@@ -242,7 +242,7 @@ void Supervisor::on(const Signalled& signalled) {
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
     actions_.push_back(Say{Say::Level::kWarning, number_of(living_, "worker") +
-                                                     " did not end in time: killing what is left"});
+                                                     " did not end in time: killing the rest"});
     kill_workers();
   }
   if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();

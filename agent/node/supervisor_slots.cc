@@ -44,7 +44,7 @@ void Supervisor::hear(const rendezvous::Prepare& prepare) {
   for (Slot& slot : plain_slots()) spawn(slot);
   actions_.push_back(Say{Say::Level::kInfo, options_.host + " starts " +
                                                 number_of(living_, "worker") +
-                                                "; the run lets them in when they are ready"});
+                                                "; they get seats when they are ready"});
   send_join();
 }
 
@@ -57,7 +57,7 @@ void Supervisor::start_over() {
   if (!any_done || any_left) return;
   actions_.push_back(Say{Say::Level::kWarning,
                          "the workers of " + options_.host +
-                             " have ended, but not all of the round did so well: starting again"});
+                             " have finished, but others of the round failed: starting again"});
   for (Slot& slot : slots_) {
     if (std::exchange(slot.done, false)) spawn(slot);
   }

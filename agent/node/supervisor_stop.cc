@@ -175,7 +175,7 @@ void Supervisor::abandon_workers() {
   DDPRUN_ASSERT(living_ > 0);
   if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
   const std::string text = "SIGKILL does not end " + number_of(living_, "worker") + " of " +
-                           options_.host + "; leaving what is stuck behind";
+                           options_.host + "; abandoning the stuck process";
   actions_.push_back(Say{Say::Level::kError, text});
   actions_.push_back(AbandonWorkers{});
   const int status = leaving_ && leaving_->status != 0 ? leaving_->status

@@ -66,7 +66,7 @@ void Output::seated(int local_rank, int rank) {
 // The disk is full, or a limit is reached: no reason for a worker not to run.
 void Output::goes_without_file(const Failure& why) {
   if (std::exchange(warned_, true)) return;
-  log::warning(to_string(why) + "; what has no log file goes to the console");
+  log::warning(to_string(why) + "; lines without a log file go to the console");
 }
 
 // Returns the worker's end: always a pipe, so that a full or a slow disk is never the worker's

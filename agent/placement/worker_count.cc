@@ -56,9 +56,9 @@ Result<int> workers_per_node(std::string_view request, const PlacementFacts& fac
   // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): from_chars takes both ends.
   const auto [end, error] = std::from_chars(request.data(), last, number);
   if (error != std::errc() || end != last)
-    return bad_request(request, "want a number, auto, gpu or cpu");
+    return bad_request(request, "give a number, auto, gpu or cpu");
   if (number < 1 || number > kWorkersPerNodeMax) {
-    return bad_request(request, "want 1 to " + std::to_string(kWorkersPerNodeMax) + " workers");
+    return bad_request(request, "give 1 to " + std::to_string(kWorkersPerNodeMax) + " workers");
   }
   return number;
 }

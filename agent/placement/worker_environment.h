@@ -36,7 +36,7 @@ struct WorkerContext {
   int shared_gpus = 0;              // Several ranks a GPU: how many GPUs they share; 0: no sharing.
   int omp_threads = 0;              // OMP_NUM_THREADS, whatever it was; 0: torchrun's rule.
   int terminal_columns = 0;         // Of our standard output, 0 if it is no terminal.
-  // More "NAME=value", such as DDPRUN_AGENT_SOCKET; wins over all else.
+  // More "NAME=value", such as DDPRUN_JOB; wins over all else.
   std::vector<std::string> extra = {};
 };
 

@@ -66,7 +66,8 @@ Result<std::int64_t> StoreTable::sum(std::string_view key, std::int64_t delta) c
   const std::string* const value = find(key);
   const auto before = value ? parse_counter(*value) : std::optional<std::int64_t>(0);
   if (!before)
-    return bad_message("adding to store key '" + std::string(key) + "', which holds no number");
+    return bad_message("adding to store key '" + std::string(key) +
+                       "', which does not hold a number");
   std::int64_t sum = 0;
   if (__builtin_add_overflow(*before, delta, &sum)) {
     return bad_message("adding " + std::to_string(delta) + " to store key '" + std::string(key) +

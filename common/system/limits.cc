@@ -49,7 +49,7 @@ void set_soft_limits(int pid, const Limits& limits) {
 
 std::string what_is_short(int error, const Limits& limits, int workers) {
   const std::string count = std::to_string(workers);
-  if (error == ENFILE) return "; this machine has no more (fs.file-max)";
+  if (error == ENFILE) return "; this machine allows no more (fs.file-max)";
   if (error == EMFILE) {
     return "; ulimit -n is " + std::to_string(limits.descriptors) + ", and ddprun needs about " +
            std::to_string(kDescriptorsAWorker) + " a worker, " +

@@ -40,7 +40,7 @@ T number(const std::string& flag, const std::string& text, T smallest) {
   if (error == std::errc::result_out_of_range) bad(flag + " " + text + " is out of range");
   if (error != std::errc() || stop != end || !(value >= smallest) ||
       !std::isfinite(static_cast<double>(value))) {
-    bad(flag + " wants a number of at least " + text_of(smallest) + ", not '" + text + "'");
+    bad(flag + " needs a number of at least " + text_of(smallest) + ", not '" + text + "'");
   }
   return value;
 }
@@ -55,7 +55,7 @@ Flag numeric(const std::string& name, T TrainOptions::*member, T smallest,
 
 Flag path(const std::string& name, std::string TrainOptions::*member, const std::string& help) {
   return {name, "PATH", help, [name, member](TrainOptions& o, const std::string& text) {
-            if (text.empty()) bad(name + " wants a path");
+            if (text.empty()) bad(name + " needs a path");
             o.*member = text;
           }};
 }
@@ -116,11 +116,11 @@ Section learning_rate() {
 Section model() {
   return {"Model and weights",
           {path("--init-from", &O::init_from,
-                "begin with those weights of this file that match by name and shape"),
+                "start from the weights of this file that match by name and shape"),
            {"--freeze", "PREFIX",
             "do not train parameters with this name, such as layers.0; may be repeated",
             [](O& o, const std::string& text) {
-              if (text.empty()) bad("--freeze wants the name of a layer, such as layers.0");
+              if (text.empty()) bad("--freeze needs the name of a layer, such as layers.0");
               o.freeze.push_back(text);
             }},
            toggle("--sync-bn", &O::sync_bn, true, "batch normalisation over all ranks"),
@@ -190,7 +190,7 @@ TrainOptions parse_train_options(const std::vector<std::string>& arguments) {
     } else if (equals != std::string::npos) {
       value = arguments[i].substr(equals + 1);
     } else {
-      if (i + 1 == arguments.size()) bad(flag.name + " wants a value");
+      if (i + 1 == arguments.size()) bad(flag.name + " needs a value");
       value = arguments[++i];
     }
     flag.apply(options, value);

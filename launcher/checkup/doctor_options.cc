@@ -10,12 +10,12 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples
   ddprun doctor                               is this machine fit for a run?
-  ddprun doctor --hosts node1,node2,node3     and these, one by one and together
+  ddprun doctor --hosts node1,node2,node3     are these, alone and together?
   ddprun doctor --hosts node1,node2 train     the program and its libraries, too
   ddprun doctor --json | jq '.checks[] | select(.status != "ok")'
 
-Exit codes: 0: all well; 1: warnings; 2: something is to be cured; 3: something that matters could
-not be measured, or usage. To start a program named doctor: ddprun ./doctor.)";
+Exit codes: 0: all well; 1: warnings; 2: unfit: a run fails or may give wrong results; 3: something
+that matters could not be measured, or usage. To start a program named doctor: ddprun ./doctor.)";
 
 struct Texts {
   std::string hosts, ssh, env, workers, port, colour;
@@ -30,11 +30,12 @@ void declare(CLI::App& app, DoctorOptions& o, Texts& texts) {
   app.add_option("--env", texts.env, "Further variables that --hosts transfers");
   app.add_option("--nproc-per-node,--nproc_per_node", texts.workers,
                  "Workers on each node: N, auto, gpu or cpu [auto]");
-  app.add_option("--port", texts.port, "Where the nodes meet [29400]");
+  app.add_option("--port", texts.port,
+                 "Port where the nodes meet [29400; a random one with --hosts]");
   app.add_option("--color", texts.colour, "auto, always or never [auto]");
-  app.add_flag("--ascii", o.ascii, "No other signs than those of ASCII");
+  app.add_flag("--ascii", o.ascii, "Print ASCII characters only");
   app.add_flag("--json", o.json, "As JSON; docs/doctor.md has its fields");
-  app.add_flag("-v,--verbose", o.verbose, "Good checks of several nodes, too");
+  app.add_flag("-v,--verbose", o.verbose, "List the good checks of several nodes, too");
   app.add_flag("--far-end", o.far_end)->group("");
   app.add_option("program", o.program, "Compare this program and its libraries between nodes");
 }

@@ -52,14 +52,15 @@ class Question {
   void hear(const std::string& body) {
     const auto report = rendezvous::decode_report(body);
     if (!report) {
-      return finish(Failure{Errc::kBadMessage, "the daemon at " + where() +
-                                                   " answers what this ddprunctl cannot read: " +
-                                                   report.error().context});
+      return finish(Failure{
+          Errc::kBadMessage,
+          "the daemon at " + where() +
+              " sent an answer that this ddprunctl cannot read: " + report.error().context});
     }
     if (!report->error.empty()) return finish(Failure{Errc::kNotFound, report->error});
     text_ += report->text;
     if (text_.size() > kAnswerBytesMax) {
-      return finish(Failure{Errc::kFrameTooLarge, "the daemon's answer has no end"});
+      return finish(Failure{Errc::kFrameTooLarge, "the daemon's answer is incomplete"});
     }
     if (!report->more) finish(text_);
   }
@@ -71,7 +72,7 @@ class Question {
     }
     if (why.code == boost::asio::error::eof && link_) {
       return {why.code, "the daemon at " + where() +
-                            " hung up without an answer; is it of an older version?"};
+                            " closed the connection without an answer; is it an older version?"};
     }
     const bool says_all = why.code == Errc::kBadToken || why.code == Errc::kNotFound ||
                           why.code == Errc::kPeerSilent ||

@@ -67,7 +67,7 @@ Command command_of(const CtlOptions& options) {
     command.reason = "cancelled by " + who_asks() + because;
   } else if (options.verb == Verb::kResize) {
     command.verb = Command::Verb::kResize;
-    command.reason = "asked for by " + who_asks() + because;
+    command.reason = "requested by " + who_asks() + because;
   } else if (options.verb == Verb::kReport) {
     command.verb = Command::Verb::kReport;
   } else if (options.verb == Verb::kHistory) {
@@ -130,7 +130,7 @@ Result<std::string> all_ras_shown(const CtlOptions& options) {
     return Failure{Errc::kNotFound,
                    "no process on this machine that you may inspect is a worker "
                    "of " +
-                       which + "; --address HOST:PORT asks another place"};
+                       which + "; --address HOST:PORT queries another one"};
   }
   std::string text;
   for (const RasJob& job : jobs) {

@@ -27,16 +27,16 @@ constexpr const char* kExamples = R"(Examples
   ddprunctl top                               the runs of this machine, live; q ends it
   ddprunctl top -e head:29400 --once --json   the same of a daemon's runs, for programs
   ddprunctl history                           the last runs here, with what ended them
-  ddprunctl history -e head:29400             the last runs that a daemon remembers
+  ddprunctl history -e head:29400             the last runs that a daemon has recorded
   ddprunctl logs job7 3 --follow              what rank 3 writes
-  ddprunctl stacks job7 3                     where rank 3 is, if it does not go on
-  ddprunctl debug job7 3 fr_trace_json        what PyTorch's flight recorder has of rank 3
+  ddprunctl stacks job7 3                     where rank 3 is, if it is stuck
+  ddprunctl debug job7 3 fr_trace_json        PyTorch's flight recorder of rank 3
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
 history, logs, stacks, debug, report of a past run and, without an endpoint, top need no daemon:
-they know the runs of this user on this machine.
+they show the runs of this user on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
@@ -62,20 +62,20 @@ void declare_watching(CLI::App& app, CtlOptions& o, Texts& texts) {
     added->callback([&o, verb] { o.verb = verb; });
     return added;
   };
-  auto* top = add("top", "Runs as they go on: steps, late ranks, where the time goes", kTop);
+  auto* top = add("top", "Runs in progress: steps, late ranks, where the time goes", kTop);
   top->add_option("--run", o.run_id, "This run only");
   top->add_flag("--once", o.once, "Print once, as into a pipe");
   top->add_flag("--json", o.json, "Once, as JSON; docs/operations.md has its fields");
-  top->add_option("--interval", texts.interval_seconds, "Seconds between two looks [2]");
+  top->add_option("--interval", texts.interval_seconds, "Seconds between two updates [2]");
   auto* logs = add("logs", "What workers on this machine wrote last", kLogs);
   logs->add_option("run", o.run_id, "The run's id, or its number in the history [the last]");
   logs->add_option("rank", o.rank, "This rank only");
-  logs->add_flag("-f,--follow", o.follow, "Go on until the run ends");
+  logs->add_flag("-f,--follow", o.follow, "Continue until the run ends");
   auto* stacks =
       add("stacks", "Where a worker on this machine is: the stacks of its threads", kStacks);
   stacks->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
   stacks->add_option("rank", o.rank, "The rank")->required();
-  auto* debug = add("debug", "What PyTorch's own debug handlers say of a worker here", kDebug);
+  auto* debug = add("debug", "Answers of PyTorch's own debug handlers in a worker here", kDebug);
   debug->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
   debug->add_option("rank", o.rank, "The rank")->required();
   debug->add_option("handler", o.handler, "NAME or 'NAME?KEY=VALUE' [lists the names]");
@@ -154,7 +154,7 @@ Failure misuse(const CLI::App& app, const CLI::ParseError& error) {
   const auto extra = app.remaining(/*recurse=*/true);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !extra.empty()) {
     const bool verb = chosen.empty() && !extra.front().starts_with('-');
-    if (verb) return usage("unknown command '" + extra.front() + "': say " + verbs_of(app) + see);
+    if (verb) return usage("unknown command '" + extra.front() + "': give " + verbs_of(app) + see);
     return usage("unknown argument '" + extra.front() + "'" + see);
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) && !chosen.empty()) {
@@ -268,7 +268,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   }
   if (!texts.completion.empty()) return completion(app, texts.completion);
   if (app.get_subcommands().empty()) {
-    return usage("say what to do: " + verbs_of(app) + "; see ddprunctl --help");
+    return usage("give a command: " + verbs_of(app) + "; see ddprunctl --help");
   }
   if (const auto failure = resolve_watching(texts, options)) return *failure;
   using enum CtlOptions::Verb;

@@ -43,7 +43,8 @@ Result<std::string> daemon_history_shown(const CtlOptions& options, const std::s
   const auto runs = decode_history(answer);
   if (!runs) return Failure{Errc::kBadMessage, "the daemon's history cannot be read"};
   if (!options.run_id.empty() && runs->empty()) {
-    return Failure{Errc::kNotFound, "this daemon remembers no ended run '" + options.run_id + "'"};
+    return Failure{Errc::kNotFound,
+                   "this daemon has no record of an ended run '" + options.run_id + "'"};
   }
   return shown(options, *runs, KeptBy::kDaemon);
 }
@@ -66,9 +67,9 @@ Result<void> show_own_report(const CtlOptions& options) {
   if (record.account.empty()) {
     const std::string why =
         run->state == RunState::kRunning
-            ? " goes on: its daemon has its report (-e HOST:PORT)"
-            : " left no account here: one of more than 64 ranks that took less than 10 s leaves "
-              "none, and of several launchers that of group rank 0 has it";
+            ? " is in progress: its daemon has its report (-e HOST:PORT)"
+            : " left no account here: runs of more than 64 ranks that took less than 10 s leave "
+              "none, and of several launchers only that of group rank 0 has it";
     return Failure{Errc::kNotFound, "run '" + plain(record.run_id) + "'" + why};
   }
   const auto text =

@@ -60,7 +60,7 @@ void add_missing(const RasCommunicator& communicator, std::vector<std::string>& 
   for (const RasMissing& missing : communicator.missing) {
     const char* why = missing.dead           ? "is dead"
                       : missing.unresponsive ? "does not answer"
-                                             : "is not in it, or not any more";
+                                             : "is not in it, or no longer";
     lines.push_back(who(missing.who) + " " + why);
   }
 }
@@ -128,7 +128,7 @@ std::string ras_text(const RasReport& report) {
                      std::to_string(report.communicators.size()) +
                      (report.communicators.size() == 1 ? " communicator" : " communicators");
   if (report.timeouts > 0) {
-    text += "; RAS waited in vain for " + std::to_string(report.timeouts) + " processes";
+    text += "; RAS timed out waiting for " + std::to_string(report.timeouts) + " processes";
   }
   text += "\n";
   for (const RasCommunicator& one : report.communicators) text += communicator_text(one);

@@ -32,11 +32,11 @@ void judge_memory_cells(const Facts& gpu, const Finding& here, const std::string
   finding.status = Status::kFail;
   if (whole(gpu, fact::kGpuRemapFailed) > 0) {
     finding.value = "remapping of memory rows failed";
-    finding.note = "the GPU is to be replaced; until then leave it out";
+    finding.note = "replace the GPU; until then leave it out";
     finding.cure = without;
   } else if (whole(gpu, fact::kGpuRemap) > 0) {
     finding.value = "memory rows wait to be remapped";
-    finding.note = "a reset does it, once nothing uses the GPU";
+    finding.note = "a reset does this, once no process uses the GPU";
     finding.cure = "nvidia-smi --gpu-reset";
   } else if (whole(gpu, fact::kGpuEcc) > 0) {
     finding.value = count_text(whole(gpu, fact::kGpuEcc)) + " uncorrected ECC errors";

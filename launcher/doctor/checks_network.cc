@@ -36,7 +36,7 @@ Findings judge_name(const Facts& facts, const Need& need) {
     finding.cure = "echo ADDRESS " + host + " >> /etc/hosts";
   } else if (need.several && is_loopback_only(*addresses)) {
     finding.status = Status::kWarn;
-    finding.note = "means " + *addresses + " here: others are told to connect to themselves";
+    finding.note = "means " + *addresses + " here: other nodes would connect to themselves";
     finding.cure = "--local-addr ADDRESS, or correct /etc/hosts";
   } else if (facts.get_or(fact::kNameMs, 0.0) > kSlowNameMs) {
     finding.status = Status::kWarn;

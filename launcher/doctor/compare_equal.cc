@@ -123,7 +123,7 @@ void compare_files(const Nodes& nodes, const Need& need, Rows& rows) {
       row = row_of(name, std::move(row.cells));
       row.finding.note = program_error(nodes);
     } else if (row.finding.status == Status::kFail) {
-      row.finding.note = "ranks that run different code may hang or differ: one of it on all";
+      row.finding.note = "ranks that run different code may hang or compute different results";
       row.finding.cure = name == "program" ? "rsync " + need.program + " to all nodes"
                                            : "install one version of " + name + " on all nodes";
     }
@@ -137,7 +137,7 @@ void compare_bits(const Nodes& nodes, Rows& rows) {
   if (!is_known(hashes)) return;
   Row row = row_of("same bits", cells_of(hashes, Status::kWarn));
   if (row.finding.status == Status::kWarn) {
-    row.finding.note = "equal input gives other bits there: another processor or C library";
+    row.finding.note = "equal input gives different bits there: a different processor or C library";
     row.finding.cure = "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA on all nodes";
   }
   rows.push_back(std::move(row));

@@ -76,7 +76,7 @@ void KeptRun::put(RecordFolder::Safety safety) {
   const std::string text = encode_within(record_, RecordFolder::Limits().record_bytes);
   const auto kept = folder_->put(name_, text, safety);
   if (kept) return;
-  log::debug("the history goes without this run: " + to_string(kept.error()));
+  log::debug("the history has no record of this run: " + to_string(kept.error()));
   folder_.reset();
 }
 

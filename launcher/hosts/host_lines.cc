@@ -41,9 +41,9 @@ Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output) {
     if (line.empty()) continue;
     const std::string place = "line " + std::to_string(number) + " ";
     Result<HostEntry> host = parse_host(line);
-    if (!host) return wrong(place + quoted(line) + " is no host: " + host.error().context);
+    if (!host) return wrong(place + quoted(line) + " is not a host: " + host.error().context);
     if (host->name.size() > kNameBytesMax) return wrong(place + "is longer than a host's name");
-    if (!names.insert(host->name).second) return wrong(place + "has " + host->name + " once more");
+    if (!names.insert(host->name).second) return wrong(place + "has " + host->name + " twice");
     hosts.push_back(std::move(*host));
     if (hosts.size() > kListedHostsMax) {
       return wrong("there are more than " + std::to_string(kListedHostsMax) + " hosts");

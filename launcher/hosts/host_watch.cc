@@ -79,7 +79,7 @@ void HostWatch::start_nodes() {
   }
   if (std::exchange(reported_surplus_, surplus) == surplus || surplus == 0) return;
   say(Level::kInfo, number_of(static_cast<int>(surplus), "host") + " more than --nnodes " +
-                        to_string(rules_.nnodes) + " takes: listed, and without a node");
+                        to_string(rules_.nnodes) + " allows: listed, but without a node");
 }
 
 void HostWatch::on(const NodeReady& ready) {

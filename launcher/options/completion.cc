@@ -47,10 +47,10 @@ constexpr Flag kDoctorFlags[] = {
     {"", "env", '\0', Kind::kValue, "NAME,...", "", "Further variables that --hosts transfers"},
     {"", "nproc-per-node", '\0', Kind::kValue, "N", "auto gpu cpu", "Workers on each node"},
     {"", "port", '\0', Kind::kValue, "PORT", "", "Where the nodes meet"},
-    {"", "color", '\0', Kind::kValue, "WHEN", "auto always never", "Whether in colours"},
-    {"", "ascii", '\0', Kind::kSwitch, "", "", "No other signs than those of ASCII"},
+    {"", "color", '\0', Kind::kValue, "WHEN", "auto always never", "When to use colours"},
+    {"", "ascii", '\0', Kind::kSwitch, "", "", "Print ASCII characters only"},
     {"", "json", '\0', Kind::kSwitch, "", "", "As JSON"},
-    {"", "verbose", 'v', Kind::kSwitch, "", "", "Good checks of several nodes, too"},
+    {"", "verbose", 'v', Kind::kSwitch, "", "", "List the good checks of several nodes, too"},
     {"", "help", 'h', Kind::kPrint, "", "", "Print help"},
 };
 

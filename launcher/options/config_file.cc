@@ -63,12 +63,12 @@ Result<void> read_line(std::string_view line, int number, Config& config) {
   }
   const auto end = kOfOneRun.end();
   if (flag->kind == Flag::Kind::kPrint || std::find(kOfOneRun.begin(), end, name) != end) {
-    return wrong(config.file, number, name + " is no default for all runs");
+    return wrong(config.file, number, name + " cannot be a default for all runs");
   }
   const std::string value(trimmed(line.substr(equals + 1)));
   if (value.empty()) return wrong(config.file, number, name + " has no value");
   if (!config.entries.emplace(name, Config::Entry{value, number}).second) {
-    return wrong(config.file, number, name + " is there twice");
+    return wrong(config.file, number, name + " is given twice");
   }
   return {};
 }

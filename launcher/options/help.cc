@@ -35,8 +35,8 @@ Examples
   ddprun --nnodes 2:4 --max-restarts 3 --rdzv-endpoint node1:29400 train
                                                         the same line on each of 2 to 4 machines
   ddprun --nnodes 2:8 --host-discovery ./hosts.sh train.py
-                                                        nodes by ssh on the hosts it prints, as
-                                                        they come and go
+                                                        a node by ssh on each host that the
+                                                        script lists
   ddprun --local-nodes 2 --nproc-per-node 2 train       two nodes, both on this machine
   ddprun doctor                                         is this machine fit? see doctor --help
 )";
@@ -49,7 +49,8 @@ virtual or conda environment, else that of PATH. The run's token is read from --
 DDPRUN_TOKEN or the file named by DDPRUN_TOKEN_FILE. Without a flag, DDPRUN_ENDPOINT names the
 endpoint.
 Exit codes: 0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not
-meet in time; otherwise that of the first worker that failed, 128+n if signal n killed it.
+meet in time; 4: this node left, as none of its workers became ready; 75: it left because of
+--preempt-signal; otherwise that of the first worker that failed, 128+n if signal n killed it.
 )";
 
 std::string left_side(const Flag& flag) {

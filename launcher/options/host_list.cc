@@ -94,7 +94,7 @@ Result<Names> take_item(std::string_view& text) {
     } else {
       const auto stop = std::find_if_not(text.begin(), text.end(), is_host_letter);
       const auto length = static_cast<std::size_t>(stop - text.begin());
-      if (length == 0) return wrong(text, "is no host name");
+      if (length == 0) return wrong(text, "is not a host name");
       ends = Names{std::string(text.substr(0, length))};
       text.remove_prefix(length);
     }
@@ -104,7 +104,7 @@ Result<Names> take_item(std::string_view& text) {
     names = std::move(*longer);
   }
   const bool is_name = !names.front().empty() && !names.front().starts_with('-');
-  if (!is_name) return wrong(whole, "is no host name");
+  if (!is_name) return wrong(whole, "is not a host name");
   return names;
 }
 

@@ -78,7 +78,7 @@ Result<HostEntry> parse_host(std::string_view text) {
   HostEntry host;
   if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
     host.user = text.substr(0, at);
-    if (!is_user_name(host.user)) return usage("what is before the @ is no user's name");
+    if (!is_user_name(host.user)) return usage("the text before the @ is not a user name");
     text.remove_prefix(at + 1);
   }
   const Result<Endpoint> place = parse_endpoint(text);  // Its port is our number of workers.
@@ -102,7 +102,7 @@ Result<std::vector<HostEntry>> parse_hosts(std::string_view text) {
     const std::size_t comma = text.find(',');
     Result<HostEntry> host = parse_host(text.substr(0, comma));
     if (!host) return host.error();
-    if (!names.insert(host->name).second) return usage(host->name + " is there twice");
+    if (!names.insert(host->name).second) return usage(host->name + " is given twice");
     hosts.push_back(std::move(*host));
     if (hosts.size() > kHostsMax) {
       return usage("give at most " + std::to_string(kHostsMax) + " hosts");

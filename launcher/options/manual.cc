@@ -51,7 +51,8 @@ the interpreter for scripts and modules [the python3 beside ddprun in a virtual 
 environment, else that of PATH]
 .SH EXIT STATUS
 0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not meet in time;
-75: the node has left because of \-\-preempt\-signal;
+4: this node left, as none of its workers became ready; 75: it left because of
+\-\-preempt\-signal;
 otherwise that of the first worker that failed, 128+n if signal n killed it.
 .SH EXAMPLES
 .nf

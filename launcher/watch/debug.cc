@@ -45,7 +45,7 @@ Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
   if (door.empty()) {
     return Failure{Errc::kNotFound,
                    who +
-                       " cannot be asked: PyTorch's debug handlers are there for runs with "
+                       " cannot be queried: PyTorch's debug handlers are available in runs with "
                        "--on-stall log or --on-stall kill"};
   }
   const auto answer = ask_window(door, "debug");

@@ -202,8 +202,8 @@ std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time
                          const ScreenStyle& style, KeptBy keeper) {
   const bool own = keeper == KeptBy::kMachine;
   if (runs.empty()) {
-    return own ? "no runs of yours on this machine are remembered\n"
-               : "this daemon remembers no run that has ended\n";
+    return own ? "there are no records of your runs on this machine\n"
+               : "this daemon has no record of an ended run\n";
   }
   std::vector<Row> rows = {
       {"", "NO", "RUN", "STARTED", "TOOK", "RANKS", "RESTARTS", "GOODPUT", "ENDED"}};

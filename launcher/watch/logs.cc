@@ -117,7 +117,7 @@ Result<void> follow(Reader& reader, const PastRun& run) {
     if (now->state == RunState::kEnded) return reader.read_record(now->record), Result<void>();
     if (Clock::now() > until) {
       return Failure{Errc::kPeerSilent, "run '" + plain(run.record.run_id) +
-                                            "' goes on, and its agents do not answer any more"};
+                                            "' is in progress, but its agents no longer answer"};
     }
     ::poll(nullptr, 0, kFollowEveryMs / 5);
   }
@@ -128,12 +128,12 @@ Result<void> follow(Reader& reader, const PastRun& run) {
 Result<PastRun> named_run(const std::string& word) {
   std::vector<PastRun> runs = past_runs();
   if (runs.empty()) {
-    return Failure{Errc::kNotFound, "no runs of yours on this machine are remembered"};
+    return Failure{Errc::kNotFound, "there are no records of your runs on this machine"};
   }
   if (word.empty()) return std::move(runs.front());
   const auto found = find_run(runs, word);
   if (found) return std::move(runs[*found]);
-  return Failure{Errc::kNotFound, "no run '" + word + "' of yours on this machine is remembered; " +
+  return Failure{Errc::kNotFound, "no run '" + word + "' of yours is recorded on this machine; " +
                                       "ddprunctl history lists those that are"};
 }
 
@@ -151,9 +151,9 @@ Result<void> print_logs(const LogsOptions& options) {
   if (reader.found()) return {};
   const std::string who =
       options.rank < 0 ? "workers" : "a worker of rank " + std::to_string(options.rank);
-  return Failure{Errc::kNotFound, "nothing is known here that " + who + " of run '" +
-                                      plain(run->record.run_id) +
-                                      "' wrote; each machine knows of its own workers only"};
+  return Failure{Errc::kNotFound,
+                 "nothing is known here that " + who + " of run '" + plain(run->record.run_id) +
+                     "' wrote; each machine has the output of its own workers only"};
 }
 
 }  // namespace ddprun::launcher

@@ -33,7 +33,7 @@ Result<int> pid_of(const PastRun& run, int rank) {
   if (run.state != RunState::kRunning) return Failure{Errc::kNotFound, of + ": the run is over"};
   const bool elsewhere = rank < world_size;
   return Failure{Errc::kNotFound,
-                 of + (elsewhere ? "; ask on the machine where it runs"
+                 of + (elsewhere ? "; query it on the machine where it runs"
                                  : "; the run has " + std::to_string(world_size) + " ranks")};
 }
 

@@ -191,7 +191,7 @@ Result<void> print_stacks(const std::string& run_word, int rank) {
   if (is_python(*pid)) show_python(*pid);
   std::string missing;
   if (show_native(*pid, missing)) return {};
-  std::printf("\nno native stacks: %s\nwhat the kernel says:\n%s", missing.c_str(),
+  std::printf("\nno native stacks: %s\nwhat the kernel reports:\n%s", missing.c_str(),
               kernel_view(*pid).c_str());
   return {};
 }

@@ -133,8 +133,9 @@ Result<DaemonStatus> status_of_this_machine(const std::string& run_id) {
     if (run_id.empty() || run.record.run_id == run_id) add_run(all, run);
   }
   if (!all.runs.empty() || run_id.empty()) return all;
-  return Failure{Errc::kNotFound, "no run '" + run_id + "' of yours goes on on this machine; " +
-                                      "-e HOST[:PORT] asks a daemon"};
+  return Failure{Errc::kNotFound, "no run '" + run_id +
+                                      "' of yours is in progress on this machine; " +
+                                      "-e HOST[:PORT] queries a daemon"};
 }
 
 Result<void> run_top(const TopOptions& options, const StatusSource& source) {

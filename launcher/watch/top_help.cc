@@ -12,7 +12,7 @@ constexpr KeyHelp kKeys[] = {
     {"←", "Left", "close them"},
     {"Tab", "Tab", "the next run"},
     {"o", "o", "late nodes first, or by rank again"},
-    {"p Space", "p Space", "pause: nothing is asked, and the screen stays"},
+    {"p Space", "p Space", "pause: the screen is not updated"},
     {"? h", "? h", "this page, and back"},
     {"q Esc Ctrl-C", "q Esc Ctrl-C", "end"},
     {"", "", ""},

@@ -14,7 +14,7 @@ From a script or a notebook, without a command line::
 
     results = ddprun.launch(train, (config,), nproc=4)  # raises RunError with the verdict
 
-:mod:`ddprun.elastic` has training whose ranks may come and go.
+:mod:`ddprun.elastic` is for training whose ranks come and go.
 
 Importing this package loads neither its library nor torch. Failures are exceptions derived from
 :class:`ddprun.Error` that carry the rank, host, operation and peer.

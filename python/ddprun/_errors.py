@@ -6,11 +6,11 @@ from typing import Any
 
 
 class LibraryError(ImportError):
-    """libddprun.so or the program ddprun is missing, or does not belong to this package."""
+    """libddprun.so or the program ddprun is missing, or does not match this package."""
 
 
 class Error(RuntimeError):
-    """A call failed. After any error but BadArgument the group is unusable.
+    """A call failed. After any error but BadArgument or Unsupported the group is unusable.
 
     rank: the rank that raises, -1 before ranks are known.
     host: the host of that rank.

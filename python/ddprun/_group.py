@@ -102,7 +102,7 @@ def _release_all() -> None:
 
 
 class Work(_Handle):
-    """An operation under way; its array must be left alone until :meth:`wait` has returned."""
+    """An operation in progress; its array must not be used until :meth:`wait` has returned."""
 
     def __init__(self, handle: int, lent: Lent, rank: int, operation: str) -> None:
         super().__init__(handle, library().ddprun_work_destroy)
@@ -111,7 +111,7 @@ class Work(_Handle):
         self._operation = operation
 
     def wait(self) -> None:
-        """Wait for the end and raise what went wrong."""
+        """Wait for the end; raise the operation's error."""
         status = library().ddprun_work_wait(self._live("work"))
         self._lent = None
         _check(status, self._operation, self._rank)
@@ -122,7 +122,7 @@ class Work(_Handle):
 
 
 class ProcessGroup(_Handle):
-    """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
+    """The ranks of a job, or a part of them. :func:`ddprun.init` creates one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
     the buffer protocol (numpy.ndarray, array.array, bytearray, memoryview), contiguous, of float16,
@@ -220,7 +220,7 @@ class ProcessGroup(_Handle):
         self._call("send", lent[0], _number(destination, "destination"), _milliseconds(timeout))
 
     def recv(self, array: Any, source: int, timeout: float | None = None) -> None:
-        """Fill `array` with what rank `source` sends."""
+        """Receive `array` from rank `source`, which calls :meth:`send`."""
         lent = lend(array, writable=True)
         self._call("recv", lent[0], _number(source, "source"), _milliseconds(timeout))
 
@@ -242,7 +242,7 @@ class ProcessGroup(_Handle):
         library().ddprun_group_abort(self._live("group"))
 
     def close(self) -> None:
-        """Complete what is under way and leave the group. More than one call does no harm."""
+        """Complete operations in progress and leave the group. Further calls have no effect."""
         if os.getpid() == self._pid:
             self._destroy()
 
@@ -280,8 +280,8 @@ def init(
 ) -> ProcessGroup:
     """Meet the other ranks of the job and return the group of all.
 
-    Without arguments the environment that ddprun or torchrun gives its workers says who and where
-    the ranks are; a program that nobody launched is alone, rank 0 of 1. `init_method` is env://,
+    Without arguments the ranks are read from the environment that ddprun or torchrun gives its
+    workers; without a launcher the program is alone, rank 0 of 1. `init_method` is env://,
     file:///path or tcp://host:port, the latter two with `rank` and `world_size`; `backend` is auto,
     shm, gloo, cpu or nccl. Timeouts are in seconds.
     """

@@ -63,8 +63,9 @@ def launch(
     """Run ``fn(*args)`` in `nproc` new processes on this machine, under ddprun.
 
     Each process has the environment of a worker, so ``ddprun.init()`` or torch's
-    ``init_process_group()`` in `fn` finds the others. Returns what the calls return, in the order
-    of ranks. If the run fails, all its processes are stopped and RunError has the verdict.
+    ``init_process_group()`` in `fn` finds the others. Returns the results of the calls, in the
+    order of ranks. If the run fails, all its processes are stopped and RunError contains the
+    verdict.
 
     `fn` and `args` are pickled: define `fn` in a module or script that guards its own start by
     ``if __name__ == "__main__":``. In a notebook cloudpickle must be installed. `options` are

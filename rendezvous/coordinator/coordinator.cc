@@ -60,7 +60,7 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   const bool sane = !hello.run_id.empty() && hello.run_id.size() <= kNameBytesMax &&
                     !hello.node.empty() && hello.node.size() <= kNameBytesMax;
   if (!sane || peers_.contains(link)) {
-    return refuse(link, Refusal::kBadHello, "its hello makes no sense");
+    return refuse(link, Refusal::kBadHello, "its hello is invalid");
   }
   const auto [old, is_new] = links_[hello.run_id].try_emplace(hello.node, link);
   if (!is_new) {  // The same life of the same agent on a new connection: the old one is dead.

@@ -88,7 +88,7 @@ Result<std::string> Coordinator::obey(const Command& command) {
       return *std::move(account);
     }
   }
-  return refused("this daemon does not know that command");
+  return refused("unknown command");
 }
 
 // A node that one means by its id or by its host, as "host (id) of run".

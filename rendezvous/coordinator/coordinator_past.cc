@@ -73,7 +73,7 @@ Result<std::string> Coordinator::history(const Command& command) const {
   }
   if (command.run_id.empty()) return past_.list();
   if (auto one = past_.one(command.run_id)) return *std::move(one);
-  return Failure{Errc::kNotFound, "this daemon remembers no ended run '" + command.run_id +
+  return Failure{Errc::kNotFound, "this daemon has no record of an ended run '" + command.run_id +
                                       "'; ddprunctl history -e HOST:PORT lists those it does"};
 }
 

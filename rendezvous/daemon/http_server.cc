@@ -86,12 +86,13 @@ void Session::refuse(beast::error_code error) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return send({431, "the request's header is too large\n"}, false, true);
   }
-  if (error == http::error::body_limit) return send({413, "no body is wanted\n"}, false, true);
+  if (error == http::error::body_limit)
+    return send({413, "the request must have no body\n"}, false, true);
   const bool malformed = error.category() == beast::error_code(http::error::bad_method).category();
   if (!malformed || error == http::error::end_of_stream || error == http::error::partial_message) {
     return;
   }
-  send({400, "this is no HTTP request: " + error.message() + "\n"}, false, true);
+  send({400, "this is not an HTTP request: " + error.message() + "\n"}, false, true);
 }
 
 void Session::send(const HttpReply& reply, bool keep_alive, bool with_body) {

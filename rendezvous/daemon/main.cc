@@ -83,12 +83,12 @@ void add_etcd_options(CLI::App& app, CLI::Option* etcd, DaemonOptions& o) {
       ->check(CLI::Range(2, 600))
       ->needs(etcd);
   app.add_option("--etcd-ca", o.etcd_ca,
-                 "File with the authorities that etcd's certificates are signed by [the system's]")
+                 "Certificates of the authorities that sign etcd's certificates [the system's]")
       ->needs(etcd);
   auto* cert = app.add_option("--etcd-cert", o.etcd_cert,
-                              "File with the certificate that is shown to an etcd that wants one");
+                              "The daemon's certificate, for an etcd that requires one");
   cert->needs(etcd);
-  auto* key = app.add_option("--etcd-key", o.etcd_key, "File with its private key");
+  auto* key = app.add_option("--etcd-key", o.etcd_key, "Private key of that certificate");
   key->needs(cert);
   cert->needs(key);
   auto* user = app.add_option("--etcd-user", o.etcd_user, "Log in to etcd as this user");
@@ -101,13 +101,14 @@ void add_etcd_options(CLI::App& app, CLI::Option* etcd, DaemonOptions& o) {
 
 // How the daemon remembers its runs.
 void add_memory_options(CLI::App& app, DaemonOptions& o) {
-  auto* dir = app.add_option("--state-dir", o.state_dir,
-                             "Remember runs here across restarts of the daemon");
+  auto* dir =
+      app.add_option("--state-dir", o.state_dir,
+                     "Keep runs here across restarts of the daemon, and records of ended runs");
   app.add_flag("--journal-sync", o.journal_sync,
                "Survive a power cut too: wait for the disk with each decision")
       ->needs(dir);
   auto* etcd = app.add_option("--etcd", o.etcd,
-                              "Remember runs in etcd: http[s]://HOST:PORT, several with commas. "
+                              "Keep runs in etcd: http[s]://HOST:PORT, several with commas. "
                               "Start a daemon on each of two hosts; one leads, the other stands by")
                    ->excludes(dir);
   add_etcd_options(app, etcd, o);
@@ -121,7 +122,7 @@ void add_c10d_options(CLI::App& app, C10dOptions& o) {
   app.add_option("--c10d-address", o.address, "Address that --c10d-port listens on")
       ->capture_default_str();
   app.add_option("--c10d-allow", o.allow,
-                 "Other machines that may use --c10d-port (default: all that reach it)")
+                 "Other machines that may use --c10d-port [all that reach it]")
       ->delimiter(',');
 }
 
@@ -157,10 +158,10 @@ void add_options(CLI::App& app, DaemonOptions& o) {
 
 void add_operators_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--http-port", o.http_port,
-                 "Port for /healthz, /status and /metrics; 0 for any [no such port]")
+                 "Port of the pages: /, /healthz, /status, /metrics; 0 for any [no pages]")
       ->check(CLI::Range(0, 65535));
   app.add_option("--http-address", o.http_address,
-                 "Address of these pages; all that reach it can read")
+                 "Address of the pages; all that reach it can read most of them")
       ->capture_default_str();
   const std::map<std::string, log::Format> formats = {{"text", log::Format::kText},
                                                       {"json", log::Format::kJson}};

@@ -44,7 +44,7 @@ class Writer {
   }
   void lag(const LagCounts& lag) {
     text_.add_histogram({"ddprun_loop_lag_seconds",
-                         "How late the event loop came to its own timer.", Type::kHistogram},
+                         "How late the event loop handled its own timer.", Type::kHistogram},
                         lag.kBoundsSeconds, lag.turns, lag.sum_seconds);
   }
   std::string text() const { return text_.text(); }
@@ -70,7 +70,7 @@ void write_runs(Writer& out, const DaemonStatus& status) {
   for (const auto& [state, count] : runs) runs_by_state.add({{"state", state}}, count);
   auto nodes_by_phase = out.gauges("ddprun_nodes", "Nodes by phase.");
   for (const auto& [phase, count] : nodes) nodes_by_phase.add({{"phase", phase}}, count);
-  out.gauge("ddprun_workers", "Workers of the rounds that run.", workers);
+  out.gauge("ddprun_workers", "Workers of running rounds.", workers);
 }
 
 void write_events(Writer& out, const Counters& counters) {
@@ -79,11 +79,11 @@ void write_events(Writer& out, const Counters& counters) {
     messages.add({{"kind", kMessageKinds[i]}}, number(counters.messages[i]));
   }
   messages.add({{"kind", "command"}}, number(counters.commands));
-  out.counter("ddprun_rounds_sealed_total", "Rounds that began to run.",
+  out.counter("ddprun_rounds_sealed_total", "Rounds that were started.",
               number(counters.rounds_sealed));
   out.counter("ddprun_restarts_total", "Restarts used up by failed workers.",
               number(counters.restarts));
-  auto lost = out.counters("ddprun_nodes_lost_total", "Nodes lost while their run went on.");
+  auto lost = out.counters("ddprun_nodes_lost_total", "Nodes lost while their run continued.");
   for (std::size_t i = 0; i < kLostBys; ++i) {
     lost.add({{"reason", kLostBy[i]}}, number(counters.nodes_lost[i]));
   }
@@ -137,9 +137,9 @@ void write_ledgers(Writer& out, const std::map<std::string, LedgerTotals>& ledge
   auto parts =
       out.gauges("ddprun_rank_seconds", "Where the time of the run's ranks went, by part.");
   auto changes = out.gauges("ddprun_run_changes",
-                            "Rounds of the run that began with workers of the one before.");
+                            "Rounds of the run that began with workers of the round before.");
   auto repeated =
-      out.gauges("ddprun_run_steps_repeated", "Steps of the run that ran again in these.");
+      out.gauges("ddprun_run_steps_repeated", "Steps of the run that ran again in these rounds.");
   for (const auto& [run, ledger] : ledgers) {
     changes.add({{"run", run}}, ledger.changes);
     repeated.add({{"run", run}}, number(ledger.repeated));
@@ -155,10 +155,10 @@ void write_ledgers(Writer& out, const std::map<std::string, LedgerTotals>& ledge
 void write_connections(Writer& out, const Measurement& measured) {
   out.gauge("ddprun_connections", "Control links of agents and operators.",
             number(measured.connections));
-  out.gauge("ddprun_handshakes", "Handshakes under way.", number(measured.handshakes));
+  out.gauge("ddprun_handshakes", "Unfinished handshakes.", number(measured.handshakes));
   out.gauge("ddprun_http_connections", "Connections to this page's port.",
             number(measured.http_connections));
-  auto refused = out.counters("ddprun_connections_refused_total", "Connections turned away.");
+  auto refused = out.counters("ddprun_connections_refused_total", "Refused connections.");
   for (std::size_t i = 0; i < kRefusals; ++i) {
     const auto reason = static_cast<Refusal>(i);
     refused.add({{"reason", name_of(reason)}}, number(measured.refused.of(reason)));
@@ -170,7 +170,7 @@ void write_process(Writer& out, const ProcessFacts& process) {
   out.counter("process_cpu_seconds_total", "Processor time used.", process.cpu_seconds);
   out.gauge("process_resident_memory_bytes", "Resident memory.", number(process.resident_bytes));
   out.gauge("process_open_fds", "Open descriptors.", number(process.open_descriptors));
-  out.gauge("process_max_fds", "How many there may be.", number(process.descriptors_max));
+  out.gauge("process_max_fds", "Limit on open descriptors.", number(process.descriptors_max));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ HttpReply status_page(DaemonStatus status, const HttpTarget& target) {
   const auto wanted = target.query.find("run");
   if (wanted != target.query.end()) {
     std::erase_if(status.runs, [&](const auto& run) { return run.run_id != wanted->second; });
-    if (status.runs.empty()) return {404, "there is no such run; /status lists those there are\n"};
+    if (status.runs.empty()) return {404, "there is no such run; /status lists all runs\n"};
   }
   return {200, encode_indented(status), "application/json"};
 }
@@ -50,15 +50,15 @@ HttpReply Pages::answer(const HttpTarget& target) const {
   const bool known = target.path == "/" || target.path == "/events" || target.path == "/report";
   if (known) return for_people(target);
   return {404,
-          "there is no such page; there are /, /events, /healthz, /metrics, /report and "
+          "there is no such page; the pages are /, /events, /healthz, /metrics, /report and "
           "/status\n"};
 }
 
 HttpReply Pages::for_people(const HttpTarget& target) const {
   if (!key.empty() && !is_same_secret(value_of(target, "key"), key)) {
     return {403,
-            "this page is for those who have its key: the daemon's log has the address with "
-            "it, or use ssh -L and a daemon that serves 127.0.0.1\n"};
+            "this page needs a key: use the address in the daemon's log, which contains it, or "
+            "use ssh -L to a daemon that serves 127.0.0.1\n"};
   }
   if (target.path == "/") return {200, live.html, "text/html; charset=utf-8", live.policy};
   if (target.path == "/events") {
@@ -66,7 +66,7 @@ HttpReply Pages::for_people(const HttpTarget& target) const {
     return {200, events(std::atoll(after.c_str())), "application/json"};
   }
   const auto found = account(value_of(target, "run"));
-  if (!found) return {404, "there is no such run; /status lists those there are\n"};
+  if (!found) return {404, "there is no such run; /status lists all runs\n"};
   return {200, *found, "application/json"};
 }
 

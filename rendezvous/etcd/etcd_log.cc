@@ -158,7 +158,7 @@ void EtcdLog::commit(const etcd::Request& request, std::function<void()> then) {
     const auto outcome = etcd::read_outcome(body);
     if (!outcome) return outcome.error();
     if (!outcome->succeeded) return election_.fenced(), Result<void>();
-    if (trouble_) log::info("etcd can be used again; going on");
+    if (trouble_) log::info("etcd can be used again; continuing");
     trouble_.reset();
     then();
     return {};

@@ -21,7 +21,7 @@ Failure bad(const std::string& what) {
 // The answer's object; what etcd complains of is a failure.
 Result<json> parse(std::string_view body) {
   json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return bad("it is no JSON object");
+  if (!object.is_object()) return bad("it is not a JSON object");
   const auto error = object.find("error");
   if (error == object.end()) return object;
   std::string text = error->is_string() ? error->get<std::string>() : error->dump();
@@ -180,7 +180,7 @@ Result<Lease> read_lease(std::string_view body) {
   const json& answer = result != object->end() && result->is_object() ? *result : *object;
   const auto id = number(answer, "ID");
   const auto ttl = number(answer, "TTL");
-  if (!id || !ttl || *ttl < 0 || *ttl > 86'400) return bad("a lease makes no sense");
+  if (!id || !ttl || *ttl < 0 || *ttl > 86'400) return bad("a lease is invalid");
   return Lease{*id, *ttl};
 }
 
@@ -191,13 +191,13 @@ Result<Range> read_range(std::string_view body) {
   range.more = flag(*object, "more");
   const auto list = object->find("kvs");
   if (list == object->end()) return range;
-  if (!list->is_array()) return bad("'kvs' is no list");
+  if (!list->is_array()) return bad("'kvs' is not a list");
   for (const json& item : *list) {
-    if (!item.is_object()) return bad("a key is no object");
+    if (!item.is_object()) return bad("a key is not an object");
     auto key = bytes(item, "key");
     auto value = bytes(item, "value");
     const auto revision = number(item, "create_revision");
-    if (!key || !value || !revision) return bad("a key makes no sense");
+    if (!key || !value || !revision) return bad("a key is invalid");
     range.found.push_back({std::move(*key), std::move(*value), *revision});
   }
   return range;
@@ -209,7 +209,7 @@ Result<Outcome> read_outcome(std::string_view body) {
   const auto header = object->find("header");
   if (header == object->end() || !header->is_object()) return bad("it has no header");
   const auto revision = number(*header, "revision");
-  if (!revision || *revision <= 0) return bad("its revision makes no sense");
+  if (!revision || *revision <= 0) return bad("its revision is invalid");
   return Outcome{flag(*object, "succeeded"), *revision};
 }
 
@@ -220,7 +220,7 @@ std::string manifest_text(const Manifest& manifest) {
 
 Result<Manifest> read_manifest(std::string_view text) {
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return bad("the journal's manifest is no JSON object");
+  if (!object.is_object()) return bad("the journal's manifest is not a JSON object");
   if (number(object, "format") != kManifestFormat) {
     return Failure{Errc::kBadMessage,
                    "the journal in etcd was written by another version of ddprun-rendezvous; start "
@@ -229,7 +229,7 @@ Result<Manifest> read_manifest(std::string_view text) {
   const auto term = number(object, "term");
   const auto first = number(object, "first");
   if (!term || !first || *term < 0 || *first < 0 || *term == INT64_MAX) {
-    return bad("the journal's manifest makes no sense");
+    return bad("the journal's manifest is invalid");
   }
   return Manifest{*term, *first};
 }

@@ -67,7 +67,7 @@ void Leadership::on(const Campaigned& campaigned) {
 
 void Leadership::on(const LeaseRenewed& renewed) {
   if (state_ != State::kLeader) return;
-  if (renewed.ttl <= Milliseconds(0)) return depose("etcd has let the lease run out");
+  if (renewed.ttl <= Milliseconds(0)) return depose("the lease in etcd has expired");
   lease_ends_ = std::max(lease_ends_, renewed.sent + renewed.ttl);
   wait(ttl_ / 3);
 }

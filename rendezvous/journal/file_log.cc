@@ -131,7 +131,7 @@ void FileLog::write_pending() {
   }
   writing_ = false;
   pause_ = options_.retry_first;
-  if (trouble_) log::info("the journal can be written again; going on");
+  if (trouble_) log::info("the journal can be written again; continuing");
   trouble_.reset();
 }
 
@@ -140,7 +140,7 @@ void FileLog::retry_later(const Failure& why) {
   (void)write("");
   if (!trouble_) {
     trouble_ = "the journal " + path() + " cannot be written: " + to_string(why);
-    log::error(*trouble_ + "; workers run on, and nothing is decided until it can");
+    log::error(*trouble_ + "; workers continue, and nothing is decided until it can be written");
   }
   retry_timer_.expires_after(pause_);
   pause_ = std::min(2 * pause_, options_.retry_max);

@@ -37,7 +37,7 @@ void AcceptLoop::take() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Result<std::optional<AcceptedSocket>> accepted = accept_socket(acceptor_.native_handle());
     if (!accepted) {
-      if (!said_) log::warning(to_string(accepted.error()) + "; going on as soon as that is over");
+      if (!said_) log::warning(to_string(accepted.error()) + "; retrying until this is over");
       said_ = true;
       return pause();
     }

@@ -75,7 +75,7 @@ class PlainChannel : public Channel {
       return failed_by_errno("reading");
     }
     if (!heard_ && role_ == TlsRole::kClient && into[0] == kTlsAlert) {
-      return failed(Errc::kBadToken, "it asks for a token and none was given");
+      return failed(Errc::kBadToken, "it requires a token, but none was given");
     }
     heard_ = true;
     const auto bytes = static_cast<std::size_t>(got);
@@ -146,7 +146,7 @@ class TlsChannel : public Channel {
       heard_ = true;
       if (first != kTlsHandshake) {
         refuse(fd_);
-        return failed(Errc::kBadToken, "it speaks without TLS, so without a token");
+        return failed(Errc::kBadToken, "it does not use TLS, so it has no token");
       }
     }
     if (!ssl_) ssl_ = make_tls_engine(context_, role_, fd_);

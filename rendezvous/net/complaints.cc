@@ -19,7 +19,7 @@ std::optional<std::string> Complaints::say(const std::string& about, std::string
 
 std::string Complaints::remark(std::string line) {
   if (const auto left_out = std::exchange(left_out_, 0)) {
-    line += " (" + std::to_string(left_out) + " such lines were left out before)";
+    line += " (" + std::to_string(left_out) + " such lines were omitted before this one)";
   }
   return line;
 }

@@ -50,7 +50,7 @@ void Run::advance_gathering() {
   if (now_ >= gather_ends_) {
     const std::string had = number_of(ready, "node") + (ready ? " (" + roster_text() + ")" : "");
     std::string text = "gave up after " + seconds_text(config_->join_timeout) + ": " + had +
-                       " of at least " + std::to_string(config_->nnodes_min) + " came.";
+                       " of at least " + std::to_string(config_->nnodes_min) + " joined.";
     text += losses_text();
     if (!neighbour_.empty()) text += " Meanwhile " + neighbour_;
     close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvous, text);

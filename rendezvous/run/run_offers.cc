@@ -52,7 +52,7 @@ std::optional<std::string> Run::objection(const NodeId& node, const Join& join) 
     return "it offers " + number_of(offer.local_world_size, "worker") + "; 1 to " +
            std::to_string(kWorkersMax) + " are possible";
   }
-  if (!makes_sense(offer)) return "its --nnodes or --max-restarts makes no sense";
+  if (!makes_sense(offer)) return "its --nnodes or --max-restarts is invalid";
   if (!config_) return std::nullopt;
   if (auto differs = difference(offer, *config_, config_from_)) return differs;
   const auto taken = node_ranks_.find(offer.node_rank);

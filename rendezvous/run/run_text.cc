@@ -57,8 +57,8 @@ std::string Run::waiting_text(const Member* member) const {
       return "held in reserve: new nodes are let in when the round ends";
     if (member && (member->invited || member->living)) {
       const bool ready = member->living && member->phase == Phase::kReady && member->beginning == 0;
-      return ready ? "its workers are ready: they are let in at the next boundary between steps"
-                   : "its workers begin: they are let in when they are ready";
+      return ready ? "its workers are ready: they get seats at the next boundary between steps"
+                   : "its workers are starting: they get seats when they are ready";
     }
     return "waiting for more nodes before the round is stopped for them";
   }

@@ -54,7 +54,7 @@ std::string accusation_text(const FirstCause& cause) {
     case Fault::kMismatch: return name + " disagreed with the other ranks: " + cause.witness + ".";
     default: {
       const std::string& evidence = cause.death.evidence;
-      return name + " came no further: " + cause.witness +
+      return name + " made no further progress: " + cause.witness +
              (evidence.empty() ? "." : "; " + evidence + ".");
     }
   }
@@ -111,7 +111,7 @@ std::string gone_text(const std::vector<WorkerDeath>& successes) {
   for (const WorkerDeath& gone : successes) ranks.push_back(gone.rank);
   std::sort(ranks.begin(), ranks.end());
   return "It lost a peer, and no other rank has failed, but " + ranks_text(ranks) +
-         " had ended with 0 by then: do the ranks have unequal numbers of batches?";
+         " had already ended with 0: do the ranks have unequal numbers of batches?";
 }
 
 std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& now,

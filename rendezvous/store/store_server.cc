@@ -122,12 +122,13 @@ std::optional<std::string> StoreServer::Core::objection_to_user(const AcceptedSo
     case PeerUser::kGone: return "";
     case PeerUser::kElsewhere:
       if (!local) return std::nullopt;
-      return "which no process here has (a proxy? see store_users in docs/environment.md)";
+      return "which belongs to no process here (a proxy? see store_users in docs/environment.md)";
     case PeerUser::kUnknown: break;
   }
   if (!std::exchange(warned_, true)) {
     log::warning(
-        "the kernel does not tell whose a connection is: other users of this machine can reach "
+        "the kernel does not report which user owns a connection: other users of this machine can "
+        "reach "
         "the workers' store");
   }
   return std::nullopt;
@@ -158,8 +159,9 @@ void StoreServer::Core::wait() {
 
 void StoreServer::Core::complain(const std::string& text) {
   if (++complaints_ > kComplaintsMax) return;
-  log::warning("store on port " + std::to_string(port) + ": " + text +
-               (complaints_ == kComplaintsMax ? "; saying no more of this kind" : ""));
+  log::warning(
+      "store on port " + std::to_string(port) + ": " + text +
+      (complaints_ == kComplaintsMax ? "; further warnings of this kind are omitted" : ""));
 }
 
 Result<std::unique_ptr<StoreServer>> StoreServer::listen(boost::asio::io_context& io,

@@ -99,7 +99,7 @@ class Discovery(ReseatCase):
         self.list_hosts("h1", "h2", "h3")
         job = self.discover(nnodes="1:2")
         before = self.world(2)
-        job.wait_for("1 host more than --nnodes 1:2 takes")
+        job.wait_for("1 host more than --nnodes 1:2 allows")
         self.assertFalse(os.path.exists(self.path("ssh.h3")))
         self.list_hosts("h2", "h3")
         after = self.world(2, after=before[0].round)
@@ -114,7 +114,7 @@ class Discovery(ReseatCase):
         stays = "the last list stays in force: h1, h2"
         self.says_once(job, r"script exited with 7 \(no such pool\); " + stays, "echo no such pool >&2; exit 7")
         self.says_once(job, "script printed no host; " + stays, "true")
-        self.says_once(job, r"script printed no list: line 2 'rm -rf /' is no host", "echo h1:2; echo rm -rf /; echo h2")
+        self.says_once(job, r"script printed no list: line 2 'rm -rf /' is not a host", "echo h1:2; echo rm -rf /; echo h2")
         self.says_once(job, r"script printed more than 1048576 bytes", "yes h1 | head -c 3000000")
         self.list_hosts("h1:2", "h2:1")
         job.wait_for("script lists hosts again")

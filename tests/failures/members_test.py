@@ -34,7 +34,7 @@ class Members(ReseatCase):
         before = self.world(2)
         wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
         second = start(**HELD)
-        second.wait_for("starts 2 workers; the run lets them in when they are ready")
+        second.wait_for("starts 2 workers; they get seats when they are ready")
         wait_until(lambda: len(self.traces()) == 4, self.text)
         self.assertEqual([e["event"] for seat in before for e in self.events(seat.pid, "change", "fence")], [])
         self.touch("ready")
@@ -133,7 +133,7 @@ class Members(ReseatCase):
         full = self.world(4, after=smaller[0].round)
         self.assertEqual([seat.pid for seat in full], [seat.pid for seat in before], self.text())
         self.assertEqual([e for seat in before for e in self.events(seat.pid, "fence")], [])
-        self.assertRegex(first.err(), "resized to 1 node: asked for by .* at the next boundary between steps")
+        self.assertRegex(first.err(), "resized to 1 node: requested by .* at the next boundary between steps")
         self.end_well(first, second)
 
     def test_shards_are_not_lost_where_several_nodes_leave_as_planned(self):

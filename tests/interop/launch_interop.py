@@ -152,7 +152,6 @@ ONLY_TORCHRUNS = {
 }
 ONLY_OURS = {
     "DDPRUN_TERMINAL_COLUMNS": "ours",
-    "DDPRUN_AGENT_SOCKET": "ours",
     "DDPRUN_JOB": "ours",
     "DDPRUN_PROGRESS": "ours",
     "DDPRUN_WORKER_LINK": "ours",

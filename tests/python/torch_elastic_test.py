@@ -97,7 +97,7 @@ Job.run = watched
         job, killed = result(4, env={"DIE": "begin:50:1 begin:150:0 begin:250:3"})
         self.assertEqual((three, killed), (one, one))
         self.assertEqual(len(self.logs()), 4 + 3, job.text())
-        self.assertNotIn("cannot change its seat", job.err())  # However long an interpreter takes to end.
+        self.assertNotIn("can no longer change its seat", job.err())  # However long an interpreter takes to end.
         self.assertEqual(job.err().count("the other workers continue"), 3, job.text())
 
     def test_all_that_trains_is_kept(self):

@@ -217,7 +217,7 @@ class Watch(torch_case.TorchCase):
         logs = self.path("logs")
         done = self.train("--on-stall", "kill", "--stall-timeout", "8", "--log-dir", logs, STUCK_STEP="20", STUCK="data")
         said = (r"it sleeps; PyTorch's flight recorder: rank 0 is in all_reduce #\d+ of \[\d+\] Float at train.py:\d+; rank 1 has not "
-                r"come to it: its last is all_reduce #\d+, and it is at train.py:\d+ in pause; dumps: "
+                r"reached it: its last is all_reduce #\d+, and it is at train.py:\d+ in pause; dumps: "
                 + re.escape(logs) + r"/\S+/attempt_0/\*/flight_recorder.json")
         self.assertEqual(len(re.findall(said, done.stderr)), 2, done.stderr)  # The warning, and the verdict.
         dumps = self.dumps(logs)
@@ -246,7 +246,7 @@ class Watch(torch_case.TorchCase):
         done = self.train("--on-stall", "log", "--log-dir", logs, code=code, ASLEEP=self.path("asleep"))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r"rank 0 [^\n]* failed first")
-        missing = (r"PyTorch's flight recorder: rank 0 ended in all_reduce #4 of \[9\] Float at train.py:13 in work; rank 1 has not come to it: "
+        missing = (r"PyTorch's flight recorder: rank 0 ended in all_reduce #4 of \[9\] Float at train.py:13 in work; rank 1 has not reached it: "
                    r"its last is all_reduce #3, and it is at train.py:10 in work")
         places = "rank 0 ended at train.py:13 in work; rank 1 is at train.py:10 in work"
         self.assertRegex(done.stderr, missing if torch_case.torch_version() >= (2, 8) else places)

@@ -259,7 +259,7 @@ class OfTheEndpoint(DdprunCase):
         job, took = self.joining(f"127.0.0.1:{port}", "--rdzv-conf", "join_timeout=2")
         self.report(f"{took:.2f} s with join_timeout=2")
         self.assertRegex(job.err(), r"waiting for nodes: 1 of 2 here .*\d s left")
-        self.assertRegex(job.err(), "gave up after 2 s: 1 node .* of at least 2 came")
+        self.assertRegex(job.err(), "gave up after 2 s: 1 node .* of at least 2 joined")
         self.assertGreaterEqual(took, 1.9)
 
     def test_the_countdown_on_a_terminal(self):

@@ -39,7 +39,7 @@ class CollectivesOfTwoMachines(DdprunCase):
         wait_until(lambda: all(os.path.exists(f"{begun}.{rank}") for rank in range(4)), "all ranks reduce")
         self.net.cut()
         for rank in (0, 1):
-            first.wait_for(rf"rank {rank} on node-0: all_reduce .*: lost rank 2 on node-1 \(the agent says: ")
+            first.wait_for(rf"rank {rank} on node-0: all_reduce .*: lost rank 2 on node-1 \(the agent reports: ")
 
 
 if __name__ == "__main__":

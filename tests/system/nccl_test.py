@@ -30,7 +30,7 @@ class Nccl(DdprunCase):
     def told(self, job, by_agent, others):
         waited = []
         for rank in by_agent + others:
-            word = "the agent says: rank 1 .*SIGKILL" if rank in by_agent else ""
+            word = "the agent reports: rank 1 .*SIGKILL" if rank in by_agent else ""
             line = re.search(WAITED.format(rank) + word, job.out())
             self.assertTrue(line, job.text())
             waited.append(int(line[1]))

@@ -47,7 +47,7 @@ class DaemonCase(WatchCase):
 class OfDaemon(DaemonCase):
     def test_a_failed_run_is_remembered_with_all_that_led_to_its_end_beyond_the_daemons_death(self):
         daemon = self.daemon("--state-dir", self.path("of-daemon"))
-        self.assertIn("remembers no run", self.ctl("history", *self.there, **TOKEN).stdout)
+        self.assertIn("has no record of an ended run", self.ctl("history", *self.there, **TOKEN).stdout)
         self.run_of("job9", *shell(SCRIPT), code=7, nodes=2)
         [run] = self.wait_for_past(1)
         self.assertEqual((run["run_id"], run["state"], run["exit_code"], run["world_size"], run["nodes"]),
@@ -135,13 +135,13 @@ class OfThisMachine(WatchCase):
         self.assertIn("ddprunctl report job7", self.ctl("history", "job7").stdout)
 
     def test_without_a_record_it_says_why_and_asks_the_daemon_if_there_may_be_one(self):
-        self.assertIn("no runs of yours", self.ctl("report", "job7", code=1).stderr)
+        self.assertIn("there are no records of your runs", self.ctl("report", "job7", code=1).stderr)
         said = self.ctl("report", "job7", code=1, DDPRUN_ENDPOINT=f"127.0.0.1:{free_port()}", **TOKEN).stderr
-        self.assertIn("no runs of yours", said)
+        self.assertIn("there are no records of your runs", said)
         self.assertIn("nothing listens", said)
         job = self.start(*shell(watch_test.env_to() + "exec sleep 600"))
         self.wait_for_workers(1, jobs=[job])
-        self.assertIn("goes on", self.ctl("report", "1", code=1).stderr)
+        self.assertIn("is in progress", self.ctl("report", "1", code=1).stderr)
 
 
 if __name__ == "__main__":

@@ -138,8 +138,8 @@ class History(WatchCase):
         self.run_ddprun(*shell("true"), env={"XDG_STATE_HOME": self.path("file")})
         self.run_ddprun(*shell("true"), env={"XDG_STATE_HOME": "", "HOME": ""})
         self.assertEqual(self.records(), [])
-        self.assertIn("no runs of yours", self.ctl("history").stdout)
-        self.assertIn("no runs of yours", self.ctl("history", "job9", code=1).stderr)
+        self.assertIn("there are no records of your runs", self.ctl("history").stdout)
+        self.assertIn("there are no records of your runs", self.ctl("history", "job9", code=1).stderr)
 
 
 class Top(WatchCase):
@@ -424,7 +424,7 @@ while True:
 
     def test_a_run_that_was_not_started_for_it_says_with_what_to_start_it(self):
         self.worker(listens="no")
-        self.assertRegex(self.refusal(0), r"rank 0 \(pid \d+\) of run 'job7' cannot be asked: PyTorch's debug handlers are there for "
+        self.assertRegex(self.refusal(0), r"rank 0 \(pid \d+\) of run 'job7' cannot be queried: PyTorch's debug handlers are available in "
                                           r"runs with --on-stall log or --on-stall kill")
         self.assertIn("the run has 1 ranks", self.refusal(1))
 
@@ -459,7 +459,7 @@ class Stacks(WatchCase):
         os.mkdir(self.path("empty"))
         said = self.ctl("stacks", "job7", 1, PATH=self.path("empty")).stdout
         self.assertRegex(said, r"^rank 1 is pid \d+: /bin/sh -c ")
-        self.assertIn("no native stacks: there is no gdb; there is no eu-stack\nwhat the kernel says:\nthread ", said)
+        self.assertIn("no native stacks: there is no gdb; there is no eu-stack\nwhat the kernel reports:\nthread ", said)
         self.assertRegex(said, r"thread \d+ \(sh\), state S")
         self.assertIn("the run has 2 ranks", self.ctl("stacks", "job7", 2, code=1).stderr)
 

@@ -71,7 +71,7 @@ ddprun_status ddprun_barrier(ddprun_group* group, int64_t timeout_ms) {
 ddprun_status ddprun_all_reduce_async(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                       int64_t timeout_ms, ddprun_work** work) {
   return guarded([&] {
-    require_argument(work, "the place for the handle is null");
+    require_argument(work, "the pointer for the handle is null");
     *work = nullptr;
     *work = new ddprun_work{
         live(group).group.all_reduce_async(buffer_of(inout), op_of(op), timeout_of(timeout_ms))};

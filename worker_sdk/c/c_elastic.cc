@@ -67,7 +67,7 @@ extern "C" {
 
 ddprun_status ddprun_batches_create(const ddprun_batch_options* options, ddprun_batches** batches) {
   return guarded([&] {
-    require_argument(batches, "the place for the handle is null");
+    require_argument(batches, "the pointer for the handle is null");
     *batches = nullptr;
     *batches = new ddprun_batches{GlobalBatches(batch_options_of(options))};
   });

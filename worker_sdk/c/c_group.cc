@@ -110,7 +110,7 @@ extern "C" {
 ddprun_status ddprun_group_create(const ddprun_store_calls* store,
                                   const ddprun_create_options* options, ddprun_group** group) {
   return guarded([&] {
-    require_argument(group, "the place for the handle is null");
+    require_argument(group, "the pointer for the handle is null");
     *group = nullptr;
     auto calls = std::make_shared<StoreOfCalls>(struct_of(store));
     *group = new ddprun_group{ProcessGroup::create(std::move(calls), create_options_of(options))};
@@ -119,7 +119,7 @@ ddprun_status ddprun_group_create(const ddprun_store_calls* store,
 
 ddprun_status ddprun_group_init(const ddprun_init_options* options, ddprun_group** group) {
   return guarded([&] {
-    require_argument(group, "the place for the handle is null");
+    require_argument(group, "the pointer for the handle is null");
     *group = nullptr;
     *group = new ddprun_group{ProcessGroup::init(init_options_of(options))};
   });
@@ -211,7 +211,7 @@ ddprun_status ddprun_zero(ddprun_group* group, void* to, size_t bytes) {
 
 ddprun_status ddprun_group_completion_fd(ddprun_group* group, int* fd) {
   return guarded([&] {
-    require_argument(fd, "the place for the descriptor is null");
+    require_argument(fd, "the pointer for the descriptor is null");
     *fd = live(group).group.completion_descriptor();
   });
 }

@@ -89,7 +89,7 @@ ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job**
 
 ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_job** job) {
   return guarded([&] {
-    require_argument(job, "the place for the handle is null");
+    require_argument(job, "the pointer for the handle is null");
     *job = nullptr;
     const auto given = options_of(options);
     require_argument(given.reserved == 0, "a reserved field is not 0");

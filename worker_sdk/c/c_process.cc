@@ -56,7 +56,7 @@ ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed) {
 
 ddprun_status ddprun_metrics_create(ddprun_metrics** metrics) {
   return guarded([&] {
-    require_argument(metrics, "the place for the handle is null");
+    require_argument(metrics, "the pointer for the handle is null");
     *metrics = nullptr;
     *metrics = new ddprun_metrics;
   });

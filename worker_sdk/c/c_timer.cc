@@ -17,7 +17,7 @@ extern "C" {
 
 ddprun_status ddprun_timer_create(ddprun_timer** timer) {
   return guarded([&] {
-    require_argument(timer, "the place for the handle is null");
+    require_argument(timer, "the pointer for the handle is null");
     const char* page = std::getenv("DDPRUN_PROGRESS");
     *timer = nullptr;
     *timer = new ddprun_timer{ForeignSteps(page ? page : "")};

@@ -52,7 +52,7 @@ std::uint64_t size_at(const json& object, const char* key) {
 }
 
 std::int64_t step_at(const json& object) {
-  require(object.at("step").is_number_integer(), "the step is no number");
+  require(object.at("step").is_number_integer(), "the step is not a number");
   return object.at("step").get<std::int64_t>();
 }
 
@@ -136,10 +136,10 @@ void check(const Manifest& manifest) {
 }
 
 Manifest manifest_of(json value) {
-  require(value.is_object() && value.contains("checksum"), "it is no manifest");
+  require(value.is_object() && value.contains("checksum"), "it is not a manifest");
   const auto want = value.at("checksum").get<std::string>();
   value.erase("checksum");
-  require(checksum_of(value.dump()) == want, "its checksum does not fit");
+  require(checksum_of(value.dump()) == want, "its checksum does not match");
   require(value.at("format") == kFormat, "its format is not " + std::string(kFormat));
   Manifest manifest{.step = step_at(value),
                     .world_size = static_cast<int>(

@@ -34,13 +34,14 @@ void DistributedDataParallel::Impl::check_capture() const {
   if (!device || !stream || !device->captured(*stream)) return;
   const std::string graph = "a CUDA graph cannot hold a pass ";
   if (options.find_unused || options.static_graph) {
-    refuse(graph + "with find_unused or static_graph: the host writes who used what");
+    refuse(graph + "with find_unused or static_graph: the host records which parameters were used");
   }
   if (options.uneven_inputs || options.checksum_every > 0) {
-    refuse(graph + "with uneven_inputs or checksum_every: the hosts talk to each other");
+    refuse(graph + "with uneven_inputs or checksum_every: the hosts communicate");
   }
   if (!rebuilt) {
-    refuse(graph + "before the buckets have their order: make one as usual, then rebuild()");
+    refuse(graph +
+           "before the buckets have their final order: run an ordinary pass first, then rebuild()");
   }
 }
 

@@ -249,7 +249,7 @@ void GradientSums::restore(std::string_view state) {
   if (!state.empty()) std::memcpy(exponents.data(), state.data(), state.size());
   for (const std::int16_t e : exponents) {
     if (e == kNoExponent || (e >= kLeastExponent && e <= kMostExponent)) continue;
-    Impl::refuse(ErrorKind::mismatch, "restore() was given what is no state of sums");
+    Impl::refuse(ErrorKind::mismatch, "restore() was given bytes that are not a state of sums");
   }
   impl_->committed.assign(exponents.begin(), exponents.end());
   impl_->running = impl_->committed;

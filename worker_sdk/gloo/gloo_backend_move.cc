@@ -113,7 +113,7 @@ void GlooBackend::exchange_counts(const Call& call, const Arrays& arrays) {
     give_up({.what = call.what, .number = call.number, .suspect = r});
     throw failure(*roster_, call, ErrorKind::mismatch, r,
                   roster_->name(r) + " sends " + std::to_string(theirs[at]) +
-                      " elements to this rank, which awaits " + std::to_string(awaited));
+                      " elements to this rank, which expects " + std::to_string(awaited));
   }
 }
 

@@ -57,7 +57,7 @@ void bind_nccl(GpuRuntime& gpu) {
   gpu.nccl_path = library.path;
   bind(library, "ncclGetVersion", gpu.nccl.version, true);
   if (gpu.nccl.version(&gpu.nccl_version) != kNcclSuccess) {
-    refuse(library.path + " does not tell its version");
+    refuse(library.path + " does not report its version");
   }
   gpu.features = features_of(gpu.nccl_version);
   if (!gpu.features.non_blocking) {

@@ -189,7 +189,7 @@ Operation Arguments::all_to_all_apart(const PartsBuffer& in, const PartsBuffer& 
   const auto me = static_cast<std::size_t>(roster_->rank);
   if (in.parts[me].count != out.parts[me].count) {
     refuse(what, "this rank sends itself " + std::to_string(in.parts[me].count) +
-                     " elements, and awaits " + std::to_string(out.parts[me].count));
+                     " elements, and expects " + std::to_string(out.parts[me].count));
   }
   for (const Buffer& from : in.parts) {
     for (const Buffer& to : out.parts) {

@@ -143,10 +143,10 @@ ShardTraffic ShardedState::move(ProcessGroup& group, const ShardRound& round,
 void ShardedState::require_sound(ProcessGroup& group, const ShardBlock& block, int peer) const {
   const int damaged = block.damaged();
   if (damaged < 0) return;
-  throw Error(ErrorKind::corrupt,
-              {.rank = group.rank(), .operation = "keeping shards", .peer = peer},
-              "shard " + std::to_string(damaged) + " of \"" + name_ +
-                  "\" does not fit its checksum: it was written to beside next(), or damaged");
+  throw Error(
+      ErrorKind::corrupt, {.rank = group.rank(), .operation = "keeping shards", .peer = peer},
+      "shard " + std::to_string(damaged) + " of \"" + name_ +
+          "\" does not match its checksum: it was changed other than through next(), or damaged");
 }
 
 // Which of this rank's shards others, or the program, have to make good.
@@ -158,14 +158,14 @@ void ShardedState::tell_damaged(ProcessGroup& group, const Holds& holds) const {
     const auto found = std::find_if(holds.by_rank.begin(), holds.by_rank.end(), has);
     const auto source = static_cast<int>(found - holds.by_rank.begin());
     const std::string instead = found == holds.by_rank.end()
-                                    ? "it is filled anew"
+                                    ? "it is filled again"
                                     : "the copy of rank " + std::to_string(source) + " on " +
-                                          group.host_of(source) + " is taken";
-    std::fprintf(stderr,
-                 "ddprun: warning: rank %d on %s: shard %d of \"%s\" does not fit its checksum: it "
-                 "was written to beside next(), or damaged; %s\n",
-                 group.rank(), group.host_of(group.rank()).c_str(), shard, name_.c_str(),
-                 instead.c_str());
+                                          group.host_of(source) + " is used";
+    std::fprintf(
+        stderr,
+        "ddprun: warning: rank %d on %s: shard %d of \"%s\" does not match its checksum: it "
+        "was changed other than through next(), or damaged; %s\n",
+        group.rank(), group.host_of(group.rank()).c_str(), shard, name_.c_str(), instead.c_str());
   }
 }
 
@@ -180,7 +180,7 @@ void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, con
   }
   std::string text;
   if (!gone.empty()) {
-    text = "nobody has " + std::to_string(gone.size()) + " of its " +
+    text = "no rank has " + std::to_string(gone.size()) + " of its " +
            std::to_string(options_.shards) + " shards, nor a function that fills them";
     if (holds.historian == group.rank()) {
       text = layout_.describe(gone) + ", are lost with these ranks";
@@ -190,7 +190,8 @@ void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, con
   if (!damaged.empty()) {
     text += (text.empty() ? "" : "; ") + shards_text(damaged) +
             (damaged.size() == 1 ? " does" : " do") +
-            " not fit the checksum on any rank that has it: written to beside next(), or damaged";
+            " not match the checksum on any rank that has it: changed other than through next(), "
+            "or damaged";
   }
   throw Error(ErrorKind::state_lost, {.rank = group.rank(), .operation = "entering a round"},
               "\"" + name_ + "\" after " + std::to_string(round.version.steps) + " steps: " + text +

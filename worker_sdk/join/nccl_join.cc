@@ -18,7 +18,7 @@ constexpr milliseconds kAbortPatience{10000};
 constexpr char kGo[] = "go";
 constexpr char kAgain[] = "again";
 constexpr char kFenced[] = "the round is over";
-constexpr char kNoEnd[] = "NCCL's bootstrap does not come to an end";  // Somebody else's fault.
+constexpr char kNoEnd[] = "NCCL's bootstrap does not end";  // Somebody else's fault.
 
 class NcclJoiner {
  public:

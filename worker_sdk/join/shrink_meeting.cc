@@ -57,7 +57,7 @@ Settlement agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
     keys.set("settled", encode(Settlement{wish.limit, survey.members()}));
   }
   const auto settlement = decode_settlement(keys.get("settled", kGrace), wish.size);
-  if (!settlement) refuse(wish, "whoever has settled who is left");
+  if (!settlement) refuse(wish, "the rank that settles which ranks are left");
   return *settlement;
 }
 

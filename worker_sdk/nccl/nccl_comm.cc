@@ -169,7 +169,7 @@ void NcclCommunicator::abort(milliseconds limit) {
   if (ended_within(limit)) return;
   std::fprintf(stderr,
                "ddprun: rank %d: ncclCommAbort has not returned within %lld ms; ending this "
-               "process, for nothing else frees the device\n",
+               "process, because nothing else frees the device\n",
                options_.rank, static_cast<long long>(limit.count()));
   std::fflush(stderr);
   ::_exit(kAbortHangs);
@@ -247,7 +247,7 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   calling.join();
   if (status == kNcclSuccess || status == kNcclInProgress) status = settle(give_up);
   std::string text;  // A communicator that was aborted meanwhile has no error of its own.
-  if (status == kNcclInProgress || !child) text = "ncclCommShrink does not come to an end";
+  if (status == kNcclInProgress || !child) text = "ncclCommShrink does not end";
   if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
   if (!text.empty()) abort(kCommAbortPatience);  // Then nothing writes `child`.
   std::unique_ptr<NcclCommunicator> made;
@@ -267,7 +267,7 @@ void NcclCommunicator::finish(Clock::time_point deadline) {
   if (ended->returns_before(deadline)) return;
   std::fprintf(stderr,
                "ddprun: warning: rank %d: ncclCommDestroy waits for a rank of this host that has "
-               "not ended its part; going on without it\n",
+               "not finished; continuing without it\n",
                options_.rank);
 }
 

@@ -88,7 +88,7 @@ std::string NcclBackend::refusal(const Signature& what, const Arrays& arrays) co
   if (!is_reduction(what.kind)) return {};
   if (own_type_of(what.type) < 0) return std::string("NCCL does not reduce ") + name_of(what.type);
   if (op_of(what.op) < 0) return std::string("NCCL has no ") + name_of(what.op);
-  return arrays.ins.empty() ? "" : "NCCL wants the parts of a reduce_scatter to be one array";
+  return arrays.ins.empty() ? "" : "NCCL requires the parts of a reduce_scatter to be one array";
 }
 
 std::shared_ptr<Pending> NcclBackend::enqueue(const Call& call, const Arrays& arrays,

@@ -195,7 +195,7 @@ Error NcclWatch::follow_agent(const Call& call, const Trouble& trouble) {
   const std::string lost =
       trouble.suspect < 0 ? "a rank of the job is lost" : "lost " + roster_->name(trouble.suspect);
   return failure(*roster_, call, ErrorKind::peer_lost, trouble.suspect,
-                 lost + " (the agent says: " + trouble.text + ")");
+                 lost + " (the agent reports: " + trouble.text + ")");
 }
 
 // Peers that are not in the sibling take this rank for the one that aborts, which is true.

@@ -118,7 +118,7 @@ std::vector<std::size_t> ShmBackend::exchange_parts(const Call& call, const Arra
     if (sent == awaited) continue;
     throw failure(team_->roster(), call, ErrorKind::mismatch, team_->group_rank(r),
                   team_->name(r) + " sends " + std::to_string(sent) +
-                      " elements to this rank, which awaits " + std::to_string(awaited));
+                      " elements to this rank, which expects " + std::to_string(awaited));
   }
   return all;
 }

@@ -62,7 +62,7 @@ class FileStore : public Store {
     const FileLock lock(*this);
     replay();
     const Result<std::int64_t> sum = table_.sum(key, delta);
-    if (!sum) fail(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is no counter");
+    if (!sum) fail(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is not a counter");
     append(Record::kSet, key, std::to_string(*sum));
     return *sum;
   }

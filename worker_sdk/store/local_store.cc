@@ -39,7 +39,7 @@ std::int64_t LocalStore::add(std::string_view key, std::int64_t delta) {
   const std::lock_guard lock(mutex_);
   const Result<std::int64_t> sum = table_.sum(key, delta);
   if (!sum) {
-    throw_error(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is no counter");
+    throw_error(ErrorKind::bad_argument, "add", "\"" + std::string(key) + "\" is not a counter");
   }
   put(key, std::to_string(*sum), "add");
   return *sum;

@@ -153,8 +153,8 @@ bool StoreHost::outlast(const char* call) {
 // Once for each time that something is short.
 void StoreHost::complain(const char* call) {
   if (std::exchange(said_, true)) return;
-  std::fprintf(stderr, "ddprun: the store of rank 0: %s: %s; going on as soon as that is over\n",
-               call, std::strerror(errno));
+  std::fprintf(stderr, "ddprun: the store of rank 0: %s: %s; retrying until this is over\n", call,
+               std::strerror(errno));
 }
 
 }  // namespace ddprun::worker_sdk

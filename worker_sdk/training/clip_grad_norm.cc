@@ -44,7 +44,7 @@ double clip(std::span<const Buffer> gradients, double total, double max_norm,
                                                : std::pow(total, 1 / options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(norm)) {
     refuse_norm("the norm of the gradients is " + std::to_string(norm) +
-                "; clear error_if_nonfinite to scale by it all the same");
+                "; clear error_if_nonfinite to scale by it anyway");
   }
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;  // Not if it is a NaN.

@@ -15,7 +15,7 @@ void LostPeer::tell(int rank, const std::string& why) noexcept {
 std::string LostPeer::text(const Roster& roster) const {
   DDPRUN_ASSERT(*this);
   const std::lock_guard lock(mutex_);
-  return "lost " + roster.name(rank()) + " (the agent says: " + why_ + ")";
+  return "lost " + roster.name(rank()) + " (the agent reports: " + why_ + ")";
 }
 
 Error LostPeer::error(const Roster& roster, const Call& call) const {

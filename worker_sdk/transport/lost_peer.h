@@ -17,7 +17,7 @@ class LostPeer {
   int rank() const noexcept { return rank_.load(std::memory_order_acquire); }  // -1: none.
   explicit operator bool() const noexcept { return rank() >= 0; }
 
-  // Only where there is one. "lost rank 2 on node-b (the agent says: its node was lost)"
+  // Only where there is one. "lost rank 2 on node-b (the agent reports: its node was lost)"
   std::string text(const Roster& roster) const;
   Error error(const Roster& roster, const Call& call) const;
 

@@ -136,7 +136,7 @@ bool AgentLink::read_one() {
       worker_link::decode_agent_message({bytes.data(), static_cast<std::size_t>(got)});
   if (message.has_error()) {
     end(ErrorKind::mismatch,
-        "the agent says what this worker does not understand: " + message.error().context);
+        "the agent sent a message that this worker cannot read: " + message.error().context);
     return false;
   }
   if (const auto* refused = std::get_if<worker_link::Refused>(&message.value())) {

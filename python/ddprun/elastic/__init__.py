@@ -1,4 +1,4 @@
-"""ddprun.elastic: training whose ranks may come and go while their processes stay.
+"""ddprun.elastic: training whose ranks come and go while the other processes keep running.
 
 ::
 
@@ -14,9 +14,9 @@
     job.run(10_000, train)
 
 Run it with ``ddprun --nproc-per-node 4 --max-restarts 100 train.py``. A worker that dies costs the
-others one step; they keep their processes. :mod:`ddprun.elastic.torch` has what torch needs:
-gradients whose bits do not depend on the number of ranks, and a loader. docs/elastic.md has the
-rules. Importing this package imports neither numpy nor torch.
+others one step; they keep their processes. :mod:`ddprun.elastic.torch` is for PyTorch: gradients
+whose bits do not depend on the number of ranks, and a loader. docs/elastic.md describes the rules.
+Importing this package imports neither numpy nor torch.
 """
 
 from __future__ import annotations

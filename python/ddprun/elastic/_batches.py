@@ -82,12 +82,12 @@ class GlobalBatches(_Handle):
     sets: the length of the data set in samples, or for several of them a list of pairs
         (length, samples of each batch that come from this set).
     global_batch: samples of a step, over all ranks.
-    shards: how many parts a batch is cut into. Fixed for the run, and at least the largest number
+    shards: the number of parts of a batch. Fixed for the run, and at least the largest number
         of ranks; each part is a pass of its own.
     seed: of the order.
     shuffle: whether the order is new in each epoch, or that of the indices.
-    last: what the last batch of an epoch is like where the data set is no multiple of the batch:
-        "smaller", "dropped", or "continues" with samples of the next epoch.
+    last: the last batch of an epoch if the data set is not a multiple of the batch: "smaller",
+        "dropped", or "continues" with samples of the next epoch.
 
     Immutable; usable from any thread.
     """

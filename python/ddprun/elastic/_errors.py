@@ -18,11 +18,11 @@ class MembershipChanged(BaseException):
     """The ranks of this step are no longer those of the job: the step is not committed.
 
     Raised by operations of ``step.group``, by sums, and by ``commit()``. :meth:`Job.run` catches
-    it, joins the next round and calls the body again for the same step. It is no
-    :class:`Exception`, as :class:`asyncio.CancelledError` is none, so that ``except Exception`` in
-    a body does not catch it; ``finally`` and ``with`` work as always. Code that catches it all the
-    same should raise it again: every further operation of the step raises it, too, ``commit()``
-    refuses the step, and the step runs again, with a RuntimeWarning.
+    it, joins the next round and calls the body again for the same step. Like
+    :class:`asyncio.CancelledError` it does not derive from :class:`Exception`, so that ``except
+    Exception`` in a body does not catch it; ``finally`` and ``with`` work as always. Code that
+    catches it nevertheless should raise it again: every further operation of the step raises it,
+    too, ``commit()`` refuses the step, and the step runs again, with a RuntimeWarning.
 
     rank, host, operation, peer: as of :class:`ddprun.Error`.
     """

@@ -59,13 +59,13 @@ class Job(_Handle):
     A round is a span of time in which the same ranks train together. When a rank dies, operations
     of the others raise :class:`MembershipChanged` within milliseconds; :meth:`run` catches it,
     joins the next round and calls the body again for the same step. When ranks are to be added, all
-    leave the round after the same step. Ranks that lack the newest kept state receive it from one
-    that has it.
+    leave the round after the same step. Ranks that lack the newest kept state receive it from a
+    rank that has it.
 
-    Made under ddprun (``--max-restarts`` above 0), a Job says that this process keeps running when
-    others end. So it is best made after whatever takes long, such as imports. Elsewhere the ranks
-    are fixed, and errors of lost peers end :meth:`run`. All calls come from one thread, of the
-    process that made the Job, which can have one Job in its life.
+    Under ddprun (with ``--max-restarts`` above 0) a Job reports that this process can keep running
+    when others end, so create it after slow work such as imports. Elsewhere the ranks are fixed,
+    and errors of lost peers end :meth:`run`. All calls must come from one thread of the process
+    that created the Job; a process can create only one.
 
     skip_poison: a shard that has ended two processes is skipped from then on; otherwise the run
         ends, and its verdict names the samples.
@@ -103,7 +103,7 @@ class Job(_Handle):
         self._warned = False
 
     def keep(self, **state: Any) -> Job:
-        """Keep state that all ranks have alike between steps, and that a new rank receives.
+        """Keep state that is equal on all ranks between steps, and that a new rank receives.
 
         Each is one of:
 
@@ -115,8 +115,9 @@ class Job(_Handle):
         * a random generator: torch.Generator, numpy's, random.Random;
         * a dict, whose contents are pickled.
 
-        Only what ``commit()`` applies may change it. All ranks keep the same names in the same
-        order, before :meth:`run`. While a rank receives state it needs memory for all of it twice.
+        Only the function passed to ``commit()`` may change it. All ranks keep the same names in the
+        same order, before :meth:`run`. While a rank receives state it needs memory for all of it
+        twice.
         """
         for name, value in state.items():
             for each in kept_of(name, value):
@@ -129,12 +130,12 @@ class Job(_Handle):
     def keep_state(
         self, name: str, save: Callable[[], bytes], load: Callable[[bytes], None]
     ) -> Job:
-        """Keep what `save` returns on a rank that has the state, and `load` takes on the others."""
+        """Keep state that `save` returns on one rank and `load` receives on the others."""
         self._keep_functions(Functions(name, save, load))
         return self
 
     def resume(self, step: int) -> None:
-        """Say, before :meth:`run`, that the kept state is that after `step` steps: a checkpoint's.
+        """Declare, before :meth:`run`, that the kept state is a checkpoint's after `step` steps.
 
         Without this call the first round begins with the kept state of rank 0.
         """
@@ -143,9 +144,9 @@ class Job(_Handle):
     def between(self, every: int, body: Callable[[ProcessGroup], Any]) -> Job:
         """Call ``body(group)`` whenever a multiple of `every` steps is committed.
 
-        For evaluation and checkpoints, on all ranks; after the last step of :meth:`run`, too. It
-        may use the group, and must not change kept state. After a change in the meantime it is
-        called again.
+        For evaluation and checkpoints, on all ranks; after the last step of :meth:`run`, too.
+        `body` may use the group, and must not change kept state. If the ranks change meanwhile, it
+        is called again.
         """
 
         def call(handle: int) -> None:
@@ -166,8 +167,8 @@ class Job(_Handle):
 
         May be called again, with more steps. The body must call ``step.commit()`` or let an
         exception pass. It is called again for a step that was not committed when the ranks changed,
-        so it may change kept state by ``commit()`` only, and be able to compute anything else
-        twice. What the body raises passes, unless the round is over.
+        so it may change kept state in ``commit()`` only, and everything else must be computable
+        twice. Exceptions of the body pass through, unless the round is over.
         """
         self._require_kept_in_place()
 
@@ -205,7 +206,7 @@ class Job(_Handle):
         )
 
     def close(self) -> None:
-        """Leave the job; the others take it for the end. More than one call does no harm."""
+        """Leave the job, which ends this rank for the others. Further calls have no effect."""
         if os.getpid() == self._pid:
             self._destroy()
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """One step; :meth:`Job.run` makes it. Not to be used after the body has returned.
+    """One step, created by :meth:`Job.run`. Must not be used after the body has returned.
 
     number: the step's number, from 0; the same number again if the step is repeated.
     is_repeated: whether the body was called for this number before, in this process.
-    round: rises with each change of the ranks. Make what depends on the ranks anew when it differs.
+    round: rises with each change of the ranks. Recreate everything that depends on the ranks when
+        it changes.
     rank, world_size: of this round.
     """
 
@@ -46,9 +47,9 @@ class Step:
     def shards(self, batches: GlobalBatches) -> Iterator[Shard]:
         """Yield those shards of the step's batch that this rank computes.
 
-        A shard counts as under way until the next one is asked for, or `group` or :meth:`commit`
-        is used: if the process fails meanwhile, ddprun names the shard and its samples. Shards
-        without samples, and those that are skipped, are left out.
+        A shard is in progress until the next one is requested, or `group` or :meth:`commit` is
+        used: if the process fails meanwhile, ddprun names the shard and its samples. Empty and
+        skipped shards are omitted.
         """
         for number in shards_of(self.rank, self.world_size, batches.shards):
             shard = self._samples(batches, number)
@@ -57,10 +58,10 @@ class Step:
                 yield shard
 
     def begin_shard(self, number: int, content: str = "") -> bool:
-        """Say that this rank computes a shard whose samples come from elsewhere.
+        """Report that this rank computes a shard whose samples come from elsewhere.
 
-        `content` is what the shard has, for people; the same on every rank. Returns False if the
-        shard is to be skipped.
+        `content` describes the shard for people; it is the same on every rank. Returns False if the
+        shard must be skipped.
         """
         skipped = ctypes.c_int()
         status = library().ddprun_step_begin_shard(
@@ -76,19 +77,19 @@ class Step:
     def commit(self, apply: Callable[[], Any] | None = None) -> None:
         """End the step: call ``apply()``, which changes the kept state, on every rank.
 
-        To be called once, by all ranks, after the operations that combine what they have computed.
-        `apply` must do the same on every rank, and communicate with nobody. Raises
-        MembershipChanged, without calling `apply`, if an operation of this step has failed. What
-        `apply` raises passes; the kept state of this rank is then void.
+        All ranks call it once, after the operations that combine their results. `apply` must do the
+        same on every rank, and communicate with nobody. Raises MembershipChanged, without calling
+        `apply`, if an operation of this step has failed. Exceptions of `apply` pass through; the
+        kept state of this rank is then invalid.
         """
         self._job._commit(self._live(), apply, self._group)
         self._is_committed = True
 
     def vote(self) -> int:
-        """Return 1 if this rank wishes to leave the round after this step, else 0.
+        """Return 1 if this rank votes to leave the round after this step, else 0.
 
-        For a reduction that carries one more number, so that :meth:`commit` needs none of its own:
-        add this one up over all ranks, and pass the sum to :meth:`voted`.
+        For a reduction that carries one more number, so that :meth:`commit` needs no reduction of
+        its own: sum the votes of all ranks, and pass the sum to :meth:`voted`.
         """
         vote = ctypes.c_int32()
         status = library().ddprun_step_vote(self._live(), ctypes.byref(vote))
@@ -96,7 +97,7 @@ class Step:
         return vote.value
 
     def voted(self, votes: int) -> None:
-        """Take the sum of all ranks' votes, which is the same on all ranks."""
+        """Pass on the sum of all ranks' votes, which is the same on all ranks."""
         status = library().ddprun_step_voted(self._live(), int(votes != 0))
         check(status, "Step.voted", self.rank, self._group)
 

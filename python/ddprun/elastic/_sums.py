@@ -71,7 +71,8 @@ class GradientSums(_Handle):
 
     sizes: elements of each tensor.
     exact: False for plain float32 sums, whose bits depend on the ranks, of half the bytes.
-    equal: a number that must be equal on all ranks: a hash of whatever else the bits depend on.
+    equal: a number that must be equal on all ranks: a hash of everything else that the bits depend
+    on.
     """
 
     def __init__(self, sizes: Sequence[int], *, exact: bool = True, equal: int = 0) -> None:
@@ -122,7 +123,7 @@ class GradientSums(_Handle):
         return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
 
     def commit(self) -> None:
-        """Keep the units that :meth:`reduce` found: with every committed step, and only then."""
+        """Keep the units of :meth:`reduce`: for every committed step, and only then."""
         _check(library().ddprun_sums_commit(self._live("sums")), "GradientSums.commit", -1)
 
     def state(self) -> bytes:
@@ -135,7 +136,7 @@ class GradientSums(_Handle):
         return ctypes.string_at(state.value, size.value) if state.value else b""
 
     def restore(self, state: bytes) -> None:
-        """Take what :meth:`state` returned for the same sizes."""
+        """Restore a result of :meth:`state` for the same sizes."""
         status = library().ddprun_sums_restore(self._live("sums"), state, len(state))
         _check(status, "GradientSums.restore", -1)
 

@@ -71,13 +71,14 @@ def _is_in_backward() -> bool:
 class DistributedDataParallel(torch.nn.Module):
     """Averages gradients over all ranks while the backward pass runs.
 
-    Used as torch's: wrap the module, then build the optimizer from ``parameters()``. Parameters and
-    buffers are taken from rank 0. Gradients are dense CPU tensors. ``p.grad`` is a view of shared
-    memory after the backward pass; clear it with ``zero_grad()``, of the optimizer or of this. A
-    backward pass that an exception ends has to end so on all ranks; clear the gradients after it.
+    Use it like torch's: wrap the module, then create the optimizer from ``parameters()``.
+    Parameters and buffers are taken from rank 0. Gradients are dense CPU tensors. ``p.grad`` is a
+    view of shared memory after the backward pass; clear it with ``zero_grad()``, of the optimizer
+    or of this. If an exception ends a backward pass, it must do so on all ranks; clear the
+    gradients afterwards.
 
     bucket_cap_mb: size of the groups of gradients that are reduced together, in MiB.
-    find_unused_parameters: whether ranks may leave out parameters in a backward pass.
+    find_unused_parameters: whether parameters may get no gradient in a backward pass.
     broadcast_buffers: whether ranks take rank 0's buffers before each forward pass in training.
     """
 

@@ -33,15 +33,17 @@ _KINDS = {
 
 
 class DdprunError(_Base, Error):
-    """An operation of the backend failed. After any kind but bad_argument the group is unusable.
+    """An operation of the backend failed.
+
+    After any kind but bad_argument and unsupported the group is unusable.
 
     Also an instance of the class of the package for its kind, such as :class:`ddprun.TimedOut`.
 
     kind: the kind of failure, such as "timed_out" or "peer_lost".
-    rank, host: who raises; rank in the job.
+    rank, host: of the rank that raises; rank in the job.
     operation: what failed.
     peer: the rank that caused the failure, -1 if unknown.
-    missing: the ranks that did not come, if a deadline passed.
+    missing: the ranks that had not called when a deadline passed.
     """
 
     def __init__(self, text: str, *, kind: str, missing: tuple[int, ...] = (), **more: Any) -> None:

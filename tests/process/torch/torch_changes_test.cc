@@ -100,9 +100,8 @@ TEST_CASE("Adapter changes: a module of another type than when it was wrapped is
     Ddp ddp(group, model);
     model->to(torch::kDouble);
     const auto x = input(group).to(torch::kDouble);
-    require_text(
-        misuse([&] { ddp(x); }),
-        "parameter 0.weight is Double [16, 6] on cpu by now, but was Float [16, 6] on cpu");
+    require_text(misuse([&] { ddp(x); }),
+                 "parameter 0.weight is Double [16, 6] on cpu now, but was Float [16, 6] on cpu");
     model->eval();  // Then it is found out in the backward pass, if there is one.
     require_text(misuse([&] { ddp(x).sum().backward(); }), "parameter 0.weight");
     model->train();

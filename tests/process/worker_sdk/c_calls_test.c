@@ -225,7 +225,7 @@ static void mismatch(ddprun_group* group) {
   CHECK(status != DDPRUN_OK);
   if (rank != 0) return;
   CHECK(status == DDPRUN_MISMATCH && ddprun_last_error_peer() == 1);
-  CHECK(strstr(ddprun_last_error(), "sends 2 elements to this rank, which awaits 1"));
+  CHECK(strstr(ddprun_last_error(), "sends 2 elements to this rank, which expects 1"));
 }
 
 /* The ranks but the first, in their order turned round. */

@@ -20,7 +20,7 @@ TEST_CASE("Flight record: a rank that has not come to a collective is named", "[
   const FlightRecord missing = at("train.py:27 in pause", {kSumOf20});
   CHECK(flight_text({{0, waits}, {1, missing}, {2, waits}}) ==
         "PyTorch's flight recorder: ranks 0, 2 are in all_reduce #21 of [8] Float at "
-        "train.py:55 in step; rank 1 has not come to it: its last is all_reduce #20, and it is at "
+        "train.py:55 in step; rank 1 has not reached it: its last is all_reduce #20, and it is at "
         "train.py:27 in pause");
 }
 
@@ -31,12 +31,12 @@ TEST_CASE("Flight record: of a sub-group only its ranks are missing", "[flight]"
   late.groups.push_back({"7", {{2, "barrier", "", false}}});
   CHECK(flight_text({{0, both}, {1, late}, {2, at("c.py:3", {kSumOf20})}}) ==
         "PyTorch's flight recorder: rank 0 is in barrier #3 in group 7 at a.py:1; rank 1 has not "
-        "come to it: its last is barrier #2, and it is at b.py:2");
+        "reached it: its last is barrier #2, and it is at b.py:2");
 }
 
 TEST_CASE("Flight record: a rank that has called nothing in its group is missing", "[flight]") {
   CHECK(flight_text({{0, at("a.py:1", {{1, "barrier", "", true}})}, {1, at("b.py:2", {})}}) ==
-        "PyTorch's flight recorder: rank 0 is in barrier #1 at a.py:1; rank 1 has not come to it: "
+        "PyTorch's flight recorder: rank 0 is in barrier #1 at a.py:1; rank 1 has not reached it: "
         "it has called nothing yet, and it is at b.py:2");
   CHECK(flight_text({{0, at("", {})}, {1, at("", {})}}).empty());
 }
@@ -68,7 +68,7 @@ TEST_CASE("Flight record: a rank that has ended left its last call behind", "[fl
   failed.ended = true;
   CHECK(flight_text({{0, failed}, {1, at("train.py:27 in pause", {kSumOf20})}}) ==
         "PyTorch's flight recorder: rank 0 ended in all_reduce #21 at train.py:55 in step; rank 1 "
-        "has not come to it: its last is all_reduce #20, and it is at train.py:27 in pause");
+        "has not reached it: its last is all_reduce #20, and it is at train.py:27 in pause");
   failed.ended = false;  // It has left the call in which it was: nobody waits.
   CHECK(flight_text({{0, failed}, {1, at("", {kSumOf20})}}) == "rank 0 is at train.py:55 in step");
 }
@@ -92,7 +92,7 @@ TEST_CASE("Flight record: what a worker says is taken within limits only", "[fli
     const auto record = decode_flight_record(bytes);
     return record ? "" : record.error().context;
   };
-  CHECK(refused("[]") == "a flight record: it is no JSON object");
+  CHECK(refused("[]") == "a flight record: it is not a JSON object");
   CHECK(refused("{}") == "a flight record: it has no groups");
   CHECK(refused(R"({"groups":[1]})") == "a flight record: a group is no object");
   CHECK(refused(R"({"groups":[{"calls":[{"number":-1}]}]})") ==

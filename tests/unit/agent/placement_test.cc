@@ -19,7 +19,7 @@ TEST_CASE("Placement: a number is itself", "[placement]") {
     CHECK(workers_per_node(bad, {}).has_error());
   }
   CHECK(to_string(workers_per_node("foo", {}).error()) ==
-        "--nproc-per-node foo: want a number, auto, gpu or cpu: bad option");
+        "--nproc-per-node foo: give a number, auto, gpu or cpu: bad option");
 }
 
 TEST_CASE("Placement: auto takes the GPUs, and the processors where there is none", "[placement]") {

@@ -114,7 +114,7 @@ TEST_CASE("Stall: workers that report nothing, or nothing any more, are never st
   node.at(1, "", false, 5);
   REQUIRE(node.look_for(10min).size() == 1);
   node.samples[1].reports = false;  // It has left its group, and saves a file, say.
-  CHECK(node.look() == Lines{"1 reports no more, after 195 s"});
+  CHECK(node.look() == Lines{"1 no longer reports, after 195 s"});
   CHECK(node.look_for(24h).empty());
 }
 

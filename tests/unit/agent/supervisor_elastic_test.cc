@@ -225,10 +225,9 @@ TEST_CASE("Supervisor: who ends well after a round in which another has failed i
   CHECK(node.does(ElasticNode::end(0, 0)).empty());  // While it leaves, ...
   (void)node.left(2, 0);
   (void)node.stop(0, true, false, 1);
-  CHECK(
-      node.does(ElasticNode::end(2, 0)) ==  // ... or while it waits for its next seat.
-      Lines{"say the workers of h have ended, but not all of the round did so well: starting again",
-            "spawn local rank 0", "spawn local rank 2", "send join with 0 living"});
+  CHECK(node.does(ElasticNode::end(2, 0)) ==  // ... or while it waits for its next seat.
+        Lines{"say the workers of h have finished, but others of the round failed: starting again",
+              "spawn local rank 0", "spawn local rank 2", "send join with 0 living"});
   CHECK(node.ready(1) == Lines{"send join with 1 living"});
 }
 
@@ -239,11 +238,10 @@ TEST_CASE("Supervisor: who ends well in a round that it never took part in ends 
   (void)node.left(0, 0);
   (void)node.stop(0, true, false, 1);
   (void)node.assign(1, 1);
-  CHECK(
-      node.does(ElasticNode::end(0, 0)) ==
-      Lines{"fence round=1", "send stopped",
-            "say the workers of h have ended, but not all of the round did so well: starting again",
-            "spawn local rank 0", "send join with 0 living"});
+  CHECK(node.does(ElasticNode::end(0, 0)) ==
+        Lines{"fence round=1", "send stopped",
+              "say the workers of h have finished, but others of the round failed: starting again",
+              "spawn local rank 0", "send join with 0 living"});
   // One that took part has finished.
   ElasticNode other(2);
   for (int i = 0; i < 2; ++i) (void)other.does(WorkerResumed{i, 0});
@@ -302,7 +300,7 @@ TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepa
   CHECK(does(LinkUp{}) == Lines{"send join, 0 begin"});
   CHECK(does(Heard{rendezvous::Prepare{1}}) ==
         Lines{"spawn local rank 0", "spawn local rank 1",
-              "say h starts 2 workers; the run lets them in when they are ready",
+              "say h starts 2 workers; they get seats when they are ready",
               "send join with 0 living, 2 begin"});
   CHECK(does(Heard{rendezvous::Prepare{1}}).empty());  // Heard twice.
   CHECK(does(WorkerReady{1}) == Lines{"send join with 1 living, 1 begin"});

@@ -265,11 +265,11 @@ TEST_CASE_METHOD(NodeFixture,
   does(assign(0));
   does(ended(1, 7));
   CHECK(does(Tick{}, 30s) ==
-        Lines{"say 1 worker did not end in time: killing what is left", "signal SIGKILL"});
+        Lines{"say 1 worker did not end in time: killing the rest", "signal SIGKILL"});
   REQUIRE(supervisor.deadline() == now + 10s);
   CHECK(does(Tick{}, 9s).empty());
   CHECK(does(Tick{}, 1s) ==
-        Lines{"say SIGKILL does not end 1 worker of h; leaving what is stuck behind", "abandon",
+        Lines{"say SIGKILL does not end 1 worker of h; abandoning the stuck process", "abandon",
               "send leave", "exit 7"});
 }
 
@@ -281,7 +281,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: who leaves workers behind still waits
   does(Heard{StopRound{0, "rank 1 exited with 7", true}});
   does(Tick{}, 30s);
   CHECK(does(Tick{}, 10s) ==
-        Lines{"say SIGKILL does not end 1 worker of h; leaving what is stuck behind", "abandon",
+        Lines{"say SIGKILL does not end 1 worker of h; abandoning the stuck process", "abandon",
               "send stopped"});
   SECTION("and ends with it") { CHECK(does(verdict(7)) == Lines{"exit 7"}); }
   SECTION("but not for ever") {
@@ -324,7 +324,7 @@ TEST_CASE_METHOD(NodeFixture,
   REQUIRE(supervisor.deadline() == now + 30s);
   CHECK(does(Tick{}, 29s).empty());
   CHECK(does(Tick{}, 1s) ==
-        Lines{"say 2 workers did not end in time: killing what is left", "signal SIGKILL"});
+        Lines{"say 2 workers did not end in time: killing the rest", "signal SIGKILL"});
   does(ended(0, 0, SIGKILL));
   CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send stopped", "send join"});
 }

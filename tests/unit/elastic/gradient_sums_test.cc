@@ -425,7 +425,7 @@ TEST_CASE("Gradient sums: calls out of order and wrong sizes are refused by name
   CHECK_THAT(refusal([&](auto& sums, auto&) { sums.restore("states"); }),
              Contains("other tensors"));
   CHECK_THAT(refusal([&](auto& sums, auto&) { sums.restore("cccc"); }),
-             Contains("no state of sums"));
+             Contains("not a state of sums"));
   CHECK_THAT(refusal([&](auto& sums, auto& group) {
                sums.use(group);
                sums.begin();

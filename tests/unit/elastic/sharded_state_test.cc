@@ -184,7 +184,7 @@ TEST_CASE("Sharded state: what another round has given up is not taken for the s
         again.version.round = 5;
         state.stage(group, again);  // Somebody has committed it.
         again.version.round = 6;
-        CHECK_THROWS_WITH(state.stage(group, again), Contains("after 1 steps: nobody has 7"));
+        CHECK_THROWS_WITH(state.stage(group, again), Contains("after 1 steps: no rank has 7"));
       },
       "auto");
   CHECK(test::outcome(errors) == "all well");
@@ -287,8 +287,8 @@ TEST_CASE("Sharded state: a shard that was written to beside next() is replaced 
   });
   CHECK(test::outcome(errors) == "all well");
   CHECK_THAT(text, Contains("warning: rank 0 on ") &&
-                       Contains("shard 0 of \"state\" does not fit its checksum: it was written to "
-                                "beside next(), or damaged; the copy of rank 1 on "));
+                       Contains("shard 0 of \"state\" does not match its checksum: it was changed "
+                                "other than through next(), or damaged; the copy of rank 1 on "));
   CHECK(text.find("shard 0") == text.rfind("shard 0"));
 }
 
@@ -301,8 +301,9 @@ TEST_CASE("Sharded state: all ranks say so where no copy of a shard is sound") {
   for (const auto& error : errors) {
     REQUIRE(error);
     CHECK(error->kind() == ErrorKind::state_lost);
-    CHECK_THAT(error->what(), Contains("\"state\" after 1 steps: shard 0 does not fit the checksum "
-                                       "on any rank that has it"));
+    CHECK_THAT(error->what(),
+               Contains("\"state\" after 1 steps: shard 0 does not match the checksum "
+                        "on any rank that has it"));
   }
 }
 
@@ -343,7 +344,7 @@ TEST_CASE("Sharded state: a checkpoint's needs a function that fills it") {
     if (fills) {
       run();
     } else {
-      CHECK_THROWS_WITH(run(), Contains("nobody has 7 of its 7 shards, nor a function"));
+      CHECK_THROWS_WITH(run(), Contains("no rank has 7 of its 7 shards, nor a function"));
       job.resume(0);  // All ranks do.
       job.run(1, [&](Step& step) { step.commit(); });
     }

@@ -160,7 +160,7 @@ TEST_CASE("NCCL: a shrink that is given up before its thread runs is not called"
   late.arm();
   const auto [made, why] = comm.shrink({0}, alone(*late.runtime()), [] { return true; });
   CHECK(made == nullptr);
-  CHECK(why == "ncclCommShrink does not come to an end");
+  CHECK(why == "ncclCommShrink does not end");
 }
 
 TEST_CASE("NCCL: a revocation that is late before its thread runs is not called", "[nccl]") {

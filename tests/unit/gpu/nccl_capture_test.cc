@@ -197,7 +197,7 @@ std::string refusal(const DdpOptions& options, int passes) {
 TEST_CASE("NCCL graphs: passes with work of the host's are refused", "[nccl]") {
   const FakeGpu gpu;
   DdpOptions options;
-  CHECK_THAT(refusal(options, 0), Contains("before the buckets have their order"));
+  CHECK_THAT(refusal(options, 0), Contains("before the buckets have their final order"));
   CHECK(refusal(options, 2) == "all well");
   options.checksum_every = 5;
   CHECK_THAT(refusal(options, 2), Contains("uneven_inputs or checksum_every"));

@@ -87,7 +87,7 @@ void check_named_at_init(const char* fault, int culprit, ErrorKind kind, const c
 
 TEST_CASE("NCCL: who cannot join is named on every rank", "[nccl]") {
   check_named_at_init("init_error=1", 1, ErrorKind::unreachable, "NCCL says: unhandled system");
-  check_named_at_init("init_hang=2", -1, ErrorKind::unreachable, "does not come to an end");
+  check_named_at_init("init_hang=2", -1, ErrorKind::unreachable, "bootstrap does not end");
   check_named_at_init("", 0, ErrorKind::unsupported, "no NVIDIA driver",
                       "devices=0,status=35,driver=0");
   check_named_at_init("", 2, ErrorKind::unsupported, "it requests GPU 2, but sees 2", "devices=2");

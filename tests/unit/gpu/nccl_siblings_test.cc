@@ -111,7 +111,8 @@ TEST_CASE("NCCL: what the agent says of a lost rank is thrown, by every group", 
     INFO(error->what());
     CHECK(error->kind() == ErrorKind::peer_lost);
     CHECK(error->where().waited < 30s);
-    CHECK(error->text().find("the agent says: rank 1 was killed by signal 9") != std::string::npos);
+    CHECK(error->text().find("the agent reports: rank 1 was killed by signal 9") !=
+          std::string::npos);
   }
   CHECK(in_group->where().peer == 1);
   CHECK(in_idle->where().peer == 0);
@@ -131,7 +132,7 @@ TEST_CASE("NCCL: what the agent says of a lost rank ends a barrier, too", "[nccl
   REQUIRE(in_barrier);
   CHECK(in_barrier->kind() == ErrorKind::peer_lost);
   CHECK(in_barrier->where().peer == 1);
-  CHECK(in_barrier->text().find("the agent says: its node was lost") != std::string::npos);
+  CHECK(in_barrier->text().find("the agent reports: its node was lost") != std::string::npos);
 }
 
 TEST_CASE("NCCL: a smaller group does not mind what the agent said of a rank left behind",

@@ -54,10 +54,10 @@ TEST_CASE("Config: what is wrong is named with its line", "[config]") {
   CHECK(error_in("nnodes = 1\nnnode = 2") == "f:2: unknown flag 'nnode'; did you mean --nnodes?");
   CHECK(error_in("nnodes 1") == "f:1: is not FLAG = VALUE, such as max-restarts = 3");
   CHECK(error_in("nnodes =") == "f:1: nnodes has no value");
-  CHECK(error_in("tee=1\ntee=2") == "f:2: tee is there twice");
-  CHECK(error_in("dry-run = 1") == "f:1: dry-run is no default for all runs");
-  CHECK(error_in("help = 1") == "f:1: help is no default for all runs");
-  CHECK(error_in("node-rank = 1") == "f:1: node-rank is no default for all runs");
+  CHECK(error_in("tee=1\ntee=2") == "f:2: tee is given twice");
+  CHECK(error_in("dry-run = 1") == "f:1: dry-run cannot be a default for all runs");
+  CHECK(error_in("help = 1") == "f:1: help cannot be a default for all runs");
+  CHECK(error_in("node-rank = 1") == "f:1: node-rank cannot be a default for all runs");
   CHECK(error_in(std::string_view("tee = 1\0", 8)) == "f:1: is not text");
   CHECK(error_in(std::string(70'000, '#')) == "f is longer than 64 KiB");
   CHECK(with_file("# x\nmax-restarts = many", "t")

@@ -110,8 +110,8 @@ TEST_CASE("ddprunctl: endpoint and token come from where ddprun looks for them",
 
 TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]") {
   CHECK(complaint({"status"}, {}).starts_with("the daemon's token is needed"));
-  CHECK(complaint({}).starts_with("say what to do: status, nodes, drain"));
-  CHECK(complaint({"frob"}).starts_with("unknown command 'frob': say status, nodes, drain"));
+  CHECK(complaint({}).starts_with("give a command: status, nodes, drain"));
+  CHECK(complaint({"frob"}).starts_with("unknown command 'frob': give status, nodes, drain"));
   CHECK(complaint({"status", "frob"}) == "unknown argument 'frob'; see ddprunctl --help");
   CHECK(complaint({"--frob"}) == "unknown argument '--frob'; see ddprunctl --help");
   CHECK(complaint({"cancel"}) == "cancel needs RUN; see ddprunctl --help");

@@ -96,16 +96,16 @@ TEST_CASE("HostLines: a host a line, with its slots", "[hosts]") {
 }
 
 TEST_CASE("HostLines: what is no host is named by its line", "[hosts]") {
-  CHECK(text_of("a\nhello world\n").starts_with("line 2 'hello world' is no host: give HOST"));
-  CHECK(text_of("a:0").starts_with("line 1 'a:0' is no host: give from 1 to"));
-  CHECK(text_of("-oProxyCommand=x").find("is no host") != std::string::npos);
-  CHECK(text_of("a\x1b[2J").starts_with("line 1 'a?[2J' is no host"));
-  for (const std::string_view odd : {std::string_view("a:1::\0>x", 8), std::string_view("::1%`x`"),
-                                     std::string_view("::1%")}) {
-    CHECK(text_of(odd).find(" is no host: give HOST") != std::string::npos);
+  CHECK(text_of("a\nhello world\n").starts_with("line 2 'hello world' is not a host: give HOST"));
+  CHECK(text_of("a:0").starts_with("line 1 'a:0' is not a host: give from 1 to"));
+  CHECK(text_of("-oProxyCommand=x").find("is not a host") != std::string::npos);
+  CHECK(text_of("a\x1b[2J").starts_with("line 1 'a?[2J' is not a host"));
+  for (const std::string_view odd :
+       {std::string_view("a:1::\0>x", 8), std::string_view("::1%`x`"), std::string_view("::1%")}) {
+    CHECK(text_of(odd).find(" is not a host: give HOST") != std::string::npos);
   }
   CHECK(text_of("fe80::1%eth0") == "fe80::1%eth0 ");
-  CHECK(text_of("a:2\nb\na:4\n") == "line 3 has a once more");
+  CHECK(text_of("a:2\nb\na:4\n") == "line 3 has a twice");
   CHECK(text_of(std::string(300, 'a')) == "line 1 is longer than a host's name");
   CHECK(text_of(std::string(300, ' ')) == "");
   std::string many;
@@ -150,7 +150,7 @@ TEST_CASE("HostWatch: no more nodes than MAX; one that leaves makes room") {
   Watch watch({1, 2});
   CHECK(watch.at(0s) == "ask");
   CHECK(watch.lists(0s, "a\nb\nc\nd\n") ==
-        "start a; start b; say 2 hosts more than --nnodes 1:2 takes: listed, and without a node");
+        "start a; start b; say 2 hosts more than --nnodes 1:2 allows: listed, but without a node");
   (void)watch.ready(0s, "a"), (void)watch.ready(0s, "b");
   CHECK(watch.at(5s) == "ask");
   CHECK(watch.lists(5s, "a\nb\nc\nd\n").empty());
@@ -170,7 +170,8 @@ TEST_CASE("HostWatch: what is wrong with the script is said once, and the last l
   CHECK(watch.at(15s) == "ask");
   CHECK(watch.lists(15s, "").starts_with("say ./s printed no host; the last list stays"));
   CHECK(watch.at(20s) == "ask");
-  CHECK(watch.lists(20s, "x y\n").starts_with("say ./s printed no list: line 1 'x y' is no host"));
+  CHECK(
+      watch.lists(20s, "x y\n").starts_with("say ./s printed no list: line 1 'x y' is not a host"));
   CHECK(watch.at(25s) == "ask");
   CHECK(watch.lists(25s, "a\na\n").empty());  // As bad, and said.
   CHECK(watch.at(30s) == "ask");

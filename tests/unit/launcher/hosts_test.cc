@@ -34,7 +34,7 @@ TEST_CASE("Hosts: names, addresses, users and numbers of workers", "[hosts]") {
   CHECK(text_of(parse_hosts("a")) == "a");
   CHECK(text_of(parse_hosts("a,b:4,alice@c,bob@[::1]:2,10.0.0.1:1,fe80::1")) ==
         "a b=4 alice@c bob@::1=2 10.0.0.1=1 fe80::1");
-  CHECK(text_of(parse_hosts("a,b,a:2")) == "error: a is there twice");
+  CHECK(text_of(parse_hosts("a,b,a:2")) == "error: a is given twice");
   CHECK(text_of(parse_hosts("a:0")) == "error: give from 1 to 4096 workers behind a");
   CHECK(text_of(parse_hosts("a:4097")) == "error: give from 1 to 4096 workers behind a");
   for (const char* wrong : {"", ",", "a,", "a b", "-oProxyCommand=x", "x@-a", "-l@a", "@a", "a/b",
@@ -92,7 +92,7 @@ TEST_CASE("Hosts: what excludes --hosts is said", "[hosts]") {
           std::string::npos);
   }
   CHECK(error_of("--hosts a,b --nnodes 3 t") == "--nnodes 3 needs more than the 2 of --hosts");
-  CHECK(error_of("--hosts a,a t") == "--hosts 'a,a': a is there twice");
+  CHECK(error_of("--hosts a,a t") == "--hosts 'a,a': a is given twice");
   CHECK(error_of("--hosts a --env A=1 t").starts_with("--env 'A=1': give names of variables"));
   CHECK(options_of("--hosts a t", {{"PET_SSH", "ssh -p 5  -v"}}).ssh ==
         std::vector<std::string>{"ssh", "-p", "5", "-v"});

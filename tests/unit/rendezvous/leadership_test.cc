@@ -102,7 +102,7 @@ TEST_CASE("Leadership: without an answer it asks again, and steps down when fenc
   other.win();
   (void)other.wait(667ms);
   CHECK(other.hear(LeaseRenewed{0ms, other.now}) ==
-        Lines{"step down: etcd has let the lease run out"});
+        Lines{"step down: the lease in etcd has expired"});
 }
 
 TEST_CASE("Leadership: a campaign without an answer may have been won, so its lease is released",

@@ -98,7 +98,7 @@ TEST_CASE("Link: no token where one is wanted closes the link with kBadToken", "
   client.link->send("hello");
   REQUIRE(f.closed(client));
   CHECK(client.why.code == Errc::kBadToken);
-  CHECK(client.why.context == "link to 127.0.0.1: it asks for a token and none was given");
+  CHECK(client.why.context == "link to 127.0.0.1: it requires a token, but none was given");
   CHECK(f.servers.empty());
 }
 

@@ -305,7 +305,8 @@ TEST_CASE("Complaints: each once a minute, few in all, and what is left out is c
   const TimePoint start{1h};
   CHECK(complaints.say("a", "line", start) == "line");
   CHECK_FALSE(complaints.say("a", "line", start + 59s).has_value());
-  CHECK(complaints.say("b", "other", start + 59s) == "other (1 such lines were left out before)");
+  CHECK(complaints.say("b", "other", start + 59s) ==
+        "other (1 such lines were omitted before this one)");
   CHECK(complaints.say("a", "line", start + 60s) == "line");
   int said = 0;
   for (int i = 0; i < 1'000; ++i) {

@@ -120,7 +120,7 @@ TEST_CASE("TLS: a client without a token learns that one is asked for", "[tls]")
   std::array<char, 100> bytes;
   const Step step = pair.client->read(bytes.data(), bytes.size());
   CHECK(refused(step, Errc::kBadToken));
-  CHECK(step.failure.context == "it asks for a token and none was given");
+  CHECK(step.failure.context == "it requires a token, but none was given");
 }
 
 TEST_CASE("TLS: a client with a token learns that the server has none", "[tls]") {

@@ -174,7 +174,7 @@ TEST_CASE("Verdict: who lost a nameless peer is told who had ended by then", "[v
   const RunHistory history{.successes = {gone}};
   const Verdict verdict = worker_verdict({death(0, Fault::kPeerLost), stopped(1)}, 0, 0, history);
   CHECK(verdict.first_cause->rank == 0);
-  CHECK(has(verdict.text, "but rank 2 had ended with 0 by then: do the ranks have unequal"));
+  CHECK(has(verdict.text, "but rank 2 had already ended with 0: do the ranks have unequal"));
   CHECK_FALSE(has(verdict.text, "network"));
 }
 
@@ -224,7 +224,8 @@ TEST_CASE("Verdict: one paragraph", "[verdict]") {
       "less: fewer data loader processes, a smaller batch.\nIts last words:\nwords of 1");
   CHECK(has(without_last_words(verdict), "a smaller batch. Its last words are above."));
   const Verdict hung = worker_verdict({death(0, Fault::kTimedOut, 2), stopped(2)}, 0, 0);
-  CHECK(has(hung.text, "rank 2 (local rank 0, pid 102) on b came no further: rank 0 gave up"));
+  CHECK(has(hung.text,
+            "rank 2 (local rank 0, pid 102) on b made no further progress: rank 0 gave up"));
 }
 
 TEST_CASE("Verdict: many victims are counted, few are listed", "[verdict]") {

@@ -246,7 +246,7 @@ TEST_CASE("Store: adding to what is no number, or beyond 64 bits, closes that co
   bench.open(1);
   bench.ask(1, to.set("/n", "abc"));
   CHECK(bench.ask(1, to.add("/n", 5)) == "");
-  CHECK(bench.failure == "adding to store key '/n', which holds no number");
+  CHECK(bench.failure == "adding to store key '/n', which does not hold a number");
   bench.close(1);
   bench.open(1);
   bench.ask(1, to.set("/n", "9223372036854775807"));
@@ -256,7 +256,7 @@ TEST_CASE("Store: adding to what is no number, or beyond 64 bits, closes that co
   bench.open(1);
   bench.ask(1, to.set("/n", "+-5"));
   bench.ask(1, to.add("/n", 1));
-  CHECK(bench.failure == "adding to store key '/n', which holds no number");
+  CHECK(bench.failure == "adding to store key '/n', which does not hold a number");
 }
 
 TEST_CASE("Store: queues are first in, first out, and count as present", "[store]") {

@@ -187,7 +187,7 @@ TEST_CASE("History: the table says how each run ended", "[history]") {
         "ddprun was killed, or the machine went down\n"
         "\nmore: ddprunctl history RUN, logs RUN, report RUN --html FILE\n"
         "RUN is an id, or a number of this list\n");
-  CHECK_THAT(history_text({}, kTime, {}), Contains("no runs of yours"));
+  CHECK_THAT(history_text({}, kTime, {}), Contains("there are no records of your runs"));
   const std::string narrow =
       history_text(runs, kTime, {.columns = 60, .colours = false, .utf8 = false});
   for (std::size_t at = 0; at < narrow.find("\n\n");) {
@@ -234,7 +234,8 @@ TEST_CASE("History: what a daemon keeps is read, and has its events", "[history]
   const std::string text = past_run_text(runs->at(0), kTime, {}, KeptBy::kDaemon);
   CHECK_THAT(text, Contains("  1.5 s  node a joined\n") && Contains("node b is ?[2Jlost"));
   CHECK_THAT(text, Contains("ddprunctl report job9") && !Contains("ddprunctl logs"));
-  CHECK_THAT(history_text({}, kTime, {}, KeptBy::kDaemon), Contains("this daemon remembers no"));
+  CHECK_THAT(history_text({}, kTime, {}, KeptBy::kDaemon),
+             Contains("this daemon has no record of an ended run"));
   for (const char* bad : {"", "[]", "{}", R"({"runs":7})", R"({"runs":[{}]})"}) {
     CHECK(decode_history(bad).has_error());
   }

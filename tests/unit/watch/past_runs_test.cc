@@ -142,7 +142,7 @@ TEST_CASE("Past runs: a daemon answers about them, also when it has forgotten th
   CHECK_THAT(daemon.ask({.verb = Verb::kHistory}), Contains("job9"));
   CHECK_THAT(daemon.ask({.verb = Verb::kHistory, .run_id = "1"}), Contains("\"events\""));
   CHECK_THAT(daemon.ask({.verb = Verb::kHistory, .run_id = "job7"}),
-             Contains("no: this daemon remembers no ended run 'job7'"));
+             Contains("no: this daemon has no record of an ended run 'job7'"));
   daemon.now += 2h;
   (void)daemon.coordinator.on_tick(daemon.now);
   CHECK(daemon.coordinator.runs().empty());

@@ -51,7 +51,7 @@ struct GradientBucket {
   std::any state = {};
 };
 
-/// What the ranks and DistributedDataParallel must know of a hook.
+/// Properties of a hook that the ranks and DistributedDataParallel rely on.
 struct CommHookTraits {
   /// The kind of hook and its settings; checked to be equal on all ranks.
   std::string name;
@@ -67,20 +67,20 @@ class CommHook {
   virtual ~CommHook() = default;
   const CommHookTraits& traits() const noexcept { return traits_; }
 
-  /// Does the next step of averaging `bucket`. Step 0 comes when backward has filled the bucket,
-  /// and each later step when the collective of the step before is complete. Returns the collective
-  /// that this step started; empty: bucket.flat holds the average, and no step follows in this
-  /// pass. Ranks issue the same collectives in the same order: step 0 in the order of buckets, each
-  /// later step after backward, for one bucket after the other. May throw Error.
+  /// Does the next step of averaging `bucket`. Step 0 is called when backward has filled the
+  /// bucket, each later step when the collective of the previous step is complete. Returns the
+  /// collective that this step started; empty: bucket.flat holds the average, and no step follows
+  /// in this pass. Ranks issue the same collectives in the same order: step 0 in the order of
+  /// buckets, each later step after backward, for one bucket after the other. May throw Error.
   virtual std::optional<Work> next(ProcessGroup& group, GradientBucket& bucket, int step) = 0;
 
  private:
   CommHookTraits traits_;
 };
 
-/// Makes the hook of each DistributedDataParallel, and a new one for each group it is connected
-/// with. The group may be kept as long as the hook. Throws Error(unsupported) if the hook cannot
-/// run on it.
+/// Creates the hook of a DistributedDataParallel, and a new hook for each further group that
+/// reconfigure() connects it with. The hook may keep the group. Throws Error(unsupported) if the
+/// hook cannot run on it.
 using CommHookFactory = std::function<std::unique_ptr<CommHook>(ProcessGroup&)>;
 
 namespace hooks {

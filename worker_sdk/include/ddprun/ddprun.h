@@ -1,9 +1,9 @@
 #pragma once
 // The whole framework-neutral SDK.
 //
-// What can be moved follows one rule: an object that was moved from may be destroyed or assigned
-// to; every other call of it throws Error(bad_argument) that names its class. These are
-// ProcessGroup (but for abort(), which then does nothing), Work, DistributedDataParallel and
+// All movable classes follow one rule: a moved-from object may be destroyed or assigned to; every
+// other call throws Error(bad_argument) that names the class. They are ProcessGroup (except
+// abort(), which then does nothing), Work, DistributedDataParallel and
 // torch::ZeroRedundancyOptimizer. Samplers, scalers, metrics, options and reports are plain values;
 // the other classes cannot be moved.
 

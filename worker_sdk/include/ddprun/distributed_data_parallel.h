@@ -63,10 +63,10 @@ struct DdpOptions {
   SyncTimerOptions timer = {};
 };
 
-/// Movable; one that was moved from may be destroyed or assigned to, and every other call throws
-/// Error(bad_argument), as does the number of a parameter that there is not. One thread at a time
-/// may call it, but for mark_ready() and what is const except gradient_memory(), which any thread
-/// may call.
+/// Movable; a moved-from object may be destroyed or assigned to, and every other call throws
+/// Error(bad_argument), as does an index of a parameter that does not exist. Only one thread at a
+/// time may call it, but any thread may call mark_ready() and the const functions except
+/// gradient_memory().
 class DistributedDataParallel {
   struct Impl;
 

@@ -21,7 +21,7 @@ enum class ErrorKind {
   system,       ///< A system call failed.
   corrupt,      ///< A file, or state that was sent, is torn or damaged.
   membership_changed,  ///< The round of an elastic job is over (ddprun/elastic/job.h).
-  state_lost,  ///< No rank of an elastic job has some part of sharded state any more.
+  state_lost,          ///< No rank of an elastic job has some part of sharded state any more.
 };
 
 const std::error_category& sdk_category() noexcept;
@@ -30,9 +30,9 @@ std::error_code make_error_code(ErrorKind kind) noexcept;
 /// Every failure of the SDK. what() is one sentence that names rank, host and operation; where()
 /// gives the same to programs.
 ///
-/// After a collective has thrown any error except bad_argument, its group is unusable: every later
-/// call throws `aborted`. If the program exits with a non-zero status, the launcher starts the next
-/// round.
+/// After a collective has thrown any error except bad_argument and unsupported, its group is
+/// unusable: every later call throws `aborted`. If the program exits with a non-zero status, the
+/// launcher starts the next round.
 class Error : public std::system_error {
  public:
   struct Where {
@@ -41,7 +41,7 @@ class Error : public std::system_error {
     std::string operation = {};           ///< "all_reduce #17", "connecting to the store", ...
     int peer = -1;                        ///< The rank that caused it; -1 if unknown.
     std::chrono::milliseconds waited{0};  ///< How long the operation had run.
-    std::vector<int> missing = {};        ///< Of timed_out: the ranks that did not come, if known.
+    std::vector<int> missing = {};        ///< Of timed_out: the ranks that did not call, if known.
   };
 
   Error(ErrorKind kind, Where where, const std::string& text);

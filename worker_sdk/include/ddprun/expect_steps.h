@@ -1,5 +1,5 @@
 #pragma once
-// How many steps a run will make, for those who watch it.
+// How many steps a run will make, for ddprunctl and the pages that show its progress.
 
 #include <cstdint>
 
@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-/// Says that this rank will make so many more steps, as a SyncTimer counts them (that of
-/// DistributedDataParallel, for one), so that ddprun can show how long the run will take. To be
-/// called before the first of them; may be called again, with what is left then.
+/// Reports that this rank will make `more` further steps, as counted by a sync timer such as that
+/// of DistributedDataParallel, so that ddprun can show the time left. Call it before the first of
+/// these steps; it may be called again, with the number then left.
 void expect_steps(ProcessGroup& group, std::int64_t more);
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@ struct Identity {
   int rank = 0;  ///< 0 .. world_size - 1, unique in the job.
   int world_size = 1;
   /// 0 .. local_world_size - 1, unique on this node. In an elastic::Job it stays with the process,
-  /// and so may be larger once others have gone.
+  /// and so may be larger than that once other workers have gone.
   int local_rank = 0;
   int local_world_size = 1;
   int group_rank = 0;     ///< The number of this node.

@@ -40,14 +40,14 @@ struct InitOptions {
 struct CreateOptions {
   int rank = 0;  ///< Among the ranks of the group, 0 .. world_size - 1.
   int world_size = 1;
-  /// Of the group's keys: never used before in the store.
+  /// The prefix of the group's keys, never used before in the store.
   std::string prefix = {};
-  /// By rank of the group: its rank in the job. Empty: the group is the whole job.
+  /// For each rank of the group, its rank in the job. Empty: the group is the whole job.
   std::vector<int> job_ranks = {};
   std::string backend = "auto";  ///< As InitOptions::backend.
   std::string host = {};         ///< As InitOptions::host.
-  /// The numeric address under which the other hosts reach this one; empty: that by which this host
-  /// reaches MASTER_ADDR, or else the others.
+  /// The numeric address at which the other hosts reach this one; empty: the address from which
+  /// this host reaches MASTER_ADDR, or else the other hosts.
   std::string address = {};
   NcclOptions nccl = {};
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);

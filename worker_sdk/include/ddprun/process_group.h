@@ -31,9 +31,9 @@ class ProcessGroup {
   /// the peers. May be called again after the previous group has ended, equally often on all ranks.
   static ProcessGroup init(const InitOptions& options = {});
 
-  /// Joins the ranks of `options` through a store that the program has; each of them calls it. Of
-  /// the store nothing but answers at once is wanted, by one thread at a time: check(), get() of a
-  /// key that is there, set(), add(). The group keeps it.
+  /// Joins the ranks of `options`, all of which call it, through a store that the program provides.
+  /// The group keeps the store and calls it from one thread at a time, without waiting in it:
+  /// check(), get() of a key that exists, set(), add().
   static ProcessGroup create(std::shared_ptr<Store> store, const CreateOptions& options);
 
   ProcessGroup(ProcessGroup&&) noexcept;
@@ -59,8 +59,8 @@ class ProcessGroup {
   /// Reports to the agent the name of the phase between collectives that begins now ("evaluate",
   /// "save"; empty: none), so that the agent can distinguish a long phase from a stuck worker. No
   /// effect under another launcher. Names are cut after 23 characters; 16 names are distinguished.
-  /// The phase "checkpoint" tells the ledger that the program saves its state, on all ranks: when
-  /// the next phase begins, what was computed before can no longer be lost.
+  /// The phase "checkpoint", on all ranks, marks for the ledger that the program saves its state:
+  /// when the next phase begins, everything computed before can no longer be lost.
   void set_phase(std::string_view name);
 
   /// The job's store, without a prefix. In a world of one: a store within this process.
@@ -78,21 +78,22 @@ class ProcessGroup {
               const CallOptions& options = {});
 
   /// `in` holds a part of out.count elements for each rank; `out` receives the reduction over all
-  /// ranks of this rank's part. `out` may be that part of `in`. Parts that lie apart may be
-  /// unequal; all ranks have the same counts.
+  /// ranks of this rank's part. `out` may be that part of `in`. Parts in separate arrays may have
+  /// different sizes; all ranks have the same counts.
   void reduce_scatter(const PartsBuffer& in, Buffer out, ReduceOp op = ReduceOp::sum,
                       const CallOptions& options = {});
 
   void broadcast(Buffer inout, int root, const CallOptions& options = {});
 
   /// `out` holds world_size * in.count elements and receives the ranks' inputs in rank order. `in`
-  /// may be this rank's part of `out`. Parts that lie apart may be unequal; all ranks have the same
-  /// counts.
+  /// may be this rank's part of `out`. Parts in separate arrays may have different sizes; all ranks
+  /// have the same counts.
   void all_gather(Buffer in, const PartsBuffer& out, const CallOptions& options = {});
 
   /// `in` and `out` hold a part for each rank: part r of `in` is sent to rank r, part r of `out`
-  /// received from it. `in` and `out` may be the same array. Either all ranks pass parts that lie
-  /// apart, in `in` and in `out`, or none does; they may be unequal, and may not overlap.
+  /// received from it. `in` and `out` may be the same array. Either all ranks pass parts in
+  /// separate arrays, in `in` and in `out`, or none does; such parts may have different sizes, and
+  /// must not overlap.
   void all_to_all(const PartsBuffer& in, const PartsBuffer& out, const CallOptions& options = {});
 
   /// Like all_gather, but only the root receives; `out` of the other ranks is ignored.
@@ -160,16 +161,16 @@ class ProcessGroup {
   std::shared_ptr<void> allocate(std::size_t bytes);
 
   /// Makes every pending and later operation of this rank fail with `aborted`. May be called from
-  /// any thread and never blocks. Peers notice by their deadline or when this process ends. Does
-  /// nothing if this was moved from.
+  /// any thread and never blocks. Peers detect it at their deadline or when this process ends. Does
+  /// nothing on a moved-from object.
   void abort() noexcept;
 
-  /// Waits for queued operations, at most `limit`, and aborts; false if any had not ended. Every
-  /// later operation throws `aborted`. May be called from any thread.
+  /// Waits for queued operations, at most `limit`, and aborts the rest; returns false if any had
+  /// not ended. Every later operation throws `aborted`. May be called from any thread.
   bool shutdown(std::chrono::milliseconds limit);
 
-  /// A descriptor that becomes readable when an asynchronous operation on the host has ended since
-  /// its 8 bytes were read last: an eventfd that does not block, open as long as this group.
+  /// A non-blocking eventfd that becomes readable when an asynchronous operation on the host has
+  /// ended since its 8 bytes were last read. Stays open as long as this group.
   int completion_descriptor();
 
  private:

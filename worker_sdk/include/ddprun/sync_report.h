@@ -39,7 +39,7 @@ struct SyncReport {
   std::chrono::nanoseconds backward{0};
   /// The part of `exposed` spent waiting for the last rank; known once the window is complete.
   std::chrono::nanoseconds waited{0};
-  /// `exposed` of steps whose window is incomplete, so that its waiting part is unknown.
+  /// `exposed` of steps in no complete window, whose waiting part is therefore unknown.
   std::chrono::nanoseconds unknown{0};
   /// On nccl in a stream: steps whose times were not available when read, 8 steps later. No sum
   /// includes them.
@@ -50,8 +50,8 @@ struct SyncReport {
   }
 };
 
-/// `data` and `optimizer` are parts of `outside` where the program is known to be in them, as in
-/// PyTorch programs under `ddprun --report`.
+/// `data` and `optimizer` are separated from `outside` where they are known, as in PyTorch programs
+/// under `ddprun --report`.
 enum class StepPhase : std::uint8_t { outside, forward, backward, data, optimizer };
 const char* name_of(StepPhase phase) noexcept;
 

@@ -10,7 +10,7 @@
 namespace ddprun {
 
 /// `boolean` is one byte, 0 or 1; c64 and c128 are complex numbers of two f32 and two f64. Elements
-/// of other types can be moved as u8.
+/// of other types can be sent as u8.
 enum class DataType : std::uint8_t {
   f32,
   f64,
@@ -58,8 +58,8 @@ struct Buffer {
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
 
-/// Arrays with a part for each rank: one array whose parts are equal and in the order of ranks, or
-/// an array for each rank, anywhere, which may have different counts where the operation allows.
+/// Arrays with a part for each rank: either one array with equal parts in the order of ranks, or a
+/// separate array for each rank, which may have different counts if the operation allows.
 struct PartsBuffer {
   PartsBuffer() = default;
   PartsBuffer(const Buffer& one) : whole(one) {}

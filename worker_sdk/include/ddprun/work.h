@@ -21,10 +21,11 @@ struct CallOptions {
   std::chrono::milliseconds timeout{0};
   /// Of ReduceOp::premul_sum. Each rank has its own.
   double factor = 1;
-  /// Of messages. At least 0: those of one source, destination and tag match in their order, need
-  /// no turn among the group's other operations, and a receive of one tag may be issued before a
-  /// send of another; the first message of a source, destination and tag connects the two ranks.
-  /// Negative: all messages between two ranks match in their order. Ignored on nccl.
+  /// Of messages. At least 0: messages with the same source, destination and tag match in their
+  /// order and do not wait for other operations of the group, and a receive with one tag may be
+  /// issued before a send with another; the first message with a source, destination and tag
+  /// connects the two ranks. Negative: all messages between two ranks match in their order. Ignored
+  /// on nccl.
   int tag = -1;
   /// On nccl: the operation begins after all work enqueued earlier in this stream. Work::wait() and
   /// the blocking calls make the stream, not the host, wait for its end. Empty: the stream of

@@ -1,4 +1,4 @@
-"""ddprun.elastic.torch: what PyTorch needs in a job whose ranks may come and go.
+"""ddprun.elastic.torch: PyTorch in a job whose ranks come and go.
 
 ::
 
@@ -17,8 +17,8 @@
         gradients.commit(step, sgd.step)
     job.run(500, train)
 
-After each step all ranks have the same weights, bit for bit, whatever their number was.
-:class:`Distributed` has torch.distributed over the ranks of a step instead, on torch's own
+After each step all ranks have the same weights, bit for bit, for every number of ranks.
+:class:`Distributed` provides torch.distributed over the ranks of a step instead, on torch's own
 backends.
 """
 

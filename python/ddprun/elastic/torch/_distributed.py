@@ -113,18 +113,16 @@ class Distributed:
             step.commit(sgd.step)
         job.run(steps, train)
 
-    In the first step of each round the default group is made anew, with the ranks of the round.
-    Whoever is in one of its operations as a rank is lost leaves it with an error, the block raises
-    :class:`ddprun.elastic.MembershipChanged`, and the step runs again in the next round. What
-    belongs to a group belongs to its round: make sub-groups, and DistributedDataParallel around the
-    same module, anew when ``step.round`` has changed.
-
-    Sums of floating-point numbers depend on the number of ranks; where the bits are not to,
-    :class:`Gradients` has sums that do not.
+    In the first step of each round the default group is recreated, with the ranks of the round.
+    When a rank is lost, operations of the group in progress end with an error, the block raises
+    :class:`ddprun.elastic.MembershipChanged`, and the step runs again in the next round. Everything
+    that belongs to a group belongs to its round: recreate sub-groups, and DistributedDataParallel
+    around the same module, when ``step.round`` has changed. Sums of floating-point numbers depend
+    on the number of ranks; those of :class:`Gradients` do not.
 
     backend: "gloo", "nccl", or any that torch makes by its name.
     timeout: of the operations of the group, in seconds.
-    address: where other hosts reach this one; by default its host name.
+    address: the address at which other hosts reach this one; by default its host name.
     """
 
     def __init__(
@@ -146,7 +144,7 @@ class Distributed:
 
     @contextlib.contextmanager
     def over(self, step: Step) -> Iterator[None]:
-        """Have the default group be that of the step's ranks within; collective in a new round."""
+        """Make the step's ranks the default group in the block; collective in a new round."""
         try:
             if self._round != step.round:
                 self.close()
@@ -162,7 +160,7 @@ class Distributed:
             raise
 
     def close(self) -> None:
-        """Leave the group. More than one call does no harm."""
+        """Leave the group. Further calls have no effect."""
         self._round = None
         if self._sentinel is not None:
             self._sentinel.close()

@@ -56,7 +56,7 @@ def _dense(gradient: Any) -> Any:
 
 
 class Gradients:
-    """The gradient of the mean loss over each step's global batch, whoever computes which shard.
+    """The gradient of the mean loss over each step's global batch, whichever rank computes a shard.
 
     ::
 
@@ -69,11 +69,11 @@ class Gradients:
     Each shard has a forward and backward pass of its own, with empty gradients, with the module's
     buffers of the last committed step, and with the generators of torch, `random` and numpy seeded
     by (seed, step, shard). Batch normalisation normalises each shard by itself; its running
-    averages take in the mean of the shards' statistics, once a step.
+    averages are updated once per step, with the mean of the shards' statistics.
 
     For the same bits with any number of ranks, set the number of threads in the program
-    (``torch.set_num_threads``) before this object is made; ddprun's default depends on the number
-    of workers of a node. Ranks that differ in it, or in torch's version or libraries, get
+    (``torch.set_num_threads``) before this object is created; ddprun's default depends on the
+    number of workers of a node. Ranks that differ in it, or in torch's version or libraries, get
     :class:`ddprun.Mismatch`.
 
     job: keeps the state of the sums; made before :meth:`Job.run`.
@@ -136,8 +136,8 @@ class Gradients:
     def commit(self, step: Step, apply: Callable[[], Any]) -> None:
         """Call ``step.commit(apply)``; also change the module's buffers, if all was finite.
 
-        `apply` is the optimizer's step, and what else changes kept state: schedulers, GradScaler,
-        averaged weights.
+        `apply` runs the optimizer's step and everything else that changes kept state: schedulers,
+        GradScaler, averaged weights.
         """
 
         def all_of_it() -> None:

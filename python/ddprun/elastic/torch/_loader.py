@@ -44,9 +44,9 @@ class ShardLoader:
             gradients.backward(step, lambda shard: loss_of(net, *load(shard)))
             gradients.commit(step, sgd.step)
 
-    Workers are kept when the ranks change: they drop what they have loaded ahead, and continue with
-    the shards that this rank has then. They end with the rank. What ``dataset[index]`` draws from
-    the generators of torch, `random` and numpy depends on (seed, step, shard) only.
+    Workers are kept when the ranks change: they discard what they have loaded ahead, and continue
+    with the rank's new shards. They end with the rank. The numbers that ``dataset[index]`` draws
+    from the generators of torch, `random` and numpy depend on (seed, step, shard) only.
 
     datasets: a map-style data set; a list of them if `batches` are of several sets.
     collate_fn: makes a batch of a list of samples; torch's default_collate by default.

@@ -87,11 +87,11 @@ typedef struct {
 typedef struct {
   size_t size;
   ddprun_status status;  /* DDPRUN_OK: there was none, and nothing else is set. */
-  int32_t rank;          /* That reports the failure. */
-  int32_t peer;          /* That caused it. */
-  int32_t missing_count; /* Of ranks that did not call in time; may exceed DDPRUN_MISSING_MAX. */
+  int32_t rank;          /* The rank that reports the failure. */
+  int32_t peer;          /* The rank that caused it. */
+  int32_t missing_count; /* Ranks that did not call in time; may exceed DDPRUN_MISSING_MAX. */
   int64_t waited_ms;     /* How long the operation had run. */
-  int32_t missing[DDPRUN_MISSING_MAX]; /* Their first ranks, rising. */
+  int32_t missing[DDPRUN_MISSING_MAX]; /* The first of these ranks, ascending. */
   char host[256];                      /* Of `rank`. */
   char operation[256];                 /* "all_reduce #17 (f32 x 1000, sum)" */
   char text[1024];                     /* What happened, without the fields above. */

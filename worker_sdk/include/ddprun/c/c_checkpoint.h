@@ -39,11 +39,11 @@ ddprun_status ddprun_checkpoint_wait(ddprun_checkpoint_writer* writer);
    until this thread's next call of it. `group`: NULL, or collective: rank 0 reads the folder. */
 ddprun_status ddprun_checkpoint_latest(ddprun_group* group, const char* folder, const char** path);
 
-/* From any thread, as all that follow. */
+/* This and the following functions can be called from any thread. */
 ddprun_status ddprun_checkpoint_open(const char* path, ddprun_checkpoint** checkpoint);
 void ddprun_checkpoint_destroy(ddprun_checkpoint* checkpoint);
 int64_t ddprun_checkpoint_step(const ddprun_checkpoint* checkpoint);
-int ddprun_checkpoint_world_size(const ddprun_checkpoint* checkpoint); /* That saved it. */
+int ddprun_checkpoint_world_size(const ddprun_checkpoint* checkpoint); /* Of the saving job. */
 int64_t ddprun_checkpoint_arrays(const ddprun_checkpoint* checkpoint); /* Their number. */
 /* Array `i` of them; the name is the checkpoint's. */
 ddprun_status ddprun_checkpoint_array(const ddprun_checkpoint* checkpoint, size_t i,

@@ -28,10 +28,10 @@ typedef struct ddprun_work ddprun_work;
      recv             -                    1
      barrier          -                    -
 
-   One array with a part for each rank has equal parts, in the order of ranks. Arrays for each rank
-   lie anywhere and, but for gather and scatter, may have different counts: in all_gather and
-   reduce_scatter those of rank r are the same on all ranks; in all_to_all in[r] of rank s is as
-   long as out[s] of rank r, and all ranks pass arrays for each rank, or none does. */
+   One array with a part for each rank has equal parts, in the order of ranks. Separate arrays for
+   each rank can be anywhere and, except for gather and scatter, may have different counts: in
+   all_gather and reduce_scatter those of rank r are the same on all ranks; in all_to_all in[r] of
+   rank s is as long as out[s] of rank r, and all ranks pass arrays for each rank, or none does. */
 enum {
   DDPRUN_ALL_REDUCE = 1,
   DDPRUN_BROADCAST = 2,
@@ -61,9 +61,9 @@ typedef struct {
   const ddprun_buffer* out;
   size_t outs;
   int32_t root; /* broadcast, reduce, gather, scatter: the root; send: to whom; recv: from whom. */
-  /* Of send and recv, CallOptions::tag: messages of one source, destination and tag match in their
-     order and wait for nothing else. -1: all messages between two ranks match in their order, and
-     stand in one queue with the group's other operations. */
+  /* Of send and recv, CallOptions::tag: messages with the same source, destination and tag match in
+     their order and wait for nothing else. -1: all messages between two ranks match in their order,
+     and share one queue with the group's other operations. */
   int32_t tag;
   int64_t timeout_ms; /* 0: the group's op_timeout. */
   double factor;      /* Of DDPRUN_PREMUL_SUM. */
@@ -74,11 +74,11 @@ typedef struct {
 
 /* Issues an operation. `work` NULL: blocks until it is done. Else *work is its handle: a thread of
    the group runs it after those issued before, and the arrays must stay until it is done; the
-   structs are only used during this call. An argument that is wrong is DDPRUN_BAD_ARGUMENT here,
-   with *work NULL; any later failure is the work's. */
+   structs are only used during this call. A wrong argument is DDPRUN_BAD_ARGUMENT here, with *work
+   NULL; later failures are reported by the work. */
 ddprun_status ddprun_submit(ddprun_group* group, const ddprun_call* call, ddprun_work** work);
 
-/* Works may be used from any thread, each by one at a time. */
+/* A work may be used from any thread, but only from one at a time. */
 ddprun_status ddprun_work_wait(ddprun_work* work);
 /* Sets *done to 1 if the operation has ended within `limit_ms`, and returns as ddprun_work_wait();
    else sets it to 0 and returns DDPRUN_OK, while the operation continues. */

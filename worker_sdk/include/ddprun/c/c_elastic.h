@@ -72,7 +72,7 @@ typedef struct {
   size_t size;
   int64_t kind;   /* DDPRUN_SUMS_... */
   int64_t note;   /* The sum of what all ranks passed. */
-  int64_t shards; /* That all ranks have added. */
+  int64_t shards; /* The number that all ranks have added. */
   size_t tensor;  /* The first that is over or not finite. */
 } ddprun_sum_result;
 
@@ -95,12 +95,12 @@ ddprun_status ddprun_sums_restore(ddprun_sums* sums, const void* state, size_t b
 
 /* --- elastic/job.h --- */
 
-typedef struct ddprun_job ddprun_job;   /* All calls from one thread; one in a process's life. */
+typedef struct ddprun_job ddprun_job;   /* All calls from one thread; only one per process. */
 typedef struct ddprun_step ddprun_step; /* While its body runs. */
 
-/* Functions of the program that a job calls return 0, or else end what calls them: the status of a
-   failed call, mostly DDPRUN_MEMBERSHIP_CHANGED, is passed on, as C++ lets an exception pass; and a
-   negative number is what ddprun_job_run() returns. */
+/* Functions of the program that a job calls return 0 on success. Any other value ends their caller:
+   the status of a failed call, mostly DDPRUN_MEMBERSHIP_CHANGED, is passed on, as C++ lets an
+   exception pass; a negative number is returned by ddprun_job_run(). */
 typedef int32_t (*ddprun_step_body)(ddprun_step* step, void* user);
 typedef int32_t (*ddprun_apply)(void* user);
 typedef int32_t (*ddprun_between)(ddprun_group* group, void* user);
@@ -130,14 +130,14 @@ ddprun_status ddprun_job_create(const ddprun_init_options* options, ddprun_job**
 /* The same with further options; NULL: none. */
 ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_job** job);
 void ddprun_job_destroy(ddprun_job* job);
-/* State that all ranks have alike between steps: an array, which must stay where it is, or what
-   `save` returns and `load` takes. All ranks keep the same names in the same order. */
+/* State that is equal on all ranks between steps: an array, which must not move, or what `save`
+   returns and `load` accepts. All ranks keep the same names in the same order. */
 ddprun_status ddprun_job_keep(ddprun_job* job, const char* name, const ddprun_buffer* array);
 ddprun_status ddprun_job_keep_state(ddprun_job* job, const char* name, ddprun_save_state save,
                                     ddprun_load_state load, void* user);
 /* --- elastic/sharded.h --- */
 
-typedef struct ddprun_sharded ddprun_sharded; /* The job's; not to be destroyed. */
+typedef struct ddprun_sharded ddprun_sharded; /* Belongs to the job; must not be destroyed. */
 
 /* Writes the elements from `first` on. */
 typedef int32_t (*ddprun_fill_shards)(void* user, size_t first, const ddprun_buffer* part);
@@ -146,7 +146,7 @@ typedef struct {
   size_t size;
   size_t count;            /* Elements, of all ranks together. */
   ddprun_fill_shards fill; /* NULL: all are 0. */
-  void* user;              /* What `fill` gets. */
+  void* user;              /* The first argument of `fill`. */
   int32_t type;            /* DDPRUN_F32, ... */
   int32_t shards;          /* Fixed for the run; at least the largest number of ranks. */
 } ddprun_sharded_options;
@@ -155,9 +155,9 @@ typedef struct {
 ddprun_status ddprun_job_keep_sharded(ddprun_job* job, const char* name,
                                       const ddprun_sharded_options* options,
                                       ddprun_sharded** sharded);
-/* This rank's part, from element *first on: as of the last committed step, not to be written to; or
-   to be written, as it is to be after this step. In bodies of steps and between them. `first` may
-   be NULL. */
+/* This rank's part, from element *first on: _now as of the last committed step, read-only; _next as
+   it will be after this step, to be written. In bodies of steps and between them. `first` may be
+   NULL. */
 ddprun_status ddprun_sharded_now(ddprun_sharded* sharded, size_t* first, ddprun_buffer* part);
 ddprun_status ddprun_sharded_next(ddprun_sharded* sharded, size_t* first, ddprun_buffer* part);
 /* All elements of all ranks, as of now or of next, into `whole`. Collective. */
@@ -176,13 +176,13 @@ ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters*
 int64_t ddprun_step_number(const ddprun_step* step);
 int ddprun_step_is_repeated(const ddprun_step* step);
 int ddprun_step_round(const ddprun_step* step);
-/* The ranks of this round. The step's: not to be destroyed, nor used after the step. Ends what
-   ddprun_step_begin_shard() has begun, so call it again after that. */
+/* The ranks of this round. Belongs to the step: must not be destroyed, nor used after the step.
+   Ends the shard of ddprun_step_begin_shard(), so call it again after that. */
 ddprun_group* ddprun_step_group(ddprun_step* step);
 /* This rank computes `shard` of the step from now on, so that the launcher can name it if the
-   process fails. *skipped is 1 if it is to be skipped, see ddprun_job_options. `content`, what the
-   shard has, in words, may be NULL. Once the round is over, it and ddprun_step_samples() give
-   DDPRUN_MEMBERSHIP_CHANGED. */
+   process fails. *skipped is 1 if the shard must be skipped, see ddprun_job_options. `content`, a
+   description of the shard, may be NULL. Once the round is over, this and ddprun_step_samples()
+   return DDPRUN_MEMBERSHIP_CHANGED. */
 ddprun_status ddprun_step_begin_shard(ddprun_step* step, int shard, const char* content,
                                       int* skipped);
 /* 1 or 0: whether *skipped would be 1; the same on all ranks. */

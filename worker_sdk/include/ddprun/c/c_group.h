@@ -1,6 +1,6 @@
 #ifndef DDPRUN_C_GROUP_H
 #define DDPRUN_C_GROUP_H
-/* Process groups: their life, who is in them, their memory. process_group.h documents the C++
+/* Process groups: their life, their ranks, their memory. process_group.h documents the C++
    counterparts. Include ddprun/c_api.h. */
 
 #include "ddprun/c/c_base.h"
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* Threads: one thread at a time may be in a call of a group; a second one gets
-   DDPRUN_BAD_ARGUMENT. Exceptions are said where they are. After fork(), the child may only destroy
-   the handle; anything else is DDPRUN_BAD_ARGUMENT there. */
+   DDPRUN_BAD_ARGUMENT. Functions without this limit say so. After fork(), the child may only
+   destroy the handle; anything else is DDPRUN_BAD_ARGUMENT there. */
 typedef struct ddprun_group ddprun_group;
 typedef struct ddprun_memory ddprun_memory;
 
@@ -29,14 +29,14 @@ typedef struct {
 /* Joins the job; blocks until every rank has called it. `options` may be NULL. */
 ddprun_status ddprun_group_init(const ddprun_init_options* options, ddprun_group** group);
 
-/* A key-value store that the program has. Keys end with a zero; values are bytes. Each function
-   returns 0, or anything else if the store has failed. The library calls them from the thread that
-   creates the group and from its own, one at a time for each group, until ddprun_group_destroy()
-   has returned and all works and memory of the group are gone. They must not wait for other ranks,
-   nor call the group: the library repeats `get` until the value is there. */
+/* A key-value store of the program. Keys end with a zero; values are bytes. Each function returns
+   0, or anything else if the store has failed. The library calls them from the thread that creates
+   the group and from its own, one at a time for each group, until ddprun_group_destroy() has
+   returned and all works and memory of the group are gone. They must not wait for other ranks, nor
+   call the group: the library repeats `get` until the value is there. */
 typedef struct {
   size_t size;
-  void* user; /* The first argument of all. */
+  void* user; /* The first argument of all functions. */
   int (*set)(void* user, const char* key, const void* value, size_t bytes);
   /* Sets *value to NULL if there is no such key. Else *value is valid until the next call of this
      store by the library. */
@@ -52,7 +52,7 @@ typedef struct {
   const char* prefix;       /* Of the group's keys: never used before in this store. */
   const char* backend;      /* As ddprun_init_options; DDPRUN_BACKEND overrides it. */
   const char* host;         /* InitOptions::host. */
-  const char* address;      /* Numeric, of this host for the others; NULL: found out. */
+  const char* address;      /* This host's, numeric, for the others; NULL: detected. */
   const int32_t* job_ranks; /* By rank, its rank in the job; NULL: the group is the whole job. */
   int64_t init_timeout_ms;
   int64_t op_timeout_ms;
@@ -64,15 +64,15 @@ typedef struct {
   int32_t reserved;   /* 0. */
 } ddprun_create_options;
 
-/* Joins exactly the ranks of `options` through a store of the program's; each of them calls it. The
-   structs are only used during the call, but for `user` and the functions. */
+/* Joins exactly the ranks of `options`, all of which call it, through a store of the program. The
+   structs are used only during the call, except `user` and the functions. */
 ddprun_status ddprun_group_create(const ddprun_store_calls* store,
                                   const ddprun_create_options* options, ddprun_group** group);
 
 /* Completes queued operations, within the group's time limit, and leaves the job. */
 void ddprun_group_destroy(ddprun_group* group);
 /* The same within `limit_ms`: what has not ended by then is aborted, and DDPRUN_TIMED_OUT is
-   returned. After it every operation is DDPRUN_ABORTED; the handle is still to be destroyed. From
+   returned. After it every operation is DDPRUN_ABORTED; the handle must still be destroyed. From
    any thread. */
 ddprun_status ddprun_group_shutdown(ddprun_group* group, int64_t limit_ms);
 /* *part is NULL for a rank whose color is negative. */
@@ -83,7 +83,7 @@ ddprun_status ddprun_group_shrink(ddprun_group* group, const int32_t* lost, size
                                   int64_t patience_ms, ddprun_group** smaller);
 void ddprun_group_abort(ddprun_group* group); /* Can be called from any thread. */
 
-/* From any thread, as all that follow, but for the last two. */
+/* This and the following functions, except the last two, can be called from any thread. */
 int ddprun_rank(const ddprun_group* group);
 int ddprun_world_size(const ddprun_group* group);
 int ddprun_local_rank(const ddprun_group* group);
@@ -104,8 +104,8 @@ ddprun_status ddprun_copy(ddprun_group* group, void* to, const void* from, size_
 ddprun_status ddprun_zero(ddprun_group* group, void* to, size_t bytes);
 
 /* *fd becomes readable when an operation of ddprun_submit() has ended since the last read of its 8
-   bytes: an eventfd that does not block, the group's, open until the group is destroyed. Poll it,
-   read it, then query the works. Operations in a CUDA stream do not signal. */
+   bytes: a non-blocking eventfd, open until the group is destroyed. Poll it, read it, then query
+   the works. Operations in a CUDA stream do not signal. */
 ddprun_status ddprun_group_completion_fd(ddprun_group* group, int* fd);
 
 /* ProcessGroup::allocate: zeroed memory, on which all_reduce works without copies. Collective. It

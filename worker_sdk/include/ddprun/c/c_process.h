@@ -15,7 +15,7 @@ void ddprun_install_crash_report(void);
 /* Forks `ranks` processes, each of which calls body(rank, user) and exits with what it returns.
    Returns DDPRUN_OK when all have exited with 0. Else ddprun_last_error_peer() is the rank that
    failed first, and *exit_code, which may be NULL, is its code: 128 + the signal that killed it.
-   `grace_ms`: between SIGTERM and SIGKILL for the others; 0: 5 s. DDPRUN_BAD_ARGUMENT if the
+   `grace_ms`: time between SIGTERM and SIGKILL for the others; 0: 5 s. DDPRUN_BAD_ARGUMENT if the
    process has other threads. */
 typedef int (*ddprun_rank_body)(int rank, void* user);
 ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t grace_ms,
@@ -42,8 +42,8 @@ void ddprun_metrics_destroy(ddprun_metrics* metrics);
 /* `weight`: of how many samples `value` is the average. */
 ddprun_status ddprun_metrics_add(ddprun_metrics* metrics, const char* name, double value,
                                  double weight);
-/* The metrics of all ranks by name, and forgets this rank's. Collective. The array is valid until
-   the next call with these metrics. */
+/* Returns the metrics of all ranks by name, and clears this rank's. Collective. The array is valid
+   until the next call with these metrics. */
 ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group,
                                     const ddprun_metric** all, size_t* count);
 /* The average of one number over all ranks. Collective. */

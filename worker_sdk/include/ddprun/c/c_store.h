@@ -1,6 +1,6 @@
 #ifndef DDPRUN_C_STORE_H
 #define DDPRUN_C_STORE_H
-/* The job's key-value store, as store.h has it for C++. Include ddprun/c_api.h.
+/* The job's key-value store; store.h documents the C++ counterpart. Include ddprun/c_api.h.
 
    Keys are text, values bytes. From any thread; a call that waits blocks those of other threads. */
 

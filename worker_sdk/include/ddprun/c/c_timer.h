@@ -22,18 +22,18 @@ typedef enum {
   DDPRUN_PHASE_EXPOSED = 5 /* Waiting for other ranks. */
 } ddprun_phase;
 
-/* One for each process. Groups that are created later leave it to the timer to inform the agent of
-   where the process is. */
+/* One per process. From then on the timer, not groups created later, reports to the agent where the
+   process is. */
 ddprun_status ddprun_timer_create(ddprun_timer** timer);
-/* Meets the timers of the other ranks; collective, at most once. From the next phase on, steps are
-   timed, and their times are exchanged without holding up a rank. `options` may be NULL; its
-   backend is ignored. */
+/* Connects with the timers of the other ranks; collective, at most once. From the next phase on,
+   steps are timed, and their times are exchanged without holding up a rank. `options` may be NULL;
+   its backend is ignored. */
 ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* options);
 /* Ends one phase and begins another. */
 ddprun_status ddprun_timer_enter(ddprun_timer* timer, ddprun_phase phase);
 /* `bytes`: of gradients, which the ranks have exchanged in this step. */
 ddprun_status ddprun_timer_end_step(ddprun_timer* timer, size_t bytes);
-/* Leaves the summary of the process for `ddprun --report`; takes some seconds at most. */
+/* Writes the summary of the process for `ddprun --report`; takes a few seconds at most. */
 void ddprun_timer_destroy(ddprun_timer* timer);
 
 #ifdef __cplusplus

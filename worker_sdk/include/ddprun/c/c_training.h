@@ -71,7 +71,7 @@ typedef struct {
 } ddprun_sync_report;
 
 ddprun_status ddprun_ddp_report(const ddprun_ddp* ddp, int of_all, ddprun_sync_report* report);
-/* So that the forward pass is known from what lies between steps. */
+/* Marks the start of the forward pass, to separate it from the time between steps. */
 ddprun_status ddprun_ddp_begin_forward(ddprun_ddp* ddp);
 /* The last complete window of steps of all ranks as a JSON object; "" if there is none yet. Valid
    until this thread's next call of it. */

@@ -11,8 +11,8 @@
 //     }
 //   }
 //
-// A batch is cut into shards, whose number is fixed for the run and at least the largest number of
-// ranks; a rank computes one or several of them. Where the result of a run must not depend on the
+// A batch is divided into shards, whose number is fixed for the run and at least the largest number
+// of ranks; a rank computes one or several of them. If the result of a run must not depend on the
 // number of ranks, each shard needs a backward pass of its own.
 
 #include "ddprun/cxx20.h"
@@ -25,16 +25,16 @@ namespace ddprun {
 
 struct DataSet {
   std::int64_t length = 0;  ///< Samples.
-  /// Samples of each batch that come from this set: its weight. 0: all of the batch, which needs
-  /// to be the only set.
+  /// Samples of each batch that come from this set: its weight. 0: all of the batch, for a single
+  /// set.
   std::int64_t per_batch = 0;
 };
 
-/// What the last batch of an epoch is like where the data set is no multiple of the batch. For
+/// The last batch of an epoch if the length of the data set is not a multiple of the batch. For
 /// several sets, whose epochs end at different steps, it is always `continues`.
 enum class LastBatch {
-  smaller,    ///< It has what is left.
-  dropped,    ///< What is left is in no batch of this epoch, other samples in the next.
+  smaller,    ///< It has the remaining samples.
+  dropped,    ///< They are in no batch of this epoch; the next epoch drops others.
   continues,  ///< It is filled from the next epoch; all batches have one size.
 };
 
@@ -70,8 +70,8 @@ class GlobalBatches {
   std::int64_t batch_size(std::int64_t step) const;  ///< Samples; less than global_batch at most
                                                      ///< at the end of an epoch.
   std::vector<Sample> batch(std::int64_t step) const;
-  /// A part of batch(step): sizes differ by one at most, and depend on the step only. Empty where a
-  /// last batch is smaller than the number of shards.
+  /// A part of batch(step): sizes differ by at most one, and depend on the step only. May be empty
+  /// if the last batch is smaller than the number of shards.
   std::vector<Sample> shard(std::int64_t step, int shard) const;
 
  private:
@@ -85,8 +85,8 @@ class GlobalBatches {
 /// Error(bad_argument).
 std::ranges::iota_view<int, int> shards_of(int rank, int world_size, int shards);
 
-/// Where element `place` of 0 .. n-1 goes in a random order of them that `key` stands for: a
-/// bijection, computed in constant time and memory. 0 <= place < n <= 2^62.
+/// The position of element `place` of 0 .. n-1 in the random order selected by `key`: a bijection,
+/// computed in constant time and memory. 0 <= place < n <= 2^62.
 std::int64_t permuted(std::int64_t place, std::int64_t n, std::uint64_t key) noexcept;
 
 }  // namespace ddprun

@@ -40,8 +40,8 @@ namespace ddprun {
 struct GradientSumOptions {
   /// False: f32 sums with the same calls, of half the bytes; their bits depend on the ranks.
   bool exact = true;
-  /// Must be equal on all ranks; reduce() checks it. A hash of whatever else the bits of a shard's
-  /// gradient depend on, such as versions of libraries and the number of threads.
+  /// Must be equal on all ranks; reduce() checks it. A hash of everything else that the bits of a
+  /// shard's gradient depend on, such as versions of libraries and the number of threads.
   std::uint64_t equal = 0;
   /// Sums are reduced in buckets of this size, each a part of a tensor or several.
   std::size_t bucket_bytes = std::size_t{2} << 20;
@@ -53,7 +53,7 @@ class GradientSums {
  public:
   enum class Kind {
     good,        ///< `gradients` has the sums.
-    over,        ///< The step is to run again, from begin(). The contents of `gradients` are lost.
+    over,        ///< The step must run again, from begin(). The contents of `gradients` are lost.
     not_finite,  ///< Some gradient was infinite or not a number: so is the sum of its tensor. The
                  ///< sums of other tensors are good.
   };
@@ -74,42 +74,42 @@ class GradientSums {
   GradientSums& operator=(const GradientSums&) = delete;
   ~GradientSums();
 
-  /// Allocates the sums in the memory of `group`, which may end before them, and frees those of the
-  /// group before it. A step that was under way begins again. Collective. Throws Error(unsupported)
-  /// on nccl.
+  /// Allocates the sums in memory of `group`, which may end before them, and frees those of the
+  /// previous group. A step in progress begins again. Collective. Throws Error(unsupported) on
+  /// nccl.
   void use(ProcessGroup& group);
 
   /// Starts a step, or starts it again.
   void begin();
-  /// Between begin() and the first add(): where that add() takes in the gradient of a tensor, as
-  /// many elements as it has. One that is already there is not copied. Null if there is no such
-  /// place: exact sums of several hosts are integers from the start. The memory stays as long as
-  /// the pointer does. Throws Error(bad_argument).
+  /// Between begin() and the first add(): the memory from which that add() takes the gradient of a
+  /// tensor, with room for all its elements. A gradient that is already there is not copied. Null
+  /// if there is no such memory: exact sums over several hosts are integers from the start. The
+  /// pointer keeps the memory alive. Throws Error(bad_argument).
   std::shared_ptr<float> first(std::size_t tensor) const;
   /// Adds the gradients of one shard: an array for each tensor, empty where it has no gradient. At
   /// most 2048 shards a step, of all ranks.
   void add(std::span<const std::span<const float>> gradients);
   /// Ends the step: sums over all ranks of `group`, that of use(); the same result on every rank.
   /// `gradients`, an array for each tensor, may be those of the last add(); an empty array is
-  /// skipped. Without any array the sums stay where they were made, see sum(). Collective. Throws
+  /// skipped. Without any array the sums stay in their memory, see sum(). Collective. Throws
   /// Error(mismatch) if ranks differ in state, sizes, divisor or GradientSumOptions::equal, and
   /// Error(bad_argument) on every rank if there were too many shards.
   Result reduce(ProcessGroup& group, std::span<const std::span<float>> gradients, const Call& call);
   Result reduce(ProcessGroup& group, std::span<const std::span<float>> gradients) {
     return reduce(group, gradients, Call{});
   }
-  /// After a reduce() without arrays: the sums of a tensor, as many elements as it has, null if it
-  /// has none. They are the caller's to change until the next begin(), and the memory stays as long
-  /// as the pointer does. Throws Error(bad_argument).
+  /// After a reduce() without arrays: the sums of a tensor, for all its elements; null if it has
+  /// none. The caller may change them until the next begin(). The pointer keeps the memory alive.
+  /// Throws Error(bad_argument).
   std::shared_ptr<float> sum(std::size_t tensor) const;
-  /// Keeps the units that reduce() found for the next step. Call it with every committed step, and
-  /// only then: a step that is given up leaves no trace.
+  /// Keeps the units that reduce() determined for the next step. Call it for every committed step,
+  /// and only then: an abandoned step leaves no trace.
   void commit();
 
-  /// The units of the committed steps, in bytes: part of a checkpoint, and of what a newcomer
-  /// receives.
+  /// The units of the committed steps, as bytes: part of a checkpoint, and of the state that a new
+  /// rank receives.
   std::string state() const;
-  /// Takes what state() returned for the same sizes. A step that was under way begins again. Throws
+  /// Restores a result of state() for the same sizes. A step in progress begins again. Throws
   /// Error(mismatch).
   void restore(std::string_view state);
 

@@ -24,8 +24,8 @@ class RandomStream {
  public:
   using result_type = std::uint32_t;
 
-  /// For a stream of each sample, as augmentation wants it, let `step` be the epoch and `shard` the
-  /// sample's index.
+  /// For a stream per sample, for augmentation, pass the epoch as `step` and the sample's index as
+  /// `shard`.
   explicit RandomStream(std::uint64_t seed, std::uint64_t step = 0,
                         std::uint32_t shard = 0) noexcept
       : seed_(seed), step_(step), shard_(shard) {}

@@ -1,6 +1,6 @@
 #pragma once
-// State of a job of which every rank has a part only, such as a sharded optimizer's, with a copy of
-// each part on another rank. Made by Job::keep_sharded().
+// State of a job of which every rank has only a part, such as that of a sharded optimizer, with a
+// copy of each part on another rank. Created by Job::keep_sharded().
 //
 //   auto& moments = job.keep_sharded("moments", {.count = weights.size(), .shards = 64});
 //   job.run(10'000, [&](ddprun::elastic::Step& step) {
@@ -29,16 +29,16 @@ namespace ddprun::elastic {
 struct ShardedOptions {
   std::size_t count = 0;  ///< Elements, of all ranks together.
   DataType type = DataType::f32;
-  /// What the elements are cut into, in order: a rank has equally many shards as the others, or one
-  /// more. Fixed for the run, and at least the largest number of ranks.
+  /// The elements are divided into this many shards, in order; ranks have equally many shards, or
+  /// one more. Fixed for the run, and at least the largest number of ranks.
   int shards = 64;
   /// Writes the elements from `first` on, of the state after the steps given to Job::resume(), or
   /// before the first step: the same on every rank. Empty: all are 0.
   std::function<void(std::size_t first, Buffer part)> fill = {};
 };
 
-/// All calls are for the body of a step and the functions of Job::between(), where what they give
-/// is valid until the round ends. In host memory.
+/// Call it only in the body of a step and in the functions of Job::between(); results are valid
+/// until the round ends. In host memory.
 class Sharded {
  public:
   explicit Sharded(std::unique_ptr<class ShardedState> state);  ///< Of a Job.
@@ -51,8 +51,8 @@ class Sharded {
 
   /// This rank's elements as of the last committed step. Must not be written to.
   Buffer now() const noexcept;
-  /// What they are to be after this step: at first what now() has. Becomes now() as the step is
-  /// committed; is forgotten if it is not. To be written before commit().
+  /// This rank's elements after this step; initially those of now(). Write to it before commit(),
+  /// which makes it now(); if the step is not committed, it is discarded.
   Buffer next();
 
   template <class T>

@@ -22,7 +22,7 @@ std::unique_ptr<::torch::autograd::FunctionPostHook> make_hook(F fired) {
   using Hook = ::torch::autograd::utils::LambdaPostHook;
   if constexpr (std::is_constructible_v<Hook, F>) {
     return std::make_unique<Hook>(std::move(fired));
-  } else {  // Some releases of 2.x also want to hear what compiled autograd shall do.
+  } else {  // Some releases of 2.x also require what compiled autograd is to do.
     return std::make_unique<Hook>(std::move(fired), [](auto&) {});
   }
 }

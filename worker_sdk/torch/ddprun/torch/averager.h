@@ -6,9 +6,10 @@
 // into the buckets, as `.grad` is a view of them; where somebody replaced `.grad` (zero_grad() that
 // sets gradients to none), the hook copies the gradient and puts the view back.
 //
-// On a GPU a hook is called with the stream current in which the gradient accumulator was made and
-// writes: as we keep these, that in which the wrapper was constructed. All are joined into that of
-// the pass's first hook, behind which buckets are reduced, and that one into backward()'s caller's.
+// On a GPU the current stream of a hook is the stream in which the gradient accumulator was created
+// and writes; as we keep the accumulators, that is the stream in which the wrapper was constructed.
+// All of these are joined into the stream of the pass's first hook, after which buckets are
+// reduced, and that stream is joined into that of backward()'s caller.
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>
@@ -32,8 +33,8 @@ namespace ddprun::torch {
 
 struct DdpOptions : ddprun::DdpOptions {
   /// Broadcasts rank 0's buffers (such as the running averages of batch normalisation) before each
-  /// synchronised training forward pass, as PyTorch does. Ignored with uneven_inputs, where rank 0
-  /// may have no pass left.
+  /// synchronised training forward pass, as PyTorch does. Ignored with uneven_inputs, because rank
+  /// 0 may have no pass left.
   bool broadcast_buffers = true;
 };
 

@@ -45,7 +45,7 @@ class TensorCall {
     for (std::int64_t d = 0; d < tensor.dim(); ++d) {
       if (tensor.size(d) > 1 && tensor.stride(d) == 0) {
         refuse(ErrorKind::bad_argument,
-               "several elements of the tensor share memory, as expand() makes them");
+               "several elements of the tensor share memory, as in the result of expand()");
       }
     }
     return whole;

@@ -45,20 +45,20 @@ inline void seed_generator(std::uint64_t seed) {
 }  // namespace detail
 
 struct ElasticGradientOptions {
-  std::uint64_t seed = 0;  ///< Of libtorch's generator, which each shard begins anew (dropout).
+  std::uint64_t seed = 0;  ///< Of libtorch's generator, seeded again for each shard (dropout).
   bool exact = true;       ///< False: f32 sums, whose bits depend on the ranks.
 };
 
-/// The gradients of each step of a job: those of its global batch, whoever computes which shard.
-/// For parameters of f32 in host memory.
+/// The gradients of each step of a job: those of its global batch, whichever rank computes which
+/// shard. For f32 parameters in host memory.
 ///
 /// Each shard has a forward and backward pass of its own, with random numbers that depend on (seed,
 /// step, shard), and begins with the module's buffers of the last committed step. The step changes
 /// the buffers once, by the mean of the shards' changes: batch normalisation normalises each shard
-/// by itself, and its running averages take in the mean of the shards' statistics. For the same
-/// bits with any number of ranks, set the number of threads (::torch::set_num_threads), which
-/// ddprun makes depend on the number of workers of a node. Ranks that differ in it, or in
-/// libtorch's version, its libraries or the instruction set they use, get Error(mismatch).
+/// by itself, and its running averages are updated with the mean of the shards' statistics. For the
+/// same bits with any number of ranks, set the number of threads (::torch::set_num_threads),
+/// because ddprun's default depends on the number of workers of a node. Ranks that differ in it, or
+/// in libtorch's version, its libraries or the instruction set they use, get Error(mismatch).
 class ElasticGradients {
  public:
   /// The mean loss over `samples`, those of one shard; differentiable.
@@ -70,7 +70,7 @@ class ElasticGradients {
     int attempts = 1;    ///< 2 in the first step and where gradients grew a lot: it ran again.
   };
 
-  /// Keeps the state of the sums in `job`, so it is made before job.run() and must outlive it.
+  /// Keeps the state of the sums in `job`, so construct it before job.run(), which it must outlive.
   ElasticGradients(elastic::Job& job, const ::torch::nn::Module& module, GlobalBatches batches,
                    const ElasticGradientOptions& options = {})
       : parameters_(trained(module)),
@@ -91,8 +91,8 @@ class ElasticGradients {
 
   /// Computes this rank's shards and sums over all ranks: then `.grad` of each parameter has the
   /// gradient of the mean loss over the global batch, zeros if no shard had one, until the next
-  /// backward(). Collective. Calls
-  /// `loss` for each shard, and once more for each if the step has to run again.
+  /// backward(). Collective. Calls `loss` for each shard, and once more for each if the step must
+  /// run again.
   Result backward(elastic::Step& step, const Loss& loss) {
     if (!round_ || *round_ != step.round()) {
       sums_.use(step.group());

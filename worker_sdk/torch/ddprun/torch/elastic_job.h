@@ -40,8 +40,8 @@ inline Buffer kept_bytes(const std::string& name, const at::Tensor& tensor) {
 
 }  // namespace detail
 
-/// Keeps the parameters and buffers of `module`, which must outlive job.run() and must not be moved
-/// to another device or type any more.
+/// Keeps the parameters and buffers of `module`, which must outlive job.run() and must no longer be
+/// moved to another device or type.
 inline void keep(elastic::Job& job, const std::string& name, const ::torch::nn::Module& module) {
   const auto each = [&](const detail::Named& tensors) {
     for (const auto& [part, tensor] : tensors) {

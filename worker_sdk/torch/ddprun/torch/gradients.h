@@ -51,7 +51,7 @@ inline double clip_by_kernels(const std::vector<at::Tensor>& gradients, double m
       norms.empty() ? 0 : at::norm(at::stack(norms), options.norm_type).item<double>();
   if (options.error_if_nonfinite && !std::isfinite(norm)) {
     refuse("the norm of the gradients is " + std::to_string(norm) +
-           "; clear error_if_nonfinite to scale by it all the same");
+           "; clear error_if_nonfinite to scale by it anyway");
   }
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1) return norm;  // Not if it is a NaN.
@@ -93,7 +93,7 @@ inline double clip_grad_norm(const std::vector<at::Tensor>& parameters, double m
   const auto complex = [](const at::Tensor& p) { return p.is_complex() && p.grad().defined(); };
   if (options.norm_type != 2 && std::any_of(parameters.begin(), parameters.end(), complex)) {
     throw Error(ErrorKind::unsupported, {.operation = "clip_grad_norm"},
-                "of complex gradients only the norm of type 2 can be had");
+                "for complex gradients only norm_type 2 is supported");
   }
   if (!detail::on_host(gradients)) return detail::clip_by_kernels(gradients, max_norm, options);
   return ddprun::clip_grad_norm(gradients_of(parameters), max_norm, options);

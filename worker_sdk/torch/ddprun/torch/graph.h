@@ -1,6 +1,7 @@
 #pragma once
-// Which parameters can get a gradient from a forward pass's result? Asked by walking the autograd
-// graph from there, as PyTorch's find_unused_parameters does. Used by distributed_data_parallel.h.
+// Finds the parameters that can get a gradient from a forward pass's result, by walking the
+// autograd graph from there, as PyTorch's find_unused_parameters does. Used by
+// distributed_data_parallel.h.
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/torch.h>

@@ -1,8 +1,7 @@
 #pragma once
 // A module's buffers (such as the running averages of batch normalisation), packed so that one
-// broadcast for each type and device carries their bytes. Those of the host travel as such on nccl,
-// too.
-// Used by distributed_data_parallel.h.
+// broadcast for each type and device carries their bytes. Buffers in host memory are sent from
+// there, also on nccl. Used by distributed_data_parallel.h.
 
 #include <torch/torch.h>
 

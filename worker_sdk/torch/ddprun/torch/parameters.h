@@ -76,7 +76,7 @@ class TrainedParameters {
       }
       const Look now = describe(tensors_[i]);
       if (now == taken_as_[i]) continue;
-      refuse(names_[i], "is " + text_of(now) + " by now, but was " + text_of(taken_as_[i]) +
+      refuse(names_[i], "is " + text_of(now) + " now, but was " + text_of(taken_as_[i]) +
                             " when it was wrapped");
     }
     for (const auto& [name, tensor] : frozen_) {

@@ -1,5 +1,5 @@
 #pragma once
-// The buffers of a module, such as the running averages of batch normalisation, where a batch is
+// The buffers of a module, such as the running averages of batch normalisation, if a batch is
 // computed shard by shard: each shard's pass begins with those of the last committed step, and the
 // step changes them once, by the mean of the shards' changes. Used by elastic_gradients.h.
 
