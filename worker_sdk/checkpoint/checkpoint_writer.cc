@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/system/own_thread.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
@@ -206,10 +207,10 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
     impl_->written.manifest.world_size = manifest.world_size;
     impl_->written.manifest.files = manifest.files;
   }
-  impl_->writer =
-      std::thread([impl = impl_.get(), path, bytes = std::move(bytes),
-                   manifest = std::move(manifest), before = std::move(before),
-                   progress = GroupInside::progress(impl_->group), copied = Clock::now()] {
+  impl_->writer = own_thread(
+      "ddprun-save", [impl = impl_.get(), path, bytes = std::move(bytes),
+                      manifest = std::move(manifest), before = std::move(before),
+                      progress = GroupInside::progress(impl_->group), copied = Clock::now()] {
         try {
           impl->write(path, bytes, manifest);
           impl->failure = impl->look_at(before);
