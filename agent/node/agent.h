@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -143,7 +144,7 @@ class Agent {
   void answer(const std::string& question, Window::Reply reply);
   rendezvous::DaemonStatus watched();
   std::string workers_text() const;
-  std::string tails_text(const std::string& question) const;
+  std::string tails_text(const nlohmann::json& asked) const;
   void write_ending(const Exit& exit) const;
   std::optional<PictureStyle> picture_style() const;
   void keep_status();

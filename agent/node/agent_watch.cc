@@ -67,7 +67,7 @@ void Agent::answer(const std::string& question, Window::Reply reply) {
   const json asked = json::parse(question, nullptr, /*allow_exceptions=*/false);
   const std::string ask = asked.is_object() ? asked.value("ask", json()).dump() : "";
   if (ask == "\"workers\"") return reply(workers_text());
-  if (ask == "\"tails\"") return reply(tails_text(question));
+  if (ask == "\"tails\"") return reply(tails_text(asked));
   if (ask != "\"watch\"") return reply(text_of({{"error", "there is no such question"}}));
   if (Clock::now() - sync_told_ >= kFreshEnough && !ending_) {
     progress_.look_at_counts();
@@ -117,8 +117,7 @@ std::string Agent::workers_text() const {
                   {"workers", std::move(workers)}});
 }
 
-std::string Agent::tails_text(const std::string& question) const {
-  const json asked = json::parse(question, nullptr, /*allow_exceptions=*/false);
+std::string Agent::tails_text(const json& asked) const {
   const auto number = [](const json& object, const std::string& name) -> std::int64_t {
     const auto it = object.find(name);
     return it != object.end() && it->is_number_integer() ? it->get<std::int64_t>() : -1;

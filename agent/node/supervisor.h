@@ -88,16 +88,17 @@ class Supervisor {
   // The place of a local rank, and the process in it.
   struct Slot {
     bool alive = false;
-    bool ready = false;    // Can be seated anew.
-    bool plain = false;    // Could, and cannot any more.
-    bool seated = false;   // Holds a rank of the present round, or did when it ended.
-    bool served = false;   // Held one of a round before: it may have what others need.
-    bool resumed = false;  // Takes part in the present round.
-    bool worked = false;   // Took part in one before.
-    bool left = false;     // Is in no operation of that round any more.
-    bool done = false;     // Has exited with 0; nobody replaces it while others live.
-    bool fallen = false;   // Ended without a seat, and waits for leave to be replaced.
-    bool late = false;     // Was not ready in time: we end it, and it gets no seat any more.
+    bool ready = false;     // Can be seated anew.
+    bool plain = false;     // Could, and cannot any more.
+    bool seated = false;    // Holds a rank of the present round, or did when it ended.
+    bool served = false;    // Held one of a round before: it may have what others need.
+    bool resumed = false;   // Takes part in the present round.
+    bool worked = false;    // Took part in one before.
+    bool left = false;      // Is in no operation of that round any more.
+    bool done = false;      // Has exited with 0; nobody replaces it while others live.
+    bool fallen = false;    // Ended without a seat, and waits for leave to be replaced.
+    bool given_up = false;  // fallen: and may not be, which has been said.
+    bool late = false;      // Was not ready in time: we end it, and it gets no seat any more.
     std::optional<TimePoint> ready_ends{};  // It began, and is not ready: when it is late.
   };
   // What the daemon was told of them.
@@ -176,6 +177,7 @@ class Supervisor {
   void watch_beginners();
   void give_up_beginners();
   void kill_late();
+  void say_empty_places();
   void leave_unready(const std::string& why);
   void send_join();
   void tell_slots();

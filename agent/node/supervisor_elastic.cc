@@ -246,6 +246,7 @@ void Supervisor::check_invariants() const {
   if (ready_ends_) DDPRUN_ASSERT(state_ == State::kJoining && holds_living() && !leaving_);
   for (const Slot& slot : slots_) {
     if (slot.ready_ends) DDPRUN_ASSERT(slot.alive && !slot.seated && !slot.ready && !leaving_);
+    if (slot.given_up) DDPRUN_ASSERT(slot.fallen);
     if (slot.late) DDPRUN_ASSERT(slot.alive && !slot.seated && !slot.ready);
   }
   if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);

@@ -65,15 +65,34 @@ void Supervisor::start_over() {
 
 void Supervisor::hear(const rendezvous::Respawn& respawn) {
   int granted = respawn.granted - respawned_;
-  if (granted <= 0) return;
-  respawned_ = respawn.granted;
-  restart_count_ = respawn.restart_count;
+  if (granted > 0) {
+    respawned_ = respawn.granted;
+    restart_count_ = respawn.restart_count;
+  }
   const bool goes_on =
       state_ == State::kJoining || state_ == State::kRunning || state_ == State::kLeaving;
   if (!goes_on || leaving_) return;
   for (Slot& slot : slots_) {
     if (slot.fallen && granted-- > 0) spawn(slot);
   }
+  if (respawn.refused > 0) say_empty_places();
+}
+
+// The round does not end for them, so that nothing else would be said.
+void Supervisor::say_empty_places() {
+  std::vector<int> empty;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.fallen && !std::exchange(slot.given_up, true)) empty.push_back(static_cast<int>(i));
+  }
+  if (empty.empty()) return;
+  const bool one = empty.size() == 1;
+  actions_.push_back(Say{Say::Level::kWarning,
+                         (one ? "the place of local rank " : "the places of local ranks ") +
+                             ranges_text(empty) + " on " + options_.host +
+                             (one ? " stays" : " stay") +
+                             " empty, because no restart is left: the run goes on without. A "
+                             "larger --max-restarts allows more"});
 }
 
 // A node that has workers, none of which could take a seat; and each worker that cannot, by itself.

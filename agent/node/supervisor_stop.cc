@@ -118,13 +118,13 @@ void Supervisor::give_up_beginners() {
 
 void Supervisor::leave_unready(const std::string& why) {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
-  const std::string text = options_.host + " leaves the run: " + why;
   actions_.push_back(Say{
       Say::Level::kError,
-      text + ". The workers of this run keep their processes, and it lets in only workers that "
-             "can do the same: start the program that the other nodes run, which creates a Job "
-             "(docs/elastic.md). If it takes longer to begin, set join_timeout in --rdzv-conf"});
-  const rendezvous::Leave leave{0, text};
+      options_.host + " leaves the run: " + why +
+          ". The workers of this run keep their processes, and it lets in only workers that can do "
+          "the same: start the program that the other nodes run, which creates a Job "
+          "(docs/elastic.md). If it takes longer to begin, set join_timeout in --rdzv-conf"});
+  const rendezvous::Leave leave{0, why};
   if (linked_)
     send(leave);
   else
@@ -190,7 +190,7 @@ void Supervisor::abandon_workers() {
     give_up_at_ = now_ + options_.leave_limit;
     return after_stop();
   }
-  send(rendezvous::Leave{0, text});
+  send(rendezvous::Leave{0, stuck + behind});
   exit(status, leaving_ ? leaving_->verdict : std::nullopt);
 }
 
@@ -221,7 +221,7 @@ void Supervisor::after_stop() {
   say_stopped();
   if (order_->final) return;
   if (!leaving_) return join();
-  send(rendezvous::Leave{0, options_.host + " cannot start workers again"});
+  send(rendezvous::Leave{0, "it cannot start workers again"});
   exit(leaving_->status, leaving_->verdict);
 }
 

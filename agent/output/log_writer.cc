@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/system/log.h"
-#include "common/system/signals_held.h"
+#include "common/system/own_thread.h"
 
 namespace ddprun::agent {
 namespace {
@@ -34,7 +34,6 @@ Result<LogWriter::StreamPtr> LogWriter::open(const std::string& path, LogRotatio
   auto file = LogFile::open(path, rotation);
   if (file.has_error()) return file.error();
   if (!thread_.joinable()) {
-    const SignalsHeld held;  // The loop's signals are the loop's.
     try {
       run_thread();
     } catch (const std::system_error& error) {
@@ -59,7 +58,7 @@ void LogWriter::run_thread() {
     });
   };
   const std::size_t low = options_.queue_bytes / 2;
-  thread_ = std::thread([shared = shared_, say_error, say_room, low] {
+  thread_ = own_thread("log-writer", [shared = shared_, say_error, say_room, low] {
     std::unique_lock lock(shared->mutex);
     while (true) {
       shared->wake.wait(lock, [&] { return shared->stop || !shared->queue.empty(); });

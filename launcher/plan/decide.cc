@@ -50,6 +50,7 @@ Result<LaunchPlan> decide(Options options, const Environment& environment) {
   auto plan = make_plan(options, facts);
   if (!plan) return plan.error();
   for (const std::string& warning : plan->warnings) log::warning(warning);
+  for (const std::string& warning : absent_rank_warnings(options, *workers)) log::warning(warning);
   auto placement = place_workers(options, *workers, plan->local_nodes);
   if (!placement) return placement.error();
   std::string run_id = plan->run_id ? *plan->run_id : random_hex(4);

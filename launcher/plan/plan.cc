@@ -1,8 +1,10 @@
 #include "launcher/plan/plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "common/assert.h"
+#include "common/text/duration_text.h"
 #include "launcher/options/option_values.h"
 #include "launcher/plan/facts.h"
 
@@ -255,6 +257,30 @@ Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts) {
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
   DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;
+}
+
+// Spares have the local ranks after those of the workers.
+std::vector<std::string> absent_rank_warnings(const Options& options, int workers_per_node) {
+  const int present = workers_per_node + options.spares;
+  std::vector<std::string> warnings;
+  const auto check = [&](const char* flag, const std::set<int>& named, const char* outcome) {
+    const std::vector<int> absent(named.lower_bound(present), named.end());
+    if (absent.empty()) return;
+    warnings.push_back(std::string(flag) + " names local rank" + (absent.size() > 1 ? "s " : " ") +
+                       ranges_text(absent) + ", but this node's last local rank is " +
+                       std::to_string(present - 1) +
+                       (absent.size() == named.size() ? outcome : ""));
+  };
+  const auto ranks_of = [](const StreamMap& map) {
+    std::set<int> ranks;
+    for (const auto& [rank, streams] : map.of_rank) ranks.insert(rank);
+    return ranks;
+  };
+  const std::vector<int> shown = options.local_ranks_filter.value_or(std::vector<int>());
+  check("--local-ranks-filter", {shown.begin(), shown.end()}, ": no worker's lines are printed");
+  check("--redirects", ranks_of(options.redirects), "");
+  check("--tee", ranks_of(options.tee), "");
+  return warnings;
 }
 
 Failure missing_token(const Endpoint& endpoint) {

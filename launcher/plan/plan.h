@@ -83,6 +83,10 @@ std::string name_to_resolve(const Options& options);
 // other.
 Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts);
 
+// A sentence for each flag that selects output by local ranks which no worker has. torchrun takes
+// them without a word, so they end no run.
+std::vector<std::string> absent_rank_warnings(const Options& options, int workers_per_node);
+
 // Where this node's token comes from, by plan.mode and plan.endpoint. A failure if it has none.
 std::optional<Failure> choose_token(const Options& options, const Facts& facts,
                                     RendezvousPlan& plan);

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <thread>
 
-#include "common/system/signals_held.h"
+#include "common/system/own_thread.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -73,9 +73,8 @@ class ResolveHandle {
 };
 
 void start_thread(const std::shared_ptr<Lookup>& lookup, const std::string& host) {
-  const SignalsHeld held;  // They are for the loop's thread.
   try {
-    std::thread([lookup, host] { deliver(lookup, resolve(host)); }).detach();
+    own_thread("resolve", [lookup, host] { deliver(lookup, resolve(host)); }).detach();
   } catch (const std::system_error& error) {
     deliver(lookup, Failure{error.code(), "starting a thread to resolve host '" + host + "'"});
   }

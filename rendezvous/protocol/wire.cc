@@ -74,6 +74,7 @@ void fields(auto&& a, Is<Alive> auto& m) {
 }
 void fields(auto&& a, Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);
+  a.added("refused", m.refused);
 }
 void fields(auto&& a, Is<Prepare> auto& m) { a("restart_count", m.restart_count); }
 void fields(auto&& a, Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }

@@ -178,7 +178,7 @@ struct Stopped {
 };                                       // All local workers are gone.
 struct Leave {
   int signal = 0;
-  std::string reason;
+  std::string reason;  // Without the host, which the daemon puts before it.
   // Not at once: as a drained node does, where the workers stay at a boundary between steps.
   bool planned = false;
 };
@@ -237,6 +237,7 @@ struct Alive {
 struct Respawn {
   int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.
   int restart_count = 0;
+  int refused = 0;  // And as many may not: no restart is left.
 };
 // A round runs whose workers stay: start this node's now, and join with them as they get ready.
 struct Prepare {

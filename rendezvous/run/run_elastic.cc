@@ -239,10 +239,16 @@ void Run::replace_fallen(const NodeId& node, Member& member, const Slots& slots)
   const int granted = goes_on ? std::min(asked, config_->max_restarts - restart_count_) : 0;
   restart_count_ += granted;
   member.granted += granted;
-  if (member.granted > slots.respawned) tell(node, Respawn{member.granted, restart_count_});
-  if (asked == granted || !goes_on || member.phase != Phase::kEmpty) return;
-  member.hopeless = true;
-  give_up_hopeless(member.offer.host);
+  if (asked > granted && goes_on && member.phase == Phase::kEmpty) {
+    member.hopeless = true;
+    give_up_hopeless(member.offer.host);
+  }
+  const bool over = state_ == State::kClosing || restart_count_ < config_->max_restarts;
+  const int refused = over ? 0 : member.fallen - member.granted;
+  DDPRUN_ASSERT(refused >= 0);
+  if (member.granted > slots.respawned || refused > 0) {
+    tell(node, Respawn{member.granted, restart_count_, refused});
+  }
 }
 
 // Whether those that are left can ever be enough; nobody waits for new nodes in their place.

@@ -148,8 +148,9 @@ std::string line(const EndRun& e) {
 std::string line(const Refuse& r) { return "refuse (" + r.reason + ")"; }
 std::string line(const Dismiss& d) { return "dismiss (" + d.reason + ")"; }
 std::string line(const Respawn& r) {
-  return "respawn " + std::to_string(r.granted) +
-         " in all, restarts=" + std::to_string(r.restart_count);
+  const std::string refused = r.refused > 0 ? ", not " + std::to_string(r.refused) : "";
+  return "respawn " + std::to_string(r.granted) + " in all" + refused +
+         ", restarts=" + std::to_string(r.restart_count);
 }
 std::string line(const Prepare&) { return "prepare"; }
 std::string line(const Account& a) {

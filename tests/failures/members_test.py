@@ -75,8 +75,10 @@ class Members(ReseatCase):
         wait_until(lambda: all(self.events(seat.pid, "warm") for seat in before), self.text)
         second = start(LATER_FAULT_0="die", LATER_FAULT_1="hang")
         wait_until(lambda: second.err().count("exited with 7, before it had a seat") == 4, self.text)
+        second.wait_for(r"warning: the place of local rank 0 on \S+ stays empty, because no restart is left: .*--max-restarts")
         self.assert_undisturbed(before)
         self.end_well(first, second)
+        self.assertEqual(second.err().count("stays empty"), 1, second.err())
 
     def assert_undisturbed(self, before):
         self.assertEqual(self.world(len(before)), before)

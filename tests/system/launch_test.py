@@ -294,6 +294,13 @@ class Output(DdprunCase):
                               *shell("echo hello"))
         self.assertEqual(sorted(job.out().splitlines()), ["<default 0> hello", "<default 2> hello"])
 
+    def test_a_filter_that_names_no_worker_says_why_nothing_is_printed(self):
+        for line in [[], ["--local-nodes", "2"]]:
+            job = self.run_ddprun(*line, "--nproc-per-node", "2", "--local-ranks-filter", "2,3", *shell("echo hello"))
+            self.assertEqual(job.out(), "")
+            warning = "--local-ranks-filter names local ranks 2-3, but this node's last local rank is 1: no worker's lines"
+            self.assertEqual(job.err().count(warning), 1, job.err())
+
     def test_lines_of_many_workers_stay_whole(self):
         lines, workers = 2000, 4
         job = self.run_ddprun("--local-nodes", "2", "--nproc-per-node", workers // 2, *shell(

@@ -125,6 +125,17 @@ std::string complaint_about_words(const std::string& line, const std::string& pa
   return complaint.empty() && pure ? find(kBannedIfPure) : complaint;
 }
 
+// "std::thread([", "std::thread name([": in a file of the product.
+std::string complaint_about_threads(const std::string& line, const std::string& path) {
+  static const std::regex kMade(R"(std::j?thread( \w+)?[({])");
+  const bool is_product = path.starts_with("agent/") || path.starts_with("common/") ||
+                          path.starts_with("launcher/") || path.starts_with("rendezvous/") ||
+                          path.starts_with("worker_sdk/");
+  if (!is_product || path == "common/system/own_thread.h") return "";
+  const bool made = std::regex_search(line, kMade);
+  return made ? "a thread gets signals of the program, use common/system/own_thread.h" : "";
+}
+
 int file_lines_max(const std::string& path) {
   const bool is_test = path.starts_with("tests/") || path.starts_with("bench/");
   return is_test ? kTestFileLinesMax : kFileLinesMax;
@@ -276,7 +287,8 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
       complaints.push_back(where + "line over " + std::to_string(kColumnsMax) + " columns");
     }
     for (const std::string& complaint : {complaint_about_include(line, path, layers),
-                                         complaint_about_words(line, path, layers.pure(path))}) {
+                                         complaint_about_words(line, path, layers.pure(path)),
+                                         complaint_about_threads(line, path)}) {
       if (!complaint.empty()) complaints.push_back(where + complaint);
     }
   }

@@ -127,6 +127,17 @@ TEST_CASE("Tidy: a pure room includes pure files and does nothing itself", "[tid
   }
 }
 
+TEST_CASE("Tidy: threads of the product hold signals", "[tidy]") {
+  for (const std::string line : {"std::thread([] {}).detach();", "std::thread calling([&] {",
+                                 "thread_ = std::jthread(run);", "std::thread one{run};"}) {
+    INFO(line);
+    CHECK(about("common/x.cc", line + "\n").size() == 1);
+    CHECK(about("tests/x.cc", line + "\n").empty());
+    CHECK(about("common/system/own_thread.h", line + "\n").empty());
+  }
+  CHECK(about("common/x.h", "std::thread thread_;\nstd::thread::id id;\n").empty());
+}
+
 TEST_CASE("Tidy: a header that says that it is pure is held to it", "[tidy]") {
   Layers layers("a : b pure\nb : b\n");
   layers.note("b/sums.h", "#pragma once\n// Adds. Pure. Called by a.\n#include <vector>\n");

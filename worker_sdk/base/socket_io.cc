@@ -11,8 +11,8 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <thread>
 
+#include "common/system/own_thread.h"
 #include "worker_sdk/base/retry.h"
 
 namespace ddprun::worker_sdk {
@@ -72,7 +72,7 @@ Lookup look_up(const std::string& host, std::uint16_t port, int flags) {
 Lookup look_up_until(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
   auto promise = std::make_shared<std::promise<Lookup>>();
   auto future = promise->get_future();
-  std::thread([promise, host, port] {
+  own_thread("ddprun-resolve", [promise, host, port] {
     promise->set_value(look_up(host, port, AI_ADDRCONFIG));
   }).detach();
   if (future.wait_until(deadline) == std::future_status::ready) return future.get();

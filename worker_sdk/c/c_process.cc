@@ -37,7 +37,8 @@ ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t
             const int code = body(rank, user);
             if (code == 0) return;
             std::fflush(nullptr);
-            ::_exit(code);
+            const bool whole = (code & 0xff) != 0;  // Of 256 the kernel would keep a 0.
+            ::_exit(whole ? code : 1);
           },
           options);
     } catch (const SpawnError& error) {

@@ -1,5 +1,7 @@
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -27,6 +29,18 @@ std::uint64_t number_in(const std::string& name) {
   const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
   if (error != std::errc() || !std::string_view(rest, end).starts_with("-step-")) return 0;
   return number;
+}
+
+std::vector<int> ranks_without_file(const std::string& path, const Manifest& manifest) {
+  std::vector<int> ranks;
+  std::size_t next = 0;  // Files are in the order of the ranks, of which some have none.
+  for (int rank = 0; rank < manifest.world_size && next < manifest.files.size(); ++rank) {
+    const ManifestFile& file = manifest.files[next];
+    if (file.name != file_of_rank(rank)) continue;
+    ++next;
+    if (file_bytes(path + "/" + file.name) != file.bytes) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -70,6 +84,20 @@ Manifest read_manifest(const std::string& path) {
     }
   }
   return std::get<Manifest>(std::move(manifest));
+}
+
+std::vector<int> ranks_not_found(const std::string& path, const Manifest& manifest) {
+  if (ranks_without_file(path, manifest).empty()) return {};
+  // A client of NFS remembers for some seconds that a file was not there when somebody looked, but
+  // not beyond a change of its own to that folder.
+  try {
+    replace_file(path + "/seen", "");
+  } catch (const Error&) {
+    return {};
+  }
+  const std::vector<int> ranks = ranks_without_file(path, manifest);
+  ::unlink((path + "/seen").c_str());
+  return file_bytes(path + "/manifest.json") ? ranks : std::vector<int>();
 }
 
 bool is_complete(const std::string& path) {

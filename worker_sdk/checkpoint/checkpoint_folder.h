@@ -24,6 +24,10 @@ std::string checkpoint_name(std::uint64_t number, std::int64_t step);
 // missing or has another size.
 Manifest read_manifest(const std::string& path);
 
+// The ranks of a checkpoint just written that this process does not find their files of in `path`,
+// or not whole. None if somebody has removed the checkpoint since.
+std::vector<int> ranks_not_found(const std::string& path, const Manifest& manifest);
+
 bool is_complete(const std::string& path);
 
 // Leaves `keep` complete ones, and what is newer than the newest of these; and `except`.

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/system/own_thread.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
@@ -60,6 +61,12 @@ class Standstill {
   const Clock::time_point began_ = Clock::now();
 };
 
+// A checkpoint of which this rank has written its part. No path: none.
+struct Written {
+  std::string path{};
+  Manifest manifest{};  // Without its arrays.
+};
+
 }  // namespace
 
 struct CheckpointWriter::Impl {
@@ -69,6 +76,7 @@ struct CheckpointWriter::Impl {
   std::uint64_t number = 0;  // Rank 0's: of the last checkpoint.
   std::thread writer;
   std::string failure;  // The writer's; to be looked at after join() only.
+  Written written{};    // Rank 0's: the last one, until somebody has looked at it.
 
   std::string finish() {
     if (writer.joinable()) writer.join();
@@ -89,6 +97,7 @@ struct CheckpointWriter::Impl {
   Contribution contribute(std::int64_t step, std::span<const CheckpointPiece> pieces,
                           std::string& bytes);
   Manifest agree(const Contribution& mine, std::string& name);
+  std::string look_at(const Written& complete) const;
   void write(const std::string& path, const std::string& bytes, const Manifest& manifest) const;
 };
 
@@ -127,7 +136,9 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
     all.push_back(std::get<Contribution>(std::move(decoded)));
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (!all[r].failure.empty()) fail(ErrorKind::system, static_cast<int>(r), all[r].failure);
+    if (all[r].failure.empty()) continue;
+    written = {};
+    fail(ErrorKind::system, static_cast<int>(r), all[r].failure);
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!all[r].refusal.empty()) fail(ErrorKind::bad_argument, static_cast<int>(r), all[r].refusal);
@@ -138,6 +149,24 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
     fail(ErrorKind::bad_argument, -1, *reason);
   }
   return std::get<Manifest>(std::move(manifest));
+}
+
+// Once all ranks have written: whose files rank 0 does not find; empty if all is well. Each host
+// may have a folder of that name on a disk of its own.
+std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
+  const std::string& path = complete.path;
+  if (path.empty()) return {};
+  constexpr std::size_t kNamed = 8;
+  const std::vector<int> ranks = worker_sdk::ranks_not_found(path, complete.manifest);
+  if (ranks.empty()) return {};
+  std::string names;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+    names += (i == 0 ? "rank " : ", rank ") + std::to_string(ranks[i]) + " on " +
+             group.host_of(ranks[i]);
+  }
+  if (ranks.size() > kNamed) names += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  return path + ": what " + names +
+         " wrote there is not here: the folder must be shared by all hosts";
 }
 
 // The manifest may be there before the files of other ranks; it counts with these only.
@@ -170,13 +199,22 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
   const Contribution mine = impl_->contribute(step, pieces, bytes);
   std::string name;
   Manifest manifest = impl_->agree(mine, name);
-  impl_->writer =
-      std::thread([impl = impl_.get(), path = impl_->folder + "/" + name, bytes = std::move(bytes),
-                   manifest = std::move(manifest), progress = GroupInside::progress(impl_->group),
-                   copied = Clock::now()] {
+  const std::string path = impl_->folder + "/" + name;
+  // All have written the one before, at which nobody has looked without a wait().
+  Written before = std::exchange(impl_->written, {});
+  if (impl_->group.rank() == 0) {
+    impl_->written.path = path;
+    impl_->written.manifest.world_size = manifest.world_size;
+    impl_->written.manifest.files = manifest.files;
+  }
+  impl_->writer = own_thread(
+      "ddprun-save", [impl = impl_.get(), path, bytes = std::move(bytes),
+                      manifest = std::move(manifest), before = std::move(before),
+                      progress = GroupInside::progress(impl_->group), copied = Clock::now()] {
         try {
           impl->write(path, bytes, manifest);
-          progress->saved(copied);
+          impl->failure = impl->look_at(before);
+          if (impl->failure.empty()) progress->saved(copied);
         } catch (const std::exception& e) {
           impl->failure = path + ": " + e.what();
         }
@@ -186,9 +224,12 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
 void CheckpointWriter::wait() {
   const Standstill here(impl_->group);
   const auto failures = all_gather_bytes(impl_->group, impl_->finish());
+  const Written complete = std::exchange(impl_->written, {});
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) impl_->fail(ErrorKind::system, static_cast<int>(r), failures[r]);
   }
+  const std::string unseen = broadcast_bytes(impl_->group, impl_->look_at(complete));
+  if (!unseen.empty()) impl_->fail(ErrorKind::system, 0, unseen);
 }
 
 void CheckpointWriter::save(std::int64_t step, std::span<const CheckpointPiece> pieces) {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "common/system/signals_held.h"
+#include "common/system/own_thread.h"
 #include "ddprun/error.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 #include "worker_sdk/transport/diagnosis.h"
@@ -20,9 +20,7 @@ std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 }  // namespace
 
 GlooDoubt::GlooDoubt(Options options) : options_(std::move(options)) {
-  const SignalsHeld held;  // The program's handlers are for the program's threads.
-  thread_ = std::thread([this] { run(); });
-  ::pthread_setname_np(thread_.native_handle(), "ddprun-doubt");
+  thread_ = own_thread("ddprun-doubt", [this] { run(); });
 }
 
 void GlooDoubt::begin(const Call& call) {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "common/system/signals_held.h"
+#include "common/system/own_thread.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 
 namespace ddprun::worker_sdk {
@@ -46,9 +46,7 @@ GlooWatch::GlooWatch(gloo::Context& context, const std::vector<GlooConnection>& 
       sentinels_[r] = std::make_unique<Sentinel>(context, static_cast<int>(r));
     }
   }
-  const SignalsHeld held;  // The program's handlers are for the program's threads.
-  thread_ = std::thread([this, sockets] { run(sockets); });
-  ::pthread_setname_np(thread_.native_handle(), "ddprun-watch");
+  thread_ = own_thread("ddprun-watch", [this, sockets] { run(sockets); });
 }
 
 GlooWatch::~GlooWatch() {

@@ -17,6 +17,7 @@ Work ProcessGroup::Impl::Channels::post(const Operation& message, int tag,
   if (!channel) {
     channel = std::make_unique<Channel>(group_, name);
     if (aborted_) channel->abort();
+    if (lost_rank_ >= 0) channel->lose(lost_rank_, why_lost_);
   }
   return channel->post(message, timeout);
 }
@@ -29,6 +30,8 @@ void ProcessGroup::Impl::Channels::abort() noexcept {
 
 void ProcessGroup::Impl::Channels::lose(int job_rank, const std::string& why) noexcept {
   const std::lock_guard lock(mutex_);
+  lost_rank_ = job_rank;
+  why_lost_ = why;
   for (const auto& [name, channel] : channels_) channel->lose(job_rank, why);
 }
 
@@ -87,9 +90,16 @@ void ProcessGroup::Impl::Channels::Channel::abort() noexcept {
   if (pair) pair->abort();
 }
 
+// With the lost rank the round is over for all of the group: of two that have not met yet, the
+// other may be on the lost node, too.
 void ProcessGroup::Impl::Channels::Channel::lose(int job_rank, const std::string& why) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!pair_) return;
+  if (!pair_) {
+    const int of_group = group_.roster->from_job(job_rank);
+    if (of_group < 0 || of_group == group_.roster->rank) return;
+    lost_.tell(of_group, why);
+    return fence_->raise({.lost_rank = of_group, .why = why});
+  }
   const int lost = pair_->roster->from_job(job_rank);
   if (lost >= 0 && lost != pair_->roster->rank) pair_->backend->lose(lost, why);
 }
@@ -103,6 +113,7 @@ void ProcessGroup::Impl::Channels::Channel::carry_out(const Operation& message,
   group_.refuse_fenced(call);
   if (group_.aborted.load()) group_.refuse_aborted(call);
   if (group_.dead.load(std::memory_order_acquire)) group_.refuse_dead(call);
+  if (!pair_ && lost_) throw lost_.error(*group_.roster, call);
   if (!pair_) join(call);
   call.what.rank = message.what.kind == OpKind::kSend ? 1 : 0;
   call.number = pair_->number(call.what).number;
@@ -123,11 +134,13 @@ void ProcessGroup::Impl::Channels::Channel::join(Call call) {
     auto pair =
         std::make_shared<Impl>(plan_, std::move(joined), timeouts, progress_, group_.siblings);
     const std::lock_guard lock(mutex_);
+    if (lost_) throw lost_.error(*group_.roster, call);
     if (aborted_) pair->abort();
     pair_ = std::move(pair);
   } catch (const Error& error) {
     group_.refuse_fenced(call);
     if (group_.aborted.load()) group_.refuse_aborted(call);
+    if (lost_) throw lost_.error(*group_.roster, call);
     const int peer = call.what.rank;
     throw failure(*group_.roster, call, error.kind(), peer,
                   group_.roster->name(peer) + " and this rank did not meet: " + error.text());

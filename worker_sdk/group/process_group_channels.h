@@ -9,6 +9,7 @@
 
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/group/process_group_impl.h"
+#include "worker_sdk/transport/lost_peer.h"
 
 namespace ddprun {
 
@@ -37,6 +38,8 @@ class ProcessGroup::Impl::Channels {
   std::mutex mutex_;
   std::map<Name, std::unique_ptr<Channel>> channels_;
   bool aborted_ = false;
+  int lost_rank_ = -1;  // Of the job, by the agent's word.
+  std::string why_lost_;
 };
 
 class ProcessGroup::Impl::Channels::Channel {
@@ -60,6 +63,7 @@ class ProcessGroup::Impl::Channels::Channel {
   std::mutex mutex_;
   bool aborted_ = false;
   std::shared_ptr<Impl> pair_;   // Null until both ranks have joined.
+  worker_sdk::LostPeer lost_;    // Of the group, while the two had not met: they never do.
   worker_sdk::WorkQueue queue_;  // Last: its thread uses all of the above.
 };
 

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "common/assert.h"
+#include "common/system/own_thread.h"
 
 namespace ddprun {
 
@@ -115,7 +116,7 @@ WorkQueue::~WorkQueue() {
 
 void WorkQueue::start() {
   const std::lock_guard lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = own_thread("ddprun-queue", [this] { run(); });
 }
 
 std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation,

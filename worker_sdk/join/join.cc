@@ -108,7 +108,7 @@ void Joiner::open_store() {
     case Rendezvous::Kind::kAlone:
       joined_.store = kin_.store ? kin_.store : std::make_shared<LocalStore>();
       return;
-    case Rendezvous::Kind::kFile: joined_.store = open_file_store(at.path); return;
+    case Rendezvous::Kind::kFile: joined_.store = fenced_file(at.path, kin_.fence); return;
     case Rendezvous::Kind::kGiven: joined_.store = fenced(*kin_.store, kin_.fence); return;
     case Rendezvous::Kind::kTcp: break;
   }

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <ctime>
 #include <future>
-#include <thread>
 #include <utility>
 
+#include "common/system/own_thread.h"
 #include "worker_sdk/base/retry.h"
 
 namespace ddprun::worker_sdk {
@@ -40,7 +40,7 @@ template <class Function>
 std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int device,
                                      Function function) {
   auto call = std::make_shared<NcclCallApart>();
-  std::thread([gpu = std::move(gpu), device, function, call]() mutable {
+  own_thread("ddprun-call", [gpu = std::move(gpu), device, function, call]() mutable {
     gpu->cuda.set_device(device);
     function(gpu->nccl);
     gpu.reset();
@@ -207,7 +207,7 @@ void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool
   if (!comm) return abort(abort_limit);
   std::promise<int> said;
   auto answer = said.get_future();
-  std::thread calling([&] {
+  std::thread calling = own_thread("ddprun-call", [&] {
     gpu_->cuda.set_device(options_.device);
     said.set_value(call_unless_taken(
         comm, [](const NcclApi& nccl, NcclComm mine) { return nccl.revoke(mine, 0); }));
@@ -232,7 +232,7 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   NcclComm child = nullptr;
   std::atomic<bool> returned{false};
   int status = kNcclInProgress;
-  std::thread calling([&] {
+  std::thread calling = own_thread("ddprun-call", [&] {
     gpu_->cuda.set_device(options_.device);
     status = call_unless_taken(parent, [&](const NcclApi& nccl, NcclComm mine) {
       return nccl.shrink(mine, excluded.data(), static_cast<int>(excluded.size()), &child, &config,

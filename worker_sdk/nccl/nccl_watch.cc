@@ -1,5 +1,7 @@
 #include "worker_sdk/nccl/nccl_watch.h"
 
+#include "common/system/own_thread.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -21,7 +23,7 @@ NcclWatch::NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& com
                      GlooBackend* gloo, std::shared_ptr<NcclSiblings> siblings)
     : roster_(std::move(roster)), comm_(comm), gloo_(gloo), siblings_(std::move(siblings)) {
   if (siblings_->add(*this)) doom();
-  thread_ = std::thread([this] { run(); });
+  thread_ = own_thread("ddprun-nccl", [this] { run(); });
 }
 
 NcclWatch::~NcclWatch() {
@@ -172,7 +174,8 @@ void NcclWatch::fail(const Trouble& trouble) {
     call = entries_.empty() ? last_ : entries_.front().operation->call();
   }
   if (call.start == Clock::time_point{}) call.start = Clock::now();  // It never did anything.
-  std::thread freeing([this, in_graphs] { comm_.revoke(kRevokeLimit, kAbortLimit, in_graphs); });
+  std::thread freeing = own_thread(
+      "ddprun-revoke", [this, in_graphs] { comm_.revoke(kRevokeLimit, kAbortLimit, in_graphs); });
   siblings_->fail(*this, {.fate = fate_,
                           .roster = roster_,
                           .cause = trouble.cause,

@@ -57,4 +57,9 @@ std::shared_ptr<Store> fenced(const Store& polled, std::shared_ptr<RoundFence> f
   return std::make_shared<PolledStore>(dynamic_cast<const PolledStore&>(polled), std::move(fence));
 }
 
+std::shared_ptr<Store> fenced_file(const std::string& path, std::shared_ptr<RoundFence> fence) {
+  std::shared_ptr<Store> store = open_file_store(path);
+  return fence ? std::make_shared<PolledStore>(std::move(store), std::move(fence)) : store;
+}
+
 }  // namespace ddprun::worker_sdk

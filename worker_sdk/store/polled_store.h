@@ -42,4 +42,7 @@ class PolledStore : public Store {
 // The same keys as those of `polled`, a PolledStore, with another fence.
 std::shared_ptr<Store> fenced(const Store& polled, std::shared_ptr<RoundFence> fence);
 
+// The store in that file. Without a fence it does its own waiting.
+std::shared_ptr<Store> fenced_file(const std::string& path, std::shared_ptr<RoundFence> fence);
+
 }  // namespace ddprun::worker_sdk

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/system/own_thread.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/base/socket_io.h"
 
@@ -89,7 +90,7 @@ StoreHost::StoreHost(const std::string& host, std::uint16_t port, Clock::time_po
   mine.size = sizeof(mine.storage);
   ::getsockname(listener_.get(), mine.get(), &mine.size);
   port_ = mine.port();
-  thread_ = std::thread([this] { run(); });
+  thread_ = own_thread("ddprun-store", [this] { run(); });
 }
 
 StoreHost::~StoreHost() {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/system/signals_held.h"
+#include "common/system/own_thread.h"
 #include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
@@ -55,13 +55,11 @@ AgentLink::AgentLink(UniqueFd socket)
   DDPRUN_ASSERT(socket_);
   try {
     if (!stop_) throw std::system_error(errno, std::generic_category());
-    const SignalsHeld held;  // The program's handlers are for the program's threads.
-    thread_ = std::thread([this] { run(); });
+    thread_ = own_thread("ddprun-link", [this] { run(); });
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::system, {.operation = kOperation},
                 std::string("no thread for it: ") + error.what());
   }
-  ::pthread_setname_np(thread_.native_handle(), "ddprun-link");
 }
 
 // A forked child has no such thread.

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/system/own_thread.h"
 #include "common/system/shared_bell.h"
-#include "common/system/signals_held.h"
 #include "worker_sdk/base/fork_count.h"
 
 namespace ddprun::worker_sdk {
@@ -64,9 +64,7 @@ std::shared_ptr<void> AgentsEar::listen(Listener listener) {
 void AgentsEar::start() {
   if (thread_.joinable()) return;
   try {
-    const SignalsHeld held;  // The program's handlers are for the program's threads.
-    thread_ = std::thread([this] { run(); });
-    ::pthread_setname_np(thread_.native_handle(), "ddprun-ear");
+    thread_ = own_thread("ddprun-ear", [this] { run(); });
   } catch (const std::system_error&) {
     // The ends of connections and deadlines tell the same, later.
   }

@@ -247,12 +247,21 @@ static int one_fails(int rank, void* user) {
   return 0;
 }
 
+static int returns(int rank, void* user) {
+  (void)rank;
+  return *(int*)user;
+}
+
 /* Before this process has threads. */
 static void spawn(void) {
   int n = 2, code = -1;
   CHECK(ddprun_spawn(n, well, &n, 0, &code) == DDPRUN_OK && code == 0);
   CHECK(ddprun_spawn(n, one_fails, NULL, 1000, &code) != DDPRUN_OK && code == 42);
   CHECK(ddprun_last_error_peer() == 1);
+  int more = 256; /* No exit code is so large. */
+  CHECK(ddprun_spawn(1, returns, &more, 0, &code) != DDPRUN_OK && code == 1);
+  more = -1;
+  CHECK(ddprun_spawn(1, returns, &more, 0, &code) != DDPRUN_OK && code == 255);
   CHECK(ddprun_spawn(n, NULL, NULL, 0, NULL) == DDPRUN_BAD_ARGUMENT);
 }
 

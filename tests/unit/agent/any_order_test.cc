@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 class Node {
  public:
   explicit Node(unsigned seed, bool elastic = false) : random_(seed), elastic_(elastic) {
+    options_.host = "node7";
     options_.spares = elastic ? static_cast<int>(seed % 2) : 0;
     supervisor_.emplace(options_, now_);
   }
@@ -111,12 +112,18 @@ class Node {
   }
 
   void respawn() {
-    if (elastic_) does(Heard{rendezvous::Respawn{place() + ++granted_, 1}});
+    if (elastic_) does(Heard{rendezvous::Respawn{place() + ++granted_, 1, granted_ % 2}});
   }
 
   void start(int local_rank) {
     REQUIRE(pids_[local_rank] == 0);
     pids_[local_rank] = ++processes_;
+  }
+
+  // The daemon puts the host before it: "node7 left: ...".
+  static void check_reason(const rendezvous::AgentMessage& message) {
+    const auto* leave = std::get_if<rendezvous::Leave>(&message);
+    if (leave) CHECK(leave->reason.find("node7") == std::string::npos);
   }
 
   void does(const Event& event) {
@@ -127,6 +134,7 @@ class Node {
       if (const auto* join = std::get_if<SendJoin>(&action)) offered_ = join->workers;
       if (const auto* spawn = std::get_if<SpawnWorker>(&action)) start(spawn->local_rank);
       if (const auto* seat = std::get_if<SeatWorkers>(&action)) check_seats(*seat);
+      if (const auto* send = std::get_if<SendMessage>(&action)) check_reason(send->message);
       if (!std::holds_alternative<StartWorkers>(action)) continue;
       start(0), start(1);
       ++starts_;

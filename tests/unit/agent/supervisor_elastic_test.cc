@@ -196,6 +196,11 @@ TEST_CASE("Supervisor: a worker without a seat that ends is replaced when the da
   CHECK(node.slots().fallen == 1);
   CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
   CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}).empty());  // Heard twice.
+  CHECK(node.does(ElasticNode::end(1, 7)).back() == "send slots");
+  CHECK(node.does(Heard{rendezvous::Respawn{1, 2, 1}}) ==
+        Lines{"say the place of local rank 1 on h stays empty, because no restart is left: the run "
+              "goes on without. A larger --max-restarts allows more"});
+  CHECK(node.does(Heard{rendezvous::Respawn{1, 2, 1}}).empty());
   // The seat was for more than are left.
   ElasticNode other(2);
   (void)other.stop(0, true);

@@ -258,6 +258,32 @@ TEST_CASE("RendezvousPlan: contradictions name both options", "[plan]") {
         "host localhost:0 on 127.0.0.1, if taken join");
 }
 
+// "1 warning; 2 warnings", of a node with as many workers.
+std::string absent(const std::string& line, int workers) {
+  std::string text;
+  for (const std::string& warning : absent_rank_warnings(options_of(line + " train"), workers)) {
+    text += (text.empty() ? "" : "; ") + warning;
+  }
+  return text;
+}
+
+TEST_CASE("RendezvousPlan: a local rank that no worker has is named", "[plan]") {
+  CHECK(absent("", 1).empty());
+  CHECK(absent("--local-ranks-filter 0,3 -r 0:1,3:2 -t 3:3", 4).empty());
+  CHECK(absent("-r 3", 1).empty());
+  CHECK(absent("--local-ranks-filter 4", 4) ==
+        "--local-ranks-filter names local rank 4, but this node's last local rank is 3: no "
+        "worker's lines are printed");
+  CHECK(absent("--local-ranks-filter 7,0,4,5,4", 4) ==
+        "--local-ranks-filter names local ranks 4-5, 7, but this node's last local rank is 3");
+  CHECK(absent("-r 0:1,1:2 -t 2:3", 1) ==
+        "--redirects names local rank 1, but this node's last local rank is 0; "
+        "--tee names local rank 2, but this node's last local rank is 0");
+  // A spare is a worker, too.
+  CHECK(absent("--spares 2 --max-restarts 9 --local-ranks-filter 5", 4).empty());
+  CHECK_FALSE(absent("--spares 2 --max-restarts 9 --local-ranks-filter 6", 4).empty());
+}
+
 TEST_CASE(
     "RendezvousPlan: several endpoints are daemons that stand by for each other, to be joined",
     "[plan]") {

@@ -63,7 +63,7 @@ std::vector<DaemonMessage> daemon_messages() {
           EndRun{verdict},
           Refuse{"no"},
           Alive{},
-          Respawn{3, 1},
+          Respawn{3, 1, 2},
           Alive{Milliseconds(250), true, true}};
 }
 
@@ -94,7 +94,12 @@ TEST_CASE("Wire: what is said of workers that stay travels, and is not expected"
   CHECK(std::get<StopRound>(stop) == said);
   const auto alive = decode_daemon_message(encode(daemon_messages().back())).value();
   CHECK(std::get<Alive>(alive).keeps);
+  const auto respawn = decode_daemon_message(encode(daemon_messages()[6])).value();
+  CHECK(std::get<Respawn>(respawn).refused == 2);
   // From a daemon of before.
+  const auto granted =
+      decode_daemon_message(R"({"is":"respawn","granted":3,"restart_count":1})").value();
+  CHECK(std::get<Respawn>(granted).refused == 0);
   const auto old_stop =
       decode_daemon_message(R"({"is":"stop_round","round":3,"reason":"why","final":false})");
   CHECK(std::get<StopRound>(old_stop.value()) == StopRound{3, "why"});

@@ -226,14 +226,65 @@ TEST_CASE("Checkpoint: what one rank cannot write all ranks hear, at the next ca
       require(said.find("rank 1 on ") == 0 && said.find("cannot create") != std::string::npos,
               "said: " + said);
       if (fails) fs::remove(directory / "file");
+      if (fails) fs::create_directory_symlink(directory / "", directory / "file");
       writer.save(3, state.pieces(group));
     });
     CHECK(outcome(errors) == "all well");
     const std::string number =
         in_wait ? "2" : "3";  // That of a save that failed is not used again.
     CHECK(fs::exists(directory / ("c/checkpoint-00000" + number + "-step-3/manifest.json")));
-    CHECK_FALSE(latest_checkpoint(directory / "c"));  // Rank 1's files are elsewhere.
+    CHECK(latest_checkpoint(directory / "c"));
   }
+}
+
+// What is said on all ranks of two, each of which has a folder of its own.
+std::string said_of_folders(const TemporaryDirectory& directory, bool in_wait) {
+  std::string said[2];
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    std::string& text = said[group.rank()];
+    State state(1);
+    CheckpointWriter writer(group, directory / std::to_string(group.rank()));
+    try {
+      if (in_wait) return writer.save(1, state.pieces(group));
+      for (int step = 1; step <= 3; ++step) {
+        text = std::to_string(step) + ": ";
+        writer.save_async(step, state.pieces(group));
+      }
+    } catch (const Error& error) {
+      require(error.kind() == ErrorKind::system && error.where().peer == 0, error.what());
+      text += error.text();
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+  CHECK(said[0] == said[1]);
+  return said[0];
+}
+
+TEST_CASE("Checkpoint: a folder that the ranks do not share is no success") {
+  const TemporaryDirectory directory;
+  CHECK_THAT(said_of_folders(directory, true),
+             Contains("rank 0 on ") && Contains("checkpoint-000001-step-1: what rank 1 on ") &&
+                 Contains(" wrote there is not here: the folder must be shared by all hosts"));
+  CHECK_FALSE(fs::exists(directory / "0/checkpoint-000001-step-1/seen"));
+  const std::string later = said_of_folders(directory, false);
+  CHECK_THAT(later, Catch::StartsWith("3: rank 0 on ") &&
+                        Contains("checkpoint-000002-step-1: what rank "));
+}
+
+TEST_CASE("Checkpoint: one that somebody has taken away since is no failure") {
+  const TemporaryDirectory directory;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    State state(1);
+    CheckpointWriter writer(group, directory / "c");
+    writer.save_async(1, state.pieces(group));
+    while (group.rank() == 0 && !latest_checkpoint(directory / "c")) std::this_thread::yield();
+    group.barrier();
+    const std::string path = directory / "c/checkpoint-000001-step-1";
+    if (group.rank() == 0) fs::remove(path + "/manifest.json"), fs::remove(path + "/rank-1.bin");
+    group.barrier();
+    writer.wait();
+  });
+  CHECK(outcome(errors) == "all well");
 }
 
 TEST_CASE("Checkpoint: a folder that cannot be is named on all ranks, and later saves work") {

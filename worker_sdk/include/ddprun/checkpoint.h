@@ -64,8 +64,9 @@ class CheckpointWriter {
   /// checkpoint once the last rank has written; no further call is needed.
   void save_async(std::int64_t step, std::span<const CheckpointPiece> pieces);
 
-  /// Returns when the current checkpoint, if any, is complete on all ranks; throws the failure of
-  /// any rank.
+  /// Returns when the current checkpoint, if any, is complete; throws the failure of any rank, and
+  /// Error(system) if rank 0 does not find what other ranks have written, because the folder is not
+  /// shared by all hosts. Without wait(), the save_async() after the next one throws that.
   void wait();
 
   /// save_async() and wait().

@@ -32,7 +32,7 @@ void ddprun_checkpoint_writer_destroy(ddprun_checkpoint_writer* writer); /* Wait
 /* Collective. Returns while a thread of the library writes. */
 ddprun_status ddprun_checkpoint_save_async(ddprun_checkpoint_writer* writer, int64_t step,
                                            const ddprun_checkpoint_piece* pieces, size_t count);
-/* Until the checkpoint is complete on all ranks. Collective. */
+/* Until the checkpoint is complete: rank 0 finds what all ranks have written. Collective. */
 ddprun_status ddprun_checkpoint_wait(ddprun_checkpoint_writer* writer);
 
 /* *path is that of the newest complete checkpoint in `folder`, or NULL if there is none; valid

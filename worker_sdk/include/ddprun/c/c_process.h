@@ -12,8 +12,9 @@ extern "C" {
 
 void ddprun_install_crash_report(void);
 
-/* Forks `ranks` processes, each of which calls body(rank, user) and exits with what it returns.
-   Returns DDPRUN_OK when all have exited with 0. Else ddprun_last_error_peer() is the rank that
+/* Forks `ranks` processes, each of which calls body(rank, user) and exits with what it returns, or
+   with 1 if of that the lowest eight bits, which are all that an exit code has, are 0. Returns
+   DDPRUN_OK when body() has returned 0 on all ranks. Else ddprun_last_error_peer() is the rank that
    failed first, and *exit_code, which may be NULL, is its code: 128 + the signal that killed it.
    `grace_ms`: time between SIGTERM and SIGKILL for the others; 0: 5 s. DDPRUN_BAD_ARGUMENT if the
    process has other threads. */
