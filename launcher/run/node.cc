@@ -109,20 +109,11 @@ std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
 }
 
 agent::OutputOptions output_options(const Options& options, const std::string& host) {
-  agent::OutputOptions output;
-  if (!options.log_line_prefix_template.empty()) {
-    output.prefix_template = options.log_line_prefix_template;
-  }
+  agent::OutputOptions output{options.output};
   output.role = options.role;
   output.hostname = host;
-  output.redirects = options.redirects;
-  output.tee = options.tee;
-  output.stdout_needles = options.duplicate_stdout_filters;
-  output.stderr_needles = options.duplicate_stderr_filters;
-  output.rotation = options.log_rotate;
   output.lines.format = options.log_format;
   if (options.fold_lines) output.lines.fold = kFoldWait;
-  output.local_ranks_filter = options.local_ranks_filter.value_or(std::vector<int>());
   return output;
 }
 
@@ -215,7 +206,8 @@ std::string ending_file(const NodeContext& context, int index) {
 }
 
 bool wants_error_folder(const Options& options) {
-  return !options.log_dir && options.redirects == StreamMap() && options.tee == StreamMap();
+  const agent::OutputChoice& output = options.output;
+  return !options.log_dir && output.redirects == StreamMap() && output.tee == StreamMap();
 }
 
 std::string agent_name(const NodeContext& context, int index) {
