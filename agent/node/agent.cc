@@ -36,8 +36,8 @@ Agent::Agent(AgentOptions options)
       supervisor_(options_.supervision, Clock::now()),
       processes_(loop_),
       progress_(loop_, options_.stalls),
-      recorders_(loop_, options_.recorders),
-      ledger_(options_.offer.local_world_size, options_.began),
+      recorders_(loop_, options_.files.recorders),
+      ledger_(options_.offer.local_world_size, options_.job.began),
       logs_(options_.output.logs),
       output_(loop_, options_.output),
       links_(loop_),
@@ -59,14 +59,14 @@ int Agent::run() {
     processes_.signal_worker(local_rank, signal);
   };
   keep_ledger();
-  if (!options_.recorders.empty()) {
+  if (!options_.files.recorders.empty()) {
     progress_.ask_where = [this](auto done) { ask_where(kAskOfStall, std::move(done)); };
   }
   listen_to_workers();
   output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
-  processes_.use_roster(options_.roster);
-  if (!options_.cgroup.empty()) {
-    const auto placed = processes_.use_cgroup(options_.cgroup);
+  processes_.use_roster(options_.job.roster);
+  if (!options_.job.cgroup.empty()) {
+    const auto placed = processes_.use_cgroup(options_.job.cgroup);
     if (!placed) log::debug(to_string(placed.error()));
   }
   watch_launcher();

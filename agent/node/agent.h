@@ -22,6 +22,7 @@
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
 #include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_placement.h"
 #include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
@@ -33,6 +34,24 @@
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
+
+// What the launcher has made once, for all of its nodes.
+struct LaunchedJob {
+  TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
+  int launcher_pid = 0;                                // When it dies, so does everything here.
+  std::string cgroup = {};              // The job's, see agent/process/cgroup.h; empty: none.
+  std::shared_ptr<Roster> roster = {};  // Of the job's workers; null: none.
+};
+
+// Paths where an agent leaves something for others; empty: nobody wants it.
+struct AgentFiles {
+  std::vector<std::string> verdict = {};  // Get the verdict as JSON if the run fails.
+  std::string account = {};               // With group rank 0 it gets the run's account as JSON.
+  std::string ledger = {};     // Gets the sums of its ledger: wall time, a blank, all parts.
+  std::string ending = {};     // Gets, at the end, what is to be remembered of the run.
+  std::string window = {};     // A socket at which ddprunctl may ask.
+  std::string recorders = {};  // See FlightRecorders; empty: no worker is asked.
+};
 
 struct AgentOptions {
   std::string run_id;
@@ -47,28 +66,17 @@ struct AgentOptions {
   std::vector<int> signals;  // That end this node's part in the run.
   bool virtual_local_rank = false;
   bool shares_machine = false;
-  std::vector<std::vector<int>> processors;  // By local rank; empty: not bound.
-  std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
-  int shared_gpus = 0;                       // That ranks share, see WorkerContext.
-  std::string signals_to_handle;             // As text, for workers.
+  WorkerPlacement placement;      // By local rank.
+  std::string signals_to_handle;  // As text, for workers.
   SupervisorOptions supervision;
-  Limits worker_limits;            // Soft ones that workers get, whatever ours are.
-  ChaosOptions chaos;              // Workers that are killed at random.
-  StallPolicy stalls;              // What to do with workers that are alive but stuck.
-  std::string recorders;           // See FlightRecorders; empty: no worker is asked.
-  std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
-  std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
-  int launcher_pid = 0;            // When it dies, so does everything here.
-  bool speaks_for_run = true;      // Prints what concerns all nodes: waiting and the verdict.
-  std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
-  // With group rank 0 it gets the run's account as JSON; empty: none.
-  std::string account_file;
-  std::string ledger_file;   // Gets the sums of its ledger: wall time, a blank, all parts.
-  bool status_line = false;  // On a terminal, while the workers run.
-  std::string window;        // A socket at which ddprunctl may ask; empty: none.
-  std::string ending_file;   // Gets, at the end, what is to be remembered of the run; empty: none.
-  std::string typed;         // What started the run, for the daemon's history; empty: not told.
-  TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
+  Limits worker_limits;  // Soft ones that workers get, whatever ours are.
+  ChaosOptions chaos;    // Workers that are killed at random.
+  StallPolicy stalls;    // What to do with workers that are alive but stuck.
+  LaunchedJob job;
+  AgentFiles files;
+  bool speaks_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
+  bool status_line = false;    // On a terminal, while the workers run.
+  std::string typed;           // What started the run, for the daemon's history; empty: not told.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
 };

@@ -130,7 +130,7 @@ int Agent::restart_count_of(int local_rank) const {
 void Agent::tell_seat(int local_rank) {
   DDPRUN_ASSERT(seat_);
   const RankFacts& facts = places_.at(local_rank).facts;
-  const bool sees_one_gpu = options_.virtual_local_rank || options_.shared_gpus > 0;
+  const bool sees_one_gpu = options_.virtual_local_rank || options_.placement.shared_gpus > 0;
   links_.send(
       local_rank,
       worker_link::Seated{.round = seat_->round,

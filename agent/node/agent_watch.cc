@@ -51,8 +51,8 @@ json since(const TailRing* ring, std::uint64_t after) {
 }  // namespace
 
 void Agent::open_window() {
-  if (options_.window.empty()) return;
-  auto window = Window::open(loop_, options_.window,
+  if (options_.files.window.empty()) return;
+  auto window = Window::open(loop_, options_.files.window,
                              [this](const std::string& question, Window::Reply reply) {
                                answer(question, std::move(reply));
                              });
@@ -146,7 +146,7 @@ std::string Agent::tails_text(const std::string& question) const {
 
 // The names are those of common/history/run_record.h.
 void Agent::write_ending(const Exit& exit) const {
-  if (options_.ending_file.empty()) return;
+  if (options_.files.ending.empty()) return;
   json ending = {{"tails", json::array()}};
   const std::size_t streams = 2 * std::max<std::size_t>(places_.size(), 1);
   for (const auto& [local_rank, place] : places_) {
@@ -169,13 +169,13 @@ void Agent::write_ending(const Exit& exit) const {
     ending["nodes"] = seat_ ? seat_->group_world_size : 0;
     ending["restarts"] = seat_ ? seat_->restart_count : 0;
   }
-  std::ofstream file(options_.ending_file, std::ios::trunc);
+  std::ofstream file(options_.files.ending, std::ios::trunc);
   file << text_of(ending) << '\n' << (options_.speaks_for_run ? account_ : "") << std::flush;
 }
 
 bool Agent::may_show_status() const {
   const bool runs = supervisor_.running() && !waiting_.active() && !progress_.paused();
-  return runs && has_foreground(options_.launcher_pid);
+  return runs && has_foreground(options_.job.launcher_pid);
 }
 
 void Agent::keep_status() {
@@ -204,7 +204,7 @@ void Agent::status_later() {
 void Agent::show_status() {
   if (!may_show_status()) return output_.hide_status();
   const TimePoint now = Clock::now();
-  if (now - options_.began < kFreshEnough) return;  // It may be over at once.
+  if (now - options_.job.began < kFreshEnough) return;  // It may be over at once.
   if (now - status_made_ < kFreshEnough && output_.shows_status()) return;
   if (now - status_made_ >= kFreshEnough) {
     const TerminalFacts terminal = look_at_terminal();
@@ -221,7 +221,7 @@ StatusFacts Agent::status_facts() {
   progress_.look_at_counts();
   own_ledger_.report(node_, ledger_.times(/*whole=*/false, now), now);
   StatusFacts facts{.run_id = options_.run_id,
-                    .elapsed = std::chrono::floor<std::chrono::seconds>(now - options_.began)};
+                    .elapsed = std::chrono::floor<std::chrono::seconds>(now - options_.job.began)};
   if (seat_) {
     facts.world_size = seat_->world_size;
     facts.nodes = seat_->group_world_size;

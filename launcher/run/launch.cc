@@ -109,11 +109,11 @@ Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) 
   auto roster = agent::Roster::make(static_cast<std::size_t>(workers) *
                                     static_cast<std::size_t>(context.plan.local_nodes));
   if (!roster) return roster.error();
-  context.roster = *roster;
+  context.job.roster = *roster;
   context.places = folders.places();
   return KeeperTask{.mark = kJobVariable + ("=" + job),
                     .cgroup = agent::job_cgroup_path(::getpid()),
-                    .workers = context.roster,
+                    .workers = context.job.roster,
                     .folders = context.places};
 }
 
@@ -143,14 +143,14 @@ Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
   RunFolders folders;
   GuardianPlan guardian;
   KeptRun kept;
-  context.launcher_pid = ::getpid();
+  context.job.launcher_pid = ::getpid();
   context.started_utc = utc_now();
   auto keeper = keeper_task(context, folders);
   if (!keeper) return keeper.error();
   guardian.keeper = std::move(*keeper);
   guardian.also_forwarded = handled_signals(context.options);
   guardian.prepare = [&]() -> Result<void> {
-    context.cgroup = make_job_cgroup();
+    context.job.cgroup = make_job_cgroup();
     if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();
     kept = remember_start(context);
     const bool verbose = context.options.talk == Talk::kVerbose;
