@@ -125,9 +125,8 @@ std::string complaint_about_words(const std::string& line, const std::string& pa
   return complaint.empty() && pure ? find(kBannedIfPure) : complaint;
 }
 
-int file_lines_max(const std::string& path) {
-  const bool is_test = path.starts_with("tests/") || path.starts_with("bench/");
-  return is_test ? kTestFileLinesMax : kFileLinesMax;
+bool is_test(const std::string& path) {
+  return path.starts_with("tests/") || path.starts_with("bench/");
 }
 
 constexpr const char* kPlanHeading = "## The plan";
@@ -280,18 +279,20 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
       if (!complaint.empty()) complaints.push_back(where + complaint);
     }
   }
-  if (number > file_lines_max(path)) {
+  const int lines_max = is_test(path) ? kTestFileLinesMax : kFileLinesMax;
+  if (number > lines_max) {
     complaints.push_back(path + ": " + std::to_string(number) + " lines, " +
-                         std::to_string(file_lines_max(path)) + " are allowed");
+                         std::to_string(lines_max) + " are allowed");
   }
   for (std::string& complaint : complaints_about_enumerators(path, text)) {
     complaints.push_back(std::move(complaint));
   }
+  const int function_max = is_test(path) ? kTestFunctionLinesMax : kFunctionLinesMax;
   for (const Function& function : functions_in(text)) {
-    if (function.lines <= kFunctionLinesMax) continue;
+    if (function.lines <= function_max) continue;
     complaints.push_back(path + ":" + std::to_string(function.line) + ": function of " +
                          std::to_string(function.lines) + " lines, " +
-                         std::to_string(kFunctionLinesMax) + " are allowed");
+                         std::to_string(function_max) + " are allowed");
   }
   return complaints;
 }
