@@ -18,6 +18,8 @@
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
 #include "agent/node/daemon_link.h"
+#include "agent/node/node_view.h"
+#include "agent/node/status_line.h"
 #include "agent/node/worker_links.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
@@ -27,10 +29,8 @@
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
 #include "agent/supervisor/supervisor.h"
-#include "agent/verdict/status_text.h"
 #include "agent/verdict/verdict_picture.h"
-#include "agent/window/window.h"
-#include "rendezvous/ledger/run_ledger.h"
+#include "agent/window/node_window.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
@@ -148,18 +148,11 @@ class Agent {
   bool wants_account() const;
   rendezvous::NodeTimes times(bool whole) const;
   void open_window();
-  void answer(const std::string& question, Window::Reply reply);
-  rendezvous::DaemonStatus watched();
-  std::string workers_text() const;
-  std::string tails_text(const std::string& question) const;
-  void write_ending(const Exit& exit) const;
+  std::map<int, int> ranks() const;
+  NodeStanding standing() const;
+  void leave_ending(const Exit& exit) const;
   std::optional<PictureStyle> picture_style() const;
   void keep_status();
-  void status_later();
-  void show_status();
-  void end_status();
-  bool may_show_status() const;
-  StatusFacts status_facts();
   Result<void> open_store();
   void beat();
   void say_alive(bool with_counts, bool last = false);
@@ -228,13 +221,10 @@ class Agent {
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
   std::string account_;    // As far as it has come.
-  std::unique_ptr<Window> window_;
-  rendezvous::NodeId node_;
-  rendezvous::RunLedger own_ledger_;  // Of this node, as far as somebody watches.
-  std::string status_text_;
-  TimePoint status_made_{};
+  NodeView view_;
+  NodeWindow window_;
+  StatusLine status_line_;
   boost::asio::steady_timer count_timer_;
-  boost::asio::steady_timer status_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;
