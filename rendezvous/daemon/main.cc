@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "common/error.h"
+#include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
@@ -196,10 +197,10 @@ std::optional<int> parse(int argc, char** argv, DaemonOptions& options) {
     return app.exit(help_or_version);
   } catch (const CLI::ExtrasError&) {
     log::error("unknown argument '" + app.remaining().front() + "'; see ddprun-rendezvous --help");
-    return 2;
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     log::error(std::string(error.what()) + "; see ddprun-rendezvous --help");
-    return 2;
+    return kExitUsage;
   }
 }
 
@@ -218,7 +219,7 @@ int run(int argc, char** argv) {
   auto token = read_secrets(options);
   if (!token) {
     log::error(token.error().context);
-    return 2;
+    return kExitUsage;
   }
   return serve(options, std::move(*token));
 }
@@ -232,6 +233,6 @@ int main(int argc, char** argv) {
     return ddprun::rendezvous::run(argc, argv);
   } catch (const std::exception& bug) {
     std::cerr << "ddprun-rendezvous: error: " << bug.what() << "\n";
-    return 1;
+    return ddprun::kExitFailed;
   }
 }
