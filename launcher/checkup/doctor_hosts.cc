@@ -82,7 +82,7 @@ Result<doctor::HealthReport> Visit::run() {
 }
 
 Result<void> Visit::start() {
-  const launcher::Facts machine = gather_facts(environment_);
+  const launcher::MachineFacts machine = gather_facts(environment_);
   for (const HostEntry& host : options_.hosts) {
     auto process = start_piped(far_end_command(host, options_.ssh, machine));
     if (!process) return process.error();
