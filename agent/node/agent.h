@@ -39,8 +39,8 @@ namespace ddprun::agent {
 struct LaunchedJob {
   TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
   int launcher_pid = 0;                                // When it dies, so does everything here.
-  std::string cgroup = {};              // The job's, see agent/process/cgroup.h; empty: none.
-  std::shared_ptr<Roster> roster = {};  // Of the job's workers; null: none.
+  std::string cgroup = {};                    // The job's, see agent/process/cgroup.h; empty: none.
+  std::shared_ptr<WorkerRoster> roster = {};  // Of the job's workers; null: none.
 };
 
 // Paths where an agent leaves something for others; empty: nobody wants it.

@@ -106,8 +106,8 @@ Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) 
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
   const int workers = context.local_world_size + context.options.spares;
-  auto roster = agent::Roster::make(static_cast<std::size_t>(workers) *
-                                    static_cast<std::size_t>(context.plan.local_nodes));
+  auto roster = agent::WorkerRoster::make(static_cast<std::size_t>(workers) *
+                                          static_cast<std::size_t>(context.plan.local_nodes));
   if (!roster) return roster.error();
   context.job.roster = *roster;
   context.places = folders.places();
