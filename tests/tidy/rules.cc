@@ -351,6 +351,9 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
   for (std::string& complaint : complaints_about_twins(files)) {
     complaints.push_back(std::move(complaint));
   }
+  for (std::string& complaint : complaints_about_namesakes(files)) {
+    complaints.push_back(std::move(complaint));
+  }
   for (const auto& [path, text] : files) {
     for (std::string& complaint : complaints_about(path, text, layers)) {
       complaints.push_back(std::move(complaint));

@@ -33,6 +33,11 @@ std::vector<std::string> types_in(const std::string& text);
 // both. `linked`: texts by path, of files that may be linked into one program.
 std::vector<std::string> complaints_about_doubles(const std::map<std::string, std::string>& linked);
 
+// Types of one program that share their last name, in whatever namespaces and files: whoever knows
+// one takes the other for it. The libtorch adapter may wrap a neutral type under its name.
+std::vector<std::string> complaints_about_namesakes(
+    const std::map<std::string, std::string>& files);
+
 // The lines of prose of the Markdown page `path` that are too wide. Tables, code and lines that are
 // nothing but a link may be wider. tests/tidy/wrap_prose.py mends it.
 std::vector<std::string> complaints_about_prose(const std::string& path, const std::string& text);

@@ -58,8 +58,9 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   std::ofstream(root / "tests/tidy/layers.txt")
       << "common : common pure\nagent/x : common\nagent/gone : common\n";
   std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
-  std::ofstream(root / "common/deep/y.h") << "#pragma once\n";
-  std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n";
+  std::ofstream(root / "common/deep/y.h") << "#pragma once\nnamespace a {\nstruct One {};\n}\n";
+  std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n"
+                                        << "namespace b {\nclass One {};\n}\n";
   std::ofstream(root / "agent/y.h") << "#pragma once\n";
   std::ofstream(root / "agent/y.md") << "not source\n";
   fs::create_directories(root / "docs/notes");
@@ -81,6 +82,7 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
                  "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
                  "common/deep/y.h: has the name of agent/y.h",
+                 "common/fine.h: b::One has the name of a::One",
                  "docs/architecture.md: a walk enters agent/no.h, which is not there",
                  "docs/architecture.md: a walk enters agent/y.h twice",
                  "docs/architecture.md: the plan lacks agent/x",
@@ -207,6 +209,23 @@ TEST_CASE("Tidy: types of namespaces with a name are found, others may share the
                                   {"y.h", "namespace b {\nstruct One {};\n}"},
                                   {"z.cc", "namespace a {\nenum class One { kX };\n}"}}) ==
         Complaints{"z.cc: a::One is defined in x.h, too"});
+}
+
+TEST_CASE("Tidy: two types of one program have two names", "[tidy]") {
+  const std::string one = "namespace a {\nclass Whole {\n  struct Part {};\n};\n}\n";
+  const std::string same = "namespace b {\nenum class Whole { kX };\n}\n";
+  const Complaints found = complaints_about_namesakes({{"agent/x.h", one}, {"launcher/y.h", same}});
+  CHECK(found == Complaints{"launcher/y.h: b::Whole has the name of a::Whole"});
+  CHECK(complaints_about_namesakes({{"common/x/x.h", one}, {"worker_sdk/y/y.cc", same}}).size() ==
+        1);
+  CHECK(complaints_about_namesakes({{"agent/x.h", one}, {"worker_sdk/y/y.h", same}}).empty());
+  CHECK(
+      complaints_about_namesakes({{"worker_sdk/include/x.h", one}, {"worker_sdk/torch/y.h", same}})
+          .empty());
+  const std::string parts =
+      "namespace a {\nclass Other {};\nstruct Whole::Impl {};\n"
+      "struct Other::Impl {};\n}\n";
+  CHECK(complaints_about_namesakes({{"agent/x.h", one}, {"agent/y.cc", parts}}).empty());
 }
 
 TEST_CASE("Tidy: long files and long lines", "[tidy]") {
