@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
+#include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
 #include "agent/node/node_view.h"
 #include "agent/node/status_line.h"
@@ -105,13 +105,23 @@ class Agent {
   void act(const Say& say);
   void act(const Exit& exit);
 
+  // agent.cc: the loop, the link to the daemon, signals, and the store of a round.
   void connect();
   void heard(rendezvous::DaemonMessage message);
+  void arm_deadline();
+  void beat();
+  void beat_every(Milliseconds interval);
+  void say_alive(bool with_counts, bool last = false);
+  Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
+  void watch_signals();
+  void forward_signals();
+
+  // agent_workers.cc: the places of workers, and how one is started.
+  int places() const;  // Of its workers and spares.
   void begin_places();
   void add_place(int local_rank);
   void note_reserve();
-  int places() const;  // Of its workers and spares.
   void spawn_all();
   Result<WorkerEnds> open_worker(int local_rank);
   void forget_worker(int local_rank);
@@ -119,6 +129,9 @@ class Agent {
   WorkerSpec worker_spec(int local_rank, bool has_link);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
                        int workers) const;
+  void show_stopping();
+
+  // agent_seats.cc: workers that keep their process from round to round.
   void listen_to_workers();
   UniqueFd open_link(int local_rank);
   void worker_ready(int local_rank);
@@ -130,6 +143,8 @@ class Agent {
   std::string name_of(int local_rank) const;
   int rank_of(int local_rank) const;           // -1: it was never seated.
   int restart_count_of(int local_rank) const;  // With which its process was started.
+
+  // agent_ends.cc: how workers end and why, and what is told of it.
   void worker_exited(WorkerDeath death, TimePoint noticed);
   void words_are_there(int local_rank);
   void explain(WorkerDeath& death) const;
@@ -139,30 +154,26 @@ class Agent {
   void ask_where(Duration limit, std::function<void(const std::string&)> done);
   void signal_workers(int signal);
   void wake_halted();
-  bool just_shown(const WorkerDeath& death) const;
-  void tell_verdict(const Exit& exit) const;
-  void keep_ledger();
-  void count_later();
-  void take_account(const rendezvous::Account& account);
-  void write_account(const Exit& exit) const;
-  bool wants_account() const;
-  rendezvous::NodeTimes times(bool whole) const;
-  void open_window();
-  std::map<int, int> ranks() const;
-  NodeStanding standing() const;
-  void leave_ending(const Exit& exit) const;
-  std::optional<PictureStyle> picture_style() const;
-  void keep_status();
-  Result<void> open_store();
-  void beat();
-  void say_alive(bool with_counts, bool last = false);
-  void beat_every(Milliseconds interval);
-  void arm_deadline();
-  void show_stopping();
-  void watch_signals();
-  void forward_signals();
   void watch_launcher();
   void start_chaos();
+  bool just_shown(const WorkerDeath& death) const;
+  void tell_verdict(const Exit& exit) const;
+
+  // agent_ledger.cc: where the time of the places goes, and the account of the run.
+  void keep_ledger();
+  void count_later();
+  rendezvous::NodeTimes times(bool whole) const;
+  bool wants_account() const;
+  void take_account(const rendezvous::Account& account);
+  void write_account(const Exit& exit) const;
+  std::optional<PictureStyle> picture_style() const;
+
+  // agent_watch.cc: for those that watch the run.
+  void open_window();
+  void keep_status();
+  std::map<int, int> ranks() const;  // By local rank, of all places.
+  NodeStanding standing() const;
+  void leave_ending(const Exit& exit) const;
 
   AgentOptions options_;
   boost::asio::io_context loop_{1};
@@ -189,16 +200,8 @@ class Agent {
     // Has closed its link, and is about to end.
     std::unique_ptr<boost::asio::steady_timer> ending = nullptr;
   };
-  std::map<int, Place> places_;  // By local rank.
-  // What a change of the membership has cost the workers of this node.
-  struct Change {
-    int workers = 0;
-    std::set<int> waited_for = {};  // Local ranks.
-    std::int64_t step = 0;
-    std::int64_t repeated = 0;
-    std::int64_t lost_us = 0;
-  };
-  std::optional<Change> change_;  // Of this round, until all have told.
+  std::map<int, Place> places_;       // By local rank.
+  std::optional<ChangeCost> change_;  // Of this round, until all have told.
   Environment environment_;
   struct Wordless {
     WorkerDeath death;

@@ -15,7 +15,6 @@ constexpr auto kFreshEnough = std::chrono::seconds(1);
 
 }  // namespace
 
-// Of all places, by local rank.
 std::map<int, int> Agent::ranks() const {
   std::map<int, int> ranks;
   for (const auto& [local_rank, place] : places_) ranks[local_rank] = rank_of(local_rank);
