@@ -35,8 +35,9 @@ option(DDPRUN_UNITY "Compile the files of a component together, some at a time: 
 if(DDPRUN_UNITY)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
-  # g++ takes an anonymous namespace of a file that is included for one of a header.
-  target_compile_options(ddprun_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  # Names of one file hide those of another, and g++ takes a file's anonymous namespace for a header's.
+  target_compile_options(ddprun_flags INTERFACE -Wno-shadow
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 
 find_program(DDPRUN_MOLD mold)

@@ -1,7 +1,7 @@
 #pragma once
 // Every exit code that ddprun itself gives. A script that starts ddprun can tell "you typed it
-// wrong" and "the others never came" from "the training failed"; docs/environment.md repeats this
-// table for users.
+// wrong" and "the others never came" from "the training failed". `ddprun --help` and ddprun(1) are
+// made from the table; docs/environment.md explains its rows, and a test compares.
 
 namespace ddprun {
 
@@ -16,8 +16,24 @@ inline constexpr int kExitPreempted = 75;
 // As a shell has it, of a program that it cannot run.
 inline constexpr int kExitCannotStart = 127;
 
-// The shell's code for a program that a signal ended. Any other code is the first failing worker's
-// own.
+struct ExitMeaning {
+  int code;
+  const char* meaning;  // For people.
+};
+
+// What ddprun ends with. Any other code is the first failing worker's own.
+inline constexpr ExitMeaning kExitMeanings[] = {
+    {kExitOk, "all workers exited with 0"},
+    {kExitFailed, "ddprun itself failed"},
+    {kExitUsage, "usage"},
+    {kExitRendezvous, "the nodes did not meet in time"},
+    {kExitNeverReady, "this node has left, as none of its workers became ready"},
+    {kExitPreempted, "this node has left because of --preempt-signal"},
+};
+inline constexpr const char* kExitElse =
+    "otherwise that of the first worker that failed, 128+n if signal n killed it";
+
+// The shell's code for a program that a signal ended.
 constexpr int exit_code_of_signal(int signal) { return 128 + signal; }
 
 }  // namespace ddprun

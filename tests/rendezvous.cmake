@@ -14,10 +14,11 @@ ddprun_test(NAME etcd_test
             LIBRARIES ddprun_rendezvous LABELS unit APART)
 ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)
-ddprun_test(NAME supervisor_test SOURCES unit/agent/supervisor_test.cc unit/agent/any_order_test.cc
-                   unit/agent/supervisor_failed_test.cc
-                   unit/agent/supervisor_elastic_test.cc unit/agent/supervisor_late_test.cc
-                                         unit/agent/last_words_test.cc
+ddprun_test(NAME supervisor_test
+            SOURCES unit/supervisor/supervisor_test.cc unit/supervisor/any_order_test.cc
+                    unit/supervisor/supervisor_failed_test.cc
+                    unit/supervisor/supervisor_elastic_test.cc
+                    unit/supervisor/supervisor_late_test.cc unit/agent/last_words_test.cc
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test
             SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_elastic.cc

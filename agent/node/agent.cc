@@ -36,16 +36,18 @@ Agent::Agent(AgentOptions options)
       supervisor_(options_.supervision, Clock::now()),
       processes_(loop_),
       progress_(loop_, options_.stalls),
-      recorders_(loop_, options_.recorders),
-      ledger_(options_.offer.local_world_size, options_.began),
+      recorders_(loop_, options_.files.recorders),
+      ledger_(options_.offer.local_world_size, options_.job.began),
       logs_(options_.output.logs),
       output_(loop_, options_.output),
       links_(loop_),
       waiting_(loop_),
       environment_(current_environment()),
       beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
+      view_(options_.run_id, options_.offer.host + "." + random_hex(8), options_.job.began),
+      window_(loop_, output_),
+      status_line_(loop_, output_, options_.job.began),
       count_timer_(loop_),
-      status_timer_(loop_),
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
@@ -59,14 +61,14 @@ int Agent::run() {
     processes_.signal_worker(local_rank, signal);
   };
   keep_ledger();
-  if (!options_.recorders.empty()) {
+  if (!options_.files.recorders.empty()) {
     progress_.ask_where = [this](auto done) { ask_where(kAskOfStall, std::move(done)); };
   }
   listen_to_workers();
   output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
-  processes_.use_roster(options_.roster);
-  if (!options_.cgroup.empty()) {
-    const auto placed = processes_.use_cgroup(options_.cgroup);
+  processes_.use_roster(options_.job.roster);
+  if (!options_.job.cgroup.empty()) {
+    const auto placed = processes_.use_cgroup(options_.job.cgroup);
     if (!placed) log::debug(to_string(placed.error()));
   }
   watch_launcher();
@@ -87,13 +89,12 @@ int Agent::run() {
 }
 
 void Agent::connect() {
-  node_ = options_.offer.host + "." + random_hex(8);
   if (options_.daemon) {
     options_.daemon->run_id = options_.run_id;
-    options_.daemon->node = node_;
+    options_.daemon->node = view_.node();
     link_ = remote_link(loop_, *options_.daemon);
   } else {
-    link_ = embedded_link(loop_, options_.run_id, node_);
+    link_ = embedded_link(loop_, options_.run_id, view_.node());
   }
   link_->start({
       .on_up = [this] { dispatch(LinkUp{}); },
@@ -167,7 +168,7 @@ void Agent::say_alive(bool with_counts, bool last) {
   if (with_counts) {
     heartbeat.sync = progress_.untold_sync();
     heartbeat.times = times(/*whole=*/last);
-    if (options_.daemon) own_ledger_.report(node_, *heartbeat.times, Clock::now());
+    if (options_.daemon) view_.report(*heartbeat.times, Clock::now());
   }
   if (!link_->send(heartbeat) || !with_counts) return;
   progress_.sync_told();
@@ -261,13 +262,13 @@ void Agent::act(const Exit& exit) {
   deadline_timer_.cancel();
   beat_timer_.cancel();
   count_timer_.cancel();
-  end_status();
+  status_line_.stop();
   signals_.cancel(ignored);
   forwarded_.cancel(ignored);
   (void)output_.flush();
   tell_verdict(exit);
   write_account(exit);
-  write_ending(exit);
+  leave_ending(exit);
   link_->close([this] { loop_.stop(); });
 }
 

@@ -10,7 +10,6 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,22 +17,42 @@
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
+#include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
-#include "agent/node/supervisor.h"
+#include "agent/node/node_view.h"
+#include "agent/node/status_line.h"
 #include "agent/node/worker_links.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
 #include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_placement.h"
 #include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
 #include "agent/process/posix_process_host.h"
-#include "agent/verdict/status_text.h"
+#include "agent/supervisor/supervisor.h"
 #include "agent/verdict/verdict_picture.h"
-#include "agent/window/window.h"
-#include "rendezvous/ledger/run_ledger.h"
+#include "agent/window/node_window.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
+
+// What the launcher has made once, for all of its nodes.
+struct LaunchedJob {
+  TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
+  int launcher_pid = 0;                                // When it dies, so does everything here.
+  std::string cgroup = {};                    // The job's, see agent/process/cgroup.h; empty: none.
+  std::shared_ptr<WorkerRoster> roster = {};  // Of the job's workers; null: none.
+};
+
+// Paths where an agent leaves something for others; empty: nobody wants it.
+struct AgentFiles {
+  std::vector<std::string> verdict = {};  // Get the verdict as JSON if the run fails.
+  std::string account = {};               // With group rank 0 it gets the run's account as JSON.
+  std::string ledger = {};     // Gets the sums of its ledger: wall time, a blank, all parts.
+  std::string ending = {};     // Gets, at the end, what is to be remembered of the run.
+  std::string window = {};     // A socket at which ddprunctl may ask.
+  std::string recorders = {};  // See FlightRecorders; empty: no worker is asked.
+};
 
 struct AgentOptions {
   std::string run_id;
@@ -48,28 +67,17 @@ struct AgentOptions {
   std::vector<int> signals;  // That end this node's part in the run.
   bool virtual_local_rank = false;
   bool shares_machine = false;
-  std::vector<std::vector<int>> processors;  // By local rank; empty: not bound.
-  std::vector<int> omp_threads;              // By local rank; empty: torchrun's rule.
-  int shared_gpus = 0;                       // That ranks share, see WorkerContext.
-  std::string signals_to_handle;             // As text, for workers.
+  WorkerPlacement placement;      // By local rank.
+  std::string signals_to_handle;  // As text, for workers.
   SupervisorOptions supervision;
-  Limits worker_limits;            // Soft ones that workers get, whatever ours are.
-  ChaosOptions chaos;              // Workers that are killed at random.
-  StallPolicy stalls;              // What to do with workers that are alive but stuck.
-  std::string recorders;           // See FlightRecorders; empty: no worker is asked.
-  std::string cgroup;              // The job's, see agent/process/cgroup.h; empty: none.
-  std::shared_ptr<Roster> roster;  // Of the job's workers; null: none.
-  int launcher_pid = 0;            // When it dies, so does everything here.
-  bool speaks_for_run = true;      // Prints what concerns all nodes: waiting and the verdict.
-  std::vector<std::string> verdict_files;  // Get the verdict as JSON if the run fails.
-  // With group rank 0 it gets the run's account as JSON; empty: none.
-  std::string account_file;
-  std::string ledger_file;   // Gets the sums of its ledger: wall time, a blank, all parts.
-  bool status_line = false;  // On a terminal, while the workers run.
-  std::string window;        // A socket at which ddprunctl may ask; empty: none.
-  std::string ending_file;   // Gets, at the end, what is to be remembered of the run; empty: none.
-  std::string typed;         // What started the run, for the daemon's history; empty: not told.
-  TimePoint began = std::chrono::steady_clock::now();  // When the run was started here.
+  Limits worker_limits;  // Soft ones that workers get, whatever ours are.
+  ChaosOptions chaos;    // Workers that are killed at random.
+  StallPolicy stalls;    // What to do with workers that are alive but stuck.
+  LaunchedJob job;
+  AgentFiles files;
+  bool speaks_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
+  bool status_line = false;    // On a terminal, while the workers run.
+  std::string typed;           // What started the run, for the daemon's history; empty: not told.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
 };
@@ -98,13 +106,23 @@ class Agent {
   void act(const Say& say);
   void act(const Exit& exit);
 
+  // agent.cc: the loop, the link to the daemon, signals, and the store of a round.
   void connect();
   void heard(rendezvous::DaemonMessage message);
+  void arm_deadline();
+  void beat();
+  void beat_every(Milliseconds interval);
+  void say_alive(bool with_counts, bool last = false);
+  Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
+  void watch_signals();
+  void forward_signals();
+
+  // agent_workers.cc: the places of workers, and how one is started.
+  int places() const;  // Of its workers and spares.
   void begin_places();
   void add_place(int local_rank);
   void note_reserve();
-  int places() const;  // Of its workers and spares.
   void spawn_all();
   Result<WorkerEnds> open_worker(int local_rank);
   void forget_worker(int local_rank);
@@ -112,6 +130,9 @@ class Agent {
   WorkerSpec worker_spec(int local_rank, bool has_link);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
                        int workers) const;
+  void show_stopping();
+
+  // agent_seats.cc: workers that keep their process from round to round.
   void listen_to_workers();
   UniqueFd open_link(int local_rank);
   void worker_ready(int local_rank);
@@ -123,6 +144,8 @@ class Agent {
   std::string name_of(int local_rank) const;
   int rank_of(int local_rank) const;           // -1: it was never seated.
   int restart_count_of(int local_rank) const;  // With which its process was started.
+
+  // agent_ends.cc: how workers end and why, and what is told of it.
   void worker_exited(WorkerDeath death, TimePoint noticed);
   void words_are_there(int local_rank);
   void explain(WorkerDeath& death) const;
@@ -132,37 +155,26 @@ class Agent {
   void ask_where(Duration limit, std::function<void(const std::string&)> done);
   void signal_workers(int signal);
   void wake_halted();
-  bool just_shown(const WorkerDeath& death) const;
-  void tell_verdict(const Exit& exit) const;
-  void keep_ledger();
-  void count_later();
-  void take_account(const rendezvous::Account& account);
-  void write_account(const Exit& exit) const;
-  bool wants_account() const;
-  rendezvous::NodeTimes times(bool whole) const;
-  void open_window();
-  void answer(const std::string& question, Window::Reply reply);
-  rendezvous::DaemonStatus watched();
-  std::string workers_text() const;
-  std::string tails_text(const nlohmann::json& asked) const;
-  void write_ending(const Exit& exit) const;
-  std::optional<PictureStyle> picture_style() const;
-  void keep_status();
-  void status_later();
-  void show_status();
-  void end_status();
-  bool may_show_status() const;
-  StatusFacts status_facts();
-  Result<void> open_store();
-  void beat();
-  void say_alive(bool with_counts, bool last = false);
-  void beat_every(Milliseconds interval);
-  void arm_deadline();
-  void show_stopping();
-  void watch_signals();
-  void forward_signals();
   void watch_launcher();
   void start_chaos();
+  bool just_shown(const WorkerDeath& death) const;
+  void tell_verdict(const Exit& exit) const;
+
+  // agent_ledger.cc: where the time of the places goes, and the account of the run.
+  void keep_ledger();
+  void count_later();
+  rendezvous::NodeTimes times(bool whole) const;
+  bool wants_account() const;
+  void take_account(const rendezvous::Account& account);
+  void write_account(const Exit& exit) const;
+  std::optional<PictureStyle> picture_style() const;
+
+  // agent_watch.cc: for those that watch the run.
+  void open_window();
+  void keep_status();
+  std::map<int, int> ranks() const;  // By local rank, of all places.
+  NodeStanding standing() const;
+  void leave_ending(const Exit& exit) const;
 
   AgentOptions options_;
   boost::asio::io_context loop_{1};
@@ -189,16 +201,8 @@ class Agent {
     // Has closed its link, and is about to end.
     std::unique_ptr<boost::asio::steady_timer> ending = nullptr;
   };
-  std::map<int, Place> places_;  // By local rank.
-  // What a change of the membership has cost the workers of this node.
-  struct Change {
-    int workers = 0;
-    std::set<int> waited_for = {};  // Local ranks.
-    std::int64_t step = 0;
-    std::int64_t repeated = 0;
-    std::int64_t lost_us = 0;
-  };
-  std::optional<Change> change_;  // Of this round, until all have told.
+  std::map<int, Place> places_;       // By local rank.
+  std::optional<ChangeCost> change_;  // Of this round, until all have told.
   Environment environment_;
   struct Wordless {
     WorkerDeath death;
@@ -221,13 +225,10 @@ class Agent {
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
   std::string account_;    // As far as it has come.
-  std::unique_ptr<Window> window_;
-  rendezvous::NodeId node_;
-  rendezvous::RunLedger own_ledger_;  // Of this node, as far as somebody watches.
-  std::string status_text_;
-  TimePoint status_made_{};
+  NodeView view_;
+  NodeWindow window_;
+  StatusLine status_line_;
   boost::asio::steady_timer count_timer_;
-  boost::asio::steady_timer status_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;

@@ -122,7 +122,7 @@ void Agent::act(const SignalWorkers& order) {
   if (order.lost_rank >= 0) progress_.tell(order.lost_rank, order.why);
   const int number = ++orders_;
   const bool asks = order.lost_rank >= 0 && order.signal != SIGKILL && !progress_.ended_stuck();
-  if (!asks || options_.recorders.empty()) return signal_workers(order.signal);
+  if (!asks || options_.files.recorders.empty()) return signal_workers(order.signal);
   ask_where(kAskBeforeStop, [this, number, signal = order.signal](const std::string& where) {
     if (!where.empty() && !ending_) log::warning(where);
     if (number == orders_ && !ending_) signal_workers(signal);
@@ -171,8 +171,8 @@ bool Agent::just_shown(const WorkerDeath& death) const {
 }
 
 void Agent::watch_launcher() {
-  if (options_.launcher_pid == 0) return;
-  const auto watched = launcher_.start(options_.launcher_pid, [this] {
+  if (options_.job.launcher_pid == 0) return;
+  const auto watched = launcher_.start(options_.job.launcher_pid, [this] {
     processes_.kill_everything();
     dispatch(LauncherDied{});
   });
@@ -218,8 +218,8 @@ void Agent::tell_verdict(const Exit& exit) const {
     const std::string hint = cause && options_.hint ? options_.hint(cause->detail) : "";
     if (!hint.empty()) log::info(hint);
   }
-  if (exit.status == 0 || options_.verdict_files.empty()) return;
-  write_verdict_files(options_.verdict_files, verdict_or(exit.verdict, exit.status, complaint_),
+  if (exit.status == 0 || options_.files.verdict.empty()) return;
+  write_verdict_files(options_.files.verdict, verdict_or(exit.verdict, exit.status, complaint_),
                       options_.run_id);
 }
 

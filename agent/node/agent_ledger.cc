@@ -39,7 +39,7 @@ void Agent::keep_ledger() {
 
 // Often at first: the picture of a short run is to be as fine as that of a long one.
 void Agent::count_later() {
-  const Duration age = Clock::now() - options_.began;
+  const Duration age = Clock::now() - options_.job.began;
   count_timer_.expires_after(std::clamp<Duration>(age / kLooksPerRun, 50ms, 30s));
   count_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || ending_) return;
@@ -53,9 +53,9 @@ void Agent::count_later() {
 bool Agent::wants_account() const {
   if (!seat_ || seat_->group_rank != 0) return false;
   const bool small = seat_->world_size <= kSmallWorld;
-  const bool kept = options_.speaks_for_run && !options_.ending_file.empty();
-  return !options_.account_file.empty() ||
-         (kept && (small || Clock::now() - options_.began >= kLongRun));
+  const bool kept = options_.speaks_for_run && !options_.files.ending.empty();
+  return !options_.files.account.empty() ||
+         (kept && (small || Clock::now() - options_.job.began >= kLongRun));
 }
 
 // What the ledger has, and what the kernel says of the processes.
@@ -81,10 +81,10 @@ void Agent::take_account(const rendezvous::Account& account) {
 }
 
 void Agent::write_account(const Exit& exit) const {
-  if (!account_.empty()) write(options_.account_file, account_);
+  if (!account_.empty()) write(options_.files.account, account_);
   if (!exit.verdict || !exit.verdict->ledger) return;
   const LedgerTotals& ledger = *exit.verdict->ledger;
-  write(options_.ledger_file, std::to_string(ledger.wall.count()) + " " + to_text(ledger.parts));
+  write(options_.files.ledger, std::to_string(ledger.wall.count()) + " " + to_text(ledger.parts));
 }
 
 // For a person at a terminal that can show it. Everybody else gets the paragraph.

@@ -1,7 +1,6 @@
 // The part of Agent for workers that keep their process: what they say on their links, and how they
 // leave a round and take the next seat.
 
-#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/log.h"
-#include "common/text/duration_text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -19,11 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kEndAfterLink = std::chrono::seconds(1);
-
-std::string lost_text(Milliseconds lost) {
-  const bool brief = lost < std::chrono::seconds(1);
-  return brief ? std::to_string(lost.count()) + " ms" : seconds_text(lost);
-}
 
 std::string joined(const std::vector<std::string>& pieces) {
   std::string text;
@@ -75,22 +68,10 @@ void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) 
   }
   dispatch(WorkerResumed{local_rank, resumed.round});
   if (!change_ || !seat_ || resumed.round != seat_->round) return;
-  if (change_->waited_for.erase(local_rank) == 0) return;
-  change_->step = std::max(change_->step, resumed.step);
-  change_->repeated = std::max(change_->repeated, resumed.repeated);
-  change_->lost_us = std::max(change_->lost_us, resumed.lost_us);
-  if (!change_->waited_for.empty()) return;
-  const Change change = *std::exchange(change_, std::nullopt);
-  if (!options_.speaks_for_run) return;
-  const std::string again = change.repeated == 0
-                                ? ""
-                                : "; " + number_of(static_cast<int>(change.repeated), "step") +
-                                      (change.repeated == 1 ? " runs again" : " run again");
-  const int all = seat_->world_size;
-  const std::string share = change.workers == all ? "" : std::to_string(change.workers) + " of ";
-  log::info(share + number_of(all, "worker") + (all == 1 ? " continues" : " continue") +
-            " at step " + std::to_string(change.step) + " after " +
-            lost_text(Milliseconds(change.lost_us / 1000)) + again);
+  const auto line = change_->resumed(local_rank, resumed, seat_->world_size);
+  if (!line) return;
+  change_.reset();
+  if (options_.speaks_for_run) log::info(*line);
 }
 
 // A program that ends may close its link before: its end says more.
@@ -130,7 +111,7 @@ int Agent::restart_count_of(int local_rank) const {
 void Agent::tell_seat(int local_rank) {
   DDPRUN_ASSERT(seat_);
   const RankFacts& facts = places_.at(local_rank).facts;
-  const bool sees_one_gpu = options_.virtual_local_rank || options_.shared_gpus > 0;
+  const bool sees_one_gpu = options_.virtual_local_rank || options_.placement.shared_gpus > 0;
   links_.send(
       local_rank,
       worker_link::Seated{.round = seat_->round,
@@ -150,16 +131,16 @@ void Agent::act(const SeatWorkers& order) {
   take_seat(order.seat);
   if (wordless_.empty()) oom_watch_.begin();
   stop_began_ = false;
-  change_ = Change{.workers = static_cast<int>(order.local_ranks.size())};
+  change_.emplace(order.local_ranks);
+  const int workers = static_cast<int>(order.local_ranks.size());
   for (auto& [local_rank, place] : places_) place.seated = false;
   int position = 0;
   for (const int local_rank : order.local_ranks) {
     Place& place = places_.at(local_rank);
     DDPRUN_ASSERT(place.ready);
-    place.facts = rank_facts(*seat_, local_rank, position++, change_->workers);
+    place.facts = rank_facts(*seat_, local_rank, position++, workers);
     place.seated = true;
     at_stop_.erase(local_rank);
-    change_->waited_for.insert(local_rank);
     progress_.seated(local_rank, place.facts.rank);
     ledger_.seated(local_rank, place.facts.rank, Clock::now());
     output_.seated(local_rank, place.facts.rank);

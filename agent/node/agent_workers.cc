@@ -114,9 +114,10 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   context.signals_to_handle = options_.signals_to_handle;
   context.virtual_local_rank = options_.virtual_local_rank;
   context.shares_machine = options_.shares_machine;
-  context.shared_gpus = options_.shared_gpus;
+  const WorkerPlacement& placed = options_.placement;
+  context.shared_gpus = placed.shared_gpus;
   const auto place = static_cast<std::size_t>(local_rank);
-  if (place < options_.omp_threads.size()) context.omp_threads = options_.omp_threads[place];
+  if (place < placed.omp_threads.size()) context.omp_threads = placed.omp_threads[place];
   context.terminal_columns = output_.terminal_columns();
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));
@@ -132,7 +133,7 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   WorkerSpec spec;
   spec.local_rank = local_rank;
   spec.limits = options_.worker_limits;
-  if (place < options_.processors.size()) spec.processors = options_.processors[place];
+  if (place < placed.processors.size()) spec.processors = placed.processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(worker.facts, context, environment_);
   return spec;

@@ -16,8 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/lines/line_prefix.h"
-#include "agent/lines/stream_map.h"
+#include "agent/lines/output_choice.h"
 #include "agent/output/console.h"
 #include "agent/output/console_lines.h"
 #include "agent/output/log_files.h"
@@ -27,19 +26,12 @@
 
 namespace ddprun::agent {
 
-struct OutputOptions {
-  std::string prefix_template = std::string(kDefaultLinePrefix);  // --log-line-prefix-template
+struct OutputOptions : OutputChoice {
   std::string role = "default";
-  std::string hostname;
-  StreamMap redirects;                      // -r: to a file and not to the console.
-  StreamMap tee;                            // -t: to both.
-  std::vector<int> local_ranks_filter;      // Only these reach the console; empty = all.
-  std::vector<std::string> stdout_needles;  // --duplicate-stdout-filters, of what is teed.
-  std::vector<std::string> stderr_needles;
-  ConsoleLinesOptions lines;
-  LogRotation rotation;
-  LogWriterOptions writer;
-  LogFolder logs;
+  std::string hostname = {};
+  ConsoleLinesOptions lines = {};
+  LogWriterOptions writer = {};
+  LogFolder logs = {};
   int stdout_fd = 1;
   int stderr_fd = 2;
   std::size_t queue_bytes = std::size_t{4} << 20;

@@ -152,7 +152,7 @@ struct Birth::Child {
   }
 
   Result<SpawnedProcess> failure(Stage stage, int error) const {
-    Roster::release(spec.roster_place);
+    WorkerRoster::release(spec.roster_place);
     return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
   }
 
@@ -195,7 +195,7 @@ Result<SpawnedProcess> Birth::finish() {
     reap(child.pid);
     return child.failure(Stage::kNone, error);
   }
-  Roster::born(child.spec.roster_place);
+  WorkerRoster::born(child.spec.roster_place);
   return SpawnedProcess{child.pid, std::move(owned)};
 }
 

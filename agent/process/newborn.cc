@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "agent/process/process_host.h"
+#include "common/exit_status.h"
 
 namespace ddprun::agent {
 namespace {
@@ -105,8 +106,8 @@ DDPRUN_IN_CHILD int run_child(void* argument) {
     call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
          reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
   }
-  raw_call(SYS_exit_group, 127);
-  return 127;
+  raw_call(SYS_exit_group, kExitCannotStart);
+  return kExitCannotStart;
 }
 
 }  // namespace ddprun::agent

@@ -49,7 +49,7 @@ class PosixProcessHost final : public ProcessHost {
   void end_group_with(int local_rank);
 
   // From now on workers are noted there, for the keeper.
-  void use_roster(std::shared_ptr<Roster> roster) { roster_ = std::move(roster); }
+  void use_roster(std::shared_ptr<WorkerRoster> roster) { roster_ = std::move(roster); }
 
   // From now on workers are born in a cgroup of ours below `job`; all of it is killed at once.
   Result<void> use_cgroup(const std::string& job);
@@ -83,9 +83,9 @@ class PosixProcessHost final : public ProcessHost {
   std::vector<int> soon_;          // The local ranks given to it.
   std::map<int, Worker> workers_;  // By process id.
   std::set<int> spared_;
-  std::shared_ptr<Roster> roster_;  // Null: nobody keeps one.
-  std::string cgroup_;              // Of this agent; empty: none.
-  std::string workers_cgroup_;      // Below it: of the workers that live, or come next.
+  std::shared_ptr<WorkerRoster> roster_;  // Null: nobody keeps one.
+  std::string cgroup_;                    // Of this agent; empty: none.
+  std::string workers_cgroup_;            // Below it: of the workers that live, or come next.
   int cgroups_made_ = 0;
   bool cgroup_used_ = false;
   bool strays_killed_ = true;  // Of all workers until now, none of which lives.

@@ -45,9 +45,9 @@ DDPRUN_IN_CHILD inline long raw_call(long number, long a = 0, long b = 0, long c
 
 // clone3, which the C library does not have for programs: the child calls `run` on the stack in
 // `how`, and never returns from it. The child's process id, or -errno.
+#if defined(__x86_64__)
 DDPRUN_IN_CHILD inline long clone3_and_run(const clone_args& how, int (*run)(void*),
                                            void* argument) {
-#if defined(__x86_64__)
   long outcome;
   register int (*function)(void*) asm("r12") = run;
   register void* given asm("r13") = argument;
@@ -65,7 +65,10 @@ DDPRUN_IN_CHILD inline long clone3_and_run(const clone_args& how, int (*run)(voi
         "S"(sizeof how), [function] "r"(function), [given] "r"(given)
       : "rcx", "r11", "memory");
   return outcome;
+}
 #elif defined(__aarch64__)
+DDPRUN_IN_CHILD inline long clone3_and_run(const clone_args& how, int (*run)(void*),
+                                           void* argument) {
   register long outcome asm("x0") = reinterpret_cast<long>(&how);
   register long size asm("x1") = sizeof how;
   register long number asm("x8") = SYS_clone3;
@@ -83,10 +86,9 @@ DDPRUN_IN_CHILD inline long clone3_and_run(const clone_args& how, int (*run)(voi
       : "r"(size), "r"(number), [function] "r"(function), [given] "r"(given)
       : "memory");
   return outcome;
-#else
-  static_cast<void>(how), static_cast<void>(run), static_cast<void>(argument);
-  return -ENOSYS;
-#endif
 }
+#else
+inline long clone3_and_run(const clone_args&, int (*)(void*), void*) { return -ENOSYS; }
+#endif
 
 }  // namespace ddprun::agent

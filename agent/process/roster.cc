@@ -13,17 +13,17 @@
 
 namespace ddprun::agent {
 
-Result<std::shared_ptr<Roster>> Roster::make(std::size_t workers) {
+Result<std::shared_ptr<WorkerRoster>> WorkerRoster::make(std::size_t workers) {
   const std::size_t size = 2 * workers;
   void* memory = ::mmap(nullptr, size * sizeof(RosterPlace), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return errno_failure("mapping the list of workers");
-  return std::shared_ptr<Roster>(new Roster(new (memory) RosterPlace[size]{}, size));
+  return std::shared_ptr<WorkerRoster>(new WorkerRoster(new (memory) RosterPlace[size]{}, size));
 }
 
-Roster::~Roster() { ::munmap(places_, size_ * sizeof(RosterPlace)); }
+WorkerRoster::~WorkerRoster() { ::munmap(places_, size_ * sizeof(RosterPlace)); }
 
-RosterPlace* Roster::claim() {
+RosterPlace* WorkerRoster::claim() {
   if (RosterPlace* const place = claim_free()) return place;
   for (RosterPlace& place : std::span(places_, size_)) {
     const bool empty = place.reaped && ::kill(-place.pid, 0) != 0 && errno == ESRCH;
@@ -32,7 +32,7 @@ RosterPlace* Roster::claim() {
   return claim_free();
 }
 
-RosterPlace* Roster::claim_free() {
+RosterPlace* WorkerRoster::claim_free() {
   for (RosterPlace& place : std::span(places_, size_)) {
     int free = 0;
     if (!place.owner.compare_exchange_strong(free, ::getpid())) continue;
@@ -43,29 +43,29 @@ RosterPlace* Roster::claim_free() {
   return nullptr;
 }
 
-void Roster::release(RosterPlace* place) {
+void WorkerRoster::release(RosterPlace* place) {
   if (!place) return;
   place->pid = 0;
   place->owner = 0;
 }
 
-void Roster::born(RosterPlace* place) {
+void WorkerRoster::born(RosterPlace* place) {
   if (place) place->started = read_proc_stat(place->pid).started;
 }
 
-void Roster::reaped(int pid) {
+void WorkerRoster::reaped(int pid) {
   for (RosterPlace& place : std::span(places_, size_)) {
     if (place.pid == pid && place.owner == ::getpid()) place.reaped = true;
   }
 }
 
-void Roster::forget(int owner) {
+void WorkerRoster::forget(int owner) {
   for (RosterPlace& place : std::span(places_, size_)) {
     if (place.owner == owner) release(&place);
   }
 }
 
-std::vector<FamilyHead> Roster::heads() const {
+std::vector<FamilyHead> WorkerRoster::heads() const {
   std::vector<FamilyHead> heads;
   for (const RosterPlace& place : std::span(places_, size_)) {
     if (place.pid != 0) heads.push_back({place.pid, place.started, place.reaped});

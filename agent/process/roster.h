@@ -21,13 +21,13 @@ struct RosterPlace {
   std::atomic<std::uint64_t> started;  // As in ProcStat; 0: not known.
 };
 
-class Roster {
+class WorkerRoster {
  public:
   // For `workers` at a time, and as many more that have ended but may have left something behind.
-  static Result<std::shared_ptr<Roster>> make(std::size_t workers);
-  ~Roster();
-  Roster(const Roster&) = delete;
-  Roster& operator=(const Roster&) = delete;
+  static Result<std::shared_ptr<WorkerRoster>> make(std::size_t workers);
+  ~WorkerRoster();
+  WorkerRoster(const WorkerRoster&) = delete;
+  WorkerRoster& operator=(const WorkerRoster&) = delete;
 
   // For one worker of this process, before its birth; null if there is no room. Where workers are
   // replaced while others live on, those whose process group is empty make room first.
@@ -42,7 +42,7 @@ class Roster {
 
  private:
   RosterPlace* claim_free();
-  Roster(RosterPlace* places, std::size_t size) : places_(places), size_(size) {}
+  WorkerRoster(RosterPlace* places, std::size_t size) : places_(places), size_(size) {}
 
   RosterPlace* places_;
   std::size_t size_;

@@ -49,7 +49,7 @@ int couldnt(const Failure& failure) {
   return kCouldNotTell;
 }
 
-doctor::Report check_here(const DoctorOptions& options) {
+doctor::HealthReport check_here(const DoctorOptions& options) {
   doctor::NodeFacts node;
   const std::uint16_t port = options.port.value_or(kEndpointPort);
   node.facts = doctor::gather_facts_of_node(doctor::Depth::kFull,
@@ -73,9 +73,9 @@ int run_doctor(int argc, const char* const* argv, const Environment& environment
   const auto& options = std::get<DoctorOptions>(*outcome);
   if (options.far_end) return control ? serve_far_end(options, *control) : kCouldNotTell;
   const auto began = std::chrono::steady_clock::now();
-  Result<doctor::Report> report = options.hosts.empty()
-                                      ? Result<doctor::Report>(check_here(options))
-                                      : check_hosts(options, environment);
+  Result<doctor::HealthReport> report = options.hosts.empty()
+                                            ? Result<doctor::HealthReport>(check_here(options))
+                                            : check_hosts(options, environment);
   if (!report) return couldnt(report.error());
   const auto took = std::chrono::steady_clock::now() - began;
   report->took_ms = std::chrono::duration<double, std::milli>(took).count();

@@ -39,7 +39,7 @@ class Visit {
   Visit(const DoctorOptions& options, const Environment& environment)
       : options_(options), environment_(environment) {}
 
-  Result<doctor::Report> run();
+  Result<doctor::HealthReport> run();
 
  private:
   Result<void> start();
@@ -59,7 +59,7 @@ class Visit {
   std::vector<std::unique_ptr<Patient>> patients_;
 };
 
-Result<doctor::Report> Visit::run() {
+Result<doctor::HealthReport> Visit::run() {
   ::signal(SIGPIPE, SIG_IGN);
   if (const auto started = start(); !started) return started.error();
   const TimePoint until = Clock::now() + kConnectLimit;
@@ -82,7 +82,7 @@ Result<doctor::Report> Visit::run() {
 }
 
 Result<void> Visit::start() {
-  const launcher::Facts machine = gather_facts(environment_);
+  const launcher::MachineFacts machine = gather_facts(environment_);
   for (const HostEntry& host : options_.hosts) {
     auto process = start_piped(far_end_command(host, options_.ssh, machine));
     if (!process) return process.error();
@@ -189,7 +189,8 @@ void Visit::say_goodbye() {
 
 }  // namespace
 
-Result<doctor::Report> check_hosts(const DoctorOptions& options, const Environment& environment) {
+Result<doctor::HealthReport> check_hosts(const DoctorOptions& options,
+                                         const Environment& environment) {
   if (const auto failure = unreachable_names(options.hosts)) return *failure;
   if (const auto failure = missing_variable(options.env, environment)) return *failure;
   return Visit(options, environment).run();

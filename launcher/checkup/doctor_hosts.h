@@ -7,6 +7,7 @@
 namespace ddprun::launcher {
 
 // A failure is a whole sentence. A host that cannot be reached is a finding, not a failure.
-Result<doctor::Report> check_hosts(const DoctorOptions& options, const Environment& environment);
+Result<doctor::HealthReport> check_hosts(const DoctorOptions& options,
+                                         const Environment& environment);
 
 }  // namespace ddprun::launcher

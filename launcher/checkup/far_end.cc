@@ -63,7 +63,7 @@ class FarEnd {
   }
 
   static Facts meet(const DoctorRequest& request) {
-    const doctor::Link link =
+    const doctor::LinkMeasurement link =
         doctor::measure_link({request.host, request.port}, request.nonce, {.limit = 5s});
     Facts facts;
     if (!link.error.empty())
@@ -75,7 +75,7 @@ class FarEnd {
   }
 
   static Facts link_to(const DoctorRequest& request, const doctor::LinkRequest& how) {
-    const doctor::Link link =
+    const doctor::LinkMeasurement link =
         doctor::measure_link({request.host, request.port}, request.nonce, how);
     Facts peer;
     peer.set(fact::kPeer, request.name);

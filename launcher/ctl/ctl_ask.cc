@@ -50,7 +50,7 @@ class Question {
   }
 
   void hear(const std::string& body) {
-    const auto report = rendezvous::decode_report(body);
+    const auto report = rendezvous::decode_answer(body);
     if (!report) {
       return finish(Failure{
           Errc::kBadMessage,

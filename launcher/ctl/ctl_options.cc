@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "launcher/ctl/ctl_completion.h"
+#include "launcher/ctl/ctl_help.h"
 #include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
 
@@ -17,32 +18,6 @@ namespace {
 
 constexpr std::uint16_t kDaemonPort = 29'400;
 
-constexpr const char* kExamples = R"(Examples
-  ddprunctl status                            the runs of the daemon on this machine
-  ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict
-  ddprunctl nodes --json | jq .               all nodes of all runs, for programs
-  ddprunctl drain node12 --reason "bad fan"   the run continues without node12
-  ddprunctl resize job7 3                     the run continues with 3 nodes
-  ddprunctl report job7 --html job7.html      where its time went, as a page
-  ddprunctl top                               the runs of this machine, live; q ends it
-  ddprunctl top -e head:29400 --once --json   the same of a daemon's runs, for programs
-  ddprunctl history                           the last runs here, with what ended them
-  ddprunctl history -e head:29400             the last runs that a daemon has recorded
-  ddprunctl logs job7 3 --follow              what rank 3 writes
-  ddprunctl stacks job7 3                     where rank 3 is, if it is stuck
-  ddprunctl debug job7 3 fr_trace_json        PyTorch's flight recorder of rank 3
-  ddprunctl ras                               what NCCL reports of the jobs on this machine
-  ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
-  source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
-
-history, logs, stacks, debug, report of a past run and, without an endpoint, top need no daemon:
-they show the runs of this user on this machine.
-
-The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
-The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
-file that DDPRUN_TOKEN_FILE names. Exit codes: 0: done; 1: the daemon refused or was unreachable;
-2: usage.)";
-
 struct Texts {
   std::string completion;  // The shell that a script was asked for.
   std::string endpoint;
@@ -54,14 +29,26 @@ struct Texts {
   double interval_seconds = 2;
 };
 
-// The verbs for this machine's runs.
-void declare_watching(CLI::App& app, CtlOptions& o, Texts& texts) {
-  using enum CtlOptions::Verb;
-  const auto add = [&](const char* name, const char* help, CtlOptions::Verb verb) {
-    CLI::App* added = app.add_subcommand(name, help);
-    added->callback([&o, verb] { o.verb = verb; });
+using enum CtlOptions::Verb;
+
+// Adds a verb that is what the command line chose if it has it.
+class AddVerb {
+ public:
+  AddVerb(CLI::App& app, CtlOptions& options) : app_(app), options_(options) {}
+
+  CLI::App* operator()(const char* name, const char* help, CtlOptions::Verb verb) const {
+    CLI::App* added = app_.add_subcommand(name, help);
+    added->callback([&options = options_, verb] { options.verb = verb; });
     return added;
-  };
+  }
+
+ private:
+  CLI::App& app_;
+  CtlOptions& options_;
+};
+
+// The verbs for this machine's runs.
+void declare_watching(const AddVerb& add, CtlOptions& o, Texts& texts) {
   auto* top = add("top", "Runs in progress: steps, late ranks, where the time goes", kTop);
   top->add_option("--run", o.run_id, "This run only");
   top->add_flag("--once", o.once, "Print once, as into a pipe");
@@ -85,9 +72,10 @@ void declare_watching(CLI::App& app, CtlOptions& o, Texts& texts) {
   history->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
 }
 
-void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
+// What stands before any verb.
+void declare_common(CLI::App& app, Texts& texts) {
   app.description("Shows and controls the runs of a ddprun-rendezvous daemon.");
-  app.footer(kExamples);
+  app.footer(kCtlHelp);
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
   app.fallthrough();
   app.add_option("-e,--rdzv-endpoint,--rdzv_endpoint", texts.endpoint,
@@ -97,44 +85,53 @@ void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
   app.add_option("--print-completion,--print_completion", texts.completion,
                  "Prints a completion script for bash, zsh or tcsh");
   app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth");
+}
 
-  auto* status = app.add_subcommand("status", "All runs, or one run with all its nodes");
-  auto* nodes = app.add_subcommand("nodes", "The nodes of all runs, or of one");
+// The verbs that show what a daemon has.
+void declare_status(const AddVerb& add, CtlOptions& o) {
+  auto* status = add("status", "All runs, or one run with all its nodes", kStatus);
+  auto* nodes = add("nodes", "The nodes of all runs, or of one", kNodes);
   for (CLI::App* verb : {status, nodes}) {
     verb->add_option("--run", o.run_id, "This run only");
     verb->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
   }
-  auto* drain = app.add_subcommand("drain", "Removes a node; its run continues without it");
+}
+
+// The verbs that change a run.
+void declare_orders(const AddVerb& add, CtlOptions& o) {
+  auto* drain = add("drain", "Removes a node; its run continues without it", kDrain);
   drain->add_option("node", o.node, "The node's id, or the name of its host")->required();
   drain->add_option("--run", o.run_id, "The node's run, if that is ambiguous");
-  auto* cancel = app.add_subcommand("cancel", "Ends a run on all its nodes");
+  auto* cancel = add("cancel", "Ends a run on all its nodes", kCancel);
   cancel->add_option("run", o.run_id, "The run's id")->required();
-  auto* resize = app.add_subcommand("resize", "Sets the number of nodes of a run");
+  auto* resize = add("resize", "Sets the number of nodes of a run", kResize);
   resize->add_option("run", o.run_id, "The run's id")->required();
   resize->add_option("nodes", o.nodes, "Between MIN and MAX of its --nnodes")->required();
-  auto* report = app.add_subcommand("report", "Where a run's time went: JSON, or a page");
+  for (CLI::App* verb : {drain, cancel, resize}) {
+    verb->add_option("--reason", o.reason, "The reason, for the nodes and the verdict");
+  }
+}
+
+// The verbs that explain a run.
+void declare_reports(const AddVerb& add, CtlOptions& o, Texts& texts) {
+  auto* report = add("report", "Where a run's time went: JSON, or a page", kReport);
   report->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
   report->add_option("--html", o.html_file, "Write a page to this file");
-  auto* ras = app.add_subcommand("ras", "Missing ranks and differing counts, as NCCL reports them");
+  auto* ras = add("ras", "Missing ranks and differing counts, as NCCL reports them", kRas);
   ras->add_option("--run", o.run_id, "This run only");
   ras->add_option("--address", texts.ras,
                   "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]");
   ras->add_option("--timeout", texts.ras_seconds, "Seconds to wait for a job's answer [20]");
   ras->add_flag("--json", o.json, "As NCCL's own JSON (2.28.7 and later)");
-  for (CLI::App* verb : {drain, cancel, resize}) {
-    verb->add_option("--reason", o.reason, "The reason, for the nodes and the verdict");
-  }
-  using enum CtlOptions::Verb;
-  for (const auto& [app_of_verb, verb] : {std::pair(status, kStatus),
-                                          {nodes, kNodes},
-                                          {drain, kDrain},
-                                          {cancel, kCancel},
-                                          {resize, kResize},
-                                          {report, kReport},
-                                          {ras, kRas}}) {
-    app_of_verb->callback([&o, verb = verb] { o.verb = verb; });
-  }
-  declare_watching(app, o, texts);
+}
+
+void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
+  declare_common(app, texts);
+  const AddVerb add(app, o);
+  declare_status(add, o);
+  declare_orders(add, o);
+  declare_reports(add, o, texts);
+  declare_watching(add, o, texts);
 }
 
 // "status, nodes or drain".

@@ -108,9 +108,9 @@ std::string usual(const std::vector<std::string>& values) {
   return first;
 }
 
-Report report_of_nodes(const std::vector<NodeFacts>& nodes, const Need& need) {
+HealthReport report_of_nodes(const std::vector<NodeFacts>& nodes, const Need& need) {
   DDPRUN_ASSERT(!nodes.empty());
-  Report report;
+  HealthReport report;
   for (const NodeFacts& node : nodes) report.hosts.push_back(node.host);
   add_unreachable(nodes, report.rows);
   compare_versions(nodes, report.rows);

@@ -27,8 +27,8 @@ Json to_json(const Row& row, const std::vector<std::string>& hosts) {
 
 }  // namespace
 
-Report report_of_node(const NodeFacts& node, const Need& need) {
-  Report report{.hosts = {node.host}, .rows = {}};
+HealthReport report_of_node(const NodeFacts& node, const Need& need) {
+  HealthReport report{.hosts = {node.host}, .rows = {}};
   for (const Check& check : all_checks()) {
     for (Finding& finding : judge(check, node.facts, need)) {
       report.rows.push_back({.group = check.group, .finding = std::move(finding)});
@@ -37,7 +37,7 @@ Report report_of_node(const NodeFacts& node, const Need& need) {
   return report;
 }
 
-Status worst_of(const Report& report) {
+Status worst_of(const HealthReport& report) {
   if (report.rows.empty()) return Status::kUnknown;
   const auto worst = std::max_element(
       report.rows.begin(), report.rows.end(),
@@ -45,7 +45,7 @@ Status worst_of(const Report& report) {
   return worst->finding.status;
 }
 
-std::string report_json(const Report& report) {
+std::string report_json(const HealthReport& report) {
   const Status worst = worst_of(report);
   Json json = {{"status", std::string(to_string(worst))},
                {"exit_code", exit_code_of(worst)},

@@ -21,7 +21,7 @@ struct Row {
   bool compared = false;  // Says something about the nodes together: shown when all is well, too.
 };
 
-struct Report {
+struct HealthReport {
   std::vector<std::string> hosts;  // In the order of the user.
   std::vector<Row> rows;
   double took_ms = 0;
@@ -34,13 +34,13 @@ struct NodeFacts {
   std::string error = {};
 };
 
-Report report_of_node(const NodeFacts& node, const Need& need);
-Report report_of_nodes(const std::vector<NodeFacts>& nodes, const Need& need);  // compare.cc
+HealthReport report_of_node(const NodeFacts& node, const Need& need);
+HealthReport report_of_nodes(const std::vector<NodeFacts>& nodes, const Need& need);  // compare.cc
 
 // The worst of all rows; kUnknown if there are none.
-Status worst_of(const Report& report);
+Status worst_of(const HealthReport& report);
 
 // One object; docs/doctor.md has its fields.
-std::string report_json(const Report& report);
+std::string report_json(const HealthReport& report);
 
 }  // namespace ddprun::doctor

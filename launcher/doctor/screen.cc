@@ -102,7 +102,7 @@ std::string line_of(const Row& row, const Painter& painter) {
   return " " + painter.glyph(row.finding.status) + " " + text + rest + "\n";
 }
 
-std::string one_node(const Report& report, const Painter& painter) {
+std::string one_node(const HealthReport& report, const Painter& painter) {
   std::string text;
   std::optional<Group> group;
   for (const Row& row : report.rows) {
@@ -117,7 +117,8 @@ std::string one_node(const Report& report, const Painter& painter) {
 }
 
 // Widths of the nodes' columns; fewer nodes than there are where not all fit.
-std::vector<std::size_t> column_widths(const Report& report, const std::vector<const Row*>& shown,
+std::vector<std::size_t> column_widths(const HealthReport& report,
+                                       const std::vector<const Row*>& shown,
                                        const Painter& painter) {
   std::vector<std::size_t> widths;
   std::size_t used = kNameWidth + 6;
@@ -165,7 +166,7 @@ std::string folded(const std::vector<const Row*>& rows, const Painter& painter) 
          painter.paint(fits ? names : "-v lists them", "2") + "\n";
 }
 
-std::string several_nodes(const Report& report, const Painter& painter) {
+std::string several_nodes(const HealthReport& report, const Painter& painter) {
   std::vector<const Row*> shown, hidden;
   for (const Row& row : report.rows) {
     const bool good = row.finding.status <= Status::kSkipped;
@@ -195,7 +196,7 @@ std::string several_nodes(const Report& report, const Painter& painter) {
   return text + (hidden.empty() ? "" : folded(hidden, painter));
 }
 
-std::string summary(const Report& report, const Painter& painter) {
+std::string summary(const HealthReport& report, const Painter& painter) {
   std::map<Status, int> counts;
   for (const Row& row : report.rows) ++counts[row.finding.status];
   std::string text;
@@ -217,14 +218,14 @@ std::string summary(const Report& report, const Painter& painter) {
 
 }  // namespace
 
-std::string screen(const Report& report, const Style& style) {
+std::string screen(const HealthReport& report, const Style& style) {
   const Painter painter(style);
   const bool one = report.rows.empty() || report.rows.front().cells.empty();
   return "\n" + (one ? one_node(report, painter) : several_nodes(report, painter)) + "\n" +
          summary(report, painter) + "\n";
 }
 
-std::vector<std::string> warnings_of(const Report& report, Status least) {
+std::vector<std::string> warnings_of(const HealthReport& report, Status least) {
   std::vector<const Row*> bad;
   for (const Row& row : report.rows) {
     if (row.finding.status >= least) bad.push_back(&row);

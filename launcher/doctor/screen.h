@@ -12,10 +12,10 @@ struct Style {
   bool verbose = false;  // Good rows of several nodes, too.
 };
 
-std::string screen(const Report& report, const Style& style);
+std::string screen(const HealthReport& report, const Style& style);
 
 // Under --preflight: the sentences that a user should see before a run, worst first; empty if all
 // is well.
-std::vector<std::string> warnings_of(const Report& report, Status least);
+std::vector<std::string> warnings_of(const HealthReport& report, Status least);
 
 }  // namespace ddprun::doctor

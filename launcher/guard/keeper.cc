@@ -102,7 +102,7 @@ int kill_unlisted(const std::vector<agent::FamilyHead>& heads,
   return killed;
 }
 
-int kill_families_once(const agent::Roster& workers) {
+int kill_families_once(const agent::WorkerRoster& workers) {
   const std::vector<agent::FamilyHead> heads = workers.heads();
   const std::vector<agent::FamilyMember> all = all_processes();
   int killed = kill_unlisted(heads, all);
@@ -248,7 +248,7 @@ int kill_marked(const std::string& mark, std::chrono::milliseconds limit) {
   return kill_until_none([&] { return kill_marked_once(mark); }, limit);
 }
 
-int kill_families(const agent::Roster& workers, std::chrono::milliseconds limit) {
+int kill_families(const agent::WorkerRoster& workers, std::chrono::milliseconds limit) {
   return kill_until_none([&] { return kill_families_once(workers); }, limit);
 }
 

@@ -30,7 +30,7 @@ struct KeeperTask {
   // "NAME=value": whatever workers start has it in its environment, and nothing else has.
   std::string mark;
   std::string cgroup;  // The job's folder, or empty.
-  std::shared_ptr<agent::Roster> workers = nullptr;
+  std::shared_ptr<agent::WorkerRoster> workers = nullptr;
   std::vector<std::string> folders = {};  // Removed with all in them, when nothing else is left.
 };
 
@@ -58,6 +58,6 @@ class Keeper {
 int kill_marked(const std::string& mark, std::chrono::milliseconds limit);
 
 // The same for the workers and all that belongs to them, see family.h.
-int kill_families(const agent::Roster& workers, std::chrono::milliseconds limit);
+int kill_families(const agent::WorkerRoster& workers, std::chrono::milliseconds limit);
 
 }  // namespace ddprun::launcher

@@ -44,7 +44,7 @@ constexpr Milliseconds kJoinTimeout = 600s;  // As the daemon's.
 struct Meeting {
   const Options& options;
   const Environment& environment;
-  const Facts& facts;
+  const MachineFacts& facts;
   HostsMeeting place;
   std::string token;
   const std::string job = random_hex(8);
@@ -264,7 +264,7 @@ Result<std::unique_ptr<HostedEndpoint>> endpoint_of(RendezvousPlan& plan,
 Result<int> run_discovery(Options options, const Environment& environment) {
   if (const auto failure = missing_variable(options.env, environment)) return *failure;
   if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
-  Facts facts = gather_facts(environment);
+  MachineFacts facts = gather_facts(environment);
   if (const std::string name = name_to_resolve(options); !name.empty()) {
     facts.endpoint_addresses = resolve_name(name);
   }

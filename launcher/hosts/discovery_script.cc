@@ -38,7 +38,7 @@ std::string one_line(const std::string& text) {
 
 }  // namespace
 
-std::optional<Listing> DiscoveryScript::start() {
+std::optional<HostListing> DiscoveryScript::start() {
   DDPRUN_ASSERT(!runs());
   listing_ = {};
   if (!reap_killed()) return std::nullopt;  // Not another beside it: there is no answer this time.
@@ -78,7 +78,7 @@ void DiscoveryScript::read_errors() {
   }
 }
 
-std::optional<Listing> DiscoveryScript::serve() {
+std::optional<HostListing> DiscoveryScript::serve() {
   if (!runs()) return std::nullopt;
   // Asked before the pipes are read: what it wrote until its end is there by then.
   pollfd ended{process_.pidfd.get(), POLLIN, 0};

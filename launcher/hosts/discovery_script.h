@@ -21,10 +21,10 @@ class DiscoveryScript {
   DiscoveryScript& operator=(const DiscoveryScript&) = delete;
 
   // How it has ended, if it could not be started.
-  std::optional<Listing> start();
+  std::optional<HostListing> start();
   void add_polls(std::vector<pollfd>& polls) const;
   // Reads what is there without waiting. How the script has ended, once it has.
-  std::optional<Listing> serve();
+  std::optional<HostListing> serve();
   void kill();  // If it runs.
 
  private:
@@ -36,7 +36,7 @@ class DiscoveryScript {
   const std::vector<std::string> argv_;
   PipedProcess process_;
   PipedProcess killed_;  // Not reaped yet.
-  Listing listing_;
+  HostListing listing_;
 };
 
 }  // namespace ddprun::launcher

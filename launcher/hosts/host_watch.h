@@ -25,7 +25,7 @@
 namespace ddprun::launcher {
 
 // How the script has ended.
-struct Listing {
+struct HostListing {
   std::string cannot_start = {};  // Why not; empty: it did.
   int exit_code = 0;              // 128 + n for signal n.
   bool is_too_long = false;  // It printed more than kHostLinesBytesMax, and was ended for that.
@@ -46,7 +46,7 @@ class HostWatch {
   // Events.
   struct Tick {};
   struct Listed {
-    Listing listing;
+    HostListing listing;
   };
   struct NodeReady {
     std::string host;

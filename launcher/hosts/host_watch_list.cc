@@ -42,7 +42,7 @@ void HostWatch::on(const Listed& listed) {
   if (!answer_by_) return;  // It came with the event before which its time was over.
   answer_by_.reset();
   ask_at_ = now_ + rules_.period;
-  const Listing& listing = listed.listing;
+  const HostListing& listing = listed.listing;
   const std::string words = listing.last_words.empty() ? "" : " (" + listing.last_words + ")";
   if (!listing.cannot_start.empty()) {
     return miss_script(listing.cannot_start);

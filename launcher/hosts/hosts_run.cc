@@ -34,7 +34,7 @@ constexpr int kImpatientMax = 2;  // So often in vain: the nodes are left to end
 
 class HostsRun {
  public:
-  HostsRun(const Options& options, const Facts& facts, const Environment& environment,
+  HostsRun(const Options& options, const MachineFacts& facts, const Environment& environment,
            std::string token)
       : options_(options), facts_(facts), environment_(environment), token_(std::move(token)) {}
 
@@ -56,7 +56,7 @@ class HostsRun {
   bool all_ended() const;
 
   const Options& options_;
-  const Facts& facts_;
+  const MachineFacts& facts_;
   const Environment& environment_;
   const std::string token_;
   std::string nonce_ = random_hex(8);
@@ -229,7 +229,8 @@ int HostsRun::exit_code() const {
 
 }  // namespace
 
-Result<int> run_hosts(const Options& options, const Facts& facts, const Environment& environment) {
+Result<int> run_hosts(const Options& options, const MachineFacts& facts,
+                      const Environment& environment) {
   if (const auto failure = unreachable_names(options.hosts)) return *failure;
   if (const auto failure = missing_variable(options.env, environment)) return *failure;
   if (options.dry_run) {

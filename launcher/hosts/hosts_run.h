@@ -9,6 +9,7 @@
 namespace ddprun::launcher {
 
 // Returns the exit code. A failure is a whole sentence, and nothing has been started.
-Result<int> run_hosts(const Options& options, const Facts& facts, const Environment& environment);
+Result<int> run_hosts(const Options& options, const MachineFacts& facts,
+                      const Environment& environment);
 
 }  // namespace ddprun::launcher

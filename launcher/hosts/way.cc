@@ -36,13 +36,13 @@ std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
 std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
-                                const Facts& facts) {
+                                const MachineFacts& facts) {
   if (host.user.empty() && names_this_machine(host.name, facts)) return {};
   return ssh_argv(ssh, ssh_target(host), own_program());
 }
 
 std::vector<std::string> far_end_command(const HostEntry& host, const std::vector<std::string>& ssh,
-                                         const Facts& facts) {
+                                         const MachineFacts& facts) {
   std::vector<std::string> argv = way_to(host, ssh, facts);
   if (argv.empty()) argv = {own_program(), std::string(kControlFlag)};
   return argv;

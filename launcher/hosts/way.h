@@ -16,11 +16,11 @@ std::string own_program();
 // The command that starts the far end on `host`: ssh's, or our own program where that is this
 // machine.
 std::vector<std::string> far_end_command(const HostEntry& host, const std::vector<std::string>& ssh,
-                                         const Facts& facts);
+                                         const MachineFacts& facts);
 
 // The command of ssh alone; nothing where `host` is this machine.
 std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
-                                const Facts& facts);
+                                const MachineFacts& facts);
 
 // Where the nodes of a run that --hosts starts meet: below the ephemeral ports, as under Slurm.
 std::uint16_t random_meeting_port();

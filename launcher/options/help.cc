@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "common/exit_status.h"
+#include "common/text/wrapped_text.h"
 #include "launcher/options/flags.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::size_t kHelpColumn = 39;
+constexpr std::size_t kColumns = 100;
 
 // What most command lines are made of; the others are in `--help all` and the manual page.
 constexpr std::string_view kUsedMost[] = {"standalone",     "nnodes",
@@ -48,10 +51,19 @@ PROGRAM. The interpreter of scripts and modules is PYTHON_EXEC, else the python3
 virtual or conda environment, else that of PATH. The run's token is read from --token-file,
 DDPRUN_TOKEN or the file named by DDPRUN_TOKEN_FILE. Without a flag, DDPRUN_ENDPOINT names the
 endpoint.
-Exit codes: 0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not
-meet in time; 4: this node left, as none of its workers became ready; 75: it left because of
---preempt-signal; otherwise that of the first worker that failed, 128+n if signal n killed it.
 )";
+
+std::string exit_codes() {
+  std::string codes = "Exit codes: ";
+  for (const auto& [code, meaning] : kExitMeanings) {
+    codes += std::to_string(code) + ": " + meaning + "; ";
+  }
+  std::string text;
+  for (const std::string& line : wrapped_lines(codes + kExitElse + ".", kColumns)) {
+    text += line + "\n";
+  }
+  return text;
+}
 
 std::string left_side(const Flag& flag) {
   std::string text = flag.letter == '\0' ? "      " : std::string("  -") + flag.letter + ", ";
@@ -82,7 +94,7 @@ std::string help_text(Flags which) {
     text += "\nand " + std::to_string(others) +
             " more, including torchrun's other flags: ddprun --help all\n";
   }
-  return text + std::string(kHelpTail);
+  return text + std::string(kHelpTail) + exit_codes();
 }
 
 }  // namespace ddprun::launcher

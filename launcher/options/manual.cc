@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "common/exit_status.h"
 #include "launcher/options/flags.h"
 
 namespace ddprun::launcher {
@@ -27,7 +28,7 @@ abbreviated unless ambiguous. The variable PET_<FLAG> sets a flag's default. All
 is passed to it.
 )";
 
-constexpr std::string_view kManualTail = R"(.SH CONFIGURATION
+constexpr std::string_view kManualSettings = R"(.SH CONFIGURATION
 Defaults of flags are read from
 .IR $DDPRUN_CONFIG ,
 else
@@ -49,12 +50,9 @@ the run's token, or a file whose first line is the token
 .B PYTHON_EXEC
 the interpreter for scripts and modules [the python3 beside ddprun in a virtual or conda
 environment, else that of PATH]
-.SH EXIT STATUS
-0: all workers exited with 0; 1: ddprun itself failed; 2: usage; 3: the nodes did not meet in time;
-4: this node left, as none of its workers became ready; 75: it left because of
-\-\-preempt\-signal;
-otherwise that of the first worker that failed, 128+n if signal n killed it.
-.SH EXAMPLES
+)";
+
+constexpr std::string_view kManualTail = R"(.SH EXAMPLES
 .nf
 ddprun \-\-nproc\-per\-node 2 train.py \-\-epochs 3
 ddprun \-\-nnodes 2 \-\-nproc\-per\-node 8 train
@@ -86,6 +84,14 @@ std::string entry(const Flag& flag) {
   return text + "\n" + plain(flag.help) + "\n";
 }
 
+std::string exit_codes() {
+  std::string text = ".SH EXIT STATUS\n";
+  for (const auto& [code, meaning] : kExitMeanings) {
+    text += std::to_string(code) + ": " + plain(meaning) + ";\n";
+  }
+  return text + plain(kExitElse) + ".\n";
+}
+
 }  // namespace
 
 std::string manual_page() {
@@ -96,7 +102,7 @@ std::string manual_page() {
     group = flag.group;
     text += entry(flag);
   }
-  return text + std::string(kManualTail);
+  return text + std::string(kManualSettings) + exit_codes() + std::string(kManualTail);
 }
 
 }  // namespace ddprun::launcher

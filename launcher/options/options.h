@@ -18,8 +18,7 @@
 
 #include "agent/health/stall_watch.h"
 #include "agent/lines/line_format.h"
-#include "agent/lines/log_rotation.h"
-#include "agent/lines/stream_map.h"
+#include "agent/lines/output_choice.h"
 #include "agent/placement/binding.h"
 #include "common/error.h"
 #include "common/time.h"
@@ -177,13 +176,7 @@ struct Options {
 
   // Output.
   std::optional<std::string> log_dir;
-  StreamMap redirects;
-  StreamMap tee;
-  std::string log_line_prefix_template;                // Empty: "[role rank]: ".
-  std::optional<std::vector<int>> local_ranks_filter;  // Absent: every local rank.
-  std::vector<std::string> duplicate_stdout_filters;
-  std::vector<std::string> duplicate_stderr_filters;
-  agent::LogRotation log_rotate;
+  agent::OutputChoice output;
   agent::LineFormat log_format = agent::LineFormat::kText;
   bool fold_lines = false;
   bool report = false;  // End with a table of where the time of this node's ranks went.

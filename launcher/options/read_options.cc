@@ -228,15 +228,15 @@ void read_program(Reader& reader, Options& options) {
 
 void read_output(Reader& reader, Options& options) {
   reader.read("log-dir", options.log_dir, any_text);
-  reader.read("redirects", options.redirects, parse_stream_map);
-  reader.read("tee", options.tee, parse_stream_map);
-  reader.read("local-ranks-filter", options.local_ranks_filter, parse_local_ranks);
-  reader.read("log-line-prefix-template", options.log_line_prefix_template, any_text);
+  reader.read("redirects", options.output.redirects, parse_stream_map);
+  reader.read("tee", options.output.tee, parse_stream_map);
+  reader.read("local-ranks-filter", options.output.local_ranks_filter, parse_local_ranks);
+  reader.read("log-line-prefix-template", options.output.prefix_template, any_text);
   reader.read_variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "log-line-prefix-template",
-                       options.log_line_prefix_template, any_text);
-  reader.read("duplicate-stdout-filters", options.duplicate_stdout_filters, parse_needles);
-  reader.read("duplicate-stderr-filters", options.duplicate_stderr_filters, parse_needles);
-  reader.read("log-rotate", options.log_rotate, parse_rotation);
+                       options.output.prefix_template, any_text);
+  reader.read("duplicate-stdout-filters", options.output.stdout_needles, parse_needles);
+  reader.read("duplicate-stderr-filters", options.output.stderr_needles, parse_needles);
+  reader.read("log-rotate", options.output.rotation, parse_rotation);
   reader.read("log-format", options.log_format,
               one_of<agent::LineFormat>(
                   {{"text", agent::LineFormat::kText}, {"json", agent::LineFormat::kJson}}));

@@ -28,9 +28,9 @@ Result<std::vector<std::string>> resolve_program(const Options& options) {
   return agent::resolve_command(request, context, files);
 }
 
-// The Facts, with the one name looked up that they depend on.
-Facts facts_for(const Options& options, const Environment& environment) {
-  Facts facts = gather_facts(environment);
+// The MachineFacts, with the one name looked up that they depend on.
+MachineFacts facts_for(const Options& options, const Environment& environment) {
+  MachineFacts facts = gather_facts(environment);
   if (const std::string name = name_to_resolve(options); !name.empty()) {
     facts.endpoint_addresses = resolve_name(name);
   }
@@ -46,7 +46,7 @@ Result<LaunchPlan> decide(Options options, const Environment& environment) {
   const auto workers =
       agent::workers_per_node(to_string(options.nproc_per_node), agent::read_placement_facts());
   if (!workers) return workers.error();
-  const Facts facts = facts_for(options, environment);
+  const MachineFacts facts = facts_for(options, environment);
   auto plan = make_plan(options, facts);
   if (!plan) return plan.error();
   for (const std::string& warning : plan->warnings) log::warning(warning);

@@ -14,7 +14,7 @@ bool equal_names(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-bool has_address(const Facts& facts, std::string_view address) {
+bool has_address(const MachineFacts& facts, std::string_view address) {
   return std::ranges::find(facts.own_addresses, address) != facts.own_addresses.end();
 }
 
@@ -30,7 +30,7 @@ bool is_loopback(std::string_view host) {
          (host.starts_with("127.") && is_numeric(host));
 }
 
-bool names_this_machine(std::string_view host, const Facts& facts) {
+bool names_this_machine(std::string_view host, const MachineFacts& facts) {
   if (is_loopback(host) || is_any_address(host)) return true;
   if (equal_names(host, facts.host_name) || has_address(facts, host)) return true;
   return std::any_of(facts.endpoint_addresses.begin(), facts.endpoint_addresses.end(),

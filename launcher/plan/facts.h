@@ -7,7 +7,7 @@
 
 namespace ddprun::launcher {
 
-struct Facts {
+struct MachineFacts {
   std::string host_name;
   std::vector<std::string> own_addresses;  // Numeric, without loopback, best first.
   std::vector<std::string>
@@ -19,7 +19,7 @@ struct Facts {
 bool is_numeric(std::string_view host);  // An address, not a name.
 bool is_loopback(std::string_view host);
 bool is_any_address(std::string_view host);  // All interfaces, as a server says it.
-bool has_address(const Facts& facts, std::string_view address);
-bool names_this_machine(std::string_view host, const Facts& facts);
+bool has_address(const MachineFacts& facts, std::string_view address);
+bool names_this_machine(std::string_view host, const MachineFacts& facts);
 
 }  // namespace ddprun::launcher

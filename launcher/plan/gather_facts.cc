@@ -69,8 +69,8 @@ std::vector<std::string> own_addresses() {
 
 }  // namespace
 
-Facts gather_facts(const Environment& environment) {
-  Facts facts;
+MachineFacts gather_facts(const Environment& environment) {
+  MachineFacts facts;
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) == 0) facts.host_name = name.data();
   facts.own_addresses = own_addresses();

@@ -5,17 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "agent/placement/worker_placement.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 
-// By worker of this machine, through its local nodes; empty: nothing was asked for.
-struct Placement {
-  std::vector<std::vector<int>> processors;
-  std::vector<int> omp_threads;
-  std::vector<std::string> gpus;  // For people: "GPU 3 (0000:3b:00.0, NUMA node 1)".
-  int shared_gpus = 0;            // Of --oversubscribe-gpu.
+// By worker of this machine, through its local nodes.
+struct Placement : agent::WorkerPlacement {
+  std::vector<std::string> gpus = {};  // For people: "GPU 3 (0000:3b:00.0, NUMA node 1)".
 };
 
 struct LaunchPlan {

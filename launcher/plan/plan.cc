@@ -67,7 +67,7 @@ struct Choice {
 };
 
 // Somebody else can come, or an endpoint is named: host or join?
-Choice host_or_join(const Options& options, const Facts& facts) {
+Choice host_or_join(const Options& options, const MachineFacts& facts) {
   const std::optional<bool> is_host = options.rdzv_conf.is_host;
   if (!options.other_endpoints.empty()) return {Mode::kJoin, IfTaken::kFail};
   if (is_host) return {*is_host ? Mode::kHost : Mode::kJoin, IfTaken::kFail};
@@ -81,13 +81,14 @@ Choice host_or_join(const Options& options, const Facts& facts) {
   return {names_this_machine(host, facts) ? Mode::kHost : Mode::kJoin, IfTaken::kJoin};
 }
 
-std::string first_own_address(const Facts& facts) {
+std::string first_own_address(const MachineFacts& facts) {
   return facts.own_addresses.empty() ? facts.host_name : facts.own_addresses.front();
 }
 
 // Under which number the others reach this node, which hosts the endpoint `host`. The workers'
 // store lets in numbers only, and a name may mean something else on another machine.
-std::string own_number(const std::string& host, const RendezvousPlan& plan, const Facts& facts) {
+std::string own_number(const std::string& host, const RendezvousPlan& plan,
+                       const MachineFacts& facts) {
   if (!plan.listen_host.empty()) return plan.listen_host;
   for (const std::string& address : facts.endpoint_addresses) {
     if (has_address(facts, address)) return address;
@@ -95,7 +96,7 @@ std::string own_number(const std::string& host, const RendezvousPlan& plan, cons
   return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
 }
 
-void place_standalone(const Options& options, const Facts& facts, RendezvousPlan& plan) {
+void place_standalone(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
   plan.mode = Mode::kStandalone;
   plan.local_host = "127.0.0.1";
   plan.node_address = options.local_addr.value_or("127.0.0.1");
@@ -114,7 +115,7 @@ void place_standalone(const Options& options, const Facts& facts, RendezvousPlan
   }
 }
 
-void place_host(const Options& options, const Facts& facts, RendezvousPlan& plan) {
+void place_host(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
   DDPRUN_ASSERT(plan.mode == Mode::kHost && plan.listen_host.empty());
   const std::string host = meeting_host(options);
   const bool is_own_number = has_address(facts, host);
@@ -171,7 +172,7 @@ bool runs_alone(const Options& options, const RendezvousPlan& plan) {
   return !options.rdzv_endpoint || asks_for_any_port_here(options);
 }
 
-std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
+std::optional<Failure> cannot_host(const Options& options, const MachineFacts& facts) {
   const std::string host = meeting_host(options);
   const bool is_number = !host.empty() && is_numeric(host) && !options.local_addr;
   if (!is_number || names_this_machine(host, facts)) return std::nullopt;  // Names may lead here.
@@ -186,7 +187,7 @@ std::optional<Failure> cannot_host(const Options& options, const Facts& facts) {
                " leads here from outside");
 }
 
-std::optional<Failure> place_among_others(const Options& options, const Facts& facts,
+std::optional<Failure> place_among_others(const Options& options, const MachineFacts& facts,
                                           RendezvousPlan& plan) {
   const std::string host = meeting_host(options);
   if (plan.local_nodes > 1 && !host.empty() && !names_this_machine(host, facts)) {
@@ -215,7 +216,7 @@ std::optional<Failure> place_among_others(const Options& options, const Facts& f
 
 }  // namespace
 
-std::optional<Failure> choose_token(const Options& options, const Facts& facts,
+std::optional<Failure> choose_token(const Options& options, const MachineFacts& facts,
                                     RendezvousPlan& plan) {
   if (plan.mode == Mode::kStandalone || !options.rdzv_conf.authenticated) return std::nullopt;
   if (options.token_file) {
@@ -240,7 +241,7 @@ std::string name_to_resolve(const Options& options) {
   return is_loopback(host) ? "" : host;
 }
 
-Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts) {
+Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& facts) {
   RendezvousPlan plan;
   plan.local_nodes = options.local_nodes.value_or(1);
   plan.nnodes = options.nnodes.value_or(NodeRange{plan.local_nodes, plan.local_nodes});

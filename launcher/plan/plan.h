@@ -1,6 +1,6 @@
 #pragma once
 // Options and facts about this machine -> what this ddprun does: run alone, host the endpoint, or
-// join one. Pure: no socket is opened here. decide.cc gathers the Facts,
+// join one. Pure: no socket is opened here. decide.cc gathers the MachineFacts,
 // run/launch.cc carries the RendezvousPlan out and prints paste_line().
 //
 //   nobody else can come (--standalone, or nnodes MAX <= --local-nodes, without an endpoint)
@@ -81,14 +81,14 @@ std::string name_to_resolve(const Options& options);
 
 // A failure is Errc::kBadOption with one sentence that names the two options that contradict each
 // other.
-Result<RendezvousPlan> make_plan(const Options& options, const Facts& facts);
+Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& facts);
 
 // A sentence for each flag that selects output by local ranks which no worker has. torchrun takes
 // them without a word, so they end no run.
 std::vector<std::string> absent_rank_warnings(const Options& options, int workers_per_node);
 
 // Where this node's token comes from, by plan.mode and plan.endpoint. A failure if it has none.
-std::optional<Failure> choose_token(const Options& options, const Facts& facts,
+std::optional<Failure> choose_token(const Options& options, const MachineFacts& facts,
                                     RendezvousPlan& plan);
 
 // What to say when a node must join but has no token, for kHost too where IfTaken::kJoin applies.

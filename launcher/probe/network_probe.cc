@@ -11,8 +11,8 @@
 #include "common/system/port_owner.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/cgroup_values.h"
-#include "launcher/probe/tcp_link.h"
 #include "launcher/probe/probe.h"
+#include "launcher/probe/tcp_link.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -71,7 +71,7 @@ void try_loopback(Facts& facts) {
   const auto server = LinkServer::start(0, "loopback");
   if (!server) return facts.set(fact::kLoopbackError, to_string(server.error()));
   const Address here{"127.0.0.1", server->port()};
-  const Link link = measure_link(here, "loopback", {.limit = 3s, .send_for = 50ms});
+  const LinkMeasurement link = measure_link(here, "loopback", {.limit = 3s, .send_for = 50ms});
   if (!link.error.empty()) return facts.set(fact::kLoopbackError, link.error);
   facts.set(fact::kLoopback, link.gb_s);
 }

@@ -2,9 +2,9 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <linux/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -90,7 +90,7 @@ std::string own_address(const UniqueFd& socket) {
   return text;
 }
 
-void count_segments(const UniqueFd& socket, Link& link) {
+void count_segments(const UniqueFd& socket, LinkMeasurement& link) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
@@ -100,7 +100,8 @@ void count_segments(const UniqueFd& socket, Link& link) {
 
 // Sends blocks for `duration`, at least one, and waits until the last of them is acknowledged by
 // the server. False: not within the limit.
-bool send_piece(const UniqueFd& socket, Milliseconds duration, TimePoint end, Link& link) {
+bool send_piece(const UniqueFd& socket, Milliseconds duration, TimePoint end,
+                LinkMeasurement& link) {
   static const std::string kBlock(kLinkBlockBytes, 'x');
   const TimePoint began = Clock::now();
   const TimePoint stop = began + duration;
@@ -122,7 +123,7 @@ bool send_piece(const UniqueFd& socket, Milliseconds duration, TimePoint end, Li
 }
 
 bool exchange(const UniqueFd& socket, const std::string& nonce, const LinkRequest& request,
-              TimePoint end, Link& link) {
+              TimePoint end, LinkMeasurement& link) {
   if (!send_all(socket, hello(nonce), end)) return false;
   if (receive_exactly(socket, 1, end).empty()) return false;
   const int pieces = request.send_for.count() > 0 ? kPieces : 1;
@@ -135,8 +136,9 @@ bool exchange(const UniqueFd& socket, const std::string& nonce, const LinkReques
 
 }  // namespace
 
-Link measure_link(const Address& to, const std::string& nonce, const LinkRequest& request) {
-  Link link;
+LinkMeasurement measure_link(const Address& to, const std::string& nonce,
+                             const LinkRequest& request) {
+  LinkMeasurement link;
   const TimePoint end = Clock::now() + request.limit;
   const auto target = target_of(to, request.limit);
   if (!target) {

@@ -44,7 +44,7 @@ struct LinkRequest {
   Milliseconds send_for{0};   // For so long data is sent; 0: a block alone.
 };
 
-struct Link {
+struct LinkMeasurement {
   std::string error = {};  // "refused", "no answer", "connects, but data does not arrive".
   double connect_ms = 0;
   double gb_s = 0;  // Best of some pieces; 0: not measured.
@@ -53,6 +53,7 @@ struct Link {
   std::string own_address = {};  // As the other end sees us.
 };
 
-Link measure_link(const Address& to, const std::string& nonce, const LinkRequest& request);
+LinkMeasurement measure_link(const Address& to, const std::string& nonce,
+                             const LinkRequest& request);
 
 }  // namespace ddprun::doctor

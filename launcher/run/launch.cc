@@ -106,14 +106,14 @@ Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) 
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
   const int workers = context.local_world_size + context.options.spares;
-  auto roster = agent::Roster::make(static_cast<std::size_t>(workers) *
-                                    static_cast<std::size_t>(context.plan.local_nodes));
+  auto roster = agent::WorkerRoster::make(static_cast<std::size_t>(workers) *
+                                          static_cast<std::size_t>(context.plan.local_nodes));
   if (!roster) return roster.error();
-  context.roster = *roster;
+  context.job.roster = *roster;
   context.places = folders.places();
   return KeeperTask{.mark = kJobVariable + ("=" + job),
                     .cgroup = agent::job_cgroup_path(::getpid()),
-                    .workers = context.roster,
+                    .workers = context.job.roster,
                     .folders = context.places};
 }
 
@@ -137,52 +137,70 @@ void write_page(const NodeContext& context, const std::string& folder) {
   log::warning("there is no report: no account of the run came");
 }
 
+// A run under the guardian: what has been made for it.
+struct GuardedRun {
+  NodeContext& context;
+  const HostedEndpoint* endpoint;         // Null where this node joins others.
+  std::optional<GuardedChild> companion;  // Comes with it.
+  RunFolders folders = {};
+  KeptRun kept = {};
+};
+
+std::vector<GuardedChild> children_of(const GuardedRun& run) {
+  const NodeContext& context = run.context;
+  const bool verbose = context.options.talk == Talk::kVerbose;
+  std::vector<GuardedChild> children;
+  if (run.companion) children.push_back(*run.companion);
+  if (run.endpoint) {
+    children.push_back(daemon_child(*run.endpoint, run.folders.state.path(), verbose));
+  }
+  for (int index = 0; index < context.plan.local_nodes; ++index) {
+    children.push_back(agent_child(context, index));
+  }
+  if (context.options.preflight == Preflight::kFast) children.push_back(preflight_child(context));
+  return children;
+}
+
+void tidy_up(GuardedRun& run) {
+  const std::string& report = run.folders.report.path();
+  if (run.context.options.report && !report.empty()) print_report(report);
+  write_page(run.context, report);
+  collect_endings(run.kept, run.context);
+  run.folders.remove();
+}
+
+// The first agent speaks for the run, and cannot any more.
+void speak_for_killed(GuardedRun& run, const AgentKilled& killed) {
+  if (killed.agent.name != agent_name(run.context, 0)) return;
+  using Kind = rendezvous::Verdict::Kind;
+  const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
+  write_agent_killed(run.context, kind, killed.exit_code, killed.text);
+  remember_killed(run.kept, killed, rendezvous::kind_name(kind));
+}
+
 // Starts everything and watches over it until the run is over.
-Result<int> guard_run(NodeContext& context, const HostedEndpoint* endpoint,
-                      std::optional<GuardedChild> companion) {
-  RunFolders folders;
+Result<int> guard_run(GuardedRun run) {
+  NodeContext& context = run.context;
   GuardianPlan guardian;
-  KeptRun kept;
-  context.launcher_pid = ::getpid();
+  context.job.launcher_pid = ::getpid();
   context.started_utc = utc_now();
-  auto keeper = keeper_task(context, folders);
+  auto keeper = keeper_task(context, run.folders);
   if (!keeper) return keeper.error();
   guardian.keeper = std::move(*keeper);
   guardian.also_forwarded = handled_signals(context.options);
   guardian.prepare = [&]() -> Result<void> {
-    context.cgroup = make_job_cgroup();
-    if (const auto made = make_folders(folders, context, endpoint); !made) return made.error();
-    kept = remember_start(context);
-    const bool verbose = context.options.talk == Talk::kVerbose;
-    if (companion) guardian.children.push_back(*companion);
-    if (endpoint) {
-      guardian.children.push_back(daemon_child(*endpoint, folders.state.path(), verbose));
+    context.job.cgroup = make_job_cgroup();
+    if (const auto made = make_folders(run.folders, context, run.endpoint); !made) {
+      return made.error();
     }
-    for (int index = 0; index < context.plan.local_nodes; ++index) {
-      guardian.children.push_back(agent_child(context, index));
-    }
-    if (context.options.preflight == Preflight::kFast) {
-      guardian.children.push_back(preflight_child(context));
-    }
+    run.kept = remember_start(context);
+    guardian.children = children_of(run);
     return {};
   };
-  guardian.tidy_up = [&] {
-    if (context.options.report && !folders.report.path().empty()) {
-      print_report(folders.report.path());
-    }
-    write_page(context, folders.report.path());
-    collect_endings(kept, context);
-    folders.remove();
-  };
-  guardian.on_agent_killed = [&](const AgentKilled& killed) {
-    if (killed.agent.name != agent_name(context, 0)) return;
-    using Kind = rendezvous::Verdict::Kind;
-    const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
-    write_agent_killed(context, kind, killed.exit_code, killed.text);
-    remember_killed(kept, killed, rendezvous::kind_name(kind));
-  };
+  guardian.tidy_up = [&] { tidy_up(run); };
+  guardian.on_agent_killed = [&](const AgentKilled& killed) { speak_for_killed(run, killed); };
   const int status = guard(guardian);
-  remember_end(kept, context, status);
+  remember_end(run.kept, context, status);
   return status;
 }
 
@@ -215,7 +233,7 @@ Result<int> launch(Options options, const Environment& environment,
   const auto endpoint = hosted_endpoint(context);
   if (!endpoint) return endpoint.error();
   say_how_to_join(context);
-  return guard_run(context, endpoint->get(), std::move(companion));
+  return guard_run({context, endpoint->get(), std::move(companion)});
 }
 
 }  // namespace ddprun::launcher

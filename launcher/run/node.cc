@@ -99,30 +99,12 @@ std::string signal_names(const std::vector<int>& signals) {
   return text;
 }
 
-// The part of a list over all workers of this machine that is one node's.
-template <class T>
-std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
-  if (all.empty()) return {};
-  DDPRUN_ASSERT(index >= 0 && std::ssize(all) >= std::ptrdiff_t{index + 1} * workers);
-  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index) * workers;
-  return {begin, begin + workers};
-}
-
 agent::OutputOptions output_options(const Options& options, const std::string& host) {
-  agent::OutputOptions output;
-  if (!options.log_line_prefix_template.empty()) {
-    output.prefix_template = options.log_line_prefix_template;
-  }
+  agent::OutputOptions output{options.output};
   output.role = options.role;
   output.hostname = host;
-  output.redirects = options.redirects;
-  output.tee = options.tee;
-  output.stdout_needles = options.duplicate_stdout_filters;
-  output.stderr_needles = options.duplicate_stderr_filters;
-  output.rotation = options.log_rotate;
   output.lines.format = options.log_format;
   if (options.fold_lines) output.lines.fold = kFoldWait;
-  output.local_ranks_filter = options.local_ranks_filter.value_or(std::vector<int>());
   return output;
 }
 
@@ -149,6 +131,39 @@ agent::RemoteLinkOptions daemon_options(const NodeContext& context,
   return daemon;
 }
 
+rendezvous::NodeOffer node_offer(const NodeContext& context, int index) {
+  const RendezvousPlan& plan = context.plan;
+  rendezvous::NodeOffer offer;
+  offer.host = context.host_name;
+  if (plan.local_nodes > 1) offer.host += "/" + std::to_string(index);
+  offer.local_world_size = context.local_world_size;
+  offer.role = context.options.role;
+  offer.node_rank = plan.node_rank.value_or(-1);
+  if (plan.local_nodes > 1 && !plan.others_may_come) offer.node_rank = index;
+  offer.hosts_endpoint = plan.mode == RendezvousPlan::Mode::kHost && index == 0;
+  offer.config = run_config(context.options, plan);
+  return offer;
+}
+
+agent::AgentFiles agent_files(const NodeContext& context, int index) {
+  const Options& options = context.options;
+  agent::AgentFiles files;
+  if (options.error_file) files.verdict.push_back(*options.error_file);
+  // Whoever started us as a worker reads it there, as it would torchrun's.
+  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (inherited && *inherited) files.verdict.emplace_back(inherited);
+  if (options.report && index == 0) files.ledger = context.report_folder + "/" + kLedgerFile;
+  if (options.report_html) files.account = context.report_folder + "/" + kAccountFile;
+  if (!context.watch_folder.empty()) {
+    files.window = window_path(context.watch_folder, index);
+    files.ending = ending_file(context, index);
+  }
+  if (!context.ranks_folder.empty()) {
+    files.recorders = context.ranks_folder + "/node" + std::to_string(index) + "-rank";
+  }
+  return files;
+}
+
 }  // namespace
 
 agent::AgentOptions agent_options(const NodeContext& context, int index) {
@@ -157,14 +172,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   agent::AgentOptions node;
   DDPRUN_ASSERT(index >= 0 && index < plan.local_nodes && context.local_world_size >= 1);
   node.run_id = context.run_id;
-  node.offer.host = context.host_name;
-  if (plan.local_nodes > 1) node.offer.host += "/" + std::to_string(index);
-  node.offer.local_world_size = context.local_world_size;
-  node.offer.role = options.role;
-  node.offer.node_rank = plan.node_rank.value_or(-1);
-  if (plan.local_nodes > 1 && !plan.others_may_come) node.offer.node_rank = index;
-  node.offer.hosts_endpoint = plan.mode == RendezvousPlan::Mode::kHost && index == 0;
-  node.offer.config = run_config(options, plan);
+  node.offer = node_offer(context, index);
   node.address = plan.node_address;
   node.store_for_all_users = options.rdzv_conf.store_for_all_users;
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
@@ -178,31 +186,14 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.virtual_local_rank = options.virtual_local_rank;
   node.shares_machine = plan.local_nodes > 1;
   node.supervision = supervision(context, node.offer);
-  node.launcher_pid = context.launcher_pid;
-  node.processors = slice(context.placement.processors, index, context.local_world_size);
-  node.omp_threads = slice(context.placement.omp_threads, index, context.local_world_size);
-  node.shared_gpus = context.placement.shared_gpus;
+  node.placement = context.placement.of_node(index, context.local_world_size);
   node.stalls = options.stalls;
   node.chaos = chaos_options(options, plan.local_nodes, index);
-  node.cgroup = context.cgroup;
-  node.roster = context.roster;
+  node.job = context.job;
+  node.files = agent_files(context, index);
   node.speaks_for_run = index == 0;
-  node.began = context.began;
   node.status_line = options.talk != Talk::kQuiet;
-  if (options.report && index == 0) node.ledger_file = context.report_folder + "/" + kLedgerFile;
-  if (options.report_html) node.account_file = context.report_folder + "/" + kAccountFile;
-  if (!context.watch_folder.empty()) {
-    node.window = window_path(context.watch_folder, index);
-    node.ending_file = ending_file(context, index);
-    node.typed = command_text(options);
-  }
-  if (!context.ranks_folder.empty()) {
-    node.recorders = context.ranks_folder + "/node" + std::to_string(index) + "-rank";
-  }
-  if (options.error_file) node.verdict_files.push_back(*options.error_file);
-  // Whoever started us as a worker reads it there, as it would torchrun's.
-  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
-  if (inherited && *inherited) node.verdict_files.emplace_back(inherited);
+  if (!context.watch_folder.empty()) node.typed = command_text(options);
   node.hint = [program = options.program,
                arguments = options.program_arguments](const std::string& last_words) {
     return misplaced_flag_hint(program, arguments, last_words);
@@ -215,7 +206,8 @@ std::string ending_file(const NodeContext& context, int index) {
 }
 
 bool wants_error_folder(const Options& options) {
-  return !options.log_dir && options.redirects == StreamMap() && options.tee == StreamMap();
+  const agent::OutputChoice& output = options.output;
+  return !options.log_dir && output.redirects == StreamMap() && output.tee == StreamMap();
 }
 
 std::string agent_name(const NodeContext& context, int index) {
@@ -243,7 +235,7 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
 
 void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind kind, int exit_code,
                         const std::string& text) {
-  agent::write_verdict_files(agent_options(context, 0).verdict_files,
+  agent::write_verdict_files(agent_files(context, 0).verdict,
                              {.kind = kind, .exit_code = exit_code, .text = text}, context.run_id);
 }
 
@@ -288,7 +280,7 @@ int run_node(const NodeContext& context, int index) {
   if (!logs->enabled() && context.options.log_dir != "/dev/null") node.output.redirects = {};
   const int status = agent::Agent(std::move(node)).run();
   // The launcher was killed, and the keeper perhaps with it.
-  if (::getppid() != context.launcher_pid) remove_places(context.places);
+  if (::getppid() != context.job.launcher_pid) remove_places(context.places);
   return status;
 }
 

@@ -14,17 +14,14 @@ namespace ddprun::launcher {
 // What every node of this machine shares: the plan, and what was made to carry it out.
 struct NodeContext : LaunchPlan {
   std::string token = {};
-  int launcher_pid = 0;
-  TimePoint began = std::chrono::steady_clock::now();
   std::string started_utc = {};
   std::string report_folder = {};  // For what --report and --report-html need.
   std::string watch_folder = {};   // For those that watch, and for the history; empty: neither.
   bool asks_ranks = false;         // Where they are; PyTorch programs answer.
   std::string ranks_folder = {};   // Where they listen; empty: nobody is asked.
-  std::string cgroup = {};         // The job's; empty where there can be none.
-  std::shared_ptr<agent::Roster> roster = {};  // Of the job's workers.
-  std::vector<std::string> places = {};        // Of the run's temporary folders.
-  std::string error_folder = {};               // For error files alone; empty: there are none.
+  agent::LaunchedJob job = {};
+  std::vector<std::string> places = {};  // Of the run's temporary folders.
+  std::string error_folder = {};         // For error files alone; empty: there are none.
 };
 
 // Whether error files are all that is written: no log folder was asked for.

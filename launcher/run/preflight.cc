@@ -11,7 +11,7 @@ namespace ddprun::launcher {
 namespace {
 
 // The program is compared between nodes only, and the port has been opened, or is another node's.
-doctor::Report examine(doctor::Depth depth, const LaunchPlan& plan) {
+doctor::HealthReport examine(doctor::Depth depth, const LaunchPlan& plan) {
   doctor::NodeFacts node{.host = plan.host_name};
   node.facts = doctor::gather_facts_of_node(depth, {});
   node.facts.set(doctor::fact::kPort, std::int64_t{0});
@@ -24,7 +24,7 @@ doctor::Report examine(doctor::Depth depth, const LaunchPlan& plan) {
 }  // namespace
 
 Result<void> check_fitness(const LaunchPlan& plan) {
-  const doctor::Report report = examine(doctor::Depth::kFull, plan);
+  const doctor::HealthReport report = examine(doctor::Depth::kFull, plan);
   for (const std::string& sentence : doctor::warnings_of(report, doctor::Status::kWarn)) {
     log::warning(sentence);
   }
@@ -39,7 +39,7 @@ GuardedChild preflight_child(const LaunchPlan& plan) {
   child.kind = GuardedChild::Kind::kService;
   child.name = "the preflight check";
   child.body = [&plan]() -> int {
-    const doctor::Report report = examine(doctor::Depth::kFast, plan);
+    const doctor::HealthReport report = examine(doctor::Depth::kFast, plan);
     for (const std::string& sentence : doctor::warnings_of(report, doctor::Status::kWarn)) {
       log::warning(sentence);
     }

@@ -52,7 +52,7 @@ void collect_endings(KeptRun& kept, const NodeContext& context) {
 
 void remember_end(KeptRun& kept, const NodeContext& context, int exit_code) {
   if (context.watch_folder.empty()) return;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - context.began;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - context.job.began;
   kept.record().exit_code = exit_code;
   kept.end(took.count());
 }

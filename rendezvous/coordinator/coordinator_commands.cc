@@ -40,13 +40,13 @@ void Coordinator::answer(LinkId link, const Command& command) {
   ++counters_.commands;
   const Result<std::string> done = obey(command);
   if (!done) {
-    actions_.push_back(Send{link, encode(Report{.error = done.error().context})});
+    actions_.push_back(Send{link, encode(Answer{.error = done.error().context})});
   } else {
     std::size_t at = 0;
     do {
       const std::string piece = done->substr(at, kTextPieceBytes);
       at += piece.size();
-      actions_.push_back(Send{link, encode(Report{.text = piece, .more = at < done->size()})});
+      actions_.push_back(Send{link, encode(Answer{.text = piece, .more = at < done->size()})});
     } while (at < done->size());
   }
   actions_.push_back(Hangup{link, ""});

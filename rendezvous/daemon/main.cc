@@ -6,8 +6,10 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <optional>
 
 #include "common/error.h"
+#include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
@@ -72,6 +74,20 @@ Result<std::string> read_etcd_password(DaemonOptions& options) {
   return Failure{Errc::kBadOption,
                  "no password for --etcd-user: give --etcd-password-file FILE, "
                  "DDPRUN_ETCD_PASSWORD or DDPRUN_ETCD_PASSWORD_FILE"};
+}
+
+// The token, and the password for etcd into `options`.
+Result<std::string> read_secrets(DaemonOptions& options) {
+  auto token = read_token(options);
+  if (!token) return token.error();
+  if (token->empty() && !options.no_auth) {
+    return Failure{Errc::kBadOption, "the token is empty; give --no-auth to run without a token"};
+  }
+  auto password = read_etcd_password(options);
+  if (!password) return password.error();
+  options.etcd_password = std::move(*password);
+  if (!options.etcd_key.empty()) hide_memory();
+  return token;
 }
 
 void add_etcd_options(CLI::App& app, CLI::Option* etcd, DaemonOptions& o) {
@@ -169,25 +185,31 @@ void add_operators_options(CLI::App& app, DaemonOptions& o) {
       ->transform(CLI::CheckedTransformer(formats).description("text|json"));
 }
 
-int run(int argc, char** argv) {
-  DaemonOptions options;
-  options.argv = argv;
+// The exit status of a command line that starts no daemon.
+std::optional<int> parse(int argc, char** argv, DaemonOptions& options) {
   CLI::App app;
   add_options(app, options);
   add_operators_options(app, options);
   app.set_version_flag("--version", "ddprun-rendezvous " DDPRUN_VERSION);
-  log::start("ddprun-rendezvous", log::Level::kInfo);
   try {
     app.parse(argc, argv);
+    return std::nullopt;
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
   } catch (const CLI::ExtrasError&) {
     log::error("unknown argument '" + app.remaining().front() + "'; see ddprun-rendezvous --help");
-    return 2;
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     log::error(std::string(error.what()) + "; see ddprun-rendezvous --help");
-    return 2;
+    return kExitUsage;
   }
+}
+
+int run(int argc, char** argv) {
+  DaemonOptions options;
+  options.argv = argv;
+  log::start("ddprun-rendezvous", log::Level::kInfo);
+  if (const auto status = parse(argc, argv, options)) return *status;
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
@@ -195,22 +217,11 @@ int run(int argc, char** argv) {
   for (const int fd : {options.listen_fd, options.token_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
-  auto token = read_token(options);
+  auto token = read_secrets(options);
   if (!token) {
     log::error(token.error().context);
-    return 2;
+    return kExitUsage;
   }
-  if (token->empty() && !options.no_auth) {
-    log::error("the token is empty; give --no-auth to run without a token");
-    return 2;
-  }
-  auto password = read_etcd_password(options);
-  if (!password) {
-    log::error(password.error().context);
-    return 2;
-  }
-  options.etcd_password = std::move(*password);
-  if (!options.etcd_key.empty()) hide_memory();
   return serve(options, std::move(*token));
 }
 
@@ -223,6 +234,6 @@ int main(int argc, char** argv) {
     return ddprun::rendezvous::run(argc, argv);
   } catch (const std::exception& bug) {
     std::cerr << "ddprun-rendezvous: error: " << bug.what() << "\n";
-    return 1;
+    return ddprun::kExitFailed;
   }
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/exit_status.h"
 #include "common/system/secrets.h"
 #include "rendezvous/daemon/operations.h"
 #include "rendezvous/daemon/server.h"
@@ -61,10 +62,10 @@ class Service {
     await_signal();
     if (options_.etcd.empty()) {
       auto memory = open_memory(io_, options_);
-      if (!memory) return fail(memory.error().context), 1;
+      if (!memory) return fail(memory.error().context), kExitFailed;
       begin(std::move(*memory));
     } else if (const auto campaigning = campaign(); !campaigning) {
-      return fail(campaigning.error().context), 2;
+      return fail(campaigning.error().context), kExitUsage;
     }
     io_.run();
     return status_;
@@ -111,8 +112,8 @@ class Service {
           io_, etcd, EtcdHistory::Leader{campaigner.leader_key(), campaigner.term()});
       begin({std::move(candidate_), std::move(journal), std::move(history)});
     };
-    campaigner.start({.on_lead = lead,
-                      .on_over = [this](const std::string& why) { begin_anew(why); }});
+    campaigner.start(
+        {.on_lead = lead, .on_over = [this](const std::string& why) { begin_anew(why); }});
     return {};
   }
 
@@ -153,7 +154,7 @@ class Service {
 
   void fail(const std::string& why) {
     log::error(why);
-    status_ = 1;
+    status_ = kExitFailed;
     io_.stop();
   }
 
@@ -187,7 +188,7 @@ class Service {
   std::unique_ptr<Server> server_;
   std::unique_ptr<Operations> operations_;
   std::unique_ptr<StoreServer> c10d_;  // None, unless asked for.
-  int status_ = 0;
+  int status_ = kExitOk;
 };
 
 }  // namespace

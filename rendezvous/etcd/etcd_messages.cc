@@ -213,12 +213,12 @@ Result<Outcome> read_outcome(std::string_view body) {
   return Outcome{flag(*object, "succeeded"), *revision};
 }
 
-std::string manifest_text(const Manifest& manifest) {
+std::string manifest_text(const JournalStart& manifest) {
   return json{{"format", kManifestFormat}, {"term", manifest.term}, {"first", manifest.first}}
       .dump();
 }
 
-Result<Manifest> read_manifest(std::string_view text) {
+Result<JournalStart> read_manifest(std::string_view text) {
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return bad("the journal's manifest is not a JSON object");
   if (number(object, "format") != kManifestFormat) {
@@ -231,7 +231,7 @@ Result<Manifest> read_manifest(std::string_view text) {
   if (!term || !first || *term < 0 || *first < 0 || *term == INT64_MAX) {
     return bad("the journal's manifest is invalid");
   }
-  return Manifest{*term, *first};
+  return JournalStart{*term, *first};
 }
 
 }  // namespace ddprun::rendezvous::etcd

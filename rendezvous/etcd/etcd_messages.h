@@ -66,10 +66,10 @@ Result<Range> read_range(std::string_view body);
 Result<Outcome> read_outcome(std::string_view body);
 
 // Where a journal in etcd begins.
-struct Manifest {
+struct JournalStart {
   std::int64_t term = 0, first = 0;
 };
-std::string manifest_text(const Manifest& manifest);
-Result<Manifest> read_manifest(std::string_view text);
+std::string manifest_text(const JournalStart& manifest);
+Result<JournalStart> read_manifest(std::string_view text);
 
 }  // namespace ddprun::rendezvous::etcd

@@ -17,14 +17,16 @@ constexpr char kTlsAlert =
     0x15;  // First byte of a TLS server's refusal. No frame begins with either.
 constexpr std::string_view kHandshakeFailure("\x15\x03\x03\x00\x02\x02\x28", 7);
 
-Step failed(Errc code, std::string context) {
+ChannelStep failed(Errc code, std::string context) {
   return {StepStatus::kFailed, 0, {make_error_code(code), std::move(context)}};
 }
 
-Step failed_by_errno(const char* what) { return {StepStatus::kFailed, 0, errno_failure(what)}; }
+ChannelStep failed_by_errno(const char* what) {
+  return {StepStatus::kFailed, 0, errno_failure(what)};
+}
 
 // The first bytes that the peer sent, left where they are.
-Step peek(int fd, std::span<char> bytes) {
+ChannelStep peek(int fd, std::span<char> bytes) {
   const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK);
   if (got > 0) return {StepStatus::kDone, static_cast<std::size_t>(got)};
   if (got == 0) return {StepStatus::kClosed};
@@ -52,22 +54,22 @@ class PlainChannel : public Channel {
  public:
   PlainChannel(int fd, TlsRole role) : fd_(fd), role_(role) {}
 
-  Step first_words() override {
+  ChannelStep first_words() override {
     char first = 0;
     return peek(fd_, {&first, 1});
   }
 
   // A server waits until the client speaks, so that silent connections do not become links.
-  Step handshake() override {
+  ChannelStep handshake() override {
     if (role_ == TlsRole::kClient) return {StepStatus::kDone};
     char first = 0;
-    Step step = peek(fd_, {&first, 1});
+    ChannelStep step = peek(fd_, {&first, 1});
     if (step.status != StepStatus::kDone || first != kTlsHandshake) return step;
     refuse(fd_);
     return failed(Errc::kBadToken, "it uses a token, but this run has none");
   }
 
-  Step read(char* into, std::size_t size) override {
+  ChannelStep read(char* into, std::size_t size) override {
     const ssize_t got = ::recv(fd_, into, size, 0);
     if (got == 0) return {StepStatus::kClosed};
     if (got < 0) {
@@ -82,7 +84,7 @@ class PlainChannel : public Channel {
     return {StepStatus::kDone, bytes, {}, bytes == size};
   }
 
-  Step write(std::string_view bytes) override {
+  ChannelStep write(std::string_view bytes) override {
     const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) return {StepStatus::kDone, static_cast<std::size_t>(sent)};
     if (errno == EAGAIN || errno == EINTR) return {StepStatus::kWantWrite};
@@ -122,9 +124,9 @@ class TlsChannel : public Channel {
       : fd_(fd), role_(role), context_(context) {}
 
   // Half a record would only occupy an engine, and whoever sends half may never send the rest.
-  Step first_words() override {
+  ChannelStep first_words() override {
     std::array<char, kRecordHead> head;
-    Step step = peek(fd_, head);
+    ChannelStep step = peek(fd_, head);
     if (step.status != StepStatus::kDone || head[0] != kTlsHandshake) return step;
     int wanted = kRecordHead;
     if (step.bytes == kRecordHead) wanted = std::min(wanted + record_bytes(head), kFirstWordsMax);
@@ -138,10 +140,10 @@ class TlsChannel : public Channel {
     return {enough ? StepStatus::kDone : StepStatus::kWantRead};
   }
 
-  Step handshake() override {
+  ChannelStep handshake() override {
     if (role_ == TlsRole::kServer && !heard_) {
       char first = 0;
-      Step step = peek(fd_, {&first, 1});
+      ChannelStep step = peek(fd_, {&first, 1});
       if (step.status != StepStatus::kDone) return step;
       heard_ = true;
       if (first != kTlsHandshake) {
@@ -158,7 +160,7 @@ class TlsChannel : public Channel {
     return failed(Errc::kBadToken, "it finished the handshake without the token");
   }
 
-  Step read(char* into, std::size_t size) override {
+  ChannelStep read(char* into, std::size_t size) override {
     ERR_clear_error();
     std::size_t got = 0;
     const int done = SSL_read_ex(ssl_.get(), into, size, &got);
@@ -166,11 +168,11 @@ class TlsChannel : public Channel {
     return {StepStatus::kDone, got, {}, SSL_has_pending(ssl_.get()) == 1 || !drained(ssl_.get())};
   }
 
-  Step write(std::string_view bytes) override {
+  ChannelStep write(std::string_view bytes) override {
     ERR_clear_error();
     std::size_t sent = 0;
     const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &sent);
-    return done == 1 ? Step{StepStatus::kDone, sent} : explain(done, "writing");
+    return done == 1 ? ChannelStep{StepStatus::kDone, sent} : explain(done, "writing");
   }
 
   void say_goodbye() override {
@@ -180,7 +182,7 @@ class TlsChannel : public Channel {
   }
 
  private:
-  Step explain(int done, const char* what) {
+  ChannelStep explain(int done, const char* what) {
     const int error = errno;
     switch (SSL_get_error(ssl_.get(), done)) {
       case SSL_ERROR_WANT_READ: return {StepStatus::kWantRead};
@@ -188,7 +190,7 @@ class TlsChannel : public Channel {
       case SSL_ERROR_ZERO_RETURN: return {StepStatus::kClosed};
       case SSL_ERROR_SYSCALL:
         errno = error;
-        return error == 0 ? Step{StepStatus::kClosed} : failed_by_errno(what);
+        return error == 0 ? ChannelStep{StepStatus::kClosed} : failed_by_errno(what);
       default: break;
     }
     const unsigned long first = ERR_peek_error();
@@ -197,8 +199,8 @@ class TlsChannel : public Channel {
     return failed(Errc::kBadMessage, std::string(what) + " (" + (text ? text : "TLS error") + ")");
   }
 
-  Step explain_handshake(int done) {
-    Step step = explain(done, "in the TLS handshake");
+  ChannelStep explain_handshake(int done) {
+    ChannelStep step = explain(done, "in the TLS handshake");
     if (step.status != StepStatus::kFailed) return step;
     const int reason = ERR_GET_REASON(ERR_peek_error());
     if (role_ == TlsRole::kServer && reason == SSL_R_BINDER_DOES_NOT_VERIFY) {

@@ -20,7 +20,7 @@ enum class StepStatus {
   kFailed,     // `failure` says why; the channel is of no further use.
 };
 
-struct Step {
+struct ChannelStep {
   StepStatus status;
   std::size_t bytes = 0;
   Failure failure = {};
@@ -33,11 +33,11 @@ class Channel {
 
   // Of a server: kDone once what the client says first is here in full, as far as can be told
   // without reading it. Costs next to nothing, unlike handshake(), whoever the client is.
-  virtual Step first_words() = 0;
+  virtual ChannelStep first_words() = 0;
   // To be repeated until kDone, before anything else.
-  virtual Step handshake() = 0;
-  virtual Step read(char* into, std::size_t size) = 0;
-  virtual Step write(
+  virtual ChannelStep handshake() = 0;
+  virtual ChannelStep read(char* into, std::size_t size) = 0;
+  virtual ChannelStep write(
       std::string_view bytes) = 0;  // After a kWant, again with the same bytes or more.
   virtual void say_goodbye() = 0;   // Tells the peer that no more will be written.
 };

@@ -41,7 +41,7 @@ void Handshake::cancel() {
 
 void Handshake::step() {
   if (over_) return;
-  Step taken = connection_.channel->handshake();
+  ChannelStep taken = connection_.channel->handshake();
   switch (taken.status) {
     case StepStatus::kDone: return finish(std::move(connection_));
     case StepStatus::kWantRead: return wait(tcp::socket::wait_read);

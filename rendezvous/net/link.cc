@@ -85,7 +85,7 @@ void Link::flush() {
   if (wait_write_) return;
   if (state_ != State::kOpen && state_ != State::kClosing) return;
   while (sent_ < out_.size()) {
-    const Step step = connection_.channel->write(std::string_view(out_).substr(sent_));
+    const ChannelStep step = connection_.channel->write(std::string_view(out_).substr(sent_));
     if (step.status != StepStatus::kDone) return finish_as(step);
     DDPRUN_ASSERT(step.bytes > 0 && step.bytes <= out_.size() - sent_);
     sent_ += step.bytes;
@@ -105,7 +105,7 @@ void Link::read() {
   for (int i = 0; i < kReadsPerTurn; ++i) {
     if (state_ != State::kOpen && state_ != State::kClosing) return;
     std::array<char, kReadBytes> bytes;
-    const Step step = connection_.channel->read(bytes.data(), bytes.size());
+    const ChannelStep step = connection_.channel->read(bytes.data(), bytes.size());
     if (step.status == StepStatus::kWantWrite) read_wants_write_ = true;
     if (step.status != StepStatus::kDone) return finish_as(step);
     if (state_ == State::kClosing) continue;
@@ -132,7 +132,7 @@ bool Link::deliver() {
 }
 
 // A step that was not done either waits for the socket or ends the link.
-void Link::finish_as(const Step& step) {
+void Link::finish_as(const ChannelStep& step) {
   switch (step.status) {
     case StepStatus::kDone: return;
     case StepStatus::kWantRead:

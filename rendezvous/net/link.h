@@ -76,7 +76,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void flush_soon();
   void fail_soon(Failure why);
   void finish(Failure why);
-  void finish_as(const Step& step);
+  void finish_as(const ChannelStep& step);
 
   Connected connection_;
   const LinkOptions options_;

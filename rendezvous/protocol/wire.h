@@ -243,7 +243,7 @@ struct Respawn {
 struct Prepare {
   int restart_count = 0;
 };
-// Of an Account and of a Report: well below the limits of a text and of a frame.
+// Of an Account and of an Answer: well below the limits of a text and of a frame.
 inline constexpr std::size_t kTextPieceBytes = std::size_t{32} << 10;
 // A piece of the run's account, which is JSON (docs/ledger.md). Sent before EndRun to agents that
 // want it.

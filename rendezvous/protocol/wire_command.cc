@@ -11,7 +11,7 @@ using nlohmann::json;
 
 constexpr std::size_t kNameBytesMax = 256;
 constexpr std::size_t kReasonBytesMax = 4096;
-constexpr std::size_t kReportBytesMax = std::size_t{64} << 10;
+constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 10;
 constexpr int kDepthMax = 2;  // No message of these has anything inside.
 
 constexpr Command::Verb kVerbs[] = {
@@ -106,9 +106,9 @@ std::string encode(const Command& command) {
                   {"nodes", command.nodes}});
 }
 
-std::string encode(const Report& report) {
+std::string encode(const Answer& answer) {
   return text_of(
-      {{"is", "report"}, {"error", report.error}, {"text", report.text}, {"more", report.more}});
+      {{"is", "report"}, {"error", answer.error}, {"text", answer.text}, {"more", answer.more}});
 }
 
 // Braces keep the order of the calls: the first bad field is the one that is named.
@@ -123,12 +123,12 @@ Result<Command> decode_command(std::string_view body) {
   return fields.done(std::move(command));
 }
 
-Result<Report> decode_report(std::string_view body) {
+Result<Answer> decode_answer(std::string_view body) {
   Fields fields(body, "report");
-  Report report{.error = fields.text("error", kReportBytesMax),
-                .text = fields.text("text", kReportBytesMax),
+  Answer answer{.error = fields.text("error", kAnswerBytesMax),
+                .text = fields.text("text", kAnswerBytesMax),
                 .more = fields.flag("more")};
-  return fields.done(std::move(report));
+  return fields.done(std::move(answer));
 }
 
 }  // namespace ddprun::rendezvous

@@ -14,12 +14,12 @@ namespace ddprun::rendezvous {
 // The first and only message, in place of Hello.
 struct Command {
   enum class Verb {
-    kStatus,  // Where all runs stand, or the one named.
-    kDrain,   // The run goes on without `node`, whose launcher ends well.
-    kCancel,  // The run ends.
-    kReport,  // The account of the run (rendezvous/ledger/account.h).
-    kResize,  // The run goes on with at most `nodes`.
-    kWatch,   // As kStatus, with the ranks and the events of each run.
+    kStatus,   // Where all runs stand, or the one named.
+    kDrain,    // The run goes on without `node`, whose launcher ends well.
+    kCancel,   // The run ends.
+    kReport,   // The account of the run (rendezvous/ledger/account.h).
+    kResize,   // The run goes on with at most `nodes`.
+    kWatch,    // As kStatus, with the ranks and the events of each run.
     kHistory,  // The runs that have ended, or the one named, by its id or its number.
   };
   int version = kProtocolVersion;
@@ -31,19 +31,19 @@ struct Command {
 };
 
 // The answer, in as many pieces as it takes.
-struct Report {
+struct Answer {
   std::string error{};  // Not empty: why not. There is nothing else then.
   std::string text{};   // The next piece of a status, of an account, or of a sentence.
-  bool more = false;    // Another Report follows.
+  bool more = false;    // Another Answer follows.
 };
 
 const char* name_of(Command::Verb verb);  // "status", "drain", ...
 
 std::string encode(const Command& command);
-std::string encode(const Report& report);
+std::string encode(const Answer& answer);
 
 // Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
 Result<Command> decode_command(std::string_view body);
-Result<Report> decode_report(std::string_view body);
+Result<Answer> decode_answer(std::string_view body);
 
 }  // namespace ddprun::rendezvous

@@ -67,9 +67,8 @@ void Run::advance_running() {
   grow();
 }
 
-// Chooses the nodes of the round, those of the round before first, and gives them their seats.
-void Run::seal() {
-  DDPRUN_ASSERT(state_ == State::kLastCall && seated() == 0 && count(Phase::kStopping) == 0);
+// The nodes of the next round, those of the round before first.
+std::vector<Run::Members::iterator> Run::chosen() {
   DDPRUN_ASSERT(count(Phase::kReady) >= config_->nnodes_min);
   std::vector<Members::iterator> ready;
   const bool kept = keep_ && living_ready() >= config_->nnodes_min;
@@ -83,17 +82,26 @@ void Run::seal() {
     return std::pair(a_new, a->second.arrival) < std::pair(b_new, b->second.arrival);
   });
   if (std::ssize(ready) > size()) ready.resize(static_cast<std::size_t>(size()));
+  return ready;
+}
 
+// In the order of their group ranks.
+std::vector<Run::Members::iterator> Run::in_order(const std::vector<Members::iterator>& nodes) {
   std::vector<Candidate> candidates;
-  for (auto it : ready) {
+  for (const auto it : nodes) {
     candidates.push_back({&it->second.offer, it->second.group_rank_before, it->second.arrival});
   }
   std::vector<Members::iterator> ordered;
+  for (const std::size_t i : order_nodes(candidates)) ordered.push_back(nodes[i]);
+  return ordered;
+}
+
+// Gives the nodes of the round their seats.
+void Run::seal() {
+  DDPRUN_ASSERT(state_ == State::kLastCall && seated() == 0 && count(Phase::kStopping) == 0);
+  const std::vector<Members::iterator> ordered = in_order(chosen());
   std::vector<const NodeOffer*> offers;
-  for (const std::size_t i : order_nodes(candidates)) {
-    ordered.push_back(ready[i]);
-    offers.push_back(&ready[i]->second.offer);
-  }
+  for (const auto it : ordered) offers.push_back(&it->second.offer);
   // A node that comes from a run of the same name refuses seats of rounds that it has had there.
   for (const auto it : ordered) round_ = std::max(round_, it->second.after_round + 1);
   std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
@@ -109,6 +117,11 @@ void Run::seal() {
   }
   state_ = State::kRunning;
   ++roster_;
+  forget_last_round();
+}
+
+// But for the cause of its failure.
+void Run::forget_last_round() {
   remember_failure();
   deaths_.clear();
   first_death_ = {};

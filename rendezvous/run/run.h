@@ -150,7 +150,12 @@ class Run {
   void advance();
   void advance_gathering();
   void advance_running();
+  std::vector<Members::iterator> chosen();
+  static std::vector<Members::iterator> in_order(const std::vector<Members::iterator>& nodes);
   void seal();
+  void forget_last_round();
+  void check_members() const;
+  void check_dismissed() const;
   void admit(const NodeId& node, const Join& join);
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
@@ -252,7 +257,7 @@ class Run {
   std::string change_;    // kRunning: why that was announced; empty: it was not.
   int parked_ = 0;        // The sum over members.
 
-  bool workers_blamed_ = false;         // For the end of the last round, until the next is sealed.
+  bool workers_blamed_ = false;  // For the end of the last round, until the next is sealed.
   // Of the present round: the first to die, and the others in the order of the reports.
   std::vector<WorkerDeath> deaths_;
   Moment first_death_;                  // When the first of them was noticed.

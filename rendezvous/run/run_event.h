@@ -4,6 +4,7 @@
 #include <string>
 #include <variant>
 
+#include "common/tick.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
@@ -12,7 +13,6 @@ struct Lost {
   std::string how;
   bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
 };                      // The node is gone, with its workers: "closed its connection".
-struct Tick {};         // The time that deadline() named has come.
 struct Begin {};        // The run id is used again: forget the run that has ended.
 struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
 struct Unseen {};       // The node's connection has ended while the daemon did not look.

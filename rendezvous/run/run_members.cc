@@ -221,6 +221,8 @@ std::optional<TimePoint> Run::deadline() const {
 }
 
 void Run::check_invariants() const {
+  check_members();
+  check_dismissed();
   const bool running = state_ == State::kRunning;
   DDPRUN_ASSERT(running == (seated() > 0) || state_ == State::kEnded);
   DDPRUN_ASSERT(running ? count(Phase::kStopping) == 0 : true);
@@ -229,6 +231,18 @@ void Run::check_invariants() const {
   DDPRUN_ASSERT(verdict_.has_value() == (state_ == State::kClosing || state_ == State::kEnded));
   if (config_) DDPRUN_ASSERT(seated() <= config_->nnodes_max);
   if (config_) DDPRUN_ASSERT(restart_count_ <= config_->max_restarts);
+  if (!change_.empty()) DDPRUN_ASSERT(running);
+  if (planned_) DDPRUN_ASSERT(keep_);
+  DDPRUN_ASSERT(deaths_.size() == dead_ranks_.size());
+  if (workers_blamed_) {
+    DDPRUN_ASSERT(state_ == State::kClosing || (gathering() && restart_count_ > 0));
+    DDPRUN_ASSERT(!verdict_ || verdict_->kind == Verdict::Kind::kWorkerFailed);
+  }
+  DDPRUN_ASSERT(actions_.empty());
+}
+
+// Each member's seat is that of its phase, and what is counted or listed of them is true.
+void Run::check_members() const {
   std::array<int, 6> in_phase{};
   int parked = 0;
   for (const auto& [node, member] : members_) {
@@ -242,17 +256,14 @@ void Run::check_invariants() const {
     if (seated) DDPRUN_ASSERT(member.seat->round == round_);
   }
   DDPRUN_ASSERT(in_phase == in_phase_ && parked == parked_);
-  if (!change_.empty()) DDPRUN_ASSERT(running);
-  if (planned_) DDPRUN_ASSERT(keep_);
   DDPRUN_ASSERT(std::ssize(ready_) == count(Phase::kReady));
   for (const NodeId& node : ready_) DDPRUN_ASSERT(members_.at(node).phase == Phase::kReady);
   for (const auto& [rank, node] : node_ranks_)
     DDPRUN_ASSERT(members_.at(node).offer.node_rank == rank);
-  DDPRUN_ASSERT(deaths_.size() == dead_ranks_.size());
-  if (workers_blamed_) {
-    DDPRUN_ASSERT(state_ == State::kClosing || (gathering() && restart_count_ > 0));
-    DDPRUN_ASSERT(!verdict_ || verdict_->kind == Verdict::Kind::kWorkerFailed);
-  }
+}
+
+// Drained nodes are on their way out.
+void Run::check_dismissed() const {
   for (const auto& [node, why] : dismissed_) {
     const auto it = members_.find(node);
     const bool stops = it != members_.end() && it->second.phase == Phase::kStopping;
@@ -260,7 +271,6 @@ void Run::check_invariants() const {
     const bool leaves = it != members_.end() && it->second.seat && (ended || !change_.empty());
     DDPRUN_ASSERT(it == members_.end() || stops || leaves || it->second.phase == Phase::kStopped);
   }
-  DDPRUN_ASSERT(actions_.empty());
 }
 
 }  // namespace ddprun::rendezvous

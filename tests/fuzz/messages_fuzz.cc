@@ -97,7 +97,7 @@ void fuzz_messages(const std::uint8_t* data, std::size_t size) {
       return;
     }
     case 5: return message(bytes, rendezvous::decode_command);
-    case 6: return message(bytes, rendezvous::decode_report);
+    case 6: return message(bytes, rendezvous::decode_answer);
     case 7: return message(bytes, rendezvous::decode_status);
     case 8: return static_cast<void>(rendezvous::parse_target(bytes));
     case 9: return snapshot(bytes);

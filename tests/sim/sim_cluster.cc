@@ -134,7 +134,7 @@ void Cluster::arm_agent_tick(const std::string& name) {
   after(delay, [this, name, life = host.life, due = *due] {
     when_awake(name, [this, name, life, due] {
       Host& h = hosts_.at(name);
-      if (h.agent && h.life == life && h.agent->deadline() == due) dispatch(name, agent::Tick{});
+      if (h.agent && h.life == life && h.agent->deadline() == due) dispatch(name, Tick{});
     });
   });
 }

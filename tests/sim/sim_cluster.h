@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 #include "rendezvous/coordinator/gate.h"
 
 namespace ddprun::sim {

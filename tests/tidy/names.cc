@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <set>
 
 #include "tests/tidy/rules.h"
 
@@ -19,6 +20,27 @@ std::string joined(const std::vector<Scope>& scopes) {
   std::string text;
   for (const Scope& scope : scopes) text += scope.name + "::";
   return text;
+}
+
+// What is linked with each other.
+const std::vector<std::set<std::string>> kPrograms = {{"common", "rendezvous", "agent", "launcher"},
+                                                      {"common", "worker_sdk"}};
+
+std::string last_name(const std::string& type) {
+  const std::size_t colons = type.rfind("::");
+  return colons == std::string::npos ? type : type.substr(colons + 2);
+}
+
+// The file of each type.
+std::map<std::string, std::string> types_below(const std::set<std::string>& folders,
+                                               const std::map<std::string, std::string>& files) {
+  std::map<std::string, std::string> types;
+  for (const auto& [path, text] : files) {
+    const bool wraps = path.starts_with("worker_sdk/torch/");
+    if (wraps || !folders.contains(path.substr(0, path.find('/')))) continue;
+    for (const std::string& type : types_in(text)) types.try_emplace(type, path);
+  }
+  return types;
 }
 
 bool is_public(const std::string& path) {
@@ -93,6 +115,24 @@ std::vector<std::string> complaints_about_doubles(
     }
   }
   return complaints;
+}
+
+std::vector<std::string> complaints_about_namesakes(
+    const std::map<std::string, std::string>& files) {
+  std::set<std::string> complaints;
+  for (const auto& folders : kPrograms) {
+    const std::map<std::string, std::string> types = types_below(folders, files);
+    std::map<std::string, std::string> first;  // By last name.
+    for (const auto& [type, path] : types) {
+      const std::size_t colons = type.rfind("::");
+      const bool is_part = colons != std::string::npos && types.contains(type.substr(0, colons));
+      if (is_part) continue;  // One says of what: ProcessGroup::Impl.
+      const auto [known, is_new] = first.try_emplace(last_name(type), type);
+      if (is_new) continue;
+      complaints.insert(path + ": " + type + " has the name of " + known->second);
+    }
+  }
+  return {complaints.begin(), complaints.end()};
 }
 
 }  // namespace ddprun::tidy

@@ -12,7 +12,8 @@ namespace ddprun::tidy {
 
 inline constexpr int kFileLinesMax = 300;
 inline constexpr int kTestFileLinesMax = 500;  // tests/ and bench/.
-inline constexpr int kFunctionLinesMax = 60;   // The aim is 40.
+inline constexpr int kFunctionLinesMax = 40;
+inline constexpr int kTestFunctionLinesMax = 60;
 inline constexpr int kColumnsMax = 100;
 inline constexpr int kFolderFilesMax = 25;
 
@@ -31,6 +32,11 @@ std::vector<std::string> types_in(const std::string& text);
 // Types that two files define under one name: whichever of their functions the linker keeps serves
 // both. `linked`: texts by path, of files that may be linked into one program.
 std::vector<std::string> complaints_about_doubles(const std::map<std::string, std::string>& linked);
+
+// Types of one program that share their last name, in whatever namespaces and files: whoever knows
+// one takes the other for it. The libtorch adapter may wrap a neutral type under its name.
+std::vector<std::string> complaints_about_namesakes(
+    const std::map<std::string, std::string>& files);
 
 // The lines of prose of the Markdown page `path` that are too wide. Tables, code and lines that are
 // nothing but a link may be wider. tests/tidy/wrap_prose.py mends it.

@@ -58,8 +58,9 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   std::ofstream(root / "tests/tidy/layers.txt")
       << "common : common pure\nagent/x : common\nagent/gone : common\n";
   std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
-  std::ofstream(root / "common/deep/y.h") << "#pragma once\n";
-  std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n";
+  std::ofstream(root / "common/deep/y.h") << "#pragma once\nnamespace a {\nstruct One {};\n}\n";
+  std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n"
+                                        << "namespace b {\nclass One {};\n}\n";
   std::ofstream(root / "agent/y.h") << "#pragma once\n";
   std::ofstream(root / "agent/y.md") << "not source\n";
   fs::create_directories(root / "docs/notes");
@@ -81,6 +82,7 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
                  "agent/x: 27 files, 25 are allowed", "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
                  "common/deep/y.h: has the name of agent/y.h",
+                 "common/fine.h: b::One has the name of a::One",
                  "docs/architecture.md: a walk enters agent/no.h, which is not there",
                  "docs/architecture.md: a walk enters agent/y.h twice",
                  "docs/architecture.md: the plan lacks agent/x",
@@ -220,6 +222,23 @@ TEST_CASE("Tidy: types of namespaces with a name are found, others may share the
         Complaints{"z.cc: a::One is defined in x.h, too"});
 }
 
+TEST_CASE("Tidy: two types of one program have two names", "[tidy]") {
+  const std::string one = "namespace a {\nclass Whole {\n  struct Part {};\n};\n}\n";
+  const std::string same = "namespace b {\nenum class Whole { kX };\n}\n";
+  const Complaints found = complaints_about_namesakes({{"agent/x.h", one}, {"launcher/y.h", same}});
+  CHECK(found == Complaints{"launcher/y.h: b::Whole has the name of a::Whole"});
+  CHECK(complaints_about_namesakes({{"common/x/x.h", one}, {"worker_sdk/y/y.cc", same}}).size() ==
+        1);
+  CHECK(complaints_about_namesakes({{"agent/x.h", one}, {"worker_sdk/y/y.h", same}}).empty());
+  CHECK(
+      complaints_about_namesakes({{"worker_sdk/include/x.h", one}, {"worker_sdk/torch/y.h", same}})
+          .empty());
+  const std::string parts =
+      "namespace a {\nclass Other {};\nstruct Whole::Impl {};\n"
+      "struct Other::Impl {};\n}\n";
+  CHECK(complaints_about_namesakes({{"agent/x.h", one}, {"agent/y.cc", parts}}).empty());
+}
+
 TEST_CASE("Tidy: long files and long lines", "[tidy]") {
   CHECK(about("io/a.cc", lines(kFileLinesMax)).empty());
   CHECK(about("io/a.cc", lines(kFileLinesMax + 1)) ==
@@ -254,9 +273,12 @@ TEST_CASE("Tidy: long functions are found, long tables are not functions", "[tid
   const std::string fits = "int f() {\n" + lines(kFunctionLinesMax - 1) + "}\n";
   const std::string over = "int f() {\n" + lines(kFunctionLinesMax) + "}\n";
   CHECK(about("io/a.cc", fits).empty());
-  CHECK(about("io/a.cc", over) == Complaints{"io/a.cc:1: function of 61 lines, 60 are allowed"});
+  CHECK(about("io/a.cc", over) == Complaints{"io/a.cc:1: function of 41 lines, 40 are allowed"});
+  CHECK(about("tests/unit/a_test.cc", over).empty());
+  CHECK(about("tests/unit/a_test.cc", "void f() {\n" + lines(kTestFunctionLinesMax) + "}\n") ==
+        Complaints{"tests/unit/a_test.cc:1: function of 61 lines, 60 are allowed"});
   const std::string method = "namespace n {\nclass C : B {\n public:\n" + over + "};\n}\n";
-  CHECK(about("io/a.cc", method) == Complaints{"io/a.cc:4: function of 61 lines, 60 are allowed"});
+  CHECK(about("io/a.cc", method) == Complaints{"io/a.cc:4: function of 41 lines, 40 are allowed"});
   const std::string nested = "int f() {\n  if (x) {\n  }\n" + lines(kFunctionLinesMax - 2) + "}\n";
   CHECK(about("io/a.cc", nested).size() == 1);
   CHECK(about("io/a.cc", "struct S {\n" + lines(100) + "};\n").empty());

@@ -1,6 +1,6 @@
 // ddprun/c/c_base.h: errors, and what arguments are in C++.
 
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 #include <algorithm>
 #include <string_view>

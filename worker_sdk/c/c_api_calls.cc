@@ -1,6 +1,6 @@
 // ddprun/c/c_collectives.h: each collective in one line.
 
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

@@ -1,7 +1,7 @@
 // ddprun/c/c_checkpoint.h: checkpoints.
 
 #include "ddprun/checkpoint.h"
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

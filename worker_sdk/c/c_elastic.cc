@@ -3,7 +3,7 @@
 #include "ddprun/elastic/global_batches.h"
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/random_stream.h"
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 namespace ddprun::worker_sdk {
 

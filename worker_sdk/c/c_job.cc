@@ -2,7 +2,7 @@
 // becomes the exception that a function of C++ would throw.
 
 #include "ddprun/elastic/job.h"
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

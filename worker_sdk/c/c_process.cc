@@ -8,7 +8,7 @@
 #include "ddprun/metrics.h"
 #include "ddprun/seeds.h"
 #include "ddprun/spawn.h"
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

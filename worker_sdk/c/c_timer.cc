@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 #include "worker_sdk/timer/foreign_steps.h"
 
 using namespace ddprun;

@@ -1,7 +1,7 @@
 // ddprun/c/c_training.h: DistributedDataParallel, sampler, clipping.
 
 #include "ddprun/clip_grad_norm.h"
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

@@ -117,7 +117,7 @@ class JobInside {
   std::int64_t begun_ = -1;  // The last step whose body was called.
   worker_sdk::Clock::time_point last_commit_{};
   int left_round_ = -1;
-  std::optional<worker_sdk::Seat> seat_;
+  std::optional<worker_sdk::HeldSeat> seat_;
   std::optional<ProcessGroup> group_;
   bool is_settled_ = false;  // The group's ranks have one state.
   bool has_shard_ = false;   // Between begin_shard() and end_shard().

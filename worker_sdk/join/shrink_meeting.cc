@@ -49,14 +49,14 @@ void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
 
 }  // namespace
 
-Settlement agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
+AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
   keys.set(key_of(wish.rank), encode_ranks(wish.lost));
   Survey survey(wish.rank, wish.size, wish.lost);
   listen(keys, survey, wish);
   if (keys.add("first", 1) == 1) {
-    keys.set("settled", encode(Settlement{wish.limit, survey.members()}));
+    keys.set("settled", encode(AgreedSurvivors{wish.limit, survey.members()}));
   }
-  const auto settlement = decode_settlement(keys.get("settled", kGrace), wish.size);
+  const auto settlement = decode_agreed(keys.get("settled", kGrace), wish.size);
   if (!settlement) refuse(wish, "the rank that settles which ranks are left");
   return *settlement;
 }

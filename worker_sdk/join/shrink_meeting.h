@@ -18,6 +18,6 @@ struct SurvivorsWish {
 
 // `keys`: for this meeting alone. Throws Error: timed_out if who was to settle it has not, mismatch
 // if a text is of another version.
-Settlement agree_on_survivors(Store& keys, const SurvivorsWish& wish);
+AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish);
 
 }  // namespace ddprun::worker_sdk

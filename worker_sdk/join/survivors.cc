@@ -46,7 +46,7 @@ std::string encode_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string encode(const Settlement& settlement) {
+std::string encode(const AgreedSurvivors& settlement) {
   return std::to_string(settlement.limit.count()) + " " + encode_ranks(settlement.members);
 }
 
@@ -61,12 +61,12 @@ std::optional<std::vector<int>> decode_ranks(std::string_view text, int size) {
   return ranks;
 }
 
-std::optional<Settlement> decode_settlement(std::string_view text, int size) {
+std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size) {
   const auto limit = take_number(text);
   if (!limit || *limit < 0) return std::nullopt;
   auto members = decode_ranks(text, size);
   if (!members) return std::nullopt;
-  return Settlement{std::chrono::milliseconds(*limit), std::move(*members)};
+  return AgreedSurvivors{std::chrono::milliseconds(*limit), std::move(*members)};
 }
 
 }  // namespace ddprun::worker_sdk

@@ -27,17 +27,17 @@ class Survey {
 };
 
 // What one of them decides for all.
-struct Settlement {
+struct AgreedSurvivors {
   std::chrono::milliseconds limit{0};  // For the smaller group to join, equal on all ranks.
   std::vector<int> members;            // Rising.
 
-  bool operator==(const Settlement&) const = default;
+  bool operator==(const AgreedSurvivors&) const = default;
 };
 
 std::string encode_ranks(const std::vector<int>& ranks);
-std::string encode(const Settlement& settlement);
+std::string encode(const AgreedSurvivors& settlement);
 // Nothing if the text is not what encode makes for a group of `size` ranks.
 std::optional<std::vector<int>> decode_ranks(std::string_view text, int size);
-std::optional<Settlement> decode_settlement(std::string_view text, int size);
+std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size);
 
 }  // namespace ddprun::worker_sdk

@@ -85,7 +85,7 @@ void AgentLink::send(const worker_link::WorkerMessage& message) {
   }
 }
 
-Seat AgentLink::next_seat(int round) {
+HeldSeat AgentLink::next_seat(int round) {
   std::unique_lock lock(mutex_);
   const auto has_seat = [&] {
     return seat_ && seat_->place.round > round && !seat_->fence->is_raised();
@@ -95,13 +95,13 @@ Seat AgentLink::next_seat(int round) {
   throw Error(*ended_);
 }
 
-bool AgentLink::await_fence(const Seat& seat, std::chrono::milliseconds patience) {
+bool AgentLink::await_fence(const HeldSeat& seat, std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, patience, [&] { return ended_ || seat.fence->is_raised(); });
   return seat.fence->is_raised();
 }
 
-void AgentLink::leave(const Seat& seat, const std::string& why) {
+void AgentLink::leave(const HeldSeat& seat, const std::string& why) {
   seat.fence->raise({.lost_rank = -1, .why = why});
   send(worker_link::LeftRound{.round = seat.place.round, .step = committed_.load()});
 }
@@ -160,7 +160,7 @@ void AgentLink::take(const worker_link::Seated& seated) {
     const std::lock_guard lock(mutex_);
     if (seated.round <= fenced_ || (seat_ && seated.round <= seat_->place.round)) return;
     if (seat_) before = seat_->fence;
-    seat_ = Seat{.place = seated, .fence = std::make_shared<RoundFence>()};
+    seat_ = HeldSeat{.place = seated, .fence = std::make_shared<RoundFence>()};
   }
   if (before) before->raise({.lost_rank = -1, .why = "the next round begins"});
   wake();

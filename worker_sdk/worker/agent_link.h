@@ -22,7 +22,7 @@
 namespace ddprun::worker_sdk {
 
 // A place in a round, and the end of that round.
-struct Seat {
+struct HeldSeat {
   worker_link::Seated place;
   std::shared_ptr<RoundFence> fence;
 };
@@ -45,16 +45,16 @@ class AgentLink {
   void set_committed(std::int64_t steps) { committed_.store(steps); }
 
   // Waits for a seat in a round after `round` that is not over. Throws Error if the link ends.
-  Seat next_seat(int round);
+  HeldSeat next_seat(int round);
 
   // Waits until the fence of `seat` is raised, at most `patience`. False: it is not.
-  bool await_fence(const Seat& seat, std::chrono::milliseconds patience);
+  bool await_fence(const HeldSeat& seat, std::chrono::milliseconds patience);
 
   // The membership is to change at a boundary between steps of this round.
   bool wants_change(int round) const { return change_.load() >= round; }
 
   // This worker has left the round by itself: its fence is raised, the agent is informed.
-  void leave(const Seat& seat, const std::string& why);
+  void leave(const HeldSeat& seat, const std::string& why);
 
   // Throws Error if the agent has said what cannot be understood, or has refused this worker.
   void require_sound() const;
@@ -75,10 +75,10 @@ class AgentLink {
   std::atomic<int> change_{-1};  // The round that is to end.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Seat> seat_;    // The newest.
-  int fenced_ = -1;             // No round up to this one goes on.
-  std::optional<Error> ended_;  // Why nothing more comes.
-  bool unsound_ = false;        // By a fault, not by the end of the agent.
+  std::optional<HeldSeat> seat_;  // The newest.
+  int fenced_ = -1;               // No round up to this one goes on.
+  std::optional<Error> ended_;    // Why nothing more comes.
+  bool unsound_ = false;          // By a fault, not by the end of the agent.
   std::thread thread_;
 };
 

@@ -24,8 +24,8 @@ void fuzz_gpu_facts(const std::uint8_t* data, std::size_t size) {
     DDPRUN_ASSERT(!wrong || (wrong->culprit >= 0 && wrong->culprit < 3 && !wrong->text.empty()));
     DDPRUN_ASSERT(wrong || (facts->error.empty() && facts->nccl_version == 22809));
   }
-  if (const auto settled = worker_sdk::decode_settlement(text, 1000)) {
-    DDPRUN_ASSERT(worker_sdk::decode_settlement(worker_sdk::encode(*settled), 1000) == *settled);
+  if (const auto settled = worker_sdk::decode_agreed(text, 1000)) {
+    DDPRUN_ASSERT(worker_sdk::decode_agreed(worker_sdk::encode(*settled), 1000) == *settled);
   }
   if (const auto bytes = worker_sdk::from_hex(text)) {
     std::string lower(text);

@@ -135,7 +135,7 @@ TEST_CASE("ProcessHost: what all workers have left is gone before the next one i
 TEST_CASE("ProcessHost: workers are in the roster until nothing of them is left",
           "[process_host]") {
   Stage stage;
-  const auto roster = Roster::make(2).value();
+  const auto roster = WorkerRoster::make(2).value();
   stage.host.use_roster(roster);
   const int pid = stage.spawn(0, {"sleep"});
   stage.wait_ready();

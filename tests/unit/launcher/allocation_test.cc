@@ -57,7 +57,7 @@ TEST_CASE("Allocation: srun says everything", "[allocation]") {
 
 TEST_CASE("Allocation: the plan that comes of it hosts on node 0 and joins elsewhere",
           "[allocation]") {
-  Facts facts;
+  MachineFacts facts;
   facts.host_name = "whatever";
   facts.token_in_environment = true;
   for (const int rank : {0, 3}) {
@@ -167,7 +167,7 @@ TEST_CASE("Allocation: an address given by hand decides who hosts, whatever its 
                                 {"OMPI_COMM_WORLD_RANK", "2"},
                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
                                 {"DDPRUN_TOKEN", "secret"}};
-  Facts facts;
+  MachineFacts facts;
   facts.host_name = "head";
   facts.token_in_environment = true;
   const auto options = options_of("--rdzv-endpoint head train");

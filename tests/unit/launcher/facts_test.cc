@@ -72,7 +72,7 @@ TEST_CASE("Facts: a machine without any interface has no address", "[facts]") {
 }
 
 TEST_CASE("Facts: this machine has a name, and no loopback among its addresses", "[facts]") {
-  const Facts facts = gather_facts({});
+  const MachineFacts facts = gather_facts({});
   CHECK_FALSE(facts.host_name.empty());
   CHECK_FALSE(facts.token_in_environment);
   CHECK(facts.token_file.empty());
@@ -85,7 +85,8 @@ TEST_CASE("Facts: this machine has a name, and no loopback among its addresses",
 }
 
 TEST_CASE("Facts: the token's whereabouts come from the environment", "[facts]") {
-  const Facts facts = gather_facts({{"DDPRUN_TOKEN", "c0ffee"}, {"DDPRUN_TOKEN_FILE", "/t"}});
+  const MachineFacts facts =
+      gather_facts({{"DDPRUN_TOKEN", "c0ffee"}, {"DDPRUN_TOKEN_FILE", "/t"}});
   CHECK(facts.token_in_environment);
   CHECK(facts.token_file == "/t");
   CHECK_FALSE(gather_facts({{"DDPRUN_TOKEN", ""}}).token_in_environment);

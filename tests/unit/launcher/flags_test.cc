@@ -54,9 +54,9 @@ std::string text_of(const Options& o) {
   text += " module=" + std::to_string(o.module) + " no_python=" + std::to_string(o.no_python);
   text += " run_path=" + std::to_string(o.run_path) + " use_env=" + std::to_string(o.use_env);
   text += " role=" + o.role + " virtual=" + std::to_string(o.virtual_local_rank);
-  text += " log_dir=" + text_of(o.log_dir) + " redirects=" + text_of(o.redirects);
-  text += " tee=" + text_of(o.tee) + " prefix=" + o.log_line_prefix_template + " filter=";
-  for (const int rank : o.local_ranks_filter.value_or(std::vector<int>())) {
+  text += " log_dir=" + text_of(o.log_dir) + " redirects=" + text_of(o.output.redirects);
+  text += " tee=" + text_of(o.output.tee) + " prefix=" + o.output.prefix_template + " filter=";
+  for (const int rank : o.output.local_ranks_filter) {
     text += std::to_string(rank) + ",";
   }
   return text + ".";

@@ -1,8 +1,13 @@
 #include "launcher/options/help.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <map>
+#include <regex>
 #include <sstream>
 
+#include "common/exit_status.h"
 #include "launcher/checkup/doctor_options.h"
 #include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
@@ -43,6 +48,39 @@ TEST_CASE("Help: the short one is the flags used most, and says where the others
   CHECK(most.find("\nand " + std::to_string(all_flags().size() - shown) + " more, ") !=
         std::string::npos);
   CHECK(all.find("ddprun --help all") == std::string::npos);
+}
+
+// The rows of docs/environment.md: the code, and its meaning without links and marks of code.
+std::map<std::string, std::string> documented_exit_codes() {
+  std::ifstream page("docs/environment.md");
+  std::map<std::string, std::string> rows;
+  bool there = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) there = line == "## Exit codes";
+    std::smatch row;
+    if (!there || !std::regex_match(line, row, std::regex(R"(\| ([^|]*) \| (.*) \|)"))) continue;
+    const std::string bare =
+        std::regex_replace(row[2].str(), std::regex(R"(\]\([^)]*\)|[`\[])"), "");
+    if (row[1] != "code") rows[row[1]] = bare;
+  }
+  return rows;
+}
+
+TEST_CASE("Help: has every exit code, and docs/environment.md explains each", "[help]") {
+  auto documented = documented_exit_codes();
+  std::string help = help_text(Flags::kUsedMost);
+  std::replace(help.begin(), help.end(), '\n', ' ');
+  for (const auto& [code, meaning] : kExitMeanings) {
+    const std::string number = std::to_string(code);
+    INFO(number << ": " << documented[number]);
+    CHECK(documented[number].starts_with(meaning));
+    CHECK(help.find(" " + number + ": " + meaning + "; ") != std::string::npos);
+    documented.erase(number);
+  }
+  CHECK(help.ends_with(kExitElse + std::string(". ")));
+  CHECK(documented.contains("any other"));
+  CHECK(documented.contains("128 + n"));
+  CHECK(documented.size() == 2);
 }
 
 TEST_CASE("Help: every example is a command line that ddprun takes", "[help]") {

@@ -70,10 +70,10 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.role == "trainer");
   CHECK(options.virtual_local_rank);
   CHECK(options.log_dir == "logs");
-  CHECK(options.redirects.of_rank == std::map<int, std::uint8_t>{{0, 1}, {12, 2}});
-  CHECK(options.tee.others == StreamMap::kBoth);
-  CHECK(options.local_ranks_filter == std::vector<int>{0, 2});
-  CHECK(options.log_line_prefix_template == "[${rank}]");
+  CHECK(options.output.redirects.of_rank == std::map<int, std::uint8_t>{{0, 1}, {12, 2}});
+  CHECK(options.output.tee.others == StreamMap::kBoth);
+  CHECK(options.output.local_ranks_filter == std::vector<int>{0, 2});
+  CHECK(options.output.prefix_template == "[${rank}]");
   CHECK(options.talk == Talk::kVerbose);
   CHECK(options.dry_run);
   CHECK(options.report);
@@ -152,7 +152,7 @@ TEST_CASE("Options: three variables besides PET give defaults", "[options]") {
   const Options options = options_of("train", environment);
   CHECK(options.rdzv_endpoint == Endpoint{"daemon", 29400});
   CHECK(options.shutdown_timeout == 7s);
-  CHECK(options.log_line_prefix_template == "${rank}>");
+  CHECK(options.output.prefix_template == "${rank}>");
   CHECK(options_of("--rdzv-endpoint b --shutdown-timeout 1 x", environment).shutdown_timeout == 1s);
   CHECK(options_of("--rdzv-endpoint b x", environment).rdzv_endpoint->host == "b");
   CHECK(error_of("x", {{"DDPRUN_ENDPOINT", "a:b:"}}).starts_with("DDPRUN_ENDPOINT 'a:b:': give "));
@@ -165,7 +165,7 @@ TEST_CASE("Options: the last of a repeated flag counts, an empty value is none",
   CHECK(options_of("--rdzv-endpoint= --nnodes 1 train").program == "train");
   CHECK_FALSE(
       std::get<Options>(parse_words({"--rdzv-endpoint", "", "train"}).value()).rdzv_endpoint);
-  CHECK(options_of("--log-line-prefix-template=[a,b] train").log_line_prefix_template == "[a,b]");
+  CHECK(options_of("--log-line-prefix-template=[a,b] train").output.prefix_template == "[a,b]");
 }
 
 TEST_CASE("Options: an endpoint is a name or address with or without a port", "[options]") {
@@ -228,14 +228,14 @@ TEST_CASE("Options: what happens to workers' lines", "[options]") {
   const Options options = options_of(
       "--duplicate-stdout-filters loss,,acc,step --duplicate_stderr_filters=Error "
       "--log-rotate 100M:3 --log-format json --fold-lines --error-file why.json train");
-  CHECK(options.duplicate_stdout_filters == Words{"loss,acc", "step"});
-  CHECK(options.duplicate_stderr_filters == Words{"Error"});
-  CHECK(options.log_rotate == agent::LogRotation{.bytes = 100 << 20, .keep = 3});
+  CHECK(options.output.stdout_needles == Words{"loss,acc", "step"});
+  CHECK(options.output.stderr_needles == Words{"Error"});
+  CHECK(options.output.rotation == agent::LogRotation{.bytes = 100 << 20, .keep = 3});
   CHECK(options.log_format == agent::LineFormat::kJson);
   CHECK(options.fold_lines);
   CHECK(options.error_file == "why.json");
-  CHECK(options_of("--log-rotate 4K train").log_rotate == agent::LogRotation{.bytes = 4096});
-  CHECK(options_of("--log-rotate 2G:0 train").log_rotate.keep == 0);
+  CHECK(options_of("--log-rotate 4K train").output.rotation == agent::LogRotation{.bytes = 4096});
+  CHECK(options_of("--log-rotate 2G:0 train").output.rotation.keep == 0);
   for (const char* wrong :
        {"--log-rotate 100", "--log-rotate K", "--log-rotate 1K", "--log-rotate 9999G",
         "--log-rotate -1M", "--log-rotate 1M:", "--log-rotate 1M:x", "--log-rotate 1M:1001",
@@ -246,12 +246,12 @@ TEST_CASE("Options: what happens to workers' lines", "[options]") {
 }
 
 TEST_CASE("Options: a stream map answers for each rank and stream", "[options]") {
-  const StreamMap some = options_of("-r 0:1,11:3 t").redirects;
+  const StreamMap some = options_of("-r 0:1,11:3 t").output.redirects;
   CHECK(some.has(0, StreamMap::kStdout));
   CHECK_FALSE(some.has(0, StreamMap::kStderr));
   CHECK(some.has(11, StreamMap::kStderr));
   CHECK_FALSE(some.has(1, StreamMap::kStdout));
-  const StreamMap all = options_of("-r2 t").redirects;
+  const StreamMap all = options_of("-r2 t").output.redirects;
   CHECK(all.has(5, StreamMap::kStderr));
   CHECK_FALSE(all.has(5, StreamMap::kStdout));
 }

@@ -7,7 +7,7 @@
 namespace ddprun::launcher {
 namespace {
 
-std::string pasted(const Options& options, Facts facts = {}) {
+std::string pasted(const Options& options, MachineFacts facts = {}) {
   facts.host_name = "node0";
   facts.own_addresses = {"10.0.0.1"};
   return paste_line(make_plan(options, facts).value(), options, "c0ffee");
@@ -38,7 +38,7 @@ TEST_CASE("Paste line: defaults from the environment are spelled out", "[plan]")
 
 TEST_CASE("Paste line: a token that the user brought is never shown", "[plan]") {
   const Options options = options_of("--nnodes 2 x");
-  Facts facts;
+  MachineFacts facts;
   facts.token_in_environment = true;
   CHECK(pasted(options, facts) == "ddprun --nnodes 2 --rdzv-endpoint 10.0.0.1:29400 x");
   CHECK(pasted(options_of("--nnodes 2 --token-file f x")) ==

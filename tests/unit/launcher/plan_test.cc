@@ -7,15 +7,15 @@
 namespace ddprun::launcher {
 namespace {
 
-Facts here() {
-  Facts facts;
+MachineFacts here() {
+  MachineFacts facts;
   facts.host_name = "node0";
   facts.own_addresses = {"10.0.0.1", "192.168.7.1", "fd00::1"};
   return facts;
 }
 
-Facts here_with_token() {
-  Facts facts = here();
+MachineFacts here_with_token() {
+  MachineFacts facts = here();
   facts.token_in_environment = true;
   return facts;
 }
@@ -30,12 +30,12 @@ std::string text_of(const RendezvousPlan& plan) {
          if_taken[static_cast<int>(plan.if_taken)];
 }
 
-std::string planned(const std::string& line, const Facts& facts = here_with_token()) {
+std::string planned(const std::string& line, const MachineFacts& facts = here_with_token()) {
   const Result<RendezvousPlan> plan = make_plan(options_of(line + " train"), facts);
   return plan ? text_of(*plan) : "error: " + plan.error().context;
 }
 
-RendezvousPlan plan_of(const std::string& line, const Facts& facts = here_with_token()) {
+RendezvousPlan plan_of(const std::string& line, const MachineFacts& facts = here_with_token()) {
   return make_plan(options_of(line + " train"), facts).value();
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("RendezvousPlan: several nodes and no endpoint: this one hosts it", "[
   CHECK(plan.run_id == "none");
   CHECK(plan.local_host == "127.0.0.1");
   CHECK(plan.node_address == "10.0.0.1");
-  Facts unconnected = here();
+  MachineFacts unconnected = here();
   unconnected.own_addresses.clear();
   CHECK(planned("--nnodes 2", unconnected) == "host node0:29400 on all, if taken any port");
 }
@@ -124,7 +124,7 @@ TEST_CASE("RendezvousPlan: who the endpoint names hosts it, unless somebody does
 }
 
 TEST_CASE("RendezvousPlan: a name is this machine's if it resolves to its address", "[plan]") {
-  Facts facts = here_with_token();
+  MachineFacts facts = here_with_token();
   const Options options = options_of("--nnodes 2 --rdzv-endpoint head.example:5 train");
   CHECK(name_to_resolve(options) == "head.example");
   facts.endpoint_addresses = {"10.9.9.9", "192.168.7.1"};
@@ -144,7 +144,7 @@ TEST_CASE("RendezvousPlan: a name is this machine's if it resolves to its addres
 
 TEST_CASE("RendezvousPlan: the others know the host by a number, whatever name the endpoint has",
           "[plan]") {
-  Facts facts = here_with_token();
+  MachineFacts facts = here_with_token();
   const auto address = [&](const std::string& line) {
     return make_plan(options_of(line + " train"), facts)->node_address;
   };
@@ -223,7 +223,7 @@ TEST_CASE("RendezvousPlan: the token comes from the flag, the environment, a fil
   CHECK(plan_of("--nnodes 2").token == Token::kEnvironment);
   CHECK(plan_of("--nnodes 2 --token-file f").token == Token::kFile);
   CHECK(plan_of("--nnodes 2 --token-file f").token_file == "f");
-  Facts facts = here();
+  MachineFacts facts = here();
   facts.token_file = "g";
   CHECK(plan_of("--nnodes 2", facts).token_file == "g");
   CHECK(plan_of("--nnodes 2 --rdzv-conf auth=none").token == Token::kNone);

@@ -51,7 +51,7 @@ std::vector<std::string> real_messages() {
   all.push_back('\3' + worker_sdk::encode(hello));
   all.push_back('\4' + worker_sdk::encode(worker_sdk::decide({hello, hello})));
   all.push_back('\5' + encode(Command{.verb = Command::Verb::kDrain, .node = "n", .reason = "r"}));
-  all.push_back('\6' + encode(Report{.text = "text", .more = true}));
+  all.push_back('\6' + encode(Answer{.text = "text", .more = true}));
   RunStatus run{.run_id = "run", .state = "ended", .left = Milliseconds(5)};
   run.verdict = VerdictStatus{"success", 0, "done"};
   run.nodes.push_back({.id = "n", .host = "h", .phase = "seated"});

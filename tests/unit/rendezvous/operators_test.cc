@@ -38,7 +38,7 @@ struct Desk {
       if (send && send->link != kLink) {
         told.push_back(send->link);
       } else if (send) {
-        const Report report = decode_report(send->body).value();
+        const Answer report = decode_answer(send->body).value();
         CHECK(more);
         more = report.more;
         text += report.error.empty() ? report.text : "no: " + report.error;
@@ -59,8 +59,8 @@ struct Desk {
 TEST_CASE("Command: what is encoded decodes to the same, anything else is refused", "[command]") {
   const Command command{3, Verb::kDrain, "job", "h\"\n", "bad fan"};
   CHECK(encode(decode_command(encode(command)).value()) == encode(command));
-  const Report report{"no", "text", true};
-  CHECK(encode(decode_report(encode(report)).value()) == encode(report));
+  const Answer report{"no", "text", true};
+  CHECK(encode(decode_answer(encode(report)).value()) == encode(report));
 
   const auto why = [](std::string_view body) {
     const auto decoded = decode_command(body);

@@ -38,10 +38,10 @@ std::unique_ptr<Channel> server_channel(int fd, const std::string& token) {
 }
 
 struct Outcome {
-  Step client, server;
+  ChannelStep client, server;
 };
 
-bool pending(const Step& step) {
+bool pending(const ChannelStep& step) {
   return step.status == StepStatus::kWantRead || step.status == StepStatus::kWantWrite;
 }
 
@@ -56,7 +56,7 @@ Outcome shake_hands(Channel& client, Channel& server) {
   return outcome;
 }
 
-bool refused(const Step& step, Errc code) {
+bool refused(const ChannelStep& step, Errc code) {
   return step.status == StepStatus::kFailed && step.failure.code == code;
 }
 
@@ -75,7 +75,7 @@ struct Pair {
 
 std::string read_from(Channel& channel) {
   std::array<char, 100> bytes;
-  const Step step = channel.read(bytes.data(), bytes.size());
+  const ChannelStep step = channel.read(bytes.data(), bytes.size());
   return step.status == StepStatus::kDone ? std::string(bytes.data(), step.bytes) : "nothing";
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("TLS: a client without a token learns that one is asked for", "[tls]")
   Pair pair("", "token");
   CHECK(refused(pair.outcome.server, Errc::kBadToken));
   std::array<char, 100> bytes;
-  const Step step = pair.client->read(bytes.data(), bytes.size());
+  const ChannelStep step = pair.client->read(bytes.data(), bytes.size());
   CHECK(refused(step, Errc::kBadToken));
   CHECK(step.failure.context == "it requires a token, but none was given");
 }
@@ -156,7 +156,7 @@ TEST_CASE("TLS: a client without our key does not get in by leaving it out", "[t
     const TlsContext context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
     set_up(context.get());
     const SslPtr ssl = make_tls_engine(context, TlsRole::kClient, sockets.client.get());
-    Step step{StepStatus::kWantRead};
+    ChannelStep step{StepStatus::kWantRead};
     for (int i = 0; i < 20 && pending(step); ++i) {
       SSL_do_handshake(ssl.get());
       step = server->handshake();
@@ -199,7 +199,7 @@ TEST_CASE("TLS: a server that shows a certificate instead of the key is an impos
   const TlsContext context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   show_certificate(context.get());
   const SslPtr ssl = make_tls_engine(context, TlsRole::kServer, sockets.server.get());
-  Step step{StepStatus::kWantRead};
+  ChannelStep step{StepStatus::kWantRead};
   for (int i = 0; i < 20 && pending(step); ++i) {
     step = client->handshake();
     SSL_do_handshake(ssl.get());
@@ -219,7 +219,7 @@ TEST_CASE("TLS: a recorded handshake does not open a second connection", "[tls]"
   SocketPair second;
   const auto server = server_channel(second.server.get(), "token");
   REQUIRE(::send(second.client.get(), hello.data(), static_cast<std::size_t>(size), 0) == size);
-  const Step answered = server->handshake();
+  const ChannelStep answered = server->handshake();
   CAPTURE(answered.failure.context);
   CHECK(answered.status == StepStatus::kWantRead);
   REQUIRE(::send(second.client.get(), hello.data(), static_cast<std::size_t>(size), 0) == size);

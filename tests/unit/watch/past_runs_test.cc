@@ -59,7 +59,7 @@ struct Daemon {
     for (const LinkAction& action : coordinator.on_message(next++, encode(command), now)) {
       const auto* send = std::get_if<Send>(&action);
       if (!send) continue;
-      const Report report = decode_report(send->body).value();
+      const Answer report = decode_answer(send->body).value();
       text += report.error.empty() ? report.text : "no: " + report.error;
     }
     return text;

@@ -66,7 +66,7 @@ TEST_CASE("Agent link: a fence ends the round and is answered") {
   Agent agent;
   agent.link->set_committed(41);
   agent.say(seated(3));
-  const Seat seat = agent.link->next_seat(-1);
+  const HeldSeat seat = agent.link->next_seat(-1);
   CHECK(seat.place == seated(3));
   CHECK_FALSE(seat.fence->is_raised());
   agent.say(Fence{.round = 3, .lost_rank = 2, .why = "it died"});
@@ -98,7 +98,7 @@ TEST_CASE("Agent link: a seat in a round that is over is no seat") {
 TEST_CASE("Agent link: a seat in a later round ends the earlier one") {
   Agent agent;
   agent.say(seated(1));
-  const Seat first = agent.link->next_seat(-1);
+  const HeldSeat first = agent.link->next_seat(-1);
   agent.say(seated(2));
   CHECK(agent.link->next_seat(1).place.round == 2);
   CHECK(first.fence->is_raised());
@@ -120,7 +120,7 @@ TEST_CASE("Agent link: a change is wanted of the round that it names") {
 TEST_CASE("Agent link: who leaves a round by itself says so") {
   Agent agent;
   agent.say(seated(2));
-  const Seat seat = agent.link->next_seat(-1);
+  const HeldSeat seat = agent.link->next_seat(-1);
   agent.link->set_committed(9);
   agent.link->leave(seat, "all leave");
   CHECK(seat.fence->is_raised());

@@ -17,9 +17,9 @@ namespace {
 using namespace std::chrono_literals;
 using test::Complaints;
 using test::Ranks;
+using worker_sdk::AgreedSurvivors;
+using worker_sdk::decode_agreed;
 using worker_sdk::decode_ranks;
-using worker_sdk::decode_settlement;
-using worker_sdk::Settlement;
 using worker_sdk::Survey;
 using Ints = std::vector<int>;
 
@@ -52,14 +52,14 @@ TEST_CASE("Survivors: who is neither heard of nor lost is awaited", "[shrink]") 
 }
 
 TEST_CASE("Survivors: only what encode makes is understood", "[shrink]") {
-  const Settlement settlement{1500ms, {0, 2, 3}};
+  const AgreedSurvivors settlement{1500ms, {0, 2, 3}};
   CHECK(worker_sdk::encode(settlement) == "1500 0 2 3 ");
-  CHECK(decode_settlement("1500 0 2 3 ", 4) == settlement);
+  CHECK(decode_agreed("1500 0 2 3 ", 4) == settlement);
   CHECK(decode_ranks("", 4) == Ints{});
   for (const char* bad : {"", "1500", "-1 0 ", "1500 0 2 3", "1500 2 0 ", "1500 1 1 ", "1500 4 ",
                           "1500  1 ", "1500 x ", "99999999999999999999 0 "}) {
     INFO(bad);
-    CHECK_FALSE(decode_settlement(bad, 4));
+    CHECK_FALSE(decode_agreed(bad, 4));
   }
 }
 

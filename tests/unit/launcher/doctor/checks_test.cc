@@ -24,7 +24,7 @@ struct Defect {
 
 const Need kNeed{.workers = 8, .several = true};
 
-std::string bad_rows(const Report& report) {
+std::string bad_rows(const HealthReport& report) {
   std::string text;
   for (const Row& row : report.rows) {
     if (row.finding.status <= Status::kSkipped) continue;
@@ -37,7 +37,7 @@ void expect(const Defect& defect) {
   INFO(defect.what);
   Facts facts = healthy();
   defect.plant(facts);
-  const Report report = report_of_node({"node1", facts}, kNeed);
+  const HealthReport report = report_of_node({"node1", facts}, kNeed);
   CHECK(bad_rows(report) == defect.name + " " + std::string(to_string(defect.status)) + "; ");
   for (const Row& row : report.rows) {
     if (row.finding.name == defect.name && row.finding.status == defect.status) {
@@ -170,7 +170,7 @@ TEST_CASE("Doctor: each defect of a node's network is found under its name", "[d
 TEST_CASE("Doctor: what a probe could not measure is unknown, with its reason", "[doctor]") {
   Facts facts = healthy();
   facts.set_why("gpu", "no answer within 15 s");
-  const Report report = report_of_node({"node1", facts}, kNeed);
+  const HealthReport report = report_of_node({"node1", facts}, kNeed);
   CHECK(bad_rows(report) == "GPUs unknown; ");
   CHECK(exit_code_of(worst_of(report)) == 3);
   CHECK(exit_code_of(Status::kWarn) == 1);

@@ -15,7 +15,7 @@ using test::healthy_nodes, test::link_to;
 
 const Need kNeed{.workers = 8, .several = true};
 
-std::string bad_rows(const Report& report) {
+std::string bad_rows(const HealthReport& report) {
   std::string text;
   for (const Row& row : report.rows) {
     if (row.finding.status <= Status::kSkipped) continue;
@@ -43,7 +43,7 @@ void links(NodeFacts& node, const std::vector<Facts>& peers) {
 
 TEST_CASE("Doctor: healthy nodes have nothing to cure together", "[doctor]") {
   CHECK(bad_with([](Nodes&) {}).empty());
-  const Report report = report_of_nodes(healthy_nodes(), kNeed);
+  const HealthReport report = report_of_nodes(healthy_nodes(), kNeed);
   const auto has = [&](const std::string& name) {
     return std::any_of(report.rows.begin(), report.rows.end(),
                        [&](const Row& row) { return row.finding.name == name; });

@@ -10,12 +10,12 @@
 namespace ddprun::doctor {
 namespace {
 
-Report spoiled() {
+HealthReport spoiled() {
   Facts facts = test::healthy();
   facts.set(fact::kInfiniBand, std::int64_t{1});
   facts.set(fact::kLocked, std::int64_t{65'536});
   facts.set(fact::kTmpFree, std::int64_t{310'000'000});
-  Report report = report_of_node({"node1", facts}, {.workers = 8});
+  HealthReport report = report_of_node({"node1", facts}, {.workers = 8});
   report.took_ms = 900;
   return report;
 }
@@ -59,7 +59,7 @@ TEST_CASE("Screen: of several nodes what is wrong comes first, the rest is folde
   auto nodes = test::healthy_nodes();
   nodes[1].facts.set(fact::kClockOffsetMs, 4'100.0);
   nodes[1].facts.set(fact::kFilesHard, std::int64_t{64});
-  Report report = report_of_nodes(nodes, {.workers = 8, .several = true});
+  HealthReport report = report_of_nodes(nodes, {.workers = 8, .several = true});
   const std::string text = screen(report, {});
   CHECK_THAT(text, Catch::Contains("                     node1      node2    node3\n"
                                    " ✗ open files        1,048,576  64       same       "));

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 #include "common/assert.h"
 #include "common/text/duration_text.h"
 

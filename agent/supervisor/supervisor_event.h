@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/tick.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
@@ -21,7 +22,7 @@ struct Heard {
 };
 struct WorkerEnded {
   WorkerDeath death;
-  bool words_follow = false;  // WordsCame will say more; it comes soon.
+  bool words_follow = false;           // WordsCame will say more; it comes soon.
   std::optional<TimePoint> noticed{};  // If before the event.
 };
 struct WordsCame {
@@ -52,7 +53,6 @@ struct Signalled {
   int signal = 0;
 };
 struct LauncherDied {};
-struct Tick {};  // The time that deadline() named has come.
 using Event =
     std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed, WorkerReady,
                  WorkerLeft, WorkerResumed, WorkerPlain, Signalled, LauncherDied, Tick>;

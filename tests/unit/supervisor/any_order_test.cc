@@ -6,7 +6,7 @@
 #include <optional>
 #include <random>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 
 namespace ddprun::agent {
 namespace {

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/text/duration_text.h"

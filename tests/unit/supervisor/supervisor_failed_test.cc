@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 
 namespace ddprun::agent {
 namespace {

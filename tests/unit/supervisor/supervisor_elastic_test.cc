@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 #include "common/leave_signal.h"
 
 namespace ddprun::agent {

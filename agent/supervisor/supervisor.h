@@ -33,7 +33,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/supervisor_event.h"
+#include "agent/supervisor/supervisor_event.h"
 
 namespace ddprun::agent {
 

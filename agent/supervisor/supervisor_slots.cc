@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 #include "common/assert.h"
 #include "common/leave_signal.h"
 #include "common/text/duration_text.h"

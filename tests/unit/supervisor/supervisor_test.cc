@@ -1,4 +1,4 @@
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "agent/node/supervisor.h"
+#include "agent/supervisor/supervisor.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,0 +1,32 @@
+#pragma once
+// What a change of the membership has cost those workers of this node that stay: one line, once the
+// last of them continues. Pure. Owned by Agent, from the seat to that line.
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/worker_link.h"
+
+namespace ddprun::agent {
+
+class ChangeCost {
+ public:
+  // Of the workers that have got seats of the round.
+  explicit ChangeCost(const std::vector<int>& local_ranks);
+
+  // A worker continues. The line, if it is the last; `world_size`: of the round.
+  std::optional<std::string> resumed(int local_rank, const worker_link::Resumed& resumed,
+                                     int world_size);
+
+ private:
+  int workers_ = 0;
+  std::set<int> waited_for_;  // Local ranks.
+  std::int64_t step_ = 0;
+  std::int64_t repeated_ = 0;
+  std::int64_t lost_us_ = 0;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,99 @@
+#include "agent/window/node_window.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "agent/window/json_line.h"
+#include "common/assert.h"
+#include "common/system/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+using nlohmann::json;
+
+// What has come since the `after`th byte, as far as it is still here.
+json since(const TailRing* ring, std::uint64_t after) {
+  if (!ring) return nullptr;
+  std::string text = ring->text();
+  const std::uint64_t begin = ring->end() - text.size();
+  if (after > begin) text.erase(0, std::min<std::uint64_t>(after - begin, text.size()));
+  return {{"text", text}, {"end", ring->end()}, {"missed", after < begin ? begin - after : 0}};
+}
+
+// -1: there is none.
+std::int64_t number(const json& object, const std::string& name) {
+  const auto it = object.find(name);
+  return it != object.end() && it->is_number_integer() ? it->get<std::int64_t>() : -1;
+}
+
+}  // namespace
+
+NodeWindow::NodeWindow(boost::asio::io_context& loop, const Output& output)
+    : loop_(loop), output_(output) {}
+
+void NodeWindow::open(const std::string& path) {
+  DDPRUN_ASSERT(workers && refresh && runs && !window_);
+  auto window = Window::open(loop_, path, [this](const std::string& question, Window::Reply reply) {
+    answer(question, std::move(reply));
+  });
+  if (!window) return log::debug("no local socket for ddprunctl top, logs and stacks: " +
+                                to_string(window.error()));
+  window_ = std::move(*window);
+}
+
+// "watch", "workers", or "tails": the last may be asked again for what has come since.
+void NodeWindow::answer(const std::string& question, Window::Reply reply) {
+  const json asked = json::parse(question, nullptr, /*allow_exceptions=*/false);
+  const std::string ask = asked.is_object() ? asked.value("ask", json()).dump() : "";
+  if (ask == "\"workers\"") return reply(workers_text());
+  if (ask == "\"tails\"") return reply(tails_text(asked));
+  if (ask != "\"watch\"") return reply(json_line({{"error", "there is no such question"}}));
+  refresh();
+  // Behind what has just been sent.
+  boost::asio::post(loop_, [this, reply = std::move(reply)] { reply(encode(runs())); });
+}
+
+std::string NodeWindow::workers_text() const {
+  const Workers all = workers();
+  json list = json::array();
+  for (const auto& [local_rank, pid] : all.pids) {
+    const auto rank = all.ranks.find(local_rank);
+    list.push_back({{"rank", rank == all.ranks.end() ? -1 : rank->second},
+                    {"local_rank", local_rank},
+                    {"pid", pid}});
+  }
+  return json_line({{"run_id", all.run_id},
+                    {"host", all.host},
+                    {"world_size", all.world_size},
+                    {"workers", std::move(list)}});
+}
+
+std::string NodeWindow::tails_text(const json& asked) const {
+  const Workers all = workers();
+  const json after = asked.value("after", json::object());
+  json tails = json::array();
+  for (const auto& [local_rank, rank] : all.ranks) {
+    if (number(asked, "rank") >= 0 && number(asked, "rank") != rank) continue;
+    for (const bool is_stderr : {false, true}) {
+      const std::string stream = is_stderr ? "stderr" : "stdout";
+      const std::int64_t from =
+          after.is_object() ? number(after, std::to_string(local_rank) + stream) : -1;
+      json tail = since(output_.tail(local_rank, is_stderr),
+                        static_cast<std::uint64_t>(std::max<std::int64_t>(from, 0)));
+      if (tail.is_null()) continue;
+      if (from < 0) tail["missed"] = 0;  // Nobody has asked for it.
+      tail.update({{"rank", rank}, {"local_rank", local_rank}, {"stream", stream}});
+      tails.push_back(std::move(tail));
+    }
+  }
+  return json_line({{"run_id", all.run_id},
+                    {"host", all.host},
+                    {"world_size", all.world_size},
+                    {"tails", std::move(tails)}});
+}
+
+}  // namespace ddprun::agent
