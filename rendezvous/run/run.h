@@ -154,6 +154,7 @@ class Run {
   void admit(const NodeId& node, const Join& join);
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
+  void forget();
   void note_loss(const std::string& what);
   std::string losses_text() const;
   void excuse_workers(const std::string& reason);
@@ -252,7 +253,7 @@ class Run {
   std::string change_;    // kRunning: why that was announced; empty: it was not.
   int parked_ = 0;        // The sum over members.
 
-  bool workers_blamed_ = false;         // For the end of the last round, until the next is sealed.
+  bool workers_blamed_ = false;  // For the end of the last round, until the next is sealed.
   // Of the present round: the first to die, and the others in the order of the reports.
   std::vector<WorkerDeath> deaths_;
   Moment first_death_;                  // When the first of them was noticed.
