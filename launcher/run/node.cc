@@ -16,6 +16,7 @@
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
+#include "common/system/variable.h"
 #include "launcher/history/history.h"
 #include "launcher/run/misplaced.h"
 #include "launcher/run/remember.h"
@@ -201,8 +202,8 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   }
   if (options.error_file) node.verdict_files.push_back(*options.error_file);
   // Whoever started us as a worker reads it there, as it would torchrun's.
-  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
-  if (inherited && *inherited) node.verdict_files.emplace_back(inherited);
+  const std::string inherited = environment_variable("TORCHELASTIC_ERROR_FILE");
+  if (!inherited.empty()) node.verdict_files.push_back(inherited);
   node.hint = [program = options.program,
                arguments = options.program_arguments](const std::string& last_words) {
     return misplaced_flag_hint(program, arguments, last_words);
