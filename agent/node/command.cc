@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
+#include "common/system/variable.h"
 #include "common/text/edit_distance.h"
 
 namespace ddprun::agent {
@@ -201,13 +201,11 @@ std::vector<std::string> PosixFileProbe::names_in(const std::string& folder) con
 }
 
 CommandContext current_command_context() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  };
   std::error_code error;
-  CommandContext context{
-      std::filesystem::current_path(error).string(), variable("PATH"), variable("PYTHON_EXEC"), {}};
+  CommandContext context{std::filesystem::current_path(error).string(),
+                         environment_variable("PATH"),
+                         environment_variable("PYTHON_EXEC"),
+                         {}};
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return context;
   const std::filesystem::path bin = self.parent_path(), prefix = bin.parent_path();

@@ -10,6 +10,7 @@
 
 #include "common/assert.h"
 #include "common/system/unique_fd.h"
+#include "common/system/variable.h"
 
 namespace ddprun::agent {
 namespace {
@@ -29,8 +30,8 @@ Result<std::string> make_unique_folder(const std::string& stem) {
 }
 
 Result<std::string> make_temporary_folder() {
-  const char* temporary = std::getenv("TMPDIR");
-  const std::string wished = temporary && *temporary ? temporary : "/tmp";
+  const std::string temporary = environment_variable("TMPDIR");
+  const std::string wished = temporary.empty() ? "/tmp" : temporary;
   Result<std::string> made = make_unique_folder(wished + "/ddprun");
   return made || wished == "/tmp" ? made : make_unique_folder("/tmp/ddprun");
 }

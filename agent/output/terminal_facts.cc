@@ -3,30 +3,21 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 
+#include "common/system/variable.h"
 #include "common/text/utf8_locale.h"
 
 namespace ddprun::agent {
-namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-}  // namespace
-
 TerminalFacts look_at_terminal() {
   winsize size{};
   const bool terminal =
       ::isatty(STDERR_FILENO) == 1 && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
-  const bool moves =
-      variable("TERM") != "dumb" && variable("CI").empty() && variable("GITHUB_ACTIONS").empty();
+  const bool moves = environment_variable("TERM") != "dumb" && environment_variable("CI").empty() &&
+                     environment_variable("GITHUB_ACTIONS").empty();
   return {.can_move = terminal && moves,
-          .colour = terminal && moves && variable("NO_COLOR").empty(),
-          .utf8 = is_utf8_locale(variable),
+          .colour = terminal && moves && environment_variable("NO_COLOR").empty(),
+          .utf8 = is_utf8_locale(environment_variable),
           .columns = size.ws_col > 0 ? size.ws_col : 80};
 }
 

@@ -1,12 +1,10 @@
 #include "agent/placement/gpus.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 
+#include "agent/placement/nvml.h"
 #include "agent/process/proc_file.h"
 
 namespace ddprun::agent {
@@ -14,72 +12,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is used of NVML, whose header is not needed for that: nvmlReturn_t is an enum, a device an
-// opaque pointer.
-constexpr int kNvmlSuccess = 0;
-using NvmlDevice = struct NvmlDeviceState*;
 struct NvmlPciInfo {
   char legacy_bus_id[16];
   unsigned domain, bus, device, pci_device_id, pci_sub_system_id;
   char bus_id[32];
 };
 
-class Nvml {
- public:
-  Nvml() {
-    const char* other = std::getenv("DDPRUN_NVML_LIB");
-    library_ = ::dlopen(other && *other ? other : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    using Call = int (*)();
-    const Call init = find<Call>("nvmlInit_v2");
-    started_ = init && init() == kNvmlSuccess;
+std::vector<Gpu> gpus_of_nvml() {
+  const Nvml nvml;
+  std::vector<Gpu> found;
+  for (const Nvml::Device device : nvml.devices()) {
+    const auto pci = nvml.ask<NvmlPciInfo>("nvmlDeviceGetPciInfo_v3", device);
+    found.push_back({.bus_id = pci ? short_bus_id(pci->bus_id) : "",
+                     .uuid = nvml.text("nvmlDeviceGetUUID", device),
+                     .name = nvml.text("nvmlDeviceGetName", device)});
   }
-  ~Nvml() {
-    const auto shutdown = find<int (*)()>("nvmlShutdown");
-    if (started_ && shutdown) shutdown();
-    if (library_) ::dlclose(library_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  std::vector<Gpu> gpus() const {
-    std::vector<Gpu> found;
-    const auto get_count = find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
-    const auto get_device = find<int (*)(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2");
-    const auto get_pci = find<int (*)(NvmlDevice, NvmlPciInfo*)>("nvmlDeviceGetPciInfo_v3");
-    const auto get_uuid = find<TextCall>("nvmlDeviceGetUUID");
-    const auto get_name = find<TextCall>("nvmlDeviceGetName");
-    unsigned count = 0;
-    if (!started_ || !get_count || !get_device || get_count(&count) != kNvmlSuccess) return found;
-    for (unsigned i = 0; i < count; ++i) {
-      NvmlDevice device = nullptr;
-      if (get_device(i, &device) != kNvmlSuccess) continue;  // Not given to this container.
-      Gpu gpu;
-      NvmlPciInfo pci{};
-      if (get_pci && get_pci(device, &pci) == kNvmlSuccess) gpu.bus_id = short_bus_id(pci.bus_id);
-      gpu.uuid = text(get_uuid, device);
-      gpu.name = text(get_name, device);
-      found.push_back(std::move(gpu));
-    }
-    return found;
-  }
-
- private:
-  using TextCall = int (*)(NvmlDevice, char*, unsigned);
-
-  template <class Function>
-  Function find(const char* name) const {
-    return library_ ? reinterpret_cast<Function>(::dlsym(library_, name)) : nullptr;
-  }
-
-  static std::string text(TextCall call, NvmlDevice device) {
-    char buffer[96] = {};
-    const bool told = call && call(device, buffer, sizeof buffer - 1) == kNvmlSuccess;
-    return told ? std::string(buffer) : std::string();
-  }
-
-  void* library_ = nullptr;
-  bool started_ = false;
-};
+  return found;
+}
 
 std::vector<std::string> entries(const fs::path& folder) {
   std::vector<std::string> names;
@@ -122,7 +71,7 @@ std::vector<Gpu> find_gpus(const std::string& root) {
   std::vector<Gpu> gpus;
   // A machine without the driver's control device has no GPU that could be asked.
   const bool driver = fs::exists(fs::path(root) / "dev/nvidiactl");
-  if (root == "/" && (driver || std::getenv("DDPRUN_NVML_LIB"))) gpus = Nvml().gpus();
+  if (root == "/" && (driver || std::getenv("DDPRUN_NVML_LIB"))) gpus = gpus_of_nvml();
   if (gpus.empty()) gpus = gpus_of_files(root);
   for (Gpu& gpu : gpus) {
     if (gpu.bus_id.empty()) continue;

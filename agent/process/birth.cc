@@ -14,6 +14,7 @@
 #include "agent/process/newborn.h"
 #include "agent/process/roster.h"
 #include "common/assert.h"
+#include "common/system/pidfd.h"
 #include "common/system/signals_held.h"
 
 // The C library's second name for clone(). ThreadSanitizer wraps the first and counts the child's
@@ -188,7 +189,7 @@ Result<SpawnedProcess> Birth::finish() {
     reap(child.pid);
     return child.failure(child.plan.failed, child.plan.error);
   }
-  if (!owned) owned.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  if (!owned) owned = open_pidfd(child.pid);
   if (!owned) {
     const int error = errno;
     ::kill(child.pid, SIGKILL);

@@ -1,17 +1,18 @@
 #include "agent/process/parent_watch.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+
+#include "common/system/pidfd.h"
 
 namespace ddprun::agent {
 
 using boost::asio::posix::stream_descriptor;
 
 Result<void> ParentWatch::start(int parent, std::function<void()> on_gone) {
-  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, parent, 0));
+  const int pidfd = open_pidfd(parent).release();
   if (pidfd < 0 && errno != ESRCH) return errno_failure("watching the parent process");
   if (pidfd >= 0) pidfd_.assign(pidfd);
   // Only after the pidfd is open is it certain that it is the parent's and nobody else's.

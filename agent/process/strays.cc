@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
-#include "common/system/unique_fd.h"
+#include "common/system/pidfd.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
@@ -21,14 +20,6 @@ namespace {
 
 constexpr int kDepthMax = 32;           // Deeper ones come up to us as their ancestors die.
 constexpr std::size_t kWaitedMax = 64;  // Descriptors used at a time while waiting.
-
-UniqueFd open_pidfd(int pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
-
-bool send(const UniqueFd& pidfd, int signal) {
-  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
-}
 
 std::vector<int> children_by_scan(int pid) {
   std::vector<int> children;
@@ -61,12 +52,12 @@ void kill_tree(int pid, const UniqueFd& pidfd, int depth) {
   if (depth < kDepthMax) {
     for (const int child : children_of(pid)) {
       const UniqueFd child_fd = open_pidfd(child);
-      if (child_fd && read_proc_stat(child).parent == pid && send(pidfd, 0)) {
+      if (child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0)) {
         kill_tree(child, child_fd, depth + 1);
       }
     }
   }
-  send(pidfd, SIGKILL);
+  send_signal(pidfd, SIGKILL);
 }
 
 // Waits until one of `pids`, children of ours, has ended, or the time is up.

@@ -30,6 +30,7 @@ std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
 }
 
 void Supervisor::on(const LinkUp&) {
+  DDPRUN_ASSERT(!linked_ && (!fence_at_ || state_ == State::kRunning));
   linked_ = ever_linked_ = true;
   give_up_at_.reset();
   fence_at_.reset();
@@ -49,6 +50,7 @@ void Supervisor::on(const LinkUp&) {
 }
 
 void Supervisor::on(const LinkDown& down) {
+  DDPRUN_ASSERT(!linked_ || (!fence_at_ && !unsaid_));  // It may be an attempt that failed.
   const bool was_linked = std::exchange(linked_, false);
   why_down_ = down.why;
   if (was_linked) {

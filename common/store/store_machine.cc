@@ -1,5 +1,8 @@
 #include "common/store/store_machine.h"
 
+#include <algorithm>
+#include <map>
+
 #include "common/assert.h"
 #include "common/store/store_connection.h"
 
@@ -121,6 +124,56 @@ void StoreMachine::wake_queue_waiter(const std::string& key, std::vector<StoreRe
   Connection& next = *connections_.at(done.front());
   DDPRUN_ASSERT(!next.queue_turn);
   next.queue_turn = key;
+}
+
+void StoreMachine::check_invariants() const {
+  key_waits_.check_invariants();
+  barrier_waits_.check_invariants();
+  check_accounts();
+  check_waits();
+}
+
+// What the table counts beside its values is elements of queues, and watches.
+void StoreMachine::check_accounts() const {
+  std::size_t entries = 0, bytes = 0, watches = 0;
+  for (const auto& [key, queue] : queues_) {
+    DDPRUN_ASSERT(!queue.empty());
+    entries += queue.size();
+    for (const std::string& each : queue) bytes += kStoreEntryBytes + key.size() + each.size();
+  }
+  for (const auto& [key, watchers] : watchers_) {
+    DDPRUN_ASSERT(!watchers.empty());
+    entries += watchers.size();
+    bytes += watchers.size() * (kStoreEntryBytes + key.size());
+    for (const int watcher : watchers) {
+      const std::vector<std::string>& watched = connections_.at(watcher)->watched;
+      DDPRUN_ASSERT(std::count(watched.begin(), watched.end(), key) ==
+                    std::count(watchers.begin(), watchers.end(), watcher));
+    }
+    watches += watchers.size();
+  }
+  for (const auto& [id, connection] : connections_) watches -= connection->watched.size();
+  DDPRUN_ASSERT(watches == 0);
+  table_.check_accounts(entries, bytes);
+}
+
+// Each waiter is a connection that waits for one thing, and for nothing that is there: but for a
+// queue of which every element is another's turn.
+void StoreMachine::check_waits() const {
+  std::size_t waiters = 0;
+  std::map<std::string, std::size_t> turns;
+  for (const auto& [id, connection] : connections_) {
+    const int waits = key_waits_.waiting(id) + barrier_waits_.waiting(id);
+    DDPRUN_ASSERT(waits <= 1 && (waits == 0 || !connection->queue_turn));
+    waiters += static_cast<std::size_t>(waits);
+    if (connection->queue_turn) ++turns[*connection->queue_turn];
+  }
+  DDPRUN_ASSERT(waiters == key_waits_.waiter_count() + barrier_waits_.waiter_count());
+  DDPRUN_ASSERT(key_waits_.size() <= limits_.keys_max);
+  for (const auto& [key, value] : table_) DDPRUN_ASSERT(!key_waits_.awaited(key));
+  for (const auto& [key, queue] : queues_) {
+    if (key_waits_.awaited(key)) DDPRUN_ASSERT(turns[key] >= queue.size());
+  }
 }
 
 }  // namespace ddprun::store

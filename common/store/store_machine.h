@@ -58,6 +58,9 @@ class StoreMachine {
   std::size_t key_count() const { return table_.size(); }
   std::size_t connection_count() const { return connections_.size(); }
 
+  // Aborts unless every invariant holds. Tests call it after each call.
+  void check_invariants() const;
+
  private:
   struct Connection;
   using Queue = std::list<std::string>;
@@ -100,13 +103,15 @@ class StoreMachine {
   void wake_queue_waiter(const std::string& key, std::vector<StoreReply>& replies);
   void tell_watchers(int change, const std::string& key, std::string_view before,
                      std::vector<StoreReply>& replies);
+  void check_accounts() const;
+  void check_waits() const;
 
   const StoreLimits limits_;
   StoreTable table_;
   std::unordered_map<std::string, Queue> queues_;  // None is empty.
   StoreWaits key_waits_;
   StoreWaits barrier_waits_;
-  std::unordered_map<std::string, std::vector<int>> watchers_;
+  std::unordered_map<std::string, std::vector<int>> watchers_;  // None is empty.
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
 };
 

@@ -103,4 +103,11 @@ void StoreTable::release(std::size_t keys, std::size_t bytes) {
   bytes_ -= bytes;
 }
 
+void StoreTable::check_accounts(std::size_t keys, std::size_t bytes) const {
+  keys += values_.size();
+  for (const auto& [key, value] : values_) bytes += kStoreEntryBytes + key.size() + value.size();
+  DDPRUN_ASSERT(keys == keys_ && bytes == bytes_);
+  DDPRUN_ASSERT(keys_ <= limits_.keys_max && bytes_ <= limits_.store_bytes_max);
+}
+
 }  // namespace ddprun::store

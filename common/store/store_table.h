@@ -47,6 +47,9 @@ class StoreTable {
   Result<void> reserve(std::size_t keys, std::size_t bytes);
   void release(std::size_t keys, std::size_t bytes);
 
+  // Aborts unless what is counted is what the values take, and `keys` and `bytes` beside them.
+  void check_accounts(std::size_t keys, std::size_t bytes) const;
+
  private:
   struct Hash {
     using is_transparent = void;

@@ -1,5 +1,7 @@
 #include "common/store/store_waits.h"
 
+#include <algorithm>
+
 #include "common/assert.h"
 
 namespace ddprun::store {
@@ -57,6 +59,26 @@ void StoreWaits::wake_first(const std::string& key, std::vector<int>& done) {
   if (line == lines_.end()) return;
   wake_front(*line, done);
   if (line->second.empty()) lines_.erase(line);
+}
+
+void StoreWaits::check_invariants() const {
+  std::size_t places = 0, missing = 0;
+  for (const auto& [key, line] : lines_) {
+    DDPRUN_ASSERT(!line.empty());
+    places += line.size();
+    for (const Place& place : line) {
+      const Link& link = waiters_.at(place.connection).links.at(place.index);
+      DDPRUN_ASSERT(link.node && link.node->first == key && &*link.place == &place);
+    }
+  }
+  for (const auto& [connection, waiter] : waiters_) {
+    DDPRUN_ASSERT(waiter.missing > 0);
+    missing += waiter.missing;
+    const auto linked = std::count_if(waiter.links.begin(), waiter.links.end(),
+                                      [](const Link& link) { return link.node != nullptr; });
+    DDPRUN_ASSERT(static_cast<std::size_t>(linked) == waiter.missing);
+  }
+  DDPRUN_ASSERT(places == places_ && missing == places_);
 }
 
 }  // namespace ddprun::store

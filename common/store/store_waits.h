@@ -27,6 +27,11 @@ class StoreWaits {
   std::size_t size() const {
     return places_;
   }  // Pairs of a connection and a key it still waits for.
+  std::size_t waiter_count() const { return waiters_.size(); }
+  bool awaited(const std::string& key) const { return lines_.contains(key); }
+
+  // Aborts unless lines and waiters name each other, none is empty and size() counts them.
+  void check_invariants() const;
 
  private:
   struct Place {

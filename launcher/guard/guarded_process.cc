@@ -13,6 +13,7 @@
 
 #include "common/exit_status.h"
 #include "common/system/limits.h"
+#include "common/system/pidfd.h"
 #include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::launcher {
@@ -91,7 +92,7 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   }
   if (pid == 0) ::_exit(become(child, setup, guardian));
   // It cannot be reaped by anybody else, so the number is still its own.
-  GuardedProcess process{pid, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
+  GuardedProcess process{pid, open_pidfd(pid)};
   if (process.pidfd) return process;
   Failure failure = errno_failure("watching " + child.name);
   ::kill(pid, SIGKILL);

@@ -20,6 +20,7 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
+#include "common/system/pidfd.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {
@@ -43,14 +44,6 @@ constexpr Milliseconds kAgentMoment = 40ms;  // An agent that lives needs less t
 constexpr int kPauseMaxMs = 16;              // Between two looks at all processes.
 constexpr Milliseconds kKillLimit = 2s;      // Longer only in uninterruptible sleep.
 
-UniqueFd open_pidfd(int pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
-
-bool send_kill(const UniqueFd& pidfd) {
-  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) == 0;
-}
-
 // Whole entries only: a value that ends like ours is not ours.
 bool carries(int pid, const std::string& mark) {
   const std::string environment =
@@ -64,7 +57,7 @@ int kill_marked_once(const std::string& mark) {
     if (pid == ::getpid() || !carries(pid, mark)) continue;
     const UniqueFd pidfd = open_pidfd(pid);
     if (!pidfd || !carries(pid, mark)) continue;  // The number may be another's by now.
-    send_kill(pidfd);
+    send_signal(pidfd, SIGKILL);
     ++killed;
   }
   return killed;
@@ -109,7 +102,7 @@ int kill_families_once(const agent::WorkerRoster& workers) {
   for (const agent::FamilyMember& member : agent::families_of(heads, all, is_hidden)) {
     const UniqueFd pidfd = open_pidfd(member.pid);
     if (!pidfd || agent::read_proc_stat(member.pid).started != member.started) continue;
-    killed += send_kill(pidfd) ? 1 : 0;
+    killed += send_signal(pidfd, SIGKILL) ? 1 : 0;
   }
   return killed;
 }
@@ -139,7 +132,8 @@ void end_agents(const SharedPids& agents) {
   for (const UniqueFd& pidfd : held) {
     pollfd ended{pidfd.get(), POLLIN, 0};
     const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
-    if (::poll(&ended, 1, static_cast<int>(std::max<long>(left, 0))) == 0) send_kill(pidfd);
+    const int wait_ms = static_cast<int>(std::max<long>(left, 0));
+    if (::poll(&ended, 1, wait_ms) == 0) send_signal(pidfd, SIGKILL);
   }
 }
 

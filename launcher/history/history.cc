@@ -5,23 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <fstream>
 
 #include "agent/process/proc_file.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
+#include "common/system/variable.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr double kShortRun = 10;  // Seconds. Its end is not to wait for a disk.
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 // One home may be that of many machines.
 std::string own_host() {
@@ -41,10 +36,10 @@ std::string boot_id() {
 }  // namespace
 
 std::optional<RecordFolder> history_folder() {
-  if (variable(kHistoryVariable) == "0") return std::nullopt;
-  std::string base = variable("XDG_STATE_HOME");
+  if (environment_variable(kHistoryVariable) == "0") return std::nullopt;
+  std::string base = environment_variable("XDG_STATE_HOME");
   if (!base.starts_with('/')) {
-    const std::string home = variable("HOME");
+    const std::string home = environment_variable("HOME");
     if (!home.starts_with('/')) return std::nullopt;
     base = home + "/.local/state";
   }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <csignal>
 
 #include "common/exit_status.h"
+#include "common/system/pidfd.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -77,7 +77,7 @@ Result<PipedProcess> start_piped(const std::vector<std::string>& argv) {
     errno = error;
     return errno_failure("starting " + argv[0]);
   }
-  process.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  process.pidfd = open_pidfd(process.pid);
   if (!process.pidfd) {  // Its end would not be noticed.
     const Failure failure = errno_failure("watching " + argv[0]);
     ::kill(process.pid, SIGKILL);

@@ -8,16 +8,17 @@
 #include <filesystem>
 #include <vector>
 
+#include "agent/placement/nvml.h"
 #include "agent/process/proc_file.h"
 #include "common/system/unique_fd.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/nvml.h"
 #include "launcher/probe/probe.h"
 
 namespace ddprun::doctor {
 namespace {
 
 namespace fs = std::filesystem;
+using agent::Nvml;
 
 constexpr unsigned kUncorrected = 1, kVolatile = 0;  // nvmlMemoryErrorType_t, nvmlEccCounterType_t.
 constexpr unsigned kLinksMax = 18;                   // NVML_NVLINK_MAX_LINKS.
@@ -102,11 +103,8 @@ void ask_use(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
 
 Facts facts_of(const Nvml& nvml, Nvml::Device device) {
   Facts gpu;
-  const auto name = nvml.find<int (*)(Nvml::Device, char*, unsigned)>("nvmlDeviceGetName");
-  char text[96] = {};
-  if (name && name(device, text, sizeof text - 1) == Nvml::kSuccess) {
-    gpu.set(fact::kGpuName, std::string(text));
-  }
+  const std::string name = nvml.text("nvmlDeviceGetName", device);
+  if (!name.empty()) gpu.set(fact::kGpuName, name);
   ask_memory_cells(nvml, device, gpu);
   ask_clocks(nvml, device, gpu);
   ask_wires(nvml, device, gpu);
@@ -122,14 +120,7 @@ void ask_nvml(Facts& facts) {
   if (driver && driver(text, sizeof text - 1) == Nvml::kSuccess) {
     facts.set(fact::kDriver, std::string(text));
   }
-  const auto count_devices = nvml.find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
-  const auto get = nvml.find<int (*)(unsigned, Nvml::Device*)>("nvmlDeviceGetHandleByIndex_v2");
-  unsigned count = 0;
-  if (!count_devices || !get || count_devices(&count) != Nvml::kSuccess) return;
-  for (unsigned i = 0; i < count; ++i) {
-    Nvml::Device device = nullptr;
-    if (get(i, &device) == Nvml::kSuccess) facts.add(fact::kGpus, facts_of(nvml, device));
-  }
+  for (const Nvml::Device device : nvml.devices()) facts.add(fact::kGpus, facts_of(nvml, device));
 }
 
 std::int64_t devices() {

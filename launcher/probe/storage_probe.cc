@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "common/system/random_id.h"
 #include "common/system/unique_fd.h"
+#include "common/system/variable.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"
 
@@ -41,8 +41,8 @@ void probe_storage(const ProbeRequest&, Facts& facts) {
   if (const std::string why = why_not_writable("/dev/shm"); !why.empty()) {
     facts.set(fact::kShmError, why);
   }
-  const char* given = std::getenv("TMPDIR");
-  const std::string folder = given && *given ? given : "/tmp";
+  const std::string given = environment_variable("TMPDIR");
+  const std::string folder = given.empty() ? "/tmp" : given;
   facts.set(fact::kTmp, folder);
   if (::statvfs(folder.c_str(), &room) == 0) {
     facts.set(fact::kTmpFree, bytes(room.f_bavail, room));

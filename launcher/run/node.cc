@@ -16,6 +16,7 @@
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
+#include "common/system/variable.h"
 #include "launcher/history/history.h"
 #include "launcher/run/misplaced.h"
 #include "launcher/run/remember.h"
@@ -150,8 +151,8 @@ agent::AgentFiles agent_files(const NodeContext& context, int index) {
   agent::AgentFiles files;
   if (options.error_file) files.verdict.push_back(*options.error_file);
   // Whoever started us as a worker reads it there, as it would torchrun's.
-  const char* inherited = std::getenv("TORCHELASTIC_ERROR_FILE");
-  if (inherited && *inherited) files.verdict.emplace_back(inherited);
+  const std::string inherited = environment_variable("TORCHELASTIC_ERROR_FILE");
+  if (!inherited.empty()) files.verdict.push_back(inherited);
   if (options.report && index == 0) files.ledger = context.report_folder + "/" + kLedgerFile;
   if (options.report_html) files.account = context.report_folder + "/" + kAccountFile;
   if (!context.watch_folder.empty()) {

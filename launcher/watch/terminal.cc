@@ -8,17 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 
+#include "common/system/variable.h"
 #include "common/text/utf8_locale.h"
 
 namespace ddprun::launcher {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 sigset_t watched_signals() {
   sigset_t set;
@@ -45,15 +40,16 @@ ScreenStyle output_style() {
   winsize size{};
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) style.columns = size.ws_col;
-  const bool dumb = variable("TERM") == "dumb";
-  const bool plain = dumb || !variable("NO_COLOR").empty() || !variable("CI").empty();
-  style.colours = variable("CLICOLOR_FORCE") == "1" || (terminal && !plain);
-  style.utf8 = !dumb && is_utf8_locale(variable);
+  const bool dumb = environment_variable("TERM") == "dumb";
+  const bool plain =
+      dumb || !environment_variable("NO_COLOR").empty() || !environment_variable("CI").empty();
+  style.colours = environment_variable("CLICOLOR_FORCE") == "1" || (terminal && !plain);
+  style.utf8 = !dumb && is_utf8_locale(environment_variable);
   return style;
 }
 
 bool can_redraw() {
-  const std::string term = variable("TERM");
+  const std::string term = environment_variable("TERM");
   return ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDIN_FILENO) == 1 && !term.empty() &&
          term != "dumb";
 }

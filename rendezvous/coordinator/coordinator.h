@@ -37,6 +37,8 @@ namespace ddprun::rendezvous {
 
 using LinkId = std::uint64_t;  // One connection. Never used again.
 
+struct Replay;  // rendezvous/journal/replay.h
+
 struct Send {
   LinkId link;
   std::string body;
@@ -128,7 +130,7 @@ class Coordinator {
   void step(const std::string& run_id, const RunEvent& event);
   void compare_waiting(const std::string& run_id);
   void schedule(const std::string& run_id, const Run& run);
-  void rebase(TimePoint to);
+  void restore(Replay last);
   bool has_links(const std::string& run_id) const;
   bool has_ended(const std::string& run_id) const;  // Or is not known, any more or yet.
   void note_idle(const std::string& run_id, const Run& run);

@@ -4,6 +4,7 @@
 
 #include "common/assert.h"
 #include "rendezvous/coordinator/coordinator.h"
+#include "rendezvous/journal/replay.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -11,64 +12,38 @@ namespace {
 // Whoever asks what became of a run does so soon; a daemon that serves for years forgets the rest.
 constexpr std::chrono::hours kRemembered{1};
 
-template <class... Ts>
-struct Overload : Ts... {
-  using Ts::operator()...;
-};
+Replay replayed(const Journal& journal) {
+  Replay replay;
+  for (const JournalEntry& entry : journal.entries) {
+    const bool taken = replay.take(entry);
+    DDPRUN_ASSERT(taken);  // decode_journal() has seen to that.
+  }
+  return replay;
+}
 
 }  // namespace
 
-// All runs go on from `to` on another clock as they were at now_ on theirs.
-void Coordinator::rebase(TimePoint to) {
-  for (auto& [run_id, run] : runs_) {
-    Result<Run> moved = Run::restore(run.snapshot(now_), to);
-    DDPRUN_ASSERT(moved.has_value());
-    run = std::move(*moved);
-    schedule(run_id, run);
-  }
-  now_ = to;
-}
-
-void Coordinator::load(const Journal& journal) {
-  DDPRUN_ASSERT(runs_.empty() && peers_.empty());
-  const auto reach = [this](TimePoint when) {
-    // Only the clock of another boot, written down by a daemon that did not say so, runs backwards.
-    if (when < now_) rebase(when);
-    now_ = when;
-  };
-  for (const JournalEntry& entry : journal.entries) {
-    std::visit(Overload{[&](const Record& record) {
-                          reach(record.when);
-                          (void)runs_[record.run_id].step(record.event, now_);
-                        },
-                        [&](const RunSnapshot& snapshot) {
-                          reach(snapshot.when);
-                          runs_[snapshot.run_id] = snapshot.run;
-                        },
-                        [&](const ClockChange& change) {
-                          if (change.clock != clock_) rebase(change.when);
-                          clock_ = change.clock;
-                          reach(change.when);
-                        }},
-               entry);
-  }
-  for (auto run = runs_.begin(); run != runs_.end();) {
-    const bool blank = run->second.blank();
-    // A change of clocks may have scheduled it before.
-    schedule(run->first, blank ? Run() : run->second);
-    run = blank ? runs_.erase(run) : std::next(run);
-  }
-}
+void Coordinator::load(const Journal& journal) { restore(replayed(journal)); }
 
 void Coordinator::replay(const Journal& journal, TimePoint now, const std::string& clock) {
-  load(journal);
-  if (clock_ != clock || now_ > now) rebase(now);
-  now_ = now;
-  if (clock_ != clock) records_ += encode_record(ClockChange{clock, now});
-  clock_ = clock;
+  Replay last = replayed(journal);
+  if (last.clock != clock || last.now > now) last.rebase(now);
+  last.now = now;
+  if (last.clock != clock) records_ += encode_record(ClockChange{clock, now});
+  last.clock = clock;
+  restore(std::move(last));
   // Nobody hears what follows from it; whoever finds us says where it stands and is answered.
   (void)on_recovered(now);
   for (const auto& [run_id, run] : runs_) note_idle(run_id, run);
+}
+
+void Coordinator::restore(Replay last) {
+  DDPRUN_ASSERT(runs_.empty() && peers_.empty() && due_.empty());
+  std::erase_if(last.runs, [](const auto& run) { return run.second.blank(); });
+  runs_ = std::move(last.runs);
+  now_ = last.now;
+  clock_ = std::move(last.clock);
+  for (const auto& [run_id, run] : runs_) schedule(run_id, run);
 }
 
 std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
@@ -160,6 +135,8 @@ void Coordinator::check_invariants() const {
     DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded && !has_links(run_id));
   }
   for (const std::string& run_id : waiting_) DDPRUN_ASSERT(runs_.at(run_id).lacks_nodes());
+  for (const auto& [run_id, totals] : sync_) DDPRUN_ASSERT(runs_.contains(run_id));
+  for (const auto& [run_id, ledger] : ledgers_) DDPRUN_ASSERT(runs_.contains(run_id));
   for (const auto& [run_id, run] : runs_) run.check_invariants();
 }
 

@@ -23,10 +23,11 @@ enum class LostBy {
 constexpr std::size_t kLostBys = 3;
 constexpr std::size_t kVerdictKinds = static_cast<std::size_t>(Verdict::Kind::kInterrupted) + 1;
 
-// In the order of AgentMessage.
-inline constexpr std::array kMessageKinds = {"hello",   "join",  "heartbeat", "finished", "failed",
-                                             "stopped", "leave", "away",      "slots"};
-static_assert(kMessageKinds.size() == std::variant_size_v<AgentMessage>);
+template <class... Messages>
+constexpr auto names_of(const std::variant<Messages...>*) {
+  return std::array{Messages::kName...};
+}
+inline constexpr auto kMessageKinds = names_of(static_cast<const AgentMessage*>(nullptr));
 
 struct Counters {
   std::array<std::uint64_t, kMessageKinds.size()> messages{};  // From agents.

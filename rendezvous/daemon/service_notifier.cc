@@ -13,13 +13,13 @@
 #include "common/error.h"
 #include "common/system/log.h"
 #include "common/system/unique_fd.h"
+#include "common/system/variable.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 std::string taken(const char* name) {
-  const char* value = std::getenv(name);
-  std::string text = value ? value : "";
+  std::string text = environment_variable(name);
   ::unsetenv(name);
   return text;
 }

@@ -1,11 +1,13 @@
 #include "rendezvous/journal/journal.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/assert.h"
+#include "rendezvous/journal/replay.h"
 #include "rendezvous/protocol/json_text.h"
 
 namespace ddprun::rendezvous {
@@ -194,6 +196,49 @@ bool take(const json& object, Journal& journal) {
   return true;
 }
 
+// Reads lines until the end, or the first one that is not whole or not understood.
+Journal read_lines(std::string_view bytes) {
+  Journal journal;
+  for (;;) {
+    const std::string_view rest = bytes.substr(journal.bytes_good);
+    const std::size_t end = rest.find('\n');
+    if (end == std::string_view::npos) return journal;
+    const std::optional<json> line = decode_line(rest.substr(0, end));
+    if (!line) return journal;
+    if (!take(*line, journal)) {
+      // Whole, and yet not understood: this is no damage.
+      journal.refusal = "it was written by a newer ddprun-rendezvous (journal format " +
+                        std::to_string(journal.format) + ", this one knows " +
+                        std::to_string(kJournalFormat) +
+                        "); start that version again, or another state folder";
+      return journal;
+    }
+    journal.bytes_good += end + 1;
+  }
+}
+
+const Record* begin_in(const JournalEntry& entry) {
+  const Record* const record = std::get_if<Record>(&entry);
+  return record && std::holds_alternative<Begin>(record->event.what) ? record : nullptr;
+}
+
+// A record that begins a run again that goes on is nobody's: its nodes would be lost without a
+// word. Only a replay shows that, and is made only where a run begins again.
+void refuse_wrong_begins(Journal& journal) {
+  std::vector<JournalEntry>& entries = journal.entries;
+  if (std::none_of(entries.begin(), entries.end(), begin_in)) return;
+  Replay replay;
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    if (replay.take(*entry)) continue;
+    const std::string why = "it begins run '" + begin_in(*entry)->run_id +
+                            "' again, which has not ended: it is damaged; move it away, or "
+                            "start with another state folder";
+    if (!journal.refusal) journal.refusal = why;
+    entries.erase(entry, entries.end());
+    return;
+  }
+}
+
 }  // namespace
 
 std::string journal_header() {
@@ -212,23 +257,9 @@ std::string encode_record(const JournalEntry& entry) {
 }
 
 Journal decode_journal(std::string_view bytes) {
-  Journal journal;
-  for (;;) {
-    const std::string_view rest = bytes.substr(journal.bytes_good);
-    const std::size_t end = rest.find('\n');
-    if (end == std::string_view::npos) return journal;
-    const std::optional<json> line = decode_line(rest.substr(0, end));
-    if (!line) return journal;
-    if (!take(*line, journal)) {
-      // Whole, and yet not understood: this is no damage.
-      journal.refusal = "it was written by a newer ddprun-rendezvous (journal format " +
-                        std::to_string(journal.format) + ", this one knows " +
-                        std::to_string(kJournalFormat) +
-                        "); start that version again, or another state folder";
-      return journal;
-    }
-    journal.bytes_good += end + 1;
-  }
+  Journal journal = read_lines(bytes);
+  refuse_wrong_begins(journal);
+  return journal;
 }
 
 }  // namespace ddprun::rendezvous

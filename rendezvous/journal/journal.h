@@ -50,7 +50,7 @@ struct Journal {
   // What follows is torn or damaged, and must be cut off before appending.
   std::size_t bytes_good = 0;
   int format = 1;
-  // Why it must not be touched, as a sentence: a newer daemon wrote it.
+  // Why it must not be touched, as a sentence: a newer daemon wrote it, or it cannot be.
   std::optional<std::string> refusal;
 };
 

@@ -85,32 +85,12 @@ namespace {
 
 using namespace archive;
 
-const char* name_of(const Hello*) { return "hello"; }
-const char* name_of(const Join*) { return "join"; }
-const char* name_of(const Heartbeat*) { return "heartbeat"; }
-const char* name_of(const Finished*) { return "finished"; }
-const char* name_of(const Failed*) { return "failed"; }
-const char* name_of(const Stopped*) { return "stopped"; }
-const char* name_of(const Leave*) { return "leave"; }
-const char* name_of(const Away*) { return "away"; }
-const char* name_of(const Slots*) { return "slots"; }
-const char* name_of(const Waiting*) { return "waiting"; }
-const char* name_of(const Assign*) { return "assign"; }
-const char* name_of(const StopRound*) { return "stop_round"; }
-const char* name_of(const EndRun*) { return "end_run"; }
-const char* name_of(const Refuse*) { return "refuse"; }
-const char* name_of(const Dismiss*) { return "dismiss"; }
-const char* name_of(const Alive*) { return "alive"; }
-const char* name_of(const Respawn*) { return "respawn"; }
-const char* name_of(const Prepare*) { return "prepare"; }
-const char* name_of(const Account*) { return "account"; }
-
 template <class Message>
 std::string encode_any(const Message& message) {
   return std::visit(
       [](const auto& m) {
         Writer writer;
-        writer("is", std::string(name_of(&m)));
+        writer("is", std::string(m.kName));
         fields(writer, m);
         return writer.take();
       },
@@ -124,7 +104,7 @@ Result<Message> decode_as(const std::string& is, const json& object) {
                    "decoding a message of unknown kind '" + is.substr(0, 40) + "'"};
   } else {
     std::variant_alternative_t<I, Message> message;
-    if (is != name_of(&message)) return decode_as<Message, I + 1>(is, object);
+    if (is != message.kName) return decode_as<Message, I + 1>(is, object);
     try {
       fields(Reader{object}, message);
     } catch (const BadField& bad) {

@@ -107,13 +107,16 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-// From an agent. `Hello` is the first message on every link, and only the first.
+// From an agent. `Hello` is the first message on every link, and only the first. kName is what a
+// message calls itself in its field "is".
 struct Hello {
+  static constexpr const char* kName = "hello";
   int version = kProtocolVersion;
   std::string run_id;
   NodeId node;
 };
 struct Join {
+  static constexpr const char* kName = "join";
   NodeOffer offer;
   int after_round =
       -1;  // The last round this node was told of; it will never take part in it again.
@@ -156,14 +159,17 @@ struct NodeTimes {
   bool operator==(const NodeTimes&) const = default;
 };
 struct Heartbeat {
+  static constexpr const char* kName = "heartbeat";
   int round = -1;  // Whose seat the agent holds; -1: none.
   std::optional<SyncIncrease> sync{};
   std::optional<NodeTimes> times{};
 };
 struct Finished {
+  static constexpr const char* kName = "finished";
   int round = 0;
 };  // All local workers exited with 0.
 struct Failed {
+  static constexpr const char* kName = "failed";
   int round = 0;
   WorkerDeath death;
   // When the agent noticed it, in microseconds of `clock` (common/system/clock_name.h; empty: of
@@ -172,11 +178,13 @@ struct Failed {
   std::string clock{};
 };
 struct Stopped {
+  static constexpr const char* kName = "stopped";
   int round = 0;
   std::vector<WorkerDeath> deaths;       // In the order of the exits.
   std::vector<WorkerDeath> successes{};  // Those that had exited with 0 before the others ended.
 };                                       // All local workers are gone.
 struct Leave {
+  static constexpr const char* kName = "leave";
   int signal = 0;
   std::string reason;  // Without the host, which the daemon puts before it.
   // Not at once: as a drained node does, where the workers stay at a boundary between steps.
@@ -185,6 +193,7 @@ struct Leave {
 // How many of its workers can go on in another round as they are. Sent when that changes and on
 // every new link, and only to a daemon that keeps workers.
 struct Slots {
+  static constexpr const char* kName = "slots";
   int serial = 0;     // As in Join.
   int round = -1;     // Whose seat the agent holds; -1: none.
   int kept = 0;       // Of the workers seated in it.
@@ -195,20 +204,25 @@ struct Slots {
 };
 // The last word on a link that the agent closes because nobody answers on it: not a lost node, but
 // one that comes back on another link.
-struct Away {};
+struct Away {
+  static constexpr const char* kName = "away";
+};
 using AgentMessage =
     std::variant<Hello, Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Slots>;
 
 // From the daemon.
 struct Waiting {  // Nothing to do yet.
+  static constexpr const char* kName = "waiting";
   Milliseconds left{
       0};  // Until the run is given up or the last call is over; 0: no end, as for a spare.
   std::string text{};  // What is waited for, as a sentence for people.
 };
 struct Assign {
+  static constexpr const char* kName = "assign";
   Seat seat;
 };
 struct StopRound {
+  static constexpr const char* kName = "stop_round";
   int round = 0;
   std::string reason;
   bool final = false;
@@ -220,27 +234,33 @@ struct StopRound {
   bool operator==(const StopRound&) const = default;
 };  // Then join again, unless final.
 struct EndRun {
+  static constexpr const char* kName = "end_run";
   Verdict verdict;
   bool operator==(const EndRun&) const = default;
 };
 struct Refuse {
+  static constexpr const char* kName = "refuse";
   std::string reason;
 };  // This node cannot be part of the run, and never will.
 struct Dismiss {
+  static constexpr const char* kName = "dismiss";
   std::string reason;
 };  // This node's part has ended, and well: the run goes on without it.
 struct Alive {
+  static constexpr const char* kName = "alive";
   Milliseconds beat{250};
   bool replaceable = false;  // A spare waits that would take this node's place.
   bool keeps = false;        // This daemon can seat workers anew, and understands Slots.
 };                           // Answers a hello and a heartbeat; the next one is due after `beat`.
 struct Respawn {
+  static constexpr const char* kName = "respawn";
   int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.
   int restart_count = 0;
   int refused = 0;  // And as many may not: no restart is left.
 };
 // A round runs whose workers stay: start this node's now, and join with them as they get ready.
 struct Prepare {
+  static constexpr const char* kName = "prepare";
   int restart_count = 0;
 };
 // Of an Account and of an Answer: well below the limits of a text and of a frame.
@@ -248,6 +268,7 @@ inline constexpr std::size_t kTextPieceBytes = std::size_t{32} << 10;
 // A piece of the run's account, which is JSON (docs/ledger.md). Sent before EndRun to agents that
 // want it.
 struct Account {
+  static constexpr const char* kName = "account";
   std::string piece;
   bool more = false;  // Another follows.
 };

@@ -159,6 +159,7 @@ class Run {
   void admit(const NodeId& node, const Join& join);
   void lose(Members::iterator it, const std::string& how);
   void lose_stuck();
+  void forget();
   void note_loss(const std::string& what);
   std::string losses_text() const;
   void excuse_workers(const std::string& reason);

@@ -205,6 +205,11 @@ void Run::on(const NodeId&, const Tick&) {
 }
 
 void Run::on(const NodeId&, const Begin&) {
+  DDPRUN_ASSERT(state_ == State::kEnded);
+  forget();
+}
+
+void Run::forget() {
   const TimePoint now = now_;
   *this = Run();
   now_ = now;

@@ -75,7 +75,7 @@ void Run::lose(Members::iterator it, const std::string& how) {
   if (state_ == State::kGathering && planned_ && phase == Phase::kStopping) hurry(what, first_rank);
   if (workers_blamed_ && phase == Phase::kStopping) excuse_workers(what);
   // A run that never began and lost its last node is as good as new.
-  if (gathering() && members_.empty() && round_ == 0) on("", Begin{});
+  if (gathering() && members_.empty() && round_ == 0) forget();
 }
 
 void Run::note_loss(const std::string& what) {

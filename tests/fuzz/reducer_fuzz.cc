@@ -63,16 +63,17 @@ class Play {
         begin();
       } else if (call < 60) {
         finish();
-      } else if (call < 64 && !reducer_.collecting()) {
-        regroup();
+      } else if (call < 64) {
+        collecting_ ? cancel() : regroup();
       } else {
         mark(call % parameters_);
       }
+      reducer_.check_invariants();
     }
   }
 
  private:
-  bool counting() const { return rules_.static_graph && first_; }
+  bool counting() const { return rules_.static_graph && !counted_; }
 
   void begin() {
     std::vector<std::size_t> unused;
@@ -108,11 +109,19 @@ class Play {
     collecting_ = false;
     if (rest.has_error()) return;
     if (counting()) needed_ = marks_;
+    counted_ = true;
     first_ = false;
     pass_needs_ = marks_;  // Nothing is waited for any more.
     take(*rest);
     DDPRUN_ASSERT(next_ == buckets_.size());
     DDPRUN_ASSERT(reducer_.knows_order() && reducer_.arrival().size() == parameters_);
+  }
+
+  void cancel() {
+    const Reducer::Released rest = reducer_.cancel();
+    DDPRUN_ASSERT(rest.first == next_ && rest.last == buckets_.size());
+    DDPRUN_ASSERT(reducer_.knows_order());
+    collecting_ = first_ = false;
   }
 
   void regroup() {
@@ -152,6 +161,7 @@ class Play {
   std::size_t next_ = 0;
   bool collecting_ = false;
   bool first_ = true;
+  bool counted_ = false;  // A pass has come to its end: a static graph is known.
 };
 
 }  // namespace

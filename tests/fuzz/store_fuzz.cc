@@ -60,6 +60,7 @@ class Clients {
     replies_.clear();
     DDPRUN_ASSERT(store_.key_count() <= 12);
     DDPRUN_ASSERT(store_.connection_count() == kConnections);
+    store_.check_invariants();
   }
 
   StoreMachine store_;

@@ -5,12 +5,13 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+
+#include "common/system/pidfd.h"
 
 namespace ddprun::test {
 namespace {
@@ -68,7 +69,7 @@ void ElasticHost::spawn(int slot, int life) {
     std::abort();
   }
   ::posix_spawn_file_actions_destroy(&actions);
-  worker->pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, worker->pid, 0)));
+  worker->pidfd = open_pidfd(worker->pid);
   workers_.push_back(std::move(worker));
 }
 

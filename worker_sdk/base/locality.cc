@@ -3,12 +3,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+
+#include "common/system/pidfd.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -46,7 +47,7 @@ std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<Uniqu
       pidfds.emplace_back();
       continue;
     }
-    pidfds.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    pidfds.push_back(open_pidfd(pid));
     if (!pidfds.back() && errno != ENOSYS) {
       return "watching process " + std::to_string(pid) + ": " + std::strerror(errno);
     }
@@ -55,7 +56,7 @@ std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<Uniqu
 }
 
 bool has_ended(std::int32_t pid, std::chrono::milliseconds patience) {
-  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const UniqueFd process = open_pidfd(pid);
   if (!process) return errno == ESRCH || (errno == ENOSYS && ::kill(pid, 0) != 0 && errno == ESRCH);
   pollfd entry{process.get(), POLLIN, 0};
   return ::poll(&entry, 1, static_cast<int>(patience.count())) > 0;

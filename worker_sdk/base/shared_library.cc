@@ -3,16 +3,12 @@
 #include <dlfcn.h>
 #include <glob.h>
 
-#include <cstdlib>
 #include <sstream>
+
+#include "common/system/variable.h"
 
 namespace ddprun::worker_sdk {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::vector<std::string> matches(const std::string& pattern) {
   glob_t found{};
@@ -78,19 +74,20 @@ void* Library::find(const char* symbol) const { return ::dlsym(handle, symbol); 
 std::vector<std::string> python_package_patterns() {
   std::vector<std::string> patterns;
   for (const char* prefix : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const std::string root = variable(prefix);
+    const std::string root = environment_variable(prefix);
     if (!root.empty()) patterns.push_back(root + "/lib/python3*/site-packages");
   }
-  std::istringstream paths(variable("PYTHONPATH"));
+  std::istringstream paths(environment_variable("PYTHONPATH"));
   for (std::string path; std::getline(paths, path, ':');) {
     if (!path.empty()) patterns.push_back(path);
   }
-  std::istringstream programs(variable("PATH"));  // A virtual environment that is not activated.
+  std::istringstream programs(
+      environment_variable("PATH"));  // A virtual environment that is not activated.
   for (std::string path; std::getline(programs, path, ':');) {
     const bool environment = path.ends_with("/bin") && !matches(path + "/python3").empty();
     if (environment) patterns.push_back(path + "/../lib/python3*/site-packages");
   }
-  const std::string home = variable("HOME");
+  const std::string home = environment_variable("HOME");
   if (!home.empty()) patterns.push_back(home + "/.local/lib/python3*/site-packages");
   patterns.insert(patterns.end(),
                   {"/usr/local/lib/python3*/dist-packages", "/usr/local/lib/python3*/site-packages",
@@ -100,7 +97,7 @@ std::vector<std::string> python_package_patterns() {
 
 Library open_library(const LibraryWish& wish) {
   Library library;
-  const std::string given = variable(wish.variable.c_str());
+  const std::string given = environment_variable(wish.variable.c_str());
   if (!given.empty()) {
     if (!open(library, given))
       library.missing = wish.variable + " cannot be loaded: " + last_error();

@@ -1,7 +1,6 @@
 // ddprun/c/c_timer.h: steps that another library synchronises.
 
-#include <cstdlib>
-
+#include "common/system/variable.h"
 #include "worker_sdk/c/c_handles.h"
 #include "worker_sdk/timer/foreign_steps.h"
 
@@ -18,9 +17,8 @@ extern "C" {
 ddprun_status ddprun_timer_create(ddprun_timer** timer) {
   return guarded([&] {
     require_argument(timer, "the pointer for the handle is null");
-    const char* page = std::getenv("DDPRUN_PROGRESS");
     *timer = nullptr;
-    *timer = new ddprun_timer{ForeignSteps(page ? page : "")};
+    *timer = new ddprun_timer{ForeignSteps(environment_variable("DDPRUN_PROGRESS"))};
   });
 }
 

@@ -197,6 +197,45 @@ std::vector<std::size_t> Reducer::waited_for() const {
   return result;
 }
 
+void Reducer::check_invariants() const {
+  DDPRUN_ASSERT(bucket_of_.size() == names_.size() && expected_.size() == names_.size());
+  std::vector<std::size_t> sizes(sizes_.size(), 0);
+  for (const std::size_t bucket : bucket_of_) ++sizes.at(bucket);
+  DDPRUN_ASSERT(sizes == sizes_);
+  if (counted_) DDPRUN_ASSERT(rules_.static_graph && !first_);
+  if (!counted_) {
+    for (const std::size_t marks : expected_) DDPRUN_ASSERT(marks == 1);
+  }
+  std::vector<bool> arrived(names_.size(), false);
+  for (const std::size_t p : arrival_) {
+    DDPRUN_ASSERT(!arrived.at(p));  // Each once.
+    arrived[p] = true;
+  }
+  if (first_) DDPRUN_ASSERT(arrived == marked_);
+  if (collecting_) check_pass();
+}
+
+// Buckets wait for what is left, and those that are released for nothing.
+void Reducer::check_pass() const {
+  DDPRUN_ASSERT(left_.size() == names_.size() && released_ <= sizes_.size());
+  if (counting()) {
+    DDPRUN_ASSERT(complete_ == 0 && released_ == 0 && pending_ == sizes_);
+    return;
+  }
+  std::vector<std::size_t> pending(sizes_.size(), 0);
+  std::size_t complete = 0;
+  for (std::size_t p = 0; p < left_.size(); ++p) {
+    DDPRUN_ASSERT(left_[p] <= expected_[p]);
+    if (left_[p] < expected_[p] && left_[p] > 0) DDPRUN_ASSERT(marked_[p]);
+    left_[p] == 0 ? ++complete : ++pending[bucket_of_[p]];
+  }
+  DDPRUN_ASSERT(complete == complete_ && pending == pending_);
+  std::size_t whole = 0;
+  while (whole < pending.size() && pending[whole] == 0) ++whole;
+  const bool held = first_ && rules_.hold_first && complete < names_.size();
+  DDPRUN_ASSERT(released_ == (held ? 0 : whole));
+}
+
 std::string Reducer::list(const std::vector<std::size_t>& parameters) const {
   std::string text;
   for (std::size_t k = 0; k < std::min(parameters.size(), kNamesInMessage); ++k) {

@@ -68,9 +68,13 @@ class Reducer {
   // How many marks complete it; 1 as long as a static graph is not known.
   std::size_t expected(std::size_t parameter) const { return expected_[parameter]; }
 
+  // Aborts unless every invariant holds. Tests call it after each call.
+  void check_invariants() const;
+
  private:
   bool counting() const noexcept { return rules_.static_graph && !counted_; }
   Result<void> check_mark(std::size_t parameter) const;
+  void check_pass() const;
   void complete(std::size_t parameter);
   Released release();
   Failure incomplete() const;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 
+#include "common/system/variable.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/group/process_group_impl.h"
 #include "worker_sdk/store/polled_store.h"
@@ -69,8 +70,7 @@ std::pair<std::shared_ptr<Progress>, std::shared_ptr<NcclSiblings>> relatives(bo
   auto progress = job->progress.lock();
   auto siblings = job->siblings.lock();
   if (!whole_job && progress && siblings) return {progress, siblings};
-  const char* page = std::getenv("DDPRUN_PROGRESS");
-  progress = std::make_shared<Progress>(page ? page : "");
+  progress = std::make_shared<Progress>(environment_variable("DDPRUN_PROGRESS"));
   siblings = std::make_shared<NcclSiblings>(progress);
   if (whole_job) job->progress = progress, job->siblings = siblings;
   return {progress, siblings};

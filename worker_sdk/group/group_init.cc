@@ -2,8 +2,7 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-
+#include "common/system/variable.h"
 #include "ddprun/crash_report.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/group/group_inside.h"
@@ -14,9 +13,8 @@ namespace {
 
 // A launcher reads what a crash leaves behind.
 bool wants_crash_report() {
-  const char* error_file = std::getenv("TORCHELASTIC_ERROR_FILE");
-  const char* wish = std::getenv("DDPRUN_CRASH_REPORT");
-  return error_file && *error_file && !(wish && std::string_view(wish) == "0");
+  return !environment_variable("TORCHELASTIC_ERROR_FILE").empty() &&
+         environment_variable("DDPRUN_CRASH_REPORT") != "0";
 }
 
 constexpr std::chrono::milliseconds kJoinAgain{20};
@@ -59,8 +57,8 @@ Variables GroupInside::process_variables() {
 ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
                                const std::shared_ptr<RoundFence>& fence) {
   if (wants_crash_report()) install_crash_report();
-  const char* page = std::getenv("DDPRUN_PROGRESS");
-  return join(plan, options, std::make_shared<Progress>(page ? page : "", fence));
+  return join(plan, options,
+              std::make_shared<Progress>(environment_variable("DDPRUN_PROGRESS"), fence));
 }
 
 ProcessGroup GroupInside::join_unseen(const InitOptions& options) {

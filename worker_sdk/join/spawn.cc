@@ -2,11 +2,11 @@
 // must not have a thread before the last fork; through another one it says what it threw.
 
 #include "ddprun/spawn.h"
+#include "common/system/pidfd.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +20,6 @@
 #include <sstream>
 #include <vector>
 
-#include "common/system/unique_fd.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/join/spawn_child.h"
 #include "worker_sdk/store/store_host.h"
@@ -117,7 +116,7 @@ class Children {
     }
     ::fcntl(report.read.get(), F_SETFL, O_NONBLOCK);
     children_.push_back({rank, pid, std::move(port.write), std::move(report.read), {}});
-    children_.back().process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    children_.back().process = open_pidfd(pid);
     if (!children_.back().process) refuse(ErrorKind::system, std::strerror(errno));
   }
 

@@ -10,11 +10,11 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <mutex>
 
+#include "common/system/variable.h"
 #include "worker_sdk/base/locality.h"
 #include "worker_sdk/gpu/nccl_abi.h"
 #include "worker_sdk/nccl_profiler/nccl_profile_text.h"
@@ -23,11 +23,6 @@
 
 namespace ddprun::worker_sdk {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 class Profiler {
  public:
@@ -74,11 +69,12 @@ class Profiler {
                  who_.host.c_str(), path.c_str(), std::strerror(errno));
   }
   static ProfiledRank this_rank() {
-    const std::string rank = variable("RANK"), host = variable("DDPRUN_HOST");
+    const std::string rank = environment_variable("RANK"),
+                      host = environment_variable("DDPRUN_HOST");
     return {rank.empty() ? -1 : std::atoi(rank.c_str()), host.empty() ? host_name() : host};
   }
 
-  const std::string setting_ = variable("DDPRUN_NCCL_PROFILE");
+  const std::string setting_ = environment_variable("DDPRUN_NCCL_PROFILE");
   const bool wanted_ = !setting_.empty() && setting_ != "0";
   const std::string folder_ = setting_ == "1" ? "" : setting_;
   const pid_t pid_ = ::getpid();

@@ -2,11 +2,11 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
 
+#include "common/system/variable.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/timer/run_summary.h"
 #include "worker_sdk/timer/trace.h"
@@ -15,16 +15,11 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 // What the caller did not say, the environment may.
 SyncTimerOptions with_environment(SyncTimerOptions options) {
-  options.print = options.print || variable("DDPRUN_SYNC_PRINT") == "1";
-  if (options.json_file.empty()) options.json_file = variable("DDPRUN_SYNC_JSON");
-  if (options.trace_folder.empty()) options.trace_folder = variable("DDPRUN_TRACE");
+  options.print = options.print || environment_variable("DDPRUN_SYNC_PRINT") == "1";
+  if (options.json_file.empty()) options.json_file = environment_variable("DDPRUN_SYNC_JSON");
+  if (options.trace_folder.empty()) options.trace_folder = environment_variable("DDPRUN_TRACE");
   return options;
 }
 
@@ -108,7 +103,7 @@ TimerShell::~TimerShell() {
   }
   report();
   failed();
-  const std::string folder = variable("DDPRUN_REPORT_DIR");
+  const std::string folder = environment_variable("DDPRUN_REPORT_DIR");
   if (folder.empty()) return;
   const RunSummary summary{.startup = startup_,
                            .rest = StepClock::now() - end_,

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 
 #include "agent/process/birth.h"
 #include "agent/process/strays.h"
+#include "common/system/pidfd.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::test {
@@ -35,10 +35,6 @@ std::string read_file(const std::filesystem::path& path) {
 int left_ms(Clock::time_point until) {
   return static_cast<int>(
       std::max<long>(0, std::chrono::ceil<milliseconds>(until - Clock::now()).count()));
-}
-
-UniqueFd open_pidfd(int pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
 }  // namespace

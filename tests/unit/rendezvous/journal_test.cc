@@ -30,9 +30,9 @@ std::vector<JournalEntry> records() {
           Record{"job", t, {"", Resize{3, "the day is over"}}},
           Record{"job", t, {"", StoodStill{Milliseconds(1500)}}},
           Record{"job", t, {"", Tick{}}},
+          Record{"job", t, {"", Cancel{15, "told to end"}}},
           Record{"job", t, {"", Begin{}}},
           Record{"job", t, {"", Recovered{}}},
-          Record{"job", t, {"", Cancel{15, "told to end"}}},
           ClockChange{"boot 7", t},
           RunSnapshot{"job", t, run}};
 }
@@ -70,6 +70,23 @@ TEST_CASE("Journal: one flipped bit ends the reading at the record before", "[jo
     const Journal journal = decode_journal(damaged);
     REQUIRE(journal.bytes_good <= at);
     REQUIRE(text_of(journal.entries) == text.substr(0, journal.bytes_good));
+  }
+}
+
+TEST_CASE("Journal: only a run that has ended begins again", "[journal]") {
+  const TimePoint t(5s);
+  NodeOffer offer;
+  offer.config.nnodes_min = offer.config.nnodes_max = 2;
+  const std::string joins = encode_record(Record{"job", t, {"a", Join{offer, -1}}});
+  const std::string cancels = encode_record(Record{"job", t, {"", Cancel{15, "told to end"}}});
+  const std::string begins = encode_record(Record{"job", t, {"", Begin{}}});
+  CHECK_FALSE(decode_journal(joins + cancels + begins + joins).refusal);
+  for (const std::string& before : {joins, joins + cancels + begins, std::string()}) {
+    const Journal journal = decode_journal(before + begins + joins);
+    CHECK(journal.refusal.value_or("") ==
+          "it begins run 'job' again, which has not ended: it is damaged; move it away, or start "
+          "with another state folder");
+    CHECK(text_of(journal.entries) == before);
   }
 }
 

@@ -129,6 +129,7 @@ class Conversation {
     for (const std::string& part : {request.substr(0, cut), request.substr(cut)}) {
       REQUIRE(store_.feed(client, part, replies).has_value());
     }
+    store_.check_invariants();
     for (const StoreReply& reply : replies) answers[reply.connection] += reply.bytes;
   }
 

@@ -26,7 +26,7 @@ class Node {
   void anything() {
     now_ += 1ms * (chance(elastic_ ? 98 : 90) ? random_() % 500 : random_() % 90'000);
     switch (random_() % (elastic_ ? 19 : 12)) {
-      case 0: return does(LinkUp{});
+      case 0: return linked_ ? void() : does(LinkUp{});
       case 1: return chance(elastic_ ? 30 : 100) ? does(LinkDown{"it broke", chance(50)}) : void();
       case 2: return chance(10) ? does(Signalled{SIGTERM}) : void();
       case 3: return chance(2) ? does(LauncherDied{}) : void();
@@ -127,6 +127,8 @@ class Node {
   }
 
   void does(const Event& event) {
+    if (std::holds_alternative<LinkUp>(event)) linked_ = true;
+    if (std::holds_alternative<LinkDown>(event)) linked_ = false;
     bool over = false, fails = false;
     for (const Action& action : supervisor_->step(event, now_)) {
       over = over || std::holds_alternative<Exit>(action);
@@ -158,11 +160,13 @@ class Node {
     supervisor_.emplace(options_, now_);
     pids_ = {};
     words_.clear();
+    linked_ = false;
     rounds_ = granted_ = 0;
   }
 
   std::mt19937 random_;
   bool elastic_;
+  bool linked_ = false;
   TimePoint now_{};
   SupervisorOptions options_{
       .host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true};

@@ -2,10 +2,10 @@
 // sees every access of every rank at the same address and can judge the synchronisation itself.
 
 #include "worker_sdk/shm/shm_backend.h"
+#include "common/system/pidfd.h"
 
 #include <sched.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -367,7 +367,7 @@ class Neighbour : public SegmentSource {
     }
   }
   ~Neighbour() override { end(); }
-  UniqueFd pidfd() const { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))); }
+  UniqueFd pidfd() const { return open_pidfd(pid_); }
 
   bool ends = true;
   OfferedSegment create(std::size_t bytes) override { return memfds_.create(bytes); }

@@ -1,12 +1,14 @@
 #pragma once
 // What is used of NVML, which is loaded at run time: the header is not needed for that, for its
-// results are enums and its devices opaque pointers. Used by gpu_probe.cc.
+// results are enums and its devices opaque pointers. Used by gpus.cc, and by gpu_probe.cc of the
+// launcher.
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-namespace ddprun::doctor {
+namespace ddprun::agent {
 
 class Nvml {
  public:
@@ -19,6 +21,7 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   bool is_there() const { return started_; }
+  std::vector<Device> devices() const;  // Those that this container is given; none without NVML.
 
   // A function by name; null where this version has none.
   template <class Function>
@@ -34,6 +37,9 @@ class Nvml {
     return call && call(device, &value) == kSuccess ? std::optional<T>(value) : std::nullopt;
   }
 
+  // Of "int name(device, char*, unsigned)"; empty: it failed, or there is none.
+  std::string text(const char* name, Device device) const;
+
  private:
   void* symbol(const char* name) const;
 
@@ -41,4 +47,4 @@ class Nvml {
   bool started_ = false;
 };
 
-}  // namespace ddprun::doctor
+}  // namespace ddprun::agent
