@@ -60,7 +60,9 @@ TEST_CASE("NCCL: the memory of all ranks becomes a window, which ends before the
 TEST_CASE("NCCL: the program's current device stays what it was", "[nccl]") {
   const Log log;
   Complaints complaints;
-  const auto errors = Ranks{.world_size = 2, .backend = "nccl"}.run([&](ProcessGroup& group) {
+  const test::TemporaryDirectory folder;
+  const Ranks ranks{.world_size = 2, .backend = "nccl"};
+  const auto errors = ranks.run([&](ProcessGroup& group) {
     const auto gpu = worker_sdk::load_gpu_runtime();
     constexpr int kPrograms = 5;  // Neither rank's.
     gpu->cuda.set_device(kPrograms);
@@ -94,6 +96,14 @@ TEST_CASE("NCCL: the program's current device stays what it was", "[nccl]") {
     ddp.mark_ready(0);
     ddp.finish_backward();
     check("a pass");
+    auto part = group.split(0);
+    check("split");
+    part.reset();
+    check("the end of a group");
+    auto other = ProcessGroup::init(ranks.options(folder / "store", group.rank()));
+    check("init");
+    other = other.shrink({.lost = {}});
+    check("shrink");
   });
   CHECK(test::outcome(errors) == "all well");
   CHECK(complaints.text() == "none");
