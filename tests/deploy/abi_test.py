@@ -50,6 +50,12 @@ def compare(before, after):
     return done.returncode, done.stdout
 
 
+def breaks_programs(code, report):
+    """Whether programs that were linked with the first interface could not run with the second. abidiff is sure of few changes."""
+    return bool(code & INCOMPATIBLE or re.search("offset changed|deletion|entity changed|parameter [0-9]+ .*was (removed|added)"
+                                                 "|type name changed from", report))
+
+
 def renew(force):
     with tempfile.TemporaryDirectory(prefix="ddprun_abi_") as folder:
         new = folder + "/new.abi"
@@ -58,8 +64,7 @@ def renew(force):
         lost = [line for line in old if line not in numbers()]
         code, report = compare(RECORDED, new) if os.path.exists(RECORDED) else (0, "")
         print(report, end="")
-        breaks = code & INCOMPATIBLE or re.search("offset changed|deletion", report)
-        if (breaks or lost) and not force:
+        if (breaks_programs(code, report) or lost) and not force:
             sys.exit("Programs that were linked with the recorded interface would break" + (": " + "".join(lost) if lost else "") + ".")
         shutil.copy(new, RECORDED)
         with open(RECORDED + ".numbers", "w", encoding="utf-8") as file:
@@ -106,6 +111,22 @@ class Abi(unittest.TestCase):
         with open(self.folder + "/changed.abi", "w", encoding="utf-8") as file:
             file.write(re.sub(what, by, text, count=1))
         return compare(RECORDED, self.folder + "/changed.abi")
+
+    def test_a_parameter_that_is_gone_or_another_breaks_programs(self):
+        """abidiff reports it, but does not say that it is incompatible."""
+        code, report = self.changed(r"(?s)(<function-decl name='ddprun_submit'.*?)<parameter type-id='\w+' name='work'/>", r"\1")
+        self.assertTrue(breaks_programs(code, report), report)
+        with open(RECORDED, encoding="utf-8") as file:
+            integer = re.search(r"<type-decl name='int' [^>]*id='(\w+)'", file.read()).group(1)
+        code, report = self.changed(r"(?s)(<function-decl name='ddprun_barrier'.*?)<parameter type-id='\w+' name='timeout_ms'/>",
+                                    rf"\1<parameter type-id='{integer}' name='timeout_ms'/>")
+        self.assertTrue(breaks_programs(code, report), report)
+
+    def test_fields_at_the_end_and_functions_break_none(self):
+        code, report = self.changed(r"<elf-symbol name='ddprun_submit'[^>]*/>", "")
+        self.assertTrue(breaks_programs(code, report), report)
+        code, report = compare(self.folder + "/changed.abi", RECORDED)  # The other way: a function more.
+        self.assertFalse(breaks_programs(code, report), report)
 
     def test_a_function_that_is_gone_is_seen(self):
         code, report = self.changed(r"<elf-symbol name='ddprun_submit'[^>]*/>", "")
