@@ -28,6 +28,11 @@ class InitOptions(ctypes.Structure):
         ("world_size", ctypes.c_int32),
         ("init_timeout_ms", ctypes.c_int64),
         ("op_timeout_ms", ctypes.c_int64),
+        ("host", ctypes.c_char_p),
+        ("device_given", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("max_ctas", ctypes.c_int32),
+        ("may_shrink", ctypes.c_int32),
     )
 
 
@@ -117,8 +122,8 @@ class CreateOptions(ctypes.Structure):
         ("op_timeout_ms", ctypes.c_int64),
         ("rank", ctypes.c_int32),
         ("world_size", ctypes.c_int32),
+        ("device_given", ctypes.c_int32),
         ("device", ctypes.c_int32),
         ("max_ctas", ctypes.c_int32),
         ("may_shrink", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
     )

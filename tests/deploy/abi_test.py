@@ -71,6 +71,11 @@ def renew(force):
             file.writelines(numbers())
 
 
+def open_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def read_lines(path):
     with open(path, encoding="utf-8") as file:
         return file.readlines()
@@ -103,6 +108,18 @@ class Abi(unittest.TestCase):
         self.assertIn("<parameter", recorded["ddprun_submit"])
         self.assertRegex(text, r"<class-decl name='ddprun_call' size-in-bits='\d+' is-struct='yes'|"
                                r"<class-decl name='[^']*' size-in-bits='\d+' is-struct='yes'[^>]*naming-typedef-id")
+
+    def test_every_struct_begins_with_its_size(self):
+        """All but the one that c_api.h names, and no parameter is of an enum type, whose width is the compiler's choice."""
+        text = "".join(open_text(os.path.join(HEADERS, name)) for name in sorted(os.listdir(HEADERS)))
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        structs = {name: body.split(";")[0].strip() for body, name in
+                   re.findall(r"typedef struct \{(.*?)\n\} (\w+);", text, flags=re.S)}
+        self.assertGreater(len(structs), 15)
+        without = sorted(name for name, first in structs.items() if first != "size_t size")
+        self.assertEqual(without, ["ddprun_sample"])
+        self.assertIn("Every struct but ddprun_sample begins with its size", " ".join(open_text(HEADERS + "/../c_api.h").split()))
+        self.assertNotIn("typedef enum", text)
 
     def changed(self, what, by):
         with open(RECORDED, encoding="utf-8") as file:

@@ -100,9 +100,10 @@ ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int6
 ddprun_status ddprun_ddp_report(const ddprun_ddp* ddp, int of_all, ddprun_sync_report* report) {
   return guarded([&] {
     const SyncReport r = of_all ? live(ddp).ddp.total() : live(ddp).ddp.last_step();
-    fill(report, {0, r.steps, r.comm.count(), r.exposed.count(), r.contended.count(),
-                  r.outside.count(), r.forward.count(), r.backward.count(), r.waited.count(),
-                  r.unknown.count(), r.bytes, r.buckets, r.dropped});
+    fill(report,
+         {0, r.steps, r.comm.count(), r.exposed.count(), r.contended.count(), r.outside.count(),
+          r.forward.count(), r.backward.count(), r.waited.count(), r.unknown.count(), r.bytes,
+          r.buckets, r.dropped, r.data.count(), r.optimizer.count()});
   });
 }
 

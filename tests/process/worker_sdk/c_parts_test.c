@@ -43,13 +43,19 @@ static void metrics(ddprun_group* group) {
   if (rank == 0) CHECK(ddprun_metrics_add(m, "accuracy", 0.5, 8) == DDPRUN_OK);
   CHECK(ddprun_metrics_add(m, "loss", 1, -1) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_metrics_add(NULL, "loss", 1, 1) == DDPRUN_BAD_ARGUMENT);
-  const ddprun_metric* all = NULL;
   size_t count = 0;
-  CHECK(ddprun_metrics_reduce(m, group, &all, &count) == DDPRUN_OK && count == 2);
-  CHECK(strcmp(all[0].name, "accuracy") == 0 && all[0].weight == 8 && all[0].average == 0.5);
-  CHECK(strcmp(all[1].name, "loss") == 0 && all[1].sum == n * (n - 1) / 2 && all[1].max == n - 1);
-  CHECK(all[1].size == sizeof(ddprun_metric) && all[1].min == 0);
-  CHECK(ddprun_metrics_reduce(m, group, &all, &count) == DDPRUN_OK && count == 0);
+  ddprun_metric one = {.size = sizeof one};
+  CHECK(ddprun_metrics_get(m, 0, &one) == DDPRUN_BAD_ARGUMENT && !one.name);
+  CHECK(ddprun_metrics_reduce(m, group, &count) == DDPRUN_OK && count == 2);
+  CHECK(ddprun_metrics_get(m, 0, &one) == DDPRUN_OK && strcmp(one.name, "accuracy") == 0);
+  CHECK(one.weight == 8 && one.average == 0.5 && one.size == sizeof one);
+  CHECK(ddprun_metrics_get(m, 1, &one) == DDPRUN_OK && strcmp(one.name, "loss") == 0);
+  CHECK(one.sum == n * (n - 1) / 2 && one.min == 0 && one.max == n - 1);
+  CHECK(ddprun_metrics_get(m, 2, &one) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_metrics_get(NULL, 0, &one) == DDPRUN_BAD_ARGUMENT);
+  one.size = 8;
+  CHECK(ddprun_metrics_get(m, 0, &one) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_metrics_reduce(m, group, &count) == DDPRUN_OK && count == 0);
   ddprun_metrics_destroy(m);
   ddprun_metrics_destroy(NULL);
   double average = -1;
@@ -122,11 +128,12 @@ static void timer(ddprun_group* group) {
     CHECK(ddprun_ddp_mark_ready(ddp, 0) == DDPRUN_OK);
     CHECK(ddprun_ddp_finish_backward(ddp) == DDPRUN_OK);
   }
-  ddprun_sync_report report = {.size = sizeof report};
+  ddprun_sync_report report = {.size = sizeof report, .data_ns = -1, .optimizer_ns = -1};
   CHECK(ddprun_ddp_report(ddp, 1, &report) == DDPRUN_OK);
   CHECK(report.steps == 9 && report.bytes > 0 && report.buckets > 0);
   CHECK(ddprun_ddp_report(ddp, 0, &report) == DDPRUN_OK && report.steps == 1);
   CHECK(report.size == sizeof report && report.forward_ns >= 0);
+  CHECK(report.data_ns == 0 && report.optimizer_ns == 0); /* The program says nothing of them. */
   report.size = 8;
   CHECK(ddprun_ddp_report(ddp, 0, &report) == DDPRUN_BAD_ARGUMENT);
   const char* json = NULL;

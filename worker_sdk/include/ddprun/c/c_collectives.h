@@ -98,6 +98,9 @@ void ddprun_work_destroy(ddprun_work* work); /* Waits and discards the error. */
 /* timeout_ms: 0 selects the group's. */
 ddprun_status ddprun_all_reduce(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                 int64_t timeout_ms);
+/* `out` of other ranks than the root is ignored. */
+ddprun_status ddprun_reduce(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                            ddprun_op op, int root, int64_t timeout_ms);
 ddprun_status ddprun_reduce_scatter(ddprun_group* group, const ddprun_buffer* in,
                                     const ddprun_buffer* out, ddprun_op op, int64_t timeout_ms);
 ddprun_status ddprun_broadcast(ddprun_group* group, const ddprun_buffer* inout, int root,

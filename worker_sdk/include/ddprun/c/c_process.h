@@ -42,10 +42,12 @@ void ddprun_metrics_destroy(ddprun_metrics* metrics);
 /* `weight`: of how many samples `value` is the average. */
 ddprun_status ddprun_metrics_add(ddprun_metrics* metrics, const char* name, double value,
                                  double weight);
-/* The metrics of all ranks by name, and forgets this rank's. Collective. The array is valid until
-   the next call with these metrics. */
-ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group,
-                                    const ddprun_metric** all, size_t* count);
+/* Reduces the metrics of all ranks, and forgets this rank's. *count is how many there are.
+   Collective. */
+ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group, size_t* count);
+/* Fills *metric, whose size the caller has set, with number `i` of them, in the order of names. Its
+   name is valid until the next ddprun_metrics_reduce() of these metrics. */
+ddprun_status ddprun_metrics_get(const ddprun_metrics* metrics, size_t i, ddprun_metric* metric);
 /* The average of one number over all ranks. Collective. */
 ddprun_status ddprun_average(ddprun_group* group, double value, double* average);
 

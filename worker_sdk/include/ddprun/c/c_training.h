@@ -68,6 +68,8 @@ typedef struct {
   uint64_t bytes;
   int64_t buckets;
   int64_t dropped;
+  int64_t data_ns; /* This and the next are not in outside_ns. */
+  int64_t optimizer_ns;
 } ddprun_sync_report;
 
 ddprun_status ddprun_ddp_report(const ddprun_ddp* ddp, int of_all, ddprun_sync_report* report);
