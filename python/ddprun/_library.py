@@ -46,6 +46,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "backend": (_TEXT, [_Group]),
     "all_reduce": (_STATUS, [_Group, _BUFFER, _STATUS, _MS]),
     "all_reduce_async": (_STATUS, [_Group, _BUFFER, _STATUS, _MS, _HANDLE]),
+    "reduce": (_STATUS, [_Group, _BUFFER, _BUFFER, _STATUS, _INT, _MS]),
     "reduce_scatter": (_STATUS, [_Group, _BUFFER, _BUFFER, _STATUS, _MS]),
     "broadcast": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
     "all_gather": (_STATUS, [_Group, _BUFFER, _BUFFER, _MS]),

@@ -7,7 +7,8 @@ from typing import Any
 
 from .._buffers import Lent, lend
 from .._errors import BadArgument
-from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _reduction
+from .._group import ProcessGroup, Work, _reduction
+from .._handles import _Handle, _milliseconds, _number
 from .._library import library
 from ._errors import MembershipChanged, check
 
