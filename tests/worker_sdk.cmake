@@ -32,7 +32,7 @@ set_tests_properties(random_kills PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABE
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 # The C interface, as a C compiler sees it, in jobs of its own.
 foreach(program c_api_test c_calls_test c_parts_test c_job_test)
-  add_executable(${program} process/worker_sdk/${program}.c)
+  add_executable(${program} process/c/${program}.c)
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests
