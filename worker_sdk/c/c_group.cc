@@ -186,6 +186,15 @@ int ddprun_world_size(const ddprun_group* group) {
 int ddprun_local_rank(const ddprun_group* group) {
   return answer(-1, [&] { return live(group).group.local_rank(); });
 }
+int ddprun_local_world_size(const ddprun_group* group) {
+  return answer(-1, [&] { return live(group).group.identity().local_world_size; });
+}
+int ddprun_group_rank(const ddprun_group* group) {
+  return answer(-1, [&] { return live(group).group.identity().group_rank; });
+}
+const char* ddprun_run_id(const ddprun_group* group) {
+  return answer("", [&] { return live(group).group.identity().run_id.c_str(); });
+}
 int ddprun_restart_count(const ddprun_group* group) {
   return answer(-1, [&] { return live(group).group.restart_count(); });
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "ddprun/crash_report.h"
+#include "ddprun/expect_steps.h"
 #include "ddprun/metrics.h"
 #include "ddprun/seeds.h"
 #include "ddprun/spawn.h"
@@ -51,6 +52,10 @@ ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed) {
     require_argument(seed, "a pointer is null");
     *seed = shared_seed(live(group).group);
   });
+}
+
+ddprun_status ddprun_expect_steps(ddprun_group* group, int64_t more) {
+  return guarded([&] { expect_steps(live(group).group, more); });
 }
 
 ddprun_status ddprun_metrics_create(ddprun_metrics** metrics) {

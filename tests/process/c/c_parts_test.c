@@ -35,6 +35,34 @@ static void store(ddprun_group* group) {
   CHECK(ddprun_store_wait(group, NULL, 1, 0) == DDPRUN_BAD_ARGUMENT);
 }
 
+/* Rank r gives r bytes. */
+static void objects(ddprun_group* group) {
+  const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  const char mine[] = "abcdefgh";
+  const void* all = NULL;
+  const size_t* counts = NULL;
+  size_t count = 0;
+  CHECK(ddprun_broadcast_bytes(group, rank == n - 1 ? "a\0b" : NULL, 3, n - 1, &all, &count) ==
+        DDPRUN_OK);
+  CHECK(count == 3 && memcmp(all, "a\0b", 3) == 0);
+  CHECK(ddprun_all_gather_bytes(group, mine, (size_t)rank, &all, &counts) == DDPRUN_OK);
+  const char* next = all;
+  for (int r = 0; r < n; ++r) {
+    CHECK(counts[r] == (size_t)r && memcmp(next, mine, counts[r]) == 0);
+    next += counts[r];
+  }
+  CHECK(ddprun_gather_bytes(group, mine, (size_t)rank, 0, &all, &counts) == DDPRUN_OK);
+  CHECK(rank == 0 ? counts[n - 1] == (size_t)n - 1 : !all && !counts);
+  CHECK(ddprun_all_gather_bytes(group, NULL, 1, &all, &counts) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_broadcast_bytes(group, mine, 1, 0, NULL, &count) == DDPRUN_BAD_ARGUMENT);
+
+  CHECK(ddprun_local_world_size(group) == n && ddprun_group_rank(group) == 0);
+  CHECK(strlen(ddprun_run_id(group)) > 0 && strcmp(ddprun_run_id(NULL), "") == 0);
+  CHECK(ddprun_local_world_size(NULL) == -1 && ddprun_group_rank(NULL) == -1);
+  CHECK(ddprun_expect_steps(group, 100) == DDPRUN_OK);
+  CHECK(ddprun_expect_steps(NULL, 100) == DDPRUN_BAD_ARGUMENT);
+}
+
 static void metrics(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);
   ddprun_metrics* m = NULL;
@@ -268,6 +296,7 @@ int main(void) {
   ddprun_group* group = NULL;
   CHECK(ddprun_group_init(NULL, &group) == DDPRUN_OK);
   store(group);
+  objects(group);
   metrics(group);
   checkpoints(group);
   timer(group);

@@ -93,7 +93,10 @@ void ddprun_group_abort(ddprun_group* group); /* Can be called from any thread. 
 int ddprun_rank(const ddprun_group* group);
 int ddprun_world_size(const ddprun_group* group);
 int ddprun_local_rank(const ddprun_group* group);
+int ddprun_local_world_size(const ddprun_group* group);
+int ddprun_group_rank(const ddprun_group* group); /* The number of this node. */
 int ddprun_restart_count(const ddprun_group* group);
+const char* ddprun_run_id(const ddprun_group* group);
 const char* ddprun_backend(const ddprun_group* group);
 int ddprun_device(const ddprun_group* group); /* On nccl the number of the GPU; else -1. */
 /* The name of a rank's host. */

@@ -24,6 +24,10 @@ ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t
 /* A seed from the system's entropy on rank 0, the same on all ranks. Collective. */
 ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed);
 
+/* expect_steps.h: this rank will make so many more steps, as the timer of ddprun_ddp or
+   ddprun_timer counts them. To be called before the first of them. */
+ddprun_status ddprun_expect_steps(ddprun_group* group, int64_t more);
+
 /* Numbers for the log. One thread at a time. */
 typedef struct ddprun_metrics ddprun_metrics;
 
