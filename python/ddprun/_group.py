@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from ._buffers import Lent, lend
-from ._errors import BadArgument
-from ._handles import _check, _Handle, _milliseconds, _number
+from ._errors import BadArgument, TimedOut
+from ._handles import _check, _Handle, _host, _milliseconds, _number, _text_or_none
 from ._library import library
+from ._membership import Membership
 from ._structs import InitOptions
 
 _OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7}
@@ -40,10 +42,30 @@ class Work(_Handle):
         self._rank = rank
         self._operation = operation
 
-    def wait(self) -> None:
-        """Wait for the end and raise what went wrong."""
-        status = library().ddprun_work_wait(self._live("work"))
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end and raise what went wrong.
+
+        With a `timeout` in seconds, raise TimedOut if the operation has not ended by then; it goes
+        on, and may be waited for again.
+        """
+        ended = ctypes.c_int(1)
+        if timeout is None:
+            status = library().ddprun_work_wait(self._live("work"))
+        else:
+            limit = _milliseconds(timeout)
+            status = library().ddprun_work_wait_for(self._live("work"), limit, ctypes.byref(ended))
+        if not ended.value:
+            raise TimedOut(
+                f"{self._operation} has not ended within {timeout} s",
+                rank=self._rank,
+                host=_host(),
+                operation=self._operation,
+                peer=-1,
+            )
         self._lent = None
+        self._settle(status)
+
+    def _settle(self, status: int) -> None:
         _check(status, self._operation, self._rank)
 
     def done(self) -> bool:
@@ -51,7 +73,7 @@ class Work(_Handle):
         return bool(library().ddprun_work_done(self._live("work")))
 
 
-class ProcessGroup(_Handle):
+class ProcessGroup(Membership):
     """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
@@ -70,31 +92,6 @@ class ProcessGroup(_Handle):
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
         self._rank = int(library().ddprun_rank(handle))
-
-    @property
-    def rank(self) -> int:
-        """The number of this rank in the group, from 0."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of ranks of the group."""
-        return int(library().ddprun_world_size(self._live("group")))
-
-    @property
-    def local_rank(self) -> int:
-        """The number of this rank among those of its host."""
-        return int(library().ddprun_local_rank(self._live("group")))
-
-    @property
-    def restart_count(self) -> int:
-        """How often the launcher has restarted the job."""
-        return int(library().ddprun_restart_count(self._live("group")))
-
-    @property
-    def backend(self) -> str:
-        """The backend that was chosen: shm, gloo, cpu, nccl or self."""
-        return str(library().ddprun_backend(self._live("group")).decode())
 
     def all_reduce(self, array: Any, op: str = "sum", timeout: float | None = None) -> None:
         """Replace `array` by its reduction over all ranks."""
@@ -190,6 +187,18 @@ class ProcessGroup(_Handle):
         self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
 
+    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Form a group of the ranks that call this, without those in `lost`; after a failure.
+
+        Aborts this group. Ranks that do not call within `patience` seconds (10) are left out.
+        """
+        ranks = (ctypes.c_int32 * len(lost))(*(_number(each, "a lost rank") for each in lost))
+        smaller = ctypes.c_void_p()
+        limit = _milliseconds(patience, "patience")
+        self._call("group_shrink", ranks, len(lost), limit, ctypes.byref(smaller))
+        assert smaller.value is not None
+        return ProcessGroup(smaller.value)
+
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""
         library().ddprun_group_abort(self._live("group"))
@@ -218,10 +227,6 @@ class ProcessGroup(_Handle):
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        handle = self._live("group")
-        _check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank)
-
 
 def init(
     init_method: str | None = None,
@@ -244,13 +249,13 @@ def init(
         raise BadArgument(f"rank {rank} is given, but no world_size")
     options = InitOptions(
         ctypes.sizeof(InitOptions),
-        init_method.encode() if init_method is not None else None,
-        backend.encode() if backend is not None else None,
+        _text_or_none(init_method, "init_method"),
+        _text_or_none(backend, "backend"),
         _number(rank, "rank"),
         _number(world_size, "world_size"),
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
-        host.encode() if host is not None else None,
+        _text_or_none(host, "host"),
     )
     group = ctypes.c_void_p()
     _check(library().ddprun_group_init(ctypes.byref(options), ctypes.byref(group)), "init", rank)

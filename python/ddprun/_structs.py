@@ -75,6 +75,20 @@ class ErrorInfo(ctypes.Structure):
     )
 
 
+class Metric(ctypes.Structure):
+    """``ddprun_metric``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("average", ctypes.c_double),
+        ("sum", ctypes.c_double),
+        ("weight", ctypes.c_double),
+        ("min", ctypes.c_double),
+        ("max", ctypes.c_double),
+    )
+
+
 STORE_SET = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
 )

@@ -142,6 +142,64 @@ class TwoRanks(DdprunCase):
         self.assertEqual(done.stdout.count("right"), 2, done.stdout)
         self.assertNotIn("taken", done.stdout)
 
+    def test_what_ranks_tell_each_other_outside_collectives(self):
+        done = self.ranks("""
+            ddprun.install_crash_report()
+            group = ddprun.init(host=f"host{os.environ['RANK']}")
+            me, store = group.rank, group.store
+            assert (group.local_world_size, group.group_rank) == (2, 0) and len(group.run_id) > 0
+            assert [group.host_of(r) for r in (0, 1)] == ["host0", "host1"]
+            if me == 0:
+                store.set("key", b"a\\0b")
+                assert not store.erase("no such key")
+            assert store.get("key") == b"a\\0b"
+            store.wait(["key"], timeout=60)
+            store.add("sum", 1 << 40)
+            group.barrier()
+            assert store.add("sum", 0) == 2 << 40 and store.check(["key", "sum"]) and not store.check(["none"])
+            try:
+                store.get("none", timeout=0.05)
+                print("found")
+            except ddprun.TimedOut as error:
+                assert error.operation == "store_get", error.operation
+            assert group.broadcast_bytes(b"x\\0y" if me == 1 else b"ignored", root=1) == b"x\\0y"
+            assert group.all_gather_bytes(b"ab"[:me]) == [b"", b"a"]
+            assert group.gather_bytes(bytearray([me] * (2 - me))) == ([bytes(2), bytes([1])] if me == 0 else [])
+            assert group.broadcast_bytes() == b""
+            assert group.average(me) == 0.5
+            seeds = group.all_gather_bytes(str(group.shared_seed()).encode())
+            assert seeds[0] == seeds[1], seeds
+            group.set_phase("evaluate")
+            group.expect_steps(10)
+            metrics = ddprun.Metrics()
+            metrics.add("loss", me, weight=1 + 2 * me)
+            if me == 0:
+                metrics.add("accuracy", 0.5)
+            found = metrics.reduce(group)
+            assert list(found) == ["accuracy", "loss"], found
+            assert found["loss"] == ddprun.Metric(average=0.75, sum=3, weight=4, min=0, max=1), found
+            assert metrics.reduce(group) == {}
+            if me == 1:
+                store.wait(["go on"])
+            work = group.all_reduce_async(values := array.array("i", [1]))
+            if me == 0:
+                try:
+                    work.wait(timeout=0.05)
+                    print("ended")
+                except ddprun.TimedOut as error:
+                    assert "all_reduce has not ended within 0.05 s" in str(error)
+                store.set("go on", b"")
+            work.wait(timeout=60)
+            assert values[0] == 2
+            smaller = group.shrink(lost=[1]) if me == 0 else None
+            assert me or (smaller.world_size, smaller.all_gather_bytes(b"me")) == (1, [b"me"])
+            print("right", me)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("found", done.stdout)
+        self.assertNotIn("ended", done.stdout)
+
     def test_an_error_carries_rank_host_operation_and_peer(self):
         done = self.ranks("""
             group = ddprun.init()
@@ -324,6 +382,10 @@ class BadInput(unittest.TestCase):
         self.refused("timeout must be a positive number", self.group.barrier, timeout=0)
         self.refused("rank 0 is given, but no world_size", ddprun.init, rank=0)
         self.refused("world_size is negative", ddprun.init, rank=0, world_size=-2)
+        self.refused("init_method must be text without a zero", ddprun.init, "file:///tmp/a\0b")
+        self.refused("there is no rank 7", self.group.host_of, 7)
+        self.refused("a key must be text without a zero, not b'key'", self.group.store.get, b"key")
+        self.refused("delta must be a whole number of 64 bits", self.group.store.add, "key", 1 << 63)
         values = array.array("d", [4.0])
         reduce(values)  # The group is as good as before.
         self.assertEqual(values[0], 4.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from .._buffers import Lent, lend
@@ -24,10 +25,7 @@ class StepWork(Work):
         super().__init__(handle, lent, group.rank, operation)
         self._group = group
 
-    def wait(self) -> None:
-        """Wait for the end and raise what went wrong."""
-        status = library().ddprun_work_wait(self._live("work"))
-        self._lent = None
+    def _settle(self, status: int) -> None:
         check(status, self._operation, self._rank, self._group)
 
 
@@ -75,6 +73,10 @@ class StepGroup(ProcessGroup):
         self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
         return self._parts[-1]
 
+    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Refuse: the job itself goes on with the ranks that are left."""
+        raise BadArgument("the ranks of a step are the job's, which leaves lost ones out itself")
+
     def close(self) -> None:
         """Leave a part; the group of a step ends with it, and is refused."""
         if self._whole is None:
@@ -99,6 +101,5 @@ class StepGroup(ProcessGroup):
             library().ddprun_step_group(self._step)  # The shard that was computed is complete.
         return super()._live(what)
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        handle = self._live("group")
-        check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank, self)
+    def _settle(self, status: int, operation: str) -> None:
+        check(status, operation, self._rank, self)
