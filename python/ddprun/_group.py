@@ -8,72 +8,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from ._buffers import Lent, lend
-from ._errors import BadArgument, TimedOut
-from ._handles import _check, _Handle, _host, _milliseconds, _number, _text_or_none
+from ._buffers import lend
+from ._errors import BadArgument
+from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
-from ._membership import Membership
 from ._structs import InitOptions
-
-_OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7}
-
-
-def _reduction(op: str) -> int:
-    if op not in _OPS:
-        raise BadArgument(f"op {op!r} is not one of {', '.join(_OPS)}")
-    return _OPS[op]
+from ._works import AsyncCalls, _reduction, _result_of
 
 
-def _result_of(array: Any, out: Any) -> Lent:
-    """Lend `out`, or nothing, of the type of `array`, where it is None."""
-    if out is not None:
-        return lend(out, writable=True)
-    nothing = lend(bytearray(), writable=True)
-    nothing[0].type = lend(array, writable=False)[0].type
-    return nothing
-
-
-class Work(_Handle):
-    """An operation under way; its array must be left alone until :meth:`wait` has returned."""
-
-    def __init__(self, handle: int, lent: Lent, rank: int, operation: str) -> None:
-        super().__init__(handle, library().ddprun_work_destroy)
-        self._lent: Lent | None = lent
-        self._rank = rank
-        self._operation = operation
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end and raise what went wrong.
-
-        With a `timeout` in seconds, raise TimedOut if the operation has not ended by then; it goes
-        on, and may be waited for again.
-        """
-        ended = ctypes.c_int(1)
-        if timeout is None:
-            status = library().ddprun_work_wait(self._live("work"))
-        else:
-            limit = _milliseconds(timeout)
-            status = library().ddprun_work_wait_for(self._live("work"), limit, ctypes.byref(ended))
-        if not ended.value:
-            raise TimedOut(
-                f"{self._operation} has not ended within {timeout} s",
-                rank=self._rank,
-                host=_host(),
-                operation=self._operation,
-                peer=-1,
-            )
-        self._lent = None
-        self._settle(status)
-
-    def _settle(self, status: int) -> None:
-        _check(status, self._operation, self._rank)
-
-    def done(self) -> bool:
-        """Return whether :meth:`wait` would return at once."""
-        return bool(library().ddprun_work_done(self._live("work")))
-
-
-class ProcessGroup(Membership):
+class ProcessGroup(AsyncCalls):
     """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
@@ -97,16 +40,6 @@ class ProcessGroup(Membership):
         """Replace `array` by its reduction over all ranks."""
         lent = lend(array, writable=True)
         self._call("all_reduce", lent[0], _reduction(op), _milliseconds(timeout))
-
-    def all_reduce_async(self, array: Any, op: str = "sum", timeout: float | None = None) -> Work:
-        """Begin :meth:`all_reduce`."""
-        lent = lend(array, writable=True)
-        work = ctypes.c_void_p()
-        self._call(
-            "all_reduce_async", lent[0], _reduction(op), _milliseconds(timeout), ctypes.byref(work)
-        )
-        assert work.value is not None
-        return Work(work.value, lent, self._rank, "all_reduce")
 
     def reduce(
         self,

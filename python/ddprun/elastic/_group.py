@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
-from .._buffers import Lent, lend
+from .._buffers import Lent
 from .._errors import BadArgument
-from .._group import ProcessGroup, Work, _reduction
-from .._handles import _Handle, _milliseconds, _number
+from .._group import ProcessGroup
+from .._handles import _Handle, _number
 from .._library import library
+from .._works import Work
 from ._errors import MembershipChanged, check
 
 
@@ -21,7 +21,7 @@ def _keep(_handle: int) -> None:
 class StepWork(Work):
     """An operation of a step's group."""
 
-    def __init__(self, handle: int, lent: Lent, group: StepGroup, operation: str) -> None:
+    def __init__(self, handle: int, lent: Sequence[Lent], group: StepGroup, operation: str) -> None:
         super().__init__(handle, lent, group.rank, operation)
         self._group = group
 
@@ -50,16 +50,6 @@ class StepGroup(ProcessGroup):
         self._may_change = may_change
         self._lost: MembershipChanged | None = None  # What was raised.
 
-    def all_reduce_async(self, array: Any, op: str = "sum", timeout: float | None = None) -> Work:
-        """Begin :meth:`all_reduce`."""
-        lent = lend(array, writable=True)
-        work = ctypes.c_void_p()
-        self._call(
-            "all_reduce_async", lent[0], _reduction(op), _milliseconds(timeout), ctypes.byref(work)
-        )
-        assert work.value is not None
-        return StepWork(work.value, lent, self, "all_reduce")
-
     def split(self, color: int, key: int = 0) -> ProcessGroup | None:
         """Form a group of the ranks that pass the same `color`, ordered by `key`.
 
@@ -72,6 +62,9 @@ class StepGroup(ProcessGroup):
             return None
         self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
         return self._parts[-1]
+
+    def _work_of(self, handle: int, lent: Sequence[Lent], operation: str) -> Work:
+        return StepWork(handle, lent, self, operation)
 
     def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
         """Refuse: the job itself goes on with the ranks that are left."""
