@@ -40,10 +40,14 @@ from ._errors import (
     Unreachable,
     Unsupported,
 )
-from ._group import ProcessGroup, Work, init
+from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
+from ._metrics import Metric, Metrics
+from ._process import install_crash_report
 from ._program import program
+from ._store import Store
+from ._works import Work
 
 try:
     __version__ = _metadata.version("ddprun")
@@ -57,10 +61,13 @@ __all__ = [
     "Corrupt",
     "Error",
     "LibraryError",
+    "Metric",
+    "Metrics",
     "Mismatch",
     "PeerLost",
     "ProcessGroup",
     "RunError",
+    "Store",
     "SystemFailure",
     "TimedOut",
     "Unreachable",
@@ -69,6 +76,7 @@ __all__ = [
     "__version__",
     "elastic",
     "init",
+    "install_crash_report",
     "launch",
     "prefix",
     "program",

@@ -2,177 +2,63 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
-import socket
-import sys
-import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from ._buffers import Lent, lend
-from ._errors import BY_STATUS, BadArgument, Error
+from ._buffers import lend
+from ._errors import BadArgument
+from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
 from ._structs import InitOptions
-
-_OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
-
-
-def _host() -> str:
-    return os.environ.get("DDPRUN_HOST") or socket.gethostname()
+from ._works import AsyncCalls, _reduction, _result_of
 
 
-def _check(status: int, operation: str, rank: int) -> None:
-    """Raise the exception for `status`, with the sentence of this thread's last failed call."""
-    if status == 0:
-        return
-    raise BY_STATUS.get(status, Error)(
-        library().ddprun_last_error().decode(errors="replace"),
-        rank=rank,
-        host=_host(),
-        operation=operation,
-        peer=library().ddprun_last_error_peer(),
-    )
-
-
-def _milliseconds(seconds: float | None, what: str = "timeout") -> int:
-    if seconds is None:
-        return 0  # The group's.
-    if not seconds > 0:
-        raise BadArgument(f"{what} must be a positive number of seconds, not {seconds!r}")
-    return max(1, round(seconds * 1000))
-
-
-def _number(value: int, what: str) -> int:
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise BadArgument(f"{what} must be a whole number of 32 bits, not {value!r}")
-    return value
-
-
-def _reduction(op: str) -> int:
-    if op not in _OPS:
-        raise BadArgument(f"op {op!r} is not one of {', '.join(_OPS)}")
-    return _OPS[op]
-
-
-def _release(destroy: Any, handle: int, pid: int) -> None:
-    """Destroy a handle, but not in a child of fork(), which lacks the threads behind it."""
-    if os.getpid() == pid:
-        destroy(handle)
-
-
-_open: weakref.WeakSet[_Handle] = weakref.WeakSet()
-
-
-class _Handle:
-    """What the library created, until it is released: explicitly, by Python, or at exit."""
-
-    def __init__(self, handle: int, destroy: Any) -> None:
-        self._handle = handle
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _release, destroy, handle, self._pid)
-        self._finalizer.atexit = False  # _release_all() does that.
-        _open.add(self)
-
-    def _destroy(self) -> None:
-        # Called itself, a finalizer does nothing once Python's own exit handlers have run.
-        found = self._finalizer.detach()
-        if found is not None:
-            _, release, arguments, _ = found
-            release(*arguments)
-
-    def _live(self, what: str) -> int:
-        if not self._finalizer.alive:
-            raise BadArgument(f"the {what} is closed")
-        if os.getpid() != self._pid:
-            raise BadArgument(
-                f"the {what} belongs to process {self._pid}, from which this one was forked: "
-                "call ddprun.init() in the processes that use it"
-            )
-        return self._handle
-
-
-@atexit.register
-def _release_all() -> None:
-    """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
-    if getattr(sys, "last_value", None) is None:
-        for handle in sorted(_open, key=lambda each: isinstance(each, ProcessGroup)):
-            handle._destroy()  # Works first: they are completed.
-
-
-class Work(_Handle):
-    """An operation in progress; its array must not be used until :meth:`wait` has returned."""
-
-    def __init__(self, handle: int, lent: Lent, rank: int, operation: str) -> None:
-        super().__init__(handle, library().ddprun_work_destroy)
-        self._lent: Lent | None = lent
-        self._rank = rank
-        self._operation = operation
-
-    def wait(self) -> None:
-        """Wait for the end; raise the operation's error."""
-        status = library().ddprun_work_wait(self._live("work"))
-        self._lent = None
-        _check(status, self._operation, self._rank)
-
-    def done(self) -> bool:
-        """Return whether :meth:`wait` would return at once."""
-        return bool(library().ddprun_work_done(self._live("work")))
-
-
-class ProcessGroup(_Handle):
-    """The ranks of a job, or a part of them. :func:`ddprun.init` creates one.
+class ProcessGroup(AsyncCalls):
+    """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
-    the buffer protocol (numpy.ndarray, array.array, bytearray, memoryview), contiguous, of float16,
-    float32, float64, int32, int64 or uint8. `timeout` is in seconds; None selects the group's.
-    Calls release the interpreter's lock. A group can be used in a ``with`` statement.
+    the buffer protocol (numpy.ndarray, array.array, bytearray, memoryview), contiguous, of bool,
+    integers of 8 to 64 bits, float16, float32, float64, complex64 or complex128; or a numpy array
+    of ml_dtypes.bfloat16. `timeout` is in seconds; None selects the group's. Calls release the
+    interpreter's lock. A group can be used in a ``with`` statement.
+
+    `op` is sum, avg, min, max, prod, band, bor or bxor. Not all are defined for all elements: avg
+    not for integers and bool, min and max not for complex numbers, band, bor and bxor for integers
+    and bool alone. Of bool, sum and max are "or", prod and min "and".
     """
+
+    _ends_last = True
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
         self._rank = int(library().ddprun_rank(handle))
 
-    @property
-    def rank(self) -> int:
-        """The number of this rank in the group, from 0."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of ranks of the group."""
-        return int(library().ddprun_world_size(self._live("group")))
-
-    @property
-    def local_rank(self) -> int:
-        """The number of this rank among those of its host."""
-        return int(library().ddprun_local_rank(self._live("group")))
-
-    @property
-    def restart_count(self) -> int:
-        """How often the launcher has restarted the job."""
-        return int(library().ddprun_restart_count(self._live("group")))
-
-    @property
-    def backend(self) -> str:
-        """The backend that was chosen: shm, gloo, cpu, nccl or self."""
-        return str(library().ddprun_backend(self._live("group")).decode())
-
     def all_reduce(self, array: Any, op: str = "sum", timeout: float | None = None) -> None:
-        """Replace `array` by its sum, avg, min, max or prod over all ranks."""
+        """Replace `array` by its reduction over all ranks."""
         lent = lend(array, writable=True)
         self._call("all_reduce", lent[0], _reduction(op), _milliseconds(timeout))
 
-    def all_reduce_async(self, array: Any, op: str = "sum", timeout: float | None = None) -> Work:
-        """Begin :meth:`all_reduce`."""
-        lent = lend(array, writable=True)
-        work = ctypes.c_void_p()
+    def reduce(
+        self,
+        array: Any,
+        out: Any = None,
+        root: int = 0,
+        op: str = "sum",
+        timeout: float | None = None,
+    ) -> None:
+        """Reduce `array` over all ranks into `out` of rank `root`; others need no `out`."""
+        lent, result = lend(array, writable=False), _result_of(array, out)
         self._call(
-            "all_reduce_async", lent[0], _reduction(op), _milliseconds(timeout), ctypes.byref(work)
+            "reduce",
+            lent[0],
+            result[0],
+            _reduction(op),
+            _number(root, "root"),
+            _milliseconds(timeout),
         )
-        assert work.value is not None
-        return Work(work.value, lent, self._rank, "all_reduce")
 
     def reduce_scatter(
         self, array: Any, out: Any, op: str = "sum", timeout: float | None = None
@@ -200,10 +86,7 @@ class ProcessGroup(_Handle):
         self, array: Any, out: Any = None, root: int = 0, timeout: float | None = None
     ) -> None:
         """Concatenate the arrays of all ranks in `out` of rank `root`; others need no `out`."""
-        lent = lend(array, writable=False)
-        result = lend(bytearray() if out is None else out, writable=True)
-        if out is None:
-            result[0].type = lent[0].type
+        lent, result = lend(array, writable=False), _result_of(array, out)
         self._call("gather", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
 
     def scatter(self, array: Any, out: Any, root: int = 0, timeout: float | None = None) -> None:
@@ -237,6 +120,18 @@ class ProcessGroup(_Handle):
         self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
 
+    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Form a group of the ranks that call this, without those in `lost`; after a failure.
+
+        Aborts this group. Ranks that do not call within `patience` seconds (10) are left out.
+        """
+        ranks = (ctypes.c_int32 * len(lost))(*(_number(each, "a lost rank") for each in lost))
+        smaller = ctypes.c_void_p()
+        limit = _milliseconds(patience, "patience")
+        self._call("group_shrink", ranks, len(lost), limit, ctypes.byref(smaller))
+        assert smaller.value is not None
+        return ProcessGroup(smaller.value)
+
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""
         library().ddprun_group_abort(self._live("group"))
@@ -265,10 +160,6 @@ class ProcessGroup(_Handle):
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        handle = self._live("group")
-        _check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank)
-
 
 def init(
     init_method: str | None = None,
@@ -277,22 +168,27 @@ def init(
     world_size: int = 0,
     init_timeout: float | None = None,
     op_timeout: float | None = None,
+    host: str | None = None,
 ) -> ProcessGroup:
     """Meet the other ranks of the job and return the group of all.
 
     Without arguments the ranks are read from the environment that ddprun or torchrun gives its
     workers; without a launcher the program is alone, rank 0 of 1. `init_method` is env://,
     file:///path or tcp://host:port, the latter two with `rank` and `world_size`; `backend` is auto,
-    shm, gloo, cpu or nccl. Timeouts are in seconds.
+    shm, gloo, cpu or nccl; `host` is a name for this machine instead of its own, which lets one
+    machine act as several. Timeouts are in seconds.
     """
+    if rank >= 0 and world_size == 0:
+        raise BadArgument(f"rank {rank} is given, but no world_size")
     options = InitOptions(
         ctypes.sizeof(InitOptions),
-        init_method.encode() if init_method is not None else None,
-        backend.encode() if backend is not None else None,
+        _text_or_none(init_method, "init_method"),
+        _text_or_none(backend, "backend"),
         _number(rank, "rank"),
         _number(world_size, "world_size"),
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
+        _text_or_none(host, "host"),
     )
     group = ctypes.c_void_p()
     _check(library().ddprun_group_init(ctypes.byref(options), ctypes.byref(group)), "init", rank)
