@@ -16,6 +16,7 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
 endforeach()
 ddprun_system_test(system_python_elastic python/elastic_job_test.py system)
 ddprun_system_test(python_watch python/watch_test.py system)
+ddprun_system_test(python_operations python/operations_test.py system)
 # Once for each PyTorch at hand.
 foreach(subject collectives errors training elastic elastic_gloo watch libraries habits nccl)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)

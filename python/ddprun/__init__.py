@@ -40,10 +40,11 @@ from ._errors import (
     Unreachable,
     Unsupported,
 )
-from ._group import ProcessGroup, Work, init
+from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
 from ._program import program
+from ._works import Work
 
 try:
     __version__ = _metadata.version("ddprun")

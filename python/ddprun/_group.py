@@ -2,133 +2,33 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
-import socket
-import sys
-import weakref
 from types import TracebackType
 from typing import Any
 
-from ._buffers import Lent, lend
-from ._errors import BY_STATUS, BadArgument, Error
+from ._collectives import Collectives
+from ._handles import _check, _Handle, _milliseconds, _number
 from ._library import library
 from ._structs import InitOptions
 
-_OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
 
-
-def _host() -> str:
-    return os.environ.get("DDPRUN_HOST") or socket.gethostname()
-
-
-def _check(status: int, operation: str, rank: int) -> None:
-    """Raise the exception for `status`, with the sentence of this thread's last failed call."""
-    if status == 0:
-        return
-    raise BY_STATUS.get(status, Error)(
-        library().ddprun_last_error().decode(errors="replace"),
-        rank=rank,
-        host=_host(),
-        operation=operation,
-        peer=library().ddprun_last_error_peer(),
-    )
-
-
-def _milliseconds(seconds: float | None, what: str = "timeout") -> int:
-    if seconds is None:
-        return 0  # The group's.
-    if not seconds > 0:
-        raise BadArgument(f"{what} must be a positive number of seconds, not {seconds!r}")
-    return max(1, round(seconds * 1000))
-
-
-def _number(value: int, what: str) -> int:
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise BadArgument(f"{what} must be a whole number of 32 bits, not {value!r}")
-    return value
-
-
-def _reduction(op: str) -> int:
-    if op not in _OPS:
-        raise BadArgument(f"op {op!r} is not one of {', '.join(_OPS)}")
-    return _OPS[op]
-
-
-def _release(destroy: Any, handle: int, pid: int) -> None:
-    """Destroy a handle, but not in a child of fork(), which lacks the threads behind it."""
-    if os.getpid() == pid:
-        destroy(handle)
-
-
-_open: weakref.WeakSet[_Handle] = weakref.WeakSet()
-
-
-class _Handle:
-    """What the library created, until it is released: explicitly, by Python, or at exit."""
-
-    def __init__(self, handle: int, destroy: Any) -> None:
-        self._handle = handle
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _release, destroy, handle, self._pid)
-        self._finalizer.atexit = False  # _release_all() does that.
-        _open.add(self)
-
-    def _destroy(self) -> None:
-        # Called itself, a finalizer does nothing once Python's own exit handlers have run.
-        found = self._finalizer.detach()
-        if found is not None:
-            _, release, arguments, _ = found
-            release(*arguments)
-
-    def _live(self, what: str) -> int:
-        if not self._finalizer.alive:
-            raise BadArgument(f"the {what} is closed")
-        if os.getpid() != self._pid:
-            raise BadArgument(
-                f"the {what} belongs to process {self._pid}, from which this one was forked: "
-                "call ddprun.init() in the processes that use it"
-            )
-        return self._handle
-
-
-@atexit.register
-def _release_all() -> None:
-    """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
-    if getattr(sys, "last_value", None) is None:
-        for handle in sorted(_open, key=lambda each: isinstance(each, ProcessGroup)):
-            handle._destroy()  # Works first: they are completed.
-
-
-class Work(_Handle):
-    """An operation under way; its array must be left alone until :meth:`wait` has returned."""
-
-    def __init__(self, handle: int, lent: Lent, rank: int, operation: str) -> None:
-        super().__init__(handle, library().ddprun_work_destroy)
-        self._lent: Lent | None = lent
-        self._rank = rank
-        self._operation = operation
-
-    def wait(self) -> None:
-        """Wait for the end and raise what went wrong."""
-        status = library().ddprun_work_wait(self._live("work"))
-        self._lent = None
-        _check(status, self._operation, self._rank)
-
-    def done(self) -> bool:
-        """Return whether :meth:`wait` would return at once."""
-        return bool(library().ddprun_work_done(self._live("work")))
-
-
-class ProcessGroup(_Handle):
+class ProcessGroup(Collectives, _Handle):
     """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
     the buffer protocol (numpy.ndarray, array.array, bytearray, memoryview), contiguous, of float16,
     float32, float64, int32, int64 or uint8. `timeout` is in seconds; None selects the group's.
     Calls release the interpreter's lock. A group can be used in a ``with`` statement.
+
+    `op` is sum, avg, min, max, prod, band, bor or bxor (of bits), or premul_sum, which multiplies
+    each rank's elements by its `factor` and adds them up. Not all are defined for all elements: avg
+    and premul_sum not for integers, band, bor and bxor for integers alone.
+
+    One thread at a time may be in a call of a group, but for :meth:`abort`.
     """
+
+    _ends_last = True
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
@@ -158,75 +58,6 @@ class ProcessGroup(_Handle):
     def backend(self) -> str:
         """The backend that was chosen: shm, gloo, cpu, nccl or self."""
         return str(library().ddprun_backend(self._live("group")).decode())
-
-    def all_reduce(self, array: Any, op: str = "sum", timeout: float | None = None) -> None:
-        """Replace `array` by its sum, avg, min, max or prod over all ranks."""
-        lent = lend(array, writable=True)
-        self._call("all_reduce", lent[0], _reduction(op), _milliseconds(timeout))
-
-    def all_reduce_async(self, array: Any, op: str = "sum", timeout: float | None = None) -> Work:
-        """Begin :meth:`all_reduce`."""
-        lent = lend(array, writable=True)
-        work = ctypes.c_void_p()
-        self._call(
-            "all_reduce_async", lent[0], _reduction(op), _milliseconds(timeout), ctypes.byref(work)
-        )
-        assert work.value is not None
-        return Work(work.value, lent, self._rank, "all_reduce")
-
-    def reduce_scatter(
-        self, array: Any, out: Any, op: str = "sum", timeout: float | None = None
-    ) -> None:
-        """Reduce `array` over all ranks; `out` receives this rank's part of the result."""
-        lent, result = lend(array, writable=False), lend(out, writable=True)
-        self._call("reduce_scatter", lent[0], result[0], _reduction(op), _milliseconds(timeout))
-
-    def broadcast(self, array: Any, root: int = 0, timeout: float | None = None) -> None:
-        """Replace `array` by that of rank `root`."""
-        lent = lend(array, writable=True)
-        self._call("broadcast", lent[0], _number(root, "root"), _milliseconds(timeout))
-
-    def all_gather(self, array: Any, out: Any, timeout: float | None = None) -> None:
-        """Concatenate the arrays of all ranks in `out`, in the order of ranks."""
-        lent, result = lend(array, writable=False), lend(out, writable=True)
-        self._call("all_gather", lent[0], result[0], _milliseconds(timeout))
-
-    def all_to_all(self, array: Any, out: Any, timeout: float | None = None) -> None:
-        """Send the n-th part of `array` to rank n; `out` receives a part from each rank."""
-        lent, result = lend(array, writable=False), lend(out, writable=True)
-        self._call("all_to_all", lent[0], result[0], _milliseconds(timeout))
-
-    def gather(
-        self, array: Any, out: Any = None, root: int = 0, timeout: float | None = None
-    ) -> None:
-        """Concatenate the arrays of all ranks in `out` of rank `root`; others need no `out`."""
-        lent = lend(array, writable=False)
-        result = lend(bytearray() if out is None else out, writable=True)
-        if out is None:
-            result[0].type = lent[0].type
-        self._call("gather", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
-
-    def scatter(self, array: Any, out: Any, root: int = 0, timeout: float | None = None) -> None:
-        """Give each rank its part of `array` of rank `root`; others pass None as `array`."""
-        result = lend(out, writable=True)
-        lent = lend(b"" if array is None else array, writable=False)
-        if array is None:
-            lent[0].type = result[0].type
-        self._call("scatter", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
-
-    def send(self, array: Any, destination: int, timeout: float | None = None) -> None:
-        """Send `array` to rank `destination`, which calls :meth:`recv`."""
-        lent = lend(array, writable=False)
-        self._call("send", lent[0], _number(destination, "destination"), _milliseconds(timeout))
-
-    def recv(self, array: Any, source: int, timeout: float | None = None) -> None:
-        """Fill `array` with what rank `source` sends."""
-        lent = lend(array, writable=True)
-        self._call("recv", lent[0], _number(source, "source"), _milliseconds(timeout))
-
-    def barrier(self, timeout: float | None = None) -> None:
-        """Wait until all ranks have called it."""
-        self._call("barrier", _milliseconds(timeout))
 
     def split(self, color: int, key: int = 0) -> ProcessGroup | None:
         """Form a group of the ranks that pass the same `color`, ordered by `key`.
@@ -265,9 +96,10 @@ class ProcessGroup(_Handle):
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
         handle = self._live("group")
-        _check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank)
+        status = getattr(library(), "ddprun_" + name)(handle, *arguments)
+        _check(status, operation or name, self._rank)
 
 
 def init(

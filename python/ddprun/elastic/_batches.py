@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Union
 
 from .._elastic_structs import BatchOptions, DataSet
 from .._errors import BadArgument
-from .._group import _check, _Handle
+from .._handles import _check, _Handle
 from .._library import library
 
 _LAST = {"smaller": 0, "dropped": 1, "continues": 2}

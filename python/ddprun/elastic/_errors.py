@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._errors import BY_STATUS, Error
-from .._group import _check, _host
+from .._handles import _check, _host
 from .._library import library
 
 _UNREACHABLE, _PEER_LOST, _ABORTED, _MEMBERSHIP_CHANGED = 3, 5, 7, 11

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from .._buffers import Lent, lend
 from .._errors import BadArgument
-from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _reduction
+from .._group import ProcessGroup
+from .._handles import _Handle, _number
 from .._library import library
+from .._works import Work
 from ._errors import MembershipChanged, check
 
 
@@ -19,14 +20,11 @@ def _keep(_handle: int) -> None:
 class StepWork(Work):
     """An operation of a step's group."""
 
-    def __init__(self, handle: int, lent: Lent, group: StepGroup, operation: str) -> None:
+    def __init__(self, handle: int, lent: Any, group: StepGroup, operation: str) -> None:
         super().__init__(handle, lent, group.rank, operation)
         self._group = group
 
-    def wait(self) -> None:
-        """Wait for the end and raise what went wrong."""
-        status = library().ddprun_work_wait(self._live("work"))
-        self._lent = None
+    def _check(self, status: int) -> None:
         check(status, self._operation, self._rank, self._group)
 
 
@@ -51,15 +49,8 @@ class StepGroup(ProcessGroup):
         self._may_change = may_change
         self._lost: MembershipChanged | None = None  # What was raised.
 
-    def all_reduce_async(self, array: Any, op: str = "sum", timeout: float | None = None) -> Work:
-        """Begin :meth:`all_reduce`."""
-        lent = lend(array, writable=True)
-        work = ctypes.c_void_p()
-        self._call(
-            "all_reduce_async", lent[0], _reduction(op), _milliseconds(timeout), ctypes.byref(work)
-        )
-        assert work.value is not None
-        return StepWork(work.value, lent, self, "all_reduce")
+    def _started(self, handle: int, lent: Any, operation: str) -> Work:
+        return StepWork(handle, lent, self, operation)
 
     def split(self, color: int, key: int = 0) -> ProcessGroup | None:
         """Form a group of the ranks that pass the same `color`, ordered by `key`.
@@ -98,6 +89,7 @@ class StepGroup(ProcessGroup):
             library().ddprun_step_group(self._step)  # The shard that was computed is complete.
         return super()._live(what)
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
         handle = self._live("group")
-        check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank, self)
+        status = getattr(library(), "ddprun_" + name)(handle, *arguments)
+        check(status, operation or name, self._rank, self)

@@ -15,7 +15,8 @@ from .._elastic_structs import (
     JobOptions,
 )
 from .._errors import BadArgument
-from .._group import ProcessGroup, _check, _Handle, _milliseconds, _open
+from .._group import ProcessGroup
+from .._handles import _check, _Handle, _milliseconds, _open
 from .._library import library
 from .._structs import Buffer, InitOptions
 from ._calls import Calls

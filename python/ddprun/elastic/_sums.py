@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from .._buffers import _view_of
 from .._elastic_structs import SumOptions, SumResult
 from .._errors import BadArgument
-from .._group import ProcessGroup, _check, _Handle
+from .._group import ProcessGroup
+from .._handles import _check, _Handle
 from .._library import library
 from ._errors import check
 
