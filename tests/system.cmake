@@ -17,6 +17,7 @@ endforeach()
 ddprun_system_test(system_python_elastic python/elastic_job_test.py system)
 ddprun_system_test(python_watch python/watch_test.py system)
 ddprun_system_test(python_operations python/operations_test.py system)
+ddprun_system_test(python_sdk python/sdk_test.py system)
 # Once for each PyTorch at hand.
 foreach(subject collectives errors training elastic elastic_gloo watch libraries habits nccl)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)

@@ -43,7 +43,10 @@ from ._errors import (
 from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
+from ._metrics import Metric, Metrics
 from ._program import program
+from ._store import Store
+from ._training import StepTimer, clip_grad_norm, install_crash_report
 from ._works import Work
 
 try:
@@ -58,18 +61,24 @@ __all__ = [
     "Corrupt",
     "Error",
     "LibraryError",
+    "Metric",
+    "Metrics",
     "Mismatch",
     "PeerLost",
     "ProcessGroup",
     "RunError",
+    "StepTimer",
+    "Store",
     "SystemFailure",
     "TimedOut",
     "Unreachable",
     "Unsupported",
     "Work",
     "__version__",
+    "clip_grad_norm",
     "elastic",
     "init",
+    "install_crash_report",
     "launch",
     "prefix",
     "program",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from ._collectives import Collectives
-from ._handles import _check, _Handle, _milliseconds, _number
+from ._handles import _check, _milliseconds, _number
 from ._library import library
+from ._members import Members
 from ._structs import InitOptions
 
 
-class ProcessGroup(Collectives, _Handle):
+class ProcessGroup(Members):
     """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
@@ -67,6 +68,29 @@ class ProcessGroup(Collectives, _Handle):
         part = ctypes.c_void_p()
         self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
+
+    def shrink(self, lost: Iterable[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Go on without ranks that are lost: form a group of those that call this, in their order.
+
+        For use after a failure, or to avoid one. This group is aborted, and is still to be closed.
+        It needs the job's store, so it fails if a lost rank hosted that, and a launcher that keeps
+        the other ranks running when one fails.
+
+        lost: ranks that are known to be, by any of those that call.
+        patience: seconds after which ranks that have not called are left out; None: 10. Those that
+            call later get :class:`ddprun.Aborted`.
+        """
+        ranks = [_number(each, "a lost rank") for each in lost]
+        smaller = ctypes.c_void_p()
+        self._call(
+            "group_shrink",
+            (ctypes.c_int32 * len(ranks))(*ranks),
+            len(ranks),
+            _milliseconds(patience, "patience"),
+            ctypes.byref(smaller),
+        )
+        assert smaller.value is not None
+        return ProcessGroup(smaller.value)
 
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ._elastic_structs import FUNCTIONS as _ELASTIC_FUNCTIONS
 from ._errors import LibraryError
+from ._sdk_structs import FUNCTIONS as _SDK_FUNCTIONS
 from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, StoreCalls
 
 C_API_VERSION = 1
@@ -21,7 +22,7 @@ _BUFFER = ctypes.POINTER(Buffer)
 _HANDLE = ctypes.POINTER(ctypes.c_void_p)
 _INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
 
-# name: (result, arguments), as in c_api.h. Those of c_elastic.h are in _elastic_structs.py.
+# name: (result, arguments), as in c_api.h. Others are in _elastic_structs.py and _sdk_structs.py.
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "last_error": (_TEXT, []),
     "last_error_peer": (_INT, []),
@@ -63,6 +64,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "work_done": (_INT, [_WorkHandle]),
     "work_destroy": (None, [_WorkHandle]),
     **_ELASTIC_FUNCTIONS,
+    **_SDK_FUNCTIONS,
     "timer_create": (_STATUS, [_HANDLE]),
     "timer_join": (_STATUS, [_Timer, ctypes.POINTER(InitOptions)]),
     "timer_enter": (_STATUS, [_Timer, _STATUS]),

@@ -8,7 +8,7 @@ from typing import Any, Union
 
 from ._buffers import lend
 from ._errors import BadArgument
-from ._handles import _milliseconds, _number
+from ._handles import _Handle, _milliseconds, _number
 from ._structs import Buffer, Call
 from ._works import Work
 
@@ -74,7 +74,7 @@ def _side(arrays: Arrays, *, parts: bool, writable: bool) -> tuple[Any, list[Any
     return (Buffer * len(lent))(*(buffer for buffer, _ in lent)), [keep for _, keep in lent]
 
 
-class Operations:
+class Operations(_Handle):
     """Issues operations of a group."""
 
     _rank: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any
 
 from .._errors import BadArgument
@@ -64,6 +65,10 @@ class StepGroup(ProcessGroup):
             return None
         self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
         return self._parts[-1]
+
+    def shrink(self, lost: Iterable[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Refuse: the next step has the ranks that are left."""
+        raise BadArgument("the ranks of a job change between its steps, by themselves")
 
     def close(self) -> None:
         """Leave a part; the group of a step ends with it, and is refused."""
