@@ -25,6 +25,7 @@ from __future__ import annotations
 from importlib import metadata as _metadata
 
 from . import elastic
+from ._checkpoint import ArrayInfo, Checkpoint, CheckpointWriter, Part, latest_checkpoint
 from ._errors import (
     Aborted,
     BadArgument,
@@ -45,6 +46,7 @@ from ._launch import launch
 from ._library import prefix
 from ._metrics import Metric, Metrics
 from ._program import program
+from ._sampler import DistributedSampler
 from ._store import Store
 from ._training import StepTimer, clip_grad_norm, install_crash_report
 from ._works import Work
@@ -56,14 +58,19 @@ except _metadata.PackageNotFoundError:  # A source tree.
 
 __all__ = [
     "Aborted",
+    "ArrayInfo",
     "BadArgument",
     "BadEnvironment",
+    "Checkpoint",
+    "CheckpointWriter",
     "Corrupt",
+    "DistributedSampler",
     "Error",
     "LibraryError",
     "Metric",
     "Metrics",
     "Mismatch",
+    "Part",
     "PeerLost",
     "ProcessGroup",
     "RunError",
@@ -79,6 +86,7 @@ __all__ = [
     "elastic",
     "init",
     "install_crash_report",
+    "latest_checkpoint",
     "launch",
     "prefix",
     "program",
