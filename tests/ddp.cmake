@@ -19,7 +19,7 @@ endif()
 if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE MATCHES "thread")
   ddprun_test(NAME torch_adapter_test SOURCES process/torch/torch_adapter_test.cc process/torch/torch_modes_test.cc
                                            process/torch/torch_changes_test.cc process/torch/torch_checkpoint_test.cc process/torch/torch_data_test.cc process/torch/torch_collectives_test.cc
-                                           process/torch/torch_training_test.cc
+                                           process/torch/torch_training_test.cc process/torch/torch_types_test.cc
               LIBRARIES ddprun::torch LABELS process COMPUTES APART)
   ddprun_torch_program(torch_adapter_test)
   # Its ranks are forked, which libtorch stands only before it has threads.

@@ -31,8 +31,8 @@ add_test(NAME random_kills COMMAND random_kills ${DDPRUN_KILLS})
 set_tests_properties(random_kills PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
                                              ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 # The C interface, as a C compiler sees it, in jobs of its own.
-foreach(program c_api_test c_calls_test c_parts_test c_job_test)
-  add_executable(${program} process/worker_sdk/${program}.c)
+foreach(program c_api_test c_calls_test c_parts_test c_training_test c_job_test)
+  add_executable(${program} process/c/${program}.c)
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${program} PRIVATE ddprun::worker_sdk ddprun_flags)
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests
@@ -47,6 +47,7 @@ foreach(workers 1 3)
   ddprun_c_test(c_api_${workers} c_api_test --nproc-per-node ${workers})
   ddprun_c_test(c_calls_${workers} c_calls_test --nproc-per-node ${workers})
   ddprun_c_test(c_parts_${workers} c_parts_test --nproc-per-node ${workers})
+  ddprun_c_test(c_training_${workers} c_training_test --nproc-per-node ${workers})
 endforeach()
 ddprun_c_test(c_calls_2x2 c_calls_test --local-nodes 2 --nproc-per-node 2)
 ddprun_c_test(c_job_3 c_job_test --nproc-per-node 3 --max-restarts 3)

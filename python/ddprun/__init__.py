@@ -45,10 +45,11 @@ from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
 from ._metrics import Metric, Metrics
+from ._process import install_crash_report
 from ._program import program
 from ._sampler import DistributedSampler
 from ._store import Store
-from ._training import StepTimer, clip_grad_norm, install_crash_report
+from ._training import StepTimer, clip_grad_norm
 from ._works import Work
 
 try:

@@ -10,18 +10,19 @@ from typing import Any, NamedTuple, Union
 from ._buffers import lend
 from ._errors import BadArgument
 from ._group import ProcessGroup
-from ._handles import _check, _Handle, _number
+from ._handles import _check, _Handle, _long, _number, _text
 from ._library import library
-from ._sampler import _whole
 from ._sdk_structs import CheckpointPiece
-from ._store import _text
 from ._types import ELEMENT_TYPES
 
 Folder = Union[str, "os.PathLike[str]"]
 
 
 def _path(path: Folder, what: str) -> bytes:
-    return _text(os.fsencode(path), what)
+    found = os.fsencode(path)
+    if b"\0" in found:
+        raise BadArgument(f"{what} must be a path without a zero, not {path!r}")
+    return found
 
 
 class Part(NamedTuple):
@@ -48,7 +49,7 @@ class ArrayInfo(NamedTuple):
 
 def _piece(part: Part) -> tuple[CheckpointPiece, Any]:
     buffer, keep = lend(part.array, writable=False)
-    offset, total = _whole(part.offset, "offset"), _whole(part.total, "total")
+    offset, total = _long(part.offset, "offset"), _long(part.total, "total")
     if offset < 0 or total < 0:
         raise BadArgument(f"{part.name}: offset and total must not be negative")
     name = _text(part.name, "the name of an array")
@@ -120,7 +121,7 @@ class CheckpointWriter(_Handle):
         pieces += [_piece(Part(*each)) for each in parts]
         structs = (CheckpointPiece * len(pieces))(*(piece for piece, _ in pieces))
         status = library().ddprun_checkpoint_save_async(
-            self._live("writer"), _whole(step, "step"), structs, len(pieces)
+            self._live("writer"), _long(step, "step"), structs, len(pieces)
         )
         _check(status, "save_async", self._rank)
 
@@ -199,7 +200,7 @@ class Checkpoint(_Handle):
         `out` has the array's type. Checksums are verified: :class:`ddprun.Corrupt` names the file,
         and the contents of `out` are then undefined.
         """
-        if _whole(offset, "offset") < 0:
+        if _long(offset, "offset") < 0:
             raise BadArgument("offset must not be negative")
         buffer, _keep = lend(out, writable=True)
         status = library().ddprun_checkpoint_read(

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
-from ._handles import _check, _milliseconds, _number
+from ._collectives import Collectives
+from ._errors import BadArgument
+from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
-from ._members import Members
+from ._memory import allocated
 from ._structs import InitOptions
 
 
-class ProcessGroup(Members):
+class ProcessGroup(Collectives):
     """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
-    the buffer protocol (numpy.ndarray, array.array, bytearray, memoryview), contiguous, of float16,
-    float32, float64, int32, int64 or uint8. `timeout` is in seconds; None selects the group's.
-    Calls release the interpreter's lock. A group can be used in a ``with`` statement.
+    the buffer protocol (numpy.ndarray, array.array, bytearray, memoryview), contiguous, of bool,
+    integers of 8 to 64 bits, float16, float32, float64, complex64 or complex128; or a numpy array
+    of ml_dtypes.bfloat16. `timeout` is in seconds; None selects the group's. Calls release the
+    interpreter's lock. A group can be used in a ``with`` statement.
 
-    `op` is sum, avg, min, max, prod, band, bor or bxor (of bits), or premul_sum, which multiplies
-    each rank's elements by its `factor` and adds them up. Not all are defined for all elements: avg
-    and premul_sum not for integers, band, bor and bxor for integers alone.
+    `op` is sum, avg, min, max, prod, band, bor, bxor, or premul_sum, which multiplies each rank's
+    elements by its `factor` and adds them up. Not all are defined for all elements: avg and
+    premul_sum not for integers and bool, min and max not for complex numbers, band, bor and bxor
+    for integers and bool alone. Of bool, sum and max are "or", prod and min "and".
 
     One thread at a time may be in a call of a group, but for :meth:`abort`.
     """
@@ -35,31 +38,6 @@ class ProcessGroup(Members):
         super().__init__(handle, library().ddprun_group_destroy)
         self._rank = int(library().ddprun_rank(handle))
 
-    @property
-    def rank(self) -> int:
-        """The number of this rank in the group, from 0."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of ranks of the group."""
-        return int(library().ddprun_world_size(self._live("group")))
-
-    @property
-    def local_rank(self) -> int:
-        """The number of this rank among those of its host."""
-        return int(library().ddprun_local_rank(self._live("group")))
-
-    @property
-    def restart_count(self) -> int:
-        """How often the launcher has restarted the job."""
-        return int(library().ddprun_restart_count(self._live("group")))
-
-    @property
-    def backend(self) -> str:
-        """The backend that was chosen: shm, gloo, cpu, nccl or self."""
-        return str(library().ddprun_backend(self._live("group")).decode())
-
     def split(self, color: int, key: int = 0) -> ProcessGroup | None:
         """Form a group of the ranks that pass the same `color`, ordered by `key`.
 
@@ -69,7 +47,19 @@ class ProcessGroup(Members):
         self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
 
-    def shrink(self, lost: Iterable[int] = (), patience: float | None = None) -> ProcessGroup:
+    def allocate(self, size: int) -> memoryview:
+        """Return `size` bytes of zeroed memory, which :meth:`all_reduce` sums without copies.
+
+        The ranks of a host share it, but each writes and reads its own part, of which this is the
+        whole. All ranks allocate the same sizes in the same order. It lives as long as something
+        refers to it, also when the group is closed. For elements other than bytes::
+
+            values = numpy.frombuffer(group.allocate(4 * count), numpy.float32)
+            values = group.allocate(4 * count).cast("f")
+        """
+        return allocated(self, size)
+
+    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
         """Go on without ranks that are lost: form a group of those that call this, in their order.
 
         For use after a failure, or to avoid one. This group is aborted, and is still to be closed.
@@ -80,15 +70,10 @@ class ProcessGroup(Members):
         patience: seconds after which ranks that have not called are left out; None: 10. Those that
             call later get :class:`ddprun.Aborted`.
         """
-        ranks = [_number(each, "a lost rank") for each in lost]
+        ranks = (ctypes.c_int32 * len(lost))(*(_number(each, "a lost rank") for each in lost))
         smaller = ctypes.c_void_p()
-        self._call(
-            "group_shrink",
-            (ctypes.c_int32 * len(ranks))(*ranks),
-            len(ranks),
-            _milliseconds(patience, "patience"),
-            ctypes.byref(smaller),
-        )
+        limit = _milliseconds(patience, "patience")
+        self._call("group_shrink", ranks, len(lost), limit, ctypes.byref(smaller))
         assert smaller.value is not None
         return ProcessGroup(smaller.value)
 
@@ -120,11 +105,6 @@ class ProcessGroup(Members):
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
 
-    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
-        handle = self._live("group")
-        status = getattr(library(), "ddprun_" + name)(handle, *arguments)
-        _check(status, operation or name, self._rank)
-
 
 def init(
     init_method: str | None = None,
@@ -133,22 +113,27 @@ def init(
     world_size: int = 0,
     init_timeout: float | None = None,
     op_timeout: float | None = None,
+    host: str | None = None,
 ) -> ProcessGroup:
     """Meet the other ranks of the job and return the group of all.
 
     Without arguments the environment that ddprun or torchrun gives its workers says who and where
     the ranks are; a program that nobody launched is alone, rank 0 of 1. `init_method` is env://,
     file:///path or tcp://host:port, the latter two with `rank` and `world_size`; `backend` is auto,
-    shm, gloo, cpu or nccl. Timeouts are in seconds.
+    shm, gloo, cpu or nccl; `host` is a name for this machine instead of its own, which lets one
+    machine act as several. Timeouts are in seconds.
     """
+    if rank >= 0 and world_size == 0:
+        raise BadArgument(f"rank {rank} is given, but no world_size")
     options = InitOptions(
         ctypes.sizeof(InitOptions),
-        init_method.encode() if init_method is not None else None,
-        backend.encode() if backend is not None else None,
+        _text_or_none(init_method, "init_method"),
+        _text_or_none(backend, "backend"),
         _number(rank, "rank"),
         _number(world_size, "world_size"),
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
+        _text_or_none(host, "host"),
     )
     group = ctypes.c_void_p()
     _check(library().ddprun_group_init(ctypes.byref(options), ctypes.byref(group)), "init", rank)

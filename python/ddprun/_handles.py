@@ -38,10 +38,29 @@ def _milliseconds(seconds: float | None, what: str = "timeout") -> int:
     return max(1, round(seconds * 1000))
 
 
-def _number(value: int, what: str) -> int:
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise BadArgument(f"{what} must be a whole number of 32 bits, not {value!r}")
+def _whole(value: int, what: str, bits: int) -> int:
+    if not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise BadArgument(f"{what} must be a whole number of {bits} bits, not {value!r}")
     return value
+
+
+def _number(value: int, what: str) -> int:
+    return _whole(value, what, 32)
+
+
+def _long(value: int, what: str) -> int:
+    return _whole(value, what, 64)
+
+
+def _text(value: str, what: str) -> bytes:
+    """Encode text for a string of C, which ends at a zero."""
+    if not isinstance(value, str) or "\0" in value:
+        raise BadArgument(f"{what} must be text without a zero, not {value!r}")
+    return value.encode()
+
+
+def _text_or_none(value: str | None, what: str) -> bytes | None:
+    return None if value is None else _text(value, what)
 
 
 def _release(destroy: Any, handle: int, pid: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ._elastic_structs import FUNCTIONS as _ELASTIC_FUNCTIONS
 from ._errors import LibraryError
 from ._sdk_structs import FUNCTIONS as _SDK_FUNCTIONS
-from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, StoreCalls
+from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, Metric, StoreCalls
 
 C_API_VERSION = 1
 
@@ -20,6 +20,8 @@ _Timer = ctypes.c_void_p
 
 _BUFFER = ctypes.POINTER(Buffer)
 _HANDLE = ctypes.POINTER(ctypes.c_void_p)
+_VOID, _SIZE, _DOUBLE = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double
+_SIZES, _TEXTS = ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_char_p)
 _INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
 
 # name: (result, arguments), as in c_api.h. Others are in _elastic_structs.py and _sdk_structs.py.
@@ -43,10 +45,34 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "rank": (_INT, [_Group]),
     "world_size": (_INT, [_Group]),
     "local_rank": (_INT, [_Group]),
+    "local_world_size": (_INT, [_Group]),
+    "group_rank": (_INT, [_Group]),
     "restart_count": (_INT, [_Group]),
+    "run_id": (_TEXT, [_Group]),
+    "set_phase": (_STATUS, [_Group, _TEXT]),
+    "expect_steps": (_STATUS, [_Group, _MS]),
+    "group_shrink": (_STATUS, [_Group, ctypes.POINTER(_STATUS), _SIZE, _MS, _HANDLE]),
+    "store_set": (_STATUS, [_Group, _TEXT, _VOID, _SIZE]),
+    "store_get": (_STATUS, [_Group, _TEXT, _MS, _HANDLE, _SIZES]),
+    "store_add": (_STATUS, [_Group, _TEXT, _MS, ctypes.POINTER(_MS)]),
+    "store_check": (_STATUS, [_Group, _TEXTS, _SIZE, ctypes.POINTER(_INT)]),
+    "store_wait": (_STATUS, [_Group, _TEXTS, _SIZE, _MS]),
+    "store_erase": (_STATUS, [_Group, _TEXT, ctypes.POINTER(_INT)]),
+    "broadcast_bytes": (_STATUS, [_Group, _VOID, _SIZE, _INT, _HANDLE, _SIZES]),
+    "all_gather_bytes": (_STATUS, [_Group, _VOID, _SIZE, _HANDLE, ctypes.POINTER(_SIZES)]),
+    "gather_bytes": (_STATUS, [_Group, _VOID, _SIZE, _INT, _HANDLE, ctypes.POINTER(_SIZES)]),
+    "average": (_STATUS, [_Group, _DOUBLE, ctypes.POINTER(_DOUBLE)]),
+    "shared_seed": (_STATUS, [_Group, ctypes.POINTER(ctypes.c_uint64)]),
+    "metrics_create": (_STATUS, [_HANDLE]),
+    "metrics_destroy": (None, [_VOID]),
+    "metrics_add": (_STATUS, [_VOID, _TEXT, _DOUBLE, _DOUBLE]),
+    "metrics_reduce": (_STATUS, [_VOID, _Group, _SIZES]),
+    "metrics_get": (_STATUS, [_VOID, _SIZE, ctypes.POINTER(Metric)]),
+    "install_crash_report": (None, []),
     "backend": (_TEXT, [_Group]),
     "all_reduce": (_STATUS, [_Group, _BUFFER, _STATUS, _MS]),
     "all_reduce_async": (_STATUS, [_Group, _BUFFER, _STATUS, _MS, _HANDLE]),
+    "reduce": (_STATUS, [_Group, _BUFFER, _BUFFER, _STATUS, _INT, _MS]),
     "reduce_scatter": (_STATUS, [_Group, _BUFFER, _BUFFER, _STATUS, _MS]),
     "broadcast": (_STATUS, [_Group, _BUFFER, _INT, _MS]),
     "all_gather": (_STATUS, [_Group, _BUFFER, _BUFFER, _MS]),

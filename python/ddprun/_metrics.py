@@ -1,4 +1,4 @@
-"""Numbers for the log, over all ranks."""
+"""Numbers for the log, averaged over all ranks."""
 
 from __future__ import annotations
 
@@ -6,39 +6,30 @@ import ctypes
 from typing import NamedTuple
 
 from ._group import ProcessGroup
-from ._handles import _check, _Handle
+from ._handles import _check, _Handle, _text
 from ._library import library
-from ._sdk_structs import Metric as _Metric
-from ._store import _text
+from ._structs import Metric as _Metric
 
 
 class Metric(NamedTuple):
     """One number, of all ranks."""
 
-    average: float
-    """Weighted by the weights of :meth:`Metrics.add`."""
-    sum: float
-    """Of value * weight."""
-    weight: float
-    """The sum of the weights."""
-    min: float
-    """Of the values."""
+    average: float  # Weighted.
+    sum: float  # Of value * weight.
+    weight: float  # Sum of the weights.
+    min: float  # Of the values.
     max: float
-    """Of the values."""
 
 
 class Metrics(_Handle):
-    """Collects numbers on each rank, and combines those of all ranks: loss, accuracy, samples.
+    """Collects numbers on each rank, and reduces all of them by one call.
 
-    ::
+    For example::
 
         metrics = ddprun.Metrics()
-        for batch in data:
-            metrics.add("loss", loss, weight=len(batch))
-        if (every := metrics.reduce(group)) and group.rank == 0:
-            print(every["loss"].average)
-
-    One thread at a time.
+        metrics.add("loss", loss, weight=len(batch))
+        everywhere = metrics.reduce(group)
+        print(everywhere["loss"].average)
     """
 
     def __init__(self) -> None:
@@ -47,33 +38,23 @@ class Metrics(_Handle):
         assert handle.value is not None
         super().__init__(handle.value, library().ddprun_metrics_destroy)
 
-    def add(self, name: str, value: float, weight: float = 1) -> None:
-        """Add a value that is the average of `weight` samples; costs no communication.
-
-        name: without a zero; ranks may have different names.
-        weight: at least 0.
-        """
-        text = _text(name, "a name")
+    def add(self, name: str, value: float, weight: float = 1.0) -> None:
+        """Add a number, which is the average of `weight` samples."""
         status = library().ddprun_metrics_add(
-            self._live("metrics"), text, float(value), float(weight)
+            self._live("metrics"), _text(name, "name"), value, weight
         )
         _check(status, "Metrics.add", -1)
 
     def reduce(self, group: ProcessGroup) -> dict[str, Metric]:
-        """Return the metrics of all ranks by name, equal on all of them, and forget this rank's.
-
-        All ranks of the group call it. A name that only some ranks have is averaged over those.
-        After an error the numbers are kept.
-        """
-        found, count = ctypes.POINTER(_Metric)(), ctypes.c_size_t()
-        handle = self._live("metrics")
-        status = library().ddprun_metrics_reduce(
-            handle, group._live("group"), ctypes.byref(found), ctypes.byref(count)
-        )
-        _check(status, "Metrics.reduce", group.rank)
-        return {
-            each.name.decode(errors="replace"): Metric(
-                each.average, each.sum, each.weight, each.min, each.max
-            )
-            for each in found[: count.value]
-        }
+        """Return the numbers of all ranks by name, and forget this rank's; collective."""
+        count = ctypes.c_size_t()
+        handle = group._live("group")
+        status = library().ddprun_metrics_reduce(self._live("metrics"), handle, ctypes.byref(count))
+        group._settle(status, "Metrics.reduce")
+        result = {}
+        for i in range(count.value):
+            one = _Metric(ctypes.sizeof(_Metric))
+            status = library().ddprun_metrics_get(self._live("metrics"), i, ctypes.byref(one))
+            _check(status, "Metrics.reduce", group.rank)
+            result[one.name.decode()] = Metric(one.average, one.sum, one.weight, one.min, one.max)
+        return result

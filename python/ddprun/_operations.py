@@ -8,7 +8,9 @@ from typing import Any, Union
 
 from ._buffers import lend
 from ._errors import BadArgument
-from ._handles import _Handle, _milliseconds, _number
+from ._handles import _milliseconds, _number
+from ._library import library
+from ._membership import Membership
 from ._structs import Buffer, Call
 from ._works import Work
 
@@ -74,13 +76,8 @@ def _side(arrays: Arrays, *, parts: bool, writable: bool) -> tuple[Any, list[Any
     return (Buffer * len(lent))(*(buffer for buffer, _ in lent)), [keep for _, keep in lent]
 
 
-class Operations(_Handle):
+class Operations(Membership):
     """Issues operations of a group."""
-
-    _rank: int
-
-    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
-        raise NotImplementedError
 
     def _started(self, handle: int, lent: Any, operation: str) -> Work:
         return Work(handle, lent, self._rank, operation)
@@ -88,15 +85,19 @@ class Operations(_Handle):
     def _run(self, operation: str, **what: Any) -> None:
         """Carry out an operation."""
         call, _lent = self._described(operation, **what)
-        self._call("submit", ctypes.byref(call), None, operation=operation)
+        self._submit(operation, call, None)
 
     def _begin(self, operation: str, **what: Any) -> Work:
         """Begin an operation."""
         call, lent = self._described(operation, **what)
         work = ctypes.c_void_p()
-        self._call("submit", ctypes.byref(call), ctypes.byref(work), operation=operation)
+        self._submit(operation, call, ctypes.byref(work))
         assert work.value is not None
         return self._started(work.value, lent, operation)
+
+    def _submit(self, operation: str, call: Call, work: Any) -> None:
+        status = library().ddprun_submit(self._live("group"), ctypes.byref(call), work)
+        self._settle(status, operation)
 
     def _described(
         self,

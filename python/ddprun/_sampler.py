@@ -7,15 +7,9 @@ import ctypes
 from collections.abc import Iterator, Mapping
 
 from ._errors import BadArgument
-from ._handles import _check, _Handle, _number
+from ._handles import _check, _Handle, _long, _number
 from ._library import library
 from ._sdk_structs import SamplerOptions
-
-
-def _whole(value: int, what: str) -> int:
-    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise BadArgument(f"{what} must be a whole number of 64 bits, not {value!r}")
-    return value
 
 
 class DistributedSampler(_Handle):
@@ -53,7 +47,7 @@ class DistributedSampler(_Handle):
             raise BadArgument(f"seed must be a whole number of 64 bits, from 0, not {seed!r}")
         options = SamplerOptions(
             ctypes.sizeof(SamplerOptions),
-            _whole(length, "length"),
+            _long(length, "length"),
             seed,
             _number(world_size, "world_size"),
             _number(rank, "rank"),
@@ -74,7 +68,7 @@ class DistributedSampler(_Handle):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin another epoch; the current one goes on where it is."""
-        self._change("set_epoch", _whole(epoch, "epoch"))
+        self._change("set_epoch", _long(epoch, "epoch"))
 
     def indices(self) -> array.array[int]:
         """Return this rank's indices for the rest of the epoch, of 64 bits, in reading order.
@@ -102,7 +96,7 @@ class DistributedSampler(_Handle):
 
     def advance(self, count: int) -> None:
         """Record that this rank, and so each other rank, has read `count` more samples."""
-        self._change("advance", _whole(count, "count"))
+        self._change("advance", _long(count, "count"))
 
     def state_dict(self) -> dict[str, int]:
         """Return the progress, equal on all ranks: {"epoch": from 0, "consumed": samples}.
@@ -125,7 +119,7 @@ class DistributedSampler(_Handle):
             epoch, consumed = state["epoch"], state["consumed"]
         except (KeyError, TypeError):
             raise BadArgument("the state has to have epoch and consumed") from None
-        self._change("load", _whole(epoch, "epoch"), _whole(consumed, "consumed"))
+        self._change("load", _long(epoch, "epoch"), _long(consumed, "consumed"))
 
     def _change(self, name: str, *arguments: int) -> None:
         function = getattr(library(), "ddprun_sampler_" + name)

@@ -1,24 +1,10 @@
-"""What ``ddprun/c/c_store.h``, c_process.h, c_training.h and c_checkpoint.h declare."""
+"""What ``ddprun/c/c_training.h`` and ``c_checkpoint.h`` declare, as far as it is called."""
 
 from __future__ import annotations
 
 import ctypes
 
 from ._structs import Buffer
-
-
-class Metric(ctypes.Structure):
-    """``ddprun_metric``."""
-
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("name", ctypes.c_char_p),
-        ("average", ctypes.c_double),
-        ("sum", ctypes.c_double),
-        ("weight", ctypes.c_double),
-        ("min", ctypes.c_double),
-        ("max", ctypes.c_double),
-    )
 
 
 class SamplerOptions(ctypes.Structure):
@@ -55,30 +41,12 @@ _NEW = ctypes.POINTER(ctypes.c_void_p)
 _STATUS, _INT, _TEXT = ctypes.c_int32, ctypes.c_int, ctypes.c_char_p
 _I64, _SIZE, _DOUBLE = ctypes.c_int64, ctypes.c_size_t, ctypes.c_double
 _SIZES, _COUNT = ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int64)
-_INTS, _NUMBER = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_double)
+_NUMBER = ctypes.POINTER(ctypes.c_double)
 _BUFFERS, _TEXTS = ctypes.POINTER(Buffer), ctypes.POINTER(ctypes.c_char_p)
 
 # name: (result, arguments), as in the headers.
 FUNCTIONS: dict[str, tuple[object, list[object]]] = {
-    "group_shrink": (_STATUS, [_HANDLE, ctypes.POINTER(_STATUS), _SIZE, _I64, _NEW]),
     "device": (_INT, [_HANDLE]),
-    "set_phase": (_STATUS, [_HANDLE, _TEXT]),
-    "store_set": (_STATUS, [_HANDLE, _TEXT, ctypes.c_void_p, _SIZE]),
-    "store_get": (_STATUS, [_HANDLE, _TEXT, _I64, ctypes.POINTER(ctypes.c_void_p), _SIZES]),
-    "store_add": (_STATUS, [_HANDLE, _TEXT, _I64, _COUNT]),
-    "store_check": (_STATUS, [_HANDLE, _TEXTS, _SIZE, _INTS]),
-    "store_wait": (_STATUS, [_HANDLE, _TEXTS, _SIZE, _I64]),
-    "store_erase": (_STATUS, [_HANDLE, _TEXT, _INTS]),
-    "install_crash_report": (None, []),
-    "shared_seed": (_STATUS, [_HANDLE, ctypes.POINTER(ctypes.c_uint64)]),
-    "average": (_STATUS, [_HANDLE, _DOUBLE, _NUMBER]),
-    "metrics_create": (_STATUS, [_NEW]),
-    "metrics_destroy": (None, [_HANDLE]),
-    "metrics_add": (_STATUS, [_HANDLE, _TEXT, _DOUBLE, _DOUBLE]),
-    "metrics_reduce": (
-        _STATUS,
-        [_HANDLE, _HANDLE, ctypes.POINTER(ctypes.POINTER(Metric)), _SIZES],
-    ),
     "sampler_create": (_STATUS, [ctypes.POINTER(SamplerOptions), _NEW]),
     "sampler_destroy": (None, [_HANDLE]),
     "sampler_set_epoch": (_STATUS, [_HANDLE, _I64]),

@@ -1,99 +1,65 @@
-"""The job's key-value store."""
+"""The job's key-value store: what ranks tell each other outside collectives."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Callable
 
-from ._errors import BadArgument
-from ._handles import _milliseconds
+from ._handles import _long, _milliseconds, _text
 
-if TYPE_CHECKING:
-    from ._members import Members
-
-_PATIENCE = 300.0  # Seconds.
-
-Text = Union[str, bytes]
+# How long a value is waited for where no timeout is given, in seconds, as in PyTorch.
+PATIENCE = 300.0
 
 
-def _bytes(value: Any, what: str) -> bytes:
-    """Return a text as bytes; bytes-like objects are those bytes."""
-    if isinstance(value, str):
-        return value.encode()
-    try:
-        return bytes(memoryview(value))
-    except TypeError:
-        raise BadArgument(f"{what} must be str or bytes, not {type(value).__name__}") from None
-
-
-def _text(value: Text, what: str) -> bytes:
-    """Return a text as C takes it, which ends at the first zero."""
-    found = _bytes(value, what)
-    if b"\0" in found:
-        raise BadArgument(f"{what} must not contain a zero, as {value!r} does")
-    return found
-
-
-def _key(key: Text) -> bytes:
+def _key(key: str) -> bytes:
     return _text(key, "a key")
 
 
-def _keys(keys: Sequence[Text]) -> Any:
-    if isinstance(keys, (str, bytes)):
-        keys = [keys]
+def _keys(keys: Sequence[str]) -> Any:
     return (ctypes.c_char_p * len(keys))(*(_key(each) for each in keys))
 
 
 class Store:
-    """The store through which the ranks of a job have met; :attr:`ddprun.ProcessGroup.store`.
+    """Values by key, shared by all ranks of the job; ``group.store`` is it.
 
-    All ranks of the job, in whatever group, see the same keys; ddprun's own begin with
-    ``ddprun/``. Keys are str or bytes without a zero, values str or bytes; what is read is
-    bytes. Values are meant to be short: addresses, names, counts. From any thread, but a call that
-    waits holds up those of other threads. Failures are :class:`ddprun.Error`; the group stays as
-    it is.
+    Keys are text, values bytes. May be used from any thread; a call that waits blocks those of
+    other threads. Lives as long as the group.
     """
 
-    def __init__(self, group: Members) -> None:
-        self._group = group
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
 
-    def set(self, key: Text, value: Text) -> None:
-        """Set `key` to `value`."""
-        found = _bytes(value, "a value")
-        self._group._call("store_set", _key(key), found, len(found))
+    def set(self, key: str, value: bytes) -> None:
+        """Store `value`."""
+        self._call("store_set", _key(key), bytes(value), len(value))
 
-    def get(self, key: Text, timeout: float = _PATIENCE) -> bytes:
-        """Return the value of `key`; wait until there is one, at most `timeout` seconds.
-
-        Raises :class:`ddprun.TimedOut`, which names the key.
-        """
+    def get(self, key: str, timeout: float = PATIENCE) -> bytes:
+        """Return the value; wait until there is one, at most `timeout` seconds."""
         value, size = ctypes.c_void_p(), ctypes.c_size_t()
-        limit = _milliseconds(timeout)
-        self._group._call("store_get", _key(key), limit, ctypes.byref(value), ctypes.byref(size))
-        return ctypes.string_at(value.value, size.value) if value.value else b""
+        self._call(
+            "store_get", _key(key), _milliseconds(timeout), ctypes.byref(value), ctypes.byref(size)
+        )
+        return ctypes.string_at(value, size.value) if value.value else b""
 
-    def add(self, key: Text, amount: int = 1) -> int:
-        """Add to a counter that starts at 0, of 64 bits, and return its new value."""
-        if not isinstance(amount, int) or not -(2**63) <= amount < 2**63:
-            raise BadArgument(f"amount must be a whole number of 64 bits, not {amount!r}")
+    def add(self, key: str, delta: int) -> int:
+        """Add to a decimal counter that starts at 0; return its new value."""
         total = ctypes.c_int64()
-        self._group._call("store_add", _key(key), amount, ctypes.byref(total))
+        self._call("store_add", _key(key), _long(delta, "delta"), ctypes.byref(total))
         return total.value
 
-    def check(self, keys: Sequence[Text]) -> bool:
-        """Return whether all of `keys` exist; without waiting."""
-        names, exist = _keys(keys), ctypes.c_int()
-        self._group._call("store_check", names, len(names), ctypes.byref(exist))
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys exist."""
+        exist = ctypes.c_int()
+        self._call("store_check", _keys(keys), len(keys), ctypes.byref(exist))
         return bool(exist.value)
 
-    def wait(self, keys: Sequence[Text], timeout: float = _PATIENCE) -> None:
-        """Wait until all of `keys` exist, at most `timeout` seconds; raise TimedOut if not."""
-        names = _keys(keys)
-        self._group._call("store_wait", names, len(names), _milliseconds(timeout))
+    def wait(self, keys: Sequence[str], timeout: float = PATIENCE) -> None:
+        """Wait until all keys exist, at most `timeout` seconds."""
+        self._call("store_wait", _keys(keys), len(keys), _milliseconds(timeout))
 
-    def erase(self, key: Text) -> bool:
-        """Remove `key`; return whether it existed."""
+    def erase(self, key: str) -> bool:
+        """Forget the key; return whether it existed."""
         existed = ctypes.c_int()
-        self._group._call("store_erase", _key(key), ctypes.byref(existed))
+        self._call("store_erase", _key(key), ctypes.byref(existed))
         return bool(existed.value)

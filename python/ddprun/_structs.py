@@ -28,6 +28,11 @@ class InitOptions(ctypes.Structure):
         ("world_size", ctypes.c_int32),
         ("init_timeout_ms", ctypes.c_int64),
         ("op_timeout_ms", ctypes.c_int64),
+        ("host", ctypes.c_char_p),
+        ("device_given", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("max_ctas", ctypes.c_int32),
+        ("may_shrink", ctypes.c_int32),
     )
 
 
@@ -67,6 +72,20 @@ class ErrorInfo(ctypes.Structure):
         ("operation", ctypes.c_char * 256),
         ("text", ctypes.c_char * 1024),
         ("message", ctypes.c_char * 2048),
+    )
+
+
+class Metric(ctypes.Structure):
+    """``ddprun_metric``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("average", ctypes.c_double),
+        ("sum", ctypes.c_double),
+        ("weight", ctypes.c_double),
+        ("min", ctypes.c_double),
+        ("max", ctypes.c_double),
     )
 
 
@@ -117,8 +136,8 @@ class CreateOptions(ctypes.Structure):
         ("op_timeout_ms", ctypes.c_int64),
         ("rank", ctypes.c_int32),
         ("world_size", ctypes.c_int32),
+        ("device_given", ctypes.c_int32),
         ("device", ctypes.c_int32),
         ("max_ctas", ctypes.c_int32),
         ("may_shrink", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
     )

@@ -1,4 +1,4 @@
-"""What a training loop calls: gradients' norm, steps' times; and reports of crashes."""
+"""What a training loop calls: gradients' norm, and steps' times."""
 
 from __future__ import annotations
 
@@ -105,14 +105,3 @@ class StepTimer(_Handle):
     def close(self) -> None:
         """Leave the summary for ``ddprun --report``; takes some seconds at most."""
         self._destroy()
-
-
-def install_crash_report() -> None:
-    """Have a crash (SIGSEGV, SIGABRT and the like) say its cause and the stack of C.
-
-    They go to standard error and, for ddprun's verdict, to the file that TORCHELASTIC_ERROR_FILE
-    names; then the process ends by the same signal. :func:`ddprun.init` makes this call in workers
-    of ddprun and torchrun, unless DDPRUN_CRASH_REPORT is 0. Signals that have a handler, such as
-    faulthandler's, are left alone. Further calls have no effect.
-    """
-    library().ddprun_install_crash_report()

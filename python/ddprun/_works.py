@@ -44,7 +44,7 @@ class Work(_Handle):
                 operation=self._operation,
             )
         self._lent = None
-        self._check(status)
+        self._settle(status)
 
     def done(self) -> bool:
         """Return whether :meth:`wait` would return, or raise, at once."""
@@ -73,5 +73,5 @@ class Work(_Handle):
         _check(status, "times", self._rank)
         return started.value / 1e9, took.value / 1e9
 
-    def _check(self, status: int) -> None:
+    def _settle(self, status: int) -> None:
         _check(status, self._operation, self._rank)

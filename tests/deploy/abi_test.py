@@ -50,6 +50,12 @@ def compare(before, after):
     return done.returncode, done.stdout
 
 
+def breaks_programs(code, report):
+    """Whether programs that were linked with the first interface could not run with the second. abidiff is sure of few changes."""
+    return bool(code & INCOMPATIBLE or re.search("offset changed|deletion|entity changed|parameter [0-9]+ .*was (removed|added)"
+                                                 "|type name changed from", report))
+
+
 def renew(force):
     with tempfile.TemporaryDirectory(prefix="ddprun_abi_") as folder:
         new = folder + "/new.abi"
@@ -58,12 +64,16 @@ def renew(force):
         lost = [line for line in old if line not in numbers()]
         code, report = compare(RECORDED, new) if os.path.exists(RECORDED) else (0, "")
         print(report, end="")
-        breaks = code & INCOMPATIBLE or re.search("offset changed|deletion", report)
-        if (breaks or lost) and not force:
+        if (breaks_programs(code, report) or lost) and not force:
             sys.exit("Programs that were linked with the recorded interface would break" + (": " + "".join(lost) if lost else "") + ".")
         shutil.copy(new, RECORDED)
         with open(RECORDED + ".numbers", "w", encoding="utf-8") as file:
             file.writelines(numbers())
+
+
+def open_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def read_lines(path):
@@ -99,6 +109,18 @@ class Abi(unittest.TestCase):
         self.assertRegex(text, r"<class-decl name='ddprun_call' size-in-bits='\d+' is-struct='yes'|"
                                r"<class-decl name='[^']*' size-in-bits='\d+' is-struct='yes'[^>]*naming-typedef-id")
 
+    def test_every_struct_begins_with_its_size(self):
+        """All but the one that c_api.h names, and no parameter is of an enum type, whose width is the compiler's choice."""
+        text = "".join(open_text(os.path.join(HEADERS, name)) for name in sorted(os.listdir(HEADERS)))
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        structs = {name: body.split(";")[0].strip() for body, name in
+                   re.findall(r"typedef struct \{(.*?)\n\} (\w+);", text, flags=re.S)}
+        self.assertGreater(len(structs), 15)
+        without = sorted(name for name, first in structs.items() if first != "size_t size")
+        self.assertEqual(without, ["ddprun_sample"])
+        self.assertIn("Every struct but ddprun_sample begins with its size", " ".join(open_text(HEADERS + "/../c_api.h").split()))
+        self.assertNotIn("typedef enum", text)
+
     def changed(self, what, by):
         with open(RECORDED, encoding="utf-8") as file:
             text = file.read()
@@ -106,6 +128,22 @@ class Abi(unittest.TestCase):
         with open(self.folder + "/changed.abi", "w", encoding="utf-8") as file:
             file.write(re.sub(what, by, text, count=1))
         return compare(RECORDED, self.folder + "/changed.abi")
+
+    def test_a_parameter_that_is_gone_or_another_breaks_programs(self):
+        """abidiff reports it, but does not say that it is incompatible."""
+        code, report = self.changed(r"(?s)(<function-decl name='ddprun_submit'.*?)<parameter type-id='\w+' name='work'/>", r"\1")
+        self.assertTrue(breaks_programs(code, report), report)
+        with open(RECORDED, encoding="utf-8") as file:
+            integer = re.search(r"<type-decl name='int' [^>]*id='(\w+)'", file.read()).group(1)
+        code, report = self.changed(r"(?s)(<function-decl name='ddprun_barrier'.*?)<parameter type-id='\w+' name='timeout_ms'/>",
+                                    rf"\1<parameter type-id='{integer}' name='timeout_ms'/>")
+        self.assertTrue(breaks_programs(code, report), report)
+
+    def test_fields_at_the_end_and_functions_break_none(self):
+        code, report = self.changed(r"<elf-symbol name='ddprun_submit'[^>]*/>", "")
+        self.assertTrue(breaks_programs(code, report), report)
+        code, report = compare(self.folder + "/changed.abi", RECORDED)  # The other way: a function more.
+        self.assertFalse(breaks_programs(code, report), report)
 
     def test_a_function_that_is_gone_is_seen(self):
         code, report = self.changed(r"<elf-symbol name='ddprun_submit'[^>]*/>", "")

@@ -322,7 +322,7 @@ class Ends(torch_case.TorchCase):
         script = self.script("""
             me, n = start()
             dist.all_reduce(values := torch.ones(1))
-            print("sum", me, values.item())
+            print(f"sum {me} {values.item()}\\n", end="")  # torchrun's -u writes each argument by itself.
             dist.destroy_process_group()
         """)
         done = self.launched([torch_case.PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port",

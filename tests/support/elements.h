@@ -25,8 +25,8 @@ constexpr ReduceOp kEveryOp[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::min,
                                  ReduceOp::max, ReduceOp::prod, ReduceOp::band,
                                  ReduceOp::bor, ReduceOp::bxor, ReduceOp::premul_sum};
 
-inline bool is_integer(DataType type) { return worker_sdk::is_defined(type, ReduceOp::band); }
-inline bool is_half(DataType type) { return type == DataType::f16 || type == DataType::bf16; }
+inline bool is_integer(DataType type) { return is_defined(type, ReduceOp::band); }
+inline bool is_half(DataType type) { return is_of(type, TypeClass::half); }
 
 template <class T>
 void put_as(std::vector<std::byte>& bytes, std::size_t i, T value) {

@@ -3,6 +3,7 @@ becomes of bad input. deploy/wheel.sh --check uses the wheel itself."""
 
 import array
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ sys.path.insert(0, PACKAGE)
 os.environ.setdefault("DDPRUN_LIB", LIBRARY)
 
 import ddprun  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun import _errors, _library  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun import _errors, _library, _types  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def environment(**more):
@@ -49,10 +50,22 @@ class TwoRanks(DdprunCase):
                 me, other = group.rank, 1 - group.rank
                 assert (group.world_size, group.local_rank, group.restart_count) == (2, me, 0), group
                 assert "rank" in repr(group) and group.backend == "shm"
-                for code in "fdilqB":
+                for code in "fdilqBbhHILQ":
                     values = array.array(code, [me + 1] * 5)
                     group.all_reduce(values)
                     assert values.tolist() == [3] * 5, values
+                flags = memoryview(bytearray([me, 1, 0])).cast("?")
+                group.all_reduce(flags)
+                assert flags.tolist() == [True, True, False], flags.tolist()
+                group.all_reduce(bits := array.array("H", [1 << me, 3, me]), op="bxor")
+                assert bits.tolist() == [3, 0, 1], bits
+                group.reduce(array.array("h", [me + 1, 5]), total := array.array("h", [0, 0]), root=1, op="prod")
+                assert total.tolist() == ([2, 25] if me == 1 else [0, 0]), total
+                group.reduce(total, total if me == 1 else None, root=1)
+                assert total.tolist() == ([2, 25] if me == 1 else [0, 0]), total
+                part = ddprun.init("file://" + os.environ["MEETING"], rank=me, world_size=2, host=f"host{me}")
+                assert part.backend != "shm", part.backend  # As of two machines.
+                part.close()
                 values = array.array("d", [me, 10.0])
                 group.all_reduce(values, op="avg")
                 assert values.tolist() == [0.5, 10.0]
@@ -85,10 +98,107 @@ class TwoRanks(DdprunCase):
                 part.close()
                 group.barrier(timeout=30)
             print("right", me)
-        """)
+        """, MEETING=self.path("meeting"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("right 0", done.stdout)
         self.assertIn("right 1", done.stdout)
+
+    def test_arrays_of_numpy_of_every_type(self):
+        if subprocess.run([sys.executable, "-c", "import numpy"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("there is no numpy")
+        done = self.ranks("""
+            import numpy as np
+            from ddprun import _types
+            class Halves(np.ndarray):  # As ml_dtypes has arrays of bfloat16, without a buffer.
+                @property
+                def dtype(self):
+                    return type("dtype", (), {"name": "bfloat16"})
+                def view(self, kind):
+                    assert kind == "uint16"
+                    return np.asarray(self)
+            with ddprun.init() as group:
+                for name in _types.NUMBERS:
+                    if name == "bfloat16":
+                        continue
+                    values = np.array([1, 0, 2 + group.rank]).astype(name)
+                    both = np.array([1, 0, 2]).astype(name) + np.array([1, 0, 3]).astype(name)
+                    group.all_reduce(values)
+                    assert values.dtype.name == name and (values == both).all(), (name, values)
+                turned = np.array([1j, 2], "complex64")
+                group.all_reduce(turned, op="prod")
+                assert (turned == [-1, 4]).all(), turned
+                halves = np.array([0x3f80, 0x4000], "uint16").view(Halves)  # 1 and 2.
+                group.all_reduce(halves)
+                assert np.asarray(halves).tolist() == [0x4000, 0x4080], halves  # 2 and 4.
+                for kind in ("longdouble", ">f4", "datetime64[s]", "S3"):
+                    try:
+                        group.all_reduce(np.zeros(2, kind))
+                        print("taken", kind)
+                    except ddprun.BadArgument as error:
+                        assert "complex128" in str(error) or "no buffer protocol" in str(error), error
+                print("right", group.rank)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("taken", done.stdout)
+
+    def test_what_ranks_tell_each_other_outside_collectives(self):
+        done = self.ranks("""
+            ddprun.install_crash_report()
+            group = ddprun.init(host=f"host{os.environ['RANK']}")
+            me, store = group.rank, group.store
+            assert (group.local_world_size, group.group_rank) == (2, 0) and len(group.run_id) > 0
+            assert [group.host_of(r) for r in (0, 1)] == ["host0", "host1"]
+            if me == 0:
+                store.set("key", b"a\\0b")
+                assert not store.erase("no such key")
+            assert store.get("key") == b"a\\0b"
+            store.wait(["key"], timeout=60)
+            store.add("sum", 1 << 40)
+            group.barrier()
+            assert store.add("sum", 0) == 2 << 40 and store.check(["key", "sum"]) and not store.check(["none"])
+            try:
+                store.get("none", timeout=0.05)
+                print("found")
+            except ddprun.TimedOut as error:
+                assert error.operation == "store_get", error.operation
+            assert group.broadcast_bytes(b"x\\0y" if me == 1 else b"ignored", root=1) == b"x\\0y"
+            assert group.all_gather_bytes(b"ab"[:me]) == [b"", b"a"]
+            assert group.gather_bytes(bytearray([me] * (2 - me))) == ([bytes(2), bytes([1])] if me == 0 else [])
+            assert group.broadcast_bytes() == b""
+            assert group.average(me) == 0.5
+            seeds = group.all_gather_bytes(str(group.shared_seed()).encode())
+            assert seeds[0] == seeds[1], seeds
+            group.set_phase("evaluate")
+            group.expect_steps(10)
+            metrics = ddprun.Metrics()
+            metrics.add("loss", me, weight=1 + 2 * me)
+            if me == 0:
+                metrics.add("accuracy", 0.5)
+            found = metrics.reduce(group)
+            assert list(found) == ["accuracy", "loss"], found
+            assert found["loss"] == ddprun.Metric(average=0.75, sum=3, weight=4, min=0, max=1), found
+            assert metrics.reduce(group) == {}
+            if me == 1:
+                store.wait(["go on"])
+            work = group.all_reduce_async(values := array.array("i", [1]))
+            if me == 0:
+                try:
+                    work.wait(timeout=0.05)
+                    print("ended")
+                except ddprun.TimedOut as error:
+                    assert "all_reduce has not ended within 0.05 s" in str(error)
+                store.set("go on", b"")
+            work.wait(timeout=60)
+            assert values[0] == 2
+            smaller = group.shrink(lost=[1]) if me == 0 else None
+            assert me or (smaller.world_size, smaller.all_gather_bytes(b"me")) == (1, [b"me"])
+            print("right", me)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("found", done.stdout)
+        self.assertNotIn("ended", done.stdout)
 
     def test_an_error_carries_rank_host_operation_and_peer(self):
         done = self.ranks("""
@@ -232,6 +342,18 @@ class TwoRanks(DdprunCase):
         self.assertIn("of PATH", said[1])
 
 
+class Tables(unittest.TestCase):
+    """What the package repeats of the C interface."""
+
+    def test_element_types_are_those_of_the_header(self):
+        with open(os.path.join(PACKAGE, "../worker_sdk/include/ddprun/c/c_base.h"), encoding="utf-8") as file:
+            text = file.read()
+        listed = re.search(r"DDPRUN_F32 = 0.*?}", text, flags=re.S).group()
+        short = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "bool": "BOOL", "complex": "C"}
+        named = [short[name.rstrip("0123456789")] + name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in _types.NUMBERS]
+        self.assertEqual(re.findall(r"DDPRUN_(\w+) = ", listed), named)
+
+
 class BadInput(unittest.TestCase):
     """A rank alone: whatever it passes is refused with a sentence before anything is sent."""
 
@@ -253,9 +375,17 @@ class BadInput(unittest.TestCase):
         self.refused("list has no buffer protocol", reduce, [1.0])
         self.refused("the bytes cannot be written to", reduce, b"abc")
         self.refused("not contiguous", reduce, memoryview(bytearray(8))[::2])
-        self.refused("elements of format 'h'", reduce, array.array("h", [1]))
+        self.refused("elements of format 'P' and 8 bytes are not supported; supported are float32, float64",
+                     reduce, memoryview(bytearray(8)).cast("P"))
+        self.refused("an average of integers is not defined", reduce, memoryview(bytearray(1)).cast("?"), op="avg")
         self.refused("op 'mean' is not one of sum, avg", reduce, bytearray(1), op="mean")
         self.refused("timeout must be a positive number", self.group.barrier, timeout=0)
+        self.refused("rank 0 is given, but no world_size", ddprun.init, rank=0)
+        self.refused("world_size is negative", ddprun.init, rank=0, world_size=-2)
+        self.refused("init_method must be text without a zero", ddprun.init, "file:///tmp/a\0b")
+        self.refused("there is no rank 7", self.group.host_of, 7)
+        self.refused("a key must be text without a zero, not b'key'", self.group.store.get, b"key")
+        self.refused("delta must be a whole number of 64 bits", self.group.store.add, "key", 1 << 63)
         values = array.array("d", [4.0])
         reduce(values)  # The group is as good as before.
         self.assertEqual(values[0], 4.0)

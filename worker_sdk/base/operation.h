@@ -34,7 +34,6 @@ inline std::chrono::milliseconds left_until(Clock::time_point deadline) {
   return std::max(left, std::chrono::milliseconds(1));
 }
 
-constexpr DataType kLastDataType = DataType::c128;
 constexpr ReduceOp kLastReduceOp = ReduceOp::premul_sum;
 
 enum class OpKind : std::uint8_t {

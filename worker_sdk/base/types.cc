@@ -2,47 +2,13 @@
 
 namespace ddprun {
 
-std::size_t size_of(DataType type) noexcept {
-  switch (type) {
-    case DataType::u8:
-    case DataType::i8:
-    case DataType::boolean: return 1;
-    case DataType::f16:
-    case DataType::bf16:
-    case DataType::i16:
-    case DataType::u16: return 2;
-    case DataType::f32:
-    case DataType::i32:
-    case DataType::u32: return 4;
-    case DataType::f64:
-    case DataType::i64:
-    case DataType::u64:
-    case DataType::c64: return 8;
-    case DataType::c128: return 16;
+// Each row of the table is at the number of its type.
+static_assert([] {
+  for (std::size_t i = 0; i < std::size(kDataTypes); ++i) {
+    if (static_cast<std::size_t>(kDataTypes[i].type) != i) return false;
   }
-  return 0;
-}
-
-const char* name_of(DataType type) noexcept {
-  switch (type) {
-    case DataType::f32: return "f32";
-    case DataType::f64: return "f64";
-    case DataType::f16: return "f16";
-    case DataType::bf16: return "bf16";
-    case DataType::i32: return "i32";
-    case DataType::i64: return "i64";
-    case DataType::u8: return "u8";
-    case DataType::i8: return "i8";
-    case DataType::i16: return "i16";
-    case DataType::u16: return "u16";
-    case DataType::u32: return "u32";
-    case DataType::u64: return "u64";
-    case DataType::boolean: return "bool";
-    case DataType::c64: return "c64";
-    case DataType::c128: return "c128";
-  }
-  return "unknown type";
-}
+  return true;
+}());
 
 const char* name_of(ReduceOp op) noexcept {
   switch (op) {

@@ -9,6 +9,7 @@ namespace ddprun::worker_sdk {
 namespace {
 
 static_assert(kGrows<ddprun_buffer> && kGrows<ddprun_error_info>);
+static_assert(std::size(kDataTypes) == DDPRUN_C128 + 1, "c_base.h lacks a type");
 
 // Fixed, so that an error can be told when there is no memory.
 thread_local ddprun_error_info last_error = {.size = sizeof(ddprun_error_info),
@@ -97,7 +98,8 @@ void require_argument(bool ok, const char* text) {
 Buffer buffer_of(const ddprun_buffer* given) {
   const ddprun_buffer buffer = struct_of(given);
   require_argument(buffer.reserved == 0, "a reserved field is not 0");
-  require_argument(buffer.type >= DDPRUN_F32 && buffer.type <= DDPRUN_C128, "unknown element type");
+  require_argument(buffer.type >= 0 && std::cmp_less(buffer.type, std::size(kDataTypes)),
+                   "unknown element type");
   return {buffer.data, buffer.count, static_cast<DataType>(buffer.type)};
 }
 

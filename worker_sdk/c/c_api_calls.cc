@@ -13,6 +13,14 @@ ddprun_status ddprun_all_reduce(ddprun_group* group, const ddprun_buffer* inout,
       [&] { live(group).group.all_reduce(buffer_of(inout), op_of(op), timeout_of(timeout_ms)); });
 }
 
+ddprun_status ddprun_reduce(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                            ddprun_op op, int root, int64_t timeout_ms) {
+  return guarded([&] {
+    live(group).group.reduce(buffer_of(in), buffer_of(out), root, op_of(op),
+                             timeout_of(timeout_ms));
+  });
+}
+
 ddprun_status ddprun_reduce_scatter(ddprun_group* group, const ddprun_buffer* in,
                                     const ddprun_buffer* out, ddprun_op op, int64_t timeout_ms) {
   return guarded([&] {

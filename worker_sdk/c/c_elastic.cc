@@ -16,6 +16,8 @@ struct ddprun_sums {
 
 namespace {
 
+// The one struct that never grows: programs index arrays of it.
+static_assert(sizeof(ddprun_sample) == 3 * sizeof(std::int64_t));
 static_assert(kGrows<ddprun_data_set> && kGrows<ddprun_batch_options> &&
               kGrows<ddprun_sum_options> && kGrows<ddprun_sum_result>);
 

@@ -6,11 +6,27 @@
 
 namespace ddprun::worker_sdk {
 
+namespace {
+
+// Of either struct of options.
+template <class Options>
+NcclOptions nccl_options_of(const Options& options) {
+  return {.device = options.device_given ? options.device : -1,
+          .max_ctas = options.max_ctas,
+          .may_shrink = options.may_shrink != 0};
+}
+
+}  // namespace
+
 InitOptions init_options_of(const ddprun_init_options* given) {
   const auto options = options_of(given);
+  require_argument(options.world_size >= 0, "world_size is negative");
+  require_argument(options.world_size > 0 || options.rank <= 0, "rank is given, but no world_size");
   InitOptions result;
   if (options.init_method) result.init_method = options.init_method;
   if (options.backend) result.backend = options.backend;
+  if (options.host) result.host = options.host;
+  result.nccl = nccl_options_of(options);
   if (options.world_size > 0) {
     result.rank = options.rank;
     result.world_size = options.world_size;
@@ -84,7 +100,6 @@ class StoreOfCalls : public Store {
 
 CreateOptions create_options_of(const ddprun_create_options* given) {
   const auto options = struct_of(given);
-  require_argument(options.reserved == 0, "a reserved field is not 0");
   CreateOptions result;
   result.rank = options.rank;
   result.world_size = options.world_size;
@@ -95,9 +110,7 @@ CreateOptions create_options_of(const ddprun_create_options* given) {
   if (options.job_ranks && options.world_size > 0) {
     result.job_ranks.assign(options.job_ranks, options.job_ranks + options.world_size);
   }
-  result.nccl = {.device = options.device,
-                 .max_ctas = options.max_ctas,
-                 .may_shrink = options.may_shrink != 0};
+  result.nccl = nccl_options_of(options);
   result.init_timeout = or_default(options.init_timeout_ms, result.init_timeout);
   result.op_timeout = or_default(options.op_timeout_ms, result.op_timeout);
   return result;
@@ -172,6 +185,15 @@ int ddprun_world_size(const ddprun_group* group) {
 }
 int ddprun_local_rank(const ddprun_group* group) {
   return answer(-1, [&] { return live(group).group.local_rank(); });
+}
+int ddprun_local_world_size(const ddprun_group* group) {
+  return answer(-1, [&] { return live(group).group.identity().local_world_size; });
+}
+int ddprun_group_rank(const ddprun_group* group) {
+  return answer(-1, [&] { return live(group).group.identity().group_rank; });
+}
+const char* ddprun_run_id(const ddprun_group* group) {
+  return answer("", [&] { return live(group).group.identity().run_id.c_str(); });
 }
 int ddprun_restart_count(const ddprun_group* group) {
   return answer(-1, [&] { return live(group).group.restart_count(); });

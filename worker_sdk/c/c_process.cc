@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "ddprun/crash_report.h"
+#include "ddprun/expect_steps.h"
 #include "ddprun/metrics.h"
 #include "ddprun/seeds.h"
 #include "ddprun/spawn.h"
@@ -16,7 +17,6 @@ using namespace ddprun::worker_sdk;
 struct ddprun_metrics {
   Metrics metrics = {};
   std::map<std::string, Metric, std::less<>> reduced = {};
-  std::vector<ddprun_metric> shown = {};  // Of `reduced`.
 };
 
 extern "C" {
@@ -54,6 +54,10 @@ ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed) {
   });
 }
 
+ddprun_status ddprun_expect_steps(ddprun_group* group, int64_t more) {
+  return guarded([&] { expect_steps(live(group).group, more); });
+}
+
 ddprun_status ddprun_metrics_create(ddprun_metrics** metrics) {
   return guarded([&] {
     require_argument(metrics, "the place for the handle is null");
@@ -72,18 +76,19 @@ ddprun_status ddprun_metrics_add(ddprun_metrics* metrics, const char* name, doub
   });
 }
 
-ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group,
-                                    const ddprun_metric** all, size_t* count) {
+ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group, size_t* count) {
   return guarded([&] {
-    require_argument(metrics && all && count, "a pointer is null");
+    require_argument(metrics && count, "a pointer is null");
     metrics->reduced = metrics->metrics.reduce(live(group).group);
-    metrics->shown.clear();
-    for (const auto& [name, m] : metrics->reduced) {
-      metrics->shown.push_back(
-          {sizeof(ddprun_metric), name.c_str(), m.average, m.sum, m.weight, m.min, m.max});
-    }
-    *all = metrics->shown.data();
-    *count = metrics->shown.size();
+    *count = metrics->reduced.size();
+  });
+}
+
+ddprun_status ddprun_metrics_get(const ddprun_metrics* metrics, size_t i, ddprun_metric* metric) {
+  return guarded([&] {
+    require_argument(i < live(metrics).reduced.size(), "there is no such metric");
+    const auto& [name, m] = *std::next(metrics->reduced.begin(), static_cast<std::ptrdiff_t>(i));
+    fill(metric, {0, name.c_str(), m.average, m.sum, m.weight, m.min, m.max});
   });
 }
 

@@ -34,10 +34,9 @@ ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* 
 
 ddprun_status ddprun_timer_enter(ddprun_timer* timer, ddprun_phase phase) {
   return guarded([&] {
-    const auto wanted = static_cast<unsigned>(phase);
-    require_argument(wanted <= static_cast<unsigned>(ForeignSteps::kLastPhase),
+    require_argument(phase >= 0 && phase <= static_cast<int>(ForeignSteps::kLastPhase),
                      "there is no such phase");
-    live(timer).steps.enter(static_cast<ForeignSteps::Phase>(wanted));
+    live(timer).steps.enter(static_cast<ForeignSteps::Phase>(phase));
   });
 }
 

@@ -1,12 +1,15 @@
-// ddprun/c/c_training.h: DistributedDataParallel, sampler, clipping.
+// ddprun/c/c_training.h: DistributedDataParallel and the sampler. c_scaling.cc has the rest.
 
-#include "ddprun/clip_grad_norm.h"
 #include "worker_sdk/c/c_api.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;
 
 namespace {
+
+// The doubles of ddprun_power_sgd_options are the reason why kGrows does not say it of that.
+static_assert(kGrows<ddprun_parameter> && kGrows<ddprun_ddp_options> &&
+              kGrows<ddprun_sync_report> && kGrows<ddprun_sampler_options>);
 
 std::vector<Parameter> parameters_of(const ddprun_parameter* parameters, std::size_t count) {
   std::vector<Parameter> result;
@@ -21,6 +24,65 @@ std::vector<Parameter> parameters_of(const ddprun_parameter* parameters, std::si
   return result;
 }
 
+int int_of(std::int64_t number, const char* text) {
+  require_argument(std::in_range<int>(number), text);
+  return static_cast<int>(number);
+}
+
+CommHookFactory power_sgd_of(const ddprun_power_sgd_options* options) {
+  const auto given = options_of(options);
+  hooks::PowerSgdOptions wanted;
+  if (given.rank) wanted.rank = int_of(given.rank, "the rank of power_sgd is out of range");
+  wanted.start_step = int_of(given.start_step, "start_step is out of range");
+  if (given.min_compression_rate != 0) wanted.min_compression_rate = given.min_compression_rate;
+  wanted.orthogonalization_epsilon = given.orthogonalization_epsilon;
+  wanted.seed = given.seed;
+  wanted.use_error_feedback = given.no_error_feedback == 0;
+  wanted.warm_start = given.cold_start == 0;
+  return hooks::power_sgd(wanted);
+}
+
+CommHookFactory hook_of(const ddprun_ddp_options& given) {
+  switch (given.hook) {
+    case DDPRUN_HOOK_ALL_REDUCE: return {};
+    case DDPRUN_HOOK_FP16: return hooks::fp16();
+    case DDPRUN_HOOK_BF16: return hooks::bf16();
+    case DDPRUN_HOOK_NOOP: return hooks::noop();
+    case DDPRUN_HOOK_POWER_SGD: return power_sgd_of(given.power_sgd);
+    default: throw Error(ErrorKind::bad_argument, {}, "there is no such hook");
+  }
+}
+
+DdpOptions ddp_options_of(const ddprun_ddp_options* options) {
+  const auto given = options_of(options);
+  DdpOptions wanted;
+  if (given.first_bucket_bytes) wanted.first_bucket_bytes = given.first_bucket_bytes;
+  if (given.bucket_bytes) wanted.bucket_bytes = given.bucket_bytes;
+  wanted.broadcast_at_start = given.keep_at_start == 0;
+  wanted.find_unused = given.find_unused != 0;
+  wanted.static_graph = given.static_graph != 0;
+  wanted.uneven_inputs = given.uneven_inputs != 0;
+  wanted.checksum_every = int_of(given.checksum_every, "checksum_every is out of range");
+  wanted.hook = hook_of(given);
+  const int window = int_of(given.window, "window is out of range");
+  require_argument(window >= -1, "window must not be below -1");
+  if (window != 0) wanted.timer.window = std::max(window, 0);
+  wanted.timer.print = given.print != 0;
+  if (given.json_file) wanted.timer.json_file = given.json_file;
+  if (given.trace_folder) wanted.timer.trace_folder = given.trace_folder;
+  return wanted;
+}
+
+// A pass within no_sync() lasts as long as ddprun_ddp::no_sync.
+void set_synchronise(ddprun_ddp& ddp, bool synchronise) {
+  if (synchronise) return ddp.no_sync.reset();
+  if (!ddp.no_sync) ddp.no_sync.emplace(ddp.ddp);
+}
+
+void require_parameter(const ddprun_ddp* ddp, std::size_t parameter) {
+  require_argument(parameter < live(ddp).parameters, "there is no such parameter");
+}
+
 }  // namespace
 
 extern "C" {
@@ -30,16 +92,9 @@ ddprun_status ddprun_ddp_create(ddprun_group* group, const ddprun_parameter* par
   return guarded([&] {
     require_argument(group && ddp, "a handle is null");
     *ddp = nullptr;
-    const auto given = options_of(options);
-    DdpOptions wanted;
-    if (given.first_bucket_bytes) wanted.first_bucket_bytes = given.first_bucket_bytes;
-    if (given.bucket_bytes) wanted.bucket_bytes = given.bucket_bytes;
-    wanted.find_unused = given.find_unused != 0;
-    wanted.static_graph = given.static_graph != 0;
-    require_argument(std::in_range<int>(given.checksum_every), "checksum_every is out of range");
-    wanted.checksum_every = static_cast<int>(given.checksum_every);
-    *ddp = new ddprun_ddp{
-        DistributedDataParallel(group->group, parameters_of(parameters, count), wanted), count};
+    *ddp = new ddprun_ddp{DistributedDataParallel(group->group, parameters_of(parameters, count),
+                                                  ddp_options_of(options)),
+                          count};
   });
 }
 
@@ -48,7 +103,7 @@ void ddprun_ddp_destroy(ddprun_ddp* ddp) { delete ddp; }
 ddprun_status ddprun_ddp_gradient(ddprun_ddp* ddp, size_t parameter, ddprun_buffer* gradient) {
   return guarded([&] {
     require_argument(ddp && gradient, "a handle is null");
-    require_argument(parameter < ddp->parameters, "there is no such parameter");
+    require_parameter(ddp, parameter);
     ddprun_buffer found = struct_of(gradient);
     const Buffer g = ddp->ddp.gradient(parameter);
     found.data = g.data;
@@ -64,19 +119,24 @@ ddprun_status ddprun_ddp_zero_gradients(ddprun_ddp* ddp) {
 
 ddprun_status ddprun_ddp_begin_backward(ddprun_ddp* ddp, int synchronise) {
   return guarded([&] {
-    require_argument(ddp, "a handle is null");
-    if (synchronise) {
-      ddp->no_sync.reset();
-    } else if (!ddp->no_sync) {
-      ddp->no_sync.emplace(ddp->ddp);
-    }
+    set_synchronise(live(ddp), synchronise != 0);
     ddp->ddp.begin_backward();
+  });
+}
+
+ddprun_status ddprun_ddp_begin_backward_without(ddprun_ddp* ddp, int synchronise,
+                                                const size_t* unused, size_t count) {
+  return guarded([&] {
+    require_argument(unused || count == 0, "the list of parameters is null");
+    for (std::size_t i = 0; i < count; ++i) require_parameter(ddp, unused[i]);
+    set_synchronise(live(ddp), synchronise != 0);
+    ddp->ddp.begin_backward({unused, count});
   });
 }
 
 ddprun_status ddprun_ddp_mark_ready(ddprun_ddp* ddp, size_t parameter) {
   return guarded([&] {
-    require_argument(parameter < live(ddp).parameters, "there is no such parameter");
+    require_parameter(ddp, parameter);
     ddp->ddp.mark_ready(parameter);
   });
 }
@@ -87,6 +147,36 @@ ddprun_status ddprun_ddp_finish_backward(ddprun_ddp* ddp) {
 
 ddprun_status ddprun_ddp_cancel_backward(ddprun_ddp* ddp) {
   return guarded([&] { live(ddp).ddp.cancel_backward(); });
+}
+
+ddprun_status ddprun_ddp_used(const ddprun_ddp* ddp, size_t parameter, int* used) {
+  return guarded([&] {
+    require_argument(used, "a pointer is null");
+    require_parameter(ddp, parameter);
+    *used = ddp->ddp.used(parameter) ? 1 : 0;
+  });
+}
+
+ddprun_status ddprun_ddp_rebuild(ddprun_ddp* ddp, int* moved) {
+  return guarded([&] {
+    require_argument(moved, "a pointer is null");
+    *moved = live(ddp).ddp.rebuild() ? 1 : 0;
+  });
+}
+
+ddprun_status ddprun_ddp_join(ddprun_ddp* ddp) {
+  return guarded([&] { live(ddp).ddp.join(); });
+}
+
+ddprun_status ddprun_ddp_set_value(ddprun_ddp* ddp, size_t parameter, const ddprun_buffer* value) {
+  return guarded([&] {
+    require_parameter(ddp, parameter);
+    ddp->ddp.set_value(parameter, buffer_of(value));
+  });
+}
+
+ddprun_status ddprun_ddp_reconfigure(ddprun_ddp* ddp, ddprun_group* next) {
+  return guarded([&] { live(ddp).ddp.reconfigure(live(next).group); });
 }
 
 ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int64_t* exposed_ns) {
@@ -100,14 +190,19 @@ ddprun_status ddprun_ddp_last_step(const ddprun_ddp* ddp, int64_t* comm_ns, int6
 ddprun_status ddprun_ddp_report(const ddprun_ddp* ddp, int of_all, ddprun_sync_report* report) {
   return guarded([&] {
     const SyncReport r = of_all ? live(ddp).ddp.total() : live(ddp).ddp.last_step();
-    fill(report, {0, r.steps, r.comm.count(), r.exposed.count(), r.contended.count(),
-                  r.outside.count(), r.forward.count(), r.backward.count(), r.waited.count(),
-                  r.unknown.count(), r.bytes, r.buckets, r.dropped});
+    fill(report,
+         {0, r.steps, r.comm.count(), r.exposed.count(), r.contended.count(), r.outside.count(),
+          r.forward.count(), r.backward.count(), r.waited.count(), r.unknown.count(), r.bytes,
+          r.buckets, r.dropped, r.data.count(), r.optimizer.count()});
   });
 }
 
 ddprun_status ddprun_ddp_begin_forward(ddprun_ddp* ddp) {
   return guarded([&] { live(ddp).ddp.begin_forward(); });
+}
+
+ddprun_status ddprun_ddp_end_forward(ddprun_ddp* ddp) {
+  return guarded([&] { live(ddp).ddp.end_forward(); });
 }
 
 ddprun_status ddprun_ddp_window_json(const ddprun_ddp* ddp, const char** json) {
@@ -165,17 +260,12 @@ ddprun_status ddprun_sampler_load(ddprun_sampler* sampler, int64_t epoch, int64_
   return guarded([&] { live(sampler).sampler.load({.epoch = epoch, .consumed = consumed}); });
 }
 
-ddprun_status ddprun_clip_grad_norm(const ddprun_buffer* gradients, size_t count, double max_norm,
-                                    double norm_type, int error_if_nonfinite, double* norm) {
+ddprun_status ddprun_sampler_counts(const ddprun_sampler* sampler, int64_t* per_epoch,
+                                    int64_t* remaining) {
   return guarded([&] {
-    require_argument(norm, "a pointer is null");
-    std::vector<Buffer> buffers;
-    for (size_t i = 0; i < count; ++i) {
-      const ddprun_buffer gradient = struct_of(gradients, i);
-      buffers.push_back(buffer_of(&gradient));
-    }
-    *norm = clip_grad_norm(buffers, max_norm,
-                           {.norm_type = norm_type, .error_if_nonfinite = error_if_nonfinite != 0});
+    require_argument(per_epoch && remaining, "a pointer is null");
+    *per_epoch = live(sampler).sampler.num_samples();
+    *remaining = sampler->sampler.remaining();
   });
 }
 

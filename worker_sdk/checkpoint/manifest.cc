@@ -14,10 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "ddprun-checkpoint-1";
-constexpr DataType kTypes[] = {DataType::f32,     DataType::f64, DataType::f16, DataType::bf16,
-                               DataType::i32,     DataType::i64, DataType::u8,  DataType::i8,
-                               DataType::i16,     DataType::u16, DataType::u32, DataType::u64,
-                               DataType::boolean, DataType::c64, DataType::c128};
 // No sum or product of two sizes below overflows.
 constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 56;
 
@@ -38,8 +34,8 @@ std::string hex(std::uint64_t value) {
 std::string checksum_of(const std::string& text) { return hex(checksum(text.data(), text.size())); }
 
 DataType type_named(const std::string& name) {
-  for (const DataType type : kTypes) {
-    if (name == name_of(type)) return type;
+  for (const TypeFacts& known : kDataTypes) {
+    if (name == known.name) return known.type;
   }
   throw Refused{"there is no element type " + name};
 }

@@ -22,8 +22,7 @@ namespace {
 
 void check_parameter(const ProcessGroup& group, const Parameter& p, bool needs_value) {
   const DataType type = p.value.type;
-  if (type != DataType::f32 && type != DataType::f64 && type != DataType::f16 &&
-      type != DataType::bf16) {
+  if (!is_floating(type)) {
     refuse_for(group, "parameter " + p.name + " is of type " + name_of(type) +
                           "; only floating-point gradients can be averaged");
   }

@@ -31,8 +31,8 @@ constexpr std::array kNames{
 };
 
 GpuKernel half_kernel(bool narrowing, DataType wide, DataType half) {
-  DDPRUN_ASSERT(wide == DataType::f32 || wide == DataType::f64);
-  DDPRUN_ASSERT(half == DataType::f16 || half == DataType::bf16);
+  DDPRUN_ASSERT(is_of(wide, TypeClass::floating));
+  DDPRUN_ASSERT(is_of(half, TypeClass::half));
   const bool f32 = wide == DataType::f32, f16 = half == DataType::f16;
   if (narrowing && f32) return f16 ? GpuKernel::narrow_f32_f16 : GpuKernel::narrow_f32_bf16;
   if (narrowing) return f16 ? GpuKernel::narrow_f64_f16 : GpuKernel::narrow_f64_bf16;

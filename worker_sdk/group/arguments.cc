@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "worker_sdk/transport/reduce.h"
-
 namespace ddprun::worker_sdk {
 namespace {
 
 // A complex number is aligned as its parts are.
 std::size_t alignment_of(DataType type) {
-  return type == DataType::c64 || type == DataType::c128 ? size_of(type) / 2 : size_of(type);
+  return is_of(type, TypeClass::complex) ? size_of(type) / 2 : size_of(type);
 }
 
 // Never 0 nor kOwnParts. FNV-1a.
@@ -51,7 +49,7 @@ void Arguments::refuse(const Signature& what, const std::string& text) const {
 }
 
 void Arguments::check_buffer(const Signature& what, const Buffer& buffer) const {
-  if (size_of(buffer.type) == 0) refuse(what, "unknown element type");
+  if (!is_known(buffer.type)) refuse(what, "unknown element type");
   if (buffer.count > std::size_t{1} << 56) refuse(what, "too many elements");
   if (!buffer.data && buffer.count > 0) refuse(what, "the array is null");
   if (reinterpret_cast<std::uintptr_t>(buffer.data) % alignment_of(buffer.type) != 0) {

@@ -7,8 +7,6 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-bool is_half(DataType type) { return type == DataType::f16 || type == DataType::bf16; }
-
 // What a failure inside the host tells the other hosts. Who merely waited too long knows nothing of
 // the cause: the one it waited for may have waited for another host.
 Statement statement_of(const Call& call, const Error& error) {
@@ -69,7 +67,7 @@ void CpuBackend::all_reduce(const Call& call, Buffer inout) {
   const int owners = inout.bytes() <= kSmallBytes ? 1 : owners_;
   const bool avg = call.what.op == ReduceOp::avg;
   // An average of half types divides before it rounds, lest the sum overflow.
-  const bool divide_first = avg && is_half(inout.type);
+  const bool divide_first = avg && is_of(inout.type, TypeClass::half);
   const ReduceOp between = avg ? ReduceOp::sum : call.what.op;
   shm_->reduce_to_owners(call, inout, owners, divide_first ? ReduceOp::avg : between,
                          roster_->size());

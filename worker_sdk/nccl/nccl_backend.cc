@@ -40,7 +40,8 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
       comm_(std::move(comm)),
       windows_(windows),
       memory_(std::make_shared<NcclMemory>(*comm_)) {
-  require(*gpu_, gpu_->cuda.set_device(comm_->device()), "cudaSetDevice");
+  const GpuDeviceGuard current(*gpu_, comm_->device());
+  require(*gpu_, current.status(), "cudaSetDevice");
   int least = 0, greatest = 0;
   gpu_->cuda.priority_range(&least, &greatest);
   require(*gpu_, gpu_->cuda.stream_create(&stream_, kCudaStreamNonBlocking, greatest),

@@ -56,7 +56,7 @@ std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options)
     : gpu_(std::move(gpu)), options_(std::move(options)) {
   NcclConfig config = config_of(options_);
-  gpu_->cuda.set_device(options_.device);
+  const GpuDeviceGuard current(*gpu_, options_.device);  // The one that NCCL takes.
   std::vector<NcclUniqueId> ids = options_.ids;
   const int status =
       ids.size() > 1 ? gpu_->nccl.init_scalable(&comm_, options_.size, options_.rank,

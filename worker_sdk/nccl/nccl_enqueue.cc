@@ -30,6 +30,16 @@ int own_type_of(DataType type) {
   return -1;
 }
 
+// "f32, f64, ...": those that NCCL has.
+std::string own_types() {
+  std::string names;
+  for (const TypeFacts& facts : kDataTypes) {
+    if (own_type_of(facts.type) < 0) continue;
+    names += (names.empty() ? "" : ", ") + std::string(facts.name);
+  }
+  return names;
+}
+
 // As which an array travels: bytes, if NCCL does not have its type.
 int type_of(DataType type) {
   const int own = own_type_of(type);
@@ -86,7 +96,9 @@ int call_nccl(const NcclApi& nccl, const Signature& what, const Arrays& arrays, 
 
 std::string NcclBackend::refusal(const Signature& what, const Arrays& arrays) const {
   if (!is_reduction(what.kind)) return {};
-  if (own_type_of(what.type) < 0) return std::string("NCCL does not reduce ") + name_of(what.type);
+  if (own_type_of(what.type) < 0) {
+    return std::string("NCCL does not reduce ") + name_of(what.type) + ", but " + own_types();
+  }
   if (op_of(what.op) < 0) return std::string("NCCL has no ") + name_of(what.op);
   return arrays.ins.empty() ? "" : "NCCL wants the parts of a reduce_scatter to be one array";
 }

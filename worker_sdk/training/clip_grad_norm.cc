@@ -17,7 +17,7 @@ void check(std::span<const Buffer> gradients, const ClipOptions& options) {
     refuse_norm("norm_type is " + std::to_string(options.norm_type) + "; it must be above 0");
   }
   for (const Buffer& g : gradients) {
-    if (!worker_sdk::is_floating(g.type)) {
+    if (!is_floating(g.type)) {
       refuse_norm(std::string("a gradient of type ") + name_of(g.type) + " has no norm");
     }
   }

@@ -31,7 +31,7 @@ void check(const GradScalerOptions& o) {
 
 void check_types(std::span<const Buffer> gradients) {
   for (const Buffer& g : gradients) {
-    if (!worker_sdk::is_floating(g.type) || g.type == DataType::f16) {
+    if (!is_floating(g.type) || g.type == DataType::f16) {
       refuse_scale(std::string("gradients of type ") + name_of(g.type) + " cannot be unscaled");
     }
   }

@@ -84,11 +84,6 @@ double largest(const T* data, std::size_t count) {
 
 }  // namespace
 
-bool is_floating(DataType type) noexcept {
-  return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 ||
-         type == DataType::bf16;
-}
-
 double sum_of_powers(const Buffer& gradient, double power) {
   return with_type(gradient, [&](auto* data) {
     if (std::isinf(power)) return largest(data, gradient.count);

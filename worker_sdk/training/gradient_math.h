@@ -5,8 +5,6 @@
 
 namespace ddprun::worker_sdk {
 
-bool is_floating(DataType type) noexcept;
-
 // The sum of |x| ^ power over the array; with power infinity the largest |x|. A NaN anywhere gives
 // a NaN.
 double sum_of_powers(const Buffer& gradient, double power);

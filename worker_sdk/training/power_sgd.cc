@@ -67,8 +67,7 @@ class PowerSgd final : public CommHook {
 
  private:
   bool compresses(const GradientBucket& bucket) const {
-    const bool wide = bucket.flat.type == DataType::f32 || bucket.flat.type == DataType::f64;
-    return wide && passes_ > options_.start_step;
+    return is_of(bucket.flat.type, TypeClass::floating) && passes_ > options_.start_step;
   }
 
   PowerSgdFactors plan(ProcessGroup& group, const GradientBucket& bucket) {

@@ -33,8 +33,8 @@ void convert(const Buffer& from, const Buffer& to) {
   const bool narrowing = size_of(to.type) == 2;
   const DataType half_type = narrowing ? to.type : from.type;
   const DataType wide_type = narrowing ? from.type : to.type;
-  DDPRUN_ASSERT(half_type == DataType::f16 || half_type == DataType::bf16);
-  DDPRUN_ASSERT(wide_type == DataType::f32 || wide_type == DataType::f64);
+  DDPRUN_ASSERT(is_of(half_type, TypeClass::half));
+  DDPRUN_ASSERT(is_of(wide_type, TypeClass::floating));
   const bool f16 = half_type == DataType::f16;
   const bool f32 = wide_type == DataType::f32;
   if (f16 && f32) return between<half::f32_to_f16, half::f16_to_f32, float>(from, to, narrowing);

@@ -108,7 +108,7 @@ std::optional<Statement> decode_statement(std::string_view text) {
                         take(text, s.number) && take(text, cause) && take(text, s.suspect);
   const bool sane = kind >= static_cast<int>(OpKind::kAllReduce) &&
                     kind <= static_cast<int>(kLastOpKind) && type >= 0 &&
-                    type <= static_cast<int>(kLastDataType) && op >= 0 &&
+                    type < static_cast<int>(std::size(kDataTypes)) && op >= 0 &&
                     op <= static_cast<int>(kLastReduceOp) && cause >= 0 &&
                     cause <= static_cast<int>(Cause::kAborted);
   if (!complete || !sane || !text.empty()) return std::nullopt;

@@ -221,28 +221,7 @@ void change_all(DataType type, void* data, std::size_t count, double by, Change 
   });
 }
 
-bool is_complex(DataType type) { return type == DataType::c64 || type == DataType::c128; }
-bool is_float(DataType type) {
-  return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 ||
-         type == DataType::bf16;
-}
-
 }  // namespace
-
-bool is_defined(DataType type, ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::prod: return true;
-    case ReduceOp::avg:
-    case ReduceOp::premul_sum: return is_float(type) || is_complex(type);
-    case ReduceOp::min:
-    case ReduceOp::max: return !is_complex(type);
-    case ReduceOp::band:
-    case ReduceOp::bor:
-    case ReduceOp::bxor: return !is_float(type) && !is_complex(type);
-  }
-  return false;
-}
 
 void reduce(DataType type, ReduceOp op, void* dst, Sources sources, std::size_t count,
             int averaged) {

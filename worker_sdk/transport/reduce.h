@@ -11,9 +11,6 @@
 
 namespace ddprun::worker_sdk {
 
-// What types.h says is defined.
-bool is_defined(DataType type, ReduceOp op) noexcept;
-
 // Source arrays of `count` elements each, one per rank, reduced in the order of the array.
 struct Sources {
   const void* const* arrays = nullptr;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from .._errors import BadArgument
@@ -25,7 +25,7 @@ class StepWork(Work):
         super().__init__(handle, lent, group.rank, operation)
         self._group = group
 
-    def _check(self, status: int) -> None:
+    def _settle(self, status: int) -> None:
         check(status, self._operation, self._rank, self._group)
 
 
@@ -66,9 +66,9 @@ class StepGroup(ProcessGroup):
         self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
         return self._parts[-1]
 
-    def shrink(self, lost: Iterable[int] = (), patience: float | None = None) -> ProcessGroup:
-        """Refuse: the next step has the ranks that are left."""
-        raise BadArgument("the ranks of a job change between its steps, by themselves")
+    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Refuse: the job itself goes on with the ranks that are left."""
+        raise BadArgument("the ranks of a step are the job's, which leaves lost ones out itself")
 
     def close(self) -> None:
         """Leave a part; the group of a step ends with it, and is refused."""
@@ -94,7 +94,5 @@ class StepGroup(ProcessGroup):
             library().ddprun_step_group(self._step)  # The shard that was computed is complete.
         return super()._live(what)
 
-    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
-        handle = self._live("group")
-        status = getattr(library(), "ddprun_" + name)(handle, *arguments)
-        check(status, operation or name, self._rank, self)
+    def _settle(self, status: int, operation: str) -> None:
+        check(status, operation, self._rank, self)

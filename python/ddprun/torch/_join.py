@@ -114,7 +114,6 @@ def join(
     options.prefix = f"ddprun/{turn}".encode()
     options.rank = rank
     options.world_size = size
-    options.device = -1
     options.init_timeout_ms = options.op_timeout_ms = timeout_ms
     if job_ranks:
         options.job_ranks = (ctypes.c_int32 * size)(*job_ranks)

@@ -9,27 +9,14 @@ from typing import Any, Callable
 import torch
 
 from .._structs import Buffer
+from .._types import NUMBERS
 from ._errors import bad_argument
 
-# Element type -> ddprun_type.
+# Element type -> ddprun_type, as far as this torch has them.
 TYPES: dict[Any, int] = {
-    torch.float32: 0,
-    torch.float64: 1,
-    torch.float16: 2,
-    torch.bfloat16: 3,
-    torch.int32: 4,
-    torch.int64: 5,
-    torch.uint8: 6,
-    torch.int8: 7,
-    torch.int16: 8,
-    torch.bool: 12,
-    torch.complex64: 13,
-    torch.complex128: 14,
+    getattr(torch, name): number for name, number in NUMBERS.items() if hasattr(torch, name)
 }
-for _name, _number in (("uint16", 9), ("uint32", 10), ("uint64", 11)):
-    if hasattr(torch, _name):
-        TYPES[getattr(torch, _name)] = _number
-_BYTES = 6  # What an element type that the library lacks, such as float8, is moved as.
+_BYTES = NUMBERS["uint8"]  # As which a type that the library lacks, such as float8, is moved.
 _SIZE = ctypes.sizeof(Buffer)
 
 

@@ -8,40 +8,21 @@
 #include <vector>
 
 #include "ddprun/torch.h"
+#include "tests/process/torch/tensors.h"
 #include "tests/support/ranks.h"
 
 namespace {
 
 namespace dt = ddprun::torch;
-using ddprun::Error;
 using ddprun::ErrorKind;
 using ddprun::ProcessGroup;
 using ddprun::ReduceOp;
+using ddprun::test::kTypes;
 using ddprun::test::outcome;
 using ddprun::test::Ranks;
-
-// Threads report through this, as Catch2 may not be used there.
-void require(bool ok, const std::string& text) {
-  if (!ok) throw Error(ErrorKind::mismatch, {}, text);
-}
-
-void require_equal(const at::Tensor& is, const at::Tensor& should, const std::string& text) {
-  require(is.scalar_type() == should.scalar_type(), text + ": the type");
-  require(is.sizes() == should.sizes(), text + ": the shape");
-  require(is.to(at::kComplexDouble).eq(should.to(at::kComplexDouble)).all().item<bool>(), text);
-}
-
-template <class Call>
-void require_refused(ErrorKind kind, const std::string& part, const Call& call) {
-  std::string text = "nothing";
-  try {
-    call();
-  } catch (const Error& error) {
-    text = error.what();
-    if (error.kind() == kind && text.find(part) != std::string::npos) return;
-  }
-  require(false, "'" + text + "' instead of '" + part + "'");
-}
+using ddprun::test::require;
+using ddprun::test::require_equal;
+using ddprun::test::require_refused;
 
 at::Tensor counted(int rank) {
   return at::arange(24, at::kFloat).view({2, 3, 2, 2}) + 100.0 * rank;
@@ -55,10 +36,6 @@ std::vector<at::Tensor> layouts(const at::Tensor& values) {
   return {values.clone(), part, values.clone().contiguous(at::MemoryFormat::ChannelsLast),
           values.transpose(0, 2).contiguous().transpose(0, 2)};
 }
-
-const std::vector<at::ScalarType> kTypes = {
-    at::kBool, at::kChar,     at::kShort, at::kByte,   at::kInt,          at::kLong,
-    at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
 
 }  // namespace
 
@@ -157,8 +134,12 @@ TEST_CASE("Torch collectives: what cannot be communicated is refused with its ty
                     [&] { dt::all_reduce(group, at::ones({2}, at::kShort), ReduceOp::avg); });
     require_refused(ErrorKind::unsupported, "tensors of type Float that are sparse",
                     [&] { dt::all_gather(group, at::eye(2).to_sparse()); });
-    require_refused(ErrorKind::unsupported, "tensors of type Bool cannot be communicated",
-                    [&] { (void)dt::buffer(at::ones({2}, at::kBool)); });
+    require_refused(ErrorKind::unsupported, "tensors of type ComplexHalf cannot be communicated",
+                    [&] { (void)dt::buffer(at::empty({2}, at::kComplexHalf)); });
+    require_refused(ErrorKind::unsupported, "tensors of type Float cannot be reduced by bxor",
+                    [&] { (void)dt::reduce(group, at::ones({2}), 0, ReduceOp::bxor); });
+    require_refused(ErrorKind::bad_argument, "there are 1 tensors for 2 ranks",
+                    [&] { dt::all_gather(group, at::ones({2}), {at::ones({2})}); });
     require_refused(ErrorKind::bad_argument, "share memory", [&] {
       dt::all_reduce(group, at::ones({2, 1}).expand({2, 3}));
     });

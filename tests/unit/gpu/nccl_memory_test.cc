@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "ddprun/c_api.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
@@ -60,7 +61,9 @@ TEST_CASE("NCCL: the memory of all ranks becomes a window, which ends before the
 TEST_CASE("NCCL: the program's current device stays what it was", "[nccl]") {
   const Log log;
   Complaints complaints;
-  const auto errors = Ranks{.world_size = 2, .backend = "nccl"}.run([&](ProcessGroup& group) {
+  const test::TemporaryDirectory folder;
+  const Ranks ranks{.world_size = 2, .backend = "nccl"};
+  const auto errors = ranks.run([&](ProcessGroup& group) {
     const auto gpu = worker_sdk::load_gpu_runtime();
     constexpr int kPrograms = 5;  // Neither rank's.
     gpu->cuda.set_device(kPrograms);
@@ -94,9 +97,42 @@ TEST_CASE("NCCL: the program's current device stays what it was", "[nccl]") {
     ddp.mark_ready(0);
     ddp.finish_backward();
     check("a pass");
+    auto part = group.split(0);
+    check("split");
+    part.reset();
+    check("the end of a group");
+    auto other = ProcessGroup::init(ranks.options(folder / "store", group.rank()));
+    check("init");
+    other = other.shrink({.lost = {}});
+    check("shrink");
   });
   CHECK(test::outcome(errors) == "all well");
   CHECK(complaints.text() == "none");
+}
+
+TEST_CASE("NCCL: a C program chooses the GPU, and by default has that of its local rank",
+          "[nccl]") {
+  const Log log;
+  const test::TemporaryDirectory folder;
+  const std::string method = "file://" + folder / "store";
+  const auto device_of = [&](int given, int number) {
+    ddprun_init_options options = {};
+    options.size = sizeof options;
+    options.device_given = given;
+    options.device = number;
+    options.init_method = method.c_str();
+    options.backend = "nccl";
+    options.world_size = 1;
+    ddprun_group* group = nullptr;
+    if (ddprun_group_init(&options, &group) != DDPRUN_OK) return std::string(ddprun_last_error());
+    const int device = ddprun_device(group);
+    ddprun_group_destroy(group);
+    return std::to_string(device);
+  };
+  CHECK(device_of(0, 0) == "0");
+  CHECK(device_of(1, 3) == "3");
+  CHECK(device_of(0, 3) == "0");
+  CHECK_THAT(device_of(1, 99), Catch::Contains("it requests GPU 99"));
 }
 
 TEST_CASE("NCCL: a window goes when the last rank has let go of its memory, at the same point",

@@ -240,7 +240,7 @@ void try_all(ProcessGroup& group, const Collective& what, FirstComplaint& compla
   for (const DataType type : test::kEveryType) {
     for (const ReduceOp op : test::kEveryOp) {
       if (!what.reduces && op != ReduceOp::sum) continue;
-      if (!worker_sdk::is_defined(type, op) || !worth_trying(what, type, op)) continue;
+      if (!is_defined(type, op) || !worth_trying(what, type, op)) continue;
       for (const std::size_t count : kCounts) {
         const int roots = what.has_root ? n : 1;
         for (int root = 0; root < roots; ++root) {

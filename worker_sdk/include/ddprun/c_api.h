@@ -10,9 +10,13 @@
      them and accept NULL. A handle must not be used after its _destroy. Handles may be destroyed in
      any order: what was created from a group keeps what it needs of it. Returned pointers belong to
      the handle.
-   - Every struct begins with its size, which the caller sets: sizeof(struct ...). From it the
-     library knows which fields an older program has; it rejects sizes that it does not know. All
-     elements of an array of structs have the same size.
+   - Every struct but ddprun_sample begins with its size, which the caller sets: sizeof(struct ...).
+     From it the library knows which fields an older program has; it rejects sizes that it does not
+     know. All elements of an array of structs have the same size. Structs that the library returns
+     are filled in the caller's memory, or last for a call, as ddprun_fill_shards has one; arrays of
+     them would have the library's stride. ddprun_sample, of which the library returns arrays, keeps
+     its three fields for ever.
+   - Numbers with names are int32_t, never of an enum type, whose width the compiler chooses.
    - A null handle or pointer is DDPRUN_BAD_ARGUMENT. Functions that return no status return -1 (""
      instead of a string) for a null handle, and set ddprun_last_error().
    - Times are in milliseconds (_ms) or nanoseconds (_ns), sizes of memory in bytes, counts of

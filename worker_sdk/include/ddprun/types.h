@@ -4,6 +4,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -29,9 +30,62 @@ enum class DataType : std::uint8_t {
   c128,
 };
 
-/// avg and premul_sum are not defined for integers and booleans; min and max not for complex
-/// numbers; band, bor and bxor (of bits) for integers and booleans only. Of booleans, sum and max
-/// are "or", prod and min are "and". On nccl: sum, avg, min, max and prod, for types that NCCL has.
+/// What the elements of a type are.
+enum class TypeClass : std::uint8_t {
+  floating,  ///< f32 and f64.
+  half,      ///< f16 and bf16: computed in f32, and rounded.
+  integer,
+  boolean,
+  complex,
+};
+
+/// What is known of a DataType.
+struct TypeFacts {
+  DataType type;
+  TypeClass kind;
+  std::uint8_t size;  ///< Bytes of one element.
+  const char* name;
+};
+
+/// All types, in the order of DataType. The one table of them.
+inline constexpr TypeFacts kDataTypes[] = {
+    {DataType::f32, TypeClass::floating, 4, "f32"},
+    {DataType::f64, TypeClass::floating, 8, "f64"},
+    {DataType::f16, TypeClass::half, 2, "f16"},
+    {DataType::bf16, TypeClass::half, 2, "bf16"},
+    {DataType::i32, TypeClass::integer, 4, "i32"},
+    {DataType::i64, TypeClass::integer, 8, "i64"},
+    {DataType::u8, TypeClass::integer, 1, "u8"},
+    {DataType::i8, TypeClass::integer, 1, "i8"},
+    {DataType::i16, TypeClass::integer, 2, "i16"},
+    {DataType::u16, TypeClass::integer, 2, "u16"},
+    {DataType::u32, TypeClass::integer, 4, "u32"},
+    {DataType::u64, TypeClass::integer, 8, "u64"},
+    {DataType::boolean, TypeClass::boolean, 1, "bool"},
+    {DataType::c64, TypeClass::complex, 8, "c64"},
+    {DataType::c128, TypeClass::complex, 16, "c128"},
+};
+
+/// False: a number that is no DataType, as from a file or another process.
+constexpr bool is_known(DataType type) noexcept {
+  return static_cast<std::size_t>(type) < std::size(kDataTypes);
+}
+/// Bytes of one element; 0 if the type is not known.
+constexpr std::size_t size_of(DataType type) noexcept {
+  return is_known(type) ? kDataTypes[static_cast<std::size_t>(type)].size : 0;
+}
+constexpr const char* name_of(DataType type) noexcept {  ///< "f32", ...
+  return is_known(type) ? kDataTypes[static_cast<std::size_t>(type)].name : "unknown type";
+}
+constexpr bool is_of(DataType type, TypeClass kind) noexcept {
+  return is_known(type) && kDataTypes[static_cast<std::size_t>(type)].kind == kind;
+}
+/// f32, f64, f16 and bf16: the types of parameters and gradients.
+constexpr bool is_floating(DataType type) noexcept {
+  return is_of(type, TypeClass::floating) || is_of(type, TypeClass::half);
+}
+
+/// Of booleans, sum and max are "or", prod and min are "and".
 enum class ReduceOp : std::uint8_t {
   sum,
   avg,
@@ -44,9 +98,27 @@ enum class ReduceOp : std::uint8_t {
   premul_sum,  ///< Each rank's elements are multiplied by its CallOptions::factor, then summed.
 };
 
-std::size_t size_of(DataType type) noexcept;  ///< Bytes of one element.
-const char* name_of(DataType type) noexcept;  ///< "f32", ...
-const char* name_of(ReduceOp op) noexcept;    ///< "sum", ...
+const char* name_of(ReduceOp op) noexcept;  ///< "sum", ...
+
+/// Whether `op` can reduce elements of `type`, as every backend but nccl does: avg and premul_sum
+/// are not defined for integers and booleans, min and max not for complex numbers, band, bor and
+/// bxor (of bits) for integers and booleans only. On nccl: sum, avg, min, max and prod, of all
+/// types but i16, u16, bool, c64 and c128, which NCCL lacks.
+constexpr bool is_defined(DataType type, ReduceOp op) noexcept {
+  const bool whole = is_of(type, TypeClass::integer) || is_of(type, TypeClass::boolean);
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::prod: return is_known(type);
+    case ReduceOp::avg:
+    case ReduceOp::premul_sum: return is_known(type) && !whole;
+    case ReduceOp::min:
+    case ReduceOp::max: return is_known(type) && !is_of(type, TypeClass::complex);
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor: return whole;
+  }
+  return false;
+}
 
 /// A contiguous array, in host memory or, on the backend nccl, in the memory of the rank's GPU. Not
 /// owned: it must outlive the operations that use it.

@@ -26,4 +26,5 @@
 #include "ddprun/torch/gradients.h"
 #include "ddprun/torch/parameters.h"
 #include "ddprun/torch/sync_batch_norm.h"
+#include "ddprun/torch/tensor_lists.h"
 #include "ddprun/torch/zero_redundancy_optimizer.h"

@@ -98,6 +98,9 @@ void ddprun_work_destroy(ddprun_work* work); /* Waits and discards the error. */
 /* timeout_ms: 0 selects the group's. */
 ddprun_status ddprun_all_reduce(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                 int64_t timeout_ms);
+/* `out` of other ranks than the root is ignored. */
+ddprun_status ddprun_reduce(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                            ddprun_op op, int root, int64_t timeout_ms);
 ddprun_status ddprun_reduce_scatter(ddprun_group* group, const ddprun_buffer* in,
                                     const ddprun_buffer* out, ddprun_op op, int64_t timeout_ms);
 ddprun_status ddprun_broadcast(ddprun_group* group, const ddprun_buffer* inout, int root,
@@ -118,6 +121,19 @@ ddprun_status ddprun_barrier(ddprun_group* group, int64_t timeout_ms);
 /* With ddprun_work_wait() as above. */
 ddprun_status ddprun_all_reduce_async(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
                                       int64_t timeout_ms, ddprun_work** work);
+
+/* --- objects.h: bytes whose number only the sender knows. Collective. --- */
+
+/* *all are those of the root, on every rank; valid until this thread's next call of one of these
+   three functions. `bytes` of other ranks is ignored. */
+ddprun_status ddprun_broadcast_bytes(ddprun_group* group, const void* bytes, size_t count, int root,
+                                     const void** all, size_t* all_count);
+/* Those of rank r are the next counts[r] of *all, after those of the ranks before. */
+ddprun_status ddprun_all_gather_bytes(ddprun_group* group, const void* bytes, size_t count,
+                                      const void** all, const size_t** counts);
+/* The same on the root; on other ranks *all and *counts are NULL. */
+ddprun_status ddprun_gather_bytes(ddprun_group* group, const void* bytes, size_t count, int root,
+                                  const void** all, const size_t** counts);
 
 #ifdef __cplusplus
 }

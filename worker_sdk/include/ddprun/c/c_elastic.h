@@ -34,10 +34,13 @@ typedef struct {
   int32_t reserved; /* 0. */
 } ddprun_batch_options;
 
+/* Has no size and never changes: programs index arrays of it that the library returns, with a
+   stride of their own, and copy millions of samples as triples of int64_t. The three fields name a
+   sample completely; what else is to be known of one would be returned by another function. */
 typedef struct {
-  int64_t set;
-  int64_t index;
-  int64_t epoch;
+  int64_t set;   /* Of the batch options' sets. */
+  int64_t index; /* In the set. */
+  int64_t epoch; /* Of the set, from 0. */
 } ddprun_sample;
 
 ddprun_status ddprun_batches_create(const ddprun_batch_options* options, ddprun_batches** batches);
@@ -147,8 +150,8 @@ typedef struct {
   size_t count;            /* Elements, of all ranks together. */
   ddprun_fill_shards fill; /* NULL: all are 0. */
   void* user;              /* What `fill` gets. */
-  int32_t type;            /* DDPRUN_F32, ... */
-  int32_t shards;          /* Fixed for the run; at least the largest number of ranks. */
+  ddprun_type type;
+  int32_t shards; /* Fixed for the run; at least the largest number of ranks. */
 } ddprun_sharded_options;
 
 /* State of which every rank has a part, and one other rank a copy. */

@@ -15,7 +15,8 @@ extern "C" {
 typedef struct ddprun_group ddprun_group;
 typedef struct ddprun_memory ddprun_memory;
 
-/* NULL for a string, -1 for the rank and 0 for other numbers select the defaults of C++. */
+/* NULL for a string, -1 for the rank and 0 for other numbers select the defaults of C++. A
+   world_size of 0 means that rank and world_size are the environment's. */
 typedef struct {
   size_t size;
   const char* init_method;
@@ -24,6 +25,11 @@ typedef struct {
   int32_t world_size;
   int64_t init_timeout_ms;
   int64_t op_timeout_ms;
+  const char* host;     /* InitOptions::host. */
+  int32_t device_given; /* 1: NcclOptions::device is `device`; 0: it is chosen by the local rank. */
+  int32_t device;
+  int32_t max_ctas;   /* NcclOptions. */
+  int32_t may_shrink; /* NcclOptions: 0 or 1. */
 } ddprun_init_options;
 
 /* Joins the job; blocks until every rank has called it. `options` may be NULL. */
@@ -58,10 +64,10 @@ typedef struct {
   int64_t op_timeout_ms;
   int32_t rank;
   int32_t world_size;
-  int32_t device;     /* NcclOptions; -1: by the local rank. */
-  int32_t max_ctas;   /* NcclOptions. */
-  int32_t may_shrink; /* NcclOptions. */
-  int32_t reserved;   /* 0. */
+  int32_t device_given; /* This and what follows: as ddprun_init_options. */
+  int32_t device;
+  int32_t max_ctas;
+  int32_t may_shrink;
 } ddprun_create_options;
 
 /* Joins exactly the ranks of `options` through a store of the program's; each of them calls it. The
@@ -87,7 +93,10 @@ void ddprun_group_abort(ddprun_group* group); /* Can be called from any thread. 
 int ddprun_rank(const ddprun_group* group);
 int ddprun_world_size(const ddprun_group* group);
 int ddprun_local_rank(const ddprun_group* group);
+int ddprun_local_world_size(const ddprun_group* group);
+int ddprun_group_rank(const ddprun_group* group); /* The number of this node. */
 int ddprun_restart_count(const ddprun_group* group);
+const char* ddprun_run_id(const ddprun_group* group);
 const char* ddprun_backend(const ddprun_group* group);
 int ddprun_device(const ddprun_group* group); /* On nccl the number of the GPU; else -1. */
 /* The name of a rank's host. */

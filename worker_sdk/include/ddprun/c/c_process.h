@@ -24,6 +24,10 @@ ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t
 /* A seed from the system's entropy on rank 0, the same on all ranks. Collective. */
 ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed);
 
+/* expect_steps.h: this rank will make so many more steps, as the timer of ddprun_ddp or
+   ddprun_timer counts them. To be called before the first of them. */
+ddprun_status ddprun_expect_steps(ddprun_group* group, int64_t more);
+
 /* Numbers for the log. One thread at a time. */
 typedef struct ddprun_metrics ddprun_metrics;
 
@@ -42,10 +46,12 @@ void ddprun_metrics_destroy(ddprun_metrics* metrics);
 /* `weight`: of how many samples `value` is the average. */
 ddprun_status ddprun_metrics_add(ddprun_metrics* metrics, const char* name, double value,
                                  double weight);
-/* The metrics of all ranks by name, and forgets this rank's. Collective. The array is valid until
-   the next call with these metrics. */
-ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group,
-                                    const ddprun_metric** all, size_t* count);
+/* Reduces the metrics of all ranks, and forgets this rank's. *count is how many there are.
+   Collective. */
+ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group, size_t* count);
+/* Fills *metric, whose size the caller has set, with number `i` of them, in the order of names. Its
+   name is valid until the next ddprun_metrics_reduce() of these metrics. */
+ddprun_status ddprun_metrics_get(const ddprun_metrics* metrics, size_t i, ddprun_metric* metric);
 /* The average of one number over all ranks. Collective. */
 ddprun_status ddprun_average(ddprun_group* group, double value, double* average);
 

@@ -13,14 +13,15 @@ extern "C" {
 /* One thread at a time may be in a call of a timer. */
 typedef struct ddprun_timer ddprun_timer;
 
-typedef enum {
+enum {
   DDPRUN_PHASE_OUTSIDE = 0, /* Between the others. */
   DDPRUN_PHASE_DATA = 1,
   DDPRUN_PHASE_FORWARD = 2,
   DDPRUN_PHASE_BACKWARD = 3,
   DDPRUN_PHASE_OPTIMIZER = 4,
   DDPRUN_PHASE_EXPOSED = 5 /* Waiting for other ranks. */
-} ddprun_phase;
+};
+typedef int32_t ddprun_phase;
 
 /* One for each process. Groups that are created later leave it to the timer to inform the agent of
    where the process is. */

@@ -2,6 +2,7 @@
 // Tensors as the SDK's buffers.
 
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@ namespace ddprun::torch {
 
 namespace detail {
 
+// Empty for what has no name here, such as float8 and quantized types.
 inline std::optional<DataType> known_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat: return DataType::f32;
@@ -22,6 +24,16 @@ inline std::optional<DataType> known_type(at::ScalarType type) {
     case at::kInt: return DataType::i32;
     case at::kLong: return DataType::i64;
     case at::kByte: return DataType::u8;
+    case at::kChar: return DataType::i8;
+    case at::kShort: return DataType::i16;
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+    case at::kUInt16: return DataType::u16;
+    case at::kUInt32: return DataType::u32;
+    case at::kUInt64: return DataType::u64;
+#endif
+    case at::kBool: return DataType::boolean;
+    case at::kComplexFloat: return DataType::c64;
+    case at::kComplexDouble: return DataType::c128;
     default: return {};
   }
 }
@@ -46,7 +58,7 @@ inline Buffer memory_of(const at::Tensor& tensor) {
           data_type_of(tensor.scalar_type())};
 }
 
-// What is communicated for it: pairs of numbers for complex ones.
+// What arithmetic on gradients sees: pairs of numbers for complex ones.
 inline at::Tensor as_real(const at::Tensor& tensor) {
   return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/support/c_check.h"
 
@@ -32,6 +33,11 @@ static void collectives(ddprun_group* group) {
   CHECK(ddprun_scatter(group, &out, &in, 0, 0) == DDPRUN_OK);
   CHECK(mine == 10 * (n - 1));
   CHECK(ddprun_reduce_scatter(group, &out, &in, DDPRUN_MIN, 0) == DDPRUN_OK);
+  int64_t total = -1;
+  mine = rank + 1;
+  const ddprun_buffer sum = DDPRUN_BUFFER(&total, 1, DDPRUN_I64);
+  CHECK(ddprun_reduce(group, &in, &sum, DDPRUN_SUM, n - 1, 0) == DDPRUN_OK);
+  CHECK(total == (rank == n - 1 ? n * (n + 1) / 2 : -1) && mine == rank + 1);
   if (n > 1 && rank < 2) {
     const int peer = 1 - rank;
     CHECK((rank == 0 ? ddprun_send(group, &in, peer, 0) : ddprun_recv(group, &in, peer, 0)) ==
@@ -40,6 +46,29 @@ static void collectives(ddprun_group* group) {
   CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);
   CHECK(ddprun_barrier(group, INT64_MAX) == DDPRUN_OK);
   free(all);
+}
+
+/* A world of one, whose host has a name of its own, and which has no use for a GPU. */
+static void options(void) {
+  char folder[] = "/tmp/ddprun_test_XXXXXX", path[64], method[80];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/store", folder);
+  snprintf(method, sizeof method, "file://%s", path);
+  const ddprun_init_options options = {.size = sizeof options,
+                                       .init_method = method,
+                                       .world_size = 1,
+                                       .host = "a-host-of-its-own",
+                                       .device_given = 1,
+                                       .device = 99,
+                                       .max_ctas = 4,
+                                       .may_shrink = 1};
+  ddprun_group* alone = NULL;
+  unsetenv("DDPRUN_HOST"); /* It would override the option. */
+  CHECK(ddprun_group_init(&options, &alone) == DDPRUN_OK);
+  CHECK(strcmp(ddprun_host_of(alone, 0), options.host) == 0 && ddprun_device(alone) == -1);
+  ddprun_group_destroy(alone);
+  unlink(path);
+  CHECK(rmdir(folder) == 0);
 }
 
 static void split(ddprun_group* group) {
@@ -180,10 +209,16 @@ static void misuse(ddprun_group* group) {
   CHECK(ddprun_broadcast(group, &b, 1000, 0) == DDPRUN_BAD_ARGUMENT);
   CHECK(strstr(ddprun_last_error(), "there is no rank 1000"));
   CHECK(ddprun_last_error_peer() == -1);
-  ddprun_init_options options = {sizeof options, "nonsense://", NULL, 0, 1, 0, 0};
+  ddprun_init_options options = {
+      .size = sizeof options, .init_method = "nonsense://", .world_size = 1};
   ddprun_group* other = group;
   CHECK(ddprun_group_init(&options, &other) == DDPRUN_BAD_ARGUMENT);
   CHECK(other == NULL);
+  options.world_size = 0, options.rank = 2;
+  CHECK(ddprun_group_init(&options, &other) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "no world_size"));
+  options.world_size = -3;
+  CHECK(ddprun_group_init(&options, &other) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_all_reduce(group, NULL, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
   b.reserved = 1;
   CHECK(ddprun_all_reduce(group, &b, DDPRUN_SUM, 0) == DDPRUN_BAD_ARGUMENT);
@@ -198,6 +233,7 @@ int main(void) {
   ddprun_group* group = NULL;
   CHECK(ddprun_group_init(NULL, &group) == DDPRUN_OK);
   collectives(group);
+  options();
   split(group);
   train(group);
   outlive(group);

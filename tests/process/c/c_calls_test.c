@@ -240,8 +240,7 @@ static void part_of_the_job(ddprun_group* job, const char* backend) {
                                    .backend = backend,
                                    .job_ranks = ranks,
                                    .rank = n - 1 - rank,
-                                   .world_size = n - 1,
-                                   .device = -1};
+                                   .world_size = n - 1};
   ddprun_group* group = NULL;
   CHECK(ddprun_group_create(&calls, &options, &group) == DDPRUN_OK);
   CHECK(ddprun_world_size(group) == n - 1 && ddprun_rank(group) == n - 1 - rank);

@@ -35,6 +35,34 @@ static void store(ddprun_group* group) {
   CHECK(ddprun_store_wait(group, NULL, 1, 0) == DDPRUN_BAD_ARGUMENT);
 }
 
+/* Rank r gives r bytes. */
+static void objects(ddprun_group* group) {
+  const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  const char mine[] = "abcdefgh";
+  const void* all = NULL;
+  const size_t* counts = NULL;
+  size_t count = 0;
+  CHECK(ddprun_broadcast_bytes(group, rank == n - 1 ? "a\0b" : NULL, 3, n - 1, &all, &count) ==
+        DDPRUN_OK);
+  CHECK(count == 3 && memcmp(all, "a\0b", 3) == 0);
+  CHECK(ddprun_all_gather_bytes(group, mine, (size_t)rank, &all, &counts) == DDPRUN_OK);
+  const char* next = all;
+  for (int r = 0; r < n; ++r) {
+    CHECK(counts[r] == (size_t)r && memcmp(next, mine, counts[r]) == 0);
+    next += counts[r];
+  }
+  CHECK(ddprun_gather_bytes(group, mine, (size_t)rank, 0, &all, &counts) == DDPRUN_OK);
+  CHECK(rank == 0 ? counts[n - 1] == (size_t)n - 1 : !all && !counts);
+  CHECK(ddprun_all_gather_bytes(group, NULL, 1, &all, &counts) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_broadcast_bytes(group, mine, 1, 0, NULL, &count) == DDPRUN_BAD_ARGUMENT);
+
+  CHECK(ddprun_local_world_size(group) == n && ddprun_group_rank(group) == 0);
+  CHECK(strlen(ddprun_run_id(group)) > 0 && strcmp(ddprun_run_id(NULL), "") == 0);
+  CHECK(ddprun_local_world_size(NULL) == -1 && ddprun_group_rank(NULL) == -1);
+  CHECK(ddprun_expect_steps(group, 100) == DDPRUN_OK);
+  CHECK(ddprun_expect_steps(NULL, 100) == DDPRUN_BAD_ARGUMENT);
+}
+
 static void metrics(ddprun_group* group) {
   const int n = ddprun_world_size(group), rank = ddprun_rank(group);
   ddprun_metrics* m = NULL;
@@ -43,13 +71,19 @@ static void metrics(ddprun_group* group) {
   if (rank == 0) CHECK(ddprun_metrics_add(m, "accuracy", 0.5, 8) == DDPRUN_OK);
   CHECK(ddprun_metrics_add(m, "loss", 1, -1) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_metrics_add(NULL, "loss", 1, 1) == DDPRUN_BAD_ARGUMENT);
-  const ddprun_metric* all = NULL;
   size_t count = 0;
-  CHECK(ddprun_metrics_reduce(m, group, &all, &count) == DDPRUN_OK && count == 2);
-  CHECK(strcmp(all[0].name, "accuracy") == 0 && all[0].weight == 8 && all[0].average == 0.5);
-  CHECK(strcmp(all[1].name, "loss") == 0 && all[1].sum == n * (n - 1) / 2 && all[1].max == n - 1);
-  CHECK(all[1].size == sizeof(ddprun_metric) && all[1].min == 0);
-  CHECK(ddprun_metrics_reduce(m, group, &all, &count) == DDPRUN_OK && count == 0);
+  ddprun_metric one = {.size = sizeof one};
+  CHECK(ddprun_metrics_get(m, 0, &one) == DDPRUN_BAD_ARGUMENT && !one.name);
+  CHECK(ddprun_metrics_reduce(m, group, &count) == DDPRUN_OK && count == 2);
+  CHECK(ddprun_metrics_get(m, 0, &one) == DDPRUN_OK && strcmp(one.name, "accuracy") == 0);
+  CHECK(one.weight == 8 && one.average == 0.5 && one.size == sizeof one);
+  CHECK(ddprun_metrics_get(m, 1, &one) == DDPRUN_OK && strcmp(one.name, "loss") == 0);
+  CHECK(one.sum == n * (n - 1) / 2 && one.min == 0 && one.max == n - 1);
+  CHECK(ddprun_metrics_get(m, 2, &one) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_metrics_get(NULL, 0, &one) == DDPRUN_BAD_ARGUMENT);
+  one.size = 8;
+  CHECK(ddprun_metrics_get(m, 0, &one) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_metrics_reduce(m, group, &count) == DDPRUN_OK && count == 0);
   ddprun_metrics_destroy(m);
   ddprun_metrics_destroy(NULL);
   double average = -1;
@@ -122,11 +156,12 @@ static void timer(ddprun_group* group) {
     CHECK(ddprun_ddp_mark_ready(ddp, 0) == DDPRUN_OK);
     CHECK(ddprun_ddp_finish_backward(ddp) == DDPRUN_OK);
   }
-  ddprun_sync_report report = {.size = sizeof report};
+  ddprun_sync_report report = {.size = sizeof report, .data_ns = -1, .optimizer_ns = -1};
   CHECK(ddprun_ddp_report(ddp, 1, &report) == DDPRUN_OK);
   CHECK(report.steps == 9 && report.bytes > 0 && report.buckets > 0);
   CHECK(ddprun_ddp_report(ddp, 0, &report) == DDPRUN_OK && report.steps == 1);
   CHECK(report.size == sizeof report && report.forward_ns >= 0);
+  CHECK(report.data_ns == 0 && report.optimizer_ns == 0); /* The program says nothing of them. */
   report.size = 8;
   CHECK(ddprun_ddp_report(ddp, 0, &report) == DDPRUN_BAD_ARGUMENT);
   const char* json = NULL;
@@ -261,6 +296,7 @@ int main(void) {
   ddprun_group* group = NULL;
   CHECK(ddprun_group_init(NULL, &group) == DDPRUN_OK);
   store(group);
+  objects(group);
   metrics(group);
   checkpoints(group);
   timer(group);
