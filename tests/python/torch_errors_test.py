@@ -28,6 +28,25 @@ class Failures(torch_case.TorchCase):
         self.assertIn("typed 0", done.stdout, done.stderr)
         self.assertIn("typed 1", done.stdout, done.stderr)
 
+    def test_ctrl_c_ends_the_meeting_as_what_it_is(self):
+        """Nobody else comes; the signal is sent while the library waits, and calls the store again and again."""
+        self.right("""
+            import signal, threading
+            store = dist.FileStore(os.environ["STORE"], 2)
+            def send():
+                main = threading.main_thread().ident
+                while sys._current_frames()[main].f_code.co_name != "join":
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+            for turn in range(5):
+                threading.Thread(target=send).start()
+                try:
+                    dist.init_process_group("ddprun", store=store, rank=0, world_size=2, timeout=LIMIT)
+                except KeyboardInterrupt:
+                    print("interrupted")
+                assert not dist.is_initialized()
+        """, nproc=1, STORE=self.path("store"))
+
     def test_a_deadline_names_who_is_missing(self):
         self.right("""
             me, n = start()
