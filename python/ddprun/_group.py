@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import socket
-import sys
-import weakref
 from types import TracebackType
 from typing import Any
 
 from ._buffers import Lent, lend
 from ._errors import BY_STATUS, BadArgument, Error
+from ._handle import _Handle as _Handle
+from ._handle import _open as _open
 from ._library import library
 from ._structs import InitOptions
 
@@ -56,51 +55,6 @@ def _reduction(op: str) -> int:
     return _OPS[op]
 
 
-def _release(destroy: Any, handle: int, pid: int) -> None:
-    """Destroy a handle, but not in a child of fork(), which lacks the threads behind it."""
-    if os.getpid() == pid:
-        destroy(handle)
-
-
-_open: weakref.WeakSet[_Handle] = weakref.WeakSet()
-
-
-class _Handle:
-    """What the library created, until it is released: explicitly, by Python, or at exit."""
-
-    def __init__(self, handle: int, destroy: Any) -> None:
-        self._handle = handle
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _release, destroy, handle, self._pid)
-        self._finalizer.atexit = False  # _release_all() does that.
-        _open.add(self)
-
-    def _destroy(self) -> None:
-        # Called itself, a finalizer does nothing once Python's own exit handlers have run.
-        found = self._finalizer.detach()
-        if found is not None:
-            _, release, arguments, _ = found
-            release(*arguments)
-
-    def _live(self, what: str) -> int:
-        if not self._finalizer.alive:
-            raise BadArgument(f"the {what} is closed")
-        if os.getpid() != self._pid:
-            raise BadArgument(
-                f"the {what} belongs to process {self._pid}, from which this one was forked: "
-                "call ddprun.init() in the processes that use it"
-            )
-        return self._handle
-
-
-@atexit.register
-def _release_all() -> None:
-    """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
-    if getattr(sys, "last_value", None) is None:
-        for handle in sorted(_open, key=lambda each: isinstance(each, ProcessGroup)):
-            handle._destroy()  # Works first: they are completed.
-
-
 class Work(_Handle):
     """An operation under way; its array must be left alone until :meth:`wait` has returned."""
 
@@ -112,13 +66,15 @@ class Work(_Handle):
 
     def wait(self) -> None:
         """Wait for the end and raise what went wrong."""
-        status = library().ddprun_work_wait(self._live("work"))
-        self._lent = None
-        _check(status, self._operation, self._rank)
+        with self._use("work") as work:
+            status = library().ddprun_work_wait(work)
+            self._lent = None
+            _check(status, self._operation, self._rank)
 
     def done(self) -> bool:
         """Return whether :meth:`wait` would return at once."""
-        return bool(library().ddprun_work_done(self._live("work")))
+        with self._use("work") as work:
+            return bool(library().ddprun_work_done(work))
 
 
 class ProcessGroup(_Handle):
@@ -129,6 +85,8 @@ class ProcessGroup(_Handle):
     float32, float64, int32, int64 or uint8. `timeout` is in seconds; None selects the group's.
     Calls release the interpreter's lock. A group can be used in a ``with`` statement.
     """
+
+    _is_last = True
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
@@ -142,22 +100,26 @@ class ProcessGroup(_Handle):
     @property
     def world_size(self) -> int:
         """The number of ranks of the group."""
-        return int(library().ddprun_world_size(self._live("group")))
+        with self._use("group") as group:
+            return int(library().ddprun_world_size(group))
 
     @property
     def local_rank(self) -> int:
         """The number of this rank among those of its host."""
-        return int(library().ddprun_local_rank(self._live("group")))
+        with self._use("group") as group:
+            return int(library().ddprun_local_rank(group))
 
     @property
     def restart_count(self) -> int:
         """How often the launcher has restarted the job."""
-        return int(library().ddprun_restart_count(self._live("group")))
+        with self._use("group") as group:
+            return int(library().ddprun_restart_count(group))
 
     @property
     def backend(self) -> str:
         """The backend that was chosen: shm, gloo, cpu, nccl or self."""
-        return str(library().ddprun_backend(self._live("group")).decode())
+        with self._use("group") as group:
+            return str(library().ddprun_backend(group).decode())
 
     def all_reduce(self, array: Any, op: str = "sum", timeout: float | None = None) -> None:
         """Replace `array` by its sum, avg, min, max or prod over all ranks."""
@@ -239,10 +201,14 @@ class ProcessGroup(_Handle):
 
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""
-        library().ddprun_group_abort(self._live("group"))
+        with self._use("group") as group:
+            library().ddprun_group_abort(group)
 
     def close(self) -> None:
-        """Complete what is under way and leave the group. More than one call does no harm."""
+        """Complete what is under way and leave the group. More than one call does no harm.
+
+        Calls of other threads are under way, too: they end, by their own time limits at the latest.
+        """
         if os.getpid() == self._pid:
             self._destroy()
 
@@ -261,13 +227,27 @@ class ProcessGroup(_Handle):
             self.close()
 
     def __repr__(self) -> str:
-        if not self._finalizer.alive or os.getpid() != self._pid:
+        if self._is_closed or os.getpid() != self._pid:
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
 
     def _call(self, name: str, *arguments: Any) -> None:
-        handle = self._live("group")
-        _check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank)
+        handle = self._enter("group")
+        try:
+            _check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank)
+        finally:
+            self._leave()
+
+    def _destroy(self) -> None:
+        if os.getpid() == self._pid:
+            self._is_closed = True
+            with self._change:
+                self._change.wait_for(lambda: not self._others())
+        super()._destroy()
+
+    def _abandon_calls(self) -> None:
+        if self._others():
+            self.abort()
 
 
 def init(

@@ -123,6 +123,65 @@ class TwoRanks(DdprunCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("sum 2.0", done.stdout)
 
+    def test_a_group_is_not_freed_while_another_thread_is_in_a_call(self):
+        done = self.ranks("""
+            import threading
+            group = ddprun.init()
+            into = bytearray(5)
+            def waits_in(name):
+                return any(frame.f_code.co_name == name for frame in sys._current_frames().values())
+            def receive():
+                group.recv(into, 1)
+                print("received", bytes(into))
+            if group.rank == 0:
+                thread = threading.Thread(target=receive)
+                thread.start()
+                while not waits_in("_call"):
+                    time.sleep(0.01)
+                closing = threading.Thread(target=group.close)
+                closing.start()
+                while "closed" not in repr(group):
+                    time.sleep(0.01)
+                try:
+                    group.barrier()
+                except ddprun.BadArgument as error:
+                    print("refused:", error)
+                open(os.environ["MARK"], "w").close()
+                closing.join(), thread.join()
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+                group.send(b"hello", 0)
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("received b'hello'", done.stdout, done.stderr)
+        self.assertIn("refused: the group is closed", done.stdout)
+
+    def test_a_program_may_end_while_a_thread_of_it_is_in_a_call(self):
+        done = self.ranks("""
+            import threading
+            group = ddprun.init()
+            def receive():
+                try:
+                    group.recv(bytearray(1), 1)
+                except ddprun.Aborted:
+                    print("aborted")
+            if group.rank == 0:
+                threading.Thread(target=receive, daemon=True).start()
+                while not any(frame.f_code.co_name == "_call" for frame in sys._current_frames().values()):
+                    time.sleep(0.01)
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+            import atexit
+            atexit._run_exitfuncs()
+            open(os.environ["MARK"], "w").close()
+            print("ended", group)
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("aborted", done.stdout)
+        self.assertEqual(done.stdout.count("ended <ddprun.ProcessGroup closed>"), 2, done.stdout)
+
     def test_a_rank_that_raises_ends_at_once_and_is_the_first_cause(self):
         done = self.ranks("""
             group = ddprun.init()

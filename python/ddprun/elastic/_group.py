@@ -25,9 +25,10 @@ class StepWork(Work):
 
     def wait(self) -> None:
         """Wait for the end and raise what went wrong."""
-        status = library().ddprun_work_wait(self._live("work"))
-        self._lent = None
-        check(status, self._operation, self._rank, self._group)
+        with self._use("work") as work:
+            status = library().ddprun_work_wait(work)
+            self._lent = None
+            check(status, self._operation, self._rank, self._group)
 
 
 class StepGroup(ProcessGroup):
@@ -99,5 +100,8 @@ class StepGroup(ProcessGroup):
         return super()._live(what)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        handle = self._live("group")
-        check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank, self)
+        handle = self._enter("group")
+        try:
+            check(getattr(library(), "ddprun_" + name)(handle, *arguments), name, self._rank, self)
+        finally:
+            self._leave()

@@ -178,10 +178,9 @@ class Job(_Handle):
             self._end(step, None)
 
         functions = Callbacks(body=lambda handle: self._calls.guard(call, handle))
-        status = library().ddprun_job_run(
-            self._live("job"), steps, functions.of("body"), functions.user
-        )
-        self._raise(status, "Job.run")
+        with self._use("job") as job:
+            status = library().ddprun_job_run(job, steps, functions.of("body"), functions.user)
+            self._raise(status, "Job.run")
 
     @property
     def committed(self) -> int:
