@@ -111,8 +111,6 @@ def open_door(path: str, dump: str) -> None:
             _recorder.switch_on(torch._C._distributed_c10d, dump)
         handlers = _debug.Handlers(torch, path + ".torch")
         atexit.register(handlers.close)
-        atexit.register(
-            Door(path, lambda: _recorder.record(torch, dump), handlers.describe).close
-        )
+        atexit.register(Door(path, lambda: _recorder.record(torch, dump), handlers.describe).close)
     except Exception as error:  # The program goes on.
         print(f"ddprun: warning: the agent cannot ask this rank: {error!r}", file=sys.stderr)
