@@ -28,6 +28,17 @@ class Failures(torch_case.TorchCase):
         self.assertIn("typed 0", done.stdout, done.stderr)
         self.assertIn("typed 1", done.stdout, done.stderr)
 
+    def test_errors_pass_between_processes(self):
+        self.right("""
+            import copy, pickle
+            from ddprun.torch import _errors
+            for status in (*_errors._KINDS, 100):
+                error = _errors.error(status, "a text", missing=(1, 2), rank=3, host="here", operation="send", peer=1)
+                for passed in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+                    assert type(passed) is type(error) and isinstance(passed, ddprun.torch.DdprunError), passed
+                    assert (str(passed), vars(passed)) == ("a text", vars(error)), vars(passed)
+        """, nproc=1)
+
     def test_ctrl_c_ends_the_meeting_as_what_it_is(self):
         """Nobody else comes; the signal is sent while the library waits, and calls the store again and again."""
         self.right("""

@@ -2,7 +2,9 @@
 becomes of bad input. deploy/wheel.sh --check uses the wheel itself."""
 
 import array
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -390,6 +392,17 @@ class Libraries(unittest.TestCase):
         self.assertIn("DDPRUN_CORRUPT = 10,", text)
         self.assertIn(f"#define DDPRUN_C_API_VERSION {_library.C_API_VERSION}\n", text)
         self.assertEqual(sorted(_errors.BY_STATUS), list(range(1, 11)))
+
+    def test_exceptions_pass_between_processes(self):
+        parts = {"rank": 1, "host": "here", "operation": "send", "peer": 2}
+        verdict = {"text": "rank 1 failed", "first_cause": {"rank": 1, "host": "here", "fault": "exit"}}
+        made = [kind("a text", **parts) for kind in (*_errors.BY_STATUS.values(), ddprun.Error)]
+        made += [ddprun.RunError("a text", verdict, 7),
+                 ddprun.elastic.MembershipChanged("a text", status=11, **parts)]
+        for error in made:
+            for passed in (copy.copy(error), *(pickle.loads(pickle.dumps(error, n)) for n in range(2, 6))):
+                self.assertIs(type(passed), type(error))
+                self.assertEqual((str(passed), passed.args, vars(passed)), ("a text", ("a text",), vars(error)))
 
     def test_the_module_becomes_the_program(self):
         done = subprocess.run([sys.executable, "-B", "-m", "ddprun", "--version"], env=environment(),
