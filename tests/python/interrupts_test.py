@@ -1,13 +1,16 @@
-"""Signals whose handlers raise while the library waits: no exception is lost, and no function counts as done that did not run."""
+"""Signals whose handlers raise while the library, or a run, is waited for: no exception is lost, and no function counts as
+done that did not run."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import unittest
 
 import elastic_case
-from elastic_case import LIBRARY, PACKAGE, PATIENCE, ElasticCase
+from ddprun_case import wait_until
+from elastic_case import LIBRARY, PACKAGE, PATIENCE, DdprunCase, ElasticCase
 
 # interrupt(name, signal) sends the signal once the main thread is in the library, called by the function of this name.
 INTERRUPT = """
@@ -90,6 +93,53 @@ class Interrupts(ElasticCase):
         """)], env={**os.environ, "PYTHONPATH": PACKAGE, "DDPRUN_LIB": LIBRARY}, capture_output=True, text=True,
                               timeout=PATIENCE, check=False)
         self.assertIn("right", done.stdout, done.stderr)
+
+
+class Launches(DdprunCase):
+    def test_ctrl_c_gives_the_workers_their_time(self):
+        """The worker saves what it has; its folder is there until it has."""
+        module = self.path("jobs.py")
+        with open(module, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent("""
+                import os, signal, sys, time
+                import ddprun
+                def train(folder):
+                    def save(*_):
+                        signal.signal(signal.SIGINT, signal.SIG_IGN)
+                        open(f"{folder}/saving", "w").close()
+                        while not os.path.exists(f"{folder}/may_end"):
+                            time.sleep(0.01)
+                        found = [name for name in os.listdir(os.environ["TMPDIR"]) if name.startswith("ddprun-launch-")]
+                        os.rename(f"{folder}/saving", f"{folder}/saved.{len(found)}")
+                        os._exit(0)
+                    signal.signal(signal.SIGINT, save)
+                    open(f"{folder}/up", "w").close()
+                    while True:
+                        time.sleep(1)
+                if __name__ == "__main__":
+                    try:
+                        ddprun.launch(train, (sys.argv[1],), nproc=1)
+                    except KeyboardInterrupt:
+                        print("interrupted", sorted(os.listdir(sys.argv[1])), flush=True)
+                        raise SystemExit(7)
+            """))
+        os.mkdir(folder := self.path("folder"))
+        os.mkdir(temporary := self.path("ours"))
+        env = {**os.environ, "PYTHONPATH": PACKAGE, "DDPRUN_LIB": LIBRARY, "TMPDIR": temporary,
+               "PATH": elastic_case.BIN + os.pathsep + os.environ["PATH"]}
+        with subprocess.Popen([sys.executable, "-B", module, folder], env=env, stdout=subprocess.PIPE, text=True) as run:
+            try:
+                wait_until(lambda: os.path.exists(folder + "/up"), "the worker", PATIENCE)
+                run.send_signal(signal.SIGINT)
+                wait_until(lambda: os.path.exists(folder + "/saving"), "the worker's handler", PATIENCE)
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    run.wait(1)  # It would have ended ddprun after 0.25 s.
+                open(folder + "/may_end", "w", encoding="ascii").close()
+                out = run.communicate(timeout=PATIENCE)[0]
+            finally:
+                run.kill()
+        self.assertEqual(run.returncode, 7)
+        self.assertIn("interrupted ['may_end', 'saved.1', 'up']", out)
 
 
 if __name__ == "__main__":
