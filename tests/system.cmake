@@ -15,6 +15,7 @@ foreach(subject launch pipeline surroundings placement bad_input operations trai
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 ddprun_system_test(system_python_elastic python/elastic_job_test.py system)
+ddprun_system_test(system_python_interrupts python/interrupts_test.py system)
 ddprun_system_test(python_watch python/watch_test.py system)
 ddprun_system_test(python_operations python/operations_test.py system)
 ddprun_system_test(python_sdk python/sdk_test.py system)

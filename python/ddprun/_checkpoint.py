@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Iterable, Mapping
@@ -91,13 +92,12 @@ class CheckpointWriter(_Handle):
 
     def __init__(self, group: ProcessGroup, folder: Folder, keep: int = 0) -> None:
         handle = ctypes.c_void_p()
-        status = library().ddprun_checkpoint_writer_create(
-            group._live("group"),
-            _path(folder, "the folder"),
-            _number(keep, "keep"),
-            ctypes.byref(handle),
-        )
-        _check(status, "CheckpointWriter", group.rank)
+        path, number = _path(folder, "the folder"), _number(keep, "keep")
+        with group._use("group") as ranks:
+            status = library().ddprun_checkpoint_writer_create(
+                ranks, path, number, ctypes.byref(handle)
+            )
+            _check(status, "CheckpointWriter", group.rank)
         assert handle.value is not None
         super().__init__(handle.value, library().ddprun_checkpoint_writer_destroy)
         self._rank = group.rank
@@ -120,14 +120,15 @@ class CheckpointWriter(_Handle):
         ]
         pieces += [_piece(Part(*each)) for each in parts]
         structs = (CheckpointPiece * len(pieces))(*(piece for piece, _ in pieces))
-        status = library().ddprun_checkpoint_save_async(
-            self._live("writer"), _long(step, "step"), structs, len(pieces)
-        )
-        _check(status, "save_async", self._rank)
+        number = _long(step, "step")
+        with self._use("writer") as writer:
+            status = library().ddprun_checkpoint_save_async(writer, number, structs, len(pieces))
+            _check(status, "save_async", self._rank)
 
     def wait(self) -> None:
         """Wait until the checkpoint is complete on all ranks; raise the failure of any rank."""
-        _check(library().ddprun_checkpoint_wait(self._live("writer")), "wait", self._rank)
+        with self._use("writer") as writer:
+            _check(library().ddprun_checkpoint_wait(writer), "wait", self._rank)
 
     def save(
         self, step: int, arrays: Mapping[str, Any] | None = None, parts: Iterable[Part] = ()
@@ -146,14 +147,11 @@ def latest_checkpoint(folder: Folder, group: ProcessGroup | None = None) -> str 
 
     group: all its ranks make the call, rank 0 reads the folder, and all get the same answer.
     """
-    path = ctypes.c_char_p()
-    status = library().ddprun_checkpoint_latest(
-        group._live("group") if group is not None else None,
-        _path(folder, "the folder"),
-        ctypes.byref(path),
-    )
-    _check(status, "latest_checkpoint", group.rank if group is not None else -1)
-    return os.fsdecode(path.value) if path.value is not None else None
+    path, name = ctypes.c_char_p(), _path(folder, "the folder")
+    with group._use("group") if group is not None else contextlib.nullcontext() as ranks:
+        status = library().ddprun_checkpoint_latest(ranks, name, ctypes.byref(path))
+        _check(status, "latest_checkpoint", group.rank if group is not None else -1)
+        return os.fsdecode(path.value) if path.value is not None else None
 
 
 class Checkpoint(_Handle):
@@ -173,25 +171,28 @@ class Checkpoint(_Handle):
     @property
     def step(self) -> int:
         """The number under which it was saved."""
-        return int(library().ddprun_checkpoint_step(self._live("checkpoint")))
+        with self._use("checkpoint") as checkpoint:
+            return int(library().ddprun_checkpoint_step(checkpoint))
 
     @property
     def world_size(self) -> int:
         """The number of ranks that saved it."""
-        return int(library().ddprun_checkpoint_world_size(self._live("checkpoint")))
+        with self._use("checkpoint") as checkpoint:
+            return int(library().ddprun_checkpoint_world_size(checkpoint))
 
     @property
     def arrays(self) -> dict[str, ArrayInfo]:
         """Its arrays by name."""
-        handle, found = self._live("checkpoint"), {}
-        for at in range(library().ddprun_checkpoint_arrays(handle)):
-            name, kind, count = ctypes.c_char_p(), ctypes.c_int32(), ctypes.c_size_t()
-            status = library().ddprun_checkpoint_array(
-                handle, at, ctypes.byref(name), ctypes.byref(kind), ctypes.byref(count)
-            )
-            _check(status, "arrays", -1)
-            info = ArrayInfo(ELEMENT_TYPES[kind.value].name, count.value)
-            found[(name.value or b"").decode(errors="replace")] = info
+        found = {}
+        with self._use("checkpoint") as checkpoint:
+            for at in range(library().ddprun_checkpoint_arrays(checkpoint)):
+                name, kind, count = ctypes.c_char_p(), ctypes.c_int32(), ctypes.c_size_t()
+                status = library().ddprun_checkpoint_array(
+                    checkpoint, at, ctypes.byref(name), ctypes.byref(kind), ctypes.byref(count)
+                )
+                _check(status, "arrays", -1)
+                info = ArrayInfo(ELEMENT_TYPES[kind.value].name, count.value)
+                found[(name.value or b"").decode(errors="replace")] = info
         return found
 
     def read(self, name: str, out: Any, offset: int = 0) -> None:
@@ -202,11 +203,10 @@ class Checkpoint(_Handle):
         """
         if _long(offset, "offset") < 0:
             raise BadArgument("offset must not be negative")
+        text = _text(name, "the name of an array")
         buffer, _keep = lend(out, writable=True)
-        status = library().ddprun_checkpoint_read(
-            self._live("checkpoint"),
-            _text(name, "the name of an array"),
-            ctypes.byref(buffer),
-            offset,
-        )
-        _check(status, "read", -1)
+        with self._use("checkpoint") as checkpoint:
+            status = library().ddprun_checkpoint_read(
+                checkpoint, text, ctypes.byref(buffer), offset
+            )
+            _check(status, "read", -1)

@@ -32,7 +32,7 @@ class ProcessGroup(Collectives):
     One thread at a time may be in a call of a group, but for :meth:`abort`.
     """
 
-    _ends_last = True
+    _is_last = True
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
@@ -79,10 +79,14 @@ class ProcessGroup(Collectives):
 
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""
-        library().ddprun_group_abort(self._live("group"))
+        with self._use("group") as group:
+            library().ddprun_group_abort(group)
 
     def close(self) -> None:
-        """Complete what is under way and leave the group. More than one call does no harm."""
+        """Complete what is under way and leave the group. More than one call does no harm.
+
+        Calls of other threads are under way, too: they end, by their own time limits at the latest.
+        """
         if os.getpid() == self._pid:
             self._destroy()
 
@@ -101,9 +105,20 @@ class ProcessGroup(Collectives):
             self.close()
 
     def __repr__(self) -> str:
-        if not self._finalizer.alive or os.getpid() != self._pid:
+        if self._is_closed or os.getpid() != self._pid:
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
+
+    def _destroy(self) -> None:
+        if os.getpid() == self._pid:
+            self._is_closed = True
+            with self._change:
+                self._change.wait_for(lambda: not self._others())
+        super()._destroy()
+
+    def _abandon_calls(self) -> None:
+        if self._others():
+            self.abort()
 
 
 def init(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
-import sys
-import weakref
-from typing import Any
 
 from ._errors import BY_STATUS, BadArgument, Error
+from ._handle import _Handle as _Handle
+from ._handle import _open as _open
 from ._library import library
 
 
@@ -61,50 +59,3 @@ def _text(value: str, what: str) -> bytes:
 
 def _text_or_none(value: str | None, what: str) -> bytes | None:
     return None if value is None else _text(value, what)
-
-
-def _release(destroy: Any, handle: int, pid: int) -> None:
-    """Destroy a handle, but not in a child of fork(), which lacks the threads behind it."""
-    if os.getpid() == pid:
-        destroy(handle)
-
-
-_open: weakref.WeakSet[_Handle] = weakref.WeakSet()
-
-
-class _Handle:
-    """What the library created, until it is released: explicitly, by Python, or at exit."""
-
-    _ends_last = False  # At exit after others: works are completed before their group.
-
-    def __init__(self, handle: int, destroy: Any) -> None:
-        self._handle = handle
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _release, destroy, handle, self._pid)
-        self._finalizer.atexit = False  # _release_all() does that.
-        _open.add(self)
-
-    def _destroy(self) -> None:
-        # Called itself, a finalizer does nothing once Python's own exit handlers have run.
-        found = self._finalizer.detach()
-        if found is not None:
-            _, release, arguments, _ = found
-            release(*arguments)
-
-    def _live(self, what: str) -> int:
-        if not self._finalizer.alive:
-            raise BadArgument(f"the {what} is closed")
-        if os.getpid() != self._pid:
-            raise BadArgument(
-                f"the {what} belongs to process {self._pid}, from which this one was forked: "
-                "call ddprun.init() in the processes that use it"
-            )
-        return self._handle
-
-
-@atexit.register
-def _release_all() -> None:
-    """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
-    if getattr(sys, "last_value", None) is None:
-        for handle in sorted(_open, key=lambda each: each._ends_last):
-            handle._destroy()

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,27 @@ def _pickled(call: tuple[Any, ...]) -> bytes:
         raise ValueError(f"the function and its arguments must be picklable: {error}") from error
 
 
+def _exit_code_of(command: list[str]) -> int:
+    """Run ddprun. What interrupts this interrupts it, too, and passes once it has ended."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        return process.wait()
+    except BaseException as interruption:
+        _stop(process, interruption)
+        raise
+
+
+def _stop(process: subprocess.Popen[bytes], interruption: BaseException) -> None:
+    """Have ddprun give its workers their time to end; that has a limit, --shutdown-timeout."""
+    is_ctrl_c = isinstance(interruption, KeyboardInterrupt)
+    while process.poll() is None:
+        try:
+            process.send_signal(signal.SIGINT if is_ctrl_c else signal.SIGTERM)
+            process.wait()
+        except KeyboardInterrupt:  # Again. ddprun knows what a second one means.
+            is_ctrl_c = True
+
+
 def _run_error(folder: Path, code: int) -> RunError:
     try:
         verdict = json.loads((folder / "verdict.json").read_text(errors="replace"))
@@ -64,7 +86,8 @@ def launch(
 
     Each process has the environment of a worker, so ``ddprun.init()`` or torch's
     ``init_process_group()`` in `fn` finds the others. Returns what the calls return, in the order
-    of ranks. If the run fails, all its processes are stopped and RunError has the verdict.
+    of ranks. If the run fails, all its processes are stopped and RunError has the verdict. Ctrl-C
+    ends the run as it ends ddprun: the processes get SIGINT, and their time to end.
 
     `fn` and `args` are pickled: define `fn` in a module or script that guards its own start by
     ``if __name__ == "__main__":``. In a notebook cloudpickle must be installed. `options` are
@@ -82,7 +105,7 @@ def launch(
         command = [program(), "--standalone", "--nproc-per-node", str(nproc)]
         command += ["--error-file", str(folder / "verdict.json"), *options]
         command += ["--no-python", sys.executable, "-u", "-m", "ddprun._worker", name]
-        code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+        code = _exit_code_of(command)
         if code != 0:
             raise _run_error(folder, code)
         return [_result_of(folder, rank) for rank in range(nproc)]

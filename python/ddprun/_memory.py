@@ -23,7 +23,7 @@ def allocated(group: ProcessGroup, size: int) -> memoryview:
     """Carry out :meth:`ProcessGroup.allocate`."""
     if not isinstance(size, int) or not 0 <= size < 2**63:
         raise BadArgument(f"size must be a number of bytes, not {size!r}")
-    if library().ddprun_device(group._live("group")) >= 0:
+    if group._ask("device") >= 0:
         raise Unsupported(
             "memory of a GPU is no buffer of Python; use torch's tensors",
             rank=group.rank,

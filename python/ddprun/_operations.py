@@ -9,7 +9,6 @@ from typing import Any, Union
 from ._buffers import lend
 from ._errors import BadArgument
 from ._handles import _milliseconds, _number
-from ._library import library
 from ._membership import Membership
 from ._structs import Buffer, Call
 from ._works import Work
@@ -85,19 +84,15 @@ class Operations(Membership):
     def _run(self, operation: str, **what: Any) -> None:
         """Carry out an operation."""
         call, _lent = self._described(operation, **what)
-        self._submit(operation, call, None)
+        self._call("submit", ctypes.byref(call), None, operation=operation)
 
     def _begin(self, operation: str, **what: Any) -> Work:
         """Begin an operation."""
         call, lent = self._described(operation, **what)
         work = ctypes.c_void_p()
-        self._submit(operation, call, ctypes.byref(work))
+        self._call("submit", ctypes.byref(call), ctypes.byref(work), operation=operation)
         assert work.value is not None
         return self._started(work.value, lent, operation)
-
-    def _submit(self, operation: str, call: Call, work: Any) -> None:
-        status = library().ddprun_submit(self._live("group"), ctypes.byref(call), work)
-        self._settle(status, operation)
 
     def _described(
         self,

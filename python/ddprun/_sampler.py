@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 
 from ._errors import BadArgument
-from ._handles import _check, _Handle, _long, _number
+from ._handles import _check, _Handle, _long, _number, _open
 from ._library import library
 from ._sdk_structs import SamplerOptions
 
@@ -59,6 +59,7 @@ class DistributedSampler(_Handle):
         _check(status, "DistributedSampler", -1)
         assert handle.value is not None
         super().__init__(handle.value, library().ddprun_sampler_destroy)
+        _open.discard(self)  # Another thread may use it until the end.
         self._left: array.array[int] | None = None  # What indices() returns.
 
     @property
@@ -68,7 +69,7 @@ class DistributedSampler(_Handle):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin another epoch; the current one goes on where it is."""
-        self._change("set_epoch", _long(epoch, "epoch"))
+        self._moved("set_epoch", _long(epoch, "epoch"))
 
     def indices(self) -> array.array[int]:
         """Return this rank's indices for the rest of the epoch, of 64 bits, in reading order.
@@ -96,7 +97,7 @@ class DistributedSampler(_Handle):
 
     def advance(self, count: int) -> None:
         """Record that this rank, and so each other rank, has read `count` more samples."""
-        self._change("advance", _long(count, "count"))
+        self._moved("advance", _long(count, "count"))
 
     def state_dict(self) -> dict[str, int]:
         """Return the progress, equal on all ranks: {"epoch": from 0, "consumed": samples}.
@@ -119,9 +120,9 @@ class DistributedSampler(_Handle):
             epoch, consumed = state["epoch"], state["consumed"]
         except (KeyError, TypeError):
             raise BadArgument("the state has to have epoch and consumed") from None
-        self._change("load", _long(epoch, "epoch"), _long(consumed, "consumed"))
+        self._moved("load", _long(epoch, "epoch"), _long(consumed, "consumed"))
 
-    def _change(self, name: str, *arguments: int) -> None:
+    def _moved(self, name: str, *arguments: int) -> None:
         function = getattr(library(), "ddprun_sampler_" + name)
         _check(function(self._live("sampler"), *arguments), "DistributedSampler." + name, -1)
         self._left = None

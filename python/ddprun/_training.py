@@ -82,8 +82,9 @@ class StepTimer(_Handle):
             rank=-1,
             init_timeout_ms=_milliseconds(timeout),
         )
-        handle = self._live("timer")
-        _check(library().ddprun_timer_join(handle, ctypes.byref(options)), "StepTimer.join", -1)
+        with self._use("timer") as timer:
+            status = library().ddprun_timer_join(timer, ctypes.byref(options))
+            _check(status, "StepTimer.join", -1)
 
     def enter(self, phase: str) -> None:
         """End one phase and begin another.
@@ -93,14 +94,16 @@ class StepTimer(_Handle):
         """
         if phase not in _PHASES:
             raise BadArgument(f"phase {phase!r} is not one of {', '.join(_PHASES)}")
-        status = library().ddprun_timer_enter(self._live("timer"), _PHASES[phase])
-        _check(status, "StepTimer.enter", -1)
+        with self._use("timer") as timer:
+            status = library().ddprun_timer_enter(timer, _PHASES[phase])
+            _check(status, "StepTimer.enter", -1)
 
     def end_step(self, size: int = 0) -> None:
         """End the step, in which ranks have exchanged `size` bytes of gradients."""
         if not isinstance(size, int) or not 0 <= size < 2**64:
             raise BadArgument(f"size must be a number of bytes, not {size!r}")
-        _check(library().ddprun_timer_end_step(self._live("timer"), size), "StepTimer.end_step", -1)
+        with self._use("timer") as timer:
+            _check(library().ddprun_timer_end_step(timer, size), "StepTimer.end_step", -1)
 
     def close(self) -> None:
         """Leave the summary for ``ddprun --report``; takes some seconds at most."""

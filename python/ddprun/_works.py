@@ -30,25 +30,28 @@ class Work(_Handle):
             operation continues: the group remains usable, and this can be called again. None waits
             for the end, of which the time limit of the operation itself is the latest.
         """
-        handle, done = self._live("work"), ctypes.c_int(1)
-        if timeout is None:
-            status = library().ddprun_work_wait(handle)
-        else:
-            limit = _milliseconds(timeout)
-            status = library().ddprun_work_wait_for(handle, limit, ctypes.byref(done))
-        if not done.value:
-            raise TimedOut(
-                f"{self._operation} has not ended within {timeout} s given to wait(); it continues",
-                rank=self._rank,
-                host=_host(),
-                operation=self._operation,
-            )
-        self._lent = None
-        self._settle(status)
+        done = ctypes.c_int(1)
+        with self._use("work") as work:
+            if timeout is None:
+                status = library().ddprun_work_wait(work)
+            else:
+                limit = _milliseconds(timeout)
+                status = library().ddprun_work_wait_for(work, limit, ctypes.byref(done))
+            if done.value:
+                self._lent = None
+                self._settle(status)
+                return
+        raise TimedOut(
+            f"{self._operation} has not ended within {timeout} s given to wait(); it continues",
+            rank=self._rank,
+            host=_host(),
+            operation=self._operation,
+        )
 
     def done(self) -> bool:
         """Return whether :meth:`wait` would return, or raise, at once."""
-        return bool(library().ddprun_work_done(self._live("work")))
+        with self._use("work") as work:
+            return bool(library().ddprun_work_done(work))
 
     def exception(self) -> Error | None:
         """Return what :meth:`wait` would raise; None before the end, and after success."""
@@ -68,9 +71,9 @@ class Work(_Handle):
         if not self.done():
             return None
         started, took = ctypes.c_int64(), ctypes.c_int64()
-        handle = self._live("work")
-        status = library().ddprun_work_times(handle, ctypes.byref(started), ctypes.byref(took))
-        _check(status, "times", self._rank)
+        with self._use("work") as work:
+            status = library().ddprun_work_times(work, ctypes.byref(started), ctypes.byref(took))
+            _check(status, "times", self._rank)
         return started.value / 1e9, took.value / 1e9
 
     def _settle(self, status: int) -> None:

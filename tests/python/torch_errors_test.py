@@ -28,6 +28,36 @@ class Failures(torch_case.TorchCase):
         self.assertIn("typed 0", done.stdout, done.stderr)
         self.assertIn("typed 1", done.stdout, done.stderr)
 
+    def test_errors_pass_between_processes(self):
+        self.right("""
+            import copy, pickle
+            from ddprun.torch import _errors
+            for status in (*_errors._KINDS, 100):
+                error = _errors.error(status, "a text", missing=(1, 2), rank=3, host="here", operation="send", peer=1)
+                for passed in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+                    assert type(passed) is type(error) and isinstance(passed, ddprun.torch.DdprunError), passed
+                    assert (str(passed), vars(passed)) == ("a text", vars(error)), vars(passed)
+        """, nproc=1)
+
+    def test_ctrl_c_ends_the_meeting_as_what_it_is(self):
+        """Nobody else comes; the signal is sent while the library waits, and calls the store again and again."""
+        self.right("""
+            import signal, threading
+            store = dist.FileStore(os.environ["STORE"], 2)
+            def send():
+                main = threading.main_thread().ident
+                while sys._current_frames()[main].f_code.co_name != "join":
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+            for turn in range(5):
+                threading.Thread(target=send).start()
+                try:
+                    dist.init_process_group("ddprun", store=store, rank=0, world_size=2, timeout=LIMIT)
+                except KeyboardInterrupt:
+                    print("interrupted")
+                assert not dist.is_initialized()
+        """, nproc=1, STORE=self.path("store"))
+
     def test_a_deadline_names_who_is_missing(self):
         self.right("""
             me, n = start()

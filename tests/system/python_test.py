@@ -2,8 +2,10 @@
 becomes of bad input. deploy/wheel.sh --check uses the wheel itself."""
 
 import array
+import copy
 import os
 import re
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -233,6 +235,65 @@ class TwoRanks(DdprunCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("sum 2.0", done.stdout)
 
+    def test_a_group_is_not_freed_while_another_thread_is_in_a_call(self):
+        done = self.ranks("""
+            import threading
+            group = ddprun.init()
+            into = bytearray(5)
+            def waits_in(name):
+                return any(frame.f_code.co_name == name for frame in sys._current_frames().values())
+            def receive():
+                group.recv(into, 1)
+                print("received", bytes(into))
+            if group.rank == 0:
+                thread = threading.Thread(target=receive)
+                thread.start()
+                while not waits_in("_call"):
+                    time.sleep(0.01)
+                closing = threading.Thread(target=group.close)
+                closing.start()
+                while "closed" not in repr(group):
+                    time.sleep(0.01)
+                try:
+                    group.barrier()
+                except ddprun.BadArgument as error:
+                    print("refused:", error)
+                open(os.environ["MARK"], "w").close()
+                closing.join(), thread.join()
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+                group.send(b"hello", 0)
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("received b'hello'", done.stdout, done.stderr)
+        self.assertIn("refused: the group is closed", done.stdout)
+
+    def test_a_program_may_end_while_a_thread_of_it_is_in_a_call(self):
+        done = self.ranks("""
+            import threading
+            group = ddprun.init()
+            def receive():
+                try:
+                    group.recv(bytearray(1), 1)
+                except ddprun.Aborted:
+                    print("aborted")
+            if group.rank == 0:
+                threading.Thread(target=receive, daemon=True).start()
+                while not any(frame.f_code.co_name == "_call" for frame in sys._current_frames().values()):
+                    time.sleep(0.01)
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+            import atexit
+            atexit._run_exitfuncs()
+            open(os.environ["MARK"], "w").close()
+            print("ended", group)
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("aborted", done.stdout)
+        self.assertEqual(done.stdout.count("ended <ddprun.ProcessGroup closed>"), 2, done.stdout)
+
     def test_a_rank_that_raises_ends_at_once_and_is_the_first_cause(self):
         done = self.ranks("""
             group = ddprun.init()
@@ -461,6 +522,17 @@ class Libraries(unittest.TestCase):
         self.assertIn("DDPRUN_CORRUPT = 10,", text)
         self.assertIn(f"#define DDPRUN_C_API_VERSION {_library.C_API_VERSION}\n", text)
         self.assertEqual(sorted(_errors.BY_STATUS), list(range(1, 11)))
+
+    def test_exceptions_pass_between_processes(self):
+        parts = {"rank": 1, "host": "here", "operation": "send", "peer": 2}
+        verdict = {"text": "rank 1 failed", "first_cause": {"rank": 1, "host": "here", "fault": "exit"}}
+        made = [kind("a text", **parts) for kind in (*_errors.BY_STATUS.values(), ddprun.Error)]
+        made += [ddprun.RunError("a text", verdict, 7),
+                 ddprun.elastic.MembershipChanged("a text", status=11, **parts)]
+        for error in made:
+            for passed in (copy.copy(error), *(pickle.loads(pickle.dumps(error, n)) for n in range(2, 6))):
+                self.assertIs(type(passed), type(error))
+                self.assertEqual((str(passed), passed.args, vars(passed)), ("a text", ("a text",), vars(error)))
 
     def test_the_module_becomes_the_program(self):
         done = subprocess.run([sys.executable, "-B", "-m", "ddprun", "--version"], env=environment(),

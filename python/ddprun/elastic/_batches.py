@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Union
 
 from .._elastic_structs import BatchOptions, DataSet
 from .._errors import BadArgument
-from .._handles import _check, _Handle
+from .._handles import _check, _Handle, _open
 from .._library import library
 
 _LAST = {"smaller": 0, "dropped": 1, "continues": 2}
@@ -116,6 +116,7 @@ class GlobalBatches(_Handle):
         _check(status, "GlobalBatches", -1)
         assert handle.value is not None
         super().__init__(handle.value, library().ddprun_batches_destroy)
+        _open.discard(self)  # Another thread may use it until the end.
         self.shards = shards
         """Parts of each batch."""
         self.sets = len(pairs)

@@ -7,13 +7,8 @@ import os
 import warnings
 from typing import Any, Callable, NamedTuple
 
-from .._elastic_structs import (
-    APPLY,
-    BETWEEN,
-    STEP_BODY,
-    JobCounters,
-    JobOptions,
-)
+from .._callbacks import Functions as Callbacks
+from .._elastic_structs import APPLY, JobCounters, JobOptions
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._handles import _check, _Handle, _milliseconds, _open
@@ -100,7 +95,7 @@ class Job(_Handle):
         _open.discard(self)  # At exit the process's end says more than that of its link.
         self._calls = Calls()
         self._kept: list[Array] = []
-        self._functions: list[Any] = []  # Callbacks that the library holds.
+        self._functions: list[Callbacks] = []  # That the library holds.
         self._warned = False
 
     def keep(self, **state: Any) -> Job:
@@ -156,9 +151,11 @@ class Job(_Handle):
             finally:
                 group._end()
 
-        callback = BETWEEN(lambda handle, _: self._calls.guard(call, handle))
-        self._functions.append(callback)
-        status = library().ddprun_job_between(self._live("job"), every, callback, None)
+        functions = Callbacks(between=lambda handle: self._calls.guard(call, handle))
+        self._functions.append(functions)
+        status = library().ddprun_job_between(
+            self._live("job"), every, functions.of("between"), functions.user
+        )
         _check(status, "Job.between", -1)
         return self
 
@@ -181,9 +178,10 @@ class Job(_Handle):
                 raise
             self._end(step, None)
 
-        callback = STEP_BODY(lambda handle, _: self._calls.guard(call, handle))
-        status = library().ddprun_job_run(self._live("job"), steps, callback, None)
-        self._raise(status, "Job.run")
+        functions = Callbacks(body=lambda handle: self._calls.guard(call, handle))
+        with self._use("job") as job:
+            status = library().ddprun_job_run(job, steps, functions.of("body"), functions.user)
+            self._raise(status, "Job.run")
 
     @property
     def committed(self) -> int:
@@ -226,10 +224,14 @@ class Job(_Handle):
         self._kept.append(array)
 
     def _keep_functions(self, kept: Functions) -> None:
-        callbacks = self._calls.of_state(kept.save, kept.load)
-        self._functions += callbacks
+        functions = self._calls.of_state(kept.save, kept.load)
+        self._functions.append(functions)
         status = library().ddprun_job_keep_state(
-            self._live("job"), kept.name.encode(), *callbacks, None
+            self._live("job"),
+            kept.name.encode(),
+            functions.of("save"),
+            functions.of("load"),
+            functions.user,
         )
         _check(status, "Job.keep", -1)
 
@@ -242,8 +244,12 @@ class Job(_Handle):
                 )
 
     def _commit(self, handle: int, apply: Callable[[], Any] | None, group: StepGroup) -> None:
-        callback = APPLY(lambda _: self._calls.guard(apply)) if apply is not None else APPLY()
-        status = library().ddprun_step_commit(handle, callback, None)
+        if apply is None:
+            status = library().ddprun_step_commit(handle, APPLY(), None)
+        else:
+            changes = apply
+            functions = Callbacks(apply=lambda: self._calls.guard(changes))
+            status = library().ddprun_step_commit(handle, functions.of("apply"), functions.user)
         raised = self._calls.take(status)
         if raised is not None:
             raise raised

@@ -91,8 +91,9 @@ class GradientSums(_Handle):
 
     def use(self, group: ProcessGroup) -> None:
         """Allocate the sums in the memory of `group`; collective."""
-        status = library().ddprun_sums_use(self._live("sums"), group._live("group"))
-        check(status, "GradientSums.use", group.rank, group)
+        with self._use("sums") as sums, group._use("group") as handle:
+            status = library().ddprun_sums_use(sums, handle)
+            check(status, "GradientSums.use", group.rank, group)
 
     def begin(self) -> None:
         """Start a step, or start it again."""
@@ -114,12 +115,12 @@ class GradientSums(_Handle):
         """
         addresses, held = self._addresses(out, writable=True)
         found = SumResult(ctypes.sizeof(SumResult))
-        status = library().ddprun_sums_reduce(
-            self._live("sums"), group._live("group"), addresses, divide_by, note,
-            ctypes.byref(found),
-        )  # fmt: skip
+        with self._use("sums") as sums, group._use("group") as handle:
+            status = library().ddprun_sums_reduce(
+                sums, handle, addresses, divide_by, note, ctypes.byref(found)
+            )
+            check(status, "GradientSums.reduce", group.rank, group)
         del held
-        check(status, "GradientSums.reduce", group.rank, group)
         return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
 
     def commit(self) -> None:

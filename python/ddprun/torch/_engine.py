@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from .._callbacks import take_dropped
 from .._library import library
 from .._structs import Buffer, Call
 from ._errors import ABORTED, DdprunError, error, last_error
@@ -159,7 +160,7 @@ class Engine:
         self.count += 1
         status = self._submit(self._handle, self._call_at, None if waits else self._work_at)
         if status != 0:
-            raise last_error(NAMES[operation])
+            raise take_dropped() or last_error(NAMES[operation])
         return None if waits else self._work.value
 
     def _begun(

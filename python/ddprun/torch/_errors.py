@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .._errors import BY_STATUS, Error
+from .._errors import BY_STATUS, Error, restored
 from .._library import library
 from .._structs import ErrorInfo
 
@@ -49,6 +49,9 @@ class DdprunError(_Base, Error):
         self.kind = kind
         self.missing = missing
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.kind, self.args), self.__dict__
+
 
 def _class_of(status: int) -> type[DdprunError]:
     base = BY_STATUS.get(status)
@@ -56,6 +59,11 @@ def _class_of(status: int) -> type[DdprunError]:
 
 
 _CLASSES: dict[int, type[DdprunError]] = {status: _class_of(status) for status in _KINDS}
+
+
+def _restored(kind: str, arguments: tuple[Any, ...]) -> BaseException:
+    status = {name: status for status, name in _KINDS.items()}.get(kind, 0)
+    return restored(_CLASSES.get(status, DdprunError), arguments)
 
 
 def error(status: int, text: str, *, missing: tuple[int, ...] = (), **more: Any) -> DdprunError:
