@@ -105,6 +105,48 @@ class TwoRanks(DdprunCase):
         self.assertIn("right 0", done.stdout)
         self.assertIn("right 1", done.stdout)
 
+    def test_every_operation_can_be_begun(self):
+        done = self.ranks("""
+            with ddprun.init() as group:
+                me, other = group.rank, 1 - group.rank
+                root = me == 1
+                works = [
+                    group.all_reduce_async(total := array.array("q", [me + 1]), op="prod"),
+                    group.reduce_async(array.array("h", [me + 3]), least := array.array("h", [0]), root=1, op="min"),
+                    group.reduce_scatter_async(array.array("i", [1, 10]), part := array.array("i", [0])),
+                    group.broadcast_async(told := bytearray(b"abc" if root else b"..."), root=1),
+                    group.all_gather_async(bytes([me]), both := bytearray(2)),
+                    group.all_to_all_async(bytes([me, me + 10]), swapped := bytearray(2)),
+                    group.gather_async(bytes([me + 5]), gathered := bytearray(2) if root else None, root=1),
+                    group.scatter_async(b"xy" if root else None, scattered := bytearray(1), root=1),
+                    group.barrier_async(timeout=60),
+                    group.recv_async(first := bytearray(1), other, tag=7),  # Before the sends of either side.
+                    group.recv_async(second := bytearray(1), other, tag=8),
+                    group.send_async(bytes([20 + me]), other, tag=8),
+                    group.send_async(bytes([10 + me]), other, tag=7),
+                    group.send_async(b"s", 1) if me == 0 else group.recv_async(plain := bytearray(1), 0),
+                ]
+                for work in reversed(works):
+                    work.wait(timeout=60)
+                assert all(work.done() for work in works)
+                assert total[0] == 2 and least[0] == (3 if root else 0), (total, least)
+                assert part[0] == (20 if root else 2) and told == b"abc" and both == b"\\0\\1"
+                assert swapped == bytes([0, 1] if me == 0 else [10, 11]), swapped
+                assert gathered is None or gathered == bytes([5, 6])
+                assert scattered == (b"y" if root else b"x"), scattered
+                assert (first[0], second[0]) == (10 + other, 20 + other), (first, second)
+                assert me == 0 or plain == b"s"
+                try:
+                    group.send_async(b"s", me)
+                    print("sent")
+                except ddprun.BadArgument as error:
+                    assert error.operation == "send" and "itself" in str(error)
+            print("right", me)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("sent", done.stdout)
+
     def test_arrays_of_numpy_of_every_type(self):
         if subprocess.run([sys.executable, "-c", "import numpy"], capture_output=True, check=False).returncode != 0:
             self.skipTest("there is no numpy")

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 // libtorch has a CHECK of its own.
 #undef CHECK
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -75,15 +74,14 @@ TEST_CASE("Torch types: a tensor of each type is a buffer, whose memory is the t
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
   for (const auto type : {at::kUInt16, at::kUInt32, at::kUInt64}) types.push_back(type);
 #endif
-  std::vector<ddprun::DataType> found;
-  for (const at::ScalarType type : types) {
-    const at::Tensor tensor = at::zeros({3}, type);
+  const std::string names[] = {"bool", "i8",  "i16", "u8",   "i32", "i64", "f16", "bf16",
+                               "f32",  "f64", "c64", "c128", "u16", "u32", "u64"};
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const at::Tensor tensor = at::zeros({3}, types[i]);
     const ddprun::Buffer buffer = dt::buffer(tensor);
-    INFO(c10::toString(type));
+    CHECK(name_of(buffer.type) == names[i]);
     CHECK(buffer.data == tensor.data_ptr());
     CHECK(buffer.bytes() == tensor.nbytes());
-    CHECK(std::find(found.begin(), found.end(), buffer.type) == found.end());
-    found.push_back(buffer.type);
   }
 }
 
