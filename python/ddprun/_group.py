@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -12,6 +13,7 @@ from ._buffers import Lent, lend
 from ._errors import BY_STATUS, BadArgument, Error
 from ._handle import _Handle as _Handle
 from ._handle import _open as _open
+from ._handle import left_ms, warn
 from ._library import library
 from ._structs import InitOptions
 
@@ -87,6 +89,7 @@ class ProcessGroup(_Handle):
     """
 
     _is_last = True
+    _patience: float | None = None  # With calls of other threads, in seconds.
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
@@ -242,12 +245,16 @@ class ProcessGroup(_Handle):
         if os.getpid() == self._pid:
             self._is_closed = True
             with self._change:
-                self._change.wait_for(lambda: not self._others())
+                self._change.wait_for(lambda: not self._others(), self._patience)
         super()._destroy()
 
-    def _abandon_calls(self) -> None:
+    def _complete(self, until: float) -> None:
         if self._others():
             self.abort()
+            self._patience = 1.0
+        with contextlib.suppress(BadArgument), self._use("group") as group:
+            if library().ddprun_group_shutdown(group, left_ms(until)) != 0:
+                warn(self._rank)
 
 
 def init(

@@ -184,6 +184,20 @@ class TwoRanks(DdprunCase):
         self.assertIn("aborted", done.stdout)
         self.assertEqual(done.stdout.count("ended <ddprun.ProcessGroup closed>"), 2, done.stdout)
 
+    def test_a_rank_that_exits_with_work_under_way_ends_soon_and_is_the_first_cause(self):
+        done = self.ranks("""
+            from ddprun import _handle
+            _handle.EXIT_LIMIT_S = 0.5
+            group = ddprun.init(op_timeout=20)
+            while group.rank == 0:
+                time.sleep(1)  # Until it is stopped.
+            work = group.all_reduce_async(array.array("f", [0] * 4))
+            sys.exit(3)
+        """)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("which other ranks did not complete within 0.5 s; they are aborted", done.stdout + done.stderr)
+        self.assertRegex(done.stderr, "rank 1 .* failed first: .* exited with 3")
+
     def test_a_rank_that_raises_ends_at_once_and_is_the_first_cause(self):
         done = self.ranks("""
             group = ddprun.init()

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._buffers import Lent, lend
 from .._errors import BadArgument
-from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _reduction
+from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _open, _reduction
 from .._library import library
 from ._errors import MembershipChanged, check
 
@@ -45,6 +45,7 @@ class StepGroup(ProcessGroup):
         whole: StepGroup | None = None,
     ) -> None:
         _Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
+        _open.discard(self)  # It ends with its step, or with the process.
         self._step = step  # The library's; None between steps.
         self._whole = whole  # None: this is it, and the library's.
         self._parts: list[StepGroup] = []
