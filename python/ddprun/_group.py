@@ -9,6 +9,9 @@ import socket
 from types import TracebackType
 from typing import Any
 
+from ._arguments import milliseconds as _milliseconds
+from ._arguments import number as _number
+from ._arguments import text
 from ._buffers import Lent, lend
 from ._errors import BY_STATUS, BadArgument, Error
 from ._handle import _Handle as _Handle
@@ -37,22 +40,8 @@ def _check(status: int, operation: str, rank: int) -> None:
     )
 
 
-def _milliseconds(seconds: float | None, what: str = "timeout") -> int:
-    if seconds is None:
-        return 0  # The group's.
-    if not seconds > 0:
-        raise BadArgument(f"{what} must be a positive number of seconds, not {seconds!r}")
-    return max(1, round(seconds * 1000))
-
-
-def _number(value: int, what: str) -> int:
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise BadArgument(f"{what} must be a whole number of 32 bits, not {value!r}")
-    return value
-
-
 def _reduction(op: str) -> int:
-    if op not in _OPS:
+    if not isinstance(op, str) or op not in _OPS:
         raise BadArgument(f"op {op!r} is not one of {', '.join(_OPS)}")
     return _OPS[op]
 
@@ -257,6 +246,16 @@ class ProcessGroup(_Handle):
                 warn(self._rank)
 
 
+def _check_seat(rank: int, world_size: int) -> None:
+    """Refuse what the library would take for the default, by which the environment says it."""
+    if _number(world_size, "world_size") < 0:
+        raise BadArgument(f"world_size must not be negative, as {world_size} is")
+    if world_size == 0 and _number(rank, "rank") != -1:
+        raise BadArgument(f"rank {rank} was passed without world_size")
+    if world_size > 0 and not 0 <= _number(rank, "rank") < world_size:
+        raise BadArgument(f"there is no rank {rank} in a world_size of {world_size}")
+
+
 def init(
     init_method: str | None = None,
     backend: str | None = None,
@@ -272,12 +271,13 @@ def init(
     file:///path or tcp://host:port, the latter two with `rank` and `world_size`; `backend` is auto,
     shm, gloo, cpu or nccl. Timeouts are in seconds.
     """
+    _check_seat(rank, world_size)
     options = InitOptions(
         ctypes.sizeof(InitOptions),
-        init_method.encode() if init_method is not None else None,
-        backend.encode() if backend is not None else None,
-        _number(rank, "rank"),
-        _number(world_size, "world_size"),
+        text(init_method, "init_method"),
+        text(backend, "backend"),
+        rank,
+        world_size,
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
     )

@@ -15,6 +15,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
+from ._arguments import whole
 from ._errors import RunError
 from ._program import program
 
@@ -93,8 +94,7 @@ def launch(
     ``if __name__ == "__main__":``. In a notebook cloudpickle must be installed. `options` are
     further flags of the program, such as ``("--max-restarts", "1")``.
     """
-    if nproc < 1:
-        raise ValueError(f"nproc must be at least 1, not {nproc}")
+    nproc = whole(nproc, "nproc", 1, 2**31 - 1)
     call = _pickled((fn, tuple(args)))
     with tempfile.TemporaryDirectory(prefix="ddprun-launch-") as name:
         folder = Path(name)

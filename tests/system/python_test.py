@@ -341,6 +341,35 @@ class BadInput(unittest.TestCase):
         with self.assertRaises(ddprun.Error):
             self.group.broadcast(bytearray(1), root=5)
 
+    def test_times(self):
+        for limit in (0, -1.5, float("nan"), float("inf"), 1e17, 10**400, "3"):
+            self.refused("timeout must be a positive number of seconds, at most 1e+09, not", self.group.barrier, timeout=limit)
+        self.group.barrier(timeout=1e9)
+
+    def test_numbers_that_do_not_fit_are_not_cut(self):
+        elastic = ddprun.elastic
+        batches = elastic.GlobalBatches(100, 4, shards=2)
+        for sentence, call, *arguments in (
+                ("rank 3 was passed without world_size", ddprun.init, None, None, 3),
+                ("world_size must not be negative", ddprun.init, None, None, 0, -2),
+                ("there is no rank 2 in a world_size of 2", ddprun.init, None, None, 2, 2),
+                ("init_method must be a string", ddprun.init, b"env://"),
+                ("init_method must be a string without a zero", ddprun.init, "file:///x\0y"),
+                ("shards must be a whole number of 32 bits", elastic.GlobalBatches, 100, 4, 2**32 + 1),
+                ("global_batch must be from", elastic.GlobalBatches, 100, 2**64 + 4),
+                ("the length of a data set must be a whole number", elastic.GlobalBatches, [(7.5, 1)], 4),
+                ("the shard must be a whole number of 32 bits", batches.shard, 0, 2**32),
+                ("step must be from", batches.shard, 2**64, 0),
+                ("step must be from", batches.batch_size, 2**64),
+                ("shards must be a whole number of 32 bits", elastic.shards_of, 0, 4, 2**32 + 4),
+                ("shard must be from 0", elastic.stream_seed, 1, 2, 2**32, 4),
+                ("seed must be from", elastic.stream_seed, 2**64, 2, 1, 4),
+                ("a size must be from 0", elastic.GradientSums, [4, -1]),
+                ("nproc must be a whole number", ddprun.launch, len, ([],), 2.0),
+                ("nproc must be from 1", ddprun.launch, len, ([],), 0)):
+            self.refused(sentence, call, *arguments)
+        self.assertEqual(elastic.stream_seed(-1, 2, 3, 4), elastic.stream_seed(2**64 - 1, 2, 3, 4))
+
     def test_closed_groups_and_forked_ones(self):
         done = run_python("""
             import os, ddprun

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from .._arguments import milliseconds as _milliseconds
+from .._arguments import number as _number
 from .._buffers import Lent, lend
 from .._errors import BadArgument
-from .._group import ProcessGroup, Work, _Handle, _milliseconds, _number, _open, _reduction
+from .._group import ProcessGroup, Work, _Handle, _open, _reduction
 from .._library import library
 from ._errors import MembershipChanged, check
 
