@@ -285,6 +285,48 @@ class TwoRanks(DdprunCase):
         self.assertIn("nothing: rank 0 ended without a result", done.stdout)
         self.assertIn("refused: the function and its arguments must be picklable", done.stdout)
 
+    def test_launch_from_a_notebook(self):
+        """Whatever of a notebook the call refers to, it is taken by value, or refused before a process starts."""
+        code = """
+            import builtins, functools, sys
+            import ddprun
+            class Point:
+                def __init__(self, x):
+                    self.x = x
+            def twice(value):
+                return 2 * value
+            def moved(point):
+                point.x += 1
+                return point
+            for call in ((builtins.id, (Point(1),)), (functools.partial(twice, 4), ()), (twice, (4,))):
+                try:
+                    print("got", ddprun.launch(*call, nproc=1))
+                except ValueError as error:
+                    print("refused:", error)
+            print("plain", ddprun.launch(functools.partial(max, 3), (5,), nproc=2))
+            if "cloudpickle" in sys.modules and hasattr(sys.modules["cloudpickle"], "CloudPickler"):
+                found, = ddprun.launch(moved, (Point(1),), nproc=1)
+                print("point", found.x, type(found) is Point)
+        """
+        done = run_python("import sys; sys.modules['cloudpickle'] = None\n" + textwrap.dedent(code))
+        for name in ("Point", "twice", "twice"):
+            self.assertIn(f"refused: {name} was defined interactively: put it into a module, or install cloudpickle",
+                          done.stdout, done.stderr)
+        self.assertIn("plain [5, 5]", done.stdout, done.stderr)
+        os.mkdir(self.path("site"))
+        with open(self.path("site/cloudpickle.py"), "w", encoding="utf-8") as file:
+            file.write("import operator, pickle\ndef dumps(call):\n    return pickle.dumps((operator.mul, (6, 7)))\n"
+                       "if 'RANK' in __import__('os').environ:\n    dumps = pickle.dumps\n")
+        done = run_python(code, PYTHONPATH=PACKAGE + os.pathsep + self.path("site"))
+        self.assertEqual(done.stdout.count("got [42]"), 3, done.stdout + done.stderr)
+        try:
+            import cloudpickle  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+        except ImportError:
+            return
+        done = run_python(code)
+        self.assertEqual(done.stdout.count("got [8]"), 2, done.stdout + done.stderr)
+        self.assertIn("point 2 True", done.stdout)
+
     def test_a_ddprun_of_an_environment_runs_its_interpreter(self):
         bin_folder = self.path("env/bin")
         os.makedirs(bin_folder)
