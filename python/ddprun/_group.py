@@ -17,7 +17,7 @@ from ._errors import BY_STATUS, BadArgument, Error
 from ._handle import _Handle as _Handle
 from ._handle import _open as _open
 from ._handle import left_ms, warn
-from ._library import library
+from ._library import foreign, is_foreign, library
 from ._structs import InitOptions
 
 _OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
@@ -31,8 +31,11 @@ def _check(status: int, operation: str, rank: int) -> None:
     """Raise the exception for `status`, with the sentence of this thread's last failed call."""
     if status == 0:
         return
+    sentence = library().ddprun_last_error().decode(errors="replace")
+    if is_foreign(sentence):
+        raise foreign()
     raise BY_STATUS.get(status, Error)(
-        library().ddprun_last_error().decode(errors="replace"),
+        sentence,
         rank=rank,
         host=_host(),
         operation=operation,

@@ -466,9 +466,22 @@ class Libraries(unittest.TestCase):
                 self.ddprun_c_api_version = lambda: version
 
         for fake, sentence in ((object(), "is not ddprun's library"), (Fake(99), "has version 99 of the C interface"),
-                               (Fake(_library.C_API_VERSION), "lacks ddprun_last_error: it is older")):
+                               (Fake(_library.C_API_VERSION), "lacks ddprun_version: it is older")):
             with self.assertRaisesRegex(ddprun.LibraryError, sentence):
                 _library._declare(fake, "lib.so")  # pylint: disable=protected-access
+
+    def test_a_library_whose_structs_are_smaller_is_refused(self):
+        done = run_python("""
+            import ctypes
+            from ddprun import _group, _library, _structs
+            class Longer(ctypes.Structure):
+                _fields_ = (*_structs.InitOptions._fields_, ("later", ctypes.c_int64))
+            _group.InitOptions = Longer
+            _library._FUNCTIONS["group_init"][1][0] = ctypes.POINTER(Longer)
+            _group.init()
+        """)
+        self.assertRegex(done.stderr, r"LibraryError: .*libddprun.so is of ddprun \d+\.\d+\.\d+, whose structs lack fields that "
+                                      "this package, of .*, uses: install both from one wheel")
 
     def test_each_status_has_its_exception(self):
         header = os.path.join(PACKAGE, "../worker_sdk/include/ddprun/c/c_base.h")
