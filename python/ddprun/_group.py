@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from types import TracebackType
 
 from ._collectives import Collectives
 from ._errors import BadArgument
+from ._handle import left_ms, warn
 from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
 from ._memory import allocated
@@ -33,6 +35,7 @@ class ProcessGroup(Collectives):
     """
 
     _is_last = True
+    _patience: float | None = None  # With calls of other threads, in seconds.
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
@@ -113,12 +116,26 @@ class ProcessGroup(Collectives):
         if os.getpid() == self._pid:
             self._is_closed = True
             with self._change:
-                self._change.wait_for(lambda: not self._others())
+                self._change.wait_for(lambda: not self._others(), self._patience)
         super()._destroy()
 
-    def _abandon_calls(self) -> None:
+    def _complete(self, until: float) -> None:
         if self._others():
             self.abort()
+            self._patience = 1.0
+        with contextlib.suppress(BadArgument), self._use("group") as group:
+            if library().ddprun_group_shutdown(group, left_ms(until)) != 0:
+                warn(self._rank)
+
+
+def _check_seat(rank: int, world_size: int) -> None:
+    """Refuse what the library would take for the default, by which the environment says it."""
+    if _number(world_size, "world_size") < 0:
+        raise BadArgument(f"world_size must not be negative, as {world_size} is")
+    if world_size == 0 and _number(rank, "rank") != -1:
+        raise BadArgument(f"rank {rank} was passed without world_size")
+    if world_size > 0 and not 0 <= _number(rank, "rank") < world_size:
+        raise BadArgument(f"there is no rank {rank} in a world_size of {world_size}")
 
 
 def init(
@@ -138,14 +155,13 @@ def init(
     shm, gloo, cpu or nccl; `host` is a name for this machine instead of its own, which lets one
     machine act as several. Timeouts are in seconds.
     """
-    if rank >= 0 and world_size == 0:
-        raise BadArgument(f"rank {rank} is given, but no world_size")
+    _check_seat(rank, world_size)
     options = InitOptions(
         ctypes.sizeof(InitOptions),
         _text_or_none(init_method, "init_method"),
         _text_or_none(backend, "backend"),
-        _number(rank, "rank"),
-        _number(world_size, "world_size"),
+        rank,
+        world_size,
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
         _text_or_none(host, "host"),

@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
@@ -20,6 +21,10 @@ def _release(destroy: Any, handle: int, pid: int) -> None:
     if os.getpid() == pid:
         destroy(handle)
 
+
+# Whether a program ends well or by sys.exit(1) is not known when Python's exit handlers run; after
+# the latter its peers may never do their part of what is under way.
+EXIT_LIMIT_S = 10.0
 
 _open: weakref.WeakSet[_Handle] = weakref.WeakSet()
 
@@ -52,8 +57,8 @@ class _Handle:
             self._free = functools.partial(release, *arguments)
         self._free_unused()
 
-    def _abandon_calls(self) -> None:
-        """At exit, end the calls of threads that run on."""
+    def _complete(self, until: float) -> None:
+        """At exit, complete what is under way, if it ends in time, and end all else."""
 
     def _others(self) -> bool:
         """Return whether other threads are in calls; this one may be: a signal's handler closes."""
@@ -103,12 +108,28 @@ class _Handle:
         return self._handle
 
 
+def left_ms(until: float) -> int:
+    """Return the milliseconds until then, 0 if that is past."""
+    return max(0, round((until - time.monotonic()) * 1000))
+
+
+def warn(rank: int) -> None:
+    """Say that operations of this rank were aborted at its end."""
+    print(
+        f"ddprun: warning: rank {rank} has ended with operations under way, which other ranks did "
+        f"not complete within {EXIT_LIMIT_S:g} s; they are aborted",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 @atexit.register
 def _release_all() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
     if getattr(sys, "last_value", None) is None:
         handles = sorted(_open, key=lambda each: each._is_last)
+        until = time.monotonic() + EXIT_LIMIT_S
         for handle in handles:
-            handle._abandon_calls()
+            handle._complete(until)
         for handle in handles:
             handle._destroy()  # Works first: they are completed.

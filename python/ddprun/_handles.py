@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import socket
 
+from ._arguments import milliseconds as _milliseconds
+from ._arguments import number as _number
+from ._arguments import text as _text_or_none
+from ._arguments import whole
 from ._errors import BY_STATUS, BadArgument, Error
 from ._handle import _Handle as _Handle
 from ._handle import _open as _open
-from ._library import library
+from ._library import foreign, is_foreign, library
 
 
 def _host() -> str:
@@ -19,8 +23,11 @@ def _check(status: int, operation: str, rank: int) -> None:
     """Raise the exception for `status`, with the sentence of this thread's last failed call."""
     if status == 0:
         return
+    sentence = library().ddprun_last_error().decode(errors="replace")
+    if is_foreign(sentence):
+        raise foreign()
     raise BY_STATUS.get(status, Error)(
-        library().ddprun_last_error().decode(errors="replace"),
+        sentence,
         rank=rank,
         host=_host(),
         operation=operation,
@@ -28,34 +35,29 @@ def _check(status: int, operation: str, rank: int) -> None:
     )
 
 
-def _milliseconds(seconds: float | None, what: str = "timeout") -> int:
-    if seconds is None:
-        return 0  # The group's.
-    if not seconds > 0:
-        raise BadArgument(f"{what} must be a positive number of seconds, not {seconds!r}")
-    return max(1, round(seconds * 1000))
-
-
-def _whole(value: int, what: str, bits: int) -> int:
-    if not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-        raise BadArgument(f"{what} must be a whole number of {bits} bits, not {value!r}")
-    return value
-
-
-def _number(value: int, what: str) -> int:
-    return _whole(value, what, 32)
-
-
 def _long(value: int, what: str) -> int:
-    return _whole(value, what, 64)
+    try:
+        return whole(value, what)
+    except BadArgument:
+        raise BadArgument(f"{what} must be a whole number of 64 bits, not {value!r}") from None
 
 
 def _text(value: str, what: str) -> bytes:
     """Encode text for a string of C, which ends at a zero."""
-    if not isinstance(value, str) or "\0" in value:
-        raise BadArgument(f"{what} must be text without a zero, not {value!r}")
-    return value.encode()
+    found = _text_or_none(value, what)
+    if found is None:
+        raise BadArgument(f"{what} must be a string, not None")
+    return found
 
 
-def _text_or_none(value: str | None, what: str) -> bytes | None:
-    return None if value is None else _text(value, what)
+__all__ = [
+    "_Handle",
+    "_check",
+    "_host",
+    "_long",
+    "_milliseconds",
+    "_number",
+    "_open",
+    "_text",
+    "_text_or_none",
+]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import pickle
@@ -13,31 +15,41 @@ import tempfile
 from collections.abc import Sequence
 from multiprocessing import spawn
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Callable, TypeVar
 
+from ._arguments import whole
 from ._errors import RunError
 from ._program import program
 
 Result = TypeVar("Result")
 
 
+class _ByReference(pickle.Pickler):
+    """Refuses what another process could not import."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__":
+            raise ValueError(
+                f"{value.__qualname__} was defined interactively: put it into a module, or "
+                "install cloudpickle"
+            )
+        return NotImplemented
+
+
 def _pickled(call: tuple[Any, ...]) -> bytes:
-    """Pickle by reference to modules; functions of a notebook by value, which needs cloudpickle."""
+    """Pickle by reference to modules; what a notebook has defined by value, by cloudpickle."""
     main = sys.modules["__main__"]
     is_importable = hasattr(main, "__file__") or getattr(main, "__spec__", None) is not None
-    if getattr(call[0], "__module__", None) == "__main__" and not is_importable:
-        try:
-            cloudpickle = importlib.import_module("cloudpickle")
-        except ImportError:
-            raise ValueError(
-                f"{call[0].__qualname__} was defined interactively: put it into a module, or "
-                "install cloudpickle"
-            ) from None
-        return bytes(cloudpickle.dumps(call))
+    if not is_importable:
+        with contextlib.suppress(ImportError):
+            return bytes(importlib.import_module("cloudpickle").dumps(call))
+    file = io.BytesIO()
     try:
-        return pickle.dumps(call)
+        (pickle.Pickler if is_importable else _ByReference)(file).dump(call)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(f"the function and its arguments must be picklable: {error}") from error
+    return file.getvalue()
 
 
 def _exit_code_of(command: list[str]) -> int:
@@ -93,8 +105,7 @@ def launch(
     ``if __name__ == "__main__":``. In a notebook cloudpickle must be installed. `options` are
     further flags of the program, such as ``("--max-restarts", "1")``.
     """
-    if nproc < 1:
-        raise ValueError(f"nproc must be at least 1, not {nproc}")
+    nproc = whole(nproc, "nproc", 1, 2**31 - 1)
     call = _pickled((fn, tuple(args)))
     with tempfile.TemporaryDirectory(prefix="ddprun-launch-") as name:
         folder = Path(name)
@@ -116,5 +127,7 @@ def work(folder: Path) -> None:
     with open(folder / "call", "rb") as file:
         spawn.prepare(pickle.load(file))
         fn, args = pickle.load(file)
-    result = pickle.dumps(fn(*args))
+    found = fn(*args)
+    # Where it has brought the call it also takes back what a notebook has defined.
+    result = getattr(sys.modules.get("cloudpickle"), "dumps", pickle.dumps)(found)
     (folder / f"result.{os.environ['RANK']}").write_bytes(result)

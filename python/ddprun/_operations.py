@@ -47,7 +47,7 @@ Arrays = Union[Any, Sequence[Any]]
 
 
 def _reduction(op: str) -> int:
-    if op not in _OPS:
+    if not isinstance(op, str) or op not in _OPS:
         raise BadArgument(f"op {op!r} is not one of {', '.join(_OPS)}")
     return _OPS[op]
 

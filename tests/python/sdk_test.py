@@ -189,17 +189,17 @@ class BadInput(unittest.TestCase):
 
     def test_the_store(self):
         store = self.group.store
-        self.refused("a key must be text without a zero", store.set, "a\0b", b"")
-        self.refused("a key must be text without a zero", store.get, 7)
+        self.refused("a key must be a string without a zero character", store.set, "a\0b", b"")
+        self.refused("a key must be a string without a zero character", store.get, 7)
         self.refused("timeout must be a positive number", store.get, "a", timeout=0)
         self.refused("delta must be a whole number of 64 bits", store.add, "a", 2**63)
 
     def test_numbers(self):
         metrics = ddprun.Metrics()
-        self.refused("name must be text without a zero", metrics.add, "a\0", 1)
+        self.refused("name must be a string without a zero character", metrics.add, "a\0", 1)
         self.refused("weight", metrics.add, "a", 1, weight=-1)
         self.assertEqual(metrics.reduce(self.group), {})
-        self.refused("the name of a phase must be text", self.group.set_phase, "a\0")
+        self.refused("the name of a phase must be a string", self.group.set_phase, "a\0")
         self.refused("size must be a number of bytes", self.group.allocate, -1)
         self.refused("size must be a number of bytes", self.group.allocate, 1.5)
         self.assertEqual(len(self.group.allocate(0)), 0)

@@ -28,6 +28,18 @@ class Failures(torch_case.TorchCase):
         self.assertIn("typed 0", done.stdout, done.stderr)
         self.assertIn("typed 1", done.stdout, done.stderr)
 
+    def test_a_rank_that_exits_with_work_under_way_ends_soon_and_is_the_first_cause(self):
+        done = self.ranks("""
+            ddprun.torch._backend.EXIT_LIMIT_S = 0.5
+            dist.init_process_group("ddprun", timeout=timedelta(seconds=20))
+            while dist.get_rank() == 0:
+                time.sleep(1)  # Until it is stopped.
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            sys.exit(3)
+        """)
+        self.assertRegex(done.stderr, "rank 1 .* failed first: .* exited with 3")
+        self.assertIn("they are aborted", done.stdout + done.stderr)
+
     def test_errors_pass_between_processes(self):
         self.right("""
             import copy, pickle

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _Handle, _number
+from .._handles import _Handle, _number, _open
 from .._library import library
 from .._works import Work
 from ._errors import MembershipChanged, check
@@ -43,6 +43,7 @@ class StepGroup(ProcessGroup):
         whole: StepGroup | None = None,
     ) -> None:
         _Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
+        _open.discard(self)  # It ends with its step, or with the process.
         self._step = step  # The library's; None between steps.
         self._whole = whole  # None: this is it, and the library's.
         self._parts: list[StepGroup] = []

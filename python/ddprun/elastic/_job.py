@@ -7,11 +7,12 @@ import os
 import warnings
 from typing import Any, Callable, NamedTuple
 
+from .._arguments import count, milliseconds, text, whole
 from .._callbacks import Functions as Callbacks
 from .._elastic_structs import APPLY, JobCounters, JobOptions
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _check, _Handle, _milliseconds, _open
+from .._handles import _check, _Handle, _open
 from .._library import library
 from .._structs import Buffer, InitOptions
 from ._calls import Calls
@@ -80,11 +81,11 @@ class Job(_Handle):
         group = InitOptions(
             ctypes.sizeof(InitOptions),
             None,
-            backend.encode() if backend is not None else None,
+            text(backend, "backend"),
             -1,
             0,
-            _milliseconds(init_timeout, "init_timeout"),
-            _milliseconds(op_timeout, "op_timeout"),
+            milliseconds(init_timeout, "init_timeout"),
+            milliseconds(op_timeout, "op_timeout"),
         )
         options = JobOptions(ctypes.sizeof(JobOptions), ctypes.pointer(group), skip_poison, 0)
         handle = ctypes.c_void_p()
@@ -134,7 +135,9 @@ class Job(_Handle):
 
         Without this call the first round begins with the kept state of rank 0.
         """
-        _check(library().ddprun_job_resume(self._live("job"), step), "Job.resume", -1)
+        _check(
+            library().ddprun_job_resume(self._live("job"), count(step, "step")), "Job.resume", -1
+        )
 
     def between(self, every: int, body: Callable[[ProcessGroup], Any]) -> Job:
         """Call ``body(group)`` whenever a multiple of `every` steps is committed.
@@ -154,7 +157,7 @@ class Job(_Handle):
         functions = Callbacks(between=lambda handle: self._calls.guard(call, handle))
         self._functions.append(functions)
         status = library().ddprun_job_between(
-            self._live("job"), every, functions.of("between"), functions.user
+            self._live("job"), whole(every, "every"), functions.of("between"), functions.user
         )
         _check(status, "Job.between", -1)
         return self
@@ -178,9 +181,10 @@ class Job(_Handle):
                 raise
             self._end(step, None)
 
+        limit = count(steps, "steps")
         functions = Callbacks(body=lambda handle: self._calls.guard(call, handle))
         with self._use("job") as job:
-            status = library().ddprun_job_run(job, steps, functions.of("body"), functions.user)
+            status = library().ddprun_job_run(job, limit, functions.of("body"), functions.user)
             self._raise(status, "Job.run")
 
     @property
@@ -218,7 +222,7 @@ class Job(_Handle):
     def _keep_array(self, array: Array) -> None:
         buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, _U8, 0)
         status = library().ddprun_job_keep(
-            self._live("job"), array.name.encode(), ctypes.byref(buffer)
+            self._live("job"), text(array.name, "the name"), ctypes.byref(buffer)
         )
         _check(status, "Job.keep", -1)
         self._kept.append(array)
@@ -228,7 +232,7 @@ class Job(_Handle):
         self._functions.append(functions)
         status = library().ddprun_job_keep_state(
             self._live("job"),
-            kept.name.encode(),
+            text(kept.name, "the name"),
             functions.of("save"),
             functions.of("load"),
             functions.user,

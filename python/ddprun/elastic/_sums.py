@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .._arguments import seed, whole
 from .._buffers import _view_of
 from .._elastic_structs import SumOptions, SumResult
 from .._errors import BadArgument
@@ -14,6 +15,7 @@ from .._handles import _check, _Handle
 from .._library import library
 from ._errors import check
 
+_ELEMENTS_MAX = 2**48  # Of a tensor; more than any memory holds.
 _KINDS = ("good", "over", "not_finite")
 
 
@@ -76,8 +78,8 @@ class GradientSums(_Handle):
     """
 
     def __init__(self, sizes: Sequence[int], *, exact: bool = True, equal: int = 0) -> None:
-        self.sizes = tuple(sizes)
-        options = SumOptions(ctypes.sizeof(SumOptions), 0, equal, not exact, 0)
+        self.sizes = tuple(whole(size, "a size", 0, _ELEMENTS_MAX) for size in sizes)
+        options = SumOptions(ctypes.sizeof(SumOptions), 0, seed(equal, "equal"), not exact, 0)
         handle = ctypes.c_void_p()
         status = library().ddprun_sums_create(
             (ctypes.c_size_t * len(self.sizes))(*self.sizes),
@@ -117,7 +119,7 @@ class GradientSums(_Handle):
         found = SumResult(ctypes.sizeof(SumResult))
         with self._use("sums") as sums, group._use("group") as handle:
             status = library().ddprun_sums_reduce(
-                sums, handle, addresses, divide_by, note, ctypes.byref(found)
+                sums, handle, addresses, divide_by, whole(note, "note"), ctypes.byref(found)
             )
             check(status, "GradientSums.reduce", group.rank, group)
         del held

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .._handle import EXIT_LIMIT_S
 from ._any_source import Posts
 from ._collectives import Collectives
 from ._engine import NAMES, RECV, SEND, Engine
@@ -242,6 +244,8 @@ def make(
 def _leave() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
     if getattr(sys, "last_value", None) is None:
+        until = time.monotonic() + EXIT_LIMIT_S
         for backend in list(_alive.values()):
+            backend._engine.complete(until)
             backend.shutdown()
     waiter.stop()

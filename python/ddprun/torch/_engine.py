@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._callbacks import take_dropped
+from .._handle import left_ms, warn
 from .._library import library
 from .._structs import Buffer, Call
 from ._errors import ABORTED, DdprunError, error, last_error
@@ -233,6 +234,14 @@ class Engine:
         with self._ends:
             if self._handle is not None and os.getpid() == self.pid:
                 library().ddprun_group_abort(self._handle)
+
+    def complete(self, until: float) -> None:
+        """At exit, complete what is under way, if it ends in time, and end all else."""
+        with self._ends:
+            if self._handle is None or os.getpid() != self.pid:
+                return
+            if library().ddprun_group_shutdown(self._handle, left_ms(until)) != 0:
+                warn(self.rank)
 
     def close(self) -> None:
         """Complete what is under way, within the group's time limit, and leave."""

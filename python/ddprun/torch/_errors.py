@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from .._errors import BY_STATUS, Error, restored
-from .._library import library
+from .._library import foreign, is_foreign, library
 from .._structs import ErrorInfo
 
 # torch 1.13 has no class of its own for this.
@@ -103,5 +103,7 @@ def error_of(info: ErrorInfo, operation: str = "") -> DdprunError:
 def last_error(operation: str = "") -> DdprunError:
     """Make the exception for the last call of this thread, which failed."""
     info = new_info()
-    library().ddprun_last_error_info(ctypes.byref(info))
+    status = library().ddprun_last_error_info(ctypes.byref(info))
+    if status != 0 or is_foreign(info.message.decode(errors="replace")):
+        raise foreign()
     return error_of(info, operation)

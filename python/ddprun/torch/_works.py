@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WorkBase: Any = torch._C._distributed_c10d.Work
 
+_SECONDS_MAX = 1e9  # timedelta.max, which stands for no limit, is beyond the library's clocks.
+
 _held: dict[int, Any] = {}
 
 
@@ -41,7 +43,7 @@ def milliseconds(limit: timedelta | None) -> int:
     if limit is None:
         return 0
     seconds = limit.total_seconds()
-    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+    return max(1, round(min(seconds, _SECONDS_MAX) * 1000)) if seconds > 0 else 0
 
 
 class OperationWork(WorkBase):
