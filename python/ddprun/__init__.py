@@ -25,7 +25,6 @@ from __future__ import annotations
 from importlib import metadata as _metadata
 
 from . import elastic
-from ._checkpoint import ArrayInfo, Checkpoint, CheckpointWriter, Part, latest_checkpoint
 from ._errors import (
     Aborted,
     BadArgument,
@@ -44,12 +43,13 @@ from ._errors import (
 from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
-from ._metrics import Metric, Metrics
-from ._process import install_crash_report
 from ._program import program
-from ._sampler import DistributedSampler
-from ._store import Store
-from ._training import StepTimer, clip_grad_norm
+from ._sdk._checkpoint import ArrayInfo, Checkpoint, CheckpointWriter, Part, latest_checkpoint
+from ._sdk._metrics import Metric, Metrics
+from ._sdk._process import install_crash_report
+from ._sdk._sampler import DistributedSampler
+from ._sdk._store import Store
+from ._sdk._training import StepTimer, clip_grad_norm
 from ._works import Work
 
 try:

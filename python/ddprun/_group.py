@@ -13,7 +13,7 @@ from ._errors import BadArgument
 from ._handle import left_ms, warn
 from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
-from ._memory import allocated
+from ._sdk._memory import allocated
 from ._structs import InitOptions
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ._elastic_structs import FUNCTIONS as _ELASTIC_FUNCTIONS
 from ._errors import LibraryError
-from ._sdk_structs import FUNCTIONS as _SDK_FUNCTIONS
+from ._sdk._structs import FUNCTIONS as _SDK_FUNCTIONS
 from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, Metric, StoreCalls
 
 C_API_VERSION = 1
@@ -25,7 +25,7 @@ _VOID, _SIZE, _DOUBLE = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double
 _SIZES, _TEXTS = ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_char_p)
 _INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
 
-# name: (result, arguments), as in c_api.h. Others are in _elastic_structs.py and _sdk_structs.py.
+# name: (result, arguments), as in c_api.h. Others are in _elastic_structs.py and _sdk/_structs.py.
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "version": (_TEXT, []),
     "last_error": (_TEXT, []),

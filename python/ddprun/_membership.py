@@ -8,7 +8,7 @@ from typing import Any
 
 from ._handles import _check, _Handle, _long, _number, _text
 from ._library import library
-from ._store import Store
+from ._sdk._store import Store
 
 
 def _bytes_at(address: ctypes.c_void_p, size: int) -> bytes:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .._errors import BadArgument
-from .._sampler import DistributedSampler as _Sampler
+from .._sdk._sampler import DistributedSampler as _Sampler
 
 Base: Any = torch.utils.data.Sampler
 

@@ -7,11 +7,11 @@ import os
 import weakref
 from typing import TYPE_CHECKING
 
-from ._errors import BadArgument, Unsupported
-from ._library import library
+from .._errors import BadArgument, Unsupported
+from .._library import library
 
 if TYPE_CHECKING:
-    from ._group import ProcessGroup
+    from .._group import ProcessGroup
 
 
 def _free(handle: int, pid: int) -> None:

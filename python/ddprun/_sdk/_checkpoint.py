@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Union
 
-from ._buffers import lend
-from ._errors import BadArgument
-from ._group import ProcessGroup
-from ._handles import _check, _Handle, _long, _number, _text
-from ._library import library
-from ._sdk_structs import CheckpointPiece
-from ._types import ELEMENT_TYPES
+from .._buffers import lend
+from .._errors import BadArgument
+from .._group import ProcessGroup
+from .._handles import _check, _Handle, _long, _number, _text
+from .._library import library
+from .._types import ELEMENT_TYPES
+from ._structs import CheckpointPiece
 
 Folder = Union[str, "os.PathLike[str]"]
 

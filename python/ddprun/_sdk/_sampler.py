@@ -6,10 +6,10 @@ import array
 import ctypes
 from collections.abc import Iterator, Mapping
 
-from ._errors import BadArgument
-from ._handles import _check, _Handle, _long, _number, _open
-from ._library import library
-from ._sdk_structs import SamplerOptions
+from .._errors import BadArgument
+from .._handles import _check, _Handle, _long, _number, _open
+from .._library import library
+from ._structs import SamplerOptions
 
 
 class DistributedSampler(_Handle):

@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
-from ._buffers import lend
-from ._errors import BadArgument
-from ._handles import _check, _Handle, _milliseconds
-from ._library import library
-from ._structs import Buffer, InitOptions
+from .._buffers import lend
+from .._errors import BadArgument
+from .._handles import _check, _Handle, _milliseconds
+from .._library import library
+from .._structs import Buffer, InitOptions
 
 _PHASES = {
     "outside": 0,

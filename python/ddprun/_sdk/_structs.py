@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from ._structs import Buffer
+from .._structs import Buffer
 
 
 class SamplerOptions(ctypes.Structure):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import NamedTuple
 
-from ._group import ProcessGroup
-from ._handles import _check, _Handle, _text
-from ._library import library
-from ._structs import Metric as _Metric
+from .._group import ProcessGroup
+from .._handles import _check, _Handle, _text
+from .._library import library
+from .._structs import Metric as _Metric
 
 
 class Metric(NamedTuple):
