@@ -88,7 +88,8 @@ class Linking(unittest.TestCase):
 import ctypes
 class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("init_method", ctypes.c_char_p), ("backend", ctypes.c_char_p), ("rank", ctypes.c_int),
-                ("world_size", ctypes.c_int), ("init_ms", ctypes.c_int64), ("op_ms", ctypes.c_int64)]
+                ("world_size", ctypes.c_int), ("init_ms", ctypes.c_int64), ("op_ms", ctypes.c_int64), ("host", ctypes.c_char_p),
+                ("device_given", ctypes.c_int), ("device", ctypes.c_int), ("max_ctas", ctypes.c_int), ("may_shrink", ctypes.c_int)]
 class Buffer(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("type", ctypes.c_int32),
                 ("reserved", ctypes.c_int32)]
