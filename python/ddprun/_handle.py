@@ -127,7 +127,8 @@ def warn(rank: int) -> None:
 def _release_all() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
     if getattr(sys, "last_value", None) is None:
-        handles = sorted(_open, key=lambda each: each._is_last)
+        own = [handle for handle in _open if handle._pid == os.getpid()]
+        handles = sorted(own, key=lambda each: each._is_last)
         until = time.monotonic() + EXIT_LIMIT_S
         for handle in handles:
             handle._complete(until)
