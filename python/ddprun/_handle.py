@@ -63,7 +63,7 @@ class _Handle:
     def _others(self) -> bool:
         """Return whether other threads are in calls; this one may be: a signal's handler closes."""
         me = threading.get_ident()
-        return any(user != me for user in self._users)
+        return any(user != me for user in list(self._users))
 
     def _free_unused(self) -> None:
         with self._change:
@@ -75,18 +75,20 @@ class _Handle:
 
     def _enter(self, what: str) -> int:
         """Return the handle, which lives until :meth:`_leave` is called."""
+        # Without a lock, which would cost half a call: whoever closes first says so and then looks
+        # at the users, whoever enters does both in the other order.
         handle = self._live(what)
-        with self._change:
-            if self._is_closed:
-                raise BadArgument(f"the {what} is closed")
-            self._users.append(threading.get_ident())
+        self._users.append(threading.get_ident())
+        if self._is_closed:
+            self._leave()
+            raise BadArgument(f"the {what} is closed")
         return handle
 
     def _leave(self) -> None:
-        with self._change:
-            self._users.remove(threading.get_ident())
-            self._change.notify_all()
+        self._users.remove(threading.get_ident())
         if self._is_closed:
+            with self._change:
+                self._change.notify_all()
             self._free_unused()
 
     @contextlib.contextmanager
@@ -127,7 +129,8 @@ def warn(rank: int) -> None:
 def _release_all() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
     if getattr(sys, "last_value", None) is None:
-        handles = sorted(_open, key=lambda each: each._is_last)
+        own = [handle for handle in _open if handle._pid == os.getpid()]
+        handles = sorted(own, key=lambda each: each._is_last)
         until = time.monotonic() + EXIT_LIMIT_S
         for handle in handles:
             handle._complete(until)

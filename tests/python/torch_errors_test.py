@@ -268,6 +268,38 @@ class BadInput(torch_case.TorchCase):
             same(values, torch.tensor([2.0]))
         """)
 
+    def test_a_child_is_refused_though_a_thread_of_its_parent_is_in_a_call(self):
+        self.right("""
+            import signal, threading
+            me, n = start()
+            total = torch.ones(1)
+            if me == 0:
+                thread = threading.Thread(target=dist.all_reduce, args=(total,))
+                thread.start()
+                inside = ("_enter", "wait", "finish")  # torch 1.13 waits for a work.
+                while not any(frame.f_code.co_name in inside for frame in sys._current_frames().values()):
+                    time.sleep(0.01)
+                child = os.fork()
+                if child == 0:
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.alarm(20)
+                    code = 1
+                    try:
+                        dist.all_reduce(torch.ones(1))
+                    except ddprun.BadArgument as error:
+                        code = 0 if "fork" in str(error) else 2
+                    os._exit(code)
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                open(os.environ["MARK"], "w").close()
+                assert code == 0, code
+                thread.join()
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+                dist.all_reduce(total)
+            same(total, torch.full((1,), 2.0))
+        """, MARK=self.path("mark"))
+
     def test_groups_that_are_gone(self):
         self.right("""
             from ddprun.torch._shared import backend_of

@@ -300,6 +300,8 @@ class TwoRanks(DdprunCase):
                     group.barrier()
                 except ddprun.BadArgument as error:
                     print("refused:", error)
+                closing.join(0.3)  # It cannot end now.
+                assert closing.is_alive()
                 open(os.environ["MARK"], "w").close()
                 closing.join(), thread.join()
             else:

@@ -7,6 +7,7 @@ methods changed, too. Nothing here computes: calls go to the C interface.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -245,7 +246,8 @@ def _leave() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
     if getattr(sys, "last_value", None) is None:
         until = time.monotonic() + EXIT_LIMIT_S
-        for backend in list(_alive.values()):
+        own = [backend for backend in _alive.values() if backend._engine.pid == os.getpid()]
+        for backend in own:
             backend._engine.complete(until)
             backend.shutdown()
     waiter.stop()

@@ -67,13 +67,17 @@ class OperationWork(WorkBase):
         self._keep = keep
         self._after = after
         self._source = source
-        self._lock = threading.Lock()
+        self.make_locks()
         self._finished = False
         self._error: Exception | None = None
         self._trigger: Any = None  # The future that finish() sets.
         self._future: Any = None  # What follows it, with the result or the error.
         _forward.note(self)
         hold(self)
+
+    def make_locks(self) -> None:
+        """Make the lock; see _fork.py."""
+        self._lock = threading.Lock()
 
     def finish(self) -> None:
         """Take over the outcome of an operation that has ended; once, whoever calls it."""
