@@ -267,3 +267,6 @@ class Engine:
             self.finish_ended()
             waiter.drop(self._descriptor)
             library().ddprun_group_destroy(handle)
+        dropped = take_dropped()  # By the store's functions.
+        if dropped is not None:
+            raise dropped
