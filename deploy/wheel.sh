@@ -44,7 +44,8 @@ PATH="$PWD/$tools/bin:$PATH" "$tools/bin/auditwheel" repair -z 9 --wheel-dir bui
 
 if [[ $check == yes ]]; then
   say "types and style of the package"
-  "$tools/bin/pip" install --quiet --disable-pip-version-check mypy ruff
+  # Pinned: a later version may ask for another style.
+  "$tools/bin/pip" install --quiet --disable-pip-version-check mypy==2.4.1 ruff==0.17.6
   "$tools/bin/mypy"
   "$tools/bin/ruff" check python deploy/wheel
   "$tools/bin/ruff" format --check python deploy/wheel

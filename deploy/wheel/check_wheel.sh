@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Uses a wheel as its users do: check_wheel.sh WHEEL. In a fresh virtual environment, with a PATH that has no
 # compiler, it installs the wheel without an index, runs README's commands and two ranks that exchange arrays,
-# uninstalls, and compares the environment's files with those before. Prints seconds and megabytes.
+# uninstalls, and compares the environment's files with those before. Then, in another fresh environment, installs the
+# wheel with numpy, or with what DDPRUN_CHECK_TORCH names (torch, torch==2.8.0; PIP_INDEX_URL as pip has it), and trains
+# a small model for one epoch. Prints seconds and megabytes. Needs a network for numpy or torch only.
 set -euo pipefail
 # shellcheck source=deploy/packages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../packages.sh"
 
 wheel=$(realpath "$1")
+trainer=$(realpath "$(dirname "${BASH_SOURCE[0]}")/first_epoch.py")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -23,10 +26,11 @@ done
 
 # Not folders: pip leaves empty ones, such as share/man, behind for every package.
 files() { /usr/bin/find env -not -type d -not -path '*/pip*/__pycache__/*' | /usr/bin/sort; }
+since() { /usr/bin/awk "BEGIN {printf \"%.2f\", $EPOCHREALTIME - $1}"; } # EPOCHREALTIME: seconds until now
 seconds() { # WHAT COMMAND...: says how long it took
   local begun=$EPOCHREALTIME
   "${@:2}"
-  note "$1: $(/usr/bin/awk "BEGIN {printf \"%.2f\", $EPOCHREALTIME - $begun}") s"
+  note "$1: $(since "$begun") s"
 }
 expect() { # TEXT COMMAND...
   local said
@@ -54,7 +58,7 @@ print(sys.prefix)
 PY
 expect "$work/env" env PATH="/usr/bin:$work/env/bin" env/bin/ddprun --nproc-per-node 1 who.py
 
-cat >train.py <<'PY'
+cat >exchange.py <<'PY'
 import array
 import ddprun
 
@@ -64,10 +68,10 @@ if __name__ == "__main__":
         group.all_reduce(values)
         print(f"rank {group.rank} of {group.world_size} on {group.backend}: {values[0]}")
 PY
-seconds "two ranks that exchange arrays" expect "rank 1 of 2 on shm: 3.0" ddprun --nproc-per-node 2 train.py
-expect "rank 1 of 2 on shm: 3.0" python3 -m ddprun --nproc-per-node 2 train.py
+seconds "two ranks that exchange arrays" expect "rank 1 of 2 on shm: 3.0" ddprun --nproc-per-node 2 exchange.py
+expect "rank 1 of 2 on shm: 3.0" python3 -m ddprun --nproc-per-node 2 exchange.py
 # Hosts of their own, so that Gloo carries the arrays.
-expect "rank 1 of 2 on gloo: 3.0" env DDPRUN_BACKEND=gloo ddprun --nproc-per-node 2 train.py
+expect "rank 1 of 2 on gloo: 3.0" env DDPRUN_BACKEND=gloo ddprun --nproc-per-node 2 exchange.py
 
 cat >fail.py <<'PY'
 import sys
@@ -94,3 +98,15 @@ seconds "pip uninstall" env pip uninstall --quiet --yes --disable-pip-version-ch
 files >after
 /usr/bin/diff before after || fail "pip uninstall left these files (>)"
 note "the wheel works without a compiler, and leaves nothing behind"
+
+say "the first epoch"
+library=${DDPRUN_CHECK_TORCH:-numpy}
+"${PYTHON:-python3}" -m venv "$work/trains"
+export PATH=$work/trains/bin:$work/tools
+before=$(/usr/bin/du -sk trains | /usr/bin/cut -f1)
+begun=$EPOCHREALTIME
+seconds "pip install of ddprun and $library, downloaded anew" env pip install --quiet --no-cache-dir \
+  --disable-pip-version-check "$wheel" "$library"
+expect "trained with ${library%%[^a-z]*}" ddprun --nproc-per-node 2 "$trainer"
+note "from pip install to the end of the first epoch, 2 ranks: $(since "$begun") s"
+note "installed: $(($(/usr/bin/du -sk trains | /usr/bin/cut -f1) / 1000 - before / 1000)) MB"

@@ -43,10 +43,13 @@ from ._errors import (
 from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
-from ._metrics import Metric, Metrics
-from ._process import install_crash_report
 from ._program import program
-from ._store import Store
+from ._sdk._checkpoint import ArrayInfo, Checkpoint, CheckpointWriter, Part, latest_checkpoint
+from ._sdk._metrics import Metric, Metrics
+from ._sdk._process import install_crash_report
+from ._sdk._sampler import DistributedSampler
+from ._sdk._store import Store
+from ._sdk._training import StepTimer, clip_grad_norm
 from ._works import Work
 
 try:
@@ -56,17 +59,23 @@ except _metadata.PackageNotFoundError:  # A source tree.
 
 __all__ = [
     "Aborted",
+    "ArrayInfo",
     "BadArgument",
     "BadEnvironment",
+    "Checkpoint",
+    "CheckpointWriter",
     "Corrupt",
+    "DistributedSampler",
     "Error",
     "LibraryError",
     "Metric",
     "Metrics",
     "Mismatch",
+    "Part",
     "PeerLost",
     "ProcessGroup",
     "RunError",
+    "StepTimer",
     "Store",
     "SystemFailure",
     "TimedOut",
@@ -74,9 +83,11 @@ __all__ = [
     "Unsupported",
     "Work",
     "__version__",
+    "clip_grad_norm",
     "elastic",
     "init",
     "install_crash_report",
+    "latest_checkpoint",
     "launch",
     "prefix",
     "program",

@@ -1,10 +1,13 @@
-"""The structs and functions of ``ddprun/c/c_elastic.h``. Each struct begins with its own size."""
+"""The structs and functions of ``ddprun/c/c_elastic.h`` and ``ddprun/c/c_functions.h``.
+
+Each struct begins with its own size.
+"""
 
 from __future__ import annotations
 
 import ctypes
 
-from ._structs import InitOptions
+from ._structs import STORE_ADD, STORE_ERASE, STORE_GET, STORE_SET, InitOptions
 
 
 class DataSet(ctypes.Structure):
@@ -94,6 +97,26 @@ SAVE_STATE = ctypes.CFUNCTYPE(
 )
 LOAD_STATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
+NOT_ENDED = -(2**31)  # The result of a function that has not set one.
+
+
+class ProgramFunctions(ctypes.Structure):
+    """``ddprun_functions``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("body", STEP_BODY),
+        ("between", BETWEEN),
+        ("apply", APPLY),
+        ("save", SAVE_STATE),
+        ("load", LOAD_STATE),
+        ("set", STORE_SET),
+        ("get", STORE_GET),
+        ("add", STORE_ADD),
+        ("erase", STORE_ERASE),
+    )
+
+
 _HANDLE = ctypes.c_void_p
 _NEW = ctypes.POINTER(ctypes.c_void_p)
 _STATUS, _INT, _I64, _TEXT = ctypes.c_int32, ctypes.c_int, ctypes.c_int64, ctypes.c_char_p
@@ -102,7 +125,7 @@ _SIZE, _SIZES = ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
 _COUNT = ctypes.POINTER(ctypes.c_int64)
 _INTS = ctypes.POINTER(ctypes.c_int)
 
-# name: (result, arguments), as in c_elastic.h.
+# name: (result, arguments), as in these headers.
 FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "batches_create": (_STATUS, [ctypes.POINTER(BatchOptions), _NEW]),
     "batches_destroy": (None, [_HANDLE]),
@@ -126,6 +149,7 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sums_commit": (_STATUS, [_HANDLE]),
     "sums_state": (_STATUS, [_HANDLE, _ADDRESSES, _SIZES]),
     "sums_restore": (_STATUS, [_HANDLE, ctypes.c_char_p, _SIZE]),
+    "functions_with_results": (ctypes.POINTER(ProgramFunctions), []),
     "job_create_with": (_STATUS, [ctypes.POINTER(JobOptions), _NEW]),
     "job_destroy": (None, [_HANDLE]),
     "job_keep": (_STATUS, [_HANDLE, _TEXT, ctypes.c_void_p]),

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
+def restored(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
+    """Return an exception without a call of its ``__init__``: pickle then sets its attributes."""
+    base = OSError if issubclass(kind, OSError) else BaseException  # Which has the memory's layout.
+    found = base.__new__(kind, *arguments)
+    found.args = arguments
+    return found
+
+
 class LibraryError(ImportError):
     """libddprun.so or the program ddprun is missing, or does not match this package."""
 
@@ -26,6 +34,9 @@ class Error(RuntimeError):
         self.host = host
         self.operation = operation
         self.peer = peer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args), self.__dict__
 
 
 class BadArgument(Error, ValueError):
@@ -98,3 +109,6 @@ class RunError(RuntimeError):
         self.rank: int | None = cause.get("rank")
         self.host: str | None = cause.get("host")
         self.fault: str | None = cause.get("fault")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args), self.__dict__

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
-from ._buffers import lend
+from ._collectives import Collectives
 from ._errors import BadArgument
+from ._handle import left_ms, warn
 from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
+from ._sdk._memory import allocated
 from ._structs import InitOptions
-from ._works import AsyncCalls, _reduction, _result_of
 
 
-class ProcessGroup(AsyncCalls):
+class ProcessGroup(Collectives):
     """The ranks of a job, or a part of them. :func:`ddprun.init` makes one.
 
     All ranks of the group call the same collectives in the same order. An array is anything with
@@ -25,91 +26,20 @@ class ProcessGroup(AsyncCalls):
     of ml_dtypes.bfloat16. `timeout` is in seconds; None selects the group's. Calls release the
     interpreter's lock. A group can be used in a ``with`` statement.
 
-    `op` is sum, avg, min, max, prod, band, bor or bxor. Not all are defined for all elements: avg
-    not for integers and bool, min and max not for complex numbers, band, bor and bxor for integers
-    and bool alone. Of bool, sum and max are "or", prod and min "and".
+    `op` is sum, avg, min, max, prod, band, bor, bxor, or premul_sum, which multiplies each rank's
+    elements by its `factor` and adds them up. Not all are defined for all elements: avg and
+    premul_sum not for integers and bool, min and max not for complex numbers, band, bor and bxor
+    for integers and bool alone. Of bool, sum and max are "or", prod and min "and".
+
+    One thread at a time may be in a call of a group, but for :meth:`abort`.
     """
 
-    _ends_last = True
+    _is_last = True
+    _patience: float | None = None  # With calls of other threads, in seconds.
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)
         self._rank = int(library().ddprun_rank(handle))
-
-    def all_reduce(self, array: Any, op: str = "sum", timeout: float | None = None) -> None:
-        """Replace `array` by its reduction over all ranks."""
-        lent = lend(array, writable=True)
-        self._call("all_reduce", lent[0], _reduction(op), _milliseconds(timeout))
-
-    def reduce(
-        self,
-        array: Any,
-        out: Any = None,
-        root: int = 0,
-        op: str = "sum",
-        timeout: float | None = None,
-    ) -> None:
-        """Reduce `array` over all ranks into `out` of rank `root`; others need no `out`."""
-        lent, result = lend(array, writable=False), _result_of(array, out)
-        self._call(
-            "reduce",
-            lent[0],
-            result[0],
-            _reduction(op),
-            _number(root, "root"),
-            _milliseconds(timeout),
-        )
-
-    def reduce_scatter(
-        self, array: Any, out: Any, op: str = "sum", timeout: float | None = None
-    ) -> None:
-        """Reduce `array` over all ranks; `out` receives this rank's part of the result."""
-        lent, result = lend(array, writable=False), lend(out, writable=True)
-        self._call("reduce_scatter", lent[0], result[0], _reduction(op), _milliseconds(timeout))
-
-    def broadcast(self, array: Any, root: int = 0, timeout: float | None = None) -> None:
-        """Replace `array` by that of rank `root`."""
-        lent = lend(array, writable=True)
-        self._call("broadcast", lent[0], _number(root, "root"), _milliseconds(timeout))
-
-    def all_gather(self, array: Any, out: Any, timeout: float | None = None) -> None:
-        """Concatenate the arrays of all ranks in `out`, in the order of ranks."""
-        lent, result = lend(array, writable=False), lend(out, writable=True)
-        self._call("all_gather", lent[0], result[0], _milliseconds(timeout))
-
-    def all_to_all(self, array: Any, out: Any, timeout: float | None = None) -> None:
-        """Send the n-th part of `array` to rank n; `out` receives a part from each rank."""
-        lent, result = lend(array, writable=False), lend(out, writable=True)
-        self._call("all_to_all", lent[0], result[0], _milliseconds(timeout))
-
-    def gather(
-        self, array: Any, out: Any = None, root: int = 0, timeout: float | None = None
-    ) -> None:
-        """Concatenate the arrays of all ranks in `out` of rank `root`; others need no `out`."""
-        lent, result = lend(array, writable=False), _result_of(array, out)
-        self._call("gather", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
-
-    def scatter(self, array: Any, out: Any, root: int = 0, timeout: float | None = None) -> None:
-        """Give each rank its part of `array` of rank `root`; others pass None as `array`."""
-        result = lend(out, writable=True)
-        lent = lend(b"" if array is None else array, writable=False)
-        if array is None:
-            lent[0].type = result[0].type
-        self._call("scatter", lent[0], result[0], _number(root, "root"), _milliseconds(timeout))
-
-    def send(self, array: Any, destination: int, timeout: float | None = None) -> None:
-        """Send `array` to rank `destination`, which calls :meth:`recv`."""
-        lent = lend(array, writable=False)
-        self._call("send", lent[0], _number(destination, "destination"), _milliseconds(timeout))
-
-    def recv(self, array: Any, source: int, timeout: float | None = None) -> None:
-        """Receive `array` from rank `source`, which calls :meth:`send`."""
-        lent = lend(array, writable=True)
-        self._call("recv", lent[0], _number(source, "source"), _milliseconds(timeout))
-
-    def barrier(self, timeout: float | None = None) -> None:
-        """Wait until all ranks have called it."""
-        self._call("barrier", _milliseconds(timeout))
 
     def split(self, color: int, key: int = 0) -> ProcessGroup | None:
         """Form a group of the ranks that pass the same `color`, ordered by `key`.
@@ -120,10 +50,28 @@ class ProcessGroup(AsyncCalls):
         self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
 
-    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
-        """Form a group of the ranks that call this, without those in `lost`; after a failure.
+    def allocate(self, size: int) -> memoryview:
+        """Return `size` bytes of zeroed memory, which :meth:`all_reduce` sums without copies.
 
-        Aborts this group. Ranks that do not call within `patience` seconds (10) are left out.
+        The ranks of a host share it, but each writes and reads its own part, of which this is the
+        whole. All ranks allocate the same sizes in the same order. It lives as long as something
+        refers to it, also when the group is closed. For elements other than bytes::
+
+            values = numpy.frombuffer(group.allocate(4 * count), numpy.float32)
+            values = group.allocate(4 * count).cast("f")
+        """
+        return allocated(self, size)
+
+    def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
+        """Go on without ranks that are lost: form a group of those that call this, in their order.
+
+        For use after a failure, or to avoid one. This group is aborted, and is still to be closed.
+        It needs the job's store, so it fails if a lost rank hosted that, and a launcher that keeps
+        the other ranks running when one fails.
+
+        lost: ranks that are known to be, by any of those that call.
+        patience: seconds after which ranks that have not called are left out; None: 10. Those that
+            call later get :class:`ddprun.Aborted`.
         """
         ranks = (ctypes.c_int32 * len(lost))(*(_number(each, "a lost rank") for each in lost))
         smaller = ctypes.c_void_p()
@@ -134,10 +82,14 @@ class ProcessGroup(AsyncCalls):
 
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""
-        library().ddprun_group_abort(self._live("group"))
+        with self._use("group") as group:
+            library().ddprun_group_abort(group)
 
     def close(self) -> None:
-        """Complete operations in progress and leave the group. Further calls have no effect."""
+        """Complete operations in progress and leave the group. Further calls have no effect.
+
+        Calls of other threads are completed, too, by their own time limits at the latest.
+        """
         if os.getpid() == self._pid:
             self._destroy()
 
@@ -156,9 +108,34 @@ class ProcessGroup(AsyncCalls):
             self.close()
 
     def __repr__(self) -> str:
-        if not self._finalizer.alive or os.getpid() != self._pid:
+        if self._is_closed or os.getpid() != self._pid:
             return "<ddprun.ProcessGroup closed>"
         return f"<ddprun.ProcessGroup rank {self.rank} of {self.world_size} on {self.backend}>"
+
+    def _destroy(self) -> None:
+        if os.getpid() == self._pid:
+            self._is_closed = True
+            with self._change:
+                self._change.wait_for(lambda: not self._others(), self._patience)
+        super()._destroy()
+
+    def _complete(self, until: float) -> None:
+        if self._others():
+            self.abort()
+            self._patience = 1.0
+        with contextlib.suppress(BadArgument), self._use("group") as group:
+            if library().ddprun_group_shutdown(group, left_ms(until)) != 0:
+                warn(self._rank)
+
+
+def _check_seat(rank: int, world_size: int) -> None:
+    """Refuse what the library would take for the default, by which the environment says it."""
+    if _number(world_size, "world_size") < 0:
+        raise BadArgument(f"world_size must not be negative, as {world_size} is")
+    if world_size == 0 and _number(rank, "rank") != -1:
+        raise BadArgument(f"rank {rank} was passed without world_size")
+    if world_size > 0 and not 0 <= _number(rank, "rank") < world_size:
+        raise BadArgument(f"there is no rank {rank} in a world_size of {world_size}")
 
 
 def init(
@@ -178,14 +155,13 @@ def init(
     shm, gloo, cpu or nccl; `host` is a name for this machine instead of its own, which lets one
     machine act as several. Timeouts are in seconds.
     """
-    if rank >= 0 and world_size == 0:
-        raise BadArgument(f"rank {rank} is given, but no world_size")
+    _check_seat(rank, world_size)
     options = InitOptions(
         ctypes.sizeof(InitOptions),
         _text_or_none(init_method, "init_method"),
         _text_or_none(backend, "backend"),
-        _number(rank, "rank"),
-        _number(world_size, "world_size"),
+        rank,
+        world_size,
         _milliseconds(init_timeout, "init_timeout"),
         _milliseconds(op_timeout, "op_timeout"),
         _text_or_none(host, "host"),

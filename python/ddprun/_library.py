@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from importlib import metadata
 from pathlib import Path
 
 from ._elastic_structs import FUNCTIONS as _ELASTIC_FUNCTIONS
 from ._errors import LibraryError
+from ._sdk._structs import FUNCTIONS as _SDK_FUNCTIONS
 from ._structs import Buffer, Call, CreateOptions, ErrorInfo, InitOptions, Metric, StoreCalls
 
 C_API_VERSION = 1
@@ -23,8 +25,9 @@ _VOID, _SIZE, _DOUBLE = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double
 _SIZES, _TEXTS = ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_char_p)
 _INT, _MS, _STATUS, _TEXT = ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
 
-# name: (result, arguments), as in c_api.h. Those of c_elastic.h are in _elastic_structs.py.
+# name: (result, arguments), as in c_api.h. Others are in _elastic_structs.py and _sdk/_structs.py.
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
+    "version": (_TEXT, []),
     "last_error": (_TEXT, []),
     "last_error_peer": (_INT, []),
     "last_error_info": (_STATUS, [ctypes.POINTER(ErrorInfo)]),
@@ -89,6 +92,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "work_done": (_INT, [_WorkHandle]),
     "work_destroy": (None, [_WorkHandle]),
     **_ELASTIC_FUNCTIONS,
+    **_SDK_FUNCTIONS,
     "timer_create": (_STATUS, [_HANDLE]),
     "timer_join": (_STATUS, [_Timer, ctypes.POINTER(InitOptions)]),
     "timer_enter": (_STATUS, [_Timer, _STATUS]),
@@ -129,10 +133,31 @@ def _declare(library: ctypes.CDLL, path: Path) -> None:
         function.argtypes = arguments
 
 
+def foreign() -> LibraryError:
+    """Return the exception for a library whose structs are not those of this package."""
+    try:
+        own = metadata.version("ddprun")
+    except metadata.PackageNotFoundError:
+        own = "a source tree"
+    return LibraryError(
+        f"{_path()} is of ddprun {library().ddprun_version().decode()}, whose structs lack fields "
+        f"that this package, of {own}, uses: install both from one wheel, and unset DDPRUN_LIB"
+    )
+
+
+def is_foreign(text: str) -> bool:
+    """Return whether the library has refused a struct for its size, which this package sets."""
+    return "this library does not support this size of the struct" in text
+
+
+def _path() -> Path:
+    return Path(os.environ.get("DDPRUN_LIB") or prefix() / "libddprun.so")
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """Load the library once: that of the package, or the one that DDPRUN_LIB names."""
-    path = Path(os.environ.get("DDPRUN_LIB") or prefix() / "libddprun.so")
+    path = _path()
     if not path.exists():
         raise LibraryError(
             f"{path} does not exist: install ddprun's wheel, or let DDPRUN_LIB name a libddprun.so"

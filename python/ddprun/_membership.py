@@ -8,7 +8,7 @@ from typing import Any
 
 from ._handles import _check, _Handle, _long, _number, _text
 from ._library import library
-from ._store import Store
+from ._sdk._store import Store
 
 
 def _bytes_at(address: ctypes.c_void_p, size: int) -> bytes:
@@ -28,37 +28,37 @@ class Membership(_Handle):
     @property
     def world_size(self) -> int:
         """The number of ranks of the group."""
-        return int(library().ddprun_world_size(self._live("group")))
+        return int(self._ask("world_size"))
 
     @property
     def local_rank(self) -> int:
         """The number of this rank among those of its host."""
-        return int(library().ddprun_local_rank(self._live("group")))
+        return int(self._ask("local_rank"))
 
     @property
     def local_world_size(self) -> int:
         """The number of the job's ranks on this host."""
-        return int(library().ddprun_local_world_size(self._live("group")))
+        return int(self._ask("local_world_size"))
 
     @property
     def group_rank(self) -> int:
         """The number of this node, from 0."""
-        return int(library().ddprun_group_rank(self._live("group")))
+        return int(self._ask("group_rank"))
 
     @property
     def restart_count(self) -> int:
         """How often the launcher has restarted the job."""
-        return int(library().ddprun_restart_count(self._live("group")))
+        return int(self._ask("restart_count"))
 
     @property
     def run_id(self) -> str:
         """The name of the job."""
-        return str(library().ddprun_run_id(self._live("group")).decode(errors="replace"))
+        return str(self._ask("run_id").decode(errors="replace"))
 
     @property
     def backend(self) -> str:
         """The backend that was chosen: shm, gloo, cpu, nccl or self."""
-        return str(library().ddprun_backend(self._live("group")).decode())
+        return str(self._ask("backend").decode())
 
     @property
     def store(self) -> Store:
@@ -68,10 +68,11 @@ class Membership(_Handle):
 
     def host_of(self, rank: int) -> str:
         """Return the name of the host of a rank of the group."""
-        name = library().ddprun_host_of(self._live("group"), _number(rank, "rank"))
-        if not name:
-            _check(1, "host_of", self._rank)
-        return str(name.decode(errors="replace"))
+        with self._use("group") as group:
+            name = library().ddprun_host_of(group, _number(rank, "rank"))
+            if not name:
+                _check(1, "host_of", self._rank)
+            return str(name.decode(errors="replace"))
 
     def set_phase(self, name: str = "") -> None:
         """Name what the program does from now on between collectives: "evaluate", "save".
@@ -128,9 +129,17 @@ class Membership(_Handle):
         self._call("shared_seed", ctypes.byref(seed))
         return seed.value
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        handle = self._live("group")
-        self._settle(getattr(library(), "ddprun_" + name)(handle, *arguments), name)
+    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
+        handle = self._enter("group")
+        try:
+            status = getattr(library(), "ddprun_" + name)(handle, *arguments)
+            self._settle(status, operation or name)
+        finally:
+            self._leave()
+
+    def _ask(self, name: str) -> Any:
+        with self._use("group") as group:
+            return getattr(library(), "ddprun_" + name)(group)
 
     def _settle(self, status: int, operation: str) -> None:
         """Raise what a call of this group has failed with."""

@@ -156,6 +156,22 @@ class Gloo(ElasticCase):
         self.assertEqual(job.err().count("the other workers continue"), 1, job.text())
         self.assert_each_sample_once(200, 6, 40)
 
+    def test_a_child_of_fork_leaves_the_group_to_its_parent(self):
+        self.digest("""
+            def train(step):
+                with world.over(step):
+                    child = os.fork()
+                    if child == 0:
+                        world.close()
+                        os._exit(0)
+                    os.waitpid(child, 0)
+                    total = gradient_of(step)
+                    dist.all_reduce(total)
+                finish(step, total)
+            STEPS = 2
+            run(train)
+        """, nproc=2, options=())
+
     def test_a_group_that_is_there_is_refused(self):
         self.ended(TRAIN, """
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

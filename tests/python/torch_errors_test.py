@@ -28,6 +28,48 @@ class Failures(torch_case.TorchCase):
         self.assertIn("typed 0", done.stdout, done.stderr)
         self.assertIn("typed 1", done.stdout, done.stderr)
 
+    def test_a_rank_that_exits_with_work_under_way_ends_soon_and_is_the_first_cause(self):
+        done = self.ranks("""
+            ddprun.torch._backend.EXIT_LIMIT_S = 0.5
+            dist.init_process_group("ddprun", timeout=timedelta(seconds=20))
+            while dist.get_rank() == 0:
+                time.sleep(1)  # Until it is stopped.
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            sys.exit(3)
+        """)
+        self.assertRegex(done.stderr, "rank 1 .* failed first: .* exited with 3")
+        self.assertIn("they are aborted", done.stdout + done.stderr)
+
+    def test_errors_pass_between_processes(self):
+        self.right("""
+            import copy, pickle
+            from ddprun.torch import _errors
+            for status in (*_errors._KINDS, 100):
+                error = _errors.error(status, "a text", missing=(1, 2), rank=3, host="here", operation="send", peer=1)
+                for passed in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+                    assert type(passed) is type(error) and isinstance(passed, ddprun.torch.DdprunError), passed
+                    assert (str(passed), vars(passed)) == ("a text", vars(error)), vars(passed)
+        """, nproc=1)
+
+    def test_ctrl_c_ends_the_meeting_as_what_it_is(self):
+        """Nobody else comes; the signal is sent while the library waits, and calls the store again and again."""
+        self.right("""
+            import signal, threading
+            store = dist.FileStore(os.environ["STORE"], 2)
+            def send():
+                main = threading.main_thread().ident
+                while sys._current_frames()[main].f_code.co_name != "join":
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+            for turn in range(5):
+                threading.Thread(target=send).start()
+                try:
+                    dist.init_process_group("ddprun", store=store, rank=0, world_size=2, timeout=LIMIT)
+                except KeyboardInterrupt:
+                    print("interrupted")
+                assert not dist.is_initialized()
+        """, nproc=1, STORE=self.path("store"))
+
     def test_a_deadline_names_who_is_missing(self):
         self.right("""
             me, n = start()
@@ -225,6 +267,38 @@ class BadInput(torch_case.TorchCase):
             dist.all_reduce(values := torch.ones(1))
             same(values, torch.tensor([2.0]))
         """)
+
+    def test_a_child_is_refused_though_a_thread_of_its_parent_is_in_a_call(self):
+        self.right("""
+            import signal, threading
+            me, n = start()
+            total = torch.ones(1)
+            if me == 0:
+                thread = threading.Thread(target=dist.all_reduce, args=(total,))
+                thread.start()
+                inside = ("_enter", "wait", "finish")  # torch 1.13 waits for a work.
+                while not any(frame.f_code.co_name in inside for frame in sys._current_frames().values()):
+                    time.sleep(0.01)
+                child = os.fork()
+                if child == 0:
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.alarm(20)
+                    code = 1
+                    try:
+                        dist.all_reduce(torch.ones(1))
+                    except ddprun.BadArgument as error:
+                        code = 0 if "fork" in str(error) else 2
+                    os._exit(code)
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                open(os.environ["MARK"], "w").close()
+                assert code == 0, code
+                thread.join()
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+                dist.all_reduce(total)
+            same(total, torch.full((1,), 2.0))
+        """, MARK=self.path("mark"))
 
     def test_groups_that_are_gone(self):
         self.right("""

@@ -124,6 +124,11 @@ class Nccl(torch_case.TorchCase):
                 else:
                     assert made == []
                 dist.all_reduce(OnCard(torch.ones(1))), called("allreduce")
+                child = os.fork()
+                if child == 0:  # Its end is not that of its parent's group.
+                    ddprun.torch._backend._leave()
+                    os._exit(len(calls))
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
                 (nccl,) = made
                 assert nccl.options_given._timeout == LIMIT and nccl.size_given == 2
                 alone = [dist.new_group([rank], timeout=timedelta(seconds=77)) for rank in (0, 1)][me]

@@ -97,6 +97,32 @@ for megabytes in (25, 0.001):
             same(big, torch.ones(1000))
         """)
 
+    def test_own_ddp_after_a_pass_with_unused_parameters(self):
+        self.right("""
+            me, n = start()
+            class Two(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.first, self.last = (torch.nn.Linear(2, 2, bias=False) for _ in range(2))
+                def forward(self, x, both):
+                    return self.last(self.first(x) if both else x).sum()
+            ddp = ddprun.torch.DistributedDataParallel(Two(), bucket_cap_mb=1e-5)
+            ones = torch.ones(1, 2)
+            try:
+                ddp(ones, False).backward()
+                raise AssertionError("not refused")
+            except RuntimeError as error:
+                assert "1 parameters have no gradient" in str(error), error
+            left = [bucket.work for bucket in ddp._buckets if bucket.work is not None]
+            assert len(left) == 1, left
+            loss = ddp(ones * (me + 1), True)
+            assert left[0].is_completed() and not any(bucket.work for bucket in ddp._buckets)
+            ddp.zero_grad()
+            loss.backward()
+            module = ddp.module
+            same(module.last.weight.grad, (module.first(ones) * 1.5).expand(2, 2).detach())
+        """)
+
     def test_own_ddp_after_a_pass_that_an_exception_has_ended(self):
         self.right("""
             me, n = start()

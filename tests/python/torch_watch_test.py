@@ -22,7 +22,7 @@ if backend == "ddprun":
 dist.init_process_group(backend)
 rank, size = dist.get_rank(), dist.get_world_size()
 sleeps = dict(pair.split(":") for pair in os.environ.get("SLEEPS", "").split(",") if pair)
-step, STEPS, PAUSE = 0, int(os.environ.get("STEPS", "32")), 0.15
+step, STEPS, PAUSE = 0, int(os.environ.get("STEPS", "32")), float(os.environ.get("PAUSE", "0.15"))
 
 def pause(phase):
     if sleeps.get(str(rank)) == phase and step % (2 * size) == 2 * rank:
@@ -114,6 +114,15 @@ class Watch(torch_case.TorchCase):
             self.assertGreaterEqual(rows[rank][phase] / 100 * rows[rank]["wall"], 6 * 0.15 - 0.1, done.stdout)
             self.assertGreater(rows[rank]["waiting"], 0, done.stdout)
         self.assertRegex(done.stdout, r"goodput [\d.]+ % [^\n]*\n(?:.*\n)*  forward ", "the ledger knows nothing of it")
+
+    def test_a_rank_that_sleeps_50_ms_in_one_phase_is_named_in_it(self):
+        for phase in ("data", "forward", "backward", "optimizer"):
+            done = self.train("--report", SLEEPS=f"1:{phase}", PAUSE="0.05")
+            rows = self.table(done)
+            self.assertEqual(self.late(done).get(1, ("nobody",))[0], phase, done.stdout)
+            slept = 8 * 0.05  # Seconds, in 8 of 32 steps.
+            self.assertGreaterEqual(rows[1][phase] / 100 * rows[1]["wall"], slept - 0.02, done.stdout)
+            self.assertGreaterEqual(rows[0]["waiting"] / 100 * rows[0]["wall"], slept / 2, done.stdout)
 
     def test_the_report_on_the_backend_of_ddprun(self):
         done = self.train("--report", SLEEPS="1:backward", BACKEND="ddprun")

@@ -2,8 +2,10 @@
 becomes of bad input. deploy/wheel.sh --check uses the wheel itself."""
 
 import array
+import copy
 import os
 import re
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -275,6 +277,81 @@ class TwoRanks(DdprunCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("sum 2.0", done.stdout)
 
+    def test_a_group_is_not_freed_while_another_thread_is_in_a_call(self):
+        done = self.ranks("""
+            import threading
+            group = ddprun.init()
+            into = bytearray(5)
+            def waits_in(name):
+                return any(frame.f_code.co_name == name for frame in sys._current_frames().values())
+            def receive():
+                group.recv(into, 1)
+                print("received", bytes(into))
+            if group.rank == 0:
+                thread = threading.Thread(target=receive)
+                thread.start()
+                while not waits_in("_call"):
+                    time.sleep(0.01)
+                closing = threading.Thread(target=group.close)
+                closing.start()
+                while "closed" not in repr(group):
+                    time.sleep(0.01)
+                try:
+                    group.barrier()
+                except ddprun.BadArgument as error:
+                    print("refused:", error)
+                closing.join(0.3)  # It cannot end now.
+                assert closing.is_alive()
+                open(os.environ["MARK"], "w").close()
+                closing.join(), thread.join()
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+                group.send(b"hello", 0)
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("received b'hello'", done.stdout, done.stderr)
+        self.assertIn("refused: the group is closed", done.stdout)
+
+    def test_a_program_may_end_while_a_thread_of_it_is_in_a_call(self):
+        done = self.ranks("""
+            import threading
+            group = ddprun.init()
+            def receive():
+                try:
+                    group.recv(bytearray(1), 1)
+                except ddprun.Aborted:
+                    print("aborted")
+            if group.rank == 0:
+                threading.Thread(target=receive, daemon=True).start()
+                while not any(frame.f_code.co_name == "_call" for frame in sys._current_frames().values()):
+                    time.sleep(0.01)
+            else:
+                while not os.path.exists(os.environ["MARK"]):
+                    time.sleep(0.01)
+            import atexit
+            atexit._run_exitfuncs()
+            open(os.environ["MARK"], "w").close()
+            print("ended", group)
+        """, MARK=self.path("mark"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("aborted", done.stdout)
+        self.assertEqual(done.stdout.count("ended <ddprun.ProcessGroup closed>"), 2, done.stdout)
+
+    def test_a_rank_that_exits_with_work_under_way_ends_soon_and_is_the_first_cause(self):
+        done = self.ranks("""
+            from ddprun import _handle
+            _handle.EXIT_LIMIT_S = 0.5
+            group = ddprun.init(op_timeout=20)
+            while group.rank == 0:
+                time.sleep(1)  # Until it is stopped.
+            work = group.all_reduce_async(array.array("f", [0] * 4))
+            sys.exit(3)
+        """)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("which other ranks did not complete within 0.5 s; they are aborted", done.stdout + done.stderr)
+        self.assertRegex(done.stderr, "rank 1 .* failed first: .* exited with 3")
+
     def test_a_rank_that_raises_ends_at_once_and_is_the_first_cause(self):
         done = self.ranks("""
             group = ddprun.init()
@@ -362,6 +439,48 @@ class TwoRanks(DdprunCase):
         self.assertIn("nothing: rank 0 ended without a result", done.stdout)
         self.assertIn("refused: the function and its arguments must be picklable", done.stdout)
 
+    def test_launch_from_a_notebook(self):
+        """Whatever of a notebook the call refers to, it is taken by value, or refused before a process starts."""
+        code = """
+            import builtins, functools, sys
+            import ddprun
+            class Point:
+                def __init__(self, x):
+                    self.x = x
+            def twice(value):
+                return 2 * value
+            def moved(point):
+                point.x += 1
+                return point
+            for call in ((builtins.id, (Point(1),)), (functools.partial(twice, 4), ()), (twice, (4,))):
+                try:
+                    print("got", ddprun.launch(*call, nproc=1))
+                except ValueError as error:
+                    print("refused:", error)
+            print("plain", ddprun.launch(functools.partial(max, 3), (5,), nproc=2))
+            if "cloudpickle" in sys.modules and hasattr(sys.modules["cloudpickle"], "CloudPickler"):
+                found, = ddprun.launch(moved, (Point(1),), nproc=1)
+                print("point", found.x, type(found) is Point)
+        """
+        done = run_python("import sys; sys.modules['cloudpickle'] = None\n" + textwrap.dedent(code))
+        for name in ("Point", "twice", "twice"):
+            self.assertIn(f"refused: {name} was defined interactively: put it into a module, or install cloudpickle",
+                          done.stdout, done.stderr)
+        self.assertIn("plain [5, 5]", done.stdout, done.stderr)
+        os.mkdir(self.path("site"))
+        with open(self.path("site/cloudpickle.py"), "w", encoding="utf-8") as file:
+            file.write("import operator, pickle\ndef dumps(call):\n    return pickle.dumps((operator.mul, (6, 7)))\n"
+                       "if 'RANK' in __import__('os').environ:\n    dumps = pickle.dumps\n")
+        done = run_python(code, PYTHONPATH=PACKAGE + os.pathsep + self.path("site"))
+        self.assertEqual(done.stdout.count("got [42]"), 3, done.stdout + done.stderr)
+        try:
+            import cloudpickle  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+        except ImportError:
+            return
+        done = run_python(code)
+        self.assertEqual(done.stdout.count("got [8]"), 2, done.stdout + done.stderr)
+        self.assertIn("point 2 True", done.stdout)
+
     def test_a_ddprun_of_an_environment_runs_its_interpreter(self):
         bin_folder = self.path("env/bin")
         os.makedirs(bin_folder)
@@ -422,11 +541,11 @@ class BadInput(unittest.TestCase):
         self.refused("an average of integers is not defined", reduce, memoryview(bytearray(1)).cast("?"), op="avg")
         self.refused("op 'mean' is not one of sum, avg", reduce, bytearray(1), op="mean")
         self.refused("timeout must be a positive number", self.group.barrier, timeout=0)
-        self.refused("rank 0 is given, but no world_size", ddprun.init, rank=0)
-        self.refused("world_size is negative", ddprun.init, rank=0, world_size=-2)
-        self.refused("init_method must be text without a zero", ddprun.init, "file:///tmp/a\0b")
+        self.refused("rank 0 was passed without world_size", ddprun.init, rank=0)
+        self.refused("world_size must not be negative", ddprun.init, rank=0, world_size=-2)
+        self.refused("init_method must be a string without a zero character", ddprun.init, "file:///tmp/a\0b")
         self.refused("there is no rank 7", self.group.host_of, 7)
-        self.refused("a key must be text without a zero, not b'key'", self.group.store.get, b"key")
+        self.refused("a key must be a string without a zero character, not b'key'", self.group.store.get, b"key")
         self.refused("delta must be a whole number of 64 bits", self.group.store.add, "key", 1 << 63)
         values = array.array("d", [4.0])
         reduce(values)  # The group is as good as before.
@@ -437,6 +556,35 @@ class BadInput(unittest.TestCase):
         self.refused("color must be a whole number", self.group.split, 2**40)
         with self.assertRaises(ddprun.Error):
             self.group.broadcast(bytearray(1), root=5)
+
+    def test_times(self):
+        for limit in (0, -1.5, float("nan"), float("inf"), 1e17, 10**400, "3"):
+            self.refused("timeout must be a positive number of seconds, at most 1e+09, not", self.group.barrier, timeout=limit)
+        self.group.barrier(timeout=1e9)
+
+    def test_numbers_that_do_not_fit_are_not_cut(self):
+        elastic = ddprun.elastic
+        batches = elastic.GlobalBatches(100, 4, shards=2)
+        for sentence, call, *arguments in (
+                ("rank 3 was passed without world_size", ddprun.init, None, None, 3),
+                ("world_size must not be negative", ddprun.init, None, None, 0, -2),
+                ("there is no rank 2 in a world_size of 2", ddprun.init, None, None, 2, 2),
+                ("init_method must be a string", ddprun.init, b"env://"),
+                ("init_method must be a string without a zero", ddprun.init, "file:///x\0y"),
+                ("shards must be a whole number of 32 bits", elastic.GlobalBatches, 100, 4, 2**32 + 1),
+                ("global_batch must be from", elastic.GlobalBatches, 100, 2**64 + 4),
+                ("the length of a data set must be a whole number", elastic.GlobalBatches, [(7.5, 1)], 4),
+                ("the shard must be a whole number of 32 bits", batches.shard, 0, 2**32),
+                ("step must be from", batches.shard, 2**64, 0),
+                ("step must be from", batches.batch_size, 2**64),
+                ("shards must be a whole number of 32 bits", elastic.shards_of, 0, 4, 2**32 + 4),
+                ("shard must be from 0", elastic.stream_seed, 1, 2, 2**32, 4),
+                ("seed must be from", elastic.stream_seed, 2**64, 2, 1, 4),
+                ("a size must be from 0", elastic.GradientSums, [4, -1]),
+                ("nproc must be a whole number", ddprun.launch, len, ([],), 2.0),
+                ("nproc must be from 1", ddprun.launch, len, ([],), 0)):
+            self.refused(sentence, call, *arguments)
+        self.assertEqual(elastic.stream_seed(-1, 2, 3, 4), elastic.stream_seed(2**64 - 1, 2, 3, 4))
 
     def test_closed_groups_and_forked_ones(self):
         done = run_python("""
@@ -492,9 +640,22 @@ class Libraries(unittest.TestCase):
                 self.ddprun_c_api_version = lambda: version
 
         for fake, sentence in ((object(), "is not ddprun's library"), (Fake(99), "has version 99 of the C interface"),
-                               (Fake(_library.C_API_VERSION), "lacks ddprun_last_error: it is older")):
+                               (Fake(_library.C_API_VERSION), "lacks ddprun_version: it is older")):
             with self.assertRaisesRegex(ddprun.LibraryError, sentence):
                 _library._declare(fake, "lib.so")  # pylint: disable=protected-access
+
+    def test_a_library_whose_structs_are_smaller_is_refused(self):
+        done = run_python("""
+            import ctypes
+            from ddprun import _group, _library, _structs
+            class Longer(ctypes.Structure):
+                _fields_ = (*_structs.InitOptions._fields_, ("later", ctypes.c_int64))
+            _group.InitOptions = Longer
+            _library._FUNCTIONS["group_init"][1][0] = ctypes.POINTER(Longer)
+            _group.init()
+        """)
+        self.assertRegex(done.stderr, r"LibraryError: .*libddprun.so is of ddprun \d+\.\d+\.\d+, whose structs lack fields that "
+                                      "this package, of .*, uses: install both from one wheel")
 
     def test_each_status_has_its_exception(self):
         header = os.path.join(PACKAGE, "../worker_sdk/include/ddprun/c/c_base.h")
@@ -503,6 +664,17 @@ class Libraries(unittest.TestCase):
         self.assertIn("DDPRUN_CORRUPT = 10,", text)
         self.assertIn(f"#define DDPRUN_C_API_VERSION {_library.C_API_VERSION}\n", text)
         self.assertEqual(sorted(_errors.BY_STATUS), list(range(1, 11)))
+
+    def test_exceptions_pass_between_processes(self):
+        parts = {"rank": 1, "host": "here", "operation": "send", "peer": 2}
+        verdict = {"text": "rank 1 failed", "first_cause": {"rank": 1, "host": "here", "fault": "exit"}}
+        made = [kind("a text", **parts) for kind in (*_errors.BY_STATUS.values(), ddprun.Error)]
+        made += [ddprun.RunError("a text", verdict, 7),
+                 ddprun.elastic.MembershipChanged("a text", status=11, **parts)]
+        for error in made:
+            for passed in (copy.copy(error), *(pickle.loads(pickle.dumps(error, n)) for n in range(2, 6))):
+                self.assertIs(type(passed), type(error))
+                self.assertEqual((str(passed), passed.args, vars(passed)), ("a text", ("a text",), vars(error)))
 
     def test_the_module_becomes_the_program(self):
         done = subprocess.run([sys.executable, "-B", "-m", "ddprun", "--version"], env=environment(),

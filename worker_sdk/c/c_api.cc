@@ -119,6 +119,7 @@ using namespace ddprun::worker_sdk;
 extern "C" {
 
 int ddprun_c_api_version(void) { return DDPRUN_C_API_VERSION; }
+const char* ddprun_version(void) { return DDPRUN_VERSION; }
 const char* ddprun_last_error(void) { return last_error.message; }
 int ddprun_last_error_peer(void) { return last_error.peer; }
 

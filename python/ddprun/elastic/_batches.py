@@ -9,9 +9,12 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
+from .._arguments import number as a_number
+from .._arguments import seed as bits_of
+from .._arguments import whole
 from .._elastic_structs import BatchOptions, DataSet
 from .._errors import BadArgument
-from .._handles import _check, _Handle
+from .._handles import _check, _Handle, _open
 from .._library import library
 
 _LAST = {"smaller": 0, "dropped": 1, "continues": 2}
@@ -66,14 +69,18 @@ Sets = Union[int, Sequence[tuple[int, int]]]
 
 
 def _sets_of(sets: Sets) -> list[tuple[int, int]]:
-    if isinstance(sets, int):
-        return [(sets, 0)]
+    if hasattr(sets, "__index__"):
+        return [(whole(sets, "the length of a data set"), 0)]
     try:
-        return [(int(length), int(per_batch)) for length, per_batch in sets]
+        pairs = [(length, per_batch) for length, per_batch in sets]
     except (TypeError, ValueError):
         raise BadArgument(
             "sets must be the length of the data set, or a list of (length, samples of each batch)"
         ) from None
+    return [
+        (whole(length, "the length of a data set"), whole(per_batch, "the samples of a data set"))
+        for length, per_batch in pairs
+    ]
 
 
 class GlobalBatches(_Handle):
@@ -108,7 +115,8 @@ class GlobalBatches(_Handle):
         size = ctypes.sizeof(DataSet)
         array = (DataSet * len(pairs))(*(DataSet(size, *pair) for pair in pairs))
         options = BatchOptions(
-            ctypes.sizeof(BatchOptions), array, len(pairs), global_batch, seed, shards, shuffle,
+            ctypes.sizeof(BatchOptions), array, len(pairs),
+            whole(global_batch, "global_batch"), bits_of(seed), a_number(shards, "shards"), shuffle,
             _LAST[last], 0,
         )  # fmt: skip
         handle = ctypes.c_void_p()
@@ -116,7 +124,8 @@ class GlobalBatches(_Handle):
         _check(status, "GlobalBatches", -1)
         assert handle.value is not None
         super().__init__(handle.value, library().ddprun_batches_destroy)
-        self.shards = shards
+        _open.discard(self)  # Another thread may use it until the end.
+        self.shards = int(shards)
         """Parts of each batch."""
         self.sets = len(pairs)
         """Data sets."""
@@ -128,7 +137,7 @@ class GlobalBatches(_Handle):
 
     def batch_size(self, step: int) -> int:
         """Return the samples of a step, over all ranks."""
-        return self._count("size", step)
+        return self._count("size", whole(step, "step"))
 
     def batch(self, step: int) -> Shard:
         """Return all samples of a step; `number` is -1."""
@@ -136,11 +145,12 @@ class GlobalBatches(_Handle):
 
     def shard(self, step: int, number: int) -> Shard:
         """Return a part of the step's batch; parts of a step differ by one sample at most."""
-        if number < 0:
+        if whole(number, "number") < 0:
             raise BadArgument(f"there is no shard {number}")
         return self._samples(step, number)
 
     def _samples(self, step: int, number: int) -> Shard:
+        step, number = whole(step, "step"), a_number(number, "the shard")
         first, count = ctypes.c_void_p(), ctypes.c_size_t()
         status = library().ddprun_batches_samples(
             self._live("batches"), step, number, ctypes.byref(first), ctypes.byref(count)
@@ -163,7 +173,11 @@ def shards_of(rank: int, world_size: int, shards: int) -> range:
     """Return the shards of a rank: contiguous, as many as any other rank's, or one more."""
     first, count = ctypes.c_int(), ctypes.c_int()
     status = library().ddprun_shards_of(
-        rank, world_size, shards, ctypes.byref(first), ctypes.byref(count)
+        a_number(rank, "rank"),
+        a_number(world_size, "world_size"),
+        a_number(shards, "shards"),
+        ctypes.byref(first),
+        ctypes.byref(count),
     )
     _check(status, "shards_of", rank)
     return range(first.value, first.value + count.value)
@@ -175,4 +189,11 @@ def stream_seed(seed: int, step: int, shard: int, shards: int) -> int:
     The low 32 bits, all that torch's CPU generator takes, differ for all (step, shard) of one
     `seed` and one number of shards, up to 2**32 of them.
     """
-    return int(library().ddprun_stream_seed(seed, step, shard, shards))
+    return int(
+        library().ddprun_stream_seed(
+            bits_of(seed),
+            whole(step, "step", 0),
+            whole(shard, "shard", 0, 2**32 - 1),
+            whole(shards, "shards", 0, 2**32 - 1),
+        )
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable
 
-from .._elastic_structs import LOAD_STATE, SAVE_STATE
-from ._errors import status_of
+from .._callbacks import NOT_ENDED, Functions, not_ended, take_dropped
+from ._errors import MembershipChanged, status_of
 
 
 class Calls:
@@ -23,7 +23,7 @@ class Calls:
 
     def guard(self, function: Callable[..., Any], *arguments: Any) -> int:
         """Call it; return 0, or what stands for its exception."""
-        if isinstance(self._raised, (KeyboardInterrupt, SystemExit)):
+        if self._is_interrupted():
             return self._status  # The library has taken it for the end of the round.
         self._raised, self._status = None, 0
         try:
@@ -34,11 +34,21 @@ class Calls:
 
     def take(self, status: int) -> BaseException | None:
         """Return the exception that `status`, of a call of the library, stands for."""
-        found = self._raised if status != 0 and status == self._status else None
+        stands = self._is_interrupted() or (status != 0 and status == self._status)
+        found = self._raised if stands else None
         self._raised, self._status = None, 0
-        return found
+        return not_ended() if found is None and status == NOT_ENDED else found
 
-    def of_state(self, save: Callable[[], bytes], load: Callable[[bytes], None]) -> tuple[Any, Any]:
+    def _is_interrupted(self) -> bool:
+        """Whether the last exception is not one of the body's own, which a lost rank may cause."""
+        dropped = take_dropped()
+        if dropped is not None:
+            self._raised, self._status = dropped, NOT_ENDED
+        return self._status == NOT_ENDED or not isinstance(
+            self._raised, (Exception, MembershipChanged, type(None))
+        )
+
+    def of_state(self, save: Callable[[], bytes], load: Callable[[bytes], None]) -> Functions:
         """Return the functions that the library calls to save state and to load it."""
 
         def put(state: Any, size: Any) -> None:
@@ -49,7 +59,7 @@ class Calls:
         def take(state: int | None, size: int) -> None:
             load(ctypes.string_at(state, size) if state else b"")
 
-        return (
-            SAVE_STATE(lambda _, state, size: self.guard(put, state, size)),
-            LOAD_STATE(lambda _, state, size: self.guard(take, state, size)),
+        return Functions(
+            save=lambda state, size: self.guard(put, state, size),
+            load=lambda state, size: self.guard(take, state, size),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._errors import BY_STATUS, Error
+from .._errors import BY_STATUS, Error, restored
 from .._handles import _check, _host
 from .._library import library
 
@@ -36,6 +36,9 @@ class MembershipChanged(BaseException):
         self.host = host
         self.operation = operation
         self.peer = peer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args), self.__dict__
 
     def as_error(self) -> Error:
         """Return the exception for a job that nobody gives another round."""

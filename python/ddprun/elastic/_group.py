@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
-from .._buffers import Lent
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _Handle, _number
+from .._handles import _Handle, _number, _open
 from .._library import library
 from .._works import Work
 from ._errors import MembershipChanged, check
@@ -21,7 +21,7 @@ def _keep(_handle: int) -> None:
 class StepWork(Work):
     """An operation of a step's group."""
 
-    def __init__(self, handle: int, lent: Sequence[Lent], group: StepGroup, operation: str) -> None:
+    def __init__(self, handle: int, lent: Any, group: StepGroup, operation: str) -> None:
         super().__init__(handle, lent, group.rank, operation)
         self._group = group
 
@@ -43,12 +43,16 @@ class StepGroup(ProcessGroup):
         whole: StepGroup | None = None,
     ) -> None:
         _Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
+        _open.discard(self)  # It ends with its step, or with the process.
         self._step = step  # The library's; None between steps.
         self._whole = whole  # None: this is it, and the library's.
         self._parts: list[StepGroup] = []
         self._rank = int(library().ddprun_rank(handle))
         self._may_change = may_change
         self._lost: MembershipChanged | None = None  # What was raised.
+
+    def _started(self, handle: int, lent: Any, operation: str) -> Work:
+        return StepWork(handle, lent, self, operation)
 
     def split(self, color: int, key: int = 0) -> ProcessGroup | None:
         """Form a group of the ranks that pass the same `color`, ordered by `key`.
@@ -62,9 +66,6 @@ class StepGroup(ProcessGroup):
             return None
         self._parts.append(StepGroup(part.value, self._may_change, self._step, self))
         return self._parts[-1]
-
-    def _work_of(self, handle: int, lent: Sequence[Lent], operation: str) -> Work:
-        return StepWork(handle, lent, self, operation)
 
     def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
         """Refuse: the job itself goes on with the ranks that are left."""

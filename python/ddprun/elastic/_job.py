@@ -7,16 +7,12 @@ import os
 import warnings
 from typing import Any, Callable, NamedTuple
 
-from .._elastic_structs import (
-    APPLY,
-    BETWEEN,
-    STEP_BODY,
-    JobCounters,
-    JobOptions,
-)
+from .._arguments import count, milliseconds, text, whole
+from .._callbacks import Functions as Callbacks
+from .._elastic_structs import APPLY, JobCounters, JobOptions
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _check, _Handle, _milliseconds, _open
+from .._handles import _check, _Handle, _open
 from .._library import library
 from .._structs import Buffer, InitOptions
 from ._calls import Calls
@@ -85,11 +81,11 @@ class Job(_Handle):
         group = InitOptions(
             ctypes.sizeof(InitOptions),
             None,
-            backend.encode() if backend is not None else None,
+            text(backend, "backend"),
             -1,
             0,
-            _milliseconds(init_timeout, "init_timeout"),
-            _milliseconds(op_timeout, "op_timeout"),
+            milliseconds(init_timeout, "init_timeout"),
+            milliseconds(op_timeout, "op_timeout"),
         )
         options = JobOptions(ctypes.sizeof(JobOptions), ctypes.pointer(group), skip_poison, 0)
         handle = ctypes.c_void_p()
@@ -100,7 +96,7 @@ class Job(_Handle):
         _open.discard(self)  # At exit the process's end says more than that of its link.
         self._calls = Calls()
         self._kept: list[Array] = []
-        self._functions: list[Any] = []  # Callbacks that the library holds.
+        self._functions: list[Callbacks] = []  # That the library holds.
         self._warned = False
 
     def keep(self, **state: Any) -> Job:
@@ -140,7 +136,9 @@ class Job(_Handle):
 
         Without this call the first round begins with the kept state of rank 0.
         """
-        _check(library().ddprun_job_resume(self._live("job"), step), "Job.resume", -1)
+        _check(
+            library().ddprun_job_resume(self._live("job"), count(step, "step")), "Job.resume", -1
+        )
 
     def between(self, every: int, body: Callable[[ProcessGroup], Any]) -> Job:
         """Call ``body(group)`` whenever a multiple of `every` steps is committed.
@@ -157,9 +155,11 @@ class Job(_Handle):
             finally:
                 group._end()
 
-        callback = BETWEEN(lambda handle, _: self._calls.guard(call, handle))
-        self._functions.append(callback)
-        status = library().ddprun_job_between(self._live("job"), every, callback, None)
+        functions = Callbacks(between=lambda handle: self._calls.guard(call, handle))
+        self._functions.append(functions)
+        status = library().ddprun_job_between(
+            self._live("job"), whole(every, "every"), functions.of("between"), functions.user
+        )
         _check(status, "Job.between", -1)
         return self
 
@@ -182,9 +182,11 @@ class Job(_Handle):
                 raise
             self._end(step, None)
 
-        callback = STEP_BODY(lambda handle, _: self._calls.guard(call, handle))
-        status = library().ddprun_job_run(self._live("job"), steps, callback, None)
-        self._raise(status, "Job.run")
+        limit = count(steps, "steps")
+        functions = Callbacks(body=lambda handle: self._calls.guard(call, handle))
+        with self._use("job") as job:
+            status = library().ddprun_job_run(job, limit, functions.of("body"), functions.user)
+            self._raise(status, "Job.run")
 
     @property
     def committed(self) -> int:
@@ -221,16 +223,20 @@ class Job(_Handle):
     def _keep_array(self, array: Array) -> None:
         buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, _U8, 0)
         status = library().ddprun_job_keep(
-            self._live("job"), array.name.encode(), ctypes.byref(buffer)
+            self._live("job"), text(array.name, "the name"), ctypes.byref(buffer)
         )
         _check(status, "Job.keep", -1)
         self._kept.append(array)
 
     def _keep_functions(self, kept: Functions) -> None:
-        callbacks = self._calls.of_state(kept.save, kept.load)
-        self._functions += callbacks
+        functions = self._calls.of_state(kept.save, kept.load)
+        self._functions.append(functions)
         status = library().ddprun_job_keep_state(
-            self._live("job"), kept.name.encode(), *callbacks, None
+            self._live("job"),
+            text(kept.name, "the name"),
+            functions.of("save"),
+            functions.of("load"),
+            functions.user,
         )
         _check(status, "Job.keep", -1)
 
@@ -243,8 +249,12 @@ class Job(_Handle):
                 )
 
     def _commit(self, handle: int, apply: Callable[[], Any] | None, group: StepGroup) -> None:
-        callback = APPLY(lambda _: self._calls.guard(apply)) if apply is not None else APPLY()
-        status = library().ddprun_step_commit(handle, callback, None)
+        if apply is None:
+            status = library().ddprun_step_commit(handle, APPLY(), None)
+        else:
+            changes = apply
+            functions = Callbacks(apply=lambda: self._calls.guard(changes))
+            status = library().ddprun_step_commit(handle, functions.of("apply"), functions.user)
         raised = self._calls.take(status)
         if raised is not None:
             raise raised

@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
+from .._arguments import number as a_number
+from .._arguments import text
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._library import library
@@ -65,14 +67,17 @@ class Step:
         """
         skipped = ctypes.c_int()
         status = library().ddprun_step_begin_shard(
-            self._live(), number, content.encode(), ctypes.byref(skipped)
+            self._live(),
+            a_number(number, "number"),
+            text(content, "content"),
+            ctypes.byref(skipped),
         )
         check(status, "Step.begin_shard", self.rank, self._group)
         return not skipped.value
 
     def skips(self, number: int) -> bool:
         """Return whether the shard has ended two processes and is skipped, by all ranks."""
-        return bool(library().ddprun_step_skips(self._live(), number))
+        return bool(library().ddprun_step_skips(self._live(), a_number(number, "number")))
 
     def commit(self, apply: Callable[[], Any] | None = None) -> None:
         """End the step: call ``apply()``, which changes the kept state, on every rank.

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .._arguments import seed, whole
 from .._buffers import _view_of
 from .._elastic_structs import SumOptions, SumResult
 from .._errors import BadArgument
@@ -14,6 +15,7 @@ from .._handles import _check, _Handle
 from .._library import library
 from ._errors import check
 
+_ELEMENTS_MAX = 2**48  # Of a tensor; more than any memory holds.
 _KINDS = ("good", "over", "not_finite")
 
 
@@ -77,8 +79,8 @@ class GradientSums(_Handle):
     """
 
     def __init__(self, sizes: Sequence[int], *, exact: bool = True, equal: int = 0) -> None:
-        self.sizes = tuple(sizes)
-        options = SumOptions(ctypes.sizeof(SumOptions), 0, equal, not exact, 0)
+        self.sizes = tuple(whole(size, "a size", 0, _ELEMENTS_MAX) for size in sizes)
+        options = SumOptions(ctypes.sizeof(SumOptions), 0, seed(equal, "equal"), not exact, 0)
         handle = ctypes.c_void_p()
         status = library().ddprun_sums_create(
             (ctypes.c_size_t * len(self.sizes))(*self.sizes),
@@ -92,8 +94,9 @@ class GradientSums(_Handle):
 
     def use(self, group: ProcessGroup) -> None:
         """Allocate the sums in the memory of `group`; collective."""
-        status = library().ddprun_sums_use(self._live("sums"), group._live("group"))
-        check(status, "GradientSums.use", group.rank, group)
+        with self._use("sums") as sums, group._use("group") as handle:
+            status = library().ddprun_sums_use(sums, handle)
+            check(status, "GradientSums.use", group.rank, group)
 
     def begin(self) -> None:
         """Start a step, or start it again."""
@@ -115,12 +118,12 @@ class GradientSums(_Handle):
         """
         addresses, held = self._addresses(out, writable=True)
         found = SumResult(ctypes.sizeof(SumResult))
-        status = library().ddprun_sums_reduce(
-            self._live("sums"), group._live("group"), addresses, divide_by, note,
-            ctypes.byref(found),
-        )  # fmt: skip
+        with self._use("sums") as sums, group._use("group") as handle:
+            status = library().ddprun_sums_reduce(
+                sums, handle, addresses, divide_by, whole(note, "note"), ctypes.byref(found)
+            )
+            check(status, "GradientSums.reduce", group.rank, group)
         del held
-        check(status, "GradientSums.reduce", group.rank, group)
         return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
 
     def commit(self) -> None:

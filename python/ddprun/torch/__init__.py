@@ -17,8 +17,15 @@ from __future__ import annotations
 from ._ddp import DistributedDataParallel
 from ._errors import DdprunError
 from ._register import register
+from ._sampler import DistributedSampler
 from ._shared import shared_zeros
 
-__all__ = ["DdprunError", "DistributedDataParallel", "register", "shared_zeros"]
+__all__ = [
+    "DdprunError",
+    "DistributedDataParallel",
+    "DistributedSampler",
+    "register",
+    "shared_zeros",
+]
 
 register()

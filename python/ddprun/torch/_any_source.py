@@ -18,6 +18,7 @@ import torch
 from . import _forward
 from ._engine import RECV, Engine
 from ._errors import TIMED_OUT, bad_argument, error
+from ._fork import own_locks
 from ._tensors import Lending, check
 from ._works import WorkBase, milliseconds
 
@@ -110,11 +111,15 @@ class Posts:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._lock = threading.Lock()
+        own_locks(self)
         # By source and tag: memory of a posted receive, and whether its message has come.
         self._posted: dict[tuple[int, int], Any] = {}
         self._come: dict[tuple[int, int], Exception | None] = {}
         self._waiting: list[tuple[int, int, AnySourceWork]] = []  # source or -1, tag, work
+
+    def make_locks(self) -> None:
+        """Make the lock; see _fork.py."""
+        self._lock = threading.Lock()
 
     def is_posted(self, source: int, tag: int) -> bool:
         """Return whether the next message of `source` goes to a receive of this class."""

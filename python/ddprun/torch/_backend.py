@@ -7,7 +7,9 @@ methods changed, too. Nothing here computes: calls go to the C interface.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .._handle import EXIT_LIMIT_S
 from ._any_source import Posts
 from ._collectives import Collectives
 from ._engine import NAMES, RECV, SEND, Engine
@@ -242,6 +245,9 @@ def make(
 def _leave() -> None:
     """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
     if getattr(sys, "last_value", None) is None:
-        for backend in list(_alive.values()):
+        until = time.monotonic() + EXIT_LIMIT_S
+        own = [backend for backend in _alive.values() if backend._engine.pid == os.getpid()]
+        for backend in own:
+            backend._engine.complete(until)
             backend.shutdown()
     waiter.stop()

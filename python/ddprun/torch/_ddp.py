@@ -198,8 +198,10 @@ class DistributedDataParallel(torch.nn.Module):
         self._next += 1
 
     def _finish_pass(self) -> None:
-        """Wait for all buckets, at the end of the backward pass."""
-        self._is_in_pass = False
+        """Wait for all buckets, at the end of the backward pass.
+
+        Where this raises, the pass is left for the next forward pass to abandon.
+        """
         unused = [(bucket, at) for bucket in self._buckets for at in sorted(bucket.missing)]
         if unused and not self.find_unused_parameters:
             raise RuntimeError(self._unused_text(unused))
@@ -215,6 +217,7 @@ class DistributedDataParallel(torch.nn.Module):
             if used is not None and used[self._number(bucket, at)]:
                 bucket.parameters[at].grad = bucket.views[at]
             bucket.missing.clear()
+        self._is_in_pass = False
 
     def _used_anywhere(self) -> list[bool]:
         flags = [

@@ -8,9 +8,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from .._callbacks import take_dropped
+from .._handle import left_ms, warn
 from .._library import library
 from .._structs import Buffer, Call
 from ._errors import ABORTED, DdprunError, error, last_error
+from ._fork import own_locks
 from ._tensors import TYPES, Lending, describe, is_plain
 from ._waiter import waiter
 from ._works import EndedWork, OperationWork
@@ -46,9 +49,6 @@ class Engine:
         self.count = 0  # Operations so far.
         self._handle: int | None = handle
         self._keep = keep  # The store's functions, for the group, its works and memory.
-        self._lock = threading.Lock()
-        self._closes = threading.RLock()
-        self._ends = threading.Lock()  # Held while the handle is freed, or used without `_lock`.
         self._submit = library().ddprun_submit
         self._call = Call()
         self._call.size = _CALL_SIZE
@@ -57,9 +57,18 @@ class Engine:
         self._work = ctypes.c_void_p()
         self._work_at = ctypes.byref(self._work)
         self._pending: dict[int, OperationWork] = {}
+        own_locks(self)
         self._descriptor = -1
         self.collected: list[Any] | None = None  # Works begun while calls are coalesced.
         self._ended = EndedWork()
+
+    def make_locks(self) -> None:
+        """Make the locks; see _fork.py."""
+        self._lock = threading.Lock()
+        self._closes = threading.RLock()
+        self._ends = threading.Lock()  # Held while the handle is freed, or used without `_lock`.
+        for work in self._pending.values():
+            work.make_locks()
 
     @property
     def is_open(self) -> bool:
@@ -159,7 +168,7 @@ class Engine:
         self.count += 1
         status = self._submit(self._handle, self._call_at, None if waits else self._work_at)
         if status != 0:
-            raise last_error(NAMES[operation])
+            raise take_dropped() or last_error(NAMES[operation])
         return None if waits else self._work.value
 
     def _begun(
@@ -202,7 +211,10 @@ class Engine:
         """Have works finished when they end, by the waiter's thread."""
         if self._descriptor < 0:
             descriptor = ctypes.c_int(-1)
-            status = library().ddprun_group_completion_fd(self._handle, ctypes.byref(descriptor))
+            with self._ends:
+                status = library().ddprun_group_completion_fd(
+                    self._handle, ctypes.byref(descriptor)
+                )
             if status != 0:
                 raise last_error("get_future")
             self._descriptor = descriptor.value
@@ -223,15 +235,24 @@ class Engine:
 
     def transport(self) -> str:
         """Return the transport between the ranks: shm, cpu, gloo or self."""
-        if self._handle is None:
-            return "closed"
-        return str(library().ddprun_backend(self._handle).decode())
+        with self._ends:
+            if self._handle is None:
+                return "closed"
+            return str(library().ddprun_backend(self._handle).decode())
 
     def abort(self) -> None:
         """End all operations of this rank at once, from any thread."""
         with self._ends:
             if self._handle is not None and os.getpid() == self.pid:
                 library().ddprun_group_abort(self._handle)
+
+    def complete(self, until: float) -> None:
+        """At exit, complete what is under way, if it ends in time, and end all else."""
+        with self._ends:
+            if self._handle is None or os.getpid() != self.pid:
+                return
+            if library().ddprun_group_shutdown(self._handle, left_ms(until)) != 0:
+                warn(self.rank)
 
     def close(self) -> None:
         """Complete what is under way, within the group's time limit, and leave."""
@@ -246,3 +267,6 @@ class Engine:
             self.finish_ended()
             waiter.drop(self._descriptor)
             library().ddprun_group_destroy(handle)
+        dropped = take_dropped()  # By the store's functions.
+        if dropped is not None:
+            raise dropped

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .._errors import BY_STATUS, Error
-from .._library import library
+from .._errors import BY_STATUS, Error, restored
+from .._library import foreign, is_foreign, library
 from .._structs import ErrorInfo
 
 # torch 1.13 has no class of its own for this.
@@ -51,6 +51,9 @@ class DdprunError(_Base, Error):
         self.kind = kind
         self.missing = missing
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.kind, self.args), self.__dict__
+
 
 def _class_of(status: int) -> type[DdprunError]:
     base = BY_STATUS.get(status)
@@ -58,6 +61,11 @@ def _class_of(status: int) -> type[DdprunError]:
 
 
 _CLASSES: dict[int, type[DdprunError]] = {status: _class_of(status) for status in _KINDS}
+
+
+def _restored(kind: str, arguments: tuple[Any, ...]) -> BaseException:
+    status = {name: status for status, name in _KINDS.items()}.get(kind, 0)
+    return restored(_CLASSES.get(status, DdprunError), arguments)
 
 
 def error(status: int, text: str, *, missing: tuple[int, ...] = (), **more: Any) -> DdprunError:
@@ -97,5 +105,7 @@ def error_of(info: ErrorInfo, operation: str = "") -> DdprunError:
 def last_error(operation: str = "") -> DdprunError:
     """Make the exception for the last call of this thread, which failed."""
     info = new_info()
-    library().ddprun_last_error_info(ctypes.byref(info))
+    status = library().ddprun_last_error_info(ctypes.byref(info))
+    if status != 0 or is_foreign(info.message.decode(errors="replace")):
+        raise foreign()
     return error_of(info, operation)

@@ -8,15 +8,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from .._callbacks import Functions, take_dropped
 from .._library import library
-from .._structs import (
-    STORE_ADD,
-    STORE_ERASE,
-    STORE_GET,
-    STORE_SET,
-    CreateOptions,
-    StoreCalls,
-)
+from .._structs import CreateOptions, StoreCalls
 from ._engine import Engine
 from ._errors import last_error
 
@@ -32,13 +26,16 @@ class _Store:
         # torch 1.13's stores cannot tell whether a key is there; a counter beside each key does.
         self._can_check = hasattr(store, "check")
         self.failure: BaseException | None = None
+        functions = self._functions = Functions(
+            set=self._set, get=self._get, add=self._add, erase=self._erase
+        )
         self.calls = StoreCalls(
             ctypes.sizeof(StoreCalls),
-            None,
-            STORE_SET(self._set),
-            STORE_GET(self._get),
-            STORE_ADD(self._add),
-            STORE_ERASE(self._erase),
+            functions.user,
+            functions.of("set"),
+            functions.of("get"),
+            functions.of("add"),
+            functions.of("erase"),
         )
 
     def _guarded(self, call: Any) -> int:
@@ -59,14 +56,21 @@ class _Store:
             return bool(self._store.check([name]))
         return bool(self._store.add(name + "/there", 0) > 0)
 
-    def _set(self, _: Any, key: bytes, value: int, size: int) -> int:
+    def interruption(self) -> BaseException | None:
+        """Return what has been raised here that is no failure of the store, such as Ctrl-C."""
+        dropped = take_dropped()
+        if dropped is None and not isinstance(self.failure, Exception):
+            return self.failure
+        return dropped
+
+    def _set(self, key: bytes, value: int, size: int) -> int:
         def put() -> None:
             self._store.set(key.decode(), ctypes.string_at(value, size) if size else b"")
             self._note(key.decode())
 
         return self._guarded(put)
 
-    def _get(self, _: Any, key: bytes, value: Any, size: Any) -> int:
+    def _get(self, key: bytes, value: Any, size: Any) -> int:
         def get() -> None:
             name = key.decode()
             if not self._has(name):
@@ -79,14 +83,14 @@ class _Store:
 
         return self._guarded(get)
 
-    def _add(self, _: Any, key: bytes, delta: int, total: Any) -> int:
+    def _add(self, key: bytes, delta: int, total: Any) -> int:
         def add() -> None:
             total[0] = self._store.add(key.decode(), delta)
             self._note(key.decode())
 
         return self._guarded(add)
 
-    def _erase(self, _: Any, key: bytes) -> int:
+    def _erase(self, key: bytes) -> int:
         # Some stores cannot; what stays there is in nobody's way.
         if self._can_check:
             with contextlib.suppress(Exception), self._lock:
@@ -121,6 +125,10 @@ def join(
     status = library().ddprun_group_create(
         ctypes.byref(own.calls), ctypes.byref(options), ctypes.byref(group)
     )
+    interruption = own.interruption()
+    if interruption is not None:
+        library().ddprun_group_destroy(group)
+        raise interruption
     if status != 0:
         raise last_error("init_process_group") from own.failure
     assert group.value is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import weakref
 from collections.abc import Sequence
@@ -42,9 +43,9 @@ def shared_zeros(shape: Sequence[int], dtype: Any = None, group: Any = None) -> 
     in the same order. The memory lives as long as tensors on it.
     """
     dtype = dtype if dtype is not None else torch.get_default_dtype()
-    count = 1
-    for length in shape:
-        count *= length
+    if any(length < 0 for length in shape):
+        raise bad_argument(f"a length in {tuple(shape)} is negative", "shared_zeros", -1)
+    count = math.prod(shape)
     if count == 0:
         return torch.zeros(tuple(shape), dtype=dtype)
     size = count * torch.empty((), dtype=dtype).element_size()

@@ -8,6 +8,8 @@ import select
 import threading
 from typing import TYPE_CHECKING
 
+from ._fork import own_locks
+
 if TYPE_CHECKING:
     from ._engine import Engine
 
@@ -16,12 +18,16 @@ class Waiter:
     """Waits for operations of the watched engines to end, and finishes them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        own_locks(self)
         self._engines: dict[int, Engine] = {}  # By the descriptor that tells of ends.
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._wake = (-1, -1)
         self._stops = False
+
+    def make_locks(self) -> None:
+        """Make the lock; see _fork.py."""
+        self._lock = threading.Lock()
 
     def watch(self, engine: Engine, descriptor: int) -> None:
         """Finish the engine's works as they end, from now on."""

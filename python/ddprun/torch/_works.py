@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WorkBase: Any = torch._C._distributed_c10d.Work
 
+_SECONDS_MAX = 1e9  # timedelta.max, which stands for no limit, is beyond the library's clocks.
+
 _held: dict[int, Any] = {}
 
 
@@ -41,7 +43,7 @@ def milliseconds(limit: timedelta | None) -> int:
     if limit is None:
         return 0
     seconds = limit.total_seconds()
-    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+    return max(1, round(min(seconds, _SECONDS_MAX) * 1000)) if seconds > 0 else 0
 
 
 class OperationWork(WorkBase):
@@ -65,13 +67,17 @@ class OperationWork(WorkBase):
         self._keep = keep
         self._after = after
         self._source = source
-        self._lock = threading.Lock()
+        self.make_locks()
         self._finished = False
         self._error: Exception | None = None
         self._trigger: Any = None  # The future that finish() sets.
         self._future: Any = None  # What follows it, with the result or the error.
         _forward.note(self)
         hold(self)
+
+    def make_locks(self) -> None:
+        """Make the lock; see _fork.py."""
+        self._lock = threading.Lock()
 
     def finish(self) -> None:
         """Take over the outcome of an operation that has ended; once, whoever calls it."""

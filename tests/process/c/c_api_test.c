@@ -229,7 +229,7 @@ static void misuse(ddprun_group* group) {
 }
 
 int main(void) {
-  CHECK(ddprun_c_api_version() == DDPRUN_C_API_VERSION);
+  CHECK(ddprun_c_api_version() == DDPRUN_C_API_VERSION && strchr(ddprun_version(), '.'));
   ddprun_group* group = NULL;
   CHECK(ddprun_group_init(NULL, &group) == DDPRUN_OK);
   collectives(group);

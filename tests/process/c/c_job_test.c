@@ -140,6 +140,27 @@ static int32_t fails(ddprun_step* step, void* user) {
   return -5;
 }
 
+static int32_t says_nothing(ddprun_step* step, void* result) {
+  (void)step, (void)result;
+  return 0;
+}
+
+static int32_t says_minus_seven(ddprun_step* step, void* result) {
+  (void)step;
+  *(int32_t*)result = -7;
+  return 0;
+}
+
+/* A function whose runtime has ended it early is not one that has ended well. */
+static void check_functions_with_results(ddprun_job* job) {
+  const ddprun_functions* with = ddprun_functions_with_results();
+  ddprun_functions own = {.size = sizeof own, .body = says_nothing};
+  CHECK(with->size == sizeof own);
+  CHECK(ddprun_job_run(job, kSteps + 1, with->body, &own) == DDPRUN_NOT_ENDED);
+  own.body = says_minus_seven;
+  CHECK(ddprun_job_run(job, kSteps + 1, with->body, &own) == -7);
+}
+
 int main(void) {
   struct training t = {.weights = {0}};
   ddprun_job* job = NULL;
@@ -180,6 +201,7 @@ int main(void) {
   CHECK(ddprun_job_counters_of(job, &counters) == DDPRUN_OK && counters.rounds >= 1);
   CHECK(ddprun_job_run(job, kSteps + 1, fails, &t) == -5);
   CHECK(strstr(ddprun_last_error(), "returned -5"));
+  check_functions_with_results(job);
   printf("C job: %d steps, weights %g %g: right\n", (int)t.steps, t.weights[0], t.weights[1]);
   ddprun_job_destroy(job);
   ddprun_job_destroy(NULL);

@@ -30,6 +30,7 @@
 #include "ddprun/c/c_checkpoint.h"
 #include "ddprun/c/c_collectives.h"
 #include "ddprun/c/c_elastic.h"
+#include "ddprun/c/c_functions.h"
 #include "ddprun/c/c_group.h"
 #include "ddprun/c/c_process.h"
 #include "ddprun/c/c_store.h"

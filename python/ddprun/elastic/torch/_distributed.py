@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -132,6 +133,7 @@ class Distributed:
             raise BadArgument(
                 "torch.distributed has a default group, which knows nothing of rounds"
             )
+        self._pid = os.getpid()
         self._backend = backend
         self._timeout = timedelta(seconds=timeout)
         self._address = address or socket.gethostname()
@@ -161,6 +163,8 @@ class Distributed:
 
     def close(self) -> None:
         """Leave the group. Further calls have no effect."""
+        if os.getpid() != self._pid:
+            return  # A child of fork() has the connections of its parent, and none of its threads.
         self._round = None
         if self._sentinel is not None:
             self._sentinel.close()

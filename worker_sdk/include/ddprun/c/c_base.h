@@ -98,7 +98,8 @@ typedef struct {
   char message[2048];                  /* The whole sentence: ddprun_last_error(). */
 } ddprun_error_info;
 
-int ddprun_c_api_version(void); /* DDPRUN_C_API_VERSION of the library. */
+int ddprun_c_api_version(void);   /* DDPRUN_C_API_VERSION of the library. */
+const char* ddprun_version(void); /* Its release: "0.1.0". */
 
 /* The message of this thread's last failed call; "" if none. Valid until its next call. */
 const char* ddprun_last_error(void);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._library import library
+from .._library import library
 
 
 def install_crash_report() -> None:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ._handles import _long, _milliseconds, _text
+from .._handles import _long, _milliseconds, _text
 
 # How long a value is waited for where no timeout is given, in seconds, as in PyTorch.
 PATIENCE = 300.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import NamedTuple
 
-from ._group import ProcessGroup
-from ._handles import _check, _Handle, _text
-from ._library import library
-from ._structs import Metric as _Metric
+from .._group import ProcessGroup
+from .._handles import _check, _Handle, _text
+from .._library import library
+from .._structs import Metric as _Metric
 
 
 class Metric(NamedTuple):
@@ -40,21 +40,20 @@ class Metrics(_Handle):
 
     def add(self, name: str, value: float, weight: float = 1.0) -> None:
         """Add a number, which is the average of `weight` samples."""
-        status = library().ddprun_metrics_add(
-            self._live("metrics"), _text(name, "name"), value, weight
-        )
-        _check(status, "Metrics.add", -1)
+        with self._use("metrics") as metrics:
+            status = library().ddprun_metrics_add(metrics, _text(name, "name"), value, weight)
+            _check(status, "Metrics.add", -1)
 
     def reduce(self, group: ProcessGroup) -> dict[str, Metric]:
         """Return the numbers of all ranks by name, and forget this rank's; collective."""
-        count = ctypes.c_size_t()
-        handle = group._live("group")
-        status = library().ddprun_metrics_reduce(self._live("metrics"), handle, ctypes.byref(count))
-        group._settle(status, "Metrics.reduce")
-        result = {}
-        for i in range(count.value):
-            one = _Metric(ctypes.sizeof(_Metric))
-            status = library().ddprun_metrics_get(self._live("metrics"), i, ctypes.byref(one))
-            _check(status, "Metrics.reduce", group.rank)
-            result[one.name.decode()] = Metric(one.average, one.sum, one.weight, one.min, one.max)
+        count, result = ctypes.c_size_t(), {}
+        with self._use("metrics") as metrics, group._use("group") as handle:
+            status = library().ddprun_metrics_reduce(metrics, handle, ctypes.byref(count))
+            group._settle(status, "Metrics.reduce")
+            for i in range(count.value):
+                one = _Metric(ctypes.sizeof(_Metric))
+                status = library().ddprun_metrics_get(metrics, i, ctypes.byref(one))
+                _check(status, "Metrics.reduce", group.rank)
+                found = Metric(one.average, one.sum, one.weight, one.min, one.max)
+                result[one.name.decode()] = found
         return result

@@ -1,0 +1,91 @@
+"""Functions of the program that the library calls: none counts as done that did not run to its end.
+
+An exception that reaches ctypes is printed, and the library gets any number instead of a result. A
+signal that comes while the library waits is such a case: Python calls its handler when the next
+function begins, before the first statement. So results go through memory that says "failed" until
+the function has ended (ddprun/c/c_functions.h), and what ctypes drops is kept for the caller of the
+library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any, Callable
+
+from ._elastic_structs import NOT_ENDED, ProgramFunctions
+from ._errors import Error
+from ._library import library
+
+__all__ = ["NOT_ENDED", "Functions", "not_ended", "take_dropped"]
+
+_TYPES: dict[str, Any] = dict(ProgramFunctions._fields_)
+_IS_LAST = ("body", "between")  # Of these the place of the result is the last argument.
+
+_dropped: dict[int, BaseException] = {}  # By thread.
+
+
+def _entry(function: Callable[..., int], at: int) -> Callable[..., int]:
+    """Return `function`, which returns its result, as one that is given a place for it."""
+
+    def enter(*arguments: Any) -> int:
+        place = arguments[at]
+        others = arguments[:at] if at else arguments[1:]
+        ctypes.c_int32.from_address(place).value = function(*others)
+        return 0
+
+    return enter
+
+
+_CODE = _entry(int, 0).__code__
+
+
+def _is_ours(unraisable: Any) -> bool:
+    trace = unraisable.exc_traceback
+    return trace is not None and trace.tb_frame.f_code is _CODE
+
+
+def _keep_what_ctypes_drops() -> None:
+    before = sys.unraisablehook
+    if getattr(before, "is_of_ddprun", False):
+        return
+
+    def hook(unraisable: Any) -> None:
+        if _is_ours(unraisable):
+            _dropped.setdefault(threading.get_ident(), unraisable.exc_value)
+        else:
+            before(unraisable)
+
+    hook.is_of_ddprun = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
+
+
+class Functions:
+    """Functions of the program, to be kept as long as the library may call them.
+
+    Each returns its status. ``of(name)`` and `user` are what the library is given.
+    """
+
+    def __init__(self, **functions: Callable[..., int]) -> None:
+        _keep_what_ctypes_drops()
+        self._own = ProgramFunctions(ctypes.sizeof(ProgramFunctions))
+        for name, function in functions.items():
+            at = -1 if name in _IS_LAST else 0
+            setattr(self._own, name, _TYPES[name](_entry(function, at)))
+        self._given = library().ddprun_functions_with_results().contents
+        self.user = ctypes.addressof(self._own)
+
+    def of(self, name: str) -> Any:
+        """Return the library's function that calls the one of this name, given `user`."""
+        return getattr(self._given, name)
+
+
+def take_dropped() -> BaseException | None:
+    """Return what ctypes has dropped in this thread since the last call of this."""
+    return _dropped.pop(threading.get_ident(), None)
+
+
+def not_ended() -> Error:
+    """Return the exception for NOT_ENDED, if it is not known why."""
+    return Error("a function of the program did not run to its end; Python has printed why")

@@ -1,0 +1,1 @@
+"""What a worker has beside operations: store, metrics, samplers, checkpoints, timers."""

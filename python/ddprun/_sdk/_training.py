@@ -1,0 +1,110 @@
+"""What a training loop calls: gradients' norm, and steps' times."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any
+
+from .._buffers import lend
+from .._errors import BadArgument
+from .._handles import _check, _Handle, _milliseconds
+from .._library import library
+from .._structs import Buffer, InitOptions
+
+_PHASES = {
+    "outside": 0,
+    "data": 1,
+    "forward": 2,
+    "backward": 3,
+    "optimizer": 4,
+    "exposed": 5,
+}
+
+
+def clip_grad_norm(
+    gradients: Iterable[Any],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> float:
+    """Scale gradients in place so that the norm of all is at most `max_norm`; return it as it was.
+
+    As ``torch.nn.utils.clip_grad_norm_``, for arrays. Nothing is sent: averaged gradients, and so
+    their norm, are equal on all ranks.
+
+    gradients: arrays of floating-point numbers.
+    norm_type: above 0; infinity selects the largest absolute value.
+    error_if_nonfinite: whether an infinite norm, or one that is no number, raises
+        :class:`ddprun.BadArgument`, instead of scaling by 0 or NaN.
+    """
+    lent = [lend(each, writable=True) for each in gradients]
+    buffers = (Buffer * len(lent))(*(buffer for buffer, _ in lent))
+    norm = ctypes.c_double()
+    status = library().ddprun_clip_grad_norm(
+        buffers, len(lent), max_norm, norm_type, bool(error_if_nonfinite), ctypes.byref(norm)
+    )
+    _check(status, "clip_grad_norm", -1)
+    return norm.value
+
+
+class StepTimer(_Handle):
+    """Tells ddprun in which part of a step this process is, for ``--report`` and ``--on-stall``.
+
+    For loops that neither ddprun nor torch synchronises; ``ddprun --report`` times PyTorch's loops
+    by itself::
+
+        timer = ddprun.StepTimer()
+        timer.join()
+        for batch in data:
+            timer.enter("forward")
+            ...
+            timer.end_step()
+
+    One for each process, made before its groups; those that are made later leave it to the timer to
+    say where the process is. One thread at a time. A call costs a few microseconds at most.
+    """
+
+    def __init__(self) -> None:
+        handle = ctypes.c_void_p()
+        _check(library().ddprun_timer_create(ctypes.byref(handle)), "StepTimer", -1)
+        assert handle.value is not None
+        super().__init__(handle.value, library().ddprun_timer_destroy)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Meet the timers of the other ranks, which all call it, once, within `timeout` seconds.
+
+        From the next phase on, steps are timed, and their times exchanged over a group of its own,
+        for which no rank waits.
+        """
+        options = InitOptions(
+            size=ctypes.sizeof(InitOptions),
+            rank=-1,
+            init_timeout_ms=_milliseconds(timeout),
+        )
+        with self._use("timer") as timer:
+            status = library().ddprun_timer_join(timer, ctypes.byref(options))
+            _check(status, "StepTimer.join", -1)
+
+    def enter(self, phase: str) -> None:
+        """End one phase and begin another.
+
+        phase: data, forward, backward, optimizer, "exposed" while waiting for other ranks, or
+            "outside" of these.
+        """
+        if phase not in _PHASES:
+            raise BadArgument(f"phase {phase!r} is not one of {', '.join(_PHASES)}")
+        with self._use("timer") as timer:
+            status = library().ddprun_timer_enter(timer, _PHASES[phase])
+            _check(status, "StepTimer.enter", -1)
+
+    def end_step(self, size: int = 0) -> None:
+        """End the step, in which ranks have exchanged `size` bytes of gradients."""
+        if not isinstance(size, int) or not 0 <= size < 2**64:
+            raise BadArgument(f"size must be a number of bytes, not {size!r}")
+        with self._use("timer") as timer:
+            _check(library().ddprun_timer_end_step(timer, size), "StepTimer.end_step", -1)
+
+    def close(self) -> None:
+        """Leave the summary for ``ddprun --report``; takes some seconds at most."""
+        self._destroy()
