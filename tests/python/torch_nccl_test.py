@@ -127,6 +127,7 @@ class Nccl(torch_case.TorchCase):
                 child = os.fork()
                 if child == 0:  # Its end is not that of its parent's group.
                     ddprun.torch._backend._leave()
+                    ddprun.torch._shared.backend_of().shutdown()
                     os._exit(len(calls))
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
                 (nccl,) = made
