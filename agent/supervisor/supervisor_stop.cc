@@ -174,9 +174,9 @@ void Supervisor::kill_workers() {
 void Supervisor::abandon_workers() {
   DDPRUN_ASSERT(living_ > 0);
   if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
-  const std::string text = "SIGKILL does not end " + number_of(living_, "worker") + " of " +
-                           options_.host + "; abandoning the stuck process";
-  actions_.push_back(Say{Say::Level::kError, text});
+  const std::string stuck = "SIGKILL does not end " + number_of(living_, "worker");
+  const std::string outcome = "; abandoning the stuck process";
+  actions_.push_back(Say{Say::Level::kError, stuck + " of " + options_.host + outcome});
   actions_.push_back(AbandonWorkers{});
   const int status = leaving_ && leaving_->status != 0 ? leaving_->status
                      : failed_                         ? exit_status(*failure())
@@ -190,7 +190,7 @@ void Supervisor::abandon_workers() {
     give_up_at_ = now_ + options_.leave_limit;
     return after_stop();
   }
-  send(rendezvous::Leave{0, stuck + behind});
+  send(rendezvous::Leave{0, stuck + outcome});
   exit(status, leaving_ ? leaving_->verdict : std::nullopt);
 }
 
