@@ -277,7 +277,7 @@ std::vector<std::string> absent_rank_warnings(const Options& options, int worker
     for (const auto& [rank, streams] : map.of_rank) ranks.insert(rank);
     return ranks;
   };
-  const std::vector<int> shown = options.output.local_ranks_filter.value_or(std::vector<int>());
+  const std::vector<int>& shown = options.output.local_ranks_filter;
   check("--local-ranks-filter", {shown.begin(), shown.end()}, ": no worker's lines are printed");
   check("--redirects", ranks_of(options.output.redirects), "");
   check("--tee", ranks_of(options.output.tee), "");

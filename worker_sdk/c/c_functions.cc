@@ -1,6 +1,6 @@
 // ddprun/c/c_functions.h: the results of the program's functions through memory.
 
-#include "worker_sdk/c/c_api.h"
+#include "worker_sdk/c/c_handles.h"
 
 namespace {
 
