@@ -84,7 +84,7 @@ std::string entry(const Flag& flag) {
   return text + "\n" + plain(flag.help) + "\n";
 }
 
-std::string exit_codes() {
+std::string exit_status_section() {
   std::string text = ".SH EXIT STATUS\n";
   for (const auto& [code, meaning] : kExitMeanings) {
     text += std::to_string(code) + ": " + plain(meaning) + ";\n";
@@ -102,7 +102,7 @@ std::string manual_page() {
     group = flag.group;
     text += entry(flag);
   }
-  return text + std::string(kManualSettings) + exit_codes() + std::string(kManualTail);
+  return text + std::string(kManualSettings) + exit_status_section() + std::string(kManualTail);
 }
 
 }  // namespace ddprun::launcher

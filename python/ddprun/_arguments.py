@@ -31,6 +31,14 @@ def number(value: Any, what: str) -> int:
         raise BadArgument(f"{what} must be a whole number of 32 bits, not {value!r}") from None
 
 
+def long_number(value: Any, what: str) -> int:
+    """Return a whole number of 64 bits."""
+    try:
+        return whole(value, what)
+    except BadArgument:
+        raise BadArgument(f"{what} must be a whole number of 64 bits, not {value!r}") from None
+
+
 def count(value: Any, what: str) -> int:
     """Return a number that counts something, and may be 0."""
     return whole(value, what, 0)
@@ -57,10 +65,15 @@ def milliseconds(seconds: Any, what: str = "timeout") -> int:
     return max(1, round(limit * 1000))
 
 
-def text(value: Any, what: str) -> bytes | None:
-    """Return a string as C has it; None for None."""
+def text_or_none(value: Any, what: str) -> bytes | None:
+    """Return a string as C has it, which ends at a zero; None for None."""
+    return None if value is None else text(value, what)
+
+
+def text(value: Any, what: str) -> bytes:
+    """Return a string as C has it, which ends at a zero."""
     if value is None:
-        return None
+        raise BadArgument(f"{what} must be a string, not None")
     if not isinstance(value, str) or "\0" in value:
         raise BadArgument(f"{what} must be a string without a zero character, not {value!r}")
     return value.encode()

@@ -8,12 +8,13 @@ import os
 from collections.abc import Sequence
 from types import TracebackType
 
+from ._arguments import milliseconds, number, text_or_none
 from ._collectives import Collectives
 from ._errors import BadArgument
 from ._handle import left_ms, warn
-from ._handles import _check, _milliseconds, _number, _text_or_none
 from ._library import library
 from ._sdk._memory import allocated
+from ._status import _check
 from ._structs import InitOptions
 
 
@@ -47,7 +48,7 @@ class ProcessGroup(Collectives):
         All ranks call it. A rank that passes a negative color gets None.
         """
         part = ctypes.c_void_p()
-        self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
+        self._call("group_split", number(color, "color"), number(key, "key"), ctypes.byref(part))
         return ProcessGroup(part.value) if part.value is not None else None
 
     def allocate(self, size: int) -> memoryview:
@@ -73,9 +74,9 @@ class ProcessGroup(Collectives):
         patience: seconds after which ranks that have not called are left out; None: 10. Those that
             call later get :class:`ddprun.Aborted`.
         """
-        ranks = (ctypes.c_int32 * len(lost))(*(_number(each, "a lost rank") for each in lost))
+        ranks = (ctypes.c_int32 * len(lost))(*(number(each, "a lost rank") for each in lost))
         smaller = ctypes.c_void_p()
-        limit = _milliseconds(patience, "patience")
+        limit = milliseconds(patience, "patience")
         self._call("group_shrink", ranks, len(lost), limit, ctypes.byref(smaller))
         assert smaller.value is not None
         return ProcessGroup(smaller.value)
@@ -130,11 +131,11 @@ class ProcessGroup(Collectives):
 
 def _check_seat(rank: int, world_size: int) -> None:
     """Refuse what the library would take for the default, by which the environment says it."""
-    if _number(world_size, "world_size") < 0:
+    if number(world_size, "world_size") < 0:
         raise BadArgument(f"world_size must not be negative, as {world_size} is")
-    if world_size == 0 and _number(rank, "rank") != -1:
+    if world_size == 0 and number(rank, "rank") != -1:
         raise BadArgument(f"rank {rank} was passed without world_size")
-    if world_size > 0 and not 0 <= _number(rank, "rank") < world_size:
+    if world_size > 0 and not 0 <= number(rank, "rank") < world_size:
         raise BadArgument(f"there is no rank {rank} in a world_size of {world_size}")
 
 
@@ -158,13 +159,13 @@ def init(
     _check_seat(rank, world_size)
     options = InitOptions(
         ctypes.sizeof(InitOptions),
-        _text_or_none(init_method, "init_method"),
-        _text_or_none(backend, "backend"),
+        text_or_none(init_method, "init_method"),
+        text_or_none(backend, "backend"),
         rank,
         world_size,
-        _milliseconds(init_timeout, "init_timeout"),
-        _milliseconds(op_timeout, "op_timeout"),
-        _text_or_none(host, "host"),
+        milliseconds(init_timeout, "init_timeout"),
+        milliseconds(op_timeout, "op_timeout"),
+        text_or_none(host, "host"),
     )
     group = ctypes.c_void_p()
     _check(library().ddprun_group_init(ctypes.byref(options), ctypes.byref(group)), "init", rank)

@@ -6,9 +6,11 @@ import ctypes
 import itertools
 from typing import Any
 
-from ._handles import _check, _Handle, _long, _number, _text
+from ._arguments import long_number, number, text
+from ._handle import _Handle
 from ._library import library
 from ._sdk._store import Store
+from ._status import _check
 
 
 def _bytes_at(address: ctypes.c_void_p, size: int) -> bytes:
@@ -69,7 +71,7 @@ class Membership(_Handle):
     def host_of(self, rank: int) -> str:
         """Return the name of the host of a rank of the group."""
         with self._use("group") as group:
-            name = library().ddprun_host_of(group, _number(rank, "rank"))
+            name = library().ddprun_host_of(group, number(rank, "rank"))
             if not name:
                 _check(1, "host_of", self._rank)
             return str(name.decode(errors="replace"))
@@ -80,11 +82,11 @@ class Membership(_Handle):
         ``ddprun`` shows it, and does not take a long phase for a stuck rank. During "checkpoint",
         called on all ranks, the program saves its state. "" ends the phase.
         """
-        self._call("set_phase", _text(name, "the name of a phase"))
+        self._call("set_phase", text(name, "the name of a phase"))
 
     def expect_steps(self, more: int) -> None:
         """Say how many more steps this rank will make, so that ``ddprun`` can show the end."""
-        self._call("expect_steps", _long(more, "more"))
+        self._call("expect_steps", long_number(more, "more"))
 
     def broadcast_bytes(self, data: bytes = b"", root: int = 0) -> bytes:
         """Return the `data` of rank `root` on every rank; that of others is ignored."""
@@ -93,7 +95,7 @@ class Membership(_Handle):
             "broadcast_bytes",
             bytes(data),
             len(data),
-            _number(root, "root"),
+            number(root, "root"),
             ctypes.byref(found),
             ctypes.byref(size),
         )
@@ -105,7 +107,7 @@ class Membership(_Handle):
 
     def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes]:
         """Return the same on rank `root`; an empty list on other ranks."""
-        return self._gathered("gather_bytes", data, _number(root, "root"))
+        return self._gathered("gather_bytes", data, number(root, "root"))
 
     def _gathered(self, name: str, data: bytes, *root: int) -> list[bytes]:
         found, counts = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_size_t)()

@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Union
 
+from ._arguments import milliseconds, number
 from ._buffers import lend
 from ._errors import BadArgument
-from ._handles import _milliseconds, _number
 from ._membership import Membership
 from ._structs import Buffer, Call
 from ._works import Work
@@ -63,7 +63,7 @@ def _factor(op: str, factor: float | None) -> float:
 def _tag(tag: int | None) -> int:
     if tag is None:
         return _IN_ORDER
-    if _number(tag, "tag") < 0:
+    if number(tag, "tag") < 0:
         raise BadArgument(f"the tag {tag} is negative")
     return tag
 
@@ -123,7 +123,7 @@ class Operations(Membership):
             kept += [structs, keep]
         if op is not None:
             call.op, call.factor = _reduction(op), _factor(op, factor)
-        call.root = _number(root, peer)
+        call.root = number(root, peer)
         call.tag = _tag(tag)
-        call.timeout_ms = _milliseconds(timeout)
+        call.timeout_ms = milliseconds(timeout)
         return call, kept

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from ._arguments import milliseconds
 from ._errors import Error, TimedOut
-from ._handles import _check, _Handle, _host, _milliseconds
+from ._handle import _Handle
 from ._library import library
+from ._status import _check, _host
 
 
 class Work(_Handle):
@@ -35,7 +37,7 @@ class Work(_Handle):
             if timeout is None:
                 status = library().ddprun_work_wait(work)
             else:
-                limit = _milliseconds(timeout)
+                limit = milliseconds(timeout)
                 status = library().ddprun_work_wait_for(work, limit, ctypes.byref(done))
             if done.value:
                 self._lent = None

@@ -8,11 +8,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Union
 
+from .._arguments import long_number, number, text
 from .._buffers import lend
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _check, _Handle, _long, _number, _text
+from .._handle import _Handle
 from .._library import library
+from .._status import _check
 from .._types import ELEMENT_TYPES
 from ._structs import CheckpointPiece
 
@@ -50,10 +52,10 @@ class ArrayInfo(NamedTuple):
 
 def _piece(part: Part) -> tuple[CheckpointPiece, Any]:
     buffer, keep = lend(part.array, writable=False)
-    offset, total = _long(part.offset, "offset"), _long(part.total, "total")
+    offset, total = long_number(part.offset, "offset"), long_number(part.total, "total")
     if offset < 0 or total < 0:
         raise BadArgument(f"{part.name}: offset and total must not be negative")
-    name = _text(part.name, "the name of an array")
+    name = text(part.name, "the name of an array")
     size = ctypes.sizeof(CheckpointPiece)
     piece = CheckpointPiece(size, name, buffer.data, buffer.count, offset, total, buffer.type, 0)
     return piece, keep
@@ -92,10 +94,10 @@ class CheckpointWriter(_Handle):
 
     def __init__(self, group: ProcessGroup, folder: Folder, keep: int = 0) -> None:
         handle = ctypes.c_void_p()
-        path, number = _path(folder, "the folder"), _number(keep, "keep")
+        path, kept = _path(folder, "the folder"), number(keep, "keep")
         with group._use("group") as ranks:
             status = library().ddprun_checkpoint_writer_create(
-                ranks, path, number, ctypes.byref(handle)
+                ranks, path, kept, ctypes.byref(handle)
             )
             _check(status, "CheckpointWriter", group.rank)
         assert handle.value is not None
@@ -120,7 +122,7 @@ class CheckpointWriter(_Handle):
         ]
         pieces += [_piece(Part(*each)) for each in parts]
         structs = (CheckpointPiece * len(pieces))(*(piece for piece, _ in pieces))
-        number = _long(step, "step")
+        number = long_number(step, "step")
         with self._use("writer") as writer:
             status = library().ddprun_checkpoint_save_async(writer, number, structs, len(pieces))
             _check(status, "save_async", self._rank)
@@ -201,12 +203,12 @@ class Checkpoint(_Handle):
         `out` has the array's type. Checksums are verified: :class:`ddprun.Corrupt` names the file,
         and the contents of `out` are then undefined.
         """
-        if _long(offset, "offset") < 0:
+        if long_number(offset, "offset") < 0:
             raise BadArgument("offset must not be negative")
-        text = _text(name, "the name of an array")
+        wanted = text(name, "the name of an array")
         buffer, _keep = lend(out, writable=True)
         with self._use("checkpoint") as checkpoint:
             status = library().ddprun_checkpoint_read(
-                checkpoint, text, ctypes.byref(buffer), offset
+                checkpoint, wanted, ctypes.byref(buffer), offset
             )
             _check(status, "read", -1)

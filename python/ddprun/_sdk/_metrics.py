@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import NamedTuple
 
+from .._arguments import text
 from .._group import ProcessGroup
-from .._handles import _check, _Handle, _text
+from .._handle import _Handle
 from .._library import library
+from .._status import _check
 from .._structs import Metric as _Metric
 
 
@@ -41,7 +43,7 @@ class Metrics(_Handle):
     def add(self, name: str, value: float, weight: float = 1.0) -> None:
         """Add a number, which is the average of `weight` samples."""
         with self._use("metrics") as metrics:
-            status = library().ddprun_metrics_add(metrics, _text(name, "name"), value, weight)
+            status = library().ddprun_metrics_add(metrics, text(name, "name"), value, weight)
             _check(status, "Metrics.add", -1)
 
     def reduce(self, group: ProcessGroup) -> dict[str, Metric]:

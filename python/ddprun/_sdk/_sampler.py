@@ -6,9 +6,11 @@ import array
 import ctypes
 from collections.abc import Iterator, Mapping
 
+from .._arguments import long_number, number
 from .._errors import BadArgument
-from .._handles import _check, _Handle, _long, _number, _open
+from .._handle import _Handle, _open
 from .._library import library
+from .._status import _check
 from ._structs import SamplerOptions
 
 
@@ -47,10 +49,10 @@ class DistributedSampler(_Handle):
             raise BadArgument(f"seed must be a whole number of 64 bits, from 0, not {seed!r}")
         options = SamplerOptions(
             ctypes.sizeof(SamplerOptions),
-            _long(length, "length"),
+            long_number(length, "length"),
             seed,
-            _number(world_size, "world_size"),
-            _number(rank, "rank"),
+            number(world_size, "world_size"),
+            number(rank, "rank"),
             bool(shuffle),
             bool(drop_last),
         )
@@ -69,7 +71,7 @@ class DistributedSampler(_Handle):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin another epoch; the current one goes on where it is."""
-        self._moved("set_epoch", _long(epoch, "epoch"))
+        self._moved("set_epoch", long_number(epoch, "epoch"))
 
     def indices(self) -> array.array[int]:
         """Return this rank's indices for the rest of the epoch, of 64 bits, in reading order.
@@ -97,7 +99,7 @@ class DistributedSampler(_Handle):
 
     def advance(self, count: int) -> None:
         """Record that this rank, and so each other rank, has read `count` more samples."""
-        self._moved("advance", _long(count, "count"))
+        self._moved("advance", long_number(count, "count"))
 
     def state_dict(self) -> dict[str, int]:
         """Return the progress, equal on all ranks: {"epoch": from 0, "consumed": samples}.
@@ -120,7 +122,7 @@ class DistributedSampler(_Handle):
             epoch, consumed = state["epoch"], state["consumed"]
         except (KeyError, TypeError):
             raise BadArgument("the state has to have epoch and consumed") from None
-        self._moved("load", _long(epoch, "epoch"), _long(consumed, "consumed"))
+        self._moved("load", long_number(epoch, "epoch"), long_number(consumed, "consumed"))
 
     def _moved(self, name: str, *arguments: int) -> None:
         function = getattr(library(), "ddprun_sampler_" + name)

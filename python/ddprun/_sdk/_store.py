@@ -6,14 +6,14 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from .._handles import _long, _milliseconds, _text
+from .._arguments import long_number, milliseconds, text
 
 # How long a value is waited for where no timeout is given, in seconds, as in PyTorch.
 PATIENCE = 300.0
 
 
 def _key(key: str) -> bytes:
-    return _text(key, "a key")
+    return text(key, "a key")
 
 
 def _keys(keys: Sequence[str]) -> Any:
@@ -38,14 +38,14 @@ class Store:
         """Return the value; wait until there is one, at most `timeout` seconds."""
         value, size = ctypes.c_void_p(), ctypes.c_size_t()
         self._call(
-            "store_get", _key(key), _milliseconds(timeout), ctypes.byref(value), ctypes.byref(size)
+            "store_get", _key(key), milliseconds(timeout), ctypes.byref(value), ctypes.byref(size)
         )
         return ctypes.string_at(value, size.value) if value.value else b""
 
     def add(self, key: str, delta: int) -> int:
         """Add to a decimal counter that starts at 0; return its new value."""
         total = ctypes.c_int64()
-        self._call("store_add", _key(key), _long(delta, "delta"), ctypes.byref(total))
+        self._call("store_add", _key(key), long_number(delta, "delta"), ctypes.byref(total))
         return total.value
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -56,7 +56,7 @@ class Store:
 
     def wait(self, keys: Sequence[str], timeout: float = PATIENCE) -> None:
         """Wait until all keys exist, at most `timeout` seconds."""
-        self._call("store_wait", _keys(keys), len(keys), _milliseconds(timeout))
+        self._call("store_wait", _keys(keys), len(keys), milliseconds(timeout))
 
     def erase(self, key: str) -> bool:
         """Forget the key; return whether it existed."""

@@ -6,10 +6,12 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
+from .._arguments import milliseconds
 from .._buffers import lend
 from .._errors import BadArgument
-from .._handles import _check, _Handle, _milliseconds
+from .._handle import _Handle
 from .._library import library
+from .._status import _check
 from .._structs import Buffer, InitOptions
 
 _PHASES = {
@@ -80,7 +82,7 @@ class StepTimer(_Handle):
         options = InitOptions(
             size=ctypes.sizeof(InitOptions),
             rank=-1,
-            init_timeout_ms=_milliseconds(timeout),
+            init_timeout_ms=milliseconds(timeout),
         )
         with self._use("timer") as timer:
             status = library().ddprun_timer_join(timer, ctypes.byref(options))

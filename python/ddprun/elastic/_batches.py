@@ -14,8 +14,9 @@ from .._arguments import seed as bits_of
 from .._arguments import whole
 from .._elastic_structs import BatchOptions, DataSet
 from .._errors import BadArgument
-from .._handles import _check, _Handle, _open
+from .._handle import _Handle, _open
 from .._library import library
+from .._status import _check
 
 _LAST = {"smaller": 0, "dropped": 1, "continues": 2}
 _WHOLE = -1  # Instead of a shard: the whole batch.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._errors import BY_STATUS, Error, restored
-from .._handles import _check, _host
 from .._library import library
+from .._status import _check, _host
 
 _UNREACHABLE, _PEER_LOST, _ABORTED, _MEMBERSHIP_CHANGED = 3, 5, 7, 11
 # The kinds of failure of which a lost rank may be the reason.

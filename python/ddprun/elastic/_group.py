@@ -6,9 +6,10 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from .._arguments import number
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _Handle, _number, _open
+from .._handle import _Handle, _open
 from .._library import library
 from .._works import Work
 from ._errors import MembershipChanged, check
@@ -61,7 +62,7 @@ class StepGroup(ProcessGroup):
         step, too.
         """
         part = ctypes.c_void_p()
-        self._call("group_split", _number(color, "color"), _number(key, "key"), ctypes.byref(part))
+        self._call("group_split", number(color, "color"), number(key, "key"), ctypes.byref(part))
         if part.value is None:
             return None
         self._parts.append(StepGroup(part.value, self._may_change, self._step, self))

@@ -7,13 +7,14 @@ import os
 import warnings
 from typing import Any, Callable, NamedTuple
 
-from .._arguments import count, milliseconds, text, whole
+from .._arguments import count, milliseconds, text, text_or_none, whole
 from .._callbacks import Functions as Callbacks
 from .._elastic_structs import APPLY, JobCounters, JobOptions
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _check, _Handle, _open
+from .._handle import _Handle, _open
 from .._library import library
+from .._status import _check
 from .._structs import Buffer, InitOptions
 from ._calls import Calls
 from ._errors import MembershipChanged, check
@@ -81,7 +82,7 @@ class Job(_Handle):
         group = InitOptions(
             ctypes.sizeof(InitOptions),
             None,
-            text(backend, "backend"),
+            text_or_none(backend, "backend"),
             -1,
             0,
             milliseconds(init_timeout, "init_timeout"),

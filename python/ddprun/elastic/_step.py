@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
 from .._arguments import number as a_number
-from .._arguments import text
+from .._arguments import text_or_none
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._library import library
@@ -69,7 +69,7 @@ class Step:
         status = library().ddprun_step_begin_shard(
             self._live(),
             a_number(number, "number"),
-            text(content, "content"),
+            text_or_none(content, "content"),
             ctypes.byref(skipped),
         )
         check(status, "Step.begin_shard", self.rank, self._group)

@@ -11,8 +11,9 @@ from .._buffers import _view_of
 from .._elastic_structs import SumOptions, SumResult
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handles import _check, _Handle
+from .._handle import _Handle
 from .._library import library
+from .._status import _check
 from ._errors import check
 
 _ELEMENTS_MAX = 2**48  # Of a tensor; more than any memory holds.
