@@ -56,7 +56,7 @@ std::string version_of(const std::string& path) {
   return error || at == std::string::npos ? "" : name.substr(at + 4);
 }
 
-void add(Facts& facts, const std::string& name, const std::string& path) {
+void add_file(Facts& facts, const std::string& name, const std::string& path) {
   const std::string hash = hash_of_file(path);
   if (hash.empty()) return;
   Facts file;
@@ -78,7 +78,7 @@ void add_libraries_of(const std::string& program, Facts& facts) {
     words >> name >> arrow >> path;
     if (arrow != "=>" || !path.starts_with('/')) continue;
     ++count;
-    add(facts, fs::path(name).filename().string(), path);
+    add_file(facts, fs::path(name).filename().string(), path);
   }
 }
 
@@ -86,7 +86,7 @@ void add_loaded(const char* name, Facts& facts) {
   void* library = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   link_map* map = nullptr;
   if (library && ::dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map)
-    add(facts, name, map->l_name);
+    add_file(facts, name, map->l_name);
 }
 
 void add_program(const std::string& program, Facts& facts) {
@@ -101,14 +101,14 @@ void add_program(const std::string& program, Facts& facts) {
     if (word.ends_with(".py")) file = word;
   }
   if (hash_of_file(file).empty()) return facts.set(fact::kProgramError, file + " cannot be read");
-  add(facts, "program", file);
+  add_file(facts, "program", file);
   add_libraries_of(command->front(), facts);
 }
 
 }  // namespace
 
 void probe_program(const ProbeRequest& request, Facts& facts) {
-  add(facts, "ddprun's file", "/proc/self/exe");
+  add_file(facts, "ddprun's file", "/proc/self/exe");
   if (!request.program.empty()) add_program(request.program, facts);
   std::set<std::string> known;
   for (const Facts& file : facts.list(fact::kFiles)) {
