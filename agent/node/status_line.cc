@@ -9,7 +9,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kFreshEnough = std::chrono::seconds(1);
+constexpr auto kLineStaysFresh = std::chrono::seconds(1);
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -44,9 +44,9 @@ void StatusLine::look_again() {
 void StatusLine::show() {
   if (!may_show()) return output_.hide_status();
   const TimePoint now = Clock::now();
-  if (now - began_ < kFreshEnough) return;  // It may be over at once.
-  if (now - made_ < kFreshEnough && output_.shows_status()) return;
-  if (now - made_ >= kFreshEnough) {
+  if (now - began_ < kLineStaysFresh) return;  // It may be over at once.
+  if (now - made_ < kLineStaysFresh && output_.shows_status()) return;
+  if (now - made_ >= kLineStaysFresh) {
     const TerminalFacts terminal = look_at_terminal();
     text_ = status_text(
         facts(), {.columns = terminal.columns, .colour = terminal.colour, .utf8 = terminal.utf8});
