@@ -75,6 +75,7 @@ all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
 dist.all_gather(all_of_them, mine)
 assert all(torch.equal(mine, other) for other in all_of_them)
 print("weights equal", flush=True)
+del model, optimizer  # Before the group: its destructor needs the interpreter's lock to be free.
 """
 
 

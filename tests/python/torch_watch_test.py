@@ -71,6 +71,8 @@ for x, y in DataLoader(Samples(), batch_size=4):
     sgd.step()
     step += 1
 print("trained", rank, float(sum(p.detach().double().sum() for p in net.parameters())))
+del net, sgd  # Before the group, whose threads would abort PyTorch 1.13 while the interpreter ends.
+dist.destroy_process_group()
 """
 
 LATE = re.compile(r"rank (\d) was last in (\d+) of (\d+) steps, ([\d.]+) ms each, in (\w+)")
@@ -178,6 +180,7 @@ class Watch(torch_case.TorchCase):
                 everybody = [None] * 2
                 dist.all_gather_object(everybody, [float(p.sum()) for p in net.parameters()])
                 assert everybody[0] == everybody[1], everybody
+                del net, adam, out  # Before the group: its destructor needs the interpreter's lock to be free.
                 dist.destroy_process_group()
             print("trained")
         """
