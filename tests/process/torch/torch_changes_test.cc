@@ -116,7 +116,8 @@ struct Mixture : torch::nn::Module {
   explicit Mixture(int rank) {
     for (const auto type : {torch::kBool, torch::kChar, torch::kShort, torch::kByte, torch::kInt,
                             torch::kLong, torch::kHalf, torch::kBFloat16, torch::kFloat,
-                            torch::kDouble, torch::kComplexFloat, torch::kComplexDouble}) {
+                            torch::kDouble, torch::kComplexFloat, torch::kComplexDouble,
+                            at::kComplexHalf /* Which collectives do not know. */}) {
       const std::string name = "of_" + std::string(c10::toString(type));
       register_buffer(name, torch::full({2, 3}, rank == 0 ? 1 : 0, torch::kFloat).to(type));
       register_buffer(name + "_scalar", torch::full({}, rank == 0 ? 1 : 0).to(type));
