@@ -8,9 +8,9 @@ target_compile_options(ddprun_flags INTERFACE -ffunction-sections -fdata-section
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns wrongly about optional<> at -O1 and above with sanitizers.
   target_compile_options(ddprun_flags INTERFACE -Wno-maybe-uninitialized)
-  # And at -O3 about text that is appended to text.
+  # And at -O3, or for ARM at -O2, about text that is appended to text.
   target_compile_options(ddprun_flags INTERFACE
-                         "$<$<CONFIG:Release>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>")
+                         "$<$<OR:$<CONFIG:Release>,$<BOOL:${CMAKE_CROSSCOMPILING}>>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>")
 endif()
 
 if(DDPRUN_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
