@@ -6,8 +6,8 @@
 #   deploy/cross.sh --sdk      without the programs
 #   deploy/cross.sh --all      whatever else there is too: all tests; takes hours on two processors
 # Installs Debian's cross compiler and qemu-user; the arm64 packages are unpacked into build/aarch64-root, and the
-# machine's own list of packages does not change. Needs 2 GB of disk, and on two processors about half an hour, half of
-# it for the programs: CI does not run it. What qemu cannot show: the order of accesses to memory, which is the host's
+# machine's own list of packages does not change. Needs 2 GB of disk, and on two processors less than an hour, of which
+# --sdk saves the programs: CI does not run it. What qemu cannot show: the order of accesses to memory, which is the host's
 # (docs/shm.md), how fast anything is, and workers: qemu 7.2 refuses the clone() by which agents start them.
 set -euo pipefail
 
