@@ -91,8 +91,10 @@ struct ChildRoom {
   }
 };
 
-// We go on beside the child, which lives in our memory for as long as the room is occupied.
-constexpr int kBirthFlags = CLONE_VM | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
+// We go on beside the child, which lives in our memory for as long as the room is occupied, and
+// shares our table of descriptors until it has taken what it needs (newborn.cc).
+constexpr int kBirthFlags =
+    CLONE_VM | CLONE_FILES | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
 
 // Born in its cgroup: to be moved there afterwards would take milliseconds, and leave a moment in
 // which it could fork outside. Without a plan it ends at once. Below 0: -errno.
@@ -134,7 +136,7 @@ void reap(pid_t pid) {
 
 // Where it is the child looks for it, so it stays there.
 struct Birth::Child {
-  Child(WorkerSpec given, WorkerEnds given_ends)
+  Child(WorkerSpec given, WorkerEnds given_ends, const BirthRound& round, std::size_t place)
       : spec(std::move(given)), ends(std::move(given_ends)) {
     if (ends.stdout_end) spec.stdout_fd = ends.stdout_end.get();
     if (ends.stderr_end) spec.stderr_fd = ends.stderr_end.get();
@@ -142,6 +144,12 @@ struct Birth::Child {
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
     plan.link_fd = spec.link_fd;
+    plan.ignored_signals = round.ignored_signals;
+    if (const auto* const slots = round.slots ? round.slots->of_child(place) : nullptr) {
+      plan.slots = slots->data();
+      plan.null_fd = round.slots->null();
+      plan.table_end = round.slots->table_end();
+    }
     if (spec.limits) {
       set_soft(RLIMIT_NOFILE, spec.limits->descriptors, descriptors);
       set_soft(RLIMIT_NPROC, spec.limits->processes, processes_limit);
@@ -170,8 +178,8 @@ struct Birth::Child {
   pid_t pid = 0;
 };
 
-Birth::Birth(WorkerSpec spec, WorkerEnds ends)
-    : child_(std::make_unique<Child>(std::move(spec), std::move(ends))) {
+Birth::Birth(WorkerSpec spec, WorkerEnds ends, const BirthRound& round, std::size_t place)
+    : child_(std::make_unique<Child>(std::move(spec), std::move(ends), round, place)) {
   DDPRUN_ASSERT(!child_->spec.argv.empty());
   child_->pid = clone_child(child_->plan, child_->room, child_->spec.cgroup_fd, child_->pidfd);
 }
@@ -200,7 +208,15 @@ Result<SpawnedProcess> Birth::finish() {
   return SpawnedProcess{child.pid, std::move(owned)};
 }
 
-Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) { return Birth(spec).finish(); }
+std::uint64_t ignored_signals() {
+  std::uint64_t ignored = 0;
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    const bool known = ::sigaction(number, nullptr, &action) == 0;
+    if (known && action.sa_handler == SIG_IGN) ignored |= std::uint64_t{1} << (number - 1);
+  }
+  return ignored;
+}
 
 bool can_be_born_in(int cgroup_fd) {
   int pidfd = -1, status = -1;

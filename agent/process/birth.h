@@ -4,8 +4,10 @@
 // a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
 // PosixProcessHost only. What a worker may expect at birth is in process_host.h.
 
+#include <cstdint>
 #include <memory>
 
+#include "agent/process/end_slots.h"
 #include "agent/process/process_host.h"
 #include "common/system/unique_fd.h"
 
@@ -16,11 +18,18 @@ struct SpawnedProcess {
   UniqueFd pidfd;  // Readable once the process has ended.
 };
 
+// What children that are born together have in common.
+struct BirthRound {
+  const EndSlots* slots = nullptr;    // Borrowed. Null: each takes our whole table with it.
+  std::uint64_t ignored_signals = 0;  // See ignored_signals().
+};
+
 // A process that is being started. The thread that makes one must not end before the process, which
 // would be killed with it.
 class Birth {
  public:
-  explicit Birth(WorkerSpec spec, WorkerEnds ends = {});
+  // `place`: of the slots, which no other child that is being born has.
+  Birth(WorkerSpec spec, WorkerEnds ends, const BirthRound& round, std::size_t place);
   ~Birth();  // Waits, too.
   Birth(const Birth&) = delete;
   Birth& operator=(const Birth&) = delete;
@@ -34,7 +43,9 @@ class Birth {
   std::unique_ptr<Child> child_;
 };
 
-Result<SpawnedProcess> spawn_process(const WorkerSpec& spec);
+// Those that this process ignores, and a program that it becomes would, too: bit n - 1 for signal
+// n.
+std::uint64_t ignored_signals();
 
 // Whether a process can be born in that cgroup and live. Some kernels (seen with 6.18) take a
 // process that is born in a cgroup which has been killed before for one that was forked too late to

@@ -1,6 +1,8 @@
 #include "agent/process/newborn.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -36,27 +38,47 @@ DDPRUN_IN_CHILD bool arm_death_signal(ChildPlan* plan) {
   return raw_call(SYS_getppid) == plan->parent || fail(plan, Stage::kParentGone, ESRCH);
 }
 
+// The ends by which a worker talks, in the order of their numbers: 1, 2 and 3.
+constexpr int kEnds = 3;
+static_assert(kLinkDescriptor == kEnds);
+
+// What of the parent's table we need is put at the beginning of it, and the rest is not even
+// copied; until then the table is the parent's own, and it goes on working with it.
+DDPRUN_IN_CHILD bool take_table(ChildPlan* plan, int* ends) {
+  if (plan->slots == nullptr) return call(plan, Stage::kStreams, SYS_unshare, CLONE_FILES);
+  for (int i = 0; i < kEnds; ++i) {
+    if (ends[i] < 0) continue;
+    if (!call(plan, Stage::kStreams, SYS_dup3, ends[i], plan->slots[i], O_CLOEXEC)) return false;
+    ends[i] = plan->slots[i];
+  }
+  return raw_call(SYS_close_range, plan->table_end, ~0U, CLOSE_RANGE_UNSHARE) >= 0 ||
+         call(plan, Stage::kStreams, SYS_unshare, CLONE_FILES);  // An old kernel.
+}
+
 // Descriptors are first moved out of the way of 0 to 3, so that any of them may be given as any.
-DDPRUN_IN_CHILD bool set_up_given(ChildPlan* plan) {
-  static_assert(kLinkDescriptor == 3);
-  const int given[] = {plan->stdout_fd, plan->stderr_fd, plan->link_fd};
-  long moved[] = {-1, -1, -1};
-  for (int i = 0; i < 3; ++i) {
-    if (given[i] < 0) continue;
-    moved[i] = raw_call(SYS_fcntl, given[i], F_DUPFD, kLinkDescriptor + 1);
+DDPRUN_IN_CHILD bool set_up_ends(ChildPlan* plan, const int* ends) {
+  long moved[kEnds] = {-1, -1, -1};
+  for (int i = 0; i < kEnds; ++i) {
+    moved[i] = ends[i];
+    if (ends[i] < 0 || ends[i] > kLinkDescriptor) continue;
+    moved[i] = raw_call(SYS_fcntl, ends[i], F_DUPFD, kLinkDescriptor + 1);
     if (moved[i] < 0) return fail(plan, Stage::kStreams, -moved[i]);
   }
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kEnds; ++i) {
     if (moved[i] >= 0 && !call(plan, Stage::kStreams, SYS_dup3, moved[i], 1 + i, 0)) return false;
   }
   return true;
 }
 
+DDPRUN_IN_CHILD long open_null() {
+  return raw_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/dev/null"), O_RDONLY, 0);
+}
+
 // Every other descriptor is closed.
 DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
-  if (!set_up_given(plan)) return false;
-  const auto path = reinterpret_cast<long>("/dev/null");
-  const long null = raw_call(SYS_openat, AT_FDCWD, path, O_RDONLY, 0);
+  int ends[kEnds] = {plan->stdout_fd, plan->stderr_fd, plan->link_fd};
+  if (!take_table(plan, ends) || !set_up_ends(plan, ends)) return false;
+  const long null = plan->slots ? plan->null_fd : open_null();
   if (null < 0) return fail(plan, Stage::kStreams, -null);
   if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
   const unsigned first = kLinkDescriptor + (plan->link_fd >= 0 ? 1 : 0);
@@ -85,8 +107,8 @@ DDPRUN_IN_CHILD bool reset_limits(ChildPlan* plan) {
 
 DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
   const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
-  for (int number = 1; number <= kSignalMax; ++number) {
-    if (number == SIGKILL || number == SIGSTOP) continue;
+  for (int number = 1; number <= kSignalMax; ++number) {  // execve() takes care of handlers.
+    if ((plan->ignored_signals >> (number - 1) & 1) == 0) continue;
     raw_call(SYS_rt_sigaction, number, reinterpret_cast<long>(zero), 0, kKernelSigsetBytes);
   }
   return call(plan, Stage::kSignals, SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(zero),

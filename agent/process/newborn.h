@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "agent/process/raw_call.h"
 
@@ -17,7 +18,7 @@ enum class Stage {
   kSession,      // A session and process group of its own.
   kDeathSignal,  // PR_SET_PDEATHSIG.
   kParentGone,   // We ended before the death signal was armed.
-  kStreams,      // Descriptors 0, 1, 2 and that of the link.
+  kStreams,      // A table of descriptors of its own: 0, 1, 2 and that of the link.
   kProcessors,   // sched_setaffinity.
   kSignals,      // Default dispositions and mask.
   kExec,         // execve itself.
@@ -34,8 +35,12 @@ struct ChildPlan {
   std::size_t processors_bytes;
   const rlimit* descriptors = nullptr;  // Null, both: as we have them.
   const rlimit* processes = nullptr;
-  int link_fd = -1;      // Becomes kLinkDescriptor; -1: it gets none.
-  int* noted = nullptr;  // Gets its process id; null: nobody wants to know.
+  int link_fd = -1;            // Becomes kLinkDescriptor; -1: it gets none.
+  const int* slots = nullptr;  // EndSlots::Numbers; null: the child copies our whole table.
+  int null_fd = -1;            // /dev/null, and where the part of our table that it copies ends:
+  unsigned table_end = 0;      // both only with slots.
+  std::uint64_t ignored_signals = 0;  // That we ignore: bit n - 1 for signal n.
+  int* noted = nullptr;               // Gets its process id; null: nobody wants to know.
   volatile Stage failed = Stage::kNone;
   volatile int error = 0;
 };

@@ -91,7 +91,7 @@ int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
 }
 
 Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
-  Result<SpawnedProcess> process = spawn_process(placed(spec));
+  Result<SpawnedProcess> process = spawner_.spawn(placed(spec));
   if (process.has_error()) return process.error();
   return watch(spec.local_rank, std::move(*process));
 }

@@ -33,9 +33,10 @@ RosterPlace* WorkerRoster::claim() {
 }
 
 RosterPlace* WorkerRoster::claim_free() {
+  const int own = ::getpid();
   for (RosterPlace& place : std::span(places_, size_)) {
     int free = 0;
-    if (!place.owner.compare_exchange_strong(free, ::getpid())) continue;
+    if (!place.owner.compare_exchange_strong(free, own)) continue;
     place.reaped = false;
     place.started = 0;
     return &place;
@@ -54,8 +55,9 @@ void WorkerRoster::born(RosterPlace* place) {
 }
 
 void WorkerRoster::reaped(int pid) {
+  const int own = ::getpid();
   for (RosterPlace& place : std::span(places_, size_)) {
-    if (place.pid == pid && place.owner == ::getpid()) place.reaped = true;
+    if (place.pid == pid && place.owner == own) place.reaped = true;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -22,17 +23,37 @@ constexpr std::size_t kAtOnceMax = 4;  // So many processors they keep busy.
 
 }  // namespace
 
+Spawner::Spawner() : slots_(kAtOnceMax), round_{.slots = &slots_} {}
+
 bool Spawner::add(WorkerSpec spec, WorkerEnds ends) {
+  if (begun_ == 0) round_.ignored_signals = ignored_signals();
   if (births_.size() == kAtOnceMax) finish_first();
+  const int newest = std::max(ends.stdout_end.get(), ends.link_end.get());
+  if (!slots_.has_room_after(newest)) {
+    finish_all();
+    slots_.make_room_after(newest);
+  }
   if (failed_) return false;
-  births_.emplace_back(std::move(spec), std::move(ends));
+  births_.emplace_back(std::move(spec), std::move(ends), round_, begun_++);
   return true;
 }
 
 std::vector<Result<SpawnedProcess>> Spawner::finish() {
-  while (!births_.empty()) finish_first();
+  finish_all();
+  slots_.clear();
+  begun_ = 0;
   failed_ = false;
   return std::exchange(started_, {});
+}
+
+Result<SpawnedProcess> Spawner::spawn(WorkerSpec spec) {
+  DDPRUN_ASSERT(births_.empty() && started_.empty());
+  add(std::move(spec), {});
+  return std::move(finish().front());
+}
+
+void Spawner::finish_all() {
+  while (!births_.empty()) finish_first();
 }
 
 void Spawner::finish_first() {

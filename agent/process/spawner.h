@@ -11,6 +11,8 @@ namespace ddprun::agent {
 
 class Spawner {
  public:
+  Spawner();
+
   // Begins to start it, with `ends` as its streams. False: an earlier one could not be started, so
   // this one is not.
   bool add(WorkerSpec spec, WorkerEnds ends);
@@ -18,9 +20,16 @@ class Spawner {
   // Waits until all are started, and gives them in order; the first failure is the last.
   std::vector<Result<SpawnedProcess>> finish();
 
+  // One alone, while no others are being started.
+  Result<SpawnedProcess> spawn(WorkerSpec spec);
+
  private:
   void finish_first();
+  void finish_all();
 
+  EndSlots slots_;
+  BirthRound round_;
+  std::size_t begun_ = 0;  // In this round.
   std::deque<Birth> births_;
   std::vector<Result<SpawnedProcess>> started_;
   bool failed_ = false;

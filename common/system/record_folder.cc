@@ -32,6 +32,11 @@ Result<void> make_folder(const std::string& path) {
   }
 }
 
+// For this user only.
+UniqueFd new_file(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+}
+
 Result<void> write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -78,11 +83,13 @@ Result<void> RecordFolder::put(const std::string& name, std::string_view text,
     return Failure{Errc::kFrameTooLarge,
                    "keeping a record of " + std::to_string(text.size()) + " bytes"};
   }
-  if (const auto made = make_folder(path_); !made) return made.error();
   constexpr std::size_t kRandomBytes = 8;
   const std::string unfinished = path_ + "/" + std::string(kUnfinished) + random_hex(kRandomBytes);
-  UniqueFd file(
-      ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  UniqueFd file = new_file(unfinished);
+  if (!file && errno == ENOENT) {  // The first record.
+    if (const auto made = make_folder(path_); !made) return made.error();
+    file = new_file(unfinished);
+  }
   if (!file) return errno_failure("opening " + unfinished);
   Result<void> written = write_all(file.get(), text);
   if (written && safety == Safety::kMachine && ::fsync(file.get()) != 0) {
@@ -94,7 +101,6 @@ Result<void> RecordFolder::put(const std::string& name, std::string_view text,
   if (!written) ::unlink(unfinished.c_str());
   if (!written) return written;
   if (safety == Safety::kMachine) sync_folder(path_);
-  make_room(name);
   return {};
 }
 

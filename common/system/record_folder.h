@@ -34,16 +34,16 @@ class RecordFolder {
 
   const std::string& path() const { return path_; }
 
-  // Replaces a record of that name. Makes the folder, for this user only. Records beyond the limits
-  // go: those written longest ago first, this one never.
+  // Replaces a record of that name, and makes the folder, for this user only.
   Result<void> put(const std::string& name, std::string_view text, Safety safety) const;
+
+  // Removes the records beyond the limits, those written longest ago first, but never `newest`.
+  void make_room(const std::string& newest) const;
 
   std::vector<std::string> names() const;  // In order. None: there is no folder.
   std::optional<std::string> read(const std::string& name) const;
 
  private:
-  void make_room(const std::string& newest) const;
-
   std::string path_;
   Limits limits_;
 };

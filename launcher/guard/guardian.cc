@@ -91,6 +91,8 @@ bool Guardian::knows(int pid) const {
 }
 
 int Guardian::run() {
+  start_due();
+  if (plan_.started && !children_.empty()) plan_.started();
   while (any(true) || any(false)) {
     if (!any(true) && !ending_) end_services();
     if (leave_at_ && Clock::now() >= *leave_at_) {

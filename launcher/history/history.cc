@@ -59,6 +59,10 @@ KeptRun KeptRun::begin(RunRecord record) {
   return run;
 }
 
+void KeptRun::make_room() const {
+  if (folder_) folder_->make_room(name_);
+}
+
 void KeptRun::end(double took_s) {
   record_.took_s = took_s;
   record_.folder.clear();

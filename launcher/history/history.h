@@ -26,6 +26,9 @@ class KeptRun {
   static KeptRun begin(RunRecord record);
   KeptRun() = default;
 
+  // Removes old records for it. What takes time is done here, beside the run.
+  void make_room() const;
+
   RunRecord& record() { return record_; }
   // Writes the record of the end; `took_s` since the start.
   void end(double took_s);

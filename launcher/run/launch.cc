@@ -197,6 +197,7 @@ Result<int> guard_run(GuardedRun run) {
     guardian.children = children_of(run);
     return {};
   };
+  guardian.started = [&] { run.kept.make_room(); };
   guardian.tidy_up = [&] { tidy_up(run); };
   guardian.on_agent_killed = [&](const AgentKilled& killed) { speak_for_killed(run, killed); };
   const int status = guard(guardian);

@@ -48,8 +48,10 @@ void FolderHistory::start(Remember remember) {
 
 void FolderHistory::put(RunRecord record) {
   using Safety = RecordFolder::Safety;
-  const auto kept = folder_.put(record_name(), encode_within(record, kLimits.record_bytes),
+  const std::string name = record_name();
+  const auto kept = folder_.put(name, encode_within(record, kLimits.record_bytes),
                                 sync_ ? Safety::kMachine : Safety::kProcess);
+  folder_.make_room(name);
   if (!kept && !complained_) {
     log::warning("the record of an ended run cannot be kept: " + to_string(kept.error()));
   }

@@ -108,16 +108,18 @@ ordered_json incidents_json(const RunLedger& ledger, const std::vector<RunLedger
   return list;
 }
 
-// The place's bins on the run's: as many as the longest has.
-ordered_json bins_json(const RunLedger::Row& row, Time wall, std::size_t count) {
+// The place's bins on the run's. Null: it made no steps.
+ordered_json bins_json(const RunLedger::Row& row, Time wall) {
   const auto bins = parse_time_bins(row.times.bins);
+  if (!bins || bins->size() == 0) return nullptr;
+  constexpr std::size_t count = TimeBins::kBinsMax;
   std::array<std::string, kBinParts> signs;
   for (std::size_t i = 0; i < count; ++i) {
     const auto edge = [&](std::size_t k) {
       return Time(wall.count() * static_cast<std::int64_t>(k) / static_cast<std::int64_t>(count)) -
              row.origin;
     };
-    const auto shares = bins ? bins->shares(edge(i), edge(i + 1)) : std::nullopt;
+    const auto shares = bins->shares(edge(i), edge(i + 1));
     for (std::size_t p = 0; p < kBinParts; ++p) {
       signs[p] += shares ? share_sign((*shares)[p]) : '.';
     }
@@ -128,7 +130,6 @@ ordered_json bins_json(const RunLedger::Row& row, Time wall, std::size_t count) 
 ordered_json slots_json(const std::vector<RunLedger::Row>& rows, Time wall,
                         const std::map<std::string, int>& hosts) {
   ordered_json list = ordered_json::array();
-  const std::size_t bins = TimeBins::kBinsMax;
   for (const RunLedger::Row& row : rows) {
     ordered_json parts = ordered_json::object();
     for (std::size_t i = 0; i < kTimeParts; ++i) {
@@ -137,8 +138,8 @@ ordered_json slots_json(const std::vector<RunLedger::Row>& rows, Time wall,
     }
     ordered_json object = {{"node", hosts.at(row.host)},         {"host", row.host},
                            {"local_rank", row.times.local_rank}, {"rank", row.times.rank},
-                           {"steps", row.times.steps},           {"parts_s", std::move(parts)},
-                           {"bins", bins_json(row, wall, bins)}};
+                           {"steps", row.times.steps},           {"parts_s", std::move(parts)}};
+    if (ordered_json bins = bins_json(row, wall); !bins.is_null()) object["bins"] = std::move(bins);
     if (row.times.late_steps > 0) {
       object["late_s"] = seconds(row.times.late);
       object["late_steps"] = row.times.late_steps;

@@ -1,4 +1,4 @@
-#include "agent/process/birth.h"
+#include "agent/process/spawner.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -18,6 +18,10 @@ namespace ddprun::agent {
 namespace {
 
 const std::string kWorker = AGENT_TEST_WORKER;
+
+Spawner spawner;
+
+Result<SpawnedProcess> spawn_process(const WorkerSpec& spec) { return spawner.spawn(spec); }
 
 // Runs it to its end; what it wrote to both streams.
 std::string output_of(std::vector<std::string> argv, int* status = nullptr) {
@@ -85,6 +89,55 @@ TEST_CASE("Spawn: a worker is born clean", "[spawn]") {
   CHECK(facts ==
         "fds: 0 1 2\nstdin: /dev/null\ndeath signal: 9\nown session: 1\nown group: 1\n"
         "blocked: 0\nignored: 0\n");
+}
+
+TEST_CASE("Spawn: a worker is born clean, too, where our table has no room for slots", "[spawn]") {
+  const UniqueFd leaky(::open("/dev/null", O_RDONLY));
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd reading(ends[0]), writing(ends[1]);
+  const WorkerSpec spec{0, {kWorker, "describe"}, {}, writing.get(), writing.get()};
+  const int before = test::open_descriptors();
+  Birth birth(spec, {}, BirthRound(), 0);
+  const auto process = birth.finish();
+  REQUIRE(process.has_value());
+  char facts[256] = {};
+  REQUIRE(::read(reading.get(), facts, sizeof facts - 1) > 0);
+  CHECK(std::string(facts).starts_with("fds: 0 1 2\nstdin: /dev/null\n"));
+  REQUIRE(::waitpid(process->pid, nullptr, 0) == process->pid);
+  CHECK(test::open_descriptors() == before + 1);  // Its pidfd.
+}
+
+TEST_CASE("Spawn: of those that are born at once each has its own ends, and nobody else has them",
+          "[spawn]") {
+  constexpr int kWorkers = 11;
+  std::vector<UniqueFd> readings;
+  for (int i = 0; i < kWorkers; ++i) {
+    int out[2], err[2];
+    REQUIRE((::pipe2(out, O_CLOEXEC) == 0 && ::pipe2(err, O_CLOEXEC) == 0));
+    readings.emplace_back(out[0]), readings.emplace_back(err[0]);
+    const std::string number = std::to_string(i);
+    const std::string script =
+        "echo out " + number + "; echo err " + number + " >&2; exec " + kWorker + " describe";
+    REQUIRE(spawner.add({i, {"/bin/sh", "-c", script}, {}}, {UniqueFd(out[1]), UniqueFd(err[1])}));
+  }
+  const auto processes = spawner.finish();
+  REQUIRE(processes.size() == kWorkers);
+  for (int i = 0; i < kWorkers; ++i) {
+    std::string text[2];
+    for (int stream : {0, 1}) {
+      char block[512];
+      const int fd = readings[static_cast<std::size_t>(2 * i + stream)].get();
+      for (ssize_t got = 0; (got = ::read(fd, block, sizeof block)) > 0;) {
+        text[stream].append(block, static_cast<std::size_t>(got));
+      }
+    }
+    CHECK(text[0].starts_with("out " + std::to_string(i) + "\nfds: 0 1 2\n"));
+    CHECK(text[1] == "err " + std::to_string(i) + "\n");
+    const auto& process = processes[static_cast<std::size_t>(i)];
+    REQUIRE(process.has_value());
+    REQUIRE(::waitpid(process->pid, nullptr, 0) == process->pid);
+  }
 }
 
 TEST_CASE("Spawn: a worker's link is its descriptor 3, and the only one above its streams",

@@ -34,6 +34,13 @@ void age(const RecordFolder& folder, const std::string& name, int seconds) {
   fs::last_write_time(file, fs::last_write_time(file) - std::chrono::seconds(seconds));
 }
 
+// As a writer of records does it.
+Result<void> keep(const RecordFolder& folder, const std::string& name, const std::string& text) {
+  const auto put = folder.put(name, text, Safety::kProcess);
+  folder.make_room(name);
+  return put;
+}
+
 TEST_CASE("Records: what was put is read, by this user only, and can be replaced", "[records]") {
   const Scratch scratch;
   const RecordFolder folder(scratch.path / "a" / "b");
@@ -52,24 +59,23 @@ TEST_CASE("Records: beyond the limits those written longest ago go", "[records]"
   const Scratch scratch;
   const RecordFolder folder(scratch.path, {.records = 3, .bytes = 1000, .record_bytes = 400});
   for (const char* name : {"d", "c", "b", "a"}) {
-    REQUIRE(folder.put(name, "x", Safety::kProcess).has_value());
+    REQUIRE(keep(folder, name, "x").has_value());
     for (const std::string& old : folder.names()) age(folder, old, 10);
   }
   CHECK(folder.names() == std::vector<std::string>{"a", "b", "c"});
-  REQUIRE(folder.put("c", std::string(400, 'c'), Safety::kProcess)
-              .has_value());  // It is the newest now.
+  REQUIRE(keep(folder, "c", std::string(400, 'c')).has_value());  // It is the newest now.
   age(folder, "c", 1);
-  REQUIRE(folder.put("e", std::string(400, 'e'), Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "e", std::string(400, 'e')).has_value());
   CHECK(folder.names() == std::vector<std::string>{"a", "c", "e"});
-  REQUIRE(folder.put("f", std::string(300, 'f'), Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "f", std::string(300, 'f')).has_value());
   CHECK(folder.names() == std::vector<std::string>{"e", "f"});
 }
 
 TEST_CASE("Records: one that is too long is refused and changes nothing", "[records]") {
   const Scratch scratch;
   const RecordFolder folder(scratch.path, {.records = 3, .bytes = 1000, .record_bytes = 10});
-  REQUIRE(folder.put("a", "kept", Safety::kProcess).has_value());
-  CHECK_FALSE(folder.put("a", std::string(11, 'x'), Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "a", "kept").has_value());
+  CHECK_FALSE(keep(folder, "a", std::string(11, 'x')).has_value());
   CHECK(folder.read("a") == "kept");
   std::ofstream(scratch.path / "b") << std::string(11, 'x');
   CHECK_FALSE(folder.read("b").has_value());
@@ -78,13 +84,13 @@ TEST_CASE("Records: one that is too long is refused and changes nothing", "[reco
 TEST_CASE("Records: what a writer that died left is no record, and goes in the end", "[records]") {
   const Scratch scratch;
   const RecordFolder folder(scratch.path);
-  REQUIRE(folder.put("a", "whole", Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "a", "whole").has_value());
   std::ofstream(scratch.path / ".new-0123") << "half of a rec";
   CHECK(folder.names() == std::vector<std::string>{"a"});
-  REQUIRE(folder.put("b", "whole", Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "b", "whole").has_value());
   CHECK(fs::exists(scratch.path / ".new-0123"));  // Its writer may live.
   age(folder, ".new-0123", 7200);
-  REQUIRE(folder.put("c", "whole", Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "c", "whole").has_value());
   CHECK_FALSE(fs::exists(scratch.path / ".new-0123"));
 }
 
@@ -92,7 +98,7 @@ TEST_CASE("Records: where nothing can be written that is said, and nothing is le
   const Scratch scratch;
   std::ofstream(scratch.path) << "a file";
   const RecordFolder folder(scratch.path / "below");
-  CHECK_FALSE(folder.put("a", "x", Safety::kProcess).has_value());
+  CHECK_FALSE(keep(folder, "a", "x").has_value());
   CHECK(folder.names().empty());
 }
 
@@ -104,12 +110,12 @@ TEST_CASE("Records: several that write at once leave whole records only", "[reco
     writers.emplace_back([&folder, writer] {
       for (int i = 0; i < 25; ++i) {
         const std::string name = std::to_string(writer) + "-" + std::to_string(i);
-        (void)folder.put(name, std::string(900, static_cast<char>('a' + writer)), Safety::kProcess);
+        (void)keep(folder, name, std::string(900, static_cast<char>('a' + writer)));
       }
     });
   }
   for (std::thread& writer : writers) writer.join();
-  REQUIRE(folder.put("last", "x", Safety::kProcess).has_value());
+  REQUIRE(keep(folder, "last", "x").has_value());
   CHECK(folder.names().size() == 5);
   for (const std::string& name : folder.names()) {
     const auto text = folder.read(name);

@@ -268,6 +268,7 @@ TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a 
   node.places[0].parts[TimePart::kRestart] = 1s;
   node.places[0].spans = "0,0,1000000;9,7000000,9000000;10,9000000,10000000";
   node.places[0].bins = "1000000:.AgAA";
+  node.places.push_back({.local_rank = 1, .rank = 4});  // Makes no steps.
   ledger.report("a.1", node, kStart + 10s);
   ledger.happened({.at = kStart + 9s,
                    .kind = "worker_failed",
@@ -287,6 +288,7 @@ TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a 
   }
   CHECK(sum == Approx(10));
   CHECK(account["slots"][0]["bins"][1].get<std::string>().size() == 200);
+  CHECK_FALSE(account["slots"][1].contains("bins"));
   CHECK(account["incidents"][0]["lost_s"] == 2.0);
   CHECK(account["incidents"][0]["back_s"] == 1.0);
   CHECK(account["incidents"][0]["cost_rank_s"] == 3.0);
