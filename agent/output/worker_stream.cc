@@ -21,8 +21,8 @@ WorkerStream::WorkerStream(boost::asio::io_context& loop, UniqueFd pipe, StreamT
                            std::string& scratch)
     : pipe_(loop), targets_(std::move(targets)), scratch_(scratch) {
   DDPRUN_ASSERT(pipe && !scratch_.empty() && (targets_.writer || !targets_.file));
-  ::fcntl(pipe.get(), F_SETFL, ::fcntl(pipe.get(), F_GETFL) | O_NONBLOCK);
   pipe_.assign(pipe.release());
+  pipe_.non_blocking(true);
 }
 
 void WorkerStream::start(std::function<void()> on_closed) {

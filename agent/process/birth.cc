@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "agent/process/newborn.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
 #include "common/assert.h"
 #include "common/system/pidfd.h"
@@ -181,7 +182,10 @@ struct Birth::Child {
 Birth::Birth(WorkerSpec spec, WorkerEnds ends, const BirthRound& round, std::size_t place)
     : child_(std::make_unique<Child>(std::move(spec), std::move(ends), round, place)) {
   DDPRUN_ASSERT(!child_->spec.argv.empty());
-  child_->pid = clone_child(child_->plan, child_->room, child_->spec.cgroup_fd, child_->pidfd);
+  Child& child = *child_;
+  const std::uint64_t before = ticks_since_boot();
+  child.pid = clone_child(child.plan, child.room, child.spec.cgroup_fd, child.pidfd);
+  if (child.pid > 0) WorkerRoster::born(child.spec.roster_place, {before, ticks_since_boot()});
 }
 
 Birth::~Birth() {
@@ -204,7 +208,6 @@ Result<SpawnedProcess> Birth::finish() {
     reap(child.pid);
     return child.failure(Stage::kNone, error);
   }
-  WorkerRoster::born(child.spec.roster_place);
   return SpawnedProcess{child.pid, std::move(owned)};
 }
 

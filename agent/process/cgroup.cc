@@ -62,9 +62,8 @@ std::string job_cgroup_path(int launcher) {
   return folder.empty() ? "" : folder + "/" + job_cgroup_name(launcher);
 }
 
-Result<std::string> make_cgroup(const std::string& parent, const std::string& name) {
-  if (parent.empty()) return Failure{Errc::kNotFound, "no cgroup tree of version 2 is mounted"};
-  const std::string path = parent + "/" + name;
+Result<std::string> make_cgroup(const std::string& path) {
+  if (path.empty()) return Failure{Errc::kNotFound, "no cgroup tree of version 2 is mounted"};
   if (::mkdir(path.c_str(), 0755) != 0) return errno_failure("making the cgroup " + path);
   return path;
 }

@@ -18,8 +18,11 @@ namespace ddprun::agent {
 std::string cgroup_folder(std::string_view mountinfo, std::string_view own_cgroups);
 std::string own_cgroup_folder();
 
-// Makes parent/name and returns its path.
-Result<std::string> make_cgroup(const std::string& parent, const std::string& name);
+// Makes it, or parent/name, and returns its path. Empty: nowhere.
+Result<std::string> make_cgroup(const std::string& path);
+inline Result<std::string> make_cgroup(const std::string& parent, const std::string& name) {
+  return make_cgroup(parent.empty() ? "" : parent + "/" + name);
+}
 
 // The folder of the job of one launcher, and where it is, or would be; empty: nowhere.
 inline std::string job_cgroup_name(int launcher) { return "ddprun-" + std::to_string(launcher); }

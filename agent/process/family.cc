@@ -8,7 +8,9 @@ namespace ddprun::agent {
 namespace {
 
 bool is_stranger(const FamilyHead& head, const FamilyMember& process) {
-  const bool another = head.started != 0 && process.started != head.started;
+  const TickSpan& born = head.started;
+  const bool another =
+      born.until != 0 && (process.started < born.from || process.started > born.until);
   return another || process.session != process.pid;
 }
 

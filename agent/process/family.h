@@ -9,11 +9,17 @@
 
 namespace ddprun::agent {
 
+// From when until when something happened, as ProcStat::started.
+struct TickSpan {
+  std::uint64_t from = 0;
+  std::uint64_t until = 0;  // 0: it is not known.
+};
+
 // A worker; it leads its session, which a leader cannot leave.
 struct FamilyHead {
   int pid = 0;
-  std::uint64_t started = 0;  // 0: not known.
-  bool reaped = false;        // Only what it has left behind is meant.
+  TickSpan started = {};
+  bool reaped = false;  // Only what it has left behind is meant.
 };
 
 struct FamilyMember {

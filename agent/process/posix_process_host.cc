@@ -37,6 +37,7 @@ PosixProcessHost::PosixProcessHost(boost::asio::io_context& loop)
 
 PosixProcessHost::~PosixProcessHost() {
   kill_everything();
+  remove_cgroup(workers_cgroup_);
   remove_cgroup(cgroup_);
 }
 

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "common/system/unique_fd.h"
 
@@ -37,6 +38,14 @@ std::vector<int> numbered_entries(const std::string& folder) {
   }
   ::closedir(dir);
   return numbers;
+}
+
+std::uint64_t ticks_since_boot() {
+  static const auto kPerSecond = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * kPerSecond +
+         static_cast<std::uint64_t>(now.tv_nsec) * kPerSecond / 1'000'000'000;
 }
 
 ProcStat parse_proc_stat(const std::string& text) {

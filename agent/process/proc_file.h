@@ -21,10 +21,13 @@ struct ProcStat {
   bool exiting = false;  // On its way out, or gone: no signal changes how it ends.
   int group = 0;
   int session = 0;
-  std::uint64_t started = 0;  // Clock ticks since the boot; with the number, it is one process.
-  std::uint64_t ran = 0;      // Clock ticks of processor time, of all its threads.
+  std::uint64_t started = 0;   // Clock ticks since the boot; with the number, it is one process.
+  std::uint64_t ran = 0;       // Clock ticks of processor time, of all its threads.
   std::uint64_t resident = 0;  // Pages in memory.
 };
+
+// Now, in what ProcStat::started counts.
+std::uint64_t ticks_since_boot();
 
 // Of /proc/<pid>/stat, "pid (name) state ppid ...", which everybody may read; the name may hold
 // blanks and parentheses.

@@ -9,8 +9,6 @@
 #include <new>
 #include <span>
 
-#include "agent/process/proc_file.h"
-
 namespace ddprun::agent {
 
 Result<std::shared_ptr<WorkerRoster>> WorkerRoster::make(std::size_t workers) {
@@ -38,7 +36,7 @@ RosterPlace* WorkerRoster::claim_free() {
     int free = 0;
     if (!place.owner.compare_exchange_strong(free, own)) continue;
     place.reaped = false;
-    place.started = 0;
+    place.started_until = 0;
     return &place;
   }
   return nullptr;
@@ -50,8 +48,10 @@ void WorkerRoster::release(RosterPlace* place) {
   place->owner = 0;
 }
 
-void WorkerRoster::born(RosterPlace* place) {
-  if (place) place->started = read_proc_stat(place->pid).started;
+void WorkerRoster::born(RosterPlace* place, TickSpan started) {
+  if (!place) return;
+  place->started_from = started.from;
+  place->started_until = started.until;
 }
 
 void WorkerRoster::reaped(int pid) {
@@ -70,7 +70,8 @@ void WorkerRoster::forget(int owner) {
 std::vector<FamilyHead> WorkerRoster::heads() const {
   std::vector<FamilyHead> heads;
   for (const RosterPlace& place : std::span(places_, size_)) {
-    if (place.pid != 0) heads.push_back({place.pid, place.started, place.reaped});
+    if (place.pid != 0)
+      heads.push_back({place.pid, {place.started_from, place.started_until}, place.reaped});
   }
   return heads;
 }

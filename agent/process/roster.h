@@ -18,7 +18,8 @@ struct RosterPlace {
   std::atomic<int> owner;  // The agent's pid.
   std::atomic<int> pid;    // 0: not born yet.
   std::atomic<bool> reaped;
-  std::atomic<std::uint64_t> started;  // As in ProcStat; 0: not known.
+  std::atomic<std::uint64_t> started_from;  // A TickSpan.
+  std::atomic<std::uint64_t> started_until;
 };
 
 class WorkerRoster {
@@ -33,8 +34,8 @@ class WorkerRoster {
   // replaced while others live on, those whose process group is empty make room first.
   RosterPlace* claim();
   static void release(RosterPlace* place);  // It was never born. Null: does nothing.
-  static void born(RosterPlace* place);     // It is another program now.
-  void reaped(int pid);                     // Its number may become a stranger's.
+  static void born(RosterPlace* place, TickSpan started);
+  void reaped(int pid);  // Its number may become a stranger's.
   // What the workers of that agent have left behind is gone too.
   void forget(int owner);
 

@@ -108,9 +108,10 @@ int Guardian::run() {
   kill_strays();
   if (plan_.tidy_up) plan_.tidy_up();
   // The keeper stays as long as a process that survives SIGKILL, and removes the cgroup then.
-  if (plan_.keeper && !agent::remove_cgroup(plan_.keeper->cgroup)) return exit_code_;
-  keeper_.dismiss();  // Last: we may still be killed.
-  keeper_.wait();
+  const bool is_empty = !plan_.keeper || agent::remove_cgroup(plan_.keeper->cgroup);
+  if (is_empty) keeper_.dismiss();  // Last: we may still be killed.
+  if (plan_.ended) plan_.ended(exit_code_);
+  if (is_empty) keeper_.wait();
   return exit_code_;
 }
 

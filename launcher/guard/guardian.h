@@ -63,8 +63,10 @@ struct GuardianPlan {
   // Called once the keeper lives and before anything is started: to make what the keeper is to
   // remove. It may still add children. A failure is logged, and nothing is started.
   std::function<Result<void>()> prepare = {};
-  // Called once they have all been started: for what can be done while they begin.
+  // Called once they have all been started, and once all is over, with the result: for what can be
+  // done while they begin, and while the keeper ends.
   std::function<void()> started = {};
+  std::function<void(int status)> ended = {};
   // Called when nothing else is left, before the keeper goes: to remove it all.
   std::function<void()> tidy_up = {};
   std::function<void(const AgentKilled&)> on_agent_killed = {};

@@ -56,11 +56,8 @@ KeptRun KeptRun::begin(RunRecord record) {
   run.name_ = record_name();
   run.record_ = std::move(record);
   run.put(RecordFolder::Safety::kProcess);
+  if (run.folder_) run.folder_->make_room(run.name_);
   return run;
-}
-
-void KeptRun::make_room() const {
-  if (folder_) folder_->make_room(name_);
 }
 
 void KeptRun::end(double took_s) {

@@ -22,12 +22,9 @@ LauncherLife own_life();
 // A run that goes on, as its launcher sees it. What cannot be kept is not: the run matters more.
 class KeptRun {
  public:
-  // Writes the record of the start.
+  // Writes the record of the start, and removes old ones.
   static KeptRun begin(RunRecord record);
   KeptRun() = default;
-
-  // Removes old records for it. What takes time is done here, beside the run.
-  void make_room() const;
 
   RunRecord& record() { return record_; }
   // Writes the record of the end; `took_s` since the start.

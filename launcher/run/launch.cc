@@ -83,9 +83,8 @@ Result<std::unique_ptr<HostedEndpoint>> hosted_endpoint(NodeContext& context) {
 }
 
 // Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
-std::string make_job_cgroup() {
-  const auto made =
-      agent::make_cgroup(agent::own_cgroup_folder(), agent::job_cgroup_name(::getpid()));
+std::string make_job_cgroup(const std::string& path) {
+  const auto made = agent::make_cgroup(path);
   if (!made) log::debug("without a cgroup of its own: " + to_string(made.error()));
   return made ? *made : "";
 }
@@ -189,20 +188,18 @@ Result<int> guard_run(GuardedRun run) {
   guardian.keeper = std::move(*keeper);
   guardian.also_forwarded = handled_signals(context.options);
   guardian.prepare = [&]() -> Result<void> {
-    context.job.cgroup = make_job_cgroup();
+    context.job.cgroup = make_job_cgroup(guardian.keeper->cgroup);
     if (const auto made = make_folders(run.folders, context, run.endpoint); !made) {
       return made.error();
     }
-    run.kept = remember_start(context);
     guardian.children = children_of(run);
     return {};
   };
-  guardian.started = [&] { run.kept.make_room(); };
+  guardian.started = [&] { run.kept = remember_start(context); };
   guardian.tidy_up = [&] { tidy_up(run); };
   guardian.on_agent_killed = [&](const AgentKilled& killed) { speak_for_killed(run, killed); };
-  const int status = guard(guardian);
-  remember_end(run.kept, context, status);
-  return status;
+  guardian.ended = [&](int status) { remember_end(run.kept, context, status); };
+  return guard(guardian);
 }
 
 Result<void> prepare_files(const Options& options) {

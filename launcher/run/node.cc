@@ -215,6 +215,19 @@ std::string agent_name(const NodeContext& context, int index) {
   return context.plan.local_nodes > 1 ? "the agent of node " + std::to_string(index) : "the agent";
 }
 
+namespace {
+
+void make_files_folder(ScratchFolder& folder, NodeContext& context) {
+  const bool watched = history_folder().has_value();
+  const bool errors = wants_error_folder(context.options);
+  const auto made = watched || errors ? folder.make() : Result<void>();
+  if (!made && errors) log::warning(to_string(made.error()) + "; workers get no error files");
+  if (watched) context.watch_folder = folder.path();
+  if (errors) context.error_folder = folder.path();
+}
+
+}  // namespace
+
 Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts) {
   if (hosts) {
     if (const auto made = folders.state.make(); !made) return made.error();
@@ -224,13 +237,8 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
     context.report_folder = folders.report.path();
     if (context.options.report) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
   }
-  if (history_folder() && folders.watch.make()) context.watch_folder = folders.watch.path();
   if (context.asks_ranks && folders.ranks.make()) context.ranks_folder = folders.ranks.path();
-  if (!wants_error_folder(context.options)) return {};
-  if (const auto made = folders.errors.make(); !made) {
-    log::warning(to_string(made.error()) + "; workers get no error files");
-  }
-  context.error_folder = folders.errors.path();
+  make_files_folder(folders.files, context);
   return {};
 }
 

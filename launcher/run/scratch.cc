@@ -48,14 +48,14 @@ void remove_places(const std::vector<std::string>& places) {
 
 std::vector<std::string> RunFolders::places() const {
   std::vector<std::string> all;
-  for (const ScratchFolder* folder : {&state, &errors, &report, &watch, &ranks}) {
+  for (const ScratchFolder* folder : {&state, &files, &report, &ranks}) {
     all.insert(all.end(), folder->places().begin(), folder->places().end());
   }
   return all;
 }
 
 void RunFolders::remove() {
-  for (ScratchFolder* folder : {&state, &errors, &report, &watch, &ranks}) folder->remove();
+  for (ScratchFolder* folder : {&state, &files, &report, &ranks}) folder->remove();
 }
 
 }  // namespace ddprun::launcher

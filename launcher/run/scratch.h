@@ -37,9 +37,9 @@ void remove_places(const std::vector<std::string>& places);
 // What a run may need.
 struct RunFolders {
   ScratchFolder state{"ddprun-", ScratchFolder::Use::kState};   // The hosted daemon's journal.
-  ScratchFolder errors{"ddprun_", ScratchFolder::Use::kFiles};  // Workers' error files.
+  // Workers' error files, the agents' sockets, and what these leave at their end.
+  ScratchFolder files{"ddprun_", ScratchFolder::Use::kFiles};
   ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
-  ScratchFolder watch{"ddprun_watch_", ScratchFolder::Use::kFiles};  // Sockets of the agents.
   ScratchFolder ranks{"ddprun_ranks_", ScratchFolder::Use::kFiles};  // Sockets of the workers.
 
   std::vector<std::string> places() const;  // Of all of them.

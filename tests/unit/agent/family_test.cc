@@ -31,25 +31,27 @@ TEST_CASE("Family: a worker, its group, its session, and what descends from thos
       {200, 1, 200, 200, 1004},  // A stranger.
       {201, 200, 200, 200, 1004},
   };
-  CHECK(pids({{100, 1000}}, all) == Pids{100, 101, 102, 103, 104});
-  CHECK(pids({{100, 0}}, all) == Pids{100, 101, 102, 103, 104});
+  CHECK(pids({{100, {999, 1001}}}, all) == Pids{100, 101, 102, 103, 104});
+  CHECK(pids({{100}}, all) == Pids{100, 101, 102, 103, 104});
   CHECK(pids({}, all).empty());
 }
 
 TEST_CASE("Family: a number that is a stranger's by now brings in nobody", "[keeper]") {
-  CHECK(pids({{100, 999}}, {kAgent, kWorker, {101, 100, 100, 100, 1001}}).empty());
+  for (const TickSpan born : {TickSpan{998, 999}, TickSpan{1001, 1002}}) {
+    CHECK(pids({{100, born}}, {kAgent, kWorker, {101, 100, 100, 100, 1001}}).empty());
+  }
   const FamilyMember leads_no_session{100, 50, 100, 50, 1000};
-  CHECK(pids({{100, 0}}, {kAgent, leads_no_session}).empty());
+  CHECK(pids({{100}}, {kAgent, leads_no_session}).empty());
 }
 
 TEST_CASE("Family: what a dead worker has left in its session", "[keeper]") {
   const FamilyMember left{101, 1, 100, 100, 1001};
-  CHECK(pids({{100, 1000}}, {left}) == Pids{101});
+  CHECK(pids({{100, {999, 1001}}}, {left}) == Pids{101});
   const FamilyMember unreaped{100, 50, 100, 100, 1000, true};
-  CHECK(pids({{100, 1000}}, {unreaped, left}) == Pids{101});
+  CHECK(pids({{100, {999, 1001}}}, {unreaped, left}) == Pids{101});
   // The number was free for a while: only what could not be found by its mark.
-  CHECK(pids({{100, 1000, true}}, {left}, /*hidden=*/true) == Pids{101});
-  CHECK(pids({{100, 1000, true}}, {left}, /*hidden=*/false).empty());
+  CHECK(pids({{100, {999, 1001}, true}}, {left}, /*hidden=*/true) == Pids{101});
+  CHECK(pids({{100, {999, 1001}, true}}, {left}, /*hidden=*/false).empty());
 }
 
 }  // namespace
