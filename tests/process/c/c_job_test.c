@@ -85,26 +85,28 @@ static void die_once(ddprun_group* group, int calls) {
   if (ddprun_rank(group) == 1 && calls == kDeadly + 1) kill(getpid(), SIGKILL);
 }
 
-/* The samples of this rank's shards, by number. */
-static int64_t count_samples(ddprun_step* step, const ddprun_batches* batches, int first,
-                             int count) {
+/* The samples of this rank's shards, by number. Not OK: a rank has died meanwhile. */
+static ddprun_status count_samples(ddprun_step* step, const ddprun_batches* batches, int first,
+                                   int count, int64_t* all) {
   const ddprun_sample* samples = NULL;
   size_t each = 0;
-  int64_t all = 0;
   int skipped = 1;
+  *all = 0;
   for (int shard = first; shard < first + count; ++shard) {
     CHECK(ddprun_step_skips(step, shard) == 0);
-    CHECK(ddprun_step_begin_shard(step, shard, "two", &skipped) == DDPRUN_OK && skipped == 0);
+    const ddprun_status begun = ddprun_step_begin_shard(step, shard, "two", &skipped);
+    if (begun == DDPRUN_MEMBERSHIP_CHANGED) return begun;
+    CHECK(begun == DDPRUN_OK && skipped == 0);
     CHECK(ddprun_step_samples(step, batches, shard, &samples, &each) == DDPRUN_OK);
     CHECK(each == 2 && samples[0].index != samples[1].index);
-    all += (int64_t)each;
+    *all += (int64_t)each;
   }
   CHECK(ddprun_step_samples(step, NULL, 0, &samples, &each) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_step_samples(step, batches, kShards, &samples, &each) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_step_samples(step, batches, 0, NULL, &each) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_step_begin_shard(step, 0, NULL, NULL) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_step_skips(NULL, 0) == -1);
-  return all;
+  return DDPRUN_OK;
 }
 
 static int32_t body(ddprun_step* step, void* user) {
@@ -118,7 +120,10 @@ static int32_t body(ddprun_step* step, void* user) {
   CHECK(ddprun_shards_of(ddprun_rank(group), ddprun_world_size(group), kShards, &first, &count) ==
         DDPRUN_OK);
   usleep(1000); /* So that a new process may come before the end. */
-  t->gradient = (double)count_samples(step, t->batches, first, count) / 2;
+  int64_t samples = 0;
+  const ddprun_status counted = count_samples(step, t->batches, first, count, &samples);
+  if (counted != DDPRUN_OK) return counted;
+  t->gradient = (double)samples / 2;
   group = ddprun_step_group(step);
   const ddprun_buffer sum = DDPRUN_BUFFER(&t->gradient, 1, DDPRUN_F64);
   const ddprun_status status = ddprun_all_reduce(group, &sum, DDPRUN_SUM, 0);
