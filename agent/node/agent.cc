@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "agent/process/birth.h"
+#include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"

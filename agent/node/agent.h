@@ -28,10 +28,10 @@
 #include "agent/placement/worker_placement.h"
 #include "agent/process/chaos.h"
 #include "agent/process/parent_watch.h"
-#include "agent/process/posix_process_host.h"
 #include "agent/supervisor/supervisor.h"
 #include "agent/verdict/verdict_picture.h"
 #include "agent/window/node_window.h"
+#include "agent/workers/posix_process_host.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {

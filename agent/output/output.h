@@ -22,7 +22,7 @@
 #include "agent/output/log_files.h"
 #include "agent/output/log_writer.h"
 #include "agent/output/worker_stream.h"
-#include "agent/process/process_host.h"
+#include "agent/workers/process_host.h"
 
 namespace ddprun::agent {
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "agent/process/birth.h"
+#include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"

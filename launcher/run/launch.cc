@@ -9,8 +9,8 @@
 
 #include "agent/node/command.h"
 #include "agent/node/verdict_file.h"
-#include "agent/process/birth.h"
 #include "agent/process/cgroup.h"
+#include "agent/workers/birth.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "agent/process/posix_process_host.h"
+#include "agent/workers/posix_process_host.h"
 #include "common/system/random_id.h"
 #include "tests/process/agent/processes.h"
 #include "tests/support/loop.h"

@@ -1,4 +1,4 @@
-#include "agent/process/posix_process_host.h"
+#include "agent/workers/posix_process_host.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -12,8 +12,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/process/birth.h"
 #include "agent/process/strays.h"
+#include "agent/workers/birth.h"
 #include "common/system/pidfd.h"
 #include "common/system/random_id.h"
 

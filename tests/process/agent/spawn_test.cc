@@ -1,4 +1,4 @@
-#include "agent/process/spawner.h"
+#include "agent/workers/spawner.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "common/system/random_id.h"
 #include "tests/process/agent/processes.h"
@@ -106,6 +107,21 @@ TEST_CASE("Spawn: a worker is born clean, too, where our table has no room for s
   CHECK(std::string(facts).starts_with("fds: 0 1 2\nstdin: /dev/null\n"));
   REQUIRE(::waitpid(process->pid, nullptr, 0) == process->pid);
   CHECK(test::open_descriptors() == before + 1);  // Its pidfd.
+}
+
+TEST_CASE("Spawn: those that are born at once have slots of their own, above a worker's numbers",
+          "[spawn]") {
+  const EndSlots slots(4);
+  std::set<int> numbers;
+  for (std::size_t child = 0; child < 4; ++child) {
+    REQUIRE(slots.of_child(child));
+    for (const int number : *slots.of_child(child)) {
+      CHECK(number > kLinkDescriptor);
+      CHECK(static_cast<unsigned>(number) < slots.table_end());
+      CHECK(numbers.insert(number).second);
+    }
+  }
+  CHECK(slots.of_child(4) == slots.of_child(0));
 }
 
 TEST_CASE("Spawn: of those that are born at once each has its own ends, and nobody else has them",

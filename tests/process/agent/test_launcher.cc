@@ -13,9 +13,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "agent/process/birth.h"
 #include "agent/process/parent_watch.h"
-#include "agent/process/posix_process_host.h"
+#include "agent/workers/birth.h"
+#include "agent/workers/posix_process_host.h"
 #include "common/system/log.h"
 #include "launcher/guard/guardian.h"
 

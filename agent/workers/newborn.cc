@@ -1,4 +1,4 @@
-#include "agent/process/newborn.h"
+#include "agent/workers/newborn.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "agent/process/process_host.h"
+#include "agent/workers/process_host.h"
 #include "common/exit_status.h"
 
 namespace ddprun::agent {

@@ -1,11 +1,11 @@
-#include "agent/process/end_slots.h"
+#include "agent/workers/end_slots.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "agent/process/process_host.h"
+#include "agent/workers/process_host.h"
 
 namespace ddprun::agent {
 namespace {

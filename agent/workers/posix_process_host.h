@@ -11,9 +11,9 @@
 #include <optional>
 #include <set>
 
-#include "agent/process/process_host.h"
 #include "agent/process/roster.h"
-#include "agent/process/spawner.h"
+#include "agent/workers/process_host.h"
+#include "agent/workers/spawner.h"
 #include "common/system/unique_fd.h"
 
 namespace ddprun::agent {

@@ -1,4 +1,4 @@
-#include "agent/process/birth.h"
+#include "agent/workers/birth.h"
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "agent/process/newborn.h"
 #include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
+#include "agent/workers/newborn.h"
 #include "common/assert.h"
 #include "common/system/pidfd.h"
 #include "common/system/signals_held.h"

@@ -1,4 +1,4 @@
-#include "agent/process/spawner.h"
+#include "agent/workers/spawner.h"
 
 #include <signal.h>
 #include <sys/wait.h>

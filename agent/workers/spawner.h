@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "agent/process/birth.h"
+#include "agent/workers/birth.h"
 
 namespace ddprun::agent {
 

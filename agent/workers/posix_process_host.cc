@@ -1,4 +1,4 @@
-#include "agent/process/posix_process_host.h"
+#include "agent/workers/posix_process_host.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "agent/process/birth.h"
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "agent/process/strays.h"
+#include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/system/log.h"
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "agent/process/end_slots.h"
-#include "agent/process/process_host.h"
+#include "agent/workers/end_slots.h"
+#include "agent/workers/process_host.h"
 #include "common/system/unique_fd.h"
 
 namespace ddprun::agent {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "agent/process/raw_call.h"
+#include "agent/workers/raw_call.h"
 
 namespace ddprun::agent {
 
