@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How long it takes to start and end N workers that do nothing, beside MPICH and a bare posix_spawn loop.
 
-    bench/launch.py [--build build/dev] [--rounds 15] [--workers 8 64 256] [--torchrun]
+    bench/launch.py [--build build/dev] [--before OTHER_BUILD] [--rounds 15] [--workers 8 64 256] [--torchrun]
 
 Contestants take turns. Prints medians [min-max] of wall and CPU seconds, the peak memory of ddprun's launcher
 and agent, and the medians of the rounds' ratios. MPICH is Debian's mpirun.mpich; without it that row is left out.
---torchrun adds `torchrun --standalone`, which takes seconds a round.
+--before adds the ddprun of another build, such as that of the last release. --torchrun adds `torchrun --standalone`, which takes seconds a round.
 """
 import argparse
 import os
@@ -31,8 +31,8 @@ def timed(argv):
     return run
 
 
-def ddprun(options, n, *command):
-    return [os.path.join(options.build, "bin", "ddprun"), "--standalone", "--nproc-per-node", str(n), *command]
+def ddprun(build, n, *command):
+    return [os.path.join(build, "bin", "ddprun"), "--standalone", "--nproc-per-node", str(n), *command]
 
 
 def peak_memory(argv, workers):
@@ -53,8 +53,10 @@ def peak_memory(argv, workers):
 
 def contestants(options, n):
     program = "/bin/true"
-    found = {"ddprun": ddprun(options, n, program),
+    found = {"ddprun": ddprun(options.build, n, program),
              "posix_spawn": [os.path.join(options.build, "bin", "bench_spawn_loop"), str(n), program]}
+    if options.before:
+        found["ddprun before"] = ddprun(options.before, n, program)
     if shutil.which("mpirun.mpich"):
         found["mpirun.mpich"] = ["mpirun.mpich", "-n", str(n), program]
     if options.torchrun:  # -r and -t: Debian's 1.13.1 cannot start without them.
@@ -68,6 +70,7 @@ def main():
     add_build_option(parser, "bin/ddprun", "bin/bench_spawn_loop")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--workers", type=int, nargs="+", default=[8, 64, 256])
+    parser.add_argument("--before")
     parser.add_argument("--torchrun", action="store_true")
     options = parser.parse_args()
 
@@ -79,7 +82,7 @@ def main():
         for name, pairs in values.items():
             print(f"{n:>7}  {name:<13} {spread(walls[name]):>22} {spread([cpu for _, cpu in pairs]):>22} "
                   f"{median_ratio(walls['ddprun'], walls[name]):>7.2f}", flush=True)
-        launcher, *others = peak_memory(ddprun(options, n, "/bin/sh", "-c", "echo here; exec sleep 600"), n)
+        launcher, *others = peak_memory(ddprun(options.build, n, "/bin/sh", "-c", "echo here; exec sleep 600"), n)
         print(f"{n:>7}  peak memory: {launcher:.1f} MB in the launcher, "
               f"{max(others):.1f} MB in the agent, {min(others):.1f} MB in the keeper")
 

@@ -92,16 +92,19 @@ struct ChildRoom {
   }
 };
 
-// We go on beside the child, which lives in our memory for as long as the room is occupied, and
-// shares our table of descriptors until it has taken what it needs (newborn.cc).
-constexpr int kBirthFlags =
-    CLONE_VM | CLONE_FILES | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
+// We go on beside the child, which lives in our memory for as long as the room is occupied.
+constexpr int kBirthFlags = CLONE_VM | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
+
+// With slots it shares our table of descriptors, too, until it has taken what it needs.
+int flags_for(const ChildPlan* plan) {
+  return kBirthFlags | (plan && plan->slots ? CLONE_FILES : 0);
+}
 
 // Born in its cgroup: to be moved there afterwards would take milliseconds, and leave a moment in
 // which it could fork outside. Without a plan it ends at once. Below 0: -errno.
 pid_t clone_into_cgroup(ChildPlan* plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
   clone_args how{};
-  how.flags = static_cast<unsigned>(kBirthFlags) | CLONE_PIDFD | CLONE_INTO_CGROUP;
+  how.flags = static_cast<unsigned>(flags_for(plan)) | CLONE_PIDFD | CLONE_INTO_CGROUP;
   how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
   how.child_tid = reinterpret_cast<std::uintptr_t>(&room.occupied);
   how.stack = reinterpret_cast<std::uintptr_t>(room.stack);
@@ -119,7 +122,7 @@ pid_t clone_child(ChildPlan& plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
     if (pid > 0) return pid;  // Else without: an old kernel, or the folder is gone.
   }
   char* const top = room.stack + sizeof room.stack;
-  const int flags = kBirthFlags | SIGCHLD;
+  const int flags = flags_for(&plan) | SIGCHLD;
   pid_t pid =
       ::__clone(run_child, top, flags | CLONE_PIDFD, &plan, &pidfd, nullptr, &room.occupied);
   if (pid >= 0 || errno != EINVAL) return pid >= 0 ? pid : -errno;

@@ -1,6 +1,7 @@
 #include "agent/workers/end_slots.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ UniqueFd placeholder(int null) {
 
 EndSlots::EndSlots(std::size_t children) {
   const UniqueFd opened(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!opened) return;
+  const bool can_close = ::syscall(SYS_close_range, ~0U, ~0U, 0) == 0;  // Nothing has that number.
+  if (!opened || !can_close) return;
   null_ = placeholder(opened.get());
   int last = null_.get();
   std::vector<Numbers> numbers(children);

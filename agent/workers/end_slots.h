@@ -16,7 +16,8 @@ class EndSlots {
  public:
   using Numbers = std::array<int, 3>;  // For standard output, standard error, link.
 
-  // For so many children at once. Where the table is full there are none.
+  // For so many children at once. There are none where the table is full, or the kernel
+  // (before 5.9) or a container's filter has no close_range().
   explicit EndSlots(std::size_t children);
 
   // Those of one child; null: there are none, and it has to take the whole table with it.
@@ -29,7 +30,7 @@ class EndSlots {
 
   // Whether our table has room for numbers well above `number`. While it is shared, the kernel
   // would spend milliseconds on making it larger.
-  bool has_room_after(int number) const { return number + kMargin < room_; }
+  bool has_room_after(int number) const { return numbers_.empty() || number + kMargin < room_; }
   // Makes it large enough, as far as its limit lets it. Nobody is being born meanwhile.
   void make_room_after(int number);
 

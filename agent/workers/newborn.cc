@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -42,17 +41,16 @@ DDPRUN_IN_CHILD bool arm_death_signal(ChildPlan* plan) {
 constexpr int kEnds = 3;
 static_assert(kLinkDescriptor == kEnds);
 
-// What of the parent's table we need is put at the beginning of it, and the rest is not even
-// copied; until then the table is the parent's own, and it goes on working with it.
+// With slots the table is the parent's own, which goes on working with it. What we need of it is
+// put at its beginning, and the rest is not even copied.
 DDPRUN_IN_CHILD bool take_table(ChildPlan* plan, int* ends) {
-  if (plan->slots == nullptr) return call(plan, Stage::kStreams, SYS_unshare, CLONE_FILES);
+  if (plan->slots == nullptr) return true;
   for (int i = 0; i < kEnds; ++i) {
     if (ends[i] < 0) continue;
     if (!call(plan, Stage::kStreams, SYS_dup3, ends[i], plan->slots[i], O_CLOEXEC)) return false;
     ends[i] = plan->slots[i];
   }
-  return raw_call(SYS_close_range, plan->table_end, ~0U, CLOSE_RANGE_UNSHARE) >= 0 ||
-         call(plan, Stage::kStreams, SYS_unshare, CLONE_FILES);  // An old kernel.
+  return call(plan, Stage::kStreams, SYS_close_range, plan->table_end, ~0U, CLOSE_RANGE_UNSHARE);
 }
 
 // Descriptors are first moved out of the way of 0 to 3, so that any of them may be given as any.

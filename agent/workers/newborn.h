@@ -36,7 +36,7 @@ struct ChildPlan {
   const rlimit* descriptors = nullptr;  // Null, both: as we have them.
   const rlimit* processes = nullptr;
   int link_fd = -1;            // Becomes kLinkDescriptor; -1: it gets none.
-  const int* slots = nullptr;  // EndSlots::Numbers; null: the child copies our whole table.
+  const int* slots = nullptr;  // EndSlots::Numbers; null: the child has a copy of our whole table.
   int null_fd = -1;            // /dev/null, and where the part of our table that it copies ends:
   unsigned table_end = 0;      // both only with slots.
   std::uint64_t ignored_signals = 0;  // That we ignore: bit n - 1 for signal n.
