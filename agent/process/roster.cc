@@ -70,8 +70,8 @@ void WorkerRoster::forget(int owner) {
 std::vector<FamilyHead> WorkerRoster::heads() const {
   std::vector<FamilyHead> heads;
   for (const RosterPlace& place : std::span(places_, size_)) {
-    if (place.pid != 0)
-      heads.push_back({place.pid, {place.started_from, place.started_until}, place.reaped});
+    if (place.pid == 0) continue;
+    heads.push_back({place.pid, {place.started_from, place.started_until}, place.reaped});
   }
   return heads;
 }

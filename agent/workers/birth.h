@@ -43,8 +43,7 @@ class Birth {
   std::unique_ptr<Child> child_;
 };
 
-// Those that this process ignores, and a program that it becomes would, too: bit n - 1 for signal
-// n.
+// Those that this process ignores, and a program that it becomes would, too: bit n - 1 is signal n.
 std::uint64_t ignored_signals();
 
 // Whether a process can be born in that cgroup and live. Some kernels (seen with 6.18) take a
