@@ -300,6 +300,39 @@ class BadInput(torch_case.TorchCase):
             same(total, torch.full((1,), 2.0))
         """, MARK=self.path("mark"))
 
+    def test_a_child_is_refused_though_another_thread_held_every_lock_at_the_fork(self):
+        self.right("""
+            import signal, threading
+            from ddprun.torch._shared import backend_of
+            start()
+            backend = backend_of()
+            engine = backend._engine
+            held, forked = threading.Event(), threading.Event()
+            def hold():
+                with engine._lock, engine._closes, engine._ends:
+                    held.set()
+                    forked.wait()
+            thread = threading.Thread(target=hold)
+            thread.start()
+            held.wait()
+            child = os.fork()
+            if child == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)
+                code = 1
+                try:
+                    backend.allreduce([torch.ones(1)])
+                except ddprun.BadArgument as error:
+                    code = 0 if "fork" in str(error) else 2
+                backend.shutdown()
+                os._exit(code)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            forked.set()
+            thread.join()
+            assert code == 0, code
+            dist.all_reduce(torch.ones(1))
+        """)
+
     def test_groups_that_are_gone(self):
         self.right("""
             from ddprun.torch._shared import backend_of
