@@ -10,6 +10,7 @@ What mutants.txt's defects turned red, and when, is kept in RESULTS.md beside it
 """
 import argparse
 import datetime
+import fcntl
 import functools
 import json
 import os
@@ -200,6 +201,27 @@ def main():
     if options.list:
         print("\n".join(f"{m.file}: {m.what}" for m in mutants))
         return 0
+    if not (alone := only_user_of_the_copy()):
+        print(f"another mutate.py plants its defects in {TREE}: wait for it, or clone the repository", file=sys.stderr)
+        return 2
+    with alone:
+        return plant(mutants, results_file)
+
+
+def only_user_of_the_copy():
+    """An open file that says so until it is closed; None if there is another."""
+    os.makedirs(TREE, exist_ok=True)
+    lock = open(os.path.join(TREE, "..", "lock"), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def plant(mutants, results_file):
+    """The exit status."""
     copy_tree()
     # Some defects make a test wait for ever: that is noticed, too.
     subprocess.run(["cmake", "--preset", "dev", "-DDDPRUN_TEST_TIMEOUT=300"], cwd=TREE, check=True,
