@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "common/assert.h"
-
 namespace ddprun {
 namespace {
 
@@ -118,10 +116,9 @@ json to_json(const RunRecord& record) {
   return object;
 }
 
-// `text`, an object that is not empty, ends with `end`. The account was checked when it came.
+// `text`, an object that is not empty, ends with `end`.
 std::string with_account(std::string text, std::string_view end, const RunRecord& record) {
-  if (!record.took_s || record.account.empty()) return text;
-  DDPRUN_ASSERT(record.account.starts_with('{') && record.account.ends_with('}'));
+  if (!record.took_s || !is_plain_object(record.account)) return text;
   text.resize(text.size() - end.size());
   return text.append(",\"account\":").append(record.account).append(end);
 }

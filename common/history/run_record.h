@@ -53,7 +53,7 @@ struct RunRecord {
   std::string verdict{};  // JSON as in --error-file (docs/verdict.md); empty: nobody gave one.
   std::vector<RunTail> tails{};
   std::vector<RunEventText> events{};  // The last, the oldest first. A daemon's records have them.
-  std::string account{};  // A JSON object as in docs/ledger.md, in ASCII, for its report; or empty.
+  std::string account{};  // JSON as in docs/ledger.md, in ASCII, for its report; empty: none.
 };
 
 enum class RunState {

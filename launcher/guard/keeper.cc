@@ -175,7 +175,6 @@ void wait_until_empty(const std::string& cgroup) {
 // end.
 [[noreturn]] void keep(const KeeperTask& task, const SharedPids& agents, int guardian) {
   ::setsid();
-  ::prctl(PR_SET_NAME, "keeper");
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -193,6 +192,16 @@ void wait_until_empty(const std::string& cgroup) {
   ::_exit(0);
 }
 
+// The child has its name from the beginning, however late it first runs.
+pid_t fork_named(const char* name) {
+  char own[16] = {};
+  ::prctl(PR_GET_NAME, own);
+  ::prctl(PR_SET_NAME, name);
+  const pid_t pid = ::fork();
+  if (pid != 0) ::prctl(PR_SET_NAME, own);
+  return pid;
+}
+
 }  // namespace
 
 Result<Keeper> Keeper::start(const KeeperTask& task) {
@@ -203,7 +212,7 @@ Result<Keeper> Keeper::start(const KeeperTask& task) {
   Keeper keeper;
   keeper.agents_ = new (page) SharedPids{};
   const pid_t guardian = ::getpid();
-  keeper.pid_ = ::fork();
+  keeper.pid_ = fork_named("keeper");
   if (keeper.pid_ < 0) ::munmap(page, sizeof(SharedPids));
   if (keeper.pid_ < 0) return errno_failure("starting the keeper");
   if (keeper.pid_ == 0) keep(task, *keeper.agents_, guardian);

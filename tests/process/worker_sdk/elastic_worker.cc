@@ -12,6 +12,7 @@
 #include <iostream>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "ddprun/elastic/job.h"
 #include "tests/process/worker_sdk/elastic_task.h"
@@ -35,9 +36,13 @@ struct Death {
   bool throws = false;
 };
 Death death;
+int rounds_begun = 0;  // By this process.
 
+// An error of a lost peer is right only in the round in which another dies, too. On a slow machine
+// that one may be dead before we are at our point.
 void at_point(std::string_view point) {
   if (point != death.point || --death.left != 0) return;
+  if (death.throws && rounds_begun > 1) return;
   if (death.throws) throw ddprun::Error(ddprun::ErrorKind::peer_lost, {}, "as asked for");
   ::raise(SIGKILL);
 }
@@ -97,6 +102,8 @@ void reduce(Step& step, Contribution& part) {
 void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batches,
               ddprun::elastic::Sharded* momenta) {
   using ddprun::elastic::pass;
+  static int round = -1;
+  if (std::exchange(round, step.round()) != step.round()) ++rounds_begun;
   pass("body");
   auto part = no_contribution(state, life());
   for (const int shard : step.shards(batches)) {
