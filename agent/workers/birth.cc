@@ -169,6 +169,7 @@ struct Birth::Child {
     return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
   }
 
+  ChildRoom room;
   WorkerSpec spec;
   WorkerEnds ends;
   const std::vector<const char*> argv = c_strings(spec.argv);
@@ -177,7 +178,6 @@ struct Birth::Child {
   ChildPlan plan{argv.data(),      environment.data(), -1, -1, ::getpid(),
                  processors.get(), processors.bytes()};
   rlimit descriptors{}, processes_limit{};
-  ChildRoom room;
   int pidfd = -1;
   pid_t pid = 0;
 };
