@@ -1,6 +1,5 @@
 #include "agent/output/worker_stream.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>

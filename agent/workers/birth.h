@@ -2,7 +2,7 @@
 // Starts a process at the price of vfork: the child borrows our memory until it has become the
 // new program, so that the cost does not grow with the agent's size and an exec error comes back as
 // a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
-// PosixProcessHost only. What a worker may expect at birth is in process_host.h.
+// Spawner only. What a worker may expect at birth is in process_host.h.
 
 #include <cstdint>
 #include <memory>

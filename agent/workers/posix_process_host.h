@@ -1,5 +1,5 @@
 #pragma once
-// Workers as processes of this machine: started by spawn_process, watched by pidfd on the agent's
+// Workers as processes of this machine: started by a Spawner, watched by pidfd on the agent's
 // loop, reaped one by one. Makes the calling process a sub-reaper, so that whatever workers leave
 // behind comes to us instead of to init; what ends there by itself is reaped without being killed.
 

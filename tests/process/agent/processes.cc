@@ -98,7 +98,7 @@ TestProcess::TestProcess(const std::vector<std::string>& argv, const std::string
   const UniqueFd child_end(ends[1]);
   std::vector<std::string> environment = agent::current_environment();
   environment.push_back(variable);
-  // Not spawn_process: a launcher must not die with the thread that started it, nor be in our
+  // Not a Spawner: a launcher must not die with the thread that started it, nor be in our
   // session's care.
   std::vector<char*> arguments, variables;
   for (const std::string& word : argv) arguments.push_back(const_cast<char*>(word.c_str()));
