@@ -20,5 +20,5 @@ ddprun_long_tests(
   agent_process_test:40:2 nccl_failure_test:39:2 gpu_script:38:2 launch_interop:38:2 worker_death_test:37:2
   sim_test:80:2 run_test:36:2 system_namespaces:35:1 system_bad_input:33:1 system_supervision:28:1 system_reseat:28:2 system_members:15:2
   elastic_job_test:100:2 sharded_job_test:100:2 nccl_elastic_test:12:2 system_same_bits:16:3 torch_elastic:60:3 torch_elastic_gloo:60:3
-  system_python_elastic:35:2 orders_test:8:2 spin:8:1
+  python_elastic_job:35:2 orders_test:8:2 spin:8:1
   agent_unit_test:27:2 group_failure_test:27:2 system_kill:26:1 system_hosts:24:1 system_signals:18:1)

@@ -2,7 +2,7 @@
 # what it skips. Needs nothing but Python's standard library.
 find_program(DDPRUN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 function(ddprun_system_test NAME FILE LABEL)
-  if(NOT DDPRUN_PYTHON OR NAME IN_LIST DDPRUN_LEFT_OUT)
+  if(NOT DDPRUN_PYTHON OR NAME IN_LIST DDPRUN_LEFT_OUT OR (DDPRUN_SANITIZE AND NAME MATCHES "^(python|torch)_"))
     return()
   endif()
   add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE} ${ARGN})
@@ -11,15 +11,12 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch pipeline surroundings placement bad_input operations train same_bits c10d_port slurm mpirun hosts dry_run completion logs
-                collectives nccl ras security python)
+                collectives nccl ras security)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
-ddprun_system_test(system_python_elastic python/elastic_job_test.py system)
-ddprun_system_test(system_python_interrupts python/interrupts_test.py system)
-ddprun_system_test(python_watch python/watch_test.py system)
-ddprun_system_test(python_operations python/operations_test.py system)
-ddprun_system_test(python_sdk python/sdk_test.py system)
-ddprun_system_test(python_data python/data_test.py system)
+foreach(subject bad_input data elastic_job ends interrupts launch library operations sdk watch)
+  ddprun_system_test(python_${subject} python/${subject}_test.py system)
+endforeach()
 # Once for each PyTorch at hand.
 foreach(subject collectives errors training sampler elastic elastic_gloo watch libraries habits nccl)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)

@@ -1,10 +1,10 @@
 """Collectives and messages of ddprun.ProcessGroup: asynchronous, of uneven parts, with tags, reductions and deadlines."""
 
-import unittest
+import subprocess
+import sys
 
 import package_case
 import ddprun_case  # pylint: disable=wrong-import-order
-import ddprun
 
 
 class Operations(package_case.PackageCase):
@@ -163,44 +163,175 @@ class Operations(package_case.PackageCase):
             come(os.environ["MARK"])
         """, MARK=self.path("mark"))
 
+    def test_every_operation_moves_what_it_promises(self):
+        done = self.ranks("""
+            with ddprun.init() as group:
+                me, other = group.rank, 1 - group.rank
+                assert (group.world_size, group.local_rank, group.restart_count) == (2, me, 0), group
+                assert "rank" in repr(group) and group.backend == "shm"
+                for code in "fdilqBbhHILQ":
+                    values = array.array(code, [me + 1] * 5)
+                    group.all_reduce(values)
+                    assert values.tolist() == [3] * 5, values
+                flags = memoryview(bytearray([me, 1, 0])).cast("?")
+                group.all_reduce(flags)
+                assert flags.tolist() == [True, True, False], flags.tolist()
+                group.all_reduce(bits := array.array("H", [1 << me, 3, me]), op="bxor")
+                assert bits.tolist() == [3, 0, 1], bits
+                group.reduce(array.array("h", [me + 1, 5]), total := array.array("h", [0, 0]), root=1, op="prod")
+                assert total.tolist() == ([2, 25] if me == 1 else [0, 0]), total
+                group.reduce(total, total if me == 1 else None, root=1)
+                assert total.tolist() == ([2, 25] if me == 1 else [0, 0]), total
+                part = ddprun.init("file://" + os.environ["MEETING"], rank=me, world_size=2, host=f"host{me}")
+                assert part.backend != "shm", part.backend  # As of two machines.
+                part.close()
+                values = array.array("d", [me, 10.0])
+                group.all_reduce(values, op="avg")
+                assert values.tolist() == [0.5, 10.0]
+                group.all_reduce(memoryview(bytearray(0)), op="max")
+                work = group.all_reduce_async(values, op="max")
+                work.wait()
+                assert work.done() and values.tolist() == [0.5, 10.0]
+                text = bytearray(b"root" if me == 1 else b"none")
+                group.broadcast(text, root=1)
+                assert text == b"root"
+                both = bytearray(4)
+                group.all_gather(b"ab" if me == 0 else b"cd", both)
+                assert both == b"abcd"
+                group.all_to_all(b"xy" if me == 0 else b"zw", two := bytearray(2))
+                assert two == (b"xz" if me == 0 else b"yw"), two
+                group.reduce_scatter(array.array("i", [1, 2, 3, 4]), part := array.array("i", [0, 0]))
+                assert part.tolist() == ([2, 4] if me == 0 else [6, 8])
+                group.gather(bytes([me]), both[:2] if me == 0 else None)
+                group.gather(bytes([me] * 2), both if me == 0 else None)
+                assert me or both == bytes([0, 0, 1, 1])
+                group.scatter(b"pqrs" if me == 0 else None, two)
+                assert two == (b"pq" if me == 0 else b"rs")
+                if me == 0:
+                    group.send(b"hello", 1)
+                else:
+                    group.recv(five := bytearray(5), 0)
+                    assert five == b"hello"
+                part = group.split(0, key=-me)
+                assert part.rank == other and group.split(-1) is None
+                part.close()
+                group.barrier(timeout=30)
+            print("right", me)
+        """, MEETING=self.path("meeting"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("right 0", done.stdout)
+        self.assertIn("right 1", done.stdout)
 
-class BadInput(unittest.TestCase):
-    """A rank alone."""
+    def test_every_operation_can_be_begun(self):
+        done = self.ranks("""
+            with ddprun.init() as group:
+                me, other = group.rank, 1 - group.rank
+                root = me == 1
+                works = [
+                    group.all_reduce_async(total := array.array("q", [me + 1]), op="prod"),
+                    group.reduce_async(array.array("h", [me + 3]), least := array.array("h", [0]), root=1, op="min"),
+                    group.reduce_scatter_async(array.array("i", [1, 10]), part := array.array("i", [0])),
+                    group.broadcast_async(told := bytearray(b"abc" if root else b"..."), root=1),
+                    group.all_gather_async(bytes([me]), both := bytearray(2)),
+                    group.all_to_all_async(bytes([me, me + 10]), swapped := bytearray(2)),
+                    group.gather_async(bytes([me + 5]), gathered := bytearray(2) if root else None, root=1),
+                    group.scatter_async(b"xy" if root else None, scattered := bytearray(1), root=1),
+                    group.barrier_async(timeout=60),
+                    group.recv_async(first := bytearray(1), other, tag=7),  # Before the sends of either side.
+                    group.recv_async(second := bytearray(1), other, tag=8),
+                    group.send_async(bytes([20 + me]), other, tag=8),
+                    group.send_async(bytes([10 + me]), other, tag=7),
+                    group.send_async(b"s", 1) if me == 0 else group.recv_async(plain := bytearray(1), 0),
+                ]
+                for work in reversed(works):
+                    work.wait(timeout=60)
+                assert all(work.done() for work in works)
+                assert total[0] == 2 and least[0] == (3 if root else 0), (total, least)
+                assert part[0] == (20 if root else 2) and told == b"abc" and both == b"\\0\\1"
+                assert swapped == bytes([0, 1] if me == 0 else [10, 11]), swapped
+                assert gathered is None or gathered == bytes([5, 6])
+                assert scattered == (b"y" if root else b"x"), scattered
+                assert (first[0], second[0]) == (10 + other, 20 + other), (first, second)
+                assert me == 0 or plain == b"s"
+                try:
+                    group.send_async(b"s", me)
+                    print("sent")
+                except ddprun.BadArgument as error:
+                    assert error.operation == "send" and "itself" in str(error)
+            print("right", me)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("sent", done.stdout)
 
-    @classmethod
-    def setUpClass(cls):
-        cls.group = ddprun.init()
+    def test_arrays_of_numpy_of_every_type(self):
+        if subprocess.run([sys.executable, "-c", "import numpy"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("there is no numpy")
+        done = self.ranks("""
+            import numpy as np
+            from ddprun import _types
+            class Halves(np.ndarray):  # As ml_dtypes has arrays of bfloat16, without a buffer.
+                @property
+                def dtype(self):
+                    return type("dtype", (), {"name": "bfloat16"})
+                def view(self, kind):
+                    assert kind == "uint16"
+                    return np.asarray(self)
+            with ddprun.init() as group:
+                for name in _types.NUMBERS:
+                    if name == "bfloat16":
+                        continue
+                    values = np.array([1, 0, 2 + group.rank]).astype(name)
+                    both = np.array([1, 0, 2]).astype(name) + np.array([1, 0, 3]).astype(name)
+                    group.all_reduce(values)
+                    assert values.dtype.name == name and (values == both).all(), (name, values)
+                turned = np.array([1j, 2], "complex64")
+                group.all_reduce(turned, op="prod")
+                assert (turned == [-1, 4]).all(), turned
+                halves = np.array([0x3f80, 0x4000], "uint16").view(Halves)  # 1 and 2.
+                group.all_reduce(halves)
+                assert np.asarray(halves).tolist() == [0x4000, 0x4080], halves  # 2 and 4.
+                for kind in ("longdouble", ">f4", "datetime64[s]", "S3"):
+                    try:
+                        group.all_reduce(np.zeros(2, kind))
+                        print("taken", kind)
+                    except ddprun.BadArgument as error:
+                        assert "complex128" in str(error) or "no buffer protocol" in str(error), error
+                print("right", group.rank)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("taken", done.stdout)
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.group.close()
+    def test_an_error_carries_rank_host_operation_and_peer(self):
+        done = self.ranks("""
+            group = ddprun.init()
+            try:
+                group.all_reduce(array.array("f", [0] * (4 + group.rank)), timeout=60)
+            except ddprun.Mismatch as error:
+                print(f"got {error.rank} {error.host} {error.operation} {error.peer}")
+                assert isinstance(error, ddprun.Error) and "all_reduce" in str(error)
+            try:
+                group.barrier()
+            except ddprun.Aborted as error:
+                print("then", error.operation)
+        """, DDPRUN_HOST="here")
+        for rank in (0, 1):
+            self.assertIn(f"got {rank} here all_reduce ", done.stdout, done.stderr)
+        self.assertIn("then barrier", done.stdout)
 
-    def refused(self, sentence, call, *arguments, **options):
-        with self.assertRaises(ddprun.BadArgument) as caught:
-            call(*arguments, **options)
-        self.assertIn(sentence, str(caught.exception))
-
-    def test_parts_and_single_arrays(self):
-        one = bytearray(2)
-        for call in (self.group.all_reduce, self.group.all_reduce_async, self.group.broadcast):
-            self.refused("list has no buffer protocol", call, [one])
-        self.refused("one array here, or one for each rank", self.group.all_to_all, [one] * 3, [one] * 3)
-        self.refused("one array here, or one for each rank", self.group.all_gather_async, one, [])
-        self.refused("float has no buffer protocol", self.group.reduce_scatter, [1.0], one)
-        self.refused("one array here", self.group.gather, one)
-        self.refused("the bytes cannot be written to", self.group.all_gather, one, [b"ab"])
-
-    def test_reductions(self):
-        values = bytearray(2)
-        self.refused("op 'mean' is not one of sum", self.group.reduce_async, values, values, op="mean")
-        self.refused("premul_sum needs a factor", self.group.all_reduce, values, "premul_sum")
-        self.refused("a factor is not for sum", self.group.all_reduce, values, factor=2)
-
-    def test_messages(self):
-        self.refused("the tag -1 is negative", self.group.send, b"a", 0, tag=-1)
-        self.refused("tag must be a whole number", self.group.recv, bytearray(1), 0, tag="x")
-        self.refused("source must be a whole number", self.group.recv_async, bytearray(1), None)
-        self.refused("destination must be a whole number", self.group.send, b"a", 2**31)
+    def test_a_deadline_passes(self):
+        done = self.ranks("""
+            group = ddprun.init()
+            if group.rank == 0:
+                try:
+                    group.barrier(timeout=0.2)
+                except TimeoutError as error:
+                    print("late:", type(error).__name__)
+                open(os.environ["MARK"], "w").close()
+            come(os.environ["MARK"])
+        """, MARK=self.path("mark"))
+        self.assertIn("late: TimedOut", done.stdout, done.stderr)
 
 
 if __name__ == "__main__":

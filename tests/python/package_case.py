@@ -41,6 +41,12 @@ def environment(**more):
             "PYTHONDONTWRITEBYTECODE": "1", "PATH": BIN + os.pathsep + os.environ["PATH"], **more}
 
 
+def run_python(code, *arguments, **more):
+    """A process of its own, without a launcher."""
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), *arguments], env=environment(**more),
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
 class PackageCase(DdprunCase):
     """Each test's script is run by ranks under ddprun."""
 

@@ -4,11 +4,9 @@ crash reports, and groups without lost ranks."""
 import subprocess
 import sys
 import textwrap
-import unittest
 
 import package_case
 import ddprun_case  # pylint: disable=wrong-import-order
-import ddprun
 
 
 class Groups(package_case.PackageCase):
@@ -170,42 +168,63 @@ class Groups(package_case.PackageCase):
         self.assertEqual(done.returncode, 128 + 11, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"failed first: [^\n]*\n(?:.*\n)*SIGSEGV at address 0x10\n(?:.*\n)*[^\n]*_ctypes")
 
-
-class BadInput(unittest.TestCase):
-    """A rank alone."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.group = ddprun.init()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.group.close()
-
-    def refused(self, sentence, call, *arguments, **options):
-        with self.assertRaises(ddprun.BadArgument) as caught:
-            call(*arguments, **options)
-        self.assertIn(sentence, str(caught.exception))
-
-    def test_the_store(self):
-        store = self.group.store
-        self.refused("a key must be a string without a zero character", store.set, "a\0b", b"")
-        self.refused("a key must be a string without a zero character", store.get, 7)
-        self.refused("timeout must be a positive number", store.get, "a", timeout=0)
-        self.refused("delta must be a whole number of 64 bits", store.add, "a", 2**63)
-
-    def test_numbers(self):
-        metrics = ddprun.Metrics()
-        self.refused("name must be a string without a zero character", metrics.add, "a\0", 1)
-        self.refused("weight", metrics.add, "a", 1, weight=-1)
-        self.assertEqual(metrics.reduce(self.group), {})
-        self.refused("the name of a phase must be a string", self.group.set_phase, "a\0")
-        self.refused("size must be a number of bytes", self.group.allocate, -1)
-        self.refused("size must be a number of bytes", self.group.allocate, 1.5)
-        self.assertEqual(len(self.group.allocate(0)), 0)
-        self.refused("a lost rank must be a whole number", self.group.shrink, ["x"])
-        self.refused("patience must be a positive number", self.group.shrink, patience=0)
-        self.refused("phase 'away' is not one of outside, data", ddprun.StepTimer().enter, "away")
+    def test_what_ranks_tell_each_other_outside_collectives(self):
+        done = self.ranks("""
+            ddprun.install_crash_report()
+            group = ddprun.init(host=f"host{os.environ['RANK']}")
+            me, store = group.rank, group.store
+            assert (group.local_world_size, group.group_rank) == (2, 0) and len(group.run_id) > 0
+            assert [group.host_of(r) for r in (0, 1)] == ["host0", "host1"]
+            if me == 0:
+                store.set("key", b"a\\0b")
+                assert not store.erase("no such key")
+            assert store.get("key") == b"a\\0b"
+            store.wait(["key"], timeout=60)
+            store.add("sum", 1 << 40)
+            group.barrier()
+            assert store.add("sum", 0) == 2 << 40 and store.check(["key", "sum"]) and not store.check(["none"])
+            try:
+                store.get("none", timeout=0.05)
+                print("found")
+            except ddprun.TimedOut as error:
+                assert error.operation == "store_get", error.operation
+            assert group.broadcast_bytes(b"x\\0y" if me == 1 else b"ignored", root=1) == b"x\\0y"
+            assert group.all_gather_bytes(b"ab"[:me]) == [b"", b"a"]
+            assert group.gather_bytes(bytearray([me] * (2 - me))) == ([bytes(2), bytes([1])] if me == 0 else [])
+            assert group.broadcast_bytes() == b""
+            assert group.average(me) == 0.5
+            seeds = group.all_gather_bytes(str(group.shared_seed()).encode())
+            assert seeds[0] == seeds[1], seeds
+            group.set_phase("evaluate")
+            group.expect_steps(10)
+            metrics = ddprun.Metrics()
+            metrics.add("loss", me, weight=1 + 2 * me)
+            if me == 0:
+                metrics.add("accuracy", 0.5)
+            found = metrics.reduce(group)
+            assert list(found) == ["accuracy", "loss"], found
+            assert found["loss"] == ddprun.Metric(average=0.75, sum=3, weight=4, min=0, max=1), found
+            assert metrics.reduce(group) == {}
+            if me == 1:
+                store.wait(["go on"])
+            work = group.all_reduce_async(values := array.array("i", [1]))
+            if me == 0:
+                try:
+                    work.wait(timeout=0.05)
+                    print("ended")
+                except ddprun.TimedOut as error:
+                    assert "all_reduce has not ended within 0.05 s" in str(error)
+                store.set("go on", b"")
+            work.wait(timeout=60)
+            assert values[0] == 2
+            smaller = group.shrink(lost=[1]) if me == 0 else None
+            assert me or (smaller.world_size, smaller.all_gather_bytes(b"me")) == (1, [b"me"])
+            print("right", me)
+        """)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("right"), 2, done.stdout)
+        self.assertNotIn("found", done.stdout)
+        self.assertNotIn("ended", done.stdout)
 
 
 if __name__ == "__main__":
