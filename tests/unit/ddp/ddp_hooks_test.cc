@@ -12,13 +12,7 @@ namespace ddprun {
 namespace {
 
 using Catch::Matchers::Contains;
-using test::add;
-using test::Complaints;
-using test::Model;
-using test::outcome;
-using test::pass;
-using test::Ranks;
-using test::read;
+using namespace test;
 
 DdpOptions with(CommHookFactory hook) {
   DdpOptions options{.first_bucket_bytes = 64, .bucket_bytes = 200};

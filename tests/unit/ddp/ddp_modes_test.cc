@@ -17,13 +17,7 @@ namespace ddprun {
 namespace {
 
 using Catch::Matchers::Contains;
-using test::add;
-using test::Complaints;
-using test::Model;
-using test::outcome;
-using test::pass;
-using test::Ranks;
-using test::read;
+using namespace test;
 
 const DdpOptions kTiny{.first_bucket_bytes = 1, .bucket_bytes = 1};
 

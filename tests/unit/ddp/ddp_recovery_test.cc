@@ -1,27 +1,19 @@
 // DistributedDataParallel where a pass does not come to its end, and where others look on: a pass
 // that is cancelled, one that is forgotten, and readers in other threads. Ranks are threads.
 
-#include <unistd.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <thread>
 
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
+#include "tests/support/stderr_of.h"
 
 namespace ddprun {
 namespace {
 
 using Catch::Matchers::Contains;
-using test::add;
-using test::Complaints;
-using test::Model;
-using test::outcome;
-using test::pass;
-using test::Ranks;
-using test::read;
+using namespace test;
 
 constexpr std::size_t kLayers = 4;
 
@@ -100,22 +92,6 @@ TEST_CASE("DDP recovery: ranks may cancel one pass at different points, and loca
   CHECK(complaints.text() == "none");
 }
 
-// What `body` writes to stderr.
-template <class Body>
-std::string said(const Body& body) {
-  std::FILE* file = std::tmpfile();
-  const int usual = ::dup(STDERR_FILENO);
-  ::dup2(::fileno(file), STDERR_FILENO);
-  body();
-  ::dup2(usual, STDERR_FILENO);
-  ::close(usual);
-  std::string text(10000, '\0');
-  std::rewind(file);
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
-}
-
 TEST_CASE("DDP recovery: the number of a parameter that there is not is refused, and all goes on") {
   const auto errors = Ranks{.world_size = 1}.run([](ProcessGroup& group) {
     Model model({5}, 0);
@@ -179,7 +155,7 @@ TEST_CASE("DDP recovery: where the buckets cannot be rebuilt, gradients stay whe
 
 TEST_CASE("DDP recovery: a pass that nobody finished is spoken of at the end") {
   const auto end_in_pass = [](bool finished) {
-    return said([&] {
+    return stderr_of([&] {
       (void)Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
         Model model({5}, 0);
         DistributedDataParallel ddp(group, model.parameters());

@@ -18,13 +18,7 @@ namespace ddprun {
 namespace {
 
 using Catch::Matchers::Contains;
-using test::add;
-using test::Complaints;
-using test::Model;
-using test::outcome;
-using test::pass;
-using test::Ranks;
-using test::read;
+using namespace test;
 using worker_sdk::difference;
 using worker_sdk::hash_of;
 using worker_sdk::reference_rank;

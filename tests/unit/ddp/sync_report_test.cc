@@ -21,11 +21,7 @@ namespace ddprun {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Complaints;
-using test::Model;
-using test::outcome;
-using test::pass;
-using test::Ranks;
+using namespace test;
 
 std::string contents(const std::string& path) {
   std::ifstream file(path);

@@ -1,22 +1,21 @@
 // Sharded state over groups of threads: what a round leaves is found by the next one, of any size.
 
-#include <unistd.h>
-
 #include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <numeric>
 
 #include "ddprun/elastic/job.h"
 #include "tests/support/ranks.h"
+#include "tests/support/stderr_of.h"
 #include "worker_sdk/job/sharded_state.h"
 
 namespace ddprun::elastic {
 namespace {
 
 using Catch::Contains;
+using test::stderr_of;
 
 constexpr std::size_t kCount = 1000;
 constexpr int kShards = 7;
@@ -246,22 +245,6 @@ TEST_CASE("Sharded state: before a planned change no set of nodes has some of it
       },
       "auto");
   CHECK(test::outcome(errors) == "all well");
-}
-
-// What is written to standard error meanwhile.
-std::string stderr_of(const std::function<void()>& body) {
-  std::FILE* const file = std::tmpfile();
-  REQUIRE(file);
-  const int usual = ::dup(STDERR_FILENO);
-  ::dup2(::fileno(file), STDERR_FILENO);
-  body();
-  ::dup2(usual, STDERR_FILENO);
-  ::close(usual);
-  std::string text(10000, '\0');
-  std::rewind(file);
-  text.resize(std::fread(text.data(), 1, text.size(), file));
-  std::fclose(file);
-  return text;
 }
 
 // Of two, the first writes to what it has of the newest step.

@@ -16,12 +16,7 @@ namespace ddprun {
 namespace {
 
 using Catch::Matchers::Contains;
-using test::Complaints;
-using test::FakeGpu;
-using test::Model;
-using test::outcome;
-using test::OwnStream;
-using test::Ranks;
+using namespace test;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
 

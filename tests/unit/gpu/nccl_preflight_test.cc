@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/fuzz/agent/gpu_facts_fuzz.h"
+#include "tests/support/damage.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -91,14 +92,10 @@ TEST_CASE("NCCL preflight: damaged facts and ids break no promise", "[fuzz]") {
        {encode(facts(1)), encode(sharing), to_hex("an id\x00\xff"), std::string("00FfaB")}) {
     fuzz(whole);
     for (int round = 0; round < 5000; ++round) {
-      std::string damaged = whole;
-      for (unsigned n = 1 + random() % 3; n > 0 && !damaged.empty(); --n) {
-        const std::size_t at = random() % damaged.size();
-        if (random() % 2) damaged[at] = static_cast<char>(random());
-        if (random() % 4 == 0) damaged.erase(at, 1 + random() % 4);
-        if (random() % 8 == 0) damaged.insert(at, "\n0");
-      }
-      fuzz(damaged);
+      std::string text = test::damaged(whole, random);
+      if (random() % 8 == 0) text.insert(random() % text.size(), "
+0");
+      fuzz(text);
     }
   }
   SUCCEED("nothing aborted");

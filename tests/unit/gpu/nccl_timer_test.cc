@@ -16,11 +16,7 @@ namespace ddprun {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Complaints;
-using test::FakeGpu;
-using test::Model;
-using test::OwnStream;
-using test::Ranks;
+using namespace test;
 
 const std::vector<std::int64_t> kSizes{3, 1000, 7, 400, 1};
 const DdpOptions kSmallBuckets{.first_bucket_bytes = 64, .bucket_bytes = 2000};

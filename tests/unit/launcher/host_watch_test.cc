@@ -6,6 +6,7 @@
 
 #include "launcher/hosts/host_lines.h"
 #include "tests/fuzz/launcher/host_lines_fuzz.h"
+#include "tests/support/damage.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -117,14 +118,8 @@ TEST_CASE("HostLines: any bytes break no promise", "[fuzz]") {
   std::mt19937 random(5);
   const std::string whole = "a:2\nb.lab\nalice@c:16\n[::1]:4\n10.0.0.7\n";
   for (int round = 0; round < 20'000; ++round) {
-    std::string damaged = whole;
-    for (unsigned n = 1 + random() % 3; n > 0; --n) {
-      const std::size_t at = random() % damaged.size();
-      if (random() % 2) damaged[at] = static_cast<char>(random());
-      if (random() % 4 == 0) damaged.erase(at, 1 + random() % 4);
-      if (damaged.empty()) damaged = whole;
-    }
-    fuzz::fuzz_host_lines(reinterpret_cast<const std::uint8_t*>(damaged.data()), damaged.size());
+    const std::string bytes = test::damaged(whole, random);
+    fuzz::fuzz_host_lines(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   }
   SUCCEED("nothing aborted");
 }

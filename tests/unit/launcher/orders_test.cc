@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/fuzz/orders_fuzz.h"
+#include "tests/support/damage.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -63,14 +64,8 @@ TEST_CASE("Orders: damaged ones break no promise", "[fuzz]") {
   std::mt19937 random(3);
   const std::string whole = encode(kOrders);
   for (int round = 0; round < 20'000; ++round) {
-    std::string damaged = whole;
-    for (unsigned n = 1 + random() % 3; n > 0; --n) {
-      const std::size_t at = random() % damaged.size();
-      if (random() % 2) damaged[at] = static_cast<char>(random());
-      if (random() % 4 == 0) damaged.erase(at, 1 + random() % 4);
-      if (damaged.empty()) damaged = whole;
-    }
-    fuzz::fuzz_orders(reinterpret_cast<const std::uint8_t*>(damaged.data()), damaged.size());
+    const std::string bytes = test::damaged(whole, random);
+    fuzz::fuzz_orders(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   }
   SUCCEED("nothing aborted");
 }

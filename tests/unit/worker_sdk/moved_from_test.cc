@@ -12,12 +12,7 @@ namespace ddprun {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Complaints;
-using test::Model;
-using test::outcome;
-using test::pass;
-using test::Ranks;
-using test::read;
+using namespace test;
 
 using Calls = std::vector<std::function<void()>>;
 
