@@ -10,9 +10,10 @@ import sys
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder) for folder in ("system", "interop")]
 import ddprun_case  # noqa: E402
-from ddprun_case import BIN, DdprunCase, skip_all, wait_until  # noqa: E402
+from ddprun_case import BIN, DdprunCase, wait_until  # noqa: E402
 from torch_pythons import torch_pythons  # noqa: E402
-from train_test import DATA, ONE_THREAD, STEPS, hashes, losses  # noqa: E402
+import train_test  # noqa: E402
+from train_test import ONE_THREAD, STEPS, hashes, losses  # noqa: E402
 
 
 PATIENCE = 5 * ddprun_case.PATIENCE  # It computes.
@@ -170,8 +171,4 @@ class OnATerminal(DdprunCase):
 
 
 if __name__ == "__main__":
-    if not os.access(os.path.join(BIN, "train"), os.X_OK):
-        skip_all("train was not built")
-    if not os.path.isdir(DATA):
-        skip_all(f"{DATA} is not there (Debian: dataset-fashion-mnist)")
-    sys.exit(ddprun_case.main())
+    train_test.main()

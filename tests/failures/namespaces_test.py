@@ -4,18 +4,11 @@ import sys
 
 import paths  # noqa: F401
 import ddprun_case
-from ddprun_case import DdprunCase, Network, PASS_GATE, column, env_to, shell, skip_all
+from ddprun_case import Network, TwoMachinesCase, PASS_GATE, column, env_to, shell, skip_all
 from launch_test import STORE_CLIENT
 
 
-class TwoMachines(DdprunCase):
-    def setUp(self):
-        super().setUp()
-        self.net = Network()
-        self.addCleanup(self.net.__exit__)
-        self.net.__enter__()
-        self.addCleanup(lambda: [job.end() for job in self.jobs])  # Before their network goes.
-
+class TwoMachines(TwoMachinesCase):
     def on_two_machines(self, *argv, worker, second=()):
         """The first without an endpoint: it prints the line, and the other machine runs it."""
         a, b = self.net.names

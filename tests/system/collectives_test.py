@@ -3,19 +3,12 @@
 import os
 
 import ddprun_case
-from ddprun_case import DdprunCase, Network, skip_all, wait_until
+from ddprun_case import Network, TwoMachinesCase, skip_all, wait_until
 
 WORKER = os.path.join(ddprun_case.BIN, "collectives_worker")
 
 
-class CollectivesOfTwoMachines(DdprunCase):
-    def setUp(self):
-        super().setUp()
-        self.net = Network()
-        self.addCleanup(self.net.__exit__)
-        self.net.__enter__()
-        self.addCleanup(lambda: [job.end() for job in self.jobs])  # Before their network goes.
-
+class CollectivesOfTwoMachines(TwoMachinesCase):
     def on_two_machines(self, script):
         """The namespaces share a host name, so each node's workers say where they are."""
         worker = ["--nproc-per-node", "2", "/bin/sh", "-c", f"export DDPRUN_HOST=node-$GROUP_RANK; {script}"]

@@ -449,6 +449,17 @@ class Network:
         subprocess.run(["ip", *argv], check=True, timeout=20)
 
 
+class TwoMachinesCase(DdprunCase):
+    """Each test has a Network of its own, self.net."""
+
+    def setUp(self):
+        super().setUp()
+        self.net = Network()
+        self.addCleanup(self.net.__exit__)
+        self.net.__enter__()
+        self.addCleanup(lambda: [job.end() for job in self.jobs])  # Before their network goes.
+
+
 def skip_all(reason):
     print(f"skipped: {reason}")
     sys.exit(SKIPPED)

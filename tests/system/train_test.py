@@ -196,9 +196,14 @@ class PyTorch(DdprunCase):
         self.assertEqual(accuracy(one), accuracy(two))
 
 
-if __name__ == "__main__":
+def main():
+    """As ddprun_case.main(), where train and its data are there."""
     if not os.access(os.path.join(BIN, "train"), os.X_OK):
         skip_all("train was not built")
     if not os.path.isdir(DATA):
         skip_all(f"{DATA} is not there (Debian: dataset-fashion-mnist)")
     sys.exit(ddprun_case.main())
+
+
+if __name__ == "__main__":
+    main()
