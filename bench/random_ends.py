@@ -60,14 +60,10 @@ def open_ports():
     return found
 
 
-def keepers(job):
-    return [p for p in job.processes() if p.name == "keeper"]
-
-
 def kill_keeper(job):
-    for keeper in keepers(job):
+    for keeper in job.keepers():
         send(keeper, signal.SIGKILL)
-        ddprun_case.wait_until(lambda pid=keeper.pid: job.ended() or [k for k in keepers(job) if k.pid != pid], job.text)
+        ddprun_case.wait_until(lambda pid=keeper.pid: job.ended() or [k for k in job.keepers() if k.pid != pid], job.text)
 
 
 def disturb(job, chance, history):
@@ -88,14 +84,14 @@ def disturb(job, chance, history):
         elif what == "continue":
             for process in alive:
                 send(process, signal.SIGCONT)
-        elif what == "stop" or victim.name == "keeper":
+        elif what == "stop" or job.is_keeper(victim):
             send(victim, signal.SIGSTOP)
         elif what == "kill":
             victims = [victim, *chance.sample(alive, min(len(alive), chance.randint(0, 3)))]
             launcher_killed |= job.pid in [process.pid for process in victims]
             history[-1] += f" of {victims}"
             for process in victims:
-                if process.name != "keeper":
+                if not job.is_keeper(process):
                     send(process, signal.SIGKILL)
     return ports
 

@@ -123,7 +123,7 @@ class EveryCombination(DdprunCase):
         could know of it, and is found in the job's cgroup, if there is one, by an operator."""
         job = self.started()
         left = self.cgroup.of(job)
-        keepers = [p for p in job.processes() if p.name == "keeper"]
+        keepers = job.keepers()
         self.assertEqual(len(keepers), 1)
         agents = job.agents()
         workers = {p.pid for p in job.processes()
@@ -148,9 +148,9 @@ class EveryCombination(DdprunCase):
     def test_a_killed_keeper_is_replaced_and_the_next_knows_the_same(self):
         job = self.started()
         for _ in range(2):
-            (keeper,) = wait_until(lambda: self.keepers(job), job.text)
+            (keeper,) = wait_until(job.keepers, job.text)
             kill(keeper)
-            wait_until(lambda pid=keeper.pid: [k for k in self.keepers(job) if k.pid != pid], job.text)
+            wait_until(lambda pid=keeper.pid: [k for k in job.keepers() if k.pid != pid], job.text)
         self.assertEqual(len(re.findall(r"warning: the keeper \(pid \d+\) was killed; starting another", job.err())), 2)
         for agent in job.agents():  # They cannot clean up.
             os.kill(agent.pid, signal.SIGSTOP)
@@ -158,10 +158,6 @@ class EveryCombination(DdprunCase):
         self.assert_nothing_left(job)
         self.assertEqual(job.wait(), 137)
         self.assert_no_folder_left()
-
-    @staticmethod
-    def keepers(job):
-        return [p for p in job.processes() if p.name == "keeper"]
 
     @staticmethod
     def removed(folder):
@@ -207,7 +203,7 @@ class SetuidWorkers(DdprunCase):
                     continue  # Replaced; and what cannot be won.
                 with self.subTest(names=names):
                     job = self.started()
-                    victims = {"launcher": [job], "agents": job.agents(), "keeper": EveryCombination.keepers(job)}
+                    victims = {"launcher": [job], "agents": job.agents(), "keeper": job.keepers()}
                     self.assertEqual([len(v) for v in victims.values()], [1, 2, 1])
                     chosen = [v for name in names for v in victims[name]]
                     for victim in chosen:  # So that none has the time to clean up after another.

@@ -160,6 +160,13 @@ class Job:
         found = [p for p in self.children() if os.path.basename(p.argv[0]) == "ddprun-rendezvous"]
         return found[0] if found else None
 
+    def is_keeper(self, process):
+        """For the moment in which it forks one, the guardian bears the name, too."""
+        return process.name == "keeper" and process.pid != self.pid
+
+    def keepers(self):
+        return [p for p in self.processes() if self.is_keeper(p)]
+
     def signal(self, number):
         os.kill(self.pid, number)
 
@@ -169,7 +176,7 @@ class Job:
         while left := self.processes():
             late = time.monotonic() > keepers_end
             for process in left:
-                if process.name == "keeper" and not late:
+                if self.is_keeper(process) and not late:
                     continue
                 try:
                     os.kill(process.pid, signal.SIGKILL)
