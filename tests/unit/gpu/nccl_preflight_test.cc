@@ -93,8 +93,7 @@ TEST_CASE("NCCL preflight: damaged facts and ids break no promise", "[fuzz]") {
     fuzz(whole);
     for (int round = 0; round < 5000; ++round) {
       std::string text = test::damaged(whole, random);
-      if (random() % 8 == 0) text.insert(random() % text.size(), "
-0");
+      if (random() % 8 == 0) text.insert(random() % text.size(), "\n0");
       fuzz(text);
     }
   }
