@@ -10,7 +10,7 @@ ddprun_test(NAME run_test
 ddprun_test(NAME etcd_test
             SOURCES unit/rendezvous/etcd_client_test.cc unit/rendezvous/etcd_messages_test.cc
                     unit/watch/etcd_history_test.cc unit/rendezvous/etcd_log_test.cc
-                    unit/rendezvous/leadership_test.cc fuzz/etcd_fuzz.cc support/fake_etcd.cc
+                    unit/rendezvous/leadership_test.cc fuzz/etcd_fuzz.cc fakes/fake_etcd.cc
             LIBRARIES ddprun_rendezvous LABELS unit APART)
 ddprun_test(NAME messages_fuzz_test SOURCES unit/rendezvous/messages_fuzz_test.cc fuzz/messages_fuzz.cc
             LIBRARIES ddprun_rendezvous ddprun::worker_sdk LABELS unit)

@@ -51,7 +51,7 @@ const std::vector<Ban> kBanned = {
      "beast",
      "rendezvous/daemon/http_server.h",
      {"rendezvous/daemon/http_server.cc", "rendezvous/etcd/etcd_client.cc",
-      "launcher/watch/debug.cc", "tests/support/fake_etcd.cc"}},
+      "launcher/watch/debug.cc", "tests/fakes/fake_etcd.cc"}},
     {"<CLI/"
      "CLI.hpp>",
      "launcher/options/options.h",

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/support/fake_etcd.h"
+#include "tests/fakes/fake_etcd.h"
 
 namespace ddprun::rendezvous {
 namespace {

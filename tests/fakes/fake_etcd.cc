@@ -1,4 +1,4 @@
-#include "tests/support/fake_etcd.h"
+#include "tests/fakes/fake_etcd.h"
 
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
