@@ -3,11 +3,14 @@
 # and pip's torch, whose NCCL is used where no other is installed. Downloads and installs nothing.
 #   tests/gpu/run.sh [--deps FOLDER] [build folder]
 #   tests/gpu/run.sh --build-only [--deps FOLDER] [build folder]
+#   tests/gpu/run.sh --built [build folder]
 #   tests/gpu/run.sh --fakes BUILD_FOLDER
+#   --limit SECONDS: of all of it together; 535
 # --deps: what tests/gpu/pack.sh collected on a Debian 12; without it, the packages of deploy/packages.sh
-# must be here. --build-only needs no GPU. --fakes: the same steps on the fakes of CUDA and NCCL, as far as these can, with what
+# must be here. --build-only needs no GPU. --built: only the GPU's steps, with what --build-only made,
+# on this machine or on one whose glibc is no newer. --fakes: the same steps on the fakes of CUDA and NCCL, as far as these can, with what
 # is built already. Several ranks share one GPU where there is only one: then their times say nothing
-# about bandwidth. What does not fit into 9 minutes is left out, and named.
+# about bandwidth. What does not fit into the limit is left out, and named.
 # Exit status 77: this machine cannot; the reason is said.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -15,18 +18,20 @@ for bin in /usr/local/cuda/bin /usr/local/cuda/compute-sanitizer; do  # nvcc, fo
   [ ! -d "$bin" ] || PATH=$PATH:$bin
 done
 
-deps='' fakes='' build_only=''
+deps='' fakes='' build_only='' built=''
+limit=535  # Seconds that all of it may take.
 while [ $# -gt 0 ]; do
   case $1 in
     --deps) deps=$(realpath "${2:?which folder?}") || exit 2; shift 2 ;;
     --fakes) fakes=yes; shift ;;
     --build-only) build_only=yes; shift ;;
+    --built) built=yes; shift ;;
+    --limit) limit=${2:?how many seconds?}; shift 2 ;;
     -*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     *) break ;;
   esac
 done
 build=$(realpath -m "${1:-build/gpu}")
-limit=535  # Seconds that all of it may take.
 
 skip() { echo "skipped: $*"; exit 77; }
 failed=0
@@ -125,13 +130,15 @@ check_learns() {  # SECONDS COMMAND...
 
 # Rank 1 of 3 falls out in mid-all-reduce: dies, dies but for its connections, is stopped. How long
 # until the others throw; and how long two groups take to join, the first time and after a restart.
-lose() {  # HOW EXIT_STATUS [flags of ddprun]
-  local how=$1 want=$2 got=0 told
-  shift 2
-  say "rank 1: $how"
+lose() {  # HOW EXIT_STATUS AFTER [flags of ddprun]
+  local how=$1 want=$2 after=$3 got=0 told
+  shift 3
+  say "rank 1: $how${after:+, the others go on: $after}"
   timeout 60 "$build/bin/ddprun" "${share[@]}" --nproc-per-node 3 --shutdown-timeout 5 "$@" \
-    "$build/tests/nccl_worker" 50 "$how" 5 > "$build.$how.log" 2>&1 || got=$?
-  grep -hE '^\[default[0-9]\]:rank [0-9]+: (peer|joined)' "$build.$how.log"
+    "$build/tests/nccl_worker" 50 "$how" 5 "$after" > "$build.$how.log" 2>&1 || got=$?
+  grep -hE '^\[default[0-9]\]:rank [0-9]+: (peer|joined|goes)' "$build.$how.log"
+  [ -z "$after" ] || [ "$(grep -c 'with 2 ranks after .* and sums are right' "$build.$how.log")" = 2 ] ||
+    fail "the others do not go on"
   told=$(grep -cE '^\[default[02]\]:rank [02]: peer 1, waited' "$build.$how.log")
   if [ "$got" != "$want" ] || [ "$told" != 2 ]; then
     fail "exit status $got, not $want; $told of 2 ranks were told of rank 1"
@@ -139,9 +146,25 @@ lose() {  # HOW EXIT_STATUS [flags of ddprun]
   fi
   grep -hoE '^\[default[0-9]\]:rank [02]: peer 1, waited [0-9]+ ms' "$build.$how.log" |
     sed "s/^[^:]*:/| $how | /; s/: peer 1, waited / throws | /; s/\$/ |/" >> "$figures"
+  grep -hoE '^\[default[0-9]\]:rank [02]: goes on with 2 ranks after [0-9]+ ms' "$build.$how.log" |
+    sed "s/^[^:]*:/| $how, $after | /; s/: goes on with 2 ranks after / sums without it after | /; s/\$/ |/" >> "$figures"
   grep -hoE '^\[default[0-9]\]:rank [0-9]+: joined twice in [0-9]+ ms, restart [0-9]+' "$build.$how.log" |
     sed -E "s/^[^:]*:(rank [0-9]+): joined twice in ([0-9]+ ms), (restart [0-9]+)/| $how, \\3 | \\1 joins two groups | \\2 |/" \
       >> "$figures"
+}
+
+# What NCCL itself reports of a job at work, as ddprunctl shows it.
+ask_ras() {
+  say "ddprunctl ras"
+  timeout 40 "${two[@]}" --rdzv-id gpu-ras "$build/tests/nccl_worker" 1000000 die > "$build.ras.log" 2>&1 &
+  local job=$! i
+  for i in $(seq 20); do
+    sleep 0.5
+    [ "$(grep -c 'joined twice' "$build.ras.log")" = 2 ] && break
+  done
+  timeout 20 "$build/bin/ddprunctl" ras --run gpu-ras --timeout 10 || fail "ddprunctl ras"
+  kill -TERM "$job"
+  wait "$job"
 }
 
 if [ -n "$fakes" ]; then
@@ -152,7 +175,8 @@ if [ -n "$fakes" ]; then
   trap 'rm -rf "$ours"' EXIT
   figures=$ours/figures
 else
-  command -v cmake > /dev/null || skip "there is no cmake"
+  [ -n "$built" ] || command -v cmake > /dev/null || skip "there is no cmake"
+  [ -z "$built" ] || [ -x "$build/bin/bench_nccl_overhead" ] || skip "$build is not built (--build-only)"
   card='no GPU' gpus=0 rounds=20
   if [ -z "$build_only" ]; then
     nvidia-smi -L 2> /dev/null | grep -q GPU || skip "nvidia-smi finds no GPU"
@@ -160,12 +184,14 @@ else
     gpus=$(nvidia-smi -L | grep -c '^GPU')
   fi
   find_torch
-  [ -n "$deps" ] || [ -e /usr/include/gloo/context.h ] || skip "libgloo-dev is not installed (see --deps)"
+  [ -n "$built$deps" ] || [ -e /usr/include/gloo/context.h ] || skip "libgloo-dev is not installed (see --deps)"
   mkdir -p "$(dirname "$build")"
   figures=$build.figures
-  say "$card, $gpus GPU(s), torch ${torch_version:-none for CUDA}, $(cmake --version | head -1), $(nproc) cores"
-  build_all
-  say "built"
+  say "$card, $gpus GPU(s), torch ${torch_version:-none for CUDA}, $(nproc) cores"
+  if [ -z "$built" ]; then
+    build_all
+    say "built"
+  fi
   [ -z "$build_only" ] || exit 0
 fi
 : > "$figures"
@@ -177,7 +203,7 @@ run() { echo "$build/bin/ddprun" "${share[@]}" --nproc-per-node "$1"; }
 read -ra one <<< "$(run 1)"
 read -ra two <<< "$(run 2)"
 
-if [ -z "$fakes" ]; then
+if [ -z "$fakes$built" ]; then
   # On the fakes first: what fails there says nothing about the GPU.
   for test in "${fake_tests[@]}"; do check 120 "$build/tests/$test"; done
   if [ -x "$build/tests/gpu_abi_test" ]; then check 60 "$build/tests/gpu_abi_test"; fi
@@ -196,10 +222,13 @@ check 90 "${two[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
 # What NCCL's kernels took by the GPU's clock; beside the table above: what it costs to know.
 check 90 env DDPRUN_NCCL_PROFILE=1 DDPRUN_NCCL_WINDOWS=0 "${two[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
 
-lose die 0 --max-restarts 1
+lose die 0 '' --max-restarts 1
+lose die 137 shrink
+lose die 137 anew
 if [ -z "$fakes" ]; then  # There system/nccl_test.py does it.
-  lose orphan 137
-  lose stop 5
+  lose orphan 137 ''
+  lose stop 5 ''
+  ask_ras
 fi
 
 check 90 "${one[@]}" "$build/bin/bench_nccl_overhead" $((rounds * 2))
@@ -231,6 +260,10 @@ else
   check_learns 60 "${two[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 2 --max-steps 20 \
     --check-weights --sync-bn --checkpoint "$build.checkpoint"
   rm -f "$build.checkpoint"
+  # A PyTorch script that knows nothing of us, with NCCL below it.
+  check 60 env PYTHON_EXEC="$(command -v python3)" "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
+    --epochs 1 --max-steps 50
+  check 60 "${two[@]}" --report "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50
   check 100 python3 -B bench/train.py --build "$build" --rounds 2 --steps 50 --device cuda \
     --data "$build.data" --launcher "$build/bin/ddprun ${share[*]}"
 fi

@@ -2,7 +2,10 @@
 // on a GPU, system/nccl_test.py on the fakes, both under ddprun.
 //   nccl_gradients [STEPS]
 // Every rank knows every rank's gradients, from a seed, so each can tell the average by itself.
-// Also required: that all ranks have the same bits.
+// Also required: that all ranks have the same bits. In a stream, with each comm hook, and as a CUDA
+// graph, which the fakes' CUDA lacks.
+
+#include <dlfcn.h>
 
 #include <cmath>
 #include <cstdio>
@@ -18,6 +21,7 @@
 namespace {
 
 using ddprun::ProcessGroup;
+namespace worker_sdk = ddprun::worker_sdk;
 
 const std::vector<std::size_t> kSizes{3, 100'000, 7, 400'000, 1, 65'537};
 
@@ -40,6 +44,13 @@ std::vector<double> average_of(int ranks, int step, std::size_t parameter) {
   return sum;
 }
 
+// Of matrices where possible, which PowerSGD compresses.
+std::vector<std::int64_t> shape_of(std::size_t size) {
+  const auto n = static_cast<std::int64_t>(size);
+  if (n % 250 == 0) return {250, n / 250};
+  return {n};
+}
+
 // The values: a GPU's memory, filled from the host.
 std::vector<ddprun::Parameter> make_parameters(ProcessGroup& group,
                                                std::vector<std::shared_ptr<void>>& memory) {
@@ -50,7 +61,7 @@ std::vector<ddprun::Parameter> make_parameters(ProcessGroup& group,
     group.copy(memory.back().get(), mine.data(), mine.size() * sizeof(float));
     parameters.push_back({"p" + std::to_string(p),
                           {memory.back().get(), kSizes[p], ddprun::DataType::f32},
-                          {static_cast<std::int64_t>(kSizes[p])}});
+                          shape_of(kSizes[p])});
   }
   return parameters;
 }
@@ -81,11 +92,23 @@ double largest_error(const std::vector<float>& got, const std::vector<double>& w
   return worst;
 }
 
-double run(ProcessGroup& group, int steps) {
+// Of one step's gradients, which all ranks must have alike.
+double compare(ProcessGroup& group, ddprun::DistributedDataParallel& ddp, int step) {
+  double worst = 0;
+  for (std::size_t p = 0; p < kSizes.size(); ++p) {
+    const auto got = read(group, ddp.gradient(p));
+    require_equal_on_all(group, got, "gradients");
+    worst = std::max(worst, largest_error(got, average_of(group.world_size(), step, p)));
+  }
+  return worst;
+}
+
+double run(ProcessGroup& group, int steps, ddprun::CommHookFactory hook = nullptr) {
   std::vector<std::shared_ptr<void>> memory;
   const auto parameters = make_parameters(group, memory);
-  ddprun::DistributedDataParallel ddp(group, parameters,
-                                      {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20});
+  ddprun::DdpOptions options{.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20};
+  options.hook = std::move(hook);
+  ddprun::DistributedDataParallel ddp(group, parameters, options);
   for (const auto& p : parameters) {
     const auto value = read(group, p.value);
     if (value.back() != 1) throw std::runtime_error("the values are not those of rank 0");
@@ -99,13 +122,90 @@ double run(ProcessGroup& group, int steps) {
       ddp.mark_ready(p);
     }
     ddp.finish_backward();
-    for (std::size_t p = 0; p < kSizes.size(); ++p) {
-      const auto got = read(group, ddp.gradient(p));
-      require_equal_on_all(group, got, "gradients");
-      worst = std::max(worst, largest_error(got, average_of(group.world_size(), step, p)));
-    }
+    worst = std::max(worst, compare(group, ddp, step));
   }
   return worst;
+}
+
+// What of CUDA's graphs a program needs.
+struct Graphs {
+  explicit Graphs(const worker_sdk::GpuRuntime& gpu) {
+    void* library = ::dlopen(gpu.cuda_path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) return;
+    const auto find = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+    };
+    find(begin, "cudaStreamBeginCapture");
+    find(end, "cudaStreamEndCapture");
+    find(instantiate, "cudaGraphInstantiate");
+    find(launch, "cudaGraphLaunch");
+    find(destroy_instance, "cudaGraphExecDestroy");
+    find(destroy, "cudaGraphDestroy");
+  }
+  int (*begin)(worker_sdk::CudaStream, int mode) = nullptr;
+  int (*end)(worker_sdk::CudaStream, void** graph) = nullptr;
+  int (*instantiate)(void** instance, void* graph, unsigned long long flags) = nullptr;
+  int (*launch)(void* instance, worker_sdk::CudaStream) = nullptr;
+  int (*destroy_instance)(void* instance) = nullptr;
+  int (*destroy)(void* graph) = nullptr;
+};
+
+void require(int status, const char* what) {
+  if (status != 0) throw std::runtime_error(what + (" failed: " + std::to_string(status)));
+}
+
+// A pass that is captured once and launched for each step. The gradients are written by copies
+// within the GPU's memory, from arrays that are filled between the launches.
+double run_graph(ProcessGroup& group, const worker_sdk::GpuRuntime& gpu, const Graphs& graphs,
+                 worker_sdk::CudaStream stream, int steps) {
+  std::vector<std::shared_ptr<void>> memory;
+  ddprun::DistributedDataParallel ddp(group, make_parameters(group, memory),
+                                      {.first_bucket_bytes = 1 << 16, .bucket_bytes = 1 << 20});
+  const auto fill = [&](int step) {
+    for (std::size_t p = 0; p < kSizes.size(); ++p) {
+      const auto mine = gradient_of(group.rank(), step, p);
+      group.copy(memory[p].get(), mine.data(), mine.size() * sizeof(float));
+    }
+  };
+  const auto pass = [&] {
+    ddp.begin_backward();
+    for (std::size_t p = kSizes.size(); p-- > 0;) {
+      const auto& to = ddp.gradient(p);
+      require(gpu.cuda.memcpy(to.data, memory[p].get(), to.bytes(), worker_sdk::kCudaMemcpyDefault,
+                              stream),
+              "a copy");
+      ddp.mark_ready(p);
+    }
+    ddp.finish_backward();
+  };
+  double worst = 0;
+  for (int step = 0; step < 2; ++step) {
+    fill(step);
+    pass();
+    worst = std::max(worst, compare(group, ddp, step));
+  }
+  constexpr int kThreadLocal = 1;  // cudaStreamCaptureModeThreadLocal
+  void *graph = nullptr, *instance = nullptr;
+  require(graphs.begin(stream, kThreadLocal), "cudaStreamBeginCapture");
+  pass();
+  require(graphs.end(stream, &graph), "cudaStreamEndCapture");
+  require(graphs.instantiate(&instance, graph, 0), "cudaGraphInstantiate");
+  for (int step = 2; step < 2 + steps; ++step) {
+    fill(step);
+    require(graphs.launch(instance, stream), "cudaGraphLaunch");
+    worst = std::max(worst, compare(group, ddp, step));
+  }
+  group.barrier();
+  graphs.destroy_instance(instance);
+  graphs.destroy(graph);
+  return worst;
+}
+
+void report(ProcessGroup& group, const char* how, double worst, double tolerance) {
+  std::printf("rank %d, %s: gradients equal on %d ranks, within %.1e of the host's\n", group.rank(),
+              how, group.world_size(), worst);
+  if (!(worst <= tolerance)) throw std::runtime_error("that is too far");
 }
 
 }  // namespace
@@ -119,13 +219,19 @@ int main(int argc, char** argv) {
     gpu->cuda.set_device(group.device());
     gpu->cuda.stream_create(&stream, ddprun::worker_sdk::kCudaStreamNonBlocking, 0);
     if (group.rank() == 0) std::printf("%s\n", gpu->describe().c_str());
-    for (const bool own_stream : {false, true}) {
-      if (own_stream) group.use_stream(stream);
-      const double worst = run(group, argc > 1 ? std::atoi(argv[1]) : 5);
-      std::printf("rank %d, %s: gradients equal on %d ranks, within %.1e of the host's\n",
-                  group.rank(), own_stream ? "in a stream" : "the host waits", group.world_size(),
-                  worst);
-      if (!(worst <= kTolerance)) throw std::runtime_error("that is too far");
+    const int steps = argc > 1 ? std::atoi(argv[1]) : 5;
+    report(group, "the host waits", run(group, steps), kTolerance);
+    group.use_stream(stream);
+    report(group, "in a stream", run(group, steps), kTolerance);
+    // A half's rounding of numbers below 1, once at each rank and once of their sum.
+    report(group, "fp16", run(group, steps, ddprun::hooks::fp16()), 2e-3);
+    report(group, "bf16", run(group, steps, ddprun::hooks::bf16()), 1.6e-2);
+    // How well PowerSGD approximates is gpu_kernels_test's business.
+    report(group, "PowerSGD", run(group, steps, ddprun::hooks::power_sgd({.start_step = 1})), 10);
+    if (const Graphs graphs(*gpu); graphs.begin == nullptr) {
+      std::printf("rank %d: no CUDA graphs here\n", group.rank());
+    } else {
+      report(group, "a graph", run_graph(group, *gpu, graphs, stream, steps), kTolerance);
     }
     group.use_stream(std::nullopt);
     gpu->cuda.stream_destroy(stream);
