@@ -5,7 +5,7 @@
 #   tests/gpu/run.sh --build-only [--deps FOLDER] [build folder]
 #   tests/gpu/run.sh --built [build folder]
 #   tests/gpu/run.sh --fakes BUILD_FOLDER
-#   --limit SECONDS: of all of it together; 535
+#   --limit SECONDS: of all of it together; 535   --step SECONDS: of one step at most
 # --deps: what tests/gpu/pack.sh collected on a Debian 12; without it, the packages of deploy/packages.sh
 # must be here. --build-only needs no GPU. --built: only the GPU's steps, with what --build-only made,
 # on this machine or on one whose glibc is no newer. --fakes: the same steps on the fakes of CUDA and NCCL, as far as these can, with what
@@ -20,12 +20,14 @@ done
 
 deps='' fakes='' build_only='' built=''
 limit=535  # Seconds that all of it may take.
+step_limit=150
 while [ $# -gt 0 ]; do
   case $1 in
     --deps) deps=$(realpath "${2:?which folder?}") || exit 2; shift 2 ;;
     --fakes) fakes=yes; shift ;;
     --build-only) build_only=yes; shift ;;
     --built) built=yes; shift ;;
+    --step) step_limit=${2:?how many seconds?}; shift 2 ;;
     --limit) limit=${2:?how many seconds?}; shift 2 ;;
     -*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     *) break ;;
@@ -81,7 +83,7 @@ drop_torch() {  # WHY LOG
 
 fake_tests=(gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test)
 build_with() {  # [torch]
-  local targets=(ddprun_program ddprun_c all_reduce nccl_worker nccl_gradients bench_nccl_overhead
+  local targets=(ddprun_program ddprunctl ddprun_c all_reduce nccl_worker nccl_gradients bench_nccl_overhead
     bench_gpu_sync_truth "${fake_tests[@]}")
   [ -z "${1:-}" ] || targets+=(train bench_ddp_overhead)
   if cmake --build "$build" --target help | grep -q gpu_abi_test; then targets+=(gpu_abi_test); fi
@@ -108,6 +110,7 @@ build_all() {
 check() {
   local most=$1 left=$((limit - SECONDS)) got=0
   shift
+  [ "$most" -le "$step_limit" ] || most=$step_limit
   if [ "$left" -lt $((most / 4)) ]; then
     echo "left out, for want of time: $*"
     return
@@ -191,6 +194,8 @@ else
   if [ -z "$built" ]; then
     build_all
     say "built"
+  elif [ -n "$have_torch" ]; then  # Where it was built, torch may lie elsewhere.
+    export LD_LIBRARY_PATH=$torch_folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   fi
   [ -z "$build_only" ] || exit 0
 fi
