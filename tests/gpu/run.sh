@@ -173,6 +173,7 @@ ask_ras() {
 if [ -n "$fakes" ]; then
   [ -x "$build/bin/bench_nccl_overhead" ] || skip "$build is not built, or without benchmarks"
   export DDPRUN_CUDART_LIB=$build/tests/libfake_cudart.so DDPRUN_NCCL_LIB=$build/tests/libfake_nccl.so
+  export DDPRUN_CUDA_LIB=$DDPRUN_CUDART_LIB DDPRUN_GPU_KERNELS=$build/tests/fake_kernels
   card='fakes of CUDA and NCCL' gpus=8 rounds=1
   ours=$(mktemp -d)
   trap 'rm -rf "$ours"' EXIT
