@@ -81,7 +81,8 @@ def times_of(launcher, workers, program):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_build_option(parser, "bin/bench_ddp_overhead")
+    # A worker is PyTorch's, and needs no build.
+    add_build_option(parser, *([] if "--worker" in sys.argv else ["bin/bench_ddp_overhead"]))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=50)

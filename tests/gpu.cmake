@@ -64,7 +64,7 @@ if(TARGET nccl_elastic_test)
   target_link_libraries(nccl_elastic_test PRIVATE nlohmann_json::nlohmann_json)
   add_dependencies(nccl_elastic_test elastic_worker)
 endif()
-foreach(worker nccl_worker nccl_gradients)  # For system/nccl_test.py and gpu/run.sh.
+foreach(worker nccl_worker nccl_gradients nccl_collectives)  # For system/nccl_test.py and gpu/run.sh.
   add_executable(${worker} process/worker_sdk/${worker}.cc)
   target_link_libraries(${worker} PRIVATE ddprun::worker_sdk ddprun_flags)
   set_target_properties(${worker} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

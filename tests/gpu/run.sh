@@ -52,6 +52,9 @@ print(torch.utils.cmake_prefix_path, os.path.dirname(torch.__file__), torch.__ve
   have_torch=yes
   # There the SDK finds CUDA and NCCL if they are installed nowhere else.
   export PYTHONPATH=${torch_folder%/torch}${PYTHONPATH:+:$PYTHONPATH}
+  # The same NCCL for us and for PyTorch, which we are compared with.
+  local nccl=${torch_folder%/torch}/nvidia/nccl/lib/libnccl.so.2
+  [ ! -e "$nccl" ] || export DDPRUN_NCCL_LIB=${DDPRUN_NCCL_LIB:-$nccl}
   PYTHON_EXEC=$(command -v python3)
   export PYTHON_EXEC
 }
@@ -83,7 +86,7 @@ drop_torch() {  # WHY LOG
 
 fake_tests=(gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test)
 build_with() {  # [torch]
-  local targets=(ddprun_program ddprunctl ddprun_c all_reduce nccl_worker nccl_gradients bench_nccl_overhead
+  local targets=(ddprun_program ddprunctl ddprun_c all_reduce nccl_worker nccl_gradients nccl_collectives bench_nccl_overhead
     bench_gpu_sync_truth "${fake_tests[@]}")
   [ -z "${1:-}" ] || targets+=(train bench_ddp_overhead)
   if cmake --build "$build" --target help | grep -q gpu_abi_test; then targets+=(gpu_abi_test); fi
@@ -159,7 +162,8 @@ lose() {  # HOW EXIT_STATUS AFTER [flags of ddprun]
 # What NCCL itself reports of a job at work, as ddprunctl shows it.
 ask_ras() {
   say "ddprunctl ras"
-  timeout 40 "${two[@]}" --rdzv-id gpu-ras "$build/tests/nccl_worker" 1000000 die > "$build.ras.log" 2>&1 &
+  # Where ranks share a GPU, ddprun turns it off.
+  NCCL_RAS_ENABLE=1 timeout 40 "${two[@]}" --rdzv-id gpu-ras "$build/tests/nccl_worker" 1000000 die > "$build.ras.log" 2>&1 &
   local job=$! i
   for i in $(seq 20); do
     sleep 0.5
@@ -221,6 +225,8 @@ if [ -z "$fakes" ]; then  # What nvcc made of our kernels.
 fi
 check 90 "${one[@]}" "$build/tests/nccl_gradients"
 check 90 "${two[@]}" "$build/tests/nccl_gradients"
+check 90 $(run 3) "$build/tests/nccl_gradients" 2
+for n in 1 2 3; do check 60 $(run $n) "$build/tests/nccl_collectives"; done
 small=16M
 [ -z "$fakes" ] || small=64K
 check 90 "${one[@]}" "$build/bin/all_reduce" --backend nccl -e "$small"
@@ -241,7 +247,7 @@ check 90 "${one[@]}" "$build/bin/bench_nccl_overhead" $((rounds * 2))
 # Ranks that share a GPU take turns on it, by milliseconds.
 [ ${#share[@]} = 0 ] || [ "$rounds" -le 5 ] || rounds=5
 if [ -z "$fakes" ]; then
-  check 90 "${two[@]}" "$build/bin/bench_nccl_overhead" "$rounds"
+  check 90 "${two[@]}" "$build/bin/bench_nccl_overhead" $((rounds * 3))
   check 90 "${one[@]}" "$build/bin/bench_gpu_sync_truth" "$rounds"
 fi
 check 120 "${two[@]}" "$build/bin/bench_gpu_sync_truth" "$rounds" ${fakes:+8}
@@ -252,6 +258,7 @@ elif [ -z "$have_torch" ]; then
   echo "left out: train and PyTorch, for python3 has no torch for CUDA"
 else
   python3 -B tests/gpu/make_data.py "$build.data"
+  check 90 python3 -B bench/ddp_step.py --build "$build" --steps 60 --rounds 3 --workers 1 --launcher "$build/bin/ddprun"
   steps=(--steps 60 --rounds 3)
   [ ${#share[@]} = 0 ] || steps=(--steps 15 --rounds 2)
   check 150 python3 -B bench/ddp_step.py --build "$build" "${steps[@]}" --launcher "$build/bin/ddprun ${share[*]}"
@@ -270,6 +277,8 @@ else
   check 60 env PYTHON_EXEC="$(command -v python3)" "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
     --epochs 1 --max-steps 50
   check 60 "${two[@]}" --report "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50
+  check 100 python3 -B bench/train.py --build "$build" --rounds 3 --steps 150 --workers 1 --device cuda \
+    --data "$build.data" --launcher "$build/bin/ddprun"
   check 100 python3 -B bench/train.py --build "$build" --rounds 2 --steps 50 --device cuda \
     --data "$build.data" --launcher "$build/bin/ddprun ${share[*]}"
 fi
