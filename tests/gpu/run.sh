@@ -86,7 +86,7 @@ drop_torch() {  # WHY LOG
 
 fake_tests=(gpu_runtime_test gpu_kernels_test nccl_group_test nccl_failure_test nccl_ddp_test nccl_death_test)
 build_with() {  # [torch]
-  local targets=(ddprun_program ddprunctl ddprun_c all_reduce nccl_worker nccl_gradients nccl_collectives bench_nccl_overhead
+  local targets=(ddprun_program ddprunctl ddprun_c all_reduce nccl_worker nccl_gradients nccl_collectives elastic_worker bench_nccl_overhead
     bench_gpu_sync_truth "${fake_tests[@]}")
   [ -z "${1:-}" ] || targets+=(train bench_ddp_overhead)
   if cmake --build "$build" --target help | grep -q gpu_abi_test; then targets+=(gpu_abi_test); fi
@@ -157,6 +157,33 @@ lose() {  # HOW EXIT_STATUS AFTER [flags of ddprun]
   grep -hoE '^\[default[0-9]\]:rank [0-9]+: joined twice in [0-9]+ ms, restart [0-9]+' "$build.$how.log" |
     sed -E "s/^[^:]*:(rank [0-9]+): joined twice in ([0-9]+ ms), (restart [0-9]+)/| $how, \\3 | \\1 joins two groups | \\2 |/" \
       >> "$figures"
+}
+
+# Rank 1 of an elastic job dies in its seventh step. The others go on, a replacement comes, and all have what one rank
+# alone has on the host after as many steps.
+go_on_elastically() {
+  say "rank 1 of an elastic job dies"
+  local folder=$build.elastic steps alone
+  rm -rf "$folder"
+  mkdir "$folder"
+  # shellcheck disable=SC2016  # The worker's shell is to see them.
+  local worker='export RESULT=$1/result.$RANK
+    if [ "$RANK" = 1 ] && mkdir "$1/died" 2> /dev/null; then export DIE=reduced:7; fi
+    exec "$2"'
+  export STEPS=40 LIFE=1 WEIGHTS=100000
+  LIVES=3 BACKEND=nccl timeout 60 "$build/bin/ddprun" "${share[@]}" --nproc-per-node 3 --max-restarts 5 \
+    --no-python bash -c "$worker" worker "$folder" "$build/tests/elastic_worker" > "$folder/log" 2>&1 ||
+    fail "the elastic job's exit status is $?"
+  read -r steps _ < "$folder/result.0"
+  LIVES=0 STEPS=$steps BACKEND=gloo RESULT=$folder/alone timeout 60 "$build/bin/ddprun" --nproc-per-node 1 \
+    "$build/tests/elastic_worker" >> "$folder/log" 2>&1
+  alone=$(cut -d' ' -f1,2 "$folder/alone")
+  if [ -d "$folder/died" ] && [ "$(cut -d' ' -f1,2 "$folder"/result.* | sort | uniq -c)" = "      3 $alone" ]; then
+    echo "3 ranks, of which one was replaced, have the state of one on the host: $alone"
+  else
+    fail "not the state of one on the host, $alone:"
+    tail -20 "$folder/log" "$folder"/result.*
+  fi
 }
 
 # What NCCL itself reports of a job at work, as ddprunctl shows it.
@@ -237,6 +264,7 @@ check 90 env DDPRUN_NCCL_PROFILE=1 DDPRUN_NCCL_WINDOWS=0 "${two[@]}" "$build/bin
 lose die 0 '' --max-restarts 1
 lose die 137 shrink
 lose die 137 anew
+go_on_elastically
 if [ -z "$fakes" ]; then  # There system/nccl_test.py does it.
   lose orphan 137 ''
   lose stop 5 ''
@@ -274,7 +302,8 @@ else
     --check-weights --sync-bn --checkpoint "$build.checkpoint"
   rm -f "$build.checkpoint"
   # A PyTorch script that knows nothing of us, with NCCL below it.
-  check 60 env PYTHON_EXEC="$(command -v python3)" "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
+  check 60 env PYTHON_EXEC="$(command -v python3)" PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}" \
+    "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
     --epochs 1 --max-steps 50
   check 60 "${two[@]}" --report "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50
   check 100 python3 -B bench/train.py --build "$build" --rounds 3 --steps 150 --workers 1 --device cuda \
