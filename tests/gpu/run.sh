@@ -303,7 +303,7 @@ else
   rm -f "$build.checkpoint"
   # A PyTorch script that knows nothing of us, with NCCL below it.
   check 60 env PYTHON_EXEC="$(command -v python3)" PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}" \
-    "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
+    "DDPRUN_LIB=$build/worker_sdk/libddprun.so" "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
     --epochs 1 --max-steps 50
   check 60 "${two[@]}" --report "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50
   check 100 python3 -B bench/train.py --build "$build" --rounds 3 --steps 150 --workers 1 --device cuda \

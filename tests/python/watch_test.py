@@ -282,6 +282,19 @@ class StandsAside(DdprunCase):
         self.assertIn(f"{sys.executable} has no package ddprun", done.stderr)
         self.run_worker(code, "--report")
 
+    def test_a_library_that_is_missing_ends_no_program(self):
+        done = self.run_worker("""
+            from ddprun._watch import _patches
+            for _ in range(2):  # As init_process_group and each step do.
+                _patches._watch.is_alone = True
+                _patches._watch.start()
+                _patches._watch.join()
+                assert _patches._watch.mine() is None
+            _patches._watch.close()
+        """, "--report", PYTHONPATH=PACKAGE, DDPRUN_LIB=self.path("nowhere.so"))
+        self.assertEqual(done.stderr.count("ddprun: warning: no times of steps: "), 1, done.stderr)
+        self.assertRegex(done.stderr, r"nowhere\.so.* does not exist|does not exist.*nowhere\.so")
+
     def test_a_loader_that_fails_says_what_it_said(self):
         self.run_worker("""
             import sys

@@ -27,12 +27,20 @@ class _Watch:
         self._timer: Timer | None = None
         self._thread = 0
         self._is_joined = False
+        self._is_blind = False  # The timer cannot be had; the program goes on without it.
 
     def start(self) -> None:
         """Inform the agent from now on. Before torch's own groups, which would do so themselves."""
-        if self._timer is not None:
+        if self._timer is not None or self._is_blind:
             return
-        self._timer = Timer()
+        try:
+            self._timer = Timer()
+        except (ImportError, RuntimeError, OSError) as error:
+            self._is_blind = True
+            self.is_alone = False
+            if os.environ.get("LOCAL_RANK", "0") == "0":
+                print(f"ddprun: warning: no times of steps: {error}", file=sys.stderr)
+            return
         self._thread = threading.get_ident()
         self.steps = Steps(self._timer)
         atexit.register(self.close)
