@@ -29,6 +29,7 @@
 
 #include "tests/fakes/fake_comm.h"
 #include "tests/fakes/fake_profiler.h"
+#include "tests/fakes/fake_sums.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/transport/reduce.h"
 
@@ -38,29 +39,6 @@ using ddprun::ReduceOp;
 using namespace ddprun::test;
 
 namespace {
-
-std::size_t bytes_of(int type) {
-  static constexpr std::size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-  return kBytes[type];
-}
-
-DataType ours(int type) {
-  switch (type) {
-    case kNcclUint8: return DataType::u8;
-    case kNcclInt32: return DataType::i32;
-    case kNcclInt64: return DataType::i64;
-    case kNcclFloat16: return DataType::f16;
-    case kNcclFloat64: return DataType::f64;
-    case kNcclBfloat16: return DataType::bf16;
-    default: return DataType::f32;
-  }
-}
-
-ReduceOp op_of(int op) {
-  static constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min,
-                                      ReduceOp::avg};
-  return kOps[op];
-}
 
 enum Kind { kAllReduce = 1, kBroadcastKind, kReduceScatter, kAllGather, kReduceKind };
 
@@ -83,16 +61,6 @@ bool share(Comm& comm, const char* in, std::size_t n, const Take& take) {
   return comm.barrier();
 }
 
-// As NCCL's kernels average what is no integer: each rank multiplies its own by 1 / n, and then
-// they are summed, so that an average of three equal numbers may differ from each. Seen with
-// NCCL 2.28.9.
-bool is_premultiplied(const FakeSignature& what) {
-  const DataType type = ours(what.type);
-  const bool whole = type == DataType::i8 || type == DataType::u8 || type == DataType::i32 ||
-                     type == DataType::i64;
-  return op_of(what.op) == ReduceOp::avg && !whole;
-}
-
 bool reduce_chunks(Comm& comm, const Collective& c, std::size_t at, bool mine, char* out) {
   const std::size_t element = bytes_of(c.what.type), total = c.what.count * element;
   const DataType type = ours(c.what.type);
@@ -104,9 +72,7 @@ bool reduce_chunks(Comm& comm, const Collective& c, std::size_t at, bool mine, c
     const char* in = c.in + at + done;
     if (premultiplied) {
       std::memcpy(part.data(), in, n);
-      ddprun::worker_sdk::multiply(
-          type, part.data(), n / element,
-          type == DataType::f64 ? 1.0 / comm.size : 1.0F / static_cast<float>(comm.size));
+      premultiply(type, part.data(), n / element, comm.size);
       in = part.data();
     }
     const bool well = share(comm, in, n, [&] {
