@@ -43,7 +43,8 @@ CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer w
 
 struct CheckpointOptions {
   /// Number of complete checkpoints to keep in the folder; rank 0 removes older ones, and
-  /// incomplete ones older than a complete one. 0: keep all.
+  /// incomplete ones older than a complete one. While a checkpoint is written, as many older ones
+  /// stay; wait() and save() remove the one too many. 0: keep all.
   int keep = 0;
 };
 
