@@ -125,6 +125,7 @@ void ProcessGroup::use_stream(std::optional<Stream> stream) { inside().stream = 
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
   const Impl& group = inside("copy");
   if (bytes == 0 || to == from) return;
+  if (!to || !from) group.refuse("copy", "an array is null");
   if (group.device) return group.device->copy(to, from, bytes, group.stream, group.op_timeout);
   std::memmove(to, from, bytes);
 }
@@ -132,6 +133,7 @@ void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
 void ProcessGroup::zero(void* to, std::size_t bytes) {
   const Impl& group = inside("zero");
   if (bytes == 0) return;
+  if (!to) group.refuse("zero", "the array is null");
   if (group.device) return group.device->zero(to, bytes, group.stream, group.op_timeout);
   std::memset(to, 0, bytes);
 }

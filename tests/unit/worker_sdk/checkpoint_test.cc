@@ -344,6 +344,9 @@ TEST_CASE("Checkpoint: reading asks for what there is") {
   CHECK_THROWS_WITH(read("weights", buffer(out.data(), kLong + 1), 0), Contains("1003 elements"));
   CHECK_THROWS_WITH(read("weights", buffer(out.data(), 1), kLong), Contains("not 1003 + 1"));
   read("weights", buffer(out.data(), 0), kLong);
+  read("weights", Buffer{nullptr, 0, DataType::f32}, 0);
+  CHECK_THROWS_WITH(read("weights", Buffer{nullptr, 3, DataType::f32}, 0),
+                    Contains("Checkpoint::read") && Contains("for array 'weights' is null"));
 }
 
 TEST_CASE("Manifest: damaged text is refused, never believed", "[fuzz]") {
