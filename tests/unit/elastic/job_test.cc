@@ -358,6 +358,14 @@ TEST_CASE("Job: under a link a second Job is refused") {
   {
     const Job job;
     CHECK((::fcntl(agent.number, F_GETFD) & FD_CLOEXEC) != 0);
+    agent.hear<Ready>();
+    try {
+      const Job second;
+      FAIL("there are two");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::bad_argument);
+      CHECK_THAT(error.what(), Contains("another Job of this process"));
+    }
   }
   CHECK_THROWS_WITH(Job(), Contains("is no link to an agent"));
 }

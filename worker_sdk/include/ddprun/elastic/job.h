@@ -127,7 +127,8 @@ class Job {
   using Between = std::function<void(ProcessGroup&)>;
 
   /// Reports to the launcher that this worker is ready for a seat, so construct it after slow work.
-  /// Throws Error(bad_environment) if DDPRUN_WORKER_LINK names no link.
+  /// Throws Error(bad_environment) if DDPRUN_WORKER_LINK names no link, as where an earlier Job has
+  /// ended, and Error(bad_argument) if this process has another Job that uses the link.
   explicit Job(JobOptions options = {});
   ~Job();
   Job(const Job&) = delete;
