@@ -108,7 +108,7 @@ int ProcessGroup::device() const {
 
 const std::string& ProcessGroup::host_of(int rank) const {
   if (rank < 0 || rank >= world_size()) {  // Which also throws if it was moved from.
-    throw Error(ErrorKind::bad_argument, {.rank = impl_->roster->rank, .operation = "host_of"},
+    throw Error(ErrorKind::bad_argument, impl_->roster->here("host_of"),
                 "there is no rank " + std::to_string(rank));
   }
   return impl_->roster->hosts[static_cast<std::size_t>(rank)];
@@ -147,10 +147,7 @@ int ProcessGroup::completion_descriptor() {
   try {
     return group.completions->descriptor();
   } catch (const std::system_error& error) {
-    throw Error(
-        ErrorKind::system,
-        {.rank = group.roster->rank, .host = group.host(), .operation = "completion_descriptor"},
-        error.what());
+    throw Error(ErrorKind::system, group.roster->here("completion_descriptor"), error.what());
   }
 }
 

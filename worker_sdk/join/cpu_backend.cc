@@ -48,6 +48,7 @@ CpuBackend::CpuBackend(std::shared_ptr<const Roster> roster, std::vector<std::ve
 
 template <class Operation>
 void CpuBackend::guarded(const Call& call, Operation operation) {
+  gloo_->begin(call);
   try {
     operation();
   } catch (const Error& error) {

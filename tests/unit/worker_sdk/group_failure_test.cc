@@ -226,6 +226,36 @@ TEST_CASE("Group failure: a barrier that times out names who has not come", "[fa
   }
 }
 
+TEST_CASE("Group failure: who comes while the others look for the reason was missing",
+          "[failure]") {
+  struct World {
+    const char* backend;
+    std::vector<std::string> hosts;
+  };
+  const World worlds[] = {{"gloo", {}}, {"cpu", {"one", "one", "other"}}};
+  for (const World& world : worlds) {
+    INFO(world.backend);
+    const int size = std::max(2, static_cast<int>(world.hosts.size()));
+    const int late = size - 1;
+    const auto errors =
+        Ranks{.world_size = size, .backend = world.backend, .hosts = world.hosts}.run(
+            [&](auto& group) {
+              group.barrier();
+              if (group.rank() == late) {
+                group.store().get("ddprun/0/gloo/failed/0", kFarDeadline);
+                return group.barrier();
+              }
+              group.barrier({.timeout = 300ms});
+            });
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->kind() == ErrorKind::timed_out);
+    CHECK(errors[0]->where().missing == std::vector<int>{late});
+    CHECK(errors[0]->where().waited < kFarDeadline / 2);
+    REQUIRE(errors[static_cast<std::size_t>(late)]);
+  }
+}
+
 TEST_CASE("Group failure: who comes after the others have given up is told so", "[failure]") {
   for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);

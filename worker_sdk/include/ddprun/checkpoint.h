@@ -92,8 +92,8 @@ class Checkpoint {
     std::size_t count = 0;  ///< Elements.
   };
 
-  /// Throws Error(system) if `path` cannot be read, Error(corrupt) if the manifest is damaged or a
-  /// file is missing or has another size.
+  /// Throws Error(corrupt) if there is no manifest that can be read in `path`, or it is damaged, or
+  /// a file is missing or has another size.
   explicit Checkpoint(const std::string& path);
   ~Checkpoint();
 
