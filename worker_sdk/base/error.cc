@@ -26,11 +26,13 @@ class SdkCategory : public std::error_category {
   }
 };
 
-// "rank 1 on node-7: all_reduce #17 (f32 x 1000, sum): <text> (after 503 ms)"
+// "rank 1 on node-7: all_reduce #17 (f32 x 1000, sum): <text> (after 503 ms)"; of a split group
+// "rank 1 (5 of the job) on node-7: ..."
 std::string sentence(const Error::Where& where, const std::string& text) {
   std::string result;
   if (where.rank >= 0) {
     result += "rank " + std::to_string(where.rank);
+    if (where.job_rank >= 0) result += " (" + std::to_string(where.job_rank) + " of the job)";
     if (!where.host.empty()) result += " on " + where.host;
     result += ": ";
   }

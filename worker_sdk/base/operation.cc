@@ -28,8 +28,9 @@ std::string arguments(const Signature& what) {
   return {};
 }
 
-std::string describe(const Signature& what, const std::string& number) {
-  const std::string inside = arguments(what);
+std::string describe(const Signature& what, const std::string& number, int tag = -1) {
+  const std::string inside =
+      arguments(what) + (tag < 0 ? std::string() : ", tag " + std::to_string(tag));
   return name_of(what.kind) + number + (inside.empty() ? "" : " (" + inside + ")");
 }
 
@@ -56,7 +57,7 @@ const char* name_of(OpKind kind) noexcept {
 std::string to_string(const Signature& what) { return describe(what, ""); }
 
 std::string to_string(const Call& call) {
-  return describe(call.what, " #" + std::to_string(call.number));
+  return describe(call.what, " #" + std::to_string(call.number), call.tag);
 }
 
 int Roster::from_shown(int r) const {
@@ -71,11 +72,26 @@ int Roster::from_job(int job_rank) const {
   return at == job_ranks.end() ? -1 : static_cast<int>(at - job_ranks.begin());
 }
 
+int Roster::other_name(int r) const {
+  const bool is_shown = job_ranks.empty() || (!shown_ranks.empty() && of_job(r) == shown(r));
+  return is_shown ? -1 : of_job(r);
+}
+
+Error::Where Roster::here(std::string operation) const {
+  return {.rank = shown(rank),
+          .host = hosts.at(static_cast<std::size_t>(rank)),
+          .operation = std::move(operation),
+          .job_rank = other_name(rank)};
+}
+
+std::string Roster::number(int peer) const {
+  const int other = other_name(peer);
+  const std::string of_job = other < 0 ? "" : " (" + std::to_string(other) + " of the job)";
+  return std::to_string(shown(peer)) + of_job;
+}
+
 std::string Roster::name(int peer) const {
-  const auto at = static_cast<std::size_t>(peer);
-  const bool same = job_ranks.empty() || (!shown_ranks.empty() && job_ranks.at(at) == shown(peer));
-  const std::string of_job = same ? "" : " (" + std::to_string(job_ranks.at(at)) + " of the job)";
-  return "rank " + std::to_string(shown(peer)) + of_job + " on " + hosts.at(at);
+  return "rank " + number(peer) + " on " + hosts.at(static_cast<std::size_t>(peer));
 }
 
 std::string Roster::names(const std::vector<int>& peers) const {
@@ -83,7 +99,10 @@ std::string Roster::names(const std::vector<int>& peers) const {
   std::string result = "ranks ";
   for (const int peer : peers) {
     if (peer != peers.front()) result += ", ";
-    result += std::to_string(shown(peer)) + " (" + hosts.at(static_cast<std::size_t>(peer)) + ")";
+    const int other = other_name(peer);
+    result += std::to_string(shown(peer)) + " (" +
+              (other < 0 ? "" : std::to_string(other) + " of the job; ") +
+              hosts.at(static_cast<std::size_t>(peer)) + ")";
   }
   return result;
 }
@@ -95,14 +114,11 @@ Error failure(const Roster& roster, const Call& call, ErrorKind kind, int peer,
   Call named = call;
   if (is_message(call.what.kind)) named.what.rank = roster.shown(call.what.rank);
   for (int& r : missing) r = roster.shown(r);
-  return Error(kind,
-               {.rank = roster.shown(roster.rank),
-                .host = roster.hosts.at(static_cast<std::size_t>(roster.rank)),
-                .operation = to_string(named),
-                .peer = roster.shown(peer),
-                .waited = waited,
-                .missing = std::move(missing)},
-               text);
+  Error::Where where = roster.here(to_string(named));
+  where.peer = roster.shown(peer);
+  where.waited = waited;
+  where.missing = std::move(missing);
+  return Error(kind, std::move(where), text);
 }
 
 }  // namespace ddprun::worker_sdk

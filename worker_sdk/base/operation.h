@@ -129,9 +129,14 @@ struct Roster {
     return r < 0 || job_ranks.empty() ? r : job_ranks.at(static_cast<std::size_t>(r));
   }
   int from_job(int job_rank) const;  // -1: that rank is not of this group.
+  int other_name(int r) const;       // Its rank in the job; -1: this is the whole job, or shown(r).
+  Error::Where here(std::string operation) const;
   int size() const { return static_cast<int>(hosts.size()); }
-  std::string name(int peer) const;                        // "rank 2 on node-b"
-  std::string names(const std::vector<int>& peers) const;  // "ranks 2 (node-b), 3 (node-c)"
+  std::string number(int peer) const;  // "2", "0 (2 of the job)"
+  // "rank 2 on node-b", "ranks 2 (node-b), 3 (node-c)"; of a group of some ranks "rank 0 (2 of the
+  // job) on node-b", "ranks 0 (2 of the job; node-b), 1 (3 of the job; node-c)".
+  std::string name(int peer) const;
+  std::string names(const std::vector<int>& peers) const;
 };
 
 struct Call {
@@ -139,9 +144,10 @@ struct Call {
   std::uint64_t number = 0;  // Counts this rank's operations from 1.
   Clock::time_point start{};
   Clock::time_point deadline{};
+  int tag = -1;  // Of a message; -1: none.
 };
 
-// "all_reduce #17 (f32 x 1000, sum)"
+// "all_reduce #17 (f32 x 1000, sum)", "recv #1 (f32 x 4, from 0, tag 7)"
 std::string to_string(const Call& call);
 
 // The Error that `roster.rank` shall throw out of `call`.

@@ -1,5 +1,6 @@
 // ddprun/c/c_collectives.h: ddprun_submit(), and the works that it returns.
 
+#include "worker_sdk/base/operation.h"
 #include "worker_sdk/c/c_handles.h"
 
 using namespace ddprun;
@@ -11,24 +12,26 @@ namespace {
 static_assert(sizeof(ddprun_call) == 6 * sizeof(std::int32_t) + 3 * sizeof(void*) +
                                          3 * sizeof(std::size_t) + sizeof(std::int64_t) +
                                          sizeof(double));
+// The numbers are the same.
+static_assert(DDPRUN_REDUCE == static_cast<int>(kLastOpKind));
 
 // The arrays of one side of a call.
 class Side {
  public:
-  Side(const ddprun_buffer* arrays, std::size_t count) : arrays_(arrays), count_(count) {
+  Side(std::string of, const ddprun_buffer* arrays, std::size_t count)
+      : of_(std::move(of)), arrays_(arrays), count_(count) {
     require_argument(arrays || count == 0, "an array of structs is null");
   }
 
   Buffer one() const {
-    require_argument(count_ == 1, "this operation takes one array here");
+    if (count_ != 1) refuse("one array");
     return buffer_of(arrays_);
   }
   // Of the root alone.
   Buffer one_if(bool wanted) const { return wanted ? one() : Buffer{}; }
   PartsBuffer parts(int ranks) const {
     if (count_ == 1) return one();  // Also of one rank: not all backends have parts that lie apart.
-    require_argument(count_ == static_cast<std::size_t>(ranks),
-                     "this operation takes one array here, or one for each rank");
+    if (count_ != static_cast<std::size_t>(ranks)) refuse("one array, or one for each rank");
     std::vector<Buffer> each;
     for (std::size_t i = 0; i < count_; ++i) {
       const ddprun_buffer next = struct_of(arrays_, i);
@@ -41,6 +44,12 @@ class Side {
   }
 
  private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw Error(ErrorKind::bad_argument, {},
+                of_ + " must be " + what + ", not " + std::to_string(count_));
+  }
+
+  const std::string of_;  // "`in` of all_gather"
   const ddprun_buffer* arrays_;
   std::size_t count_;
 };
@@ -71,7 +80,8 @@ Work either(bool async, const Async& start, const Blocking& run) {
 
 Work submit(ProcessGroup& group, const ddprun_call& call, bool async) {
   const CallOptions o = options_of(call);
-  const Side in(call.in, call.ins), out(call.out, call.outs);
+  const std::string name = name_of(static_cast<OpKind>(call.operation));
+  const Side in("`in` of " + name, call.in, call.ins), out("`out` of " + name, call.out, call.outs);
   const int n = group.world_size(), root = call.root;
   const bool is_root = root == group.rank();
   switch (call.operation) {

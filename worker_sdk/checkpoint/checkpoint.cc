@@ -53,7 +53,8 @@ struct Checkpoint::Impl {
 
   const ManifestArray& array(std::string_view name, const Buffer& out, std::size_t offset) const {
     const auto refuse = [&](const std::string& text) {
-      throw Error(ErrorKind::bad_argument, {}, "checkpoint " + path + ": " + text);
+      throw Error(ErrorKind::bad_argument, {.operation = "Checkpoint::read"},
+                  "checkpoint " + path + ": " + text);
     };
     const auto found = std::find_if(manifest.arrays.begin(), manifest.arrays.end(),
                                     [&](const ManifestArray& a) { return a.name == name; });
@@ -66,6 +67,7 @@ struct Checkpoint::Impl {
       refuse(what + " has " + std::to_string(found->count) + " elements, not " +
              std::to_string(offset) + " + " + std::to_string(out.count));
     }
+    if (!out.data && out.count > 0) refuse("the array for " + what + " is null");
     return *found;
   }
 

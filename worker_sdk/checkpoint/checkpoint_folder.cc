@@ -112,10 +112,9 @@ bool is_complete(const std::string& path) {
 void remove_old_checkpoints(const std::string& folder, int keep, const std::string& except) {
   int complete = 0;
   for (const FoundCheckpoint& found : checkpoints_in(folder)) {
-    if (found.path == except) continue;
     if (complete < keep && is_complete(found.path)) {
       ++complete;
-    } else if (complete > 0) {
+    } else if (complete > 0 && found.path != except) {
       remove_tree(found.path);  // Somebody else may do so, too.
     }
   }

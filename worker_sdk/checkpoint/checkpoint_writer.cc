@@ -98,6 +98,7 @@ struct CheckpointWriter::Impl {
                           std::string& bytes);
   Manifest agree(const Contribution& mine, std::string& name);
   std::string look_at(const Written& complete) const;
+  std::string conclude(const Written& complete) const;
   void write(const std::string& path, const std::string& bytes, const Manifest& manifest) const;
 };
 
@@ -169,6 +170,19 @@ std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
          " wrote there is not here: the folder must be shared by all hosts";
 }
 
+// Once nobody writes any more: why `complete` is none. The older ones that it was too early to
+// remove while it was written go now.
+std::string CheckpointWriter::Impl::conclude(const Written& complete) const {
+  std::string unseen = look_at(complete);
+  if (complete.path.empty() || !unseen.empty() || options.keep <= 0) return unseen;
+  try {
+    worker_sdk::remove_old_checkpoints(folder, options.keep, complete.path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
 // The manifest may be there before the files of other ranks; it counts with these only.
 void CheckpointWriter::Impl::write(const std::string& path, const std::string& bytes,
                                    const Manifest& manifest) const {
@@ -228,7 +242,7 @@ void CheckpointWriter::wait() {
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) impl_->fail(ErrorKind::system, static_cast<int>(r), failures[r]);
   }
-  const std::string unseen = broadcast_bytes(impl_->group, impl_->look_at(complete));
+  const std::string unseen = broadcast_bytes(impl_->group, impl_->conclude(complete));
   if (!unseen.empty()) impl_->fail(ErrorKind::system, 0, unseen);
 }
 

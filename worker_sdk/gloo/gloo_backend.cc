@@ -124,8 +124,10 @@ void GlooBackend::connect(const GlooOptions& options) {
   connections_ = find_connections(*context_);
   watch_ = std::make_unique<GlooWatch>(*context_, connections_);
   if (!options.may_doubt || !reopen_store_) return;
-  doubt_ = std::make_unique<GlooDoubt>(
-      GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
+  doubt_ = std::make_unique<GlooDoubt>(GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] {
+                                                            watch_->free_all();
+                                                            if (on_doubt_) on_doubt_();
+                                                          }});
 }
 
 // A thread's clock by its number, as the kernel has it (MAKE_THREAD_CPUCLOCK of its own headers).
@@ -184,7 +186,14 @@ void GlooBackend::barrier_among(const Call& call, const std::vector<int>& ranks)
   guarded(call, [&] { meet(call, ranks); });
 }
 
+// A call may be guarded twice.
+void GlooBackend::begin(const Call& call) {
+  if (begun_ != call.start) is_late_.store(watch_->first_lost() >= 0);
+  begun_ = call.start;
+}
+
 void GlooBackend::guarded(const Call& call, const std::function<void()>& operation) {
+  begin(call);
   if (aborted_.load()) fail(call, statement(call, {}));
   if (lost_) follow_agent(call);
   const SigpipeGuard guard;
@@ -212,6 +221,7 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   if (lost_ && known.cause != Cause::kAborted) follow_agent(call);
   const bool first = !failed_.exchange(true);
   Statement mine = known;
+  mine.is_late = is_late_.load();
   // Gloo does not always say whose connection broke, and the watch may be on its way to it. Who
   // fails first and blames nobody leaves all others at a loss until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);

@@ -66,6 +66,8 @@ class GlooBackend : public HostBackend {
   void broadcast_among(const Call& call, const std::vector<int>& ranks, Buffer inout, int root);
   void barrier_among(const Call& call, const std::vector<int>& ranks);
 
+  // For a user of this backend that begins with a part of its own.
+  void begin(const Call& call);
   // For a user of this backend whose own part of `call` has failed: tells the peers, asks what they
   // know, and throws who is to blame. From any thread, also while a call is under way; what was
   // said first counts.
@@ -77,6 +79,10 @@ class GlooBackend : public HostBackend {
   int first_lost() const { return watch_->first_lost(); }
   // Called first of all in a failure, before any peer is asked.
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }
+  // Looks whether all ranks have called the same while the result lives: for a user of this backend
+  // that waits elsewhere. Where they have not, calls under way here end, and `action` is called.
+  [[nodiscard]] GlooDoubt::InCall doubt(const Call& call) { return {doubt_.get(), call}; }
+  void on_doubt(std::function<void()> action) { on_doubt_ = std::move(action); }
 
  private:
   friend Verbs;
@@ -116,6 +122,9 @@ class GlooBackend : public HostBackend {
   std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
   std::size_t scratch_bytes_ = 0;
   std::function<void(const Statement&)> on_failure_;
+  std::function<void()> on_doubt_;
+  Clock::time_point begun_{};         // The last call.
+  std::atomic<bool> is_late_{false};  // A connection had ended before it.
   std::atomic<bool> failed_{false};
   std::atomic<bool> aborted_{false};
   std::atomic<bool> dissolved_{false};

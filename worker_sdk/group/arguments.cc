@@ -41,11 +41,7 @@ Signature signature(OpKind kind, const Buffer& counted, int rank = -1,
 }  // namespace
 
 void Arguments::refuse(const Signature& what, const std::string& text) const {
-  throw Error(ErrorKind::bad_argument,
-              {.rank = roster_->rank,
-               .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
-               .operation = to_string(what)},
-              text);
+  throw Error(ErrorKind::bad_argument, roster_->here(to_string(what)), text);
 }
 
 void Arguments::check_buffer(const Signature& what, const Buffer& buffer) const {

@@ -108,7 +108,7 @@ int ProcessGroup::device() const {
 
 const std::string& ProcessGroup::host_of(int rank) const {
   if (rank < 0 || rank >= world_size()) {  // Which also throws if it was moved from.
-    throw Error(ErrorKind::bad_argument, {.rank = impl_->roster->rank, .operation = "host_of"},
+    throw Error(ErrorKind::bad_argument, impl_->roster->here("host_of"),
                 "there is no rank " + std::to_string(rank));
   }
   return impl_->roster->hosts[static_cast<std::size_t>(rank)];
@@ -125,6 +125,7 @@ void ProcessGroup::use_stream(std::optional<Stream> stream) { inside().stream = 
 void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
   const Impl& group = inside("copy");
   if (bytes == 0 || to == from) return;
+  if (!to || !from) group.refuse("copy", "an array is null");
   if (group.device) return group.device->copy(to, from, bytes, group.stream, group.op_timeout);
   std::memmove(to, from, bytes);
 }
@@ -132,6 +133,7 @@ void ProcessGroup::copy(void* to, const void* from, std::size_t bytes) {
 void ProcessGroup::zero(void* to, std::size_t bytes) {
   const Impl& group = inside("zero");
   if (bytes == 0) return;
+  if (!to) group.refuse("zero", "the array is null");
   if (group.device) return group.device->zero(to, bytes, group.stream, group.op_timeout);
   std::memset(to, 0, bytes);
 }
@@ -145,10 +147,7 @@ int ProcessGroup::completion_descriptor() {
   try {
     return group.completions->descriptor();
   } catch (const std::system_error& error) {
-    throw Error(
-        ErrorKind::system,
-        {.rank = group.roster->rank, .host = group.host(), .operation = "completion_descriptor"},
-        error.what());
+    throw Error(ErrorKind::system, group.roster->here("completion_descriptor"), error.what());
   }
 }
 

@@ -107,13 +107,17 @@ void ProcessGroup::Impl::Channels::Channel::lose(int job_rank, const std::string
 // On the queue's thread.
 void ProcessGroup::Impl::Channels::Channel::carry_out(const Operation& message,
                                                       std::chrono::milliseconds timeout) {
-  Call call{.what = message.what, .number = 1};
+  Call call{.what = message.what, .number = 1, .tag = name_.tag};
   call.start = Clock::now();
   call.deadline = worker_sdk::deadline_after(call.start, timeout);
   group_.refuse_fenced(call);
   if (group_.aborted.load()) group_.refuse_aborted(call);
   if (group_.dead.load(std::memory_order_acquire)) group_.refuse_dead(call);
   if (!pair_ && lost_) throw lost_.error(*group_.roster, call);
+  if (!not_met_.empty()) {
+    throw failure(*group_.roster, call, ErrorKind::aborted, -1,
+                  "no message of this tag can follow, as the two ranks have not met: " + not_met_);
+  }
   if (!pair_) join(call);
   call.what.rank = message.what.kind == OpKind::kSend ? 1 : 0;
   call.number = pair_->number(call.what).number;
@@ -142,8 +146,13 @@ void ProcessGroup::Impl::Channels::Channel::join(Call call) {
     if (group_.aborted.load()) group_.refuse_aborted(call);
     if (lost_) throw lost_.error(*group_.roster, call);
     const int peer = call.what.rank;
-    throw failure(*group_.roster, call, error.kind(), peer,
-                  group_.roster->name(peer) + " and this rank did not meet: " + error.text());
+    std::vector<int> missing;
+    if (!error.where().missing.empty()) missing.push_back(peer);
+    const Error failed = failure(
+        *group_.roster, call, error.kind(), peer,
+        group_.roster->name(peer) + " and this rank did not meet: " + error.text(), missing);
+    not_met_ = failed.what();
+    throw failed;
   }
 }
 

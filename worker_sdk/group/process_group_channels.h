@@ -63,6 +63,7 @@ class ProcessGroup::Impl::Channels::Channel {
   std::mutex mutex_;
   bool aborted_ = false;
   std::shared_ptr<Impl> pair_;   // Null until both ranks have joined.
+  std::string not_met_;          // Why the two have not joined, and never will.
   worker_sdk::LostPeer lost_;    // Of the group, while the two had not met: they never do.
   worker_sdk::WorkQueue queue_;  // Last: its thread uses all of the above.
 };

@@ -35,8 +35,7 @@ struct ProcessGroup::Impl {
   ~Impl();
 
   [[noreturn]] void refuse(const std::string& operation, const std::string& text) const {
-    throw Error(ErrorKind::bad_argument,
-                {.rank = roster->rank, .host = host(), .operation = operation}, text);
+    throw Error(ErrorKind::bad_argument, roster->here(operation), text);
   }
   [[noreturn]] void refuse_second_thread(const worker_sdk::Signature& what) const {
     refuse(worker_sdk::to_string(what),

@@ -84,8 +84,7 @@ void ProcessGroup::Impl::start(worker_sdk::WorkQueue& which, const Signature& wh
   try {
     which.start();
   } catch (const std::system_error& error) {
-    throw Error(ErrorKind::system,
-                {.rank = roster->rank, .host = host(), .operation = to_string(what)},
+    throw Error(ErrorKind::system, roster->here(to_string(what)),
                 std::string("no thread for asynchronous operations: ") + error.what());
   }
 }
@@ -150,10 +149,7 @@ void ProcessGroup::Impl::carry_out(const Call& call, const Arrays& arrays, doubl
 void ProcessGroup::Impl::require_supported(const Operation& operation) const {
   const std::string why = device->refusal(operation.what, operation.arrays);
   if (why.empty()) return;
-  throw Error(
-      ErrorKind::unsupported,
-      {.rank = roster->rank, .host = host(), .operation = worker_sdk::to_string(operation.what)},
-      why);
+  throw Error(ErrorKind::unsupported, roster->here(worker_sdk::to_string(operation.what)), why);
 }
 
 void ProcessGroup::Impl::run(const Operation& operation, const CallOptions& options) {

@@ -72,7 +72,7 @@ std::unique_ptr<ProcessGroup::Impl> ProcessGroup::Impl::shrunk(
   const auto me = std::find(left.members.begin(), left.members.end(), roster->rank);
   if (me == left.members.end()) {
     throw Error(
-        ErrorKind::aborted, {.rank = roster->rank, .host = host(), .operation = "shrink"},
+        ErrorKind::aborted, roster->here("shrink"),
         "the others continue without this rank: it called too late, or one of them listed it as "
         "lost");
   }

@@ -37,6 +37,7 @@ struct Step::State {
 class JobInside {
  public:
   explicit JobInside(JobOptions options);
+  ~JobInside();
 
   // Of job_run.cc:
   void run(std::int64_t steps, const Job::Body& body);
@@ -101,6 +102,8 @@ class JobInside {
   void report_resumed();
   bool may_be_the_rounds_end() const;
   bool has_lost_round() const;
+  bool await_end_of_round();
+  bool has_been_left();
 
   const JobOptions options_;
   const std::uint64_t forks_ = worker_sdk::fork_count();

@@ -1,5 +1,6 @@
 // How a job enters a round and leaves it.
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -19,6 +20,13 @@ namespace {
 // How long an error of a lost peer waits for the agent's word that the round is over. A lost node
 // is noticed within seconds; afterwards it is an error as any other.
 constexpr std::chrono::milliseconds kWordPatience{60'000};
+// The same once the Job of a rank has ended before its work was done. If the process fails, the
+// agent says so as soon as it has ended; if it exits with 0, nobody says anything.
+constexpr std::chrono::milliseconds kExitPatience{10'000};
+constexpr std::chrono::milliseconds kLook{1000};
+
+// In the store of the round, which the next round does not have.
+constexpr const char* kLeftKey = "ddprun/a rank has left";
 
 bool may_be_a_lost_peer(ErrorKind kind) {
   return kind == ErrorKind::membership_changed || kind == ErrorKind::peer_lost ||
@@ -34,6 +42,17 @@ JobInside::JobInside(JobOptions options)
     refuse("Job", "init_timeout and op_timeout must be positive");
   }
   if (link_) link_->send(worker_link::Ready{});
+}
+
+// The others need not wait as long for this rank as for a node that may be lost.
+JobInside::~JobInside() {
+  const bool is_unfinished = standing_.closed < standing_.target;
+  if (!link_ || !seat_ || !group_ || !is_unfinished || is_over()) return;
+  if (forks_ != worker_sdk::fork_count()) return;
+  try {
+    group_->store().set(kLeftKey, std::to_string(seat_->place.rank));
+  } catch (const std::exception&) {  // They wait.
+  }
 }
 
 void JobInside::require_usable(const char* operation) const {
@@ -206,10 +225,33 @@ bool JobInside::may_be_the_rounds_end() const {
   }
 }
 
+bool JobInside::has_been_left() {
+  try {
+    return group_ && group_->store().check({kLeftKey});
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// False: the error is one of this round.
+bool JobInside::await_end_of_round() {
+  auto until = Clock::now() + kWordPatience;
+  for (bool is_left = false; Clock::now() < until;) {
+    const auto looked = Clock::now();
+    if (link_->await_fence(*seat_, kLook)) return true;
+    if (Clock::now() - looked < kLook) return false;  // The agent is gone.
+    if (!is_left && has_been_left()) {
+      is_left = true;
+      until = std::min(until, Clock::now() + kExitPatience);
+    }
+  }
+  return is_over();
+}
+
 void JobInside::leave_or_throw() {
   DDPRUN_ASSERT(std::current_exception());
   if (!link_ || !seat_ || !may_be_the_rounds_end()) throw;
-  if (!is_over() && !link_->await_fence(*seat_, kWordPatience)) throw;
+  if (!is_over() && !await_end_of_round()) throw;
   pass("left");
   leave();
 }

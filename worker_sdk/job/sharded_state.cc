@@ -47,6 +47,12 @@ ShardTraffic ShardedState::stage(ProcessGroup& group, const ShardRound& round) {
   for (const int node : round.nodes) {
     places.push_back({group.host_of(static_cast<int>(places.size())), node});
   }
+  if (options_.shards < group.world_size()) {
+    throw Error(ErrorKind::bad_argument, {.rank = group.rank(), .operation = "Job::keep_sharded"},
+                "\"" + name_ + "\" has " + std::to_string(options_.shards) + " shards for " +
+                    std::to_string(group.world_size()) +
+                    " ranks; it needs as many as there may be ranks");
+  }
   ShardLayout layout(std::move(places), options_.shards, round.is_elastic);
   std::vector<ShardBlock> mine;
   mine.emplace_back(cut_, layout.owned_by(group.rank()));

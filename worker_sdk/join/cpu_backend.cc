@@ -7,6 +7,11 @@
 namespace ddprun::worker_sdk {
 namespace {
 
+// Whether the kind goes through memory first, and over Gloo after that, or the other way round.
+bool shares(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kBroadcast || kind == OpKind::kBarrier;
+}
+
 // What a failure inside the host tells the other hosts. Who merely waited too long knows nothing of
 // the cause: the one it waited for may have waited for another host.
 Statement statement_of(const Call& call, const Error& error) {
@@ -38,25 +43,33 @@ CpuBackend::CpuBackend(std::shared_ptr<const Roster> roster, std::vector<std::ve
     if (mine.cause == Cause::kAborted) return shm_->abort();
     shm_->team().give_up(Error(kind, {.peer = mine.suspect}, ""));
   });
+  gloo_->on_doubt([this] { shm_->team().doubt(); });
 }
 
 template <class Operation>
 void CpuBackend::guarded(const Call& call, Operation operation) {
+  gloo_->begin(call);
   try {
     operation();
   } catch (const Error& error) {
     if (gloo_->has_failed()) throw;
+    // Two ranks of this host disagree about a message: the others, who know nothing of it, need not
+    // be asked.
+    if (is_message(call.what.kind) && error.kind() == ErrorKind::mismatch) {
+      gloo_->give_up(statement_of(call, error));
+      throw;
+    }
     gloo_->fail(call, statement_of(call, error));
   }
 }
 
 void CpuBackend::carry_out(const Call& call, const Arrays& arrays) {
   guarded(call, [&] {
-    switch (call.what.kind) {
-      case OpKind::kAllReduce: return all_reduce(call, arrays.out);
-      case OpKind::kBroadcast: return broadcast(call, arrays.out);
-      case OpKind::kBarrier: return barrier(call);
-      default: break;
+    if (shares(call.what.kind)) {
+      const auto here = gloo_->doubt(call);
+      if (call.what.kind == OpKind::kAllReduce) return all_reduce(call, arrays.out);
+      if (call.what.kind == OpKind::kBroadcast) return broadcast(call, arrays.out);
+      return barrier(call);
     }
     const bool within_host = is_message(call.what.kind) && is_here(call.what.rank);
     within_host ? shm_->carry_out(call, arrays) : gloo_->carry_out(call, arrays);

@@ -55,6 +55,10 @@ struct Plan {
   std::string prefix;            // Of its keys in the store, after the one that all groups have.
   std::vector<int> job_ranks;    // By rank: its rank in the job.
   std::vector<int> shown_ranks;  // Roster::shown_ranks.
+
+  int rank_in_job() const {  // -1: the group is the whole job.
+    return job_ranks.empty() ? -1 : job_ranks.at(static_cast<std::size_t>(identity.rank));
+  }
 };
 
 // Throws Error(bad_environment) naming the variable, or Error(bad_argument) naming the option.

@@ -88,7 +88,7 @@ Joined Joiner::run() {
     if (plan_.backend == "nccl") joined_.backend = connect_nccl({});
   } else {
     keys_ = with_prefix(*joined_.store, prefix_);
-    meeting_ = std::make_unique<Meeting>(*keys_, rank_, size_, deadline_, plan_.shown_ranks);
+    meeting_ = std::make_unique<Meeting>(*keys_, roster_, size_, deadline_);
     const Table table = meet();
     for (const Introduction& hello : table.hellos) roster_->hosts.push_back(hello.host);
     if (!plan_.local_rank_known) {
@@ -167,10 +167,7 @@ Table Joiner::decide_for(const std::vector<std::string>& said) {
 }
 
 void Joiner::connect(const Table& table) {
-  if (table.backend == "gloo") {
-    joined_.backend = connect_gloo(table);
-    return;
-  }
+  if (table.backend == "gloo") return void(joined_.backend = connect_gloo(table));
   if (table.backend == "nccl") return void(joined_.backend = connect_nccl(table));
   const auto hosts = hosts_of(table.hellos);
   const auto here = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
@@ -292,6 +289,7 @@ Joined join(const Plan& plan, milliseconds timeout, const Kin& kin) {
     Error::Where where = error.where();
     if (where.rank >= 0) throw;
     where.rank = plan.identity.rank;
+    where.job_rank = plan.rank_in_job();
     where.host = plan.host.empty() ? host_name() : plan.host;
     throw Error(error.kind(), where, error.text());
   }

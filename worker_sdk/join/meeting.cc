@@ -1,35 +1,55 @@
 #include "worker_sdk/join/meeting.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <iterator>
+#include <sstream>
+#include <utility>
 
 namespace ddprun::worker_sdk {
 namespace {
 
 using std::chrono::milliseconds;
 
-// After the deadline, rank 0 still has to tell the others who is missing.
+// After the deadline, rank 0 still has to tell the others who is missing, if it has come itself.
 constexpr milliseconds kGrace{2000};
 
 // An answer begins with one of these.
 constexpr char kAnswer = '+';
-constexpr char kFailure = '-';  // Followed by "<kind> <peer> <text>".
+constexpr char kFailure = '-';  // Followed by "<kind> <peer> <how many are missing> <each> <text>".
 
 std::string key(const std::string& topic, int rank) { return topic + "/" + std::to_string(rank); }
 
-[[noreturn]] void throw_failure(ErrorKind kind, int peer, const std::string& text) {
-  throw Error(kind, {.operation = "joining the job", .peer = peer}, text);
+[[noreturn]] void throw_failure(ErrorKind kind, int peer, const std::string& text,
+                                std::vector<int> missing = {}) {
+  throw Error(kind, {.operation = "joining the job", .peer = peer, .missing = std::move(missing)},
+              text);
 }
 
-std::string open(const std::string& answer) {
+std::string encode_failure(const Error& error) {
+  const std::vector<int>& missing = error.where().missing;
+  std::string text = kFailure + std::to_string(error.code().value()) + " " +
+                     std::to_string(error.where().peer) + " " + std::to_string(missing.size()) +
+                     " ";
+  for (const int r : missing) text += std::to_string(r) + " ";
+  return text + error.text();
+}
+
+// Its ranks are below `size`.
+std::string open(const std::string& answer, int size) {
   if (!answer.empty() && answer.front() == kAnswer) return answer.substr(1);
-  int kind = 0, peer = -1, used = 0;
-  if (std::sscanf(answer.c_str(), "-%d %d %n", &kind, &peer, &used) != 2 ||
-      kind < static_cast<int>(ErrorKind::bad_argument) ||
-      kind > static_cast<int>(ErrorKind::system)) {
+  std::istringstream words(answer.empty() ? answer : answer.substr(1));
+  int kind = 0, peer = -1, count = 0;
+  words >> kind >> peer >> count;
+  const bool sane = kind >= static_cast<int>(ErrorKind::bad_argument) &&
+                    kind <= static_cast<int>(ErrorKind::system) && count >= 0 && count <= size;
+  std::vector<int> missing(words && sane ? static_cast<std::size_t>(count) : 0);
+  for (int& r : missing) words >> r;
+  if (!words || !sane) {
     throw_failure(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
   }
-  throw_failure(static_cast<ErrorKind>(kind), peer, answer.substr(static_cast<std::size_t>(used)));
+  words.get();  // The space.
+  const std::string text(std::istreambuf_iterator<char>(words), {});
+  throw_failure(static_cast<ErrorKind>(kind), peer, text, std::move(missing));
 }
 
 }  // namespace
@@ -39,20 +59,28 @@ std::string Meeting::hold(const std::string& topic, const std::string& mine, con
   if (rank_ == 0) keys_.set(topic, preside(topic, decide));
   std::string answer;
   try {
-    answer = keys_.get(topic, left_until(deadline_ + kGrace));
+    answer = await_answer(topic);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timed_out) throw;
     throw_absence(topic);
   }
-  return open(answer);
+  return open(answer, size_);
+}
+
+std::string Meeting::await_answer(const std::string& topic) {
+  try {
+    return keys_.get(topic, left_until(deadline_));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timed_out || !keys_.check({key(topic, 0)})) throw;
+  }
+  return keys_.get(topic, left_until(deadline_ + kGrace));
 }
 
 std::string Meeting::preside(const std::string& topic, const Decide& decide) {
   try {
     return kAnswer + decide(listen(topic));
   } catch (const Error& error) {
-    return kFailure + std::to_string(error.code().value()) + " " +
-           std::to_string(error.where().peer) + " " + error.text();
+    return encode_failure(error);
   }
 }
 
@@ -68,16 +96,16 @@ std::vector<std::string> Meeting::listen(const std::string& topic) {
 }
 
 void Meeting::throw_absence(const std::string& topic) {
-  int first = -1;
+  std::vector<int> missing;
   std::string who;
   for (int r = 0; r < size_; ++r) {
     if (keys_.check({key(topic, r)})) continue;
-    if (first < 0) first = r;
-    const int shown = shown_.empty() ? r : shown_.at(static_cast<std::size_t>(r));
-    who += (who.empty() ? "" : ", ") + std::to_string(shown);
+    missing.push_back(r);
+    who += (who.empty() ? "" : ", ") + roster_->number(r);
   }
-  if (first < 0) throw_failure(ErrorKind::timed_out, 0, "rank 0 has not answered");
-  throw_failure(ErrorKind::timed_out, first, "no sign of rank(s) " + who);
+  if (missing.empty()) throw_failure(ErrorKind::timed_out, 0, "rank 0 has not answered");
+  const int first = missing.front();
+  throw_failure(ErrorKind::timed_out, first, "no sign of rank(s) " + who, std::move(missing));
 }
 
 }  // namespace ddprun::worker_sdk

@@ -3,6 +3,7 @@
 // keys for each rank, and one reader of all of them. Used by join.cc before ranks are connected.
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +15,13 @@ namespace ddprun::worker_sdk {
 
 class Meeting {
  public:
-  // `shown`: what each rank is called in errors, by rank. Empty: its number.
-  Meeting(Store& keys, int rank, int size, Clock::time_point deadline, std::vector<int> shown = {})
-      : keys_(keys), rank_(rank), size_(size), deadline_(deadline), shown_(std::move(shown)) {}
+  // `roster` has no hosts yet.
+  Meeting(Store& keys, std::shared_ptr<const Roster> roster, int size, Clock::time_point deadline)
+      : keys_(keys),
+        roster_(std::move(roster)),
+        rank_(roster_->rank),
+        size_(size),
+        deadline_(deadline) {}
 
   // Says `mine` under `topic` and returns rank 0's answer, which `decide` makes of what all ranks
   // have said. If ranks do not come before the deadline, or `decide` throws Error, all ranks throw
@@ -25,15 +30,16 @@ class Meeting {
   std::string hold(const std::string& topic, const std::string& mine, const Decide& decide);
 
  private:
+  std::string await_answer(const std::string& topic);
   std::string preside(const std::string& topic, const Decide& decide);
   std::vector<std::string> listen(const std::string& topic);
   [[noreturn]] void throw_absence(const std::string& topic);
 
   Store& keys_;
+  const std::shared_ptr<const Roster> roster_;
   const int rank_;
   const int size_;
   const Clock::time_point deadline_;
-  const std::vector<int> shown_;
 };
 
 }  // namespace ddprun::worker_sdk

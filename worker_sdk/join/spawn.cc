@@ -251,6 +251,7 @@ SpawnError::SpawnError(int rank, int exit_code, int signal, const std::string& t
 void spawn(int n, const std::function<void(int rank)>& body, const SpawnOptions& options) {
   using namespace worker_sdk;
   if (n < 1) refuse(ErrorKind::bad_argument, "cannot spawn " + std::to_string(n) + " ranks");
+  if (!body) refuse(ErrorKind::bad_argument, "there is no function that the ranks could call");
   if (has_threads()) {
     refuse(ErrorKind::bad_argument,
            "this process has threads already, which its children would lack; call it earlier");

@@ -37,9 +37,9 @@ class TcpStore : public Store {
         reply_timeout_(options.reply_timeout) {
     const auto start = Clock::now();
     try {
-      socket_ = connect_to(options.host, options.port,
-                           deadline_after(start, options.connect_timeout),
-                           [&] { return options.fence && options.fence->is_raised(); });
+      socket_ =
+          connect_to(options.host, options.port, deadline_after(start, options.connect_timeout),
+                     [&] { return options.fence && options.fence->is_raised(); });
     } catch (const Error& error) {
       throw_error(error.kind(), "connecting to the store", error.text(), start);
     }
@@ -62,7 +62,15 @@ class TcpStore : public Store {
   std::int64_t add(std::string_view key, std::int64_t delta) override {
     const std::lock_guard lock(mutex_);
     send({.op = StoreOp::kAdd, .keys = {path(key)}, .number = delta}, "add");
-    return receive<std::int64_t>("add", reply_deadline());
+    try {
+      return receive<std::int64_t>("add", reply_deadline());
+    } catch (const Error& error) {  // The protocol has no answer for what cannot be added up.
+      if (error.kind() != ErrorKind::unreachable) throw;
+      throw Error(error.kind(), error.where(),
+                  error.text() + ", as it also does if \"" + std::string(key) +
+                      "\" is not a counter, or beyond 64 bits with " + std::to_string(delta) +
+                      " added");
+    }
   }
 
   bool check(const std::vector<std::string>& keys) override {

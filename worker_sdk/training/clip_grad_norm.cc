@@ -20,6 +20,7 @@ void check(std::span<const Buffer> gradients, const ClipOptions& options) {
     if (!is_floating(g.type)) {
       refuse_norm(std::string("a gradient of type ") + name_of(g.type) + " has no norm");
     }
+    if (!g.data && g.count > 0) refuse_norm("the array of a gradient is null");
   }
 }
 

@@ -29,11 +29,12 @@ void check(const GradScalerOptions& o) {
   if (o.growth_interval < 1) refuse_scale("growth_interval must be positive");
 }
 
-void check_types(std::span<const Buffer> gradients) {
+void check_gradients(std::span<const Buffer> gradients) {
   for (const Buffer& g : gradients) {
     if (!is_floating(g.type) || g.type == DataType::f16) {
       refuse_scale(std::string("gradients of type ") + name_of(g.type) + " cannot be unscaled");
     }
+    if (!g.data && g.count > 0) refuse_scale("the array of a gradient is null");
   }
 }
 
@@ -46,7 +47,7 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
 
 bool GradScaler::unscale(std::span<const Buffer> gradients) {
   if (!options_.enabled) return true;
-  check_types(gradients);
+  check_gradients(gradients);
   // As PyTorch computes it, in f32.
   const auto inverse = static_cast<float>(1 / state_.scale);
   bool finite = true;

@@ -93,30 +93,32 @@ std::string encode(const Statement& s) {
         std::int64_t{static_cast<std::uint8_t>(s.what.op)}, std::int64_t{s.what.rank},
         static_cast<std::int64_t>(s.what.count), static_cast<std::int64_t>(s.what.parts),
         static_cast<std::int64_t>(s.number), std::int64_t{static_cast<std::uint8_t>(s.cause)},
-        std::int64_t{s.suspect}}) {
+        std::int64_t{s.suspect}, std::int64_t{s.is_late}}) {
     text += std::to_string(field) + " ";
   }
   return text;
 }
 
 std::optional<Statement> decode_statement(std::string_view text) {
-  int kind = 0, type = 0, op = 0, cause = 0;
+  int kind = 0, type = 0, op = 0, cause = 0, late = 0;
   std::int64_t parts = 0;
   Statement s;
   const bool complete = take(text, kind) && take(text, type) && take(text, op) &&
                         take(text, s.what.rank) && take(text, s.what.count) && take(text, parts) &&
-                        take(text, s.number) && take(text, cause) && take(text, s.suspect);
+                        take(text, s.number) && take(text, cause) && take(text, s.suspect) &&
+                        take(text, late);
   const bool sane = kind >= static_cast<int>(OpKind::kAllReduce) &&
                     kind <= static_cast<int>(kLastOpKind) && type >= 0 &&
                     type < static_cast<int>(std::size(kDataTypes)) && op >= 0 &&
                     op <= static_cast<int>(kLastReduceOp) && cause >= 0 &&
-                    cause <= static_cast<int>(Cause::kAborted);
+                    cause <= static_cast<int>(Cause::kAborted) && (late == 0 || late == 1);
   if (!complete || !sane || !text.empty()) return std::nullopt;
   s.what.kind = static_cast<OpKind>(kind);
   s.what.type = static_cast<DataType>(type);
   s.what.op = static_cast<ReduceOp>(op);
   s.what.parts = static_cast<std::uint64_t>(parts);
   s.cause = static_cast<Cause>(cause);
+  s.is_late = late == 1;
   return s;
 }
 
@@ -147,7 +149,11 @@ Diagnosis diagnose(const Roster& roster, const Statement& mine,
   }
   std::vector<int> silent;
   for (int r = 0; r < roster.size(); ++r) {
-    if (r != roster.rank && !others.contains(r)) silent.push_back(r);
+    const auto theirs = others.find(r);
+    // Who calls after this rank has given up gave no sign in time.
+    const bool is_late = mine.cause == Cause::kTimedOut && theirs != others.end() &&
+                         theirs->second.cause == Cause::kLost && theirs->second.is_late;
+    if (r != roster.rank && (theirs == others.end() || is_late)) silent.push_back(r);
   }
   if (!silent.empty()) {
     return of_silence(roster, silent, silent_suspect(roster, mine, others), anyone_timed_out);

@@ -26,7 +26,8 @@ struct Statement {
   Signature what;
   std::uint64_t number = 0;
   Cause cause = Cause::kLost;
-  int suspect = -1;  // The peer of the broken connection, where Gloo tells.
+  int suspect = -1;      // The peer of the broken connection, where Gloo tells.
+  bool is_late = false;  // A connection had ended before this rank called.
 };
 
 // As text for the store, and back; nothing if the text is not a statement.

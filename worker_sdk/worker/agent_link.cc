@@ -46,6 +46,12 @@ std::unique_ptr<AgentLink> AgentLink::open(const char* variable) {
                     " is no link to an agent; is this process a child of the worker, or has an "
                     "earlier Job of this process ended?");
   }
+  // The mark says that a Job has taken it: no descriptor that was inherited has one.
+  if ((::fcntl(number, F_GETFD) & FD_CLOEXEC) != 0) {
+    throw Error(ErrorKind::bad_argument, {.operation = kOperation},
+                "another Job of this process, or of the one that it was forked off, has it; a "
+                "process can have one Job in its life");
+  }
   ::fcntl(number, F_SETFD, FD_CLOEXEC);  // Programs that this one starts are no workers.
   return std::make_unique<AgentLink>(UniqueFd(number));
 }

@@ -30,7 +30,8 @@ struct HeldSeat {
 class AgentLink {
  public:
   // `variable`: the value of DDPRUN_WORKER_LINK; null or empty: there is no link, and no result.
-  // Takes the descriptor over. Throws Error(bad_environment) if it is no such link.
+  // Takes the descriptor over. Throws Error(bad_environment) if it is no such link,
+  // Error(bad_argument) if it was taken over before.
   static std::unique_ptr<AgentLink> open(const char* variable);
 
   // Starts the thread. Throws Error(system) if there can be none.

@@ -307,6 +307,9 @@ static void refused(ddprun_group* group) {
   ddprun_buffer parts[BUFFERS_MAX];
   for (int i = 0; i < BUFFERS_MAX; ++i) parts[i] = one;
   CHECK(blocking(group, call, &one, 1, parts, (size_t)n + 1) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "`out` of all_gather must be one array, or one for each rank"));
+  CHECK(blocking(group, call, parts, 2, &one, 1) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "`in` of all_gather must be one array, not 2"));
   parts[n - 1].type = DDPRUN_I32;
   CHECK(n == 1 || blocking(group, call, &one, 1, parts, (size_t)n) == DDPRUN_BAD_ARGUMENT);
   parts[n - 1] = one;

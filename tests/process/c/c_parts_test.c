@@ -136,6 +136,8 @@ static void checkpoints(ddprun_group* group) {
   CHECK(ddprun_checkpoint_read(checkpoint, "weights", &out, 2 * (size_t)n - 1) == DDPRUN_OK);
   CHECK(last == 2 * n - 1);
   CHECK(ddprun_checkpoint_read(checkpoint, "weight", &out, 0) == DDPRUN_BAD_ARGUMENT);
+  const ddprun_buffer none = DDPRUN_BUFFER(NULL, 1, DDPRUN_I16);
+  CHECK(ddprun_checkpoint_read(checkpoint, "weights", &none, 0) == DDPRUN_BAD_ARGUMENT);
   ddprun_checkpoint_destroy(checkpoint);
   CHECK(ddprun_checkpoint_open("/no/such/folder", &checkpoint) == DDPRUN_CORRUPT && !checkpoint);
   CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);

@@ -153,6 +153,9 @@ static void scaling(ddprun_group* group) {
   CHECK(ddprun_scaler_load(scaler, 32, 5) == DDPRUN_OK);
   CHECK(ddprun_scaler_scale(scaler, &scale) == DDPRUN_OK && scale == 32);
   CHECK(ddprun_scaler_load(scaler, -1, 5) == DDPRUN_BAD_ARGUMENT);
+  const ddprun_buffer none = DDPRUN_BUFFER(NULL, 2, DDPRUN_F32);
+  CHECK(ddprun_scaler_unscale(scaler, NULL, &none, 1, &finite) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "GradScaler") != NULL);
   ddprun_scaler_destroy(scaler);
   ddprun_scaler_destroy(NULL);
   CHECK(ddprun_scaler_may_step(NULL) == -1);
@@ -164,6 +167,8 @@ static void scaling(ddprun_group* group) {
   double norm = 0;
   part[0] = 3, part[1] = 0; /* Of all ranks together: 3 * sqrt(n). */
   CHECK(ddprun_clip_grad_norm_of_parts(group, &b, 1, 1, 2, 1, &norm) == DDPRUN_OK);
+  CHECK(ddprun_clip_grad_norm(&none, 1, 1, 2, 0, &norm) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "clip_grad_norm") != NULL);
   CHECK(fabs(norm - 3 * sqrt(n)) < 1e-5 && fabs(part[0] - 1 / sqrt(n)) < 1e-5);
 }
 

@@ -187,8 +187,9 @@ TEST_CASE("Spawn: a rank that a handler of SIGCHLD has waited for is not taken f
   CHECK(error->where().peer == 0);
 }
 
-TEST_CASE("Spawn: no ranks are none, threads are refused") {
+TEST_CASE("Spawn: no ranks are none, threads and no function are refused") {
   CHECK_THROWS_WITH(spawn(0, [](int) {}), Contains("cannot spawn 0 ranks"));
+  CHECK_THROWS_WITH(spawn(1, {}), Contains("there is no function"));
 #ifndef __SANITIZE_THREAD__
   std::promise<void> done;
   std::thread other([&] { done.get_future().wait(); });

@@ -222,6 +222,9 @@ class Agent {
                .master_address = "127.0.0.1",
                .master_port = store_->port()});
   }
+  std::unique_ptr<Store> open_store() const {
+    return connect_tcp_store("127.0.0.1", store_->port(), std::chrono::seconds(60));
+  }
   void say(const AgentMessage& message) {
     const std::string bytes = encode(message);
     if (::send(end_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) std::abort();
@@ -353,11 +356,54 @@ TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from 
   }
 }
 
+TEST_CASE("Job: one that ends before its work is done says so in the store of the round") {
+  for (const bool fails : {true, false}) {
+    Agent agent;
+    std::optional<Job> job(std::in_place);
+    agent.seat(3);
+    const auto run = [&] {
+      job->run(2, [&](Step& step) {
+        if (fails && step.number() == 1) throw std::runtime_error("a bug");
+        step.commit();
+      });
+    };
+    if (fails) CHECK_THROWS_WITH(run(), "a bug");
+    if (!fails) run();
+    job.reset();
+    const auto store = agent.open_store();
+    if (fails) CHECK(store->get("ddprun/a rank has left", std::chrono::seconds(60)) == "0");
+    if (!fails) CHECK_FALSE(store->check({"ddprun/a rank has left"}));
+  }
+}
+
+TEST_CASE("Job: where a rank has left the job the error is not held back for a minute") {
+  Agent agent;
+  Job job;
+  agent.seat(0);
+  const auto began = std::chrono::steady_clock::now();
+  const auto run = [&] {
+    job.run(1, [&](Step& step) {
+      step.group().store().set("ddprun/a rank has left", "1");
+      throw Error(ErrorKind::peer_lost, {}, "lost rank 1");
+    });
+  };
+  CHECK_THROWS_WITH(run(), Contains("lost rank 1"));
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(45));
+}
+
 TEST_CASE("Job: under a link a second Job is refused") {
   Agent agent;
   {
     const Job job;
     CHECK((::fcntl(agent.number, F_GETFD) & FD_CLOEXEC) != 0);
+    agent.hear<Ready>();
+    try {
+      const Job second;
+      FAIL("there are two");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::bad_argument);
+      CHECK_THAT(error.what(), Contains("another Job of this process"));
+    }
   }
   CHECK_THROWS_WITH(Job(), Contains("is no link to an agent"));
 }

@@ -311,6 +311,18 @@ TEST_CASE("Sharded state: in a job of fixed ranks there are no copies") {
   CHECK_THROWS_WITH(job.keep_sharded("late", options()), Contains("before run()"));
 }
 
+TEST_CASE("Sharded state: fewer shards than ranks are refused, by the state's name") {
+  const auto errors = test::Ranks{.world_size = 3}.run([](ProcessGroup& group) {
+    ShardedState state("momenta", {.count = 10, .shards = 2});
+    state.stage(group, {.nodes = {0, 0, 0}, .version = {}, .origin = 0, .is_elastic = true});
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::bad_argument);
+    CHECK_THAT(error->what(), Contains("Job::keep_sharded: \"momenta\" has 2 shards for 3 ranks"));
+  }
+}
+
 TEST_CASE("Sharded state: a checkpoint's needs a function that fills it") {
   for (const bool fills : {true, false}) {
     Job job;

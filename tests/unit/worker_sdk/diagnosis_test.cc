@@ -51,6 +51,17 @@ TEST_CASE("Diagnosis: if anyone timed out, the silent rank is late", "[diagnosis
   CHECK(verdict(statement(Cause::kLost, 1), {{1, kLate}, {3, kLost}}) == want);
 }
 
+TEST_CASE("Diagnosis: who calls after this rank has given up was missing", "[diagnosis]") {
+  Statement after = statement(Cause::kLost, 0);
+  after.is_late = true;
+  CHECK(verdict(kLate, {{1, kLate}, {2, after}, {3, kLost}}) ==
+        "timed out/2: no sign of rank 2 on c");
+  CHECK(diagnose(kRoster, kLate, {{1, after}, {2, after}, {3, kLost}}).missing ==
+        std::vector<int>{1, 2});
+  CHECK(verdict(kLate, {{1, kLost}, {2, kLost}, {3, kLost}}) ==
+        "timed out/-1: all ranks wait for one another");
+}
+
 TEST_CASE("Diagnosis: who comes last learns who had given up", "[diagnosis]") {
   CHECK(verdict(kLost, {{1, kLost}, {2, kLate}, {3, kLost}}) ==
         "timed out/2: rank 2 on c had given up on all_reduce #3 (f32 x 10, sum)");

@@ -123,6 +123,36 @@ TEST_CASE("Group failure: on gloo, ranks that disagree learn it long before the 
   }
 }
 
+TEST_CASE("Group failure: on cpu, ranks of one host that wait at different places learn it soon",
+          "[failure]") {
+  const auto broadcast = [](ProcessGroup& group, Arrays& arrays) {
+    group.broadcast(arrays(group, 100), 1);
+  };
+  const auto gather = [](ProcessGroup& group, Arrays& arrays) {
+    group.gather(arrays(group, 1), arrays(group, 4), 1);
+  };
+  const std::function<void(ProcessGroup&, Arrays&)> odd_ones[] = {broadcast, gather};
+  for (const auto& odd : odd_ones) {
+    Arrays arrays(4, kMany);
+    std::latch all_done(4);
+    const auto errors =
+        Ranks{.world_size = 4, .backend = "cpu", .op_timeout = kFarDeadline}.run([&](auto& group) {
+          group.barrier();
+          const StayUntilAllAreDone to_the_end{all_done};
+          if (group.rank() == 1) return odd(group, arrays);
+          group.all_reduce(arrays(group, 100));
+        });
+    for (std::size_t r = 0; r < errors.size(); ++r) {
+      const auto& error = errors[r];
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->kind() == ErrorKind::mismatch);
+      if (r != 1) CHECK(error->where().peer == 1);
+      CHECK(error->where().waited < kFarDeadline / 2);
+    }
+  }
+}
+
 TEST_CASE("Group failure: on gloo, ranks that wait for a late one of the same call do wait",
           "[failure]") {
   Arrays arrays(3, 100);
@@ -141,14 +171,23 @@ TEST_CASE("Group failure: on gloo, ranks that wait for a late one of the same ca
 }
 
 TEST_CASE("Group failure: a message of another size than expected is a mismatch", "[failure]") {
-  for (const char* backend : {"shm", "gloo", "cpu"}) {
-    INFO(backend);
+  struct World {
+    const char* backend;
+    std::vector<std::string> hosts;
+  };
+  const World worlds[] = {{"shm", {}}, {"gloo", {}}, {"cpu", {}}, {"cpu", {"one", "one", "other"}}};
+  for (const World& world : worlds) {
+    INFO(world.backend << " " << world.hosts.size());
     Arrays arrays(4, 100);
-    const auto errors = Ranks{.backend = backend, .op_timeout = 300ms}.run([&](auto& group) {
-      group.barrier({.timeout = kFarDeadline});
-      if (group.rank() == 0) group.send(arrays(group, 100), 1);
-      if (group.rank() == 1) group.recv(arrays(group, 99), 0);
-    });
+    const int size = std::max(2, static_cast<int>(world.hosts.size()));
+    const auto errors =
+        Ranks{
+            .world_size = size, .backend = world.backend, .op_timeout = 300ms, .hosts = world.hosts}
+            .run([&](auto& group) {
+              group.barrier({.timeout = kFarDeadline});
+              if (group.rank() == 0) group.send(arrays(group, 100), 1);
+              if (group.rank() == 1) group.recv(arrays(group, 99), 0);
+            });
     REQUIRE(errors[1]);
     INFO(errors[1]->what());
     CHECK(errors[1]->kind() == ErrorKind::mismatch);
@@ -184,6 +223,36 @@ TEST_CASE("Group failure: a barrier that times out names who has not come", "[fa
       CHECK(error->text().find("rank 2 on ") != std::string::npos);
     }
     CHECK_FALSE(errors[2]);
+  }
+}
+
+TEST_CASE("Group failure: who comes while the others look for the reason was missing",
+          "[failure]") {
+  struct World {
+    const char* backend;
+    std::vector<std::string> hosts;
+  };
+  const World worlds[] = {{"gloo", {}}, {"cpu", {"one", "one", "other"}}};
+  for (const World& world : worlds) {
+    INFO(world.backend);
+    const int size = std::max(2, static_cast<int>(world.hosts.size()));
+    const int late = size - 1;
+    const auto errors =
+        Ranks{.world_size = size, .backend = world.backend, .hosts = world.hosts}.run(
+            [&](auto& group) {
+              group.barrier();
+              if (group.rank() == late) {
+                group.store().get("ddprun/0/gloo/failed/0", kFarDeadline);
+                return group.barrier();
+              }
+              group.barrier({.timeout = 300ms});
+            });
+    REQUIRE(errors[0]);
+    INFO(errors[0]->what());
+    CHECK(errors[0]->kind() == ErrorKind::timed_out);
+    CHECK(errors[0]->where().missing == std::vector<int>{late});
+    CHECK(errors[0]->where().waited < kFarDeadline / 2);
+    REQUIRE(errors[static_cast<std::size_t>(late)]);
   }
 }
 

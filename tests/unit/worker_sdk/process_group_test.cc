@@ -258,10 +258,14 @@ TEST_CASE("ProcessGroup: wrong arguments are refused and leave the group alive",
         group.all_reduce(Buffer{reinterpret_cast<char*>(floats) + 1, 1, DataType::f32});
       });
       expect_refusal([&] { (void)group.host_of(group.world_size()); });
+      expect_refusal([&] { group.copy(nullptr, floats, sizeof floats); });
+      expect_refusal([&] { group.copy(floats, nullptr, sizeof floats); });
+      expect_refusal([&] { group.zero(nullptr, 1); });
+      group.copy(nullptr, floats, 0);
       group.barrier();
     });
     CHECK(test::outcome(errors) == "all well");
-    CHECK(refused.load() == 8 * world.size());
+    CHECK(refused.load() == 11 * world.size());
   }
 }
 

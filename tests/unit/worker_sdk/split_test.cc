@@ -3,6 +3,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <latch>
 
 #include "tests/support/worlds.h"
 
@@ -12,6 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 using test::FirstComplaint;
 using test::Ranks;
 using test::World;
@@ -119,7 +121,27 @@ TEST_CASE("Split: errors name ranks by both groups", "[split]") {
   });
   REQUIRE(errors[1]);
   CHECK(errors[1]->text() == "no sign of rank 1 (2 of the job) on a");
+  CHECK_THAT(errors[1]->what(), StartsWith("rank 0 (1 of the job) on a: barrier #1: "));
   CHECK(errors[1]->where().peer == 1);
+  CHECK(errors[1]->where().job_rank == 1);
+}
+
+TEST_CASE("Split: several missing ranks are named by both groups", "[split]") {
+  std::latch done(4);
+  const auto errors = world("shm", {"a", "a", "a", "a"}).ranks().run([&](auto& group) {
+    auto part = group.split(group.rank() == 0 ? -1 : 0);
+    const struct Done {
+      std::latch& latch;
+      ~Done() { latch.arrive_and_wait(); }
+    } before_anybody_leaves{done};
+    if (group.rank() == 1) part->barrier({.timeout = 200ms});
+    if (group.rank() == 2) part->broadcast(Buffer{nullptr, 1, DataType::f32}, 0);
+  });
+  REQUIRE(errors[1]);
+  CHECK(errors[1]->text() == "no sign of ranks 1 (2 of the job; a), 2 (3 of the job; a)");
+  CHECK(errors[1]->where().missing == std::vector<int>{1, 2});
+  REQUIRE(errors[2]);
+  CHECK_THAT(errors[2]->what(), StartsWith("rank 1 (2 of the job) on a: broadcast ("));
 }
 
 TEST_CASE("Split: a group of which a rank does not come is not made", "[split]") {
@@ -143,7 +165,26 @@ TEST_CASE("Split: the error of a message with a tag names its ranks as the group
   REQUIRE(errors[2]);
   CHECK(errors[2]->kind() == ErrorKind::timed_out);
   CHECK(errors[2]->where().peer == 1);
+  CHECK(errors[2]->where().missing == std::vector<int>{1});
   CHECK_THAT(errors[2]->text(), Contains("rank 1 ") && EndsWith("no sign of rank(s) 1"));
+  CHECK_THAT(errors[2]->where().operation, EndsWith("(f32 x 1, from 1, tag 7)"));
+}
+
+TEST_CASE("Split: after a message whose rank did not come in time its tag is over", "[split]") {
+  const auto errors = Ranks{.world_size = 2}.run([](ProcessGroup& group) {
+    float value = 0;
+    if (group.rank() == 0) return group.barrier();
+    try {
+      group.recv(buffer(&value, 1), 0, {.timeout = 50ms, .tag = 7});
+    } catch (const Error&) {
+      group.barrier();
+    }
+    group.recv(buffer(&value, 1), 0, {.timeout = 50ms, .tag = 7});
+  });
+  REQUIRE(errors[1]);
+  CHECK(errors[1]->kind() == ErrorKind::aborted);
+  CHECK_THAT(errors[1]->text(),
+             StartsWith("no message of this tag can follow") && Contains("no sign of rank(s) 0"));
 }
 
 TEST_CASE("Work: a call's own deadline counts, not the group's", "[work]") {

@@ -231,6 +231,19 @@ TEST_CASE("TcpStore: a server that goes away is an error, now and later", "[stor
   CHECK(thrown([&] { store->add("n", 1); }).starts_with("unreachable: "));
 }
 
+TEST_CASE("TcpStore: what cannot be added up closes the connection, and the error says so",
+          "[store]") {
+  StoreHost host("127.0.0.1", 0, Clock::now() + 10s);
+  const auto store = connect_tcp_store("127.0.0.1", host.port(), 10s);
+  const auto other = connect_tcp_store("127.0.0.1", host.port(), 10s);
+  store->set("word", "abc");
+  const std::string text = thrown([&] { store->add("word", 1); });
+  CHECK(text.starts_with("unreachable: "));
+  CHECK(text.find("if \"word\" is not a counter") != std::string::npos);
+  CHECK(thrown([&] { store->set("word", "1"); }).starts_with("unreachable: "));
+  CHECK(other->get("word", 10s) == "abc");
+}
+
 TEST_CASE("StoreHost: a port that is in use is named", "[store]") {
   StoreHost first("127.0.0.1", 0, Clock::now() + 10s);
   const std::string text =

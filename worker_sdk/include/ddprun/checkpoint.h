@@ -43,7 +43,8 @@ CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer w
 
 struct CheckpointOptions {
   /// Number of complete checkpoints to keep in the folder; rank 0 removes older ones, and
-  /// incomplete ones older than a complete one. 0: keep all.
+  /// incomplete ones older than a complete one. While a checkpoint is written, as many older ones
+  /// stay; wait() and save() remove the one too many. 0: keep all.
   int keep = 0;
 };
 
@@ -91,8 +92,8 @@ class Checkpoint {
     std::size_t count = 0;  ///< Elements.
   };
 
-  /// Throws Error(system) if `path` cannot be read, Error(corrupt) if the manifest is damaged or a
-  /// file is missing or has another size.
+  /// Throws Error(corrupt) if there is no manifest that can be read in `path`, or it is damaged, or
+  /// a file is missing or has another size.
   explicit Checkpoint(const std::string& path);
   ~Checkpoint();
 

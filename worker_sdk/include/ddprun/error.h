@@ -42,6 +42,7 @@ class Error : public std::system_error {
     int peer = -1;                        ///< The rank that caused it; -1 if unknown.
     std::chrono::milliseconds waited{0};  ///< How long the operation had run.
     std::vector<int> missing = {};        ///< Of timed_out: the ranks that did not call, if known.
+    int job_rank = -1;  ///< The job's number of `rank`, if the group is not the whole job.
   };
 
   Error(ErrorKind kind, Where where, const std::string& text);

@@ -103,7 +103,9 @@ class ProcessGroup {
   /// root's `out` may be its part of `in`.
   void scatter(const PartsBuffer& in, Buffer out, int root, const CallOptions& options = {});
 
-  /// Blocking. Calls between a pair of ranks match in their order.
+  /// Blocking. Calls between a pair of ranks match in their order, those with a tag
+  /// (CallOptions::tag) among those with the same one. After an error other than bad_argument no
+  /// message of that tag can follow between the two ranks: later calls throw `aborted`.
   void send(Buffer in, int destination, const CallOptions& options = {});
   void recv(Buffer out, int source, const CallOptions& options = {});
 
@@ -125,7 +127,9 @@ class ProcessGroup {
   Work recv_async(Buffer out, int source, const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
 
-  /// Returns when all ranks have called it. The error of a time-out names the missing ranks.
+  /// Returns when all ranks have called it. The error of a time-out names the missing ranks. A rank
+  /// that calls this, or another collective, when the others have given up throws, too, unless they
+  /// had done their part before: a broadcast may have arrived already.
   void barrier(const CallOptions& options = {});
 
   /// A group of the ranks that pass the same color; empty for a rank whose color is negative. The

@@ -41,7 +41,8 @@ class SpawnError : public Error {
 /// set) and use a store in this process, on the loopback interface. Each child starts with a copy
 /// of this process's memory.
 ///
-/// Throws Error(bad_argument) if this process has other threads, because children would lack them.
+/// Throws Error(bad_argument) if `n` is below 1 or `body` empty, and if this process has other
+/// threads, because children would lack them.
 /// If a rank fails (throws, exits with a code other than 0, is killed), spawn() ends the other
 /// ranks and throws SpawnError. If this process is killed, so are the ranks. A child exits without
 /// running destructors of static objects. During the call and in children SIGCHLD is not ignored,

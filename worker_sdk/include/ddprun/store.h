@@ -19,7 +19,10 @@ class Store {
   virtual void set(std::string_view key, std::string_view value) = 0;
   /// Waits until the key exists, at most `timeout`; the error names the key.
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-  /// Adds to a decimal counter that starts at 0 and returns the new value.
+  /// Adds to a decimal counter that starts at 0 and returns the new value. If the key's value is
+  /// not a decimal number, or the sum does not fit, a TCPStore closes the connection, and this and
+  /// every later call of this client throws Error(unreachable); other stores throw
+  /// Error(bad_argument) and remain usable.
   virtual std::int64_t add(std::string_view key, std::int64_t delta) = 0;
   virtual bool check(const std::vector<std::string>& keys) = 0;  ///< True if all exist.
   virtual void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) = 0;

@@ -17,7 +17,9 @@ ddprun_status ddprun_store_set(ddprun_group* group, const char* key, const void*
    ddprun_store_get(), and followed by a zero that *bytes does not count. */
 ddprun_status ddprun_store_get(ddprun_group* group, const char* key, int64_t timeout_ms,
                                const void** value, size_t* bytes);
-/* Adds to a decimal counter that starts at 0; *sum is its new value. */
+/* Adds to a decimal counter that starts at 0; *sum is its new value. The store of a job closes the
+   connection if the key's value is not a decimal number, or the sum does not fit: then this and
+   every later call fails with DDPRUN_UNREACHABLE. */
 ddprun_status ddprun_store_add(ddprun_group* group, const char* key, int64_t delta, int64_t* sum);
 /* *exist: 1 if all keys exist, else 0. */
 ddprun_status ddprun_store_check(ddprun_group* group, const char* const* keys, size_t count,

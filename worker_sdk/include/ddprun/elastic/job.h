@@ -127,8 +127,12 @@ class Job {
   using Between = std::function<void(ProcessGroup&)>;
 
   /// Reports to the launcher that this worker is ready for a seat, so construct it after slow work.
-  /// Throws Error(bad_environment) if DDPRUN_WORKER_LINK names no link.
+  /// Throws Error(bad_environment) if DDPRUN_WORKER_LINK names no link, as where an earlier Job has
+  /// ended, and Error(bad_argument) if this process has another Job that uses the link.
   explicit Job(JobOptions options = {});
+  /// If run() has thrown and its steps are not committed, end the process within 10 s, with a code
+  /// other than 0 if the others are to go on without it: if it then lives, or has exited with 0,
+  /// their run() throws `peer_lost`.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

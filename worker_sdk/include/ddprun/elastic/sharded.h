@@ -30,7 +30,8 @@ struct ShardedOptions {
   std::size_t count = 0;  ///< Elements, of all ranks together.
   DataType type = DataType::f32;
   /// The elements are divided into this many shards, in order; ranks have equally many shards, or
-  /// one more. Fixed for the run, and at least the largest number of ranks.
+  /// one more. Fixed for the run, and at least the largest number of ranks: run() throws
+  /// Error(bad_argument) in a round of more ranks.
   int shards = 64;
   /// Writes the elements from `first` on, of the state after the steps given to Job::resume(), or
   /// before the first step: the same on every rank. Empty: all are 0.
@@ -47,9 +48,10 @@ class Sharded {
   Sharded& operator=(const Sharded&) = delete;
 
   std::size_t first() const noexcept;  ///< The number of this rank's first element.
-  std::size_t size() const noexcept;   ///< Its elements; 0 if there are fewer shards than ranks.
+  std::size_t size() const noexcept;   ///< Its elements; may be 0 if `count` is below `shards`.
 
-  /// This rank's elements as of the last committed step. Must not be written to.
+  /// This rank's elements as of the last committed step. Must not be written to: the copy on
+  /// another rank would differ, and commit() throws `corrupt` there.
   Buffer now() const noexcept;
   /// This rank's elements after this step; initially those of now(). Write to it before commit(),
   /// which makes it now(); if the step is not committed, it is discarded.
