@@ -10,6 +10,7 @@
 #include "common/leave_signal.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
+#include "common/system/standard_output.h"
 #include "common/system/start_signals.h"
 #include "launcher/checkup/doctor.h"
 #include "launcher/hosts/control_stdin.h"
@@ -38,7 +39,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
     return fail({outcome.error().code, explained(outcome.error().context, *config, environment)});
   }
   if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
-    std::fputs(print->text.c_str(), stdout);
+    write_output(print->text);
     return kExitOk;
   }
   auto& options = std::get<Options>(*outcome);
@@ -80,7 +81,7 @@ int run_controlled() {
   } else {
     (void)fail(obeyed.error());
   }
-  std::printf("%s\n", ended_line((*orders)->nonce, status).c_str());
+  write_output(ended_line((*orders)->nonce, status) + "\n");
   return status;
 }
 
@@ -89,11 +90,12 @@ int run_controlled() {
 
 int main(int argc, char** argv) {
   using namespace ddprun;
+  occupy_standard_descriptors();
   start_signals();
   log::start("ddprun", log::Level::kInfo);
   try {
     const bool far_end = argc == 2 && argv[1] == launcher::kControlFlag;
-    return far_end ? launcher::run_controlled() : launcher::run(argc, argv, nullptr);
+    return after_output(far_end ? launcher::run_controlled() : launcher::run(argc, argv, nullptr));
   } catch (const std::exception& bug) {
     std::fprintf(stderr, "ddprun: error: %s\n", bug.what());
     return kExitFailed;

@@ -48,6 +48,7 @@ Agent::Agent(AgentOptions options)
       window_(loop_, output_),
       status_line_(loop_, output_, options_.job.began),
       count_timer_(loop_),
+      account_timer_(loop_),
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
@@ -101,6 +102,7 @@ void Agent::connect() {
       .on_down =
           [this](const std::string& why, bool answers) {
             dispatch(LinkDown{why, answers});
+            end();
             if (supervisor_.round() >= 0 || ending_) return;
             const auto due = supervisor_.deadline();
             waiting_.show("connecting to " + options_.daemon->host + ":" +
@@ -181,7 +183,10 @@ void Agent::act(const SendMessage& send) {
                     std::holds_alternative<rendezvous::Stopped>(send.message) ||
                     std::holds_alternative<rendezvous::Leave>(send.message);
   if (last) say_alive(/*with_counts=*/true, /*last=*/true);
-  link_->send(send.message);
+  const bool sent = link_->send(send.message);
+  if (std::holds_alternative<rendezvous::Leave>(send.message)) {
+    account_due_ = sent && wants_account();
+  }
 }
 
 void Agent::act(const SendJoin& join) {
@@ -267,9 +272,8 @@ void Agent::act(const Exit& exit) {
   forwarded_.cancel(ignored);
   (void)output_.flush();
   tell_verdict(exit);
-  write_account(exit);
-  leave_ending(exit);
-  link_->close([this] { loop_.stop(); });
+  last_ = exit;
+  await_account();
 }
 
 void Agent::watch_signals() {

@@ -166,6 +166,8 @@ class Agent {
   rendezvous::NodeTimes times(bool whole) const;
   bool wants_account() const;
   void take_account(const rendezvous::Account& account);
+  void await_account();
+  void end();
   void write_account(const Exit& exit) const;
   std::optional<PictureStyle> picture_style() const;
 
@@ -225,10 +227,14 @@ class Agent {
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
   std::string account_;    // As far as it has come.
+  bool account_whole_ = false;
+  bool account_due_ = false;  // The daemon sends it once more.
+  std::optional<Exit> last_;  // With which this ends once the account is there.
   NodeView view_;
   NodeWindow window_;
   StatusLine status_line_;
   boost::asio::steady_timer count_timer_;
+  boost::asio::steady_timer account_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::signal_set signals_;

@@ -175,6 +175,7 @@ void Agent::watch_launcher() {
   const auto watched = launcher_.start(options_.job.launcher_pid, [this] {
     processes_.kill_everything();
     dispatch(LauncherDied{});
+    end();
   });
   if (!watched) log::warning(to_string(watched.error()));
 }

@@ -77,7 +77,31 @@ rendezvous::NodeTimes Agent::times(bool whole) const {
 }
 
 void Agent::take_account(const rendezvous::Account& account) {
+  if (account_whole_) account_.clear();  // This is a newer one.
   if (account_.size() + account.piece.size() <= kAccountBytesMax) account_ += account.piece;
+  account_whole_ = !account.more;
+  if (!account_whole_) return;
+  account_due_ = false;
+  end();
+}
+
+// The daemon answers a Leave with the account; workers may be gone before.
+void Agent::await_account() {
+  if (!account_due_) return end();
+  account_timer_.expires_after(options_.supervision.leave_limit);
+  account_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec) end();
+  });
+}
+
+// Once there is nothing left to wait for; before, it does nothing.
+void Agent::end() {
+  if (!last_) return;
+  const Exit exit = *std::exchange(last_, std::nullopt);
+  account_timer_.cancel();
+  write_account(exit);
+  leave_ending(exit);
+  link_->close([this] { loop_.stop(); });
 }
 
 void Agent::write_account(const Exit& exit) const {

@@ -96,17 +96,16 @@ class RemoteLink : public DaemonLink {
   void greeted() {
     greeted_ = true;
     pause_ = kRetryFirst;
-    ever_connected_ = true;
     if (options_.token.empty()) handlers_.on_up();
   }
 
   void failed(const Failure& why) {
-    const bool unknown_name =
-        why.code == Errc::kNotFound && !ever_connected_ && addresses_.size() == 1;
-    if (why.code == Errc::kBadToken || unknown_name) return handlers_.on_hopeless(to_string(why));
+    if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
     const bool answers = why.code == Errc::kPeerSilent || why.code == std::errc::connection_refused;
-    // Of several daemons another one may lead.
-    handlers_.on_down(to_string(why), answers && addresses_.size() == 1);
+    // A name may become known: the node behind it is still being made. Of several daemons another
+    // one may lead.
+    const std::string text = why.code == Errc::kNotFound ? why.context : to_string(why);
+    handlers_.on_down(text, answers && addresses_.size() == 1);
     use_next_address();
     try_again();
   }
@@ -195,7 +194,6 @@ class RemoteLink : public DaemonLink {
   bool greeted_ = false;  // The daemon has answered on this link.
   bool silent_ = false;   // That is why we closed it.
   bool patient_ = false;  // We have said that we wait for a daemon that stands still.
-  bool ever_connected_ = false;
   std::function<void()> on_closed_;
 };
 

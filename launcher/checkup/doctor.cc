@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <string>
 
 #include "common/system/log.h"
+#include "common/system/standard_output.h"
 #include "common/text/utf8_locale.h"
 #include "launcher/checkup/doctor_hosts.h"
 #include "launcher/checkup/far_end.h"
@@ -67,8 +67,8 @@ int run_doctor(int argc, const char* const* argv, const Environment& environment
   auto outcome = parse_doctor(argc, argv);
   if (!outcome) return couldnt(outcome.error());
   if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
-    std::fputs(print->text.c_str(), stdout);
-    return 0;
+    write_output(print->text);
+    return after_output(0, kCouldNotTell);
   }
   const auto& options = std::get<DoctorOptions>(*outcome);
   if (options.far_end) return control ? serve_far_end(options, *control) : kCouldNotTell;
@@ -81,8 +81,8 @@ int run_doctor(int argc, const char* const* argv, const Environment& environment
   report->took_ms = std::chrono::duration<double, std::milli>(took).count();
   const std::string text = options.json ? doctor::report_json(*report) + "\n"
                                         : doctor::screen(*report, style_of(options, environment));
-  std::fputs(text.c_str(), stdout);
-  return doctor::exit_code_of(doctor::worst_of(*report));
+  write_output(text);
+  return after_output(doctor::exit_code_of(doctor::worst_of(*report)), kCouldNotTell);
 }
 
 }  // namespace ddprun::launcher

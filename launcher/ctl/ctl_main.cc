@@ -13,6 +13,7 @@
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
+#include "common/system/standard_output.h"
 #include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_past.h"
@@ -168,7 +169,7 @@ Result<void> show_own_top(const CtlOptions& options) {
 Result<void> show_ras(const CtlOptions& options) {
   const auto text = all_ras_shown(options);
   if (!text) return text.error();
-  std::fputs(text->c_str(), stdout);
+  write_output(*text);
   return {};
 }
 
@@ -216,9 +217,8 @@ Result<void> ask_daemon(const CtlOptions& options, const Environment& environmen
   if (!answer) return answer.error();
   const auto text = shown(options, *answer);
   if (!text) return text.error();
-  std::fputs(text->c_str(), stdout);
-  std::fflush(stdout);  // NCCL may take a while.
-  std::fputs(ras_beside_status(options).c_str(), stdout);
+  write_output(*text);
+  write_output(ras_beside_status(options));
   return {};
 }
 
@@ -246,7 +246,7 @@ int run(int argc, char** argv) {
   const auto outcome = parse_ctl(argc, argv, environment);
   if (!outcome) return fail(outcome.error());
   if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
-    std::fputs(print->text.c_str(), stdout);
+    write_output(print->text);
     return kExitOk;
   }
   const auto done = carry_out(std::get<CtlOptions>(*outcome), environment);
@@ -257,8 +257,9 @@ int run(int argc, char** argv) {
 }  // namespace ddprun::launcher
 
 int main(int argc, char** argv) {
+  ddprun::occupy_standard_descriptors();
   try {
-    return ddprun::launcher::run(argc, argv);
+    return ddprun::after_output(ddprun::launcher::run(argc, argv));
   } catch (const std::exception& bug) {
     std::fprintf(stderr, "ddprunctl: error: %s\n", bug.what());
     return ddprun::kExitFailed;

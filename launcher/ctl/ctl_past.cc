@@ -1,9 +1,9 @@
 #include "launcher/ctl/ctl_past.h"
 
-#include <cstdio>
 #include <ctime>
 #include <fstream>
 
+#include "common/system/standard_output.h"
 #include "common/text/terminal_text.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/logs.h"
@@ -35,7 +35,7 @@ Result<void> show_own_history(const CtlOptions& options) {
     if (!run) return run.error();
     runs = {std::move(*run)};
   }
-  std::fputs(shown(options, runs, KeptBy::kMachine).c_str(), stdout);
+  write_output(shown(options, runs, KeptBy::kMachine));
   return {};
 }
 
@@ -76,7 +76,7 @@ Result<void> show_own_report(const CtlOptions& options) {
       report_shown(options, record.account,
                    {.command = record.command, .started_utc = utc_text(record.started)});
   if (!text) return text.error();
-  std::fputs(text->c_str(), stdout);
+  write_output(*text);
   return {};
 }
 

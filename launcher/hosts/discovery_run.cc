@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
+#include "common/system/standard_output.h"
 #include "launcher/guard/guardian.h"
 #include "launcher/hosts/discovery_script.h"
 #include "launcher/hosts/host_watch.h"
@@ -274,7 +274,7 @@ Result<int> run_discovery(Options options, const Environment& environment) {
                      .run_id = options.rdzv_id.value_or("hosts-" + random_hex(4)),
                      .nodes = options.nnodes->max};
   if (options.dry_run) {
-    std::fputs(dry_run_of_discovery(options, environment, place).c_str(), stdout);
+    write_output(dry_run_of_discovery(options, environment, place));
     return kExitOk;
   }
   auto token = obtain_token(*plan, value_of(environment, kTokenVariable));

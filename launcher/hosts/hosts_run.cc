@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -12,6 +11,7 @@
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
+#include "common/system/standard_output.h"
 #include "launcher/hosts/orders.h"
 #include "launcher/hosts/passed_signals.h"
 #include "launcher/hosts/ssh_node.h"
@@ -238,7 +238,7 @@ Result<int> run_hosts(const Options& options, const MachineFacts& facts,
     for (const HostEntry& host : options.hosts) {
       commands.push_back(way_to(host, options.ssh, facts));
     }
-    std::fputs(dry_run_of_hosts(options, environment, commands).c_str(), stdout);
+    write_output(dry_run_of_hosts(options, environment, commands));
     return kExitOk;
   }
   RendezvousPlan plan;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
+#include "common/system/standard_output.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
@@ -34,8 +34,8 @@ namespace {
 constexpr const char* kJobVariable = "DDPRUN_JOB";
 
 int print_dry_run(const LaunchPlan& run) {
-  std::fputs(dry_run_text(run, agent::current_environment()).c_str(), stdout);
-  std::fputs(to_text(run.placement, run.local_world_size).c_str(), stdout);
+  write_output(dry_run_text(run, agent::current_environment()));
+  write_output(to_text(run.placement, run.local_world_size));
   return kExitOk;
 }
 

@@ -3,12 +3,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
+#include "common/system/log.h"
+#include "common/system/standard_output.h"
 #include "launcher/run/ledger_text.h"
 #include "launcher/run/report_table.h"
 
@@ -45,9 +46,11 @@ void print_report(const std::string& folder) {
     if (auto rank = read_summary(contents_of(entry.path()))) ranks.push_back(std::move(*rank));
   }
   const std::size_t width = output_columns();
-  std::printf("\n%s%s", report_table(std::move(ranks), width).c_str(),
-              ledger_of(folder, width).c_str());
-  std::fflush(stdout);
+  write_output("\n" + report_table(std::move(ranks), width) + ledger_of(folder, width));
+  // The exit code is the workers'.
+  if (const auto written = output_written(); !written) {
+    log::warning("the report is lost: " + to_string(written.error()));
+  }
 }
 
 Result<bool> write_report_page(const std::string& folder, const std::string& path,

@@ -11,11 +11,11 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cctype>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
+#include "common/system/standard_output.h"
 #include "common/system/unique_fd.h"
 #include "common/text/terminal_text.h"
 #include "launcher/watch/logs.h"
@@ -128,8 +128,8 @@ class Exchange {
 void print(const std::string& body) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const std::string text = terminal ? without_escapes(body) : body;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (terminal && !text.ends_with('\n')) std::fputc('\n', stdout);
+  write_output(text);
+  if (terminal && !text.ends_with('\n')) write_output("\n");
 }
 
 Result<void> ask_handler(const std::string& who, const Handlers& handlers,
@@ -167,7 +167,7 @@ Result<void> print_debug(const DebugQuestion& question) {
   const auto handlers = handlers_of(who, door);
   if (!handlers) return handlers.error();
   if (!question.handler.empty()) return ask_handler(who, *handlers, question);
-  for (const std::string& name : handlers->names) std::printf("%s\n", plain(name).c_str());
+  for (const std::string& name : handlers->names) write_output(plain(name) + "\n");
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/system/standard_output.h"
 #include "common/text/terminal_text.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/window_client.h"
@@ -24,9 +25,8 @@ constexpr std::chrono::seconds kEndLimit{10};  // For a launcher to write the re
 // On a terminal it obeys nothing but colours.
 void print(const std::string& text, bool is_stderr) {
   if (text.empty()) return;
-  std::FILE* to = is_stderr ? stderr : stdout;
-  std::fputs(without_escapes(text).c_str(), to);
-  std::fflush(to);
+  if (is_stderr) std::fputs(without_escapes(text).c_str(), stderr);
+  if (!is_stderr) write_output(without_escapes(text));
 }
 
 // Of one run: the streams of its workers here, each with how far it was printed.
@@ -104,7 +104,7 @@ std::optional<PastRun> run_of_record(const std::string& name) {
 
 Result<void> follow(Reader& reader, const PastRun& run) {
   TimePoint until = Clock::now() + kEndLimit;
-  for (;;) {
+  while (output_errno == 0) {
     if (reader.read()) {
       ::poll(nullptr, 0, kFollowEveryMs);
       until = Clock::now() + kEndLimit;
@@ -121,6 +121,7 @@ Result<void> follow(Reader& reader, const PastRun& run) {
     }
     ::poll(nullptr, 0, kFollowEveryMs / 5);
   }
+  return {};
 }
 
 }  // namespace

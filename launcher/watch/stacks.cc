@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <vector>
 
 #include "agent/process/proc_file.h"
+#include "common/system/standard_output.h"
 #include "common/system/unique_fd.h"
 #include "common/text/terminal_text.h"
 #include "common/time.h"
@@ -120,7 +120,8 @@ bool show_native(int pid, std::string& missing) {
     std::string why;
     const auto text = output_of(tool.argv, why);
     if (text && has_frames(*text)) {
-      std::printf("\nnative stacks, by %s:\n%s", tool.title, without_escapes(*text).c_str());
+      write_output(std::string("\nnative stacks, by ") + tool.title + ":\n" +
+                   without_escapes(*text));
       return true;
     }
     if (text) why = "it may not look into the process (ptrace)";
@@ -140,13 +141,13 @@ bool is_python(int pid) {
 void show_python(int pid) {
   const std::string tool = found_on_path("py-spy");
   if (tool.empty()) {
-    std::puts("\nPython stacks: there is no py-spy (pip install py-spy)");
+    write_output("\nPython stacks: there is no py-spy (pip install py-spy)\n");
     return;
   }
   std::string why;
   const auto text = output_of({tool, "dump", "--pid", std::to_string(pid)}, why);
-  if (text) std::printf("\nPython stacks, by py-spy:\n%s", without_escapes(*text).c_str());
-  if (!text) std::printf("\nPython stacks: py-spy: %s\n", plain(why).c_str());
+  write_output(text ? "\nPython stacks, by py-spy:\n" + without_escapes(*text)
+                    : "\nPython stacks: py-spy: " + plain(why) + "\n");
 }
 
 std::string one_line(std::string text) {
@@ -185,14 +186,13 @@ Result<void> print_stacks(const std::string& run_word, int rank) {
   const auto pid = pid_of(*run, rank);
   if (!pid) return pid.error();
   const std::string process = "/proc/" + std::to_string(*pid);
-  std::printf("rank %d is pid %d: %s\n", rank, *pid,
-              one_line(agent::read_proc_file(process + "/cmdline")).c_str());
-  std::fflush(stdout);
+  write_output("rank " + std::to_string(rank) + " is pid " + std::to_string(*pid) + ": " +
+               one_line(agent::read_proc_file(process + "/cmdline")) + "\n");
   if (is_python(*pid)) show_python(*pid);
   std::string missing;
   if (show_native(*pid, missing)) return {};
-  std::printf("\nno native stacks: %s\nwhat the kernel reports:\n%s", missing.c_str(),
-              kernel_view(*pid).c_str());
+  write_output("\nno native stacks: " + missing + "\nwhat the kernel reports:\n" +
+               kernel_view(*pid));
   return {};
 }
 

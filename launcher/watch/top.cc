@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
+#include "common/system/standard_output.h"
 #include "launcher/watch/terminal.h"
 #include "launcher/watch/top_screen.h"
 #include "launcher/watch/window_client.h"
@@ -114,14 +114,14 @@ class Top {
 
 void print_once(const DaemonStatus& status, bool json) {
   if (json) {
-    std::fputs(rendezvous::encode_indented(status).c_str(), stdout);
+    write_output(rendezvous::encode_indented(status));
     return;
   }
   TopView view{.style = output_style()};
   const std::size_t runs = std::max<std::size_t>(status.runs.size(), 1);
   for (view.run = 0; view.run < runs; ++view.run) {
-    if (view.run > 0) std::puts("");
-    for (const std::string& line : top_screen(status, view)) std::puts(line.c_str());
+    if (view.run > 0) write_output("\n");
+    for (const std::string& line : top_screen(status, view)) write_output(line + "\n");
   }
 }
 

@@ -7,12 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include "common/error.h"
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
+#include "common/system/standard_output.h"
 #include "common/system/start_signals.h"
 #include "common/system/unique_fd.h"
 #include "rendezvous/daemon/service.h"
@@ -195,7 +197,10 @@ std::optional<int> parse(int argc, char** argv, DaemonOptions& options) {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
+    std::ostringstream text;
+    const int status = app.exit(help_or_version, text, text);
+    write_output(text.str());
+    return after_output(status);
   } catch (const CLI::ExtrasError&) {
     log::error("unknown argument '" + app.remaining().front() + "'; see ddprun-rendezvous --help");
     return kExitUsage;
@@ -229,6 +234,7 @@ int run(int argc, char** argv) {
 }  // namespace ddprun::rendezvous
 
 int main(int argc, char** argv) {
+  ddprun::occupy_standard_descriptors();
   ddprun::start_signals();
   try {
     return ddprun::rendezvous::run(argc, argv);

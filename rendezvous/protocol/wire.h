@@ -265,8 +265,8 @@ struct Prepare {
 };
 // Of an Account and of an Answer: well below the limits of a text and of a frame.
 inline constexpr std::size_t kTextPieceBytes = std::size_t{32} << 10;
-// A piece of the run's account, which is JSON (docs/ledger.md). Sent before EndRun to agents that
-// want it.
+// A piece of the run's account, which is JSON (docs/ledger.md). Sent to agents that want it, before
+// EndRun or in answer to Leave.
 struct Account {
   static constexpr const char* kName = "account";
   std::string piece;

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, env_to, shell, wait_until
+from ddprun_case import BIN, DDPRUN, DdprunCase, env_to, shell, wait_until
 
 WAIT = "exec sleep 600"
 
@@ -142,6 +142,46 @@ class Limits(DdprunCase):
     def test_workers_have_the_default_of_sigxfsz(self):
         job = self.run_ddprun(*shell("grep SigIgn /proc/self/status"))
         self.assertIn("SigIgn:\t" + "0" * 16, job.out())
+
+
+class StandardOutput(DdprunCase):
+    """What ddprun's programs print themselves arrives, or they say that it does not, and fail."""
+
+    PRINT = (["ddprun", "--help"], ["ddprun", "--print-completion", "bash"], ["ddprun", "--dry-run", "true"],
+             ["ddprun", "doctor", "--json"], ["ddprunctl", "--version"], ["ddprunctl", "report", "long"],
+             ["ddprunctl", "history", "--json"], ["ddprunctl", "logs", "long"], ["ddprunctl", "top", "--json"],
+             ["ddprun-rendezvous", "--help"])
+
+    def each(self, redirection):
+        """(argv, exit code, standard error) of each, with its standard output redirected by a shell."""
+        self.run_ddprun("--rdzv-id", "long", *shell("seq 2000"))
+        for program, *argv in self.PRINT:
+            with self.subTest(program=program, argv=argv):
+                job = self.start_program(["bash", "-c", f'"$@" {redirection}', "bash", os.path.join(BIN, program), *argv])
+                yield program, job.wait(), job.err()
+
+    def test_a_full_disk_is_said_once_and_fails(self):
+        for program, code, err in self.each(">/dev/full"):
+            self.assertEqual(err, f"{program}: error: cannot write standard output: No space left on device\n")
+            self.assertNotEqual(code, 0)
+
+    def test_a_closed_one_is_said_too(self):
+        for program, code, err in self.each(">&-"):
+            self.assertEqual(err, f"{program}: error: cannot write standard output: Bad file descriptor\n")
+            self.assertNotEqual(code, 0)
+
+    def test_a_reader_that_has_enough_is_no_failure(self):
+        for _, _, err in self.each("| true"):
+            self.assertEqual(err, "")
+
+    def test_a_run_keeps_the_exit_code_of_its_workers_and_lines_go_nowhere_else(self):
+        for redirection, reason in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+            with self.subTest(redirection=redirection):
+                job = self.start_program(["bash", "-c", f'exec "$@" {redirection}', "bash", DDPRUN, "--report",
+                                          *shell("echo hello")])
+                self.finish(job)
+                self.assertIn(f"writing workers' lines to standard output: {reason}", job.err())
+                self.assertIn(f"the report is lost: cannot write standard output: {reason}", job.err())
 
 
 class Folders(DdprunCase):

@@ -134,6 +134,20 @@ class OfThisMachine(WatchCase):
         self.assertEqual(json.loads(self.ctl("report", "1").stdout)["slots"], account["slots"])
         self.assertIn("ddprunctl report job7", self.ctl("history", "job7").stdout)
 
+    def test_an_interrupted_run_of_several_nodes_has_one_too(self):
+        page = self.path("page.html")
+        job = self.start("--local-nodes", "2", "--nproc-per-node", "2", "--rdzv-id", "job8", "--report-html", page,
+                         *shell(watch_test.env_to() + "exec sleep 600"))
+        self.wait_for_workers(4, jobs=[job])
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+        self.assertIn(f"the report is in {page}", job.err())
+        account = json.loads(self.ctl("report", "job8").stdout)
+        self.assertEqual(account["run"]["id"], "job8")
+        self.assertGreaterEqual(len(account["slots"]), 2)  # The other node's come with a beat.
+        with open(page, encoding="utf-8") as f:
+            self.assertEqual(account_of(f.read())["slots"], account["slots"])
+
     def test_without_a_record_it_says_why_and_asks_the_daemon_if_there_may_be_one(self):
         self.assertIn("there are no records of your runs", self.ctl("report", "job7", code=1).stderr)
         said = self.ctl("report", "job7", code=1, DDPRUN_ENDPOINT=f"127.0.0.1:{free_port()}", **TOKEN).stderr
