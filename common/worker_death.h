@@ -35,7 +35,7 @@ enum class Fault {
   kNoDescriptors,   // Too many open files.
   kPeerLost,        // It lost the connection to another rank: a victim, if another rank failed too.
   kTimedOut,        // It waited for another rank for too long.
-  kStuck,           // Others waited for it in vain.
+  kStuck,           // Others waited for it in vain, or it made no progress, until we ended it.
   kMismatch,        // The ranks disagree about a collective, or about the model.
   kAborted,         // It called abort() on the process group.
   kLeftEarly,       // It ended with 0 while others still waited for it in a collective.

@@ -160,6 +160,13 @@ void add_work(const WorkerFate& fate, bool is_its_doing, WorkerDeath& death) {
   death.can_skip = fate.can_skip;
 }
 
+void add_stall(const std::string& why, WorkerDeath& death) {
+  if (why.empty() || death.succeeded()) return;
+  death.fault = Fault::kStuck;
+  death.evidence = why;
+  death.blames = -1;
+}
+
 bool ends_in_exception(const std::vector<std::string>& lines) {
   if (lines.empty()) return false;
   if (has_any(lines.back(), {"  what():", "terminate called"})) return true;

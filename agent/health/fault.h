@@ -37,6 +37,10 @@ void add_fate(const WorkerFate& fate, WorkerDeath& death);
 // short, or we did because it was stuck.
 void add_work(const WorkerFate& fate, bool is_its_doing, WorkerDeath& death);
 
+// `why`: of a worker that --on-stall kill has ended, else empty. Its last words are only what it
+// made of our signal.
+void add_stall(const std::string& why, WorkerDeath& death);
+
 // Whether the last of these lines end a report of an exception that nobody caught: what a program
 // says just before it ends, although its end may take a while.
 bool ends_in_exception(const std::vector<std::string>& lines);

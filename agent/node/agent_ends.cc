@@ -78,8 +78,7 @@ void Agent::explain(WorkerDeath& death) const {
     death.evidence = at_stop.halted;
   }
   add_fate(progress_.fate(death.local_rank), death);
-  const std::string stuck = progress_.reason(death.local_rank);
-  if (!stuck.empty()) death.detail = stuck + (death.detail.empty() ? "" : "\n" + death.detail);
+  add_stall(progress_.reason(death.local_rank), death);
 }
 
 // What its status and its last words say about why it ended.

@@ -52,7 +52,9 @@ class Picture {
   }
   // As it was written, cut off, and without colours: these cost no columns, but cannot be cut.
   void quote(std::string_view line) {
-    text_ += " │ " + std::string(first_columns(line, columns_ - 3)) + "\n";
+    const bool whole = first_columns(line, columns_ - 3).size() == line.size();
+    text_ += " │ " + std::string(first_columns(line, columns_ - (whole ? 3 : 4))) +
+             (whole ? "\n" : "…\n");
   }
   void fact(const char* label, const std::string& text) {
     if (text.empty()) return;
@@ -100,8 +102,8 @@ std::string headline(const WorkerDeath& first, const Verdict& verdict) {
   const char* known = what_of(first.fault);
   std::string what = known ? known : how_it_ended(first);
   if (what.starts_with("was ")) what.erase(0, 4);
-  std::string text = "rank " + std::to_string(first.rank) + " on " + first.host +
-                     " failed first: " + what;
+  std::string text =
+      "rank " + std::to_string(first.rank) + " on " + first.host + " failed first: " + what;
   if (verdict.ledger) text += ", after " + took_text(verdict.ledger->wall);
   if (first.steps > 0) text += ", at step " + grouped(first.steps);
   return text;

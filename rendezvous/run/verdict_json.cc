@@ -24,7 +24,8 @@ ordered_json to_json(const WorkerDeath& death) {
   } else {
     object["exit_code"] = death.exit_code;
   }
-  object["stopped_by_ddprun"] = death.stopped_by_us;
+  // One that is stuck does not end by itself.
+  object["stopped_by_ddprun"] = death.stopped_by_us || death.fault == Fault::kStuck;
   object["fault"] = fault_name(death.fault);
   object["evidence"] = death.evidence;
   object["last_words"] = death.detail;

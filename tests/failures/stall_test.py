@@ -1,5 +1,6 @@
 """Workers that are alive but stuck: who it is, where, and what is done about it."""
 
+import json
 import os
 import signal
 import time
@@ -56,10 +57,18 @@ class Stall(DdprunCase):
     def test_kill_makes_it_the_cause_of_the_failure(self):
         for how, code in (("loop", 134), ("stop", 137)):
             with self.subTest(how):
-                job = self.stuck(how, "--on-stall", "kill")
+                job = self.stuck(how, "--on-stall", "kill", "--error-file", self.path("error.json"))
                 self.finish(job, code)
-                self.assertRegex(job.err(), r"rank 1 \(local rank 1, pid \d+\) on \S+ failed first")
-                self.assertIn("ddprun ended it because it was stuck", job.err())
+                why = r"ddprun ended it because it was stuck: it has made no progress since collective #20 for "
+                self.assertRegex(job.err(), r"rank 1 \(local rank 1, pid \d+\) on \S+ failed first: it was killed by signal "
+                                            rf"{code - 128} \(SIG\w+\): {why}")
+                with open(self.path("error.json"), encoding="utf-8") as f:
+                    verdict = json.load(f)
+                first = verdict["first_cause"]
+                self.assertEqual((first["rank"], first["fault"], first["stopped_by_ddprun"]), (1, "stuck", True))
+                self.assertRegex(first["evidence"], why)
+                self.assertNotIn("ddprun ended it", first["last_words"])
+                self.assertRegex(verdict["advice"], "debugger")
 
     def test_kill_and_restart(self):
         job = self.stuck("never", "--on-stall", "kill", "--max-restarts", "1")

@@ -149,6 +149,20 @@ TEST_CASE("Fault: the page says why a collective failed, whatever the program ma
   CHECK(with(Fault::kUnknown, ProgressPage::kAborted, 0) == "aborted");
 }
 
+TEST_CASE("Fault: what we have ended because it was stuck is stuck, whatever it said", "[fault]") {
+  WorkerDeath crashed{.signal = SIGABRT, .detail = "uncaught", .fault = Fault::kCrash, .blames = 2};
+  add_stall("", crashed);
+  CHECK(crashed.fault == Fault::kCrash);
+  add_stall("it computes", crashed);
+  CHECK(crashed == WorkerDeath{.signal = SIGABRT,
+                               .detail = "uncaught",
+                               .fault = Fault::kStuck,
+                               .evidence = "it computes"});
+  WorkerDeath well;
+  add_stall("it computes", well);
+  CHECK(well.fault == Fault::kUnknown);
+}
+
 TEST_CASE("Fault: who ends with a report of an exception is about to end", "[fault]") {
   const std::string traceback = "Traceback (most recent call last):";
   CHECK(ends_in_exception({"step 1", traceback, "  File \"x\", line 1", "ValueError: boom"}));

@@ -69,6 +69,14 @@ TEST_CASE("Verdict picture: long last words are cut, those on the screen are ref
              Catch::Matchers::Contains(" │ its last words are above\n ├ victims"));
 }
 
+TEST_CASE("Verdict picture: a line of last words that is cut says so") {
+  Verdict verdict = failed();
+  verdict.first_cause->detail = std::string(37, 'x') + "\n" + std::string(38, 'y');
+  CHECK_THAT(verdict_picture(verdict, "r", {.columns = 40, .colour = false}),
+             Catch::Matchers::Contains(" │ " + std::string(37, 'x') + "\n │ " +
+                                       std::string(36, 'y') + "…\n"));
+}
+
 TEST_CASE("Verdict picture: colours are reset, and other verdicts have their own mark") {
   const std::string text = verdict_picture(failed(), "r", {});
   CHECK_THAT(text, Catch::Matchers::StartsWith(" \x1b[31m✗\x1b[0m \x1b[1mrank 1"));
