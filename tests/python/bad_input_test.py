@@ -88,10 +88,10 @@ class BadInput(unittest.TestCase):
         one = bytearray(2)
         for call in (self.group.all_reduce, self.group.all_reduce_async, self.group.broadcast):
             self.refused("list has no buffer protocol", call, [one])
-        self.refused("one array here, or one for each rank", self.group.all_to_all, [one] * 3, [one] * 3)
-        self.refused("one array here, or one for each rank", self.group.all_gather_async, one, [])
+        self.refused("must be one array, or one for each rank", self.group.all_to_all, [one] * 3, [one] * 3)
+        self.refused("must be one array, or one for each rank", self.group.all_gather_async, one, [])
         self.refused("float has no buffer protocol", self.group.reduce_scatter, [1.0], one)
-        self.refused("one array here", self.group.gather, one)
+        self.refused("must be one array", self.group.gather, one)
         self.refused("the bytes cannot be written to", self.group.all_gather, one, [b"ab"])
 
     def test_reductions(self):
