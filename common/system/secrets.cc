@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -52,13 +53,21 @@ Result<void> leave_to_next_program(const char* file_variable, std::string_view s
 }
 
 Result<std::string> secret_in_file(const std::string& path, std::string_view what) {
+  errno = 0;
   std::ifstream in(path);
   std::string secret;
   std::getline(in, secret);
+  const int error = errno;
   secret = trimmed(std::move(secret));
   if (!secret.empty() && secret.size() <= kSecretBytesMax) return secret;
-  return Failure{Errc::kBadOption,
-                 "no " + std::string(what) + " can be read from the first line of " + path};
+  std::string why = "it is empty";
+  if (!secret.empty()) {
+    why = "it has more than " + std::to_string(kSecretBytesMax) + " bytes";
+  } else if (error != 0) {
+    why = std::strerror(error);
+  }
+  return Failure{Errc::kBadOption, "no " + std::string(what) +
+                                       " can be read from the first line of " + path + ": " + why};
 }
 
 }  // namespace ddprun

@@ -80,11 +80,12 @@ void declare_common(CLI::App& app, Texts& texts) {
   app.fallthrough();
   app.add_option("-e,--rdzv-endpoint,--rdzv_endpoint", texts.endpoint,
                  "HOST[:PORT] of the daemon [127.0.0.1:29400]");
-  app.add_option("--token-file,--token_file", texts.token_file,
-                 "File whose first line is the daemon's token");
+  auto* token_file = app.add_option("--token-file,--token_file", texts.token_file,
+                                    "File whose first line is the daemon's token");
   app.add_option("--print-completion,--print_completion", texts.completion,
                  "Prints a completion script for bash, zsh or tcsh");
-  app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth");
+  app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth")
+      ->excludes(token_file);
 }
 
 // The verbs that show what a daemon has.

@@ -107,14 +107,17 @@ std::string config_path(const Environment& environment) {
 
 Result<Config> read_config_file(const std::string& path, const Environment& environment) {
   if (path.empty()) return Config();
+  const bool named = !value_of(environment, "DDPRUN_CONFIG").empty();
   std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    if (value_of(environment, "DDPRUN_CONFIG").empty()) return Config();
-    return Failure{Errc::kBadOption,
-                   "DDPRUN_CONFIG '" + path + "' cannot be read: " + std::strerror(errno)};
-  }
+  // Nobody has to have one, nor a home that this user may look into.
+  if (!in && !named) return Config();
   std::string text(kConfigBytesMax + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!in.eof() && in.fail()) {
+    const std::string why = std::strerror(errno);
+    return Failure{Errc::kBadOption, (named ? "DDPRUN_CONFIG '" : "'") + path +
+                                         "' cannot be read: " + why};
+  }
   text.resize(static_cast<std::size_t>(in.gcount()));
   return parse_config(text, path);
 }

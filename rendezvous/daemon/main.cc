@@ -30,10 +30,25 @@ constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kDescriptorsWanted =
     100'000;  // For 65,536 links and as much again in handshakes.
 
+// The command line wins over the environment, but nobody is to believe that a token protects them.
+void warn_of_unused_token(const char* variable, const DaemonOptions& options) {
+  log::warning(std::string("--no-auth: the token in ") + variable +
+               " is not used; everyone who reaches " + options.address + " can join");
+}
+
 // The token never comes by argv, which everybody on the machine can read.
 Result<std::string> read_token(DaemonOptions& options) {
   const std::optional<std::string> given = take_variable(kTokenVariable);
-  if (options.no_auth) return std::string();
+  const char* file_variable = std::getenv(kTokenFileVariable);
+  const bool file_given = file_variable != nullptr && *file_variable != '\0';
+  if (options.no_auth) {
+    if (given && !given->empty()) {
+      warn_of_unused_token(kTokenVariable, options);
+    } else if (file_given) {
+      warn_of_unused_token(kTokenFileVariable, options);
+    }
+    return std::string();
+  }
   hide_memory();
   if (options.token_fd >= 0) {
     UniqueFd fd(options.token_fd);
@@ -50,9 +65,7 @@ Result<std::string> read_token(DaemonOptions& options) {
     options.token_from_environment = true;
     return *given;
   }
-  if (const char* file = std::getenv(kTokenFileVariable); file && *file) {
-    return secret_in_file(file, "token");
-  }
+  if (file_given) return secret_in_file(file_variable, "token");
   return Failure{Errc::kBadOption,
                  "no token: give --token-file FILE, DDPRUN_TOKEN or DDPRUN_TOKEN_FILE, or give "
                  "--no-auth"};
@@ -153,15 +166,19 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--port", o.port, "Port to listen on; 0 for any")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  app.add_option("--token-file", o.token_file,
-                 "File whose first line is the token (else DDPRUN_TOKEN, else DDPRUN_TOKEN_FILE)");
-  app.add_flag("--no-auth", o.no_auth, "No encryption and no authentication: all clients can join");
+  auto* token_file =
+      app.add_option("--token-file", o.token_file,
+                     "File whose first line is the token (else DDPRUN_TOKEN, else "
+                     "DDPRUN_TOKEN_FILE)");
+  app.add_flag("--no-auth", o.no_auth, "No encryption and no authentication: all clients can join")
+      ->excludes(token_file);
   add_memory_options(app, o);
   app.add_option("--listen-fd", o.listen_fd,
                  "Take over this listening socket (--address, --port unused)")
       ->excludes("--etcd");
   app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor")
-      ->excludes("--etcd");
+      ->excludes("--etcd")
+      ->excludes("--no-auth");
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
   app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,

@@ -63,15 +63,19 @@ void ignore_everything() {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
 }
 
-// A grandchild that nobody in its line waits for.
+// A grandchild that nobody in its line waits for. The child between is dead on return, and not
+// reaped.
 void double_fork(void (*body)()) {
-  if (::fork() == 0) {
+  const pid_t child = ::fork();
+  if (child == 0) {
     if (::fork() == 0) {
       body();
       std::_Exit(0);
     }
     std::_Exit(0);
   }
+  siginfo_t end;
+  if (::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT) != 0) std::_Exit(99);
 }
 
 int family_pipe[2];  // Each member says one byte there once it is what it is to be.

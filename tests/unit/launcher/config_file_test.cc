@@ -79,6 +79,11 @@ TEST_CASE("Config: where it is looked for", "[config]") {
   CHECK(read_config_file("/does/not/exist", {{"DDPRUN_CONFIG", "/does/not/exist"}})
             .error()
             .context.find("cannot be read: No such file") != std::string::npos);
+  // A folder is nobody's choice of "no file".
+  CHECK(read_config_file("/", {}).error().context == "'/' cannot be read: Is a directory");
+  CHECK(read_config_file("/", {{"DDPRUN_CONFIG", "/"}}).error().context ==
+        "DDPRUN_CONFIG '/' cannot be read: Is a directory");
+  CHECK(read_config_file("/dev/null", {{"DDPRUN_CONFIG", "/dev/null"}}).value().entries.empty());
 }
 
 TEST_CASE("Config: damaged files break no promise", "[fuzz]") {

@@ -116,6 +116,8 @@ TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]")
   CHECK(complaint({"--frob"}) == "unknown argument '--frob'; see ddprunctl --help");
   CHECK(complaint({"cancel"}) == "cancel needs RUN; see ddprunctl --help");
   CHECK(complaint({"status", "-e", "h:x"}).starts_with("--rdzv-endpoint 'h:x'"));
+  CHECK(complaint({"--no-auth", "--token-file", "/f", "status"}).find("excludes") !=
+        std::string::npos);
   CHECK(complaint({"status", "--reason", "x"}).find("--reason") != std::string::npos);
 }
 
