@@ -1,5 +1,6 @@
 #include "agent/lines/line_fold.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/assert.h"
@@ -8,6 +9,19 @@ namespace ddprun::agent {
 
 LineFold::Key LineFold::key_of(const Line& line) {
   return std::to_string(line.kind) + " " + line.text;
+}
+
+void LineFold::leave(int rank) {
+  const auto there = present_.find(rank);
+  DDPRUN_ASSERT(there != present_.end());
+  if (--there->second == 0) present_.erase(there);
+}
+
+// A rank that has ended has said what it had to say, but does not stand for one that is there.
+bool LineFold::said_by_all(const std::set<int>& ranks) const {
+  return ranks.size() >= present_.size() &&
+         std::all_of(present_.begin(), present_.end(),
+                     [&](const auto& there) { return ranks.contains(there.first); });
 }
 
 void LineFold::add(int rank, Line line, TimePoint now) {
@@ -32,7 +46,7 @@ void LineFold::add(int rank, Line line, TimePoint now) {
 std::optional<LineFold::Line> LineFold::take(TimePoint now, bool all) {
   if (waiting_.empty()) return std::nullopt;
   Waiting& front = waiting_.front();
-  const bool complete = !front.line.whole || static_cast<int>(front.line.ranks.size()) >= speakers_;
+  const bool complete = !front.line.whole || said_by_all(front.line.ranks);
   if (!all && !complete && now < front.due && bytes_ <= bytes_max_) return std::nullopt;
   Line line = std::move(front.line);
   waiting_.pop_front();

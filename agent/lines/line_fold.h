@@ -1,7 +1,7 @@
 #pragma once
 // Lines that many ranks say alike become one, on request: "[0-7] x8: text". Pure.
 //
-// A line waits until every rank has said it, or for `delay`; those behind it wait with it, so that
+// A line waits until every rank that is there has said it, or for `delay`; those behind it wait with it, so that
 // each rank's lines come out in its order. A rank's line joins an equal one that waits only if that
 // one comes after all that this rank has waiting.
 
@@ -32,8 +32,9 @@ class LineFold {
   explicit LineFold(Duration delay, std::size_t bytes_max = std::size_t{1} << 20)
       : delay_(delay), bytes_max_(bytes_max) {}
 
-  // How many could say a line.
-  void expect(int speakers) { speakers_ = speakers; }
+  // Who could say a line: a stream of this rank begins, one has ended.
+  void enter(int rank) { ++present_[rank]; }
+  void leave(int rank);
 
   // Who says it, on a stream of which kind, what, and whether it is whole: a piece of an over-long
   // line is not folded, nor are lines of different kinds.
@@ -52,10 +53,11 @@ class LineFold {
   };
   using Key = std::string;
   static Key key_of(const Line& line);
+  bool said_by_all(const std::set<int>& ranks) const;
 
   Duration delay_;
   std::size_t bytes_max_;
-  int speakers_ = 0;
+  std::map<int, int> present_;  // Streams of each rank.
   std::deque<Waiting> waiting_;
   std::uint64_t first_ = 0;                         // The number of waiting_.front().
   std::unordered_map<Key, std::uint64_t> numbers_;  // The last one of each text.

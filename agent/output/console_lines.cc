@@ -27,8 +27,7 @@ ConsoleLines::ConsoleLines(boost::asio::io_context& loop, Console& console,
 }
 
 int ConsoleLines::enter(Speaker speaker) {
-  ++present_;
-  if (fold_) fold_->expect(present_);
+  if (fold_) fold_->enter(speaker.rank);
   if (free_.empty()) {
     sources_.push_back(std::move(speaker));
     return static_cast<int>(sources_.size()) - 1;
@@ -41,10 +40,9 @@ int ConsoleLines::enter(Speaker speaker) {
 
 void ConsoleLines::leave(int source) {
   left_.push_back(source);
-  --present_;
   if (fold_) {
-    fold_->expect(present_);
-    if (present_ == 0) show_folded(/*all=*/true);
+    fold_->leave(sources_[static_cast<std::size_t>(source)].rank);
+    show_folded(/*all=*/false);  // What only this one has not said.
     if (fold_->deadline()) return;  // Its lines may still wait.
   }
   free_.insert(free_.end(), left_.begin(), left_.end());

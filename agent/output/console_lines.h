@@ -51,7 +51,6 @@ class ConsoleLines {
   std::vector<Speaker> sources_;
   std::vector<int> free_;  // Numbers for whoever comes next.
   std::vector<int> left_;  // Free as soon as none of their lines waits.
-  int present_ = 0;
   std::int64_t time_ = 0;  // Of this batch.
   std::string scratch_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

@@ -290,6 +290,22 @@ class Operations(DdprunCase):
         self.assertEqual(second.wait(), 1)
         self.assertIn("ddress already in use", second.err())
 
+    def test_a_token_that_protects_nothing_is_refused_or_warned_of(self):
+        daemon = [os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", "--port", "0"]
+        refused = self.start_program([*daemon, "--token-file", self.path("token")])
+        self.assertEqual(refused.wait(), 2)
+        self.assertIn("excludes", refused.err())
+        for variable in ("DDPRUN_TOKEN", "DDPRUN_TOKEN_FILE"):
+            warned = self.start_program(daemon, env={variable: "x"})
+            warned.wait_for("(?i)listening")
+            self.assertIn(f"--no-auth: the token in {variable} is not used; everyone who reaches 127.0.0.1 can join",
+                          warned.err())
+            warned.signal(signal.SIGTERM)
+            self.assertEqual(warned.wait(), 0)
+        silent = self.start_program(daemon)
+        silent.wait_for("(?i)listening")
+        self.assertNotIn("--no-auth", silent.err())
+
     def test_the_unit_file_is_sound(self):
         if not shutil.which("systemd-analyze"):
             raise unittest.SkipTest("there is no systemd-analyze")

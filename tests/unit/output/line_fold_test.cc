@@ -18,7 +18,9 @@ struct Folding {
   TimePoint now{};
   std::vector<std::string> out;
 
-  explicit Folding(int speakers) { fold.expect(speakers); }
+  explicit Folding(int speakers) {
+    for (int rank = 0; rank < speakers; ++rank) fold.enter(rank);
+  }
   void say(int rank, const std::string& text, int kind = 0, bool whole = true) {
     fold.add(rank, {.ranks = {}, .source = rank, .kind = kind, .text = text, .whole = whole}, now);
     take(false);
@@ -78,9 +80,32 @@ TEST_CASE("LineFold: other kinds, and pieces of long lines, are not folded", "[l
   CHECK(f.out == Lines{"0:a", "1:a", "0:piece", "1:piece"});
 }
 
+TEST_CASE("LineFold: one that has ended does not stand for those that have not", "[line_fold]") {
+  Folding f(3);
+  f.say(0, "done");
+  f.fold.leave(0);
+  f.say(1, "done");
+  CHECK(f.out.empty());  // Two have said it and two are there, but not the same two.
+  f.say(2, "done");
+  CHECK(f.out == Lines{"0-2:done"});
+  f.say(1, "bye");
+  f.fold.enter(2);  // Its other stream.
+  f.fold.leave(2);
+  f.take(false);
+  CHECK(f.out.size() == 1);
+  f.fold.leave(2);
+  f.take(false);
+  CHECK(f.out == Lines{"0-2:done", "1:bye"});
+  f.say(1, "last");
+  f.fold.leave(1);
+  f.take(false);
+  CHECK(f.out.back() == "1:last");
+}
+
 TEST_CASE("LineFold: it does not keep more than it may", "[line_fold]") {
   LineFold fold(1h, 1000);
-  fold.expect(2);
+  fold.enter(0);
+  fold.enter(1);
   for (int i = 0; i < 100; ++i) {
     fold.add(0, {.ranks = {}, .text = std::string(100, static_cast<char>('a' + i % 26))}, {});
     while (fold.take({})) {
@@ -96,7 +121,7 @@ TEST_CASE("LineFold: nothing is lost and no rank's order is changed, whatever co
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     LineFold fold(10ms);
-    fold.expect(4);
+    for (int rank = 0; rank < 4; ++rank) fold.enter(rank);
     TimePoint now{};
     std::vector<Lines> said(4), shown(4);
     const auto take = [&](bool all) {
