@@ -56,7 +56,7 @@ void WaitingLine::print() {
   std::string text = what_;
   if (ends_) {
     const auto left = std::chrono::duration_cast<std::chrono::seconds>(*ends_ - now).count();
-    text += "; " + std::to_string(std::max<long>(left, 0)) + " s left";
+    text += left > 0 ? "; " + std::to_string(left) + " s left" : "; no time is left";
   }
   if (terminal_) {
     std::fprintf(stderr, "\r\x1b[Kddprun: %s", text.c_str());

@@ -13,6 +13,7 @@
 
 #include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
+#include "agent/workers/exec_hint.h"
 #include "agent/workers/newborn.h"
 #include "common/assert.h"
 #include "common/system/pidfd.h"
@@ -74,9 +75,7 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
     case Stage::kExec: break;
     case Stage::kNone: return start + "clone";
   }
-  const std::string hint =
-      error == ENOEXEC ? " (neither a binary nor a script with a #! line)" : "";
-  return start + "execve " + spec.argv.front() + hint;
+  return start + "execve " + spec.argv.front() + exec_hint(spec.argv.front(), error);
 }
 
 // What the child runs on, and how we learn that it has left it.

@@ -200,7 +200,9 @@ void read_program(Reader& reader, Options& options) {
                                    {"exclusive", NumaBinding::kExclusive},
                                    {"core-complex", NumaBinding::kCoreComplex}}));
   reader.read("omp-num-threads", options.omp_num_threads, [](const std::string& text) {
-    return text == "auto" ? Result<int>(0) : parse_integer(text, 1, 4096);
+    if (text == "auto") return Result<int>(0);
+    if (auto number = parse_integer(text, 1, 4096)) return number;
+    return Result<int>(Failure{Errc::kBadOption, "give auto, or a whole number from 1 to 4096"});
   });
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {

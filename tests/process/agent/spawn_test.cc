@@ -230,7 +230,20 @@ TEST_CASE("Spawn: an impossible program is told with stage and reason", "[spawn]
   const std::string plain = folder / "plain", garbage = folder / "garbage", lost = folder / "lost";
   std::ofstream(plain) << "text";
   std::ofstream(garbage) << "neither ELF nor #!";
-  std::ofstream(lost) << "#!/no/such/interpreter\n";
+  std::ofstream(lost) << "#! /no/such/interpreter -x\n";
+  const std::string windows = folder / "windows", foreign = folder / "foreign";
+  std::ofstream(windows) << "#!/bin/sh\r\necho\r\n";
+  fs::copy_file(kWorker, foreign);
+  {
+    std::fstream file(foreign, std::ios::in | std::ios::out | std::ios::binary);
+    std::string bytes(1 << 12, '\0');
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    const std::size_t loader = bytes.find("/ld-linux");
+    REQUIRE(loader != std::string::npos);
+    file.seekp(static_cast<std::streamoff>(loader + 1));
+    file << "xx";
+  }
+  fs::permissions(windows, fs::perms::owner_all);
   fs::permissions(garbage, fs::perms::owner_all);
   fs::permissions(lost, fs::perms::owner_all);
   const std::string start = "starting local rank 3: execve ";
@@ -239,7 +252,16 @@ TEST_CASE("Spawn: an impossible program is told with stage and reason", "[spawn]
   CHECK(error_of(folder) == start + folder.string() + ": Permission denied");
   CHECK(error_of(garbage) ==
         start + garbage + " (neither a binary nor a script with a #! line): Exec format error");
-  CHECK(error_of(lost) == start + lost + ": No such file or directory");
+  CHECK(error_of(lost) == start + lost +
+                              " (the interpreter /no/such/interpreter that its first line names is "
+                              "not there): No such file or directory");
+  CHECK(error_of(windows) ==
+        start + windows +
+            " (its lines end with CR LF, as on Windows, so the kernel looks for an interpreter "
+            "'/bin/sh\\r': save it with LF): No such file or directory");
+  CHECK(error_of(foreign) == start + foreign +
+                                 " (the dynamic loader that it names is not there: it was built "
+                                 "for another system): No such file or directory");
   CHECK(to_string(spawn_process({3, {kWorker}, {}, 9999, -1}).error()) ==
         "starting local rank 3: standard streams: Bad file descriptor");
   CHECK(test::zombies() == 0);

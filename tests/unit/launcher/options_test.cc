@@ -92,7 +92,8 @@ TEST_CASE("Options: where workers run, and what is done with stuck ones", "[opti
   CHECK(o.stalls.timeout == 7500ms);
   CHECK(options_of("--omp_num_threads=12 train").omp_num_threads == 12);
   CHECK(options_of("train").omp_num_threads == std::nullopt);
-  CHECK(error_of("--omp-num-threads 0 t").starts_with("--omp-num-threads '0'"));
+  CHECK(error_of("--omp-num-threads 0 t") ==
+        "--omp-num-threads '0': give auto, or a whole number from 1 to 4096");
   CHECK(error_of("--stall-timeout 0 t").starts_with("--stall-timeout '0'"));
   CHECK(error_of("--on-stall restart t").starts_with("--on-stall 'restart': give kill or log or"));
   CHECK(error_of("--numa-binding near t").starts_with("--numa-binding 'near': give "));
