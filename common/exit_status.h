@@ -29,6 +29,7 @@ inline constexpr ExitMeaning kExitMeanings[] = {
     {kExitRendezvous, "the nodes did not meet in time"},
     {kExitNeverReady, "this node has left, as none of its workers became ready"},
     {kExitPreempted, "this node has left because of --preempt-signal"},
+    {kExitCannotStart, "a worker could not be started"},
 };
 inline constexpr const char* kExitElse =
     "otherwise that of the first worker that failed, 128+n if signal n killed it";

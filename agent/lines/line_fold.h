@@ -1,9 +1,9 @@
 #pragma once
 // Lines that many ranks say alike become one, on request: "[0-7] x8: text". Pure.
 //
-// A line waits until every rank that is there has said it, or for `delay`; those behind it wait with it, so that
-// each rank's lines come out in its order. A rank's line joins an equal one that waits only if that
-// one comes after all that this rank has waiting.
+// A line waits until every rank that is there has said it, or for `delay`; those behind it wait
+// with it, so that each rank's lines come out in its order. A rank's line joins an equal one that
+// waits only if that one comes after all that this rank has waiting.
 
 #include <cstddef>
 #include <cstdint>

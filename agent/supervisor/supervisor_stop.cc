@@ -56,9 +56,9 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
     case State::kDone: return;
   }
   order_ = stop;
+  const std::string then = preempted_ != 0 ? "leaving the run" : how_it_goes_on(stop);
   actions_.push_back(
-      Say{Say::Level::kInfo,
-          stop.reason + "; stopping" + (stop.final ? "" : ", then " + how_it_goes_on(stop))});
+      Say{Say::Level::kInfo, stop.reason + "; stopping" + (stop.final ? "" : ", then " + then)});
   begin_stop(SIGTERM);
 }
 

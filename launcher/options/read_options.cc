@@ -21,6 +21,11 @@ std::string shown(std::string_view text) {
   return "'" + safe + (text.size() > kShownMax ? "...'" : "'");
 }
 
+Result<int> threads_or_auto(std::string_view text) {
+  const auto number = text == "auto" ? Result<int>(0) : parse_integer(text, 1, 4096);
+  return number ? number : Result<int>(usage("give auto, or a whole number from 1 to 4096"));
+}
+
 // Hands each option to its parser and keeps the first failure: a list of reads stays a list.
 class Reader {
  public:
@@ -199,11 +204,7 @@ void read_program(Reader& reader, Options& options) {
                                    {"socket", NumaBinding::kSocket},
                                    {"exclusive", NumaBinding::kExclusive},
                                    {"core-complex", NumaBinding::kCoreComplex}}));
-  reader.read("omp-num-threads", options.omp_num_threads, [](const std::string& text) {
-    if (text == "auto") return Result<int>(0);
-    if (auto number = parse_integer(text, 1, 4096)) return number;
-    return Result<int>(Failure{Errc::kBadOption, "give auto, or a whole number from 1 to 4096"});
-  });
+  reader.read("omp-num-threads", options.omp_num_threads, threads_or_auto);
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {
     reader.fail("--module and --no-python exclude each other: a module needs Python");

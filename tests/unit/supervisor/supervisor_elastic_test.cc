@@ -271,6 +271,9 @@ TEST_CASE(
   CHECK(node.does(Heard{rendezvous::Dismiss{"pre-empted by SIGUSR1"}}) ==
         Lines{"say h has left the run: pre-empted by SIGUSR1", "signal SIGTERM"});
   CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).back() == "exit 75");
+  ElasticNode told(1, {SIGUSR1});  // Others may start again; it does not.
+  CHECK(told.does(Signalled{SIGUSR1}) == Lines{"send leave"});
+  CHECK(told.stop(0, false)[0] == "say so it is; stopping, then leaving the run");
   // Without a daemon that could answer it is a signal as any other.
   ElasticNode alone(1, {SIGUSR1});
   (void)alone.does(LinkDown{"it broke"});
