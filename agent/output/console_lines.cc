@@ -42,7 +42,7 @@ void ConsoleLines::leave(int source) {
   left_.push_back(source);
   if (fold_) {
     fold_->leave(sources_[static_cast<std::size_t>(source)].rank);
-    show_folded(/*all=*/false);  // What only this one has not said.
+    show_folded(/*all=*/false);     // What only this one has not said.
     if (fold_->deadline()) return;  // Its lines may still wait.
   }
   free_.insert(free_.end(), left_.begin(), left_.end());

@@ -43,7 +43,7 @@ std::string exec_hint(const std::string& path, int error) {
   const std::string bytes = first_bytes(path);
   const std::string_view line = std::string_view(bytes).substr(0, bytes.find('\n'));
   if (line.starts_with("#!")) return of_interpreter(line);
-  if (line.starts_with("\x7f" "ELF")) {
+  if (line.starts_with("\177ELF")) {
     return " (the dynamic loader that it names is not there: it was built for another system)";
   }
   return "";

@@ -115,8 +115,8 @@ Result<Config> read_config_file(const std::string& path, const Environment& envi
   if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!in.eof() && in.fail()) {
     const std::string why = std::strerror(errno);
-    return Failure{Errc::kBadOption, (named ? "DDPRUN_CONFIG '" : "'") + path +
-                                         "' cannot be read: " + why};
+    return Failure{Errc::kBadOption,
+                   (named ? "DDPRUN_CONFIG '" : "'") + path + "' cannot be read: " + why};
   }
   text.resize(static_cast<std::size_t>(in.gcount()));
   return parse_config(text, path);

@@ -166,10 +166,9 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--port", o.port, "Port to listen on; 0 for any")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  auto* token_file =
-      app.add_option("--token-file", o.token_file,
-                     "File whose first line is the token (else DDPRUN_TOKEN, else "
-                     "DDPRUN_TOKEN_FILE)");
+  auto* token_file = app.add_option("--token-file", o.token_file,
+                                    "File whose first line is the token (else DDPRUN_TOKEN, else "
+                                    "DDPRUN_TOKEN_FILE)");
   app.add_flag("--no-auth", o.no_auth, "No encryption and no authentication: all clients can join")
       ->excludes(token_file);
   add_memory_options(app, o);

@@ -320,6 +320,24 @@ TEST_CASE("Checkpoint: only as many are kept as wished, and nothing torn that is
   CHECK_THAT(latest_checkpoint(directory / "c").value(), Catch::EndsWith("000005-step-2"));
 }
 
+TEST_CASE("Checkpoint: the one too many is gone after each save, whoever has written last") {
+  const TemporaryDirectory directory;
+  const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+    constexpr std::size_t kFirst = 1, kAll = std::size_t{8} << 20;  // Rank 1's part: 32 MiB.
+    const std::size_t begin = group.rank() == 0 ? 0 : kFirst;
+    std::vector<float> part(group.rank() == 0 ? kFirst : kAll - kFirst);
+    CheckpointWriter writer(group, directory / "c", {.keep = 1});
+    for (std::int64_t step = 0; step < 8; ++step) {
+      writer.save(step, std::vector<CheckpointPiece>{
+                            {"weights", buffer(part.data(), part.size()), begin, kAll}});
+      if (group.rank() != 0) continue;
+      const auto left = std::distance(fs::directory_iterator(directory / "c"), {});
+      require(left == 1, std::to_string(left) + " after step " + std::to_string(step));
+    }
+  });
+  CHECK(outcome(errors) == "all well");
+}
+
 TEST_CASE("Checkpoint: all ranks hear which is the latest, or why rank 0 cannot say") {
   const TemporaryDirectory directory;
   save(2, directory / "c", {5});
