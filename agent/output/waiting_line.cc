@@ -55,8 +55,8 @@ void WaitingLine::print() {
   if (now - began_ < kSilentAtFirst) return;
   std::string text = what_;
   if (ends_) {
-    const auto left = std::chrono::duration_cast<std::chrono::seconds>(*ends_ - now).count();
-    text += left > 0 ? "; " + std::to_string(left) + " s left" : "; no time is left";
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*ends_ - now).count();
+    if (left > 0) text += "; " + std::to_string(left) + " s left";
   }
   if (terminal_) {
     std::fprintf(stderr, "\r\x1b[Kddprun: %s", text.c_str());

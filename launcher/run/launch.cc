@@ -18,6 +18,7 @@
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
+#include "launcher/plan/facts.h"
 #include "launcher/plan/nccl_plugin.h"
 #include "launcher/plan/placement.h"
 #include "launcher/plan/python_watch.h"
@@ -67,9 +68,12 @@ void watch_python(NodeContext& context, const Environment& environment) {
 void say_how_to_join(const NodeContext& context) {
   if (context.plan.mode != RendezvousPlan::Mode::kHost || !context.plan.others_may_come) return;
   if (!context.options.scheduler.empty()) return;  // It starts the others itself.
-  log::info("on " +
-            std::string(context.plan.nnodes.max > 2 ? "each other node" : "the other node") +
-            ", run:\n\n  " + paste_line(context.plan, context.options, context.token) + "\n");
+  const std::string who = context.plan.nnodes.max > 2 ? "each other node" : "the other node";
+  const std::string where = is_loopback(context.plan.endpoint.host)
+                                ? "for " + who + ", which has to be on this host"
+                                : "on " + who;
+  log::info(where + ", run:\n\n  " + paste_line(context.plan, context.options, context.token) +
+            "\n");
 }
 
 // Null where this node joins others. May change context.plan: another port, or joining after all.
