@@ -124,10 +124,8 @@ void GlooBackend::connect(const GlooOptions& options) {
   connections_ = find_connections(*context_);
   watch_ = std::make_unique<GlooWatch>(*context_, connections_);
   if (!options.may_doubt || !reopen_store_) return;
-  doubt_ = std::make_unique<GlooDoubt>(GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] {
-                                                            watch_->free_all();
-                                                            if (on_doubt_) on_doubt_();
-                                                          }});
+  doubt_ = std::make_unique<GlooDoubt>(
+      GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
 }
 
 // A thread's clock by its number, as the kernel has it (MAKE_THREAD_CPUCLOCK of its own headers).

@@ -80,9 +80,8 @@ class GlooBackend : public HostBackend {
   // Called first of all in a failure, before any peer is asked.
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }
   // Looks whether all ranks have called the same while the result lives: for a user of this backend
-  // that waits elsewhere. Where they have not, calls under way here end, and `action` is called.
+  // that waits elsewhere. Where they have not, calls under way here end.
   [[nodiscard]] GlooDoubt::InCall doubt(const Call& call) { return {doubt_.get(), call}; }
-  void on_doubt(std::function<void()> action) { on_doubt_ = std::move(action); }
 
  private:
   friend Verbs;
@@ -122,7 +121,6 @@ class GlooBackend : public HostBackend {
   std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
   std::size_t scratch_bytes_ = 0;
   std::function<void(const Statement&)> on_failure_;
-  std::function<void()> on_doubt_;
   Clock::time_point begun_{};         // The last call.
   std::atomic<bool> is_late_{false};  // A connection had ended before it.
   std::atomic<bool> failed_{false};

@@ -43,7 +43,6 @@ CpuBackend::CpuBackend(std::shared_ptr<const Roster> roster, std::vector<std::ve
     if (mine.cause == Cause::kAborted) return shm_->abort();
     shm_->team().give_up(Error(kind, {.peer = mine.suspect}, ""));
   });
-  gloo_->on_doubt([this] { shm_->team().doubt(); });
 }
 
 template <class Operation>
@@ -66,6 +65,7 @@ void CpuBackend::guarded(const Call& call, Operation operation) {
 void CpuBackend::carry_out(const Call& call, const Arrays& arrays) {
   guarded(call, [&] {
     if (shares(call.what.kind)) {
+      // Whoever waits in memory waits for one that waits for Gloo, and hears of its end.
       const auto here = gloo_->doubt(call);
       if (call.what.kind == OpKind::kAllReduce) return all_reduce(call, arrays.out);
       if (call.what.kind == OpKind::kBroadcast) return broadcast(call, arrays.out);

@@ -200,11 +200,6 @@ void ShmTeam::lose(int group_rank, const std::string& why) noexcept {
   look_now();
 }
 
-void ShmTeam::doubt() noexcept {
-  doubted_.store(true);
-  look_now();
-}
-
 // Throws if it is no use to wait any longer. A rank that is gone may have done its part before:
 // therefore `missing` is asked again after its state was read.
 template <class Missing>
@@ -213,10 +208,6 @@ void ShmTeam::look(const Call& call, Missing missing) const {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
   if (lost_) throw lost_.error(*roster_, call);
-  if (doubted_.load()) {
-    throw failure(*roster_, call, ErrorKind::mismatch, -1,
-                  "ranks have called different operations");
-  }
   const auto lost = [&](int r, const std::string& why) {
     const std::vector<int> still = missing();
     if (std::find(still.begin(), still.end(), r) == still.end()) return;

@@ -96,8 +96,6 @@ class ShmTeam {
   void give_up(const Error& error) noexcept;
   void abort() noexcept;
   void lose(int group_rank, const std::string& why) noexcept;
-  // Who knows more has found that ranks have called different things: a wait ends with `mismatch`.
-  void doubt() noexcept;
 
   // Whether waiting begins with spinning: not if the ranks have fewer CPUs than they are, for then
   // the rank that is waited for may need this very one. Known after the first barrier.
@@ -126,7 +124,6 @@ class ShmTeam {
   std::uint32_t entered_ = 0;
   unsigned exchanges_ = 0;
   std::atomic<bool> aborted_{false};
-  std::atomic<bool> doubted_{false};
   LostPeer lost_;
   std::atomic<SharedCounter*> awaited_{nullptr};  // On which this rank sleeps.
 };
