@@ -34,7 +34,8 @@ constexpr Flag kFlags[] = {
 
     {kMeeting, "rdzv-endpoint", '\0', kValue, "HOST[:PORT][,..]", "",
      "address of the daemon; [V6]:PORT too [port 29400]"},
-    {kMeeting, "rdzv-id", '\0', kValue, "ID", "", "name of the run, equal on all nodes [none]"},
+    {kMeeting, "rdzv-id", '\0', kValue, "ID", "",
+     "name of the run, equal on all nodes [none; alone: a new one]"},
     {kMeeting, "rdzv-backend", '\0', kValue, "c10d|static", "c10d static",
      "static: node rank 0 hosts at --master-addr [c10d]"},
     {kMeeting, "rdzv-conf", '\0', kValue, "K=V,...", "",
