@@ -17,6 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kSecretBytesMax = 4096;
+constexpr std::size_t kTokenBytesWanted = 16;
 
 }  // namespace
 
@@ -68,6 +69,14 @@ Result<std::string> secret_in_file(const std::string& path, std::string_view wha
   }
   return Failure{Errc::kBadOption, "no " + std::string(what) +
                                        " can be read from the first line of " + path + ": " + why};
+}
+
+std::optional<std::string> short_token_warning(std::string_view token) {
+  if (token.size() >= kTokenBytesWanted) return std::nullopt;
+  return "the token has only " + std::to_string(token.size()) +
+         (token.size() == 1 ? " character" : " characters") +
+         ": whoever records the network's traffic can find it by trying, and then join. "
+         "`openssl rand -hex 32` makes a token that nobody finds";
 }
 
 }  // namespace ddprun

@@ -33,4 +33,8 @@ Result<void> leave_to_next_program(const char* file_variable, std::string_view s
 // The first line of a file, trimmed. The failure says that `what` is missing.
 Result<std::string> secret_in_file(const std::string& path, std::string_view what);
 
+// What to tell who makes a run's token known to others than this machine's users, if it is so short
+// that it can be found by trying.
+std::optional<std::string> short_token_warning(std::string_view token);
+
 }  // namespace ddprun

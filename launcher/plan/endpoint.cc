@@ -9,8 +9,10 @@
 
 #include "agent/workers/birth.h"
 #include "common/assert.h"
+#include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
+#include "common/text/host_text.h"
 #include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::launcher {
@@ -59,6 +61,8 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
   plan.endpoint.port = rendezvous::local_port(listening->get());
   UniqueFd token_file;
   if (!token.empty()) {
+    const auto warning = is_loopback(plan.listen_host) ? std::nullopt : short_token_warning(token);
+    if (warning) log::warning(*warning);
     auto file = memory_file(token);
     if (!file) return file.error();
     token_file = std::move(*file);

@@ -16,8 +16,6 @@ struct MachineFacts {
   std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
 };
 
-bool is_numeric(std::string_view host);  // An address, not a name.
-bool is_loopback(std::string_view host);
 bool is_any_address(std::string_view host);  // All interfaces, as a server says it.
 bool has_address(const MachineFacts& facts, std::string_view address);
 bool names_this_machine(std::string_view host, const MachineFacts& facts);

@@ -5,6 +5,7 @@
 
 #include "common/assert.h"
 #include "common/text/duration_text.h"
+#include "common/text/host_text.h"
 #include "launcher/options/option_values.h"
 #include "launcher/plan/facts.h"
 

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "common/system/unique_fd.h"
+#include "common/text/host_text.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {

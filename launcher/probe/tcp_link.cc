@@ -14,7 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "launcher/plan/facts.h"
+#include "common/text/host_text.h"
 #include "launcher/plan/resolve_name.h"
 #include "launcher/probe/tcp_link_io.h"
 
@@ -45,7 +45,7 @@ struct Target {
 
 std::optional<Target> target_of(const Address& to, Milliseconds limit) {
   std::string host = to.host;
-  if (!launcher::is_numeric(host)) {
+  if (!is_numeric(host)) {
     const auto found = launcher::resolve_name(host, limit);
     if (found.empty()) return std::nullopt;
     host = found.front();

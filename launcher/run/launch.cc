@@ -15,6 +15,7 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
+#include "common/text/host_text.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"

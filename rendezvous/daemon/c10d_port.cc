@@ -1,8 +1,7 @@
 #include "rendezvous/daemon/c10d_port.h"
 
-#include <boost/asio/ip/address.hpp>
-
 #include "common/system/log.h"
+#include "common/text/host_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -13,9 +12,7 @@ std::string whom(const C10dOptions& options) {
     for (const std::string& address : options.allow) text += ", " + address;
     return text;
   }
-  boost::system::error_code malformed;
-  const auto address = boost::asio::ip::make_address(options.address, malformed);
-  return !malformed && address.is_loopback() ? "this machine" : "everybody who reaches it";
+  return is_loopback(options.address) ? "this machine" : "everybody who reaches it";
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "common/system/standard_output.h"
 #include "common/system/start_signals.h"
 #include "common/system/unique_fd.h"
+#include "common/text/host_text.h"
 #include "rendezvous/daemon/service.h"
 
 #ifndef DDPRUN_VERSION
@@ -71,6 +72,12 @@ Result<std::string> read_token(DaemonOptions& options) {
                  "--no-auth"};
 }
 
+// Where others can listen in, and try tokens on what they heard for as long as they like.
+void warn_of_short_token(const std::string& token, const DaemonOptions& options) {
+  if (options.listen_fd >= 0 || is_loopback(options.address)) return;  // Else the launcher does.
+  if (const auto warning = short_token_warning(token)) log::warning(*warning);
+}
+
 // It never comes by argv either.
 Result<std::string> read_etcd_password(DaemonOptions& options) {
   const std::optional<std::string> given = take_variable(kEtcdPasswordVariable);
@@ -98,6 +105,7 @@ Result<std::string> read_secrets(DaemonOptions& options) {
   if (token->empty() && !options.no_auth) {
     return Failure{Errc::kBadOption, "the token is empty; give --no-auth to run without a token"};
   }
+  if (!options.no_auth) warn_of_short_token(*token, options);
   auto password = read_etcd_password(options);
   if (!password) return password.error();
   options.etcd_password = std::move(*password);

@@ -1,10 +1,10 @@
 #include "rendezvous/daemon/operations.h"
 
 #include <algorithm>
-#include <boost/asio/ip/address.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/text/host_text.h"
 #include "rendezvous/daemon/metrics_page.h"
 
 namespace ddprun::rendezvous {
@@ -46,9 +46,7 @@ Result<std::unique_ptr<Operations>> Operations::open(boost::asio::io_context& io
                                                      const std::string& token) {
   std::unique_ptr<Operations> operations(new Operations(io, server));
   if (!http) return operations;
-  boost::system::error_code not_numeric;
-  const auto address = boost::asio::ip::make_address(http->address, not_numeric);
-  if (not_numeric || !address.is_loopback()) operations->pages_.key = rendezvous::page_key(token);
+  if (!is_loopback(http->address)) operations->pages_.key = rendezvous::page_key(token);
   auto opened = HttpServer::open(
       io, std::move(*http),
       [pages = &operations->pages_](std::string_view method, std::string_view target) {

@@ -306,6 +306,19 @@ class Operations(DdprunCase):
         silent.wait_for("(?i)listening")
         self.assertNotIn("--no-auth", silent.err())
 
+    def test_a_token_that_can_be_guessed_is_warned_of_where_others_listen(self):
+        daemon = [os.path.join(BIN, "ddprun-rendezvous"), "--port", "0", "--address"]
+        for address, token, said in (("0.0.0.0", "swordfish", "the token has only 9 characters"),
+                                     ("0.0.0.0", "f" * 16, None), ("127.0.0.1", "swordfish", None)):
+            started = self.start_program([*daemon, address], env={"DDPRUN_TOKEN": token})
+            started.wait_for("(?i)listening")
+            if said:
+                self.assertIn(said, started.err())
+            self.assertNotIn(token, started.err())
+            self.assertEqual("the token has only" in started.err(), bool(said))
+            started.signal(signal.SIGTERM)
+            self.assertEqual(started.wait(), 0)
+
     def test_the_unit_file_is_sound(self):
         if not shutil.which("systemd-analyze"):
             raise unittest.SkipTest("there is no systemd-analyze")

@@ -103,5 +103,14 @@ TEST_CASE("Secrets: a file's first line, whatever ends it", "[secrets]") {
   CHECK(secret_in_file("/", "token").error().context == none + "/: Is a directory");
 }
 
+TEST_CASE("Secrets: a token that can be found by trying is warned of, and not repeated",
+          "[secrets]") {
+  CHECK_FALSE(short_token_warning("0123456789abcdef"));
+  const auto warning = short_token_warning("swordfish");
+  REQUIRE(warning);
+  CHECK(warning->find("9 characters") != std::string::npos);
+  CHECK(warning->find("swordfish") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace ddprun
