@@ -44,10 +44,10 @@ if(TARGET nccl_failure_test)
   target_link_libraries(nccl_failure_test PRIVATE ddprun_common)
 endif()
 gpu_test(gpu_kernels_test unit/gpu/gpu_kernels_test.cc unit/gpu/gpu_power_sgd_test.cc)
-gpu_test(nccl_ddp_test unit/gpu/nccl_capture_test.cc unit/gpu/nccl_ddp_test.cc unit/gpu/nccl_hooks_test.cc
-         unit/gpu/nccl_timer_test.cc)
+gpu_test(nccl_ddp_test unit/gpu/foreign_stream_test.cc unit/gpu/nccl_capture_test.cc unit/gpu/nccl_ddp_test.cc
+         unit/gpu/nccl_hooks_test.cc unit/gpu/nccl_timer_test.cc)
 if(TARGET nccl_ddp_test)  # It puts kernels of its own into streams.
-  target_link_libraries(nccl_ddp_test PRIVATE fake_cudart)
+  target_link_libraries(nccl_ddp_test PRIVATE fake_cudart nlohmann_json::nlohmann_json)
 endif()
 gpu_test(nccl_memory_test unit/gpu/nccl_memory_test.cc)
 gpu_test(nccl_shrink_test unit/gpu/nccl_shrink_test.cc unit/worker_sdk/shrink_test.cc)

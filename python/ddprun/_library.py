@@ -95,6 +95,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     **_SDK_FUNCTIONS,
     "timer_create": (_STATUS, [_HANDLE]),
     "timer_join": (_STATUS, [_Timer, ctypes.POINTER(InitOptions)]),
+    "timer_use_stream": (_STATUS, [_Timer, ctypes.c_int32, ctypes.c_void_p]),
     "timer_enter": (_STATUS, [_Timer, _STATUS]),
     "timer_end_step": (_STATUS, [_Timer, ctypes.c_size_t]),
     "timer_destroy": (None, [_Timer]),

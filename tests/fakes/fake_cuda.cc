@@ -1,6 +1,6 @@
 // A CUDA runtime for machines without a GPU: device memory is the host's, a stream is a thread with
 // a queue. Tests load it by DDPRUN_CUDART_LIB. FAKE_CUDA sets what it is, such as
-// "devices=2,driver=13000,status=100".
+// "devices=2,driver=13000,status=100,memset_ms=20".
 
 #include "tests/fakes/fake_cuda.h"
 
@@ -327,7 +327,11 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, CudaStre
 }
 
 int cudaMemsetAsync(void* to, int value, std::size_t bytes, CudaStream stream) {
-  stream_of(stream).put([=] { std::memset(to, value, bytes); });
+  const std::chrono::milliseconds longer(number("memset_ms", 0));
+  stream_of(stream).put([=] {
+    std::this_thread::sleep_for(longer);
+    std::memset(to, value, bytes);
+  });
   return kCudaSuccess;
 }
 
@@ -389,6 +393,7 @@ int cudaEventDestroy(CudaEvent event) {
 }
 
 int cudaEventRecord(CudaEvent event, CudaStream stream) {
+  if (const int broken = broken_device.load()) return last_error = broken;
   const auto state = event_of(event)->state;
   const std::lock_guard lock(state->mutex);
   state->capture = stream_of(stream).capture();

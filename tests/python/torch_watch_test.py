@@ -152,6 +152,82 @@ class Watch(torch_case.TorchCase):
         for row in self.table(done).values():
             self.assertEqual(row["steps"], 8)
 
+    # A program whose GPU is the fake CUDA runtime's, and whose tensors say that they are on it: a pass takes the stream
+    # a while, and the host none; it waits where it asks for the next batch.
+    ON_A_GPU = """
+        import ctypes, os, time, types
+        import torch, torch.distributed as dist
+        from torch.utils.data import DataLoader
+        cuda = ctypes.CDLL(os.environ["DDPRUN_CUDART_LIB"])
+        stream, memory, event = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        cuda.cudaStreamCreateWithPriority(ctypes.byref(stream), 1, 0)
+        cuda.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(8))
+        cuda.cudaEventCreateWithFlags(ctypes.byref(event), 2)
+        torch.version.cuda = os.environ["CUDA"] or None
+        torch.cuda.current_stream = lambda index: types.SimpleNamespace(cuda_stream=stream.value)
+
+        class OnCard(torch.Tensor):
+            device = property(lambda self: torch.device("cuda", 0))
+            __torch_function__ = torch._C._disabled_torch_function_impl
+
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                cuda.cudaMemsetAsync(memory, 1, ctypes.c_size_t(8), stream)  # Takes it a while.
+                return super().forward(x)
+
+        class Wrapped(torch.nn.parallel.DistributedDataParallel):
+            def parameters(self, recurse=True):
+                return [each.as_subclass(OnCard) for each in super().parameters(recurse)]
+
+        def synchronize():
+            cuda.cudaEventRecord(event, stream)
+            while cuda.cudaEventQuery(event) == 600:
+                time.sleep(0.001)
+
+        class Batches(torch.utils.data.Dataset):
+            def __len__(self):
+                return 24
+            def __getitem__(self, i):
+                synchronize()
+                return torch.ones(8)
+
+        dist.init_process_group("gloo")
+        by_hand = "BY_HAND" in os.environ
+        net = Net(8, 1)
+        sgd = torch.optim.SGD(net.parameters(), 0.01)
+        model = net if by_hand else Wrapped(net)
+        for x in DataLoader(Batches()):
+            sgd.zero_grad()
+            loss = model(x).sum()
+            (loss.as_subclass(OnCard) if by_hand else loss).backward()
+            if by_hand:
+                for each in net.parameters():
+                    dist.all_reduce(each.grad)
+            sgd.step()
+        synchronize()
+    """
+    LONG_MS = 40
+
+    def on_a_gpu(self, cuda="13.0", **how):
+        fake = os.path.join(os.path.dirname(ddprun_case.BIN), "tests", "libfake_cudart.so")
+        done = self.train("--report", code=self.ON_A_GPU, DDPRUN_CUDART_LIB=fake, FAKE_CUDA=f"memset_ms={self.LONG_MS}",
+                          CUDA=cuda, **how)
+        rows = self.table(done).values()
+        for row in rows:
+            self.assertEqual(row["steps"], 24)
+        return [{phase: row[phase] / 100 * row["wall"] for phase in ("data", "forward")} for row in rows]
+
+    def test_on_a_gpu_phases_are_those_of_its_stream(self):
+        for how in ({}, {"BY_HAND": "1"}):
+            for seconds in self.on_a_gpu(**how):
+                self.assertGreater(seconds["forward"], 0.9 * 24 * self.LONG_MS / 1000)
+                self.assertLess(seconds["data"], seconds["forward"])
+
+    def test_on_a_gpu_that_is_not_nvidias_phases_are_those_of_the_host(self):
+        for seconds in self.on_a_gpu(cuda=""):
+            self.assertGreater(seconds["data"], 0.9 * 23 * self.LONG_MS / 1000)
+            self.assertLess(seconds["forward"], seconds["data"])
+
     def test_a_program_with_other_loops_and_hidden_modules_runs_as_before(self):
         """A sharded optimizer, several backward passes a step, evaluation, a group made anew, a forked data loader."""
         code = """

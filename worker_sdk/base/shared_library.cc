@@ -31,8 +31,8 @@ std::string path_of(const Library& library, const std::string& name) {
   return name.find('/') == std::string::npos ? std::string(folder) + "/" + name : name;
 }
 
-bool open(Library& library, const std::string& name) {
-  library.handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+bool open(Library& library, const std::string& name, int more = 0) {
+  library.handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | more);
   if (library.handle) library.path = path_of(library, name);
   return library.handle != nullptr;
 }
@@ -103,8 +103,10 @@ Library open_library(const LibraryWish& wish) {
       library.missing = wish.variable + " cannot be loaded: " + last_error();
     return library;
   }
-  for (const std::string& name : wish.names) {
-    if (open(library, name)) return library;
+  for (const int loaded_already : {RTLD_NOLOAD, 0}) {  // A program's own comes first.
+    for (const std::string& name : wish.names) {
+      if (open(library, name, loaded_already)) return library;
+    }
   }
   std::string broken;  // It is there, but something that it needs is not.
   for (const std::string& path : candidates(wish)) {

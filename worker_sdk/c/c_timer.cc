@@ -30,6 +30,13 @@ ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* 
   });
 }
 
+ddprun_status ddprun_timer_use_stream(ddprun_timer* timer, int32_t device, void* stream) {
+  return guarded([&] {
+    require_argument(device >= 0, "the device is less than 0");
+    live(timer).steps.use_stream(device, stream);
+  });
+}
+
 ddprun_status ddprun_timer_enter(ddprun_timer* timer, ddprun_phase phase) {
   return guarded([&] {
     require_argument(phase >= 0 && phase <= static_cast<int>(ForeignSteps::kLastPhase),

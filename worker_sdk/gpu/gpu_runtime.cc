@@ -126,6 +126,15 @@ std::string GpuRuntime::describe() const {
          cuda_version_text(driver_version);
 }
 
+std::shared_ptr<const GpuRuntime> load_cuda_runtime() {
+  auto gpu = std::make_shared<GpuRuntime>();
+  bind_cuda(*gpu);
+  bind_driver(*gpu);
+  count_devices(*gpu);
+  gpu->events = std::make_shared<GpuEventPool>(gpu->cuda);
+  return gpu;
+}
+
 std::shared_ptr<const GpuRuntime> load_gpu_runtime() {
   auto gpu = std::make_shared<GpuRuntime>();
   bind_cuda(*gpu);

@@ -79,5 +79,7 @@ void require(const GpuRuntime& gpu, int status, const char* what);
 
 // Throws Error(unsupported) that says what is missing and where it was looked for.
 std::shared_ptr<const GpuRuntime> load_gpu_runtime();
+// The same without NCCL, whose functions are null.
+std::shared_ptr<const GpuRuntime> load_cuda_runtime();
 
 }  // namespace ddprun::worker_sdk

@@ -2,14 +2,6 @@
 
 namespace ddprun::worker_sdk {
 
-// The default stream cannot be captured, and asking about it may end a capture.
-bool is_captured(const GpuRuntime& gpu, CudaStream stream) {
-  if (!stream) return false;
-  int status = kCudaNotCaptured;
-  const int asked = ask_quietly(gpu.cuda, [&] { return gpu.cuda.is_capturing(stream, &status); });
-  return asked == kCudaSuccess && status != kCudaNotCaptured;
-}
-
 NcclCaptured::NcclCaptured(std::shared_ptr<const GpuRuntime> gpu, int device, const Call& call,
                            std::shared_ptr<NcclFate> fate, CudaStream stream)
     : call_(call), fate_(std::move(fate)), end_(std::move(gpu), device, kCudaEventDisableTiming) {

@@ -8,8 +8,6 @@
 
 namespace ddprun::worker_sdk {
 
-bool is_captured(const GpuRuntime& gpu, CudaStream stream);
-
 // Its stream can be made to wait for it; all else is unknown.
 class NcclCaptured final : public Pending {
  public:

@@ -7,33 +7,10 @@
 #include <mutex>
 #include <optional>
 
-#include "worker_sdk/gpu/gpu_runtime.h"
+#include "worker_sdk/gpu/gpu_event.h"
 #include "worker_sdk/transport/device_side.h"
 
 namespace ddprun::worker_sdk {
-
-// A CUDA event that ends with its owner.
-class GpuEvent final : public DeviceMark {
- public:
-  GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags);
-  ~GpuEvent() override;
-  GpuEvent(const GpuEvent&) = delete;
-  GpuEvent& operator=(const GpuEvent&) = delete;
-
-  void record(CudaStream stream);
-  void hold_up(CudaStream stream) const;  // What comes later in the stream waits for the event.
-  bool passed() const override;
-  // kCudaSuccess: passed; kCudaNotReady; or an error of the device, after which nothing is carried
-  // out any more.
-  int look() const;
-  std::chrono::nanoseconds until(const DeviceMark& end) const override;
-
- private:
-  const std::shared_ptr<const GpuRuntime> gpu_;
-  const int device_;
-  const unsigned flags_;
-  CudaEvent event_ = nullptr;  // Of gpu_->events.
-};
 
 // What all operations of a backend share, and may outlive it.
 struct NcclFate {

@@ -69,7 +69,7 @@ StepTimes DevicePhases::read(const Step& step) {
   }
   // The host's clock only says where in a trace this step is.
   const DeviceMark& begin = *step.borders.front().mark;
-  for (std::size_t b = 0; b < times.buckets.size(); ++b) {
+  for (std::size_t b = 0; b < step.buckets.size(); ++b) {
     BucketTimes& bucket = times.buckets[b];
     const BucketMarks& marks = step.buckets[b];
     if (marks.ready) bucket.launched = times.begin + begin.until(*marks.ready);

@@ -1,7 +1,8 @@
 #pragma once
 // The phases of a step and its buckets by a GPU's clock, without ever waiting for it: marks are put
 // into the program's stream, and read some steps later. Whose marks have not come to pass by then
-// is counted as dropped; nothing is held up. Used by timer_shell.cc on the backend nccl.
+// is counted as dropped; nothing is held up. Used by timer_shell.cc on the backend nccl and for
+// programs that another library synchronises on GPUs; of their buckets there are no marks.
 //
 //   outside  begin_forward  forward  begin_backward  backward  begin_wait  exposed  end_step
 //      ──────────►─────────────────────►──────────────────────────►──────────────────►  in the
@@ -27,7 +28,7 @@ class DevicePhases {
   // gets no times.
   static constexpr std::size_t kLag = 8;
 
-  explicit DevicePhases(DeviceSide& device) : device_(device) {}
+  explicit DevicePhases(StreamMarks& device) : device_(device) {}
 
   // The stream goes from one phase into `phase`. Nothing: the host waits, its own times are true.
   void enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream);
@@ -51,7 +52,7 @@ class DevicePhases {
   static StepTimes read(const Step& step);
   StepTimes left_out(StepTimes host);
 
-  DeviceSide& device_;
+  StreamMarks& device_;
   std::vector<Border> borders_;  // Of the step that is under way; the first is the last one's end.
   bool gap_ = false;             // Some of them are missing.
   std::deque<Step> steps_;

@@ -33,12 +33,20 @@ void ForeignSteps::join(const InitOptions& options) {
   group_.emplace(GroupInside::join_unseen(options));
 }
 
+void ForeignSteps::use_stream(int device, Stream stream) {
+  if (!streams_) streams_ = std::make_unique<ForeignStreams>();
+  streams_->use_device(device);
+  stream_ = stream;
+  if (shell_) shell_->use_stream(*streams_, stream_);
+}
+
 void ForeignSteps::enter(Phase phase) {
   using enum Phase;
   tell_agent(phase);
   if (group_ && !shell_) {
     if (phase == kOutside || phase == kExposed) return;  // No step has begun.
     shell_.emplace(*group_, SyncTimerOptions{}, progress_);
+    if (streams_) shell_->use_stream(*streams_, stream_);
   }
   if (!shell_) return;
   switch (phase) {

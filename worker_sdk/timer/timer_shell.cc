@@ -6,6 +6,7 @@
 #include <ctime>
 #include <fstream>
 
+#include "common/assert.h"
 #include "common/system/variable.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/timer/run_summary.h"
@@ -49,8 +50,28 @@ TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options,
   if (DeviceSide* device = GroupInside::device(group)) device_.emplace(*device);
 }
 
+void TimerShell::use_stream(StreamMarks& marks, Stream stream) {
+  DDPRUN_ASSERT(foreign_);
+  if (!device_) device_.emplace(marks);
+  stream_ = stream;
+}
+
+std::optional<Stream> TimerShell::stream() const {
+  return foreign_ ? stream_ : GroupInside::stream(group_);
+}
+
 void TimerShell::enter(std::chrono::nanoseconds StepTimes::*phase) {
-  if (device_) device_->enter(phase, GroupInside::stream(group_));
+  if (device_) device_->enter(phase, stream());
+}
+
+// Of a foreign program's buckets only the time waited for them is known.
+void TimerShell::record(StepTimes step) {
+  if (foreign_) {
+    for (BucketTimes& bucket : step.buckets) {
+      bucket = {step.pass_end, step.pass_end, step.exposed, bucket.bytes};
+    }
+  }
+  timer_.record(std::move(step));
 }
 
 std::optional<Contention> TimerShell::counters() {
@@ -99,7 +120,7 @@ void TimerShell::begin_wait() {
 TimerShell::~TimerShell() {
   hear_last();
   if (device_) {
-    for (StepTimes& step : device_->rest()) timer_.record(std::move(step));
+    for (StepTimes& step : device_->rest()) record(std::move(step));
   }
   report();
   failed();
@@ -119,20 +140,14 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
   end_ = StepClock::now();
   StepTimes step = phases_.end_step(end_);
   step.buckets = std::move(buckets);
-  if (foreign_) {
-    for (BucketTimes& bucket : step.buckets) {
-      bucket = {step.pass_end, step.pass_end, step.exposed, bucket.bytes};
-    }
-  }
   if (device_) {
-    auto earlier =
-        device_->end_step(GroupInside::stream(group_), std::move(step), std::move(marks));
+    auto earlier = device_->end_step(stream(), std::move(step), std::move(marks));
     if (!earlier) return;
     step = std::move(*earlier);
   } else {
     charge_contention(step, contention_);
   }
-  timer_.record(std::move(step));
+  record(std::move(step));
   report();
   begin_exchange();
 }

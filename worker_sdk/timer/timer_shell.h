@@ -28,6 +28,10 @@ class TimerShell {
   TimerShell(const TimerShell&) = delete;
   TimerShell& operator=(const TimerShell&) = delete;
 
+  // Of a foreign program that computes on a GPU: from now on its phases are those of this stream.
+  // `marks` must outlive this.
+  void use_stream(StreamMarks& marks, Stream stream);
+
   void set_heard(Heard heard) { heard_ = std::move(heard); }
 
   void begin_data();
@@ -47,6 +51,8 @@ class TimerShell {
 
  private:
   void enter(std::chrono::nanoseconds StepTimes::*phase);
+  std::optional<Stream> stream() const;
+  void record(StepTimes step);
   std::optional<Contention> counters();  // Nothing where the kernel does not count.
   void hear();
   void hear_what_has_come();
@@ -71,6 +77,7 @@ class TimerShell {
   Contention contention_;               // ... and what it added to them.
   Phases phases_;
   std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
+  std::optional<Stream> stream_;        // Of use_stream().
   SyncTimer timer_;
   WorkerCounts reported_;  // Of timer_.counted().
   Heard heard_;

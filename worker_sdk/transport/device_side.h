@@ -37,16 +37,21 @@ class Pending {
   virtual const DeviceMark& end_mark() const = 0;
 };
 
+// Whatever can put marks into a device's streams.
+class StreamMarks {
+ public:
+  virtual ~StreamMarks() = default;
+  // Null while the stream is captured.
+  virtual std::shared_ptr<const DeviceMark> mark(Stream stream) = 0;
+};
+
 class GpuKernels;
 
-class DeviceSide {
+class DeviceSide : public StreamMarks {
  public:
-  virtual ~DeviceSide() = default;
   virtual int index() const noexcept = 0;  // Of the device, among those that the process sees.
   // Is what is put into the stream captured for a graph, instead of carried out?
   virtual bool captured(Stream stream) = 0;
-  // Null while the stream is captured.
-  virtual std::shared_ptr<const DeviceMark> mark(Stream stream) = 0;
   // Between arrays of the device and of the host, in the stream's order; done, if there is none,
   // or thrown as timed_out.
   virtual void copy(void* to, const void* from, std::size_t bytes, std::optional<Stream> stream,

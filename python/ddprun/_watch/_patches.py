@@ -27,6 +27,7 @@ class _Watch:
         self._timer: Timer | None = None
         self._thread = 0
         self._is_joined = False
+        self._is_on_gpu = False
         self._is_blind = False  # The timer cannot be had; the program goes on without it.
 
     def start(self) -> None:
@@ -45,6 +46,13 @@ class _Watch:
         self.steps = Steps(self._timer)
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forget)
+
+    def follow(self, torch: Any, device: Any) -> None:
+        """Take times by the GPU's clock from now on, where the program computes on one of NVIDIA's."""
+        if self._timer is None or self._is_on_gpu or device.type != "cuda" or not torch.version.cuda:
+            return
+        self._is_on_gpu = True
+        self._timer.follow(device.index, lambda index: torch.cuda.current_stream(index).cuda_stream)
 
     def join(self) -> None:
         """Exchange times with the other ranks, which do so, too."""
@@ -123,17 +131,21 @@ def _around_fetch(inner: Any) -> Any:
     return __next__
 
 
-def _around_model(inner: Any) -> Any:
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
-        inner(self, *arguments, **options)
-        steps = _watch.mine()
-        if steps is not None:
+def _around_model(torch: Any) -> Callable[[Any], Any]:
+    def around(inner: Any) -> Any:
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            inner(self, *arguments, **options)
+            steps = _watch.mine()
+            if steps is None:
+                return
             steps.knows_forward = True
-            steps.gradient_bytes += sum(
-                p.numel() * p.element_size() for p in self.parameters() if p.requires_grad
-            )
+            parameters = [each for each in self.parameters() if each.requires_grad]
+            steps.gradient_bytes += sum(p.numel() * p.element_size() for p in parameters)
+            _watch.follow(torch, parameters[0].device)
 
-    return __init__
+        return __init__
+
+    return around
 
 
 def _around_forward(torch: Any) -> Callable[[Any], Any]:
@@ -172,6 +184,8 @@ def _around_backward(torch: Any) -> Callable[[Any], Any]:
                 return inner(tensors, *arguments, **options)
             is_outermost = steps.begin_backward()
             root = _first_with_gradient(tensors) if is_outermost else None
+            if root is not None:
+                _watch.follow(torch, root.device)
             hook = note_end(steps, root) if root is not None else None
             try:
                 return inner(tensors, *arguments, **options)
@@ -268,7 +282,7 @@ def _watch_distributed(torch: Any) -> None:
     _wrap(distributed_c10d, "init_process_group", _around_init(dist))
     dist.init_process_group = distributed_c10d.init_process_group
     data_parallel = torch.nn.parallel.DistributedDataParallel
-    _wrap(data_parallel, "__init__", _around_model)
+    _wrap(data_parallel, "__init__", _around_model(torch))
     _wrap(data_parallel, "forward", _around_forward(torch))
     _wrap(torch._C._distributed_c10d.Work, "wait", _around_wait)
 

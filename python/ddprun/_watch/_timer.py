@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Callable
 
 from .._library import library
 from .._structs import InitOptions
@@ -22,6 +23,9 @@ class Timer:
         self._library = found
         self._handle: int | None = handle.value
         self._pid = os.getpid()
+        self._device = 0
+        self._current: Callable[[int], int] | None = None
+        self._stream: int | None = None
 
     def join(self) -> str:
         """Meet the timers of the other ranks; return why not, or an empty text."""
@@ -30,10 +34,27 @@ class Timer:
             return ""
         return str(self._library.ddprun_last_error().decode(errors="replace"))
 
+    def follow(self, device: int, current: Callable[[int], int]) -> None:
+        """Take times in the stream of the GPU `device` that is `current` as a phase begins."""
+        self._device = device
+        self._current = current
+        self._stream = None
+
     def enter(self, phase: int) -> None:
         """End the phase, and begin another one."""
-        if self._handle is not None:
-            self._library.ddprun_timer_enter(self._handle, phase)
+        if self._handle is None:
+            return
+        if self._current is not None:
+            self._look_at_stream()
+        self._library.ddprun_timer_enter(self._handle, phase)
+
+    def _look_at_stream(self) -> None:
+        stream = self._current(self._device)
+        if stream == self._stream:
+            return
+        self._stream = stream
+        if self._library.ddprun_timer_use_stream(self._handle, self._device, stream) != 0:
+            self._current = None  # No CUDA that we can ask: times are the host's.
 
     def end_step(self, size: int) -> None:
         """End the step, in which ranks have exchanged `size` bytes of gradients."""

@@ -1,0 +1,70 @@
+#include "worker_sdk/gpu/gpu_event.h"
+
+namespace ddprun::worker_sdk {
+
+// The default stream cannot be captured, and asking about it may end a capture.
+bool is_captured(const GpuRuntime& gpu, CudaStream stream) {
+  if (!stream) return false;
+  int status = kCudaNotCaptured;
+  const int asked = ask_quietly(gpu.cuda, [&] { return gpu.cuda.is_capturing(stream, &status); });
+  return asked == kCudaSuccess && status != kCudaNotCaptured;
+}
+
+GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags)
+    : gpu_(std::move(gpu)), device_(device), flags_(flags) {
+  const GpuDeviceGuard current(*gpu_, device);
+  require(*gpu_, current.status(), "cudaSetDevice");
+  require(*gpu_, gpu_->events->take(device, flags, &event_), "cudaEventCreate");
+}
+
+GpuEvent::~GpuEvent() { gpu_->events->give_back(device_, flags_, event_); }
+
+void GpuEvent::record(CudaStream stream) {
+  require(*gpu_, gpu_->cuda.event_record(event_, stream), "cudaEventRecord");
+}
+
+// The default stream is that of the thread's device.
+void GpuEvent::hold_up(CudaStream stream) const {
+  const GpuDeviceGuard current(*gpu_, device_);
+  require(*gpu_, gpu_->cuda.stream_wait(stream, event_, 0), "cudaStreamWaitEvent");
+}
+
+// The device is set, or a thread that has none yet would make itself a context on the first one.
+int GpuEvent::look() const {
+  const GpuDeviceGuard current(*gpu_, device_);
+  const int status = ask_quietly(gpu_->cuda, [&] { return gpu_->cuda.event_query(event_); });
+  const bool captured = status >= kCudaCaptureErrors && status < kCudaCaptureErrorsEnd;
+  return captured ? kCudaNotReady : status;
+}
+
+// With an error of the device, too: whoever waits shall not wait for ever.
+bool GpuEvent::passed() const { return look() != kCudaNotReady; }
+
+std::chrono::nanoseconds GpuEvent::until(const DeviceMark& end) const {
+  float milliseconds = 0;
+  const CudaEvent last = static_cast<const GpuEvent&>(end).event_;
+  const int status = ask_quietly(
+      gpu_->cuda, [&] { return gpu_->cuda.event_elapsed(&milliseconds, event_, last); });
+  if (status != kCudaSuccess) return {};
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
+}
+
+// What the program has not asked CUDA for yet stays there for it.
+std::shared_ptr<const DeviceMark> ForeignStreams::mark(Stream stream) {
+  const auto in = static_cast<CudaStream>(stream);
+  if (is_captured(*gpu_, in)) return nullptr;
+  std::shared_ptr<GpuEvent> event;
+  ask_quietly(gpu_->cuda, [&] {
+    try {
+      const GpuDeviceGuard current(*gpu_, device_);
+      event = std::make_shared<GpuEvent>(gpu_, device_, kCudaEventDefault);
+      event->record(in);
+    } catch (const Error&) {
+      event.reset();
+    }
+    return event ? kCudaSuccess : kCudaNotReady;
+  });
+  return event;
+}
+
+}  // namespace ddprun::worker_sdk
