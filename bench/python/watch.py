@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What `ddprun --report` adds to a step of an unchanged PyTorch script: a small DDP model on gloo, 2 ranks, watched and not.
 
-    bench/python/watch.py [--build build/dev] [--turns 15]
+    bench/python/watch.py [--build build/dev] [--turns 15] [--device cuda]
 
 PYTHON_EXEC names the interpreter with torch. One process takes turns of 100 steps with the wrapped functions and with torch's
 own. Prints the medians [min-max] of a step's processor time, of this process, and what the difference is of a step of 50 ms.
+With `--device cuda` it is 1 rank on NCCL and the first GPU, and a step's time until the GPU is through with all of them: the
+model is so small that its GPU waits for the host.
 """
 
 import argparse
@@ -36,19 +38,23 @@ places = [(Batches, "__next__"), (torch.autograd, "backward"), (torch._C._distri
           (optimizer, "_global_optimizer_post_hooks")]
 watched = {place: getattr(*place) for place in places}
 plain = {place: getattr(found, "__wrapped__", None) or type(found)() for place, found in watched.items()}
-dist.init_process_group("gloo")
-net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+device = torch.device(sys.argv[2], 0) if sys.argv[2] == "cuda" else torch.device("cpu")
+clock = time.perf_counter if device.type == "cuda" else time.process_time
+dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).to(device)
 net = torch.nn.parallel.DistributedDataParallel(net)
 sgd = torch.optim.SGD(net.parameters(), 0.01)
-batches = DataLoader(TensorDataset(torch.ones(100, 8)), 1)
+batches = DataLoader(TensorDataset(torch.ones(100, 8, device=device)), 1)
 
 def turn():
-    begun = time.process_time()
+    begun = clock()
     for (x,) in batches:
         sgd.zero_grad()
         net(x).sum().backward()
         sgd.step()
-    return (time.process_time() - begun) * 1e4
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (clock() - begun) * 1e4
 
 turn()
 found = []
@@ -67,13 +73,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_build_option(parser, "bin/ddprun", "worker_sdk/libddprun.so")
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ddprun-watch-") as folder:
         script = os.path.join(folder, "train.py")
         with open(script, "w", encoding="utf-8") as file:
             file.write(TRAIN)
-        command = [os.path.join(options.build, "bin", "ddprun"), "--nproc-per-node", "2", "--report", script, str(options.turns)]
-        done = subprocess.run(command, env=environment(options.build), stdout=subprocess.PIPE, text=True, check=True)
+        command = [os.path.join(options.build, "bin", "ddprun"), "--nproc-per-node", "2" if options.device == "cpu" else "1", "--report",
+                   script, str(options.turns), options.device]
+        env = environment(options.build)
+        if options.device == "cuda":
+            del env["CUDA_VISIBLE_DEVICES"]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     (line,) = [line for line in done.stdout.splitlines() if "took" in line]
     pairs = json.loads(line.split("took")[1])
     for name, values in zip(("plain", "watched"), zip(*pairs)):

@@ -134,6 +134,17 @@ check_learns() {  # SECONDS COMMAND...
   grep -qE 'left out|test accuracy +(9[0-9]|100)\.' "$build.train.log" || fail "train learns nothing"
 }
 
+# What the report says of gradients: ranks that share a GPU take turns on it, by 2 ms at least.
+check_report() {  # SECONDS COMMAND...
+  check "$@" | tee "$build.report.log"
+  ! grep -q ^FAILED "$build.report.log" || failed=1
+  awk '/^rank +wall s/ { for (i = 4; i <= NF; ++i) column[i - 1] = $i }
+    /^0 / && !ms { for (i = 4; i <= NF; ++i) if (column[i] ~ /waiting|transfer|unknown/) ms += $i / 100 * $2 / $3 * 1000
+      printf "gradients, by the report: %.2f ms a step\n", ms }
+    END { exit !(ms > '${#share[@]}') }' "$build.report.log" || grep -q 'left out' "$build.report.log" ||
+    fail "the report knows nothing of the time that gradients take"
+}
+
 # Rank 1 of 3 falls out in mid-all-reduce: dies, dies but for its connections, is stopped. How long
 # until the others throw; and how long two groups take to join, the first time and after a restart.
 lose() {  # HOW EXIT_STATUS AFTER [flags of ddprun]
@@ -301,11 +312,12 @@ else
   check_learns 60 "${two[@]}" "$build/bin/train" --device cuda --data "$build.data" --epochs 2 --max-steps 20 \
     --check-weights --sync-bn --checkpoint "$build.checkpoint"
   rm -f "$build.checkpoint"
-  # A PyTorch script that knows nothing of us, with NCCL below it.
-  check 60 env PYTHON_EXEC="$(command -v python3)" PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}" \
+  # A PyTorch script that knows nothing of us, with NCCL below it; then its twin.
+  check_report 60 env PYTHON_EXEC="$(command -v python3)" PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}" \
     "DDPRUN_LIB=$build/worker_sdk/libddprun.so" "${two[@]}" --report examples/train.py --device cuda --data "$build.data" \
     --epochs 1 --max-steps 50
-  check 60 "${two[@]}" --report "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50
+  check_report 60 "${two[@]}" --report "$build/bin/train" --device cuda --data "$build.data" --epochs 1 --max-steps 50
+  check 60 python3 -B bench/python/watch.py --build "$build" --device cuda
   check 100 python3 -B bench/train.py --build "$build" --rounds 3 --steps 150 --workers 1 --device cuda \
     --data "$build.data" --launcher "$build/bin/ddprun"
   check 100 python3 -B bench/train.py --build "$build" --rounds 2 --steps 50 --device cuda \
