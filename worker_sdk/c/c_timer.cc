@@ -2,12 +2,14 @@
 
 #include "common/system/variable.h"
 #include "worker_sdk/c/c_handles.h"
+#include "worker_sdk/gpu/gpu_event.h"
 #include "worker_sdk/timer/foreign_steps.h"
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;
 
 struct ddprun_timer {
+  std::unique_ptr<ForeignStreams> streams;  // Once the program computes on a GPU.
   ForeignSteps steps;
   bool joined = false;
 };
@@ -18,7 +20,7 @@ ddprun_status ddprun_timer_create(ddprun_timer** timer) {
   return guarded([&] {
     require_argument(timer, "the pointer for the handle is null");
     *timer = nullptr;
-    *timer = new ddprun_timer{ForeignSteps(environment_variable("DDPRUN_PROGRESS"))};
+    *timer = new ddprun_timer{nullptr, ForeignSteps(environment_variable("DDPRUN_PROGRESS"))};
   });
 }
 
@@ -33,7 +35,10 @@ ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* 
 ddprun_status ddprun_timer_use_stream(ddprun_timer* timer, int32_t device, void* stream) {
   return guarded([&] {
     require_argument(device >= 0, "the device is less than 0");
-    live(timer).steps.use_stream(device, stream);
+    ddprun_timer& mine = live(timer);
+    if (!mine.streams) mine.streams = std::make_unique<ForeignStreams>();
+    mine.streams->use_device(device);
+    mine.steps.use_stream(*mine.streams, stream);
   });
 }
 

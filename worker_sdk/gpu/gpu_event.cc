@@ -55,14 +55,15 @@ std::shared_ptr<const DeviceMark> ForeignStreams::mark(Stream stream) {
   if (is_captured(*gpu_, in)) return nullptr;
   std::shared_ptr<GpuEvent> event;
   ask_quietly(gpu_->cuda, [&] {
+    const GpuDeviceGuard current(*gpu_, device_);
     try {
-      const GpuDeviceGuard current(*gpu_, device_);
       event = std::make_shared<GpuEvent>(gpu_, device_, kCudaEventDefault);
       event->record(in);
+      return kCudaSuccess;
     } catch (const Error&) {
       event.reset();
+      return kCudaNotReady;  // Any: there is none.
     }
-    return event ? kCudaSuccess : kCudaNotReady;
   });
   return event;
 }

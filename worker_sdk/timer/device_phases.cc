@@ -14,11 +14,11 @@ void DevicePhases::enter(std::chrono::nanoseconds StepTimes::*phase, std::option
   borders_.push_back({std::move(mark), phase});
 }
 
-std::optional<StepTimes> DevicePhases::end_step(std::optional<Stream> stream, StepTimes host,
-                                                std::vector<BucketMarks> buckets) {
+void DevicePhases::end_step(std::optional<Stream> stream, StepTimes host,
+                            std::vector<BucketMarks> buckets) {
   std::shared_ptr<const DeviceMark> end;
   if (stream) end = device_.mark(*stream);
-  if (stream && !end) return left_out(std::move(host));
+  if (stream && !end) return leave_out(std::move(host));
   Step step{.host = std::move(host), .borders = {}, .buckets = std::move(buckets)};
   step.by_device = !gap_ && end && !borders_.empty();
   // Where a stream was used for a part of the step, no clock knows its times.
@@ -30,25 +30,31 @@ std::optional<StepTimes> DevicePhases::end_step(std::optional<Stream> stream, St
   }
   gap_ = false;
   steps_.push_back(std::move(step));
-  if (steps_.size() <= kLag) return std::nullopt;
+}
+
+bool DevicePhases::is_due(const Step& oldest) const {
+  if (ended_) return true;
+  if (when_ == When::kLater) return oldest.captured || steps_.size() > kLag;
+  return is_full() || !oldest.by_device || oldest.borders.back().mark->passed();
+}
+
+std::optional<StepTimes> DevicePhases::next() {
+  if (steps_.empty() || !is_due(steps_.front())) return std::nullopt;
   StepTimes done = read(steps_.front());
   steps_.pop_front();
   return done;
 }
 
 // Captured for a graph: it was not carried out, and no event may be asked for anything.
-StepTimes DevicePhases::left_out(StepTimes host) {
+void DevicePhases::leave_out(StepTimes host) {
   host.known = false;
   borders_.clear();
   gap_ = false;
-  return host;
-}
-
-std::vector<StepTimes> DevicePhases::rest() {
-  std::vector<StepTimes> all;
-  for (const Step& step : steps_) all.push_back(read(step));
-  steps_.clear();
-  return all;
+  // There is nothing to wait for; but where the device decides when a step is read, ranks have the
+  // order of steps in common, and nothing else.
+  const auto place = when_ == When::kLater ? steps_.begin() : steps_.end();
+  steps_.insert(place,
+                Step{.host = std::move(host), .captured = true, .borders = {}, .buckets = {}});
 }
 
 StepTimes DevicePhases::read(const Step& step) {

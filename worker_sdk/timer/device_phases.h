@@ -24,19 +24,22 @@ namespace ddprun::worker_sdk {
 
 class DevicePhases {
  public:
-  // A step is read when so many later ones have ended: a host that is further ahead of its GPU
-  // gets no times.
-  static constexpr std::size_t kLag = 8;
+  // When a step is read. A host that is further ahead of its GPU gets no times.
+  enum class When {
+    kLater,  // When kLag later ones have ended: on all ranks after the same step.
+    kDone,   // When the device has done it, or kMost later ones have ended.
+  };
+  static constexpr std::size_t kLag = 8, kMost = 128;
 
-  explicit DevicePhases(StreamMarks& device) : device_(device) {}
+  DevicePhases(StreamMarks& device, When when) : device_(device), when_(when) {}
 
   // The stream goes from one phase into `phase`. Nothing: the host waits, its own times are true.
   void enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream);
-  // `host`: the step by the host's clock. Returns the step that ended kLag steps before, if so many
-  // have; or this one, as unknown, if the stream is captured.
-  std::optional<StepTimes> end_step(std::optional<Stream> stream, StepTimes host,
-                                    std::vector<BucketMarks> buckets);
-  std::vector<StepTimes> rest();  // At the end: those that have not been returned.
+  // `host`: the step by the host's clock. It is unknown if the stream is captured.
+  void end_step(std::optional<Stream> stream, StepTimes host, std::vector<BucketMarks> buckets);
+  std::optional<StepTimes> next();  // The oldest step, if it is to be read.
+  bool is_full() const { return steps_.size() > kMost; }
+  void end() { ended_ = true; }  // All steps are to be read, whether they are done or not.
 
  private:
   struct Border {
@@ -46,13 +49,17 @@ class DevicePhases {
   struct Step {
     StepTimes host;
     bool by_device = false;
+    bool captured = false;  // For a graph.
     std::vector<Border> borders;
     std::vector<BucketMarks> buckets;
   };
   static StepTimes read(const Step& step);
-  StepTimes left_out(StepTimes host);
+  bool is_due(const Step& oldest) const;
+  void leave_out(StepTimes host);
 
   StreamMarks& device_;
+  const When when_;
+  bool ended_ = false;
   std::vector<Border> borders_;  // Of the step that is under way; the first is the last one's end.
   bool gap_ = false;             // Some of them are missing.
   std::deque<Step> steps_;

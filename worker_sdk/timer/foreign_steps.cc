@@ -33,11 +33,10 @@ void ForeignSteps::join(const InitOptions& options) {
   group_.emplace(GroupInside::join_unseen(options));
 }
 
-void ForeignSteps::use_stream(int device, Stream stream) {
-  if (!streams_) streams_ = std::make_unique<ForeignStreams>();
-  streams_->use_device(device);
+void ForeignSteps::use_stream(StreamMarks& marks, Stream stream) {
+  marks_ = &marks;
   stream_ = stream;
-  if (shell_) shell_->use_stream(*streams_, stream_);
+  if (shell_) shell_->use_stream(marks, stream);
 }
 
 void ForeignSteps::enter(Phase phase) {
@@ -46,7 +45,7 @@ void ForeignSteps::enter(Phase phase) {
   if (group_ && !shell_) {
     if (phase == kOutside || phase == kExposed) return;  // No step has begun.
     shell_.emplace(*group_, SyncTimerOptions{}, progress_);
-    if (streams_) shell_->use_stream(*streams_, stream_);
+    if (marks_) shell_->use_stream(*marks_, stream_);
   }
   if (!shell_) return;
   switch (phase) {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "ddprun/process_group.h"
-#include "worker_sdk/gpu/gpu_event.h"
 #include "worker_sdk/timer/timer_shell.h"
 #include "worker_sdk/worker/progress.h"
 
@@ -30,9 +29,9 @@ class ForeignSteps {
   // Collective. From the next enter() on, steps are timed.
   void join(const InitOptions& options);
 
-  // From the next enter() on, a phase begins when this stream of the device comes to it; see
-  // DevicePhases. Throws Error(unsupported) where there is no CUDA.
-  void use_stream(int device, Stream stream);
+  // From the next enter() on, a phase begins when this stream of a device comes to it; see
+  // DevicePhases. `marks` must outlive this.
+  void use_stream(StreamMarks& marks, Stream stream);
 
   // One thread at a time.
   void enter(Phase phase);
@@ -45,7 +44,7 @@ class ForeignSteps {
   const std::shared_ptr<Progress> progress_;
   std::uint64_t steps_ = 0;
   std::optional<ProcessGroup> group_;
-  std::unique_ptr<ForeignStreams> streams_;  // Once the program computes on a GPU.
+  StreamMarks* marks_ = nullptr;  // Once the program computes on a GPU.
   Stream stream_ = nullptr;
   std::optional<TimerShell> shell_;
 };

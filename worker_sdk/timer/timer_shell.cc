@@ -47,12 +47,14 @@ TimerShell::TimerShell(ProcessGroup& group, const SyncTimerOptions& options,
       phases_(start_),
       timer_(identity_.rank, identity_.world_size, options.window) {
   progress_->begin_steps();
-  if (DeviceSide* device = GroupInside::device(group)) device_.emplace(*device);
+  if (DeviceSide* device = GroupInside::device(group)) {
+    device_.emplace(*device, DevicePhases::When::kLater);
+  }
 }
 
 void TimerShell::use_stream(StreamMarks& marks, Stream stream) {
   DDPRUN_ASSERT(foreign_);
-  if (!device_) device_.emplace(marks);
+  if (!device_) device_.emplace(marks, DevicePhases::When::kDone);
   stream_ = stream;
 }
 
@@ -72,6 +74,7 @@ void TimerShell::record(StepTimes step) {
     }
   }
   timer_.record(std::move(step));
+  report();
 }
 
 std::optional<Contention> TimerShell::counters() {
@@ -120,7 +123,9 @@ void TimerShell::begin_wait() {
 TimerShell::~TimerShell() {
   hear_last();
   if (device_) {
-    for (StepTimes& step : device_->rest()) record(std::move(step));
+    device_->end();
+    silent_ = silent_ || !foreign_;  // Else the ranks might be at steps that are not the same.
+    for (record_done(); exchange_; record_done()) hear_last();
   }
   report();
   failed();
@@ -141,15 +146,26 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
   StepTimes step = phases_.end_step(end_);
   step.buckets = std::move(buckets);
   if (device_) {
-    auto earlier = device_->end_step(stream(), std::move(step), std::move(marks));
-    if (!earlier) return;
-    step = std::move(*earlier);
-  } else {
-    charge_contention(step, contention_);
+    device_->end_step(stream(), std::move(step), std::move(marks));
+    return record_done();
   }
+  charge_contention(step, contention_);
   record(std::move(step));
-  report();
   begin_exchange();
+}
+
+// Of many steps that are done at once, those of the next window wait until the last one's exchange
+// has come back.
+void TimerShell::record_done() {
+  for (;;) {
+    if (timer_.window_full()) {
+      if (exchange_ && !silent_ && !device_->is_full()) return;
+      begin_exchange();
+    }
+    auto step = device_->next();
+    if (!step) return;
+    record(std::move(*step));
+  }
 }
 
 // Where an exchange is still under way a whole window later, the ranks do not keep step. All of
@@ -189,10 +205,12 @@ void TimerShell::hear_last() {
   heard_ = nullptr;
   if (!exchange_) return;
   try {
-    if (foreign_ && !exchange_->wait_for(kLastPatience)) return group_.abort();
-    hear();
+    if (!foreign_ || exchange_->wait_for(kLastPatience)) return hear();
+    group_.abort();
   } catch (const std::exception&) {  // Its steps stay unknown.
   }
+  exchange_.reset();
+  silent_ = true;
 }
 
 void TimerShell::tell(const SyncWindow& window) {

@@ -53,6 +53,7 @@ class TimerShell {
   void enter(std::chrono::nanoseconds StepTimes::*phase);
   std::optional<Stream> stream() const;
   void record(StepTimes step);
+  void record_done();                    // What the device has done.
   std::optional<Contention> counters();  // Nothing where the kernel does not count.
   void hear();
   void hear_what_has_come();

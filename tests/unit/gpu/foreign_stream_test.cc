@@ -11,6 +11,7 @@
 #include "tests/support/fake_gpu.h"
 #include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
+#include "worker_sdk/gpu/gpu_event.h"
 #include "worker_sdk/timer/device_phases.h"
 #include "worker_sdk/timer/foreign_steps.h"
 
@@ -21,9 +22,10 @@ using namespace std::chrono_literals;
 using namespace test;
 using worker_sdk::CudaStream;
 using worker_sdk::ForeignSteps;
+using worker_sdk::ForeignStreams;
 using Phase = ForeignSteps::Phase;
 
-constexpr int kLag = static_cast<int>(worker_sdk::DevicePhases::kLag);
+constexpr int kMost = static_cast<int>(worker_sdk::DevicePhases::kMost);
 
 void kernel(const OwnStream& stream, std::chrono::milliseconds duration) {
   enqueue(static_cast<CudaStream>(stream.get()),
@@ -46,21 +48,22 @@ void step(ForeignSteps& steps, const OwnStream& stream, std::chrono::millisecond
   steps.enter(Phase::kOutside);
 }
 
-// What rank 0 of two leaves behind of `count` steps, each of which is over before the next begins.
-nlohmann::json summary_of(int count, const std::function<void(ForeignSteps&, int)>& before_step) {
+// What rank 0 of two leaves behind of `count` steps; the host waits after every `often` of them.
+nlohmann::json summary_of(int count, int often) {
   const TemporaryDirectory directory;
   ::setenv("DDPRUN_REPORT_DIR", (directory / "").c_str(), 1);
   const Ranks ranks{.world_size = 2};
   const auto errors = ranks.run([&](ProcessGroup& group) {
     OwnStream stream(group.local_rank());
+    ForeignStreams streams;
+    streams.use_device(group.local_rank());
     ForeignSteps steps("");
     steps.join(ranks.options(directory / "times", group.rank()));
-    steps.use_stream(group.local_rank(), stream.get());
-    for (int i = 0; i < count; ++i) {
-      before_step(steps, i);
+    steps.use_stream(streams, stream.get());
+    for (int i = 1; i <= count; ++i) {
       // Rank 1 comes last: it waits for less.
       step(steps, stream, group.rank() == 0 ? 40ms : 10ms);
-      stream.synchronize();
+      if (i % often == 0) stream.synchronize();
     }
   });
   ::unsetenv("DDPRUN_REPORT_DIR");
@@ -71,16 +74,18 @@ nlohmann::json summary_of(int count, const std::function<void(ForeignSteps&, int
 
 TEST_CASE("Foreign steps on a GPU: phases are those of the stream, not of the host", "[gpu]") {
   const FakeGpu gpu;
-  const auto summary = summary_of(kLag + 8, [](ForeignSteps&, int) {});
+  constexpr int kSteps = 32;
+  const int often = GENERATE(1, 16, 32);  // Also where a host is far ahead of its GPU.
+  const auto summary = summary_of(kSteps, often);
   INFO(summary.dump(2));
-  const double steps = kLag + 8;
-  CHECK(summary.at("steps") == kLag + 8);
+  const double steps = kSteps;
+  CHECK(summary.at("steps") == kSteps);
   CHECK(summary.at("forward_s").get<double>() >= 0.010 * steps);
   CHECK(summary.at("backward_s").get<double>() >= 0.020 * steps);
   CHECK(summary.at("optimizer_s").get<double>() >= 0.005 * (steps - 1));
-  // A window of 8 steps is known, in which rank 0 stood still for 30 ms a step longer than rank 1.
-  CHECK(summary.at("window_steps") == 8);
-  CHECK(summary.at("waiting_s").get<double>() >= 8 * 0.025);
+  // Rank 0 stood still for 30 ms a step longer than rank 1.
+  CHECK(summary.at("window_steps") == kSteps);
+  CHECK(summary.at("waiting_s").get<double>() >= 0.025 * steps);
 }
 
 TEST_CASE("Foreign steps on a GPU: what nobody waited for is left out, and counts as dropped",
@@ -93,11 +98,12 @@ TEST_CASE("Foreign steps on a GPU: what nobody waited for is left out, and count
   const auto errors = ranks.run([&](ProcessGroup& group) {
     OwnStream stream(0);
     {
+      ForeignStreams streams;
       ForeignSteps steps("");
       steps.join(ranks.options(directory / "times", group.rank()));
-      steps.use_stream(0, stream.get());
+      steps.use_stream(streams, stream.get());
       enqueue(static_cast<CudaStream>(stream.get()), [&] { go_on.get_future().wait(); });
-      for (int i = 0; i < 3; ++i) step(steps, stream, 1ms);
+      for (int i = 0; i < kMost + 20; ++i) step(steps, stream, 0ms);
     }
     go_on.set_value();
     stream.synchronize();
@@ -111,7 +117,7 @@ TEST_CASE("Foreign steps on a GPU: what nobody waited for is left out, and count
 TEST_CASE("Foreign steps on a GPU: an error of the program's is left to the program", "[gpu]") {
   const FakeGpu gpu;
   const OwnStream stream(0);
-  worker_sdk::ForeignStreams streams;
+  ForeignStreams streams;
   leave_error(2);
   CHECK(streams.mark(stream.get()));
   CHECK(left_error() == 2);
@@ -125,7 +131,7 @@ TEST_CASE("Foreign steps on a GPU: an error of the program's is left to the prog
 TEST_CASE("Foreign steps on a GPU: a stream that is captured gets no marks", "[gpu]") {
   const FakeGpu gpu;
   const OwnStream stream(0);
-  worker_sdk::ForeignStreams streams;
+  ForeignStreams streams;
   begin_capture(static_cast<CudaStream>(stream.get()));
   CHECK_FALSE(streams.mark(stream.get()));
   CHECK(end_capture(static_cast<CudaStream>(stream.get())).complaints.empty());

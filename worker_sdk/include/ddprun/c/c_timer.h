@@ -33,8 +33,8 @@ ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* 
 /* From the next phase on, times are those of a GPU, as CUDA's events tell them: a phase begins when
    `stream` (a cudaStream_t; NULL: the default stream) of `device` comes to it. Phases have to be
    entered with all of the phase before put into the stream, and none of the next. No call waits for
-   the GPU: a step is counted when 8 later ones have ended, or left out if the GPU has not done it
-   by then. Call it again for another stream. DDPRUN_UNSUPPORTED where there is no CUDA or no GPU;
+   the GPU: a step is counted once the GPU has done it, and left out if 128 later ones have ended by
+   then. Call it again for another stream. DDPRUN_UNSUPPORTED where there is no CUDA or no GPU;
    then times stay the host's. */
 ddprun_status ddprun_timer_use_stream(ddprun_timer* timer, int32_t device, void* stream);
 /* Ends one phase and begins another. */
