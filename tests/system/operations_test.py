@@ -319,6 +319,13 @@ class Operations(DdprunCase):
             started.signal(signal.SIGTERM)
             self.assertEqual(started.wait(), 0)
 
+    def test_a_node_that_hosts_a_run_warns_of_a_token_that_can_be_guessed(self):
+        for endpoint, warns in (("0.0.0.0:0", True), ("127.0.0.1:0", False)):
+            run = self.start("--nnodes", "1", "--rdzv-endpoint", endpoint, "--no-python", "true",
+                             env={**ddprun_case.clean_environment(), "DDPRUN_TOKEN": "swordfish"})
+            self.assertEqual(run.wait(), 0, run.err())
+            self.assertEqual("the token has only 9 characters" in run.err(), warns, run.err())
+
     def test_the_unit_file_is_sound(self):
         if not shutil.which("systemd-analyze"):
             raise unittest.SkipTest("there is no systemd-analyze")
