@@ -49,7 +49,9 @@ class _Watch:
 
     def follow(self, torch: Any, device: Any) -> None:
         """Take times by the GPU's clock from now on, where the program computes on one of NVIDIA's."""
-        if self._timer is None or self._is_on_gpu or device.type != "cuda" or not torch.version.cuda:
+        if self._timer is None or not self.wants_times or self._is_on_gpu:
+            return
+        if device.type != "cuda" or not torch.version.cuda:
             return
         self._is_on_gpu = True
         self._timer.follow(device.index, lambda index: torch.cuda.current_stream(index).cuda_stream)

@@ -45,11 +45,10 @@ class Timer:
         if self._handle is None:
             return
         if self._current is not None:
-            self._look_at_stream()
+            self._use(self._current(self._device))
         self._library.ddprun_timer_enter(self._handle, phase)
 
-    def _look_at_stream(self) -> None:
-        stream = self._current(self._device)
+    def _use(self, stream: int) -> None:
         if stream == self._stream:
             return
         self._stream = stream
