@@ -48,7 +48,7 @@ class _Watch:
         os.register_at_fork(after_in_child=self._forget)
 
     def follow(self, torch: Any, device: Any) -> None:
-        """Take times by the GPU's clock from now on, where the program computes on one of NVIDIA's."""
+        """Take times by the GPU's clock from now on, if it is one of NVIDIA's."""
         if self._timer is None or not self.wants_times or self._is_on_gpu:
             return
         if device.type != "cuda" or not torch.version.cuda:
