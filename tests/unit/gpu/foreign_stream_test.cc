@@ -62,7 +62,7 @@ nlohmann::json summary_of(int count, int often) {
     steps.use_stream(streams, stream.get());
     for (int i = 1; i <= count; ++i) {
       // Rank 1 comes last: it waits for less.
-      step(steps, stream, group.rank() == 0 ? 40ms : 10ms);
+      step(steps, stream, group.rank() == 0 ? 40ms : 0ms);
       if (i % often == 0) stream.synchronize();
     }
   });
@@ -83,7 +83,7 @@ TEST_CASE("Foreign steps on a GPU: phases are those of the stream, not of the ho
   CHECK(summary.at("forward_s").get<double>() >= 0.010 * steps);
   CHECK(summary.at("backward_s").get<double>() >= 0.020 * steps);
   CHECK(summary.at("optimizer_s").get<double>() >= 0.005 * (steps - 1));
-  // Rank 0 stood still for 30 ms a step longer than rank 1.
+  // Rank 0 stood still for 40 ms a step longer than rank 1, which a busy machine may shorten.
   CHECK(summary.at("window_steps") == kSteps);
   CHECK(summary.at("waiting_s").get<double>() >= 0.025 * steps);
 }
