@@ -1,6 +1,6 @@
 # Checks of the source text itself; the architecture is the data in tidy/layers.txt.
 ddprun_test(NAME tidy_test
-            SOURCES tidy/tidy_test.cc tidy/rules.cc tidy/names.cc tidy/functions.cc tidy/layers.cc
+            SOURCES tidy/tidy_test.cc tidy/rules.cc tidy/names.cc tidy/source_text.cc tidy/layers.cc
             LIBRARIES ddprun_flags
             LABELS tidy)
 

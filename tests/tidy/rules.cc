@@ -136,27 +136,17 @@ std::string complaint_about_threads(const std::string& line, const std::string& 
   return made ? "a thread gets signals of the program, use common/system/own_thread.h" : "";
 }
 
-bool is_test(const std::string& path) {
-  return path.starts_with("tests/") || path.starts_with("bench/");
-}
-
 constexpr const char* kPlanHeading = "## The plan";
 constexpr const char* kWalksHeading = "## Two walks";
 
 const std::vector<const char*> kFoldersOfSource = {"common",     "rendezvous", "agent", "launcher",
                                                    "worker_sdk", "examples",   "tests", "bench"};
 
-// A room that is gone from the tree, or too crowded to find anything in it.
-std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::path& root,
-                                                const std::map<std::string, int>& crowds) {
+// A room that is gone from the tree.
+std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::path& root) {
   std::vector<std::string> complaints;
   for (const auto& [name, room] : layers.rooms()) {
     if (!fs::is_directory(root / name)) complaints.push_back("layers.txt: no folder " + name);
-  }
-  for (const auto& [folder, files] : crowds) {
-    if (files <= kFolderFilesMax) continue;
-    complaints.push_back(folder + ": " + std::to_string(files) + " files, " +
-                         std::to_string(kFolderFilesMax) + " are allowed");
   }
   return complaints;
 }
@@ -291,20 +281,8 @@ std::vector<std::string> complaints_about(const std::string& path, const std::st
       if (!complaint.empty()) complaints.push_back(where + complaint);
     }
   }
-  const int lines_max = is_test(path) ? kTestFileLinesMax : kFileLinesMax;
-  if (number > lines_max) {
-    complaints.push_back(path + ": " + std::to_string(number) + " lines, " +
-                         std::to_string(lines_max) + " are allowed");
-  }
   for (std::string& complaint : complaints_about_enumerators(path, text)) {
     complaints.push_back(std::move(complaint));
-  }
-  const int function_max = is_test(path) ? kTestFunctionLinesMax : kFunctionLinesMax;
-  for (const Function& function : functions_in(text)) {
-    if (function.lines <= function_max) continue;
-    complaints.push_back(path + ":" + std::to_string(function.line) + ": function of " +
-                         std::to_string(function.lines) + " lines, " +
-                         std::to_string(function_max) + " are allowed");
   }
   return complaints;
 }
@@ -329,20 +307,18 @@ std::vector<std::string> complaints_about_prose(const std::string& path, const s
 std::vector<std::string> complaints_about_tree(const fs::path& root) {
   Layers layers(content_of(root / "tests/tidy/layers.txt"));
   std::map<std::string, std::string> files;  // Path -> text.
-  std::map<std::string, int> crowds;         // Folder -> files.
   for (const char* folder : kFoldersOfSource) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       if (!entry.is_regular_file()) continue;
       const std::string path = fs::relative(entry.path(), root);
-      ++crowds[fs::path(path).parent_path()];
       const std::string extension = entry.path().extension();
       if (extension != ".h" && extension != ".cc") continue;
       files[path] = content_of(entry.path());
       layers.note(path, files[path]);
     }
   }
-  std::vector<std::string> complaints = complaints_about_rooms(layers, root, crowds);
+  std::vector<std::string> complaints = complaints_about_rooms(layers, root);
   for (std::string& complaint :
        complaints_about_plan(layers, content_of(root / "docs/architecture.md"))) {
     complaints.push_back(std::move(complaint));

@@ -1,6 +1,5 @@
 #pragma once
-// What is checked of each source file besides its includes: length, width, words, length of
-// functions.
+// What is checked of each source file besides its includes: width, words and names.
 
 #include <map>
 #include <string>
@@ -10,12 +9,7 @@
 
 namespace ddprun::tidy {
 
-inline constexpr int kFileLinesMax = 300;
-inline constexpr int kTestFileLinesMax = 500;  // tests/ and bench/.
-inline constexpr int kFunctionLinesMax = 40;
-inline constexpr int kTestFunctionLinesMax = 60;
 inline constexpr int kColumnsMax = 100;
-inline constexpr int kFolderFilesMax = 25;
 
 // Everything wrong with the file `path` (relative to the source root), one line each.
 std::vector<std::string> complaints_about(const std::string& path, const std::string& text,
@@ -46,14 +40,6 @@ std::vector<std::string> complaints_about_prose(const std::string& path, const s
 // below its docs/ and bench/; headers of the product that share a file name; and types that share a
 // name. Reads root/tests/tidy/layers.txt.
 std::vector<std::string> complaints_about_tree(const std::filesystem::path& root);
-
-struct Function {
-  int line = 0;   // Of its opening brace, from 1.
-  int lines = 0;  // From the opening to the closing brace.
-};
-
-// Found by counting braces: good enough for code that clang-format has seen.
-std::vector<Function> functions_in(const std::string& text);
 
 // `text` with comments and literals blanked out, lines kept.
 std::string without_words(const std::string& text);
