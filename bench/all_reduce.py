@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from side_by_side import HERE, PYTHON, add_build_option, free_port, median_ratio, mpi_program, take_turns
+from side_by_side import HERE, PYTHON, add_build_option, free_port, has_torch, median_ratio, mpi_program, take_turns
 from store_contestants import in_a_network_of_its_own
 
 
@@ -71,7 +71,7 @@ def main():
     args = parser.parse_args()
     in_a_network_of_its_own()
     with tempfile.TemporaryDirectory() as folder:
-        contestants = {"ours": lambda: ours(args), "torch gloo": lambda: torch(args),
+        contestants = {"ours": lambda: ours(args), "torch gloo": (lambda: torch(args)) if has_torch("torch gloo") else None,
                        "Open MPI": mpi("openmpi", folder, args), "MPICH": mpi("mpich", folder, args)}
         rounds = take_turns({name: f for name, f in contestants.items() if f}, args.rounds)
     own = rounds.pop("ours")

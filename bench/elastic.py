@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from side_by_side import HERE, PYTHON, ROOT, add_build_option, free_port, spread
+from side_by_side import HERE, PYTHON, ROOT, add_build_option, free_port, has_module, has_torch, spread
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "failures"))
 import sample_count  # noqa: E402
@@ -269,10 +269,6 @@ def run_with(kind, options, body):
         contestant.end()
 
 
-def has(python, module):
-    return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_build_option(parser, "bin/ddprun", "bin/bench_elastic_worker")
@@ -288,9 +284,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     kinds = {"ddprun, Job": DdprunJob, "ddprun, Job, spares": DdprunSpares, "ddprun, checkpoints": DdprunCheckpoints}
-    if has(options.torch_python, "torch"):
+    if has_torch("torchrun", options.torch_python):
         kinds["torchrun, checkpoints"] = Torchrun
-    if has(options.torch_python, "torchft"):
+    if has_module("torchft", "torchft", options.torch_python, "pip install torchft-nightly"):
         kinds["torchft"] = Torchft
     kinds = {name: kind for name, kind in kinds.items() if (options.only or "") in name}
     rng = random.Random(options.seed)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 
-from side_by_side import PYTHON, add_build_option, median_ratio, spread, take_turns
+from side_by_side import PYTHON, add_build_option, has_torch, median_ratio, spread, take_turns
 
 
 def timed(argv):
@@ -59,7 +59,7 @@ def contestants(options, n):
         found["ddprun before"] = ddprun(options.before, n, program)
     if shutil.which("mpirun.mpich"):
         found["mpirun.mpich"] = ["mpirun.mpich", "-n", str(n), program]
-    if options.torchrun:  # -r and -t: Debian's 1.13.1 cannot start without them.
+    if options.torchrun and has_torch("torchrun"):  # -r and -t: Debian's 1.13.1 cannot start without them.
         found["torchrun"] = [PYTHON, "-m", "torch.distributed.run", "--standalone", "-r", "9:1", "-t", "9:1",
                              "--nproc_per_node", str(n), "--no_python", program]
     return {name: timed(argv) for name, argv in found.items()}

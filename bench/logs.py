@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from side_by_side import PYTHON, add_build_option, median_ratio, spread, take_turns
+from side_by_side import PYTHON, add_build_option, has_torch, median_ratio, spread, take_turns
 
 MEMORY = "/dev/shm"
 
@@ -37,7 +37,7 @@ def contestants(options):
     if shutil.which("mpirun.openmpi"):
         found["mpirun.openmpi --tag-output"] = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--tag-output",
                                                 "-n", n, *talker(options, "OMPI_COMM_WORLD_RANK")]
-    if options.torchrun:
+    if options.torchrun and has_torch("torchrun"):
         found["torchrun -t 3"] = [PYTHON, "-m", "torch.distributed.run", "--standalone", "-t", "3", "--log_dir", "LOGS",
                                   "--nproc_per_node", n, "--no_python", *talker(options, "RANK")]
     return found

@@ -4,14 +4,14 @@
     bench/restart.py [--build build/dev] [--rounds 5] [--per-node 2] [--no-torchrun]
 
 Both nodes are commands of their own on loopback; rank 1 kills itself (SIGKILL) after a second. torchrun is run at its
-default monitor interval and at 0.1 s, its fastest useful one. Contestants take turns; medians [min-max] in seconds.
+default monitor interval and at 0.1 s, its fastest useful one; without PyTorch it is left out. Contestants take turns; medians [min-max] in seconds.
 """
 import argparse
 import os
 import subprocess
 import tempfile
 
-from side_by_side import PYTHON, add_build_option, free_port, median_ratio, spread, take_turns
+from side_by_side import PYTHON, add_build_option, free_port, has_torch, median_ratio, spread, take_turns
 
 
 def restart_time(commands, workers):
@@ -65,7 +65,7 @@ def main():
     worker = os.path.join(options.build, "bin", "bench_stamp_worker")
 
     contestants = {"ddprun": ddprun(options, worker)}
-    if not options.no_torchrun:
+    if not options.no_torchrun and has_torch("torchrun"):
         contestants["torchrun, 5 s"] = torchrun(options, worker, 5)
         contestants["torchrun, 0.1 s"] = torchrun(options, worker, 0.1)
     values = take_turns(contestants, options.rounds)

@@ -39,6 +39,29 @@ def mpi_program(kind, source, folder):
     return launcher, program
 
 
+def has_torch(rows, python=PYTHON):
+    """Whether that interpreter has PyTorch; where not, says that `rows` are left out, and what would bring them."""
+    return has_module("torch", rows, python, "Debian has it in python3-torch")
+
+
+def has_module(module, rows, python=PYTHON, cure=""):
+    find = f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"
+    try:
+        if subprocess.run([python, "-c", find], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return True
+    except OSError:
+        pass
+    print(f"without {rows}: {python} has no {module}; {cure + ', and ' if cure else ''}PYTHON_EXEC names another interpreter",
+          file=sys.stderr)
+    return False
+
+
+def need_torch():
+    """For a script all of whose contestants are PyTorch's."""
+    if not has_torch("anything to measure"):
+        sys.exit(2)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

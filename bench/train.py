@@ -6,7 +6,7 @@
 
 Each round runs both, in turns, so that a noisy machine is noisy for both. Workers are spawned plainly
 with the env:// variables and one thread each, or with --launcher by that program for both. Prints one line
-a round, then medians and the median of the rounds' ratios.
+a round, then medians and the median of the rounds' ratios. Without PyTorch only `train` is measured.
 """
 import argparse
 import os
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 
-from side_by_side import PYTHON, ROOT, add_build_option, free_port, median_ratio
+from side_by_side import PYTHON, ROOT, add_build_option, free_port, has_torch, median_ratio
 
 
 def spawn(command, workers):
@@ -62,6 +62,11 @@ def main():
         settings += ["--data", options.data]
     ours = [os.path.join(options.build, "bin", "train"), *settings]
     theirs = [PYTHON, os.path.join(ROOT, "examples", "train.py"), *settings]
+    if not has_torch("PyTorch DDP"):
+        speeds = [samples_per_s(launch(ours, options.workers, options.launcher)) for _ in range(options.rounds)]
+        print(f"train: {statistics.median(speeds):.0f} samples/s [{min(speeds):.0f}-{max(speeds):.0f}], "
+              f"{options.workers} workers, {options.steps} steps")
+        return
     pairs = []
     print(f"{'round':>5} {'train':>10} {'PyTorch DDP':>12} {'ratio':>7}   samples/s, "
           f"{options.workers} workers, {options.steps} steps")

@@ -21,7 +21,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-from side_by_side import PYTHON, ROOT, add_build_option, median_ratio, take_turns  # noqa: E402
+from side_by_side import PYTHON, ROOT, add_build_option, median_ratio, need_torch, take_turns  # noqa: E402
 
 BACKENDS = ("gloo", "ddprun", "ddprun-shared")
 LIMIT_S = 600  # Of one run. What takes longer hangs.
@@ -76,6 +76,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=["cost", "all_reduce", "convnet", "transformer"])
     parser.add_argument("--steps", type=int, help="how many are timed; a model has a number of its own (worker.py)")
     options = parser.parse_args()
+    need_torch()
     steps = [str(options.steps)] if options.steps else []
     if "cost" in options.only:
         cost = run(options.build, 2, "cost.py")

@@ -20,7 +20,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from compare import environment  # noqa: E402
-from side_by_side import add_build_option  # noqa: E402
+from side_by_side import add_build_option, need_torch  # noqa: E402
 
 TRAIN = """
 import json, sys, time
@@ -71,10 +71,11 @@ if dist.get_rank() == 0:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_build_option(parser, "bin/ddprun", "worker_sdk/libddprun.so")
+    add_build_option(parser, "bin/ddprun", "bin/libddprun-watch.so", "worker_sdk/libddprun.so")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
+    need_torch()
     with tempfile.TemporaryDirectory(prefix="ddprun-watch-") as folder:
         script = os.path.join(folder, "train.py")
         with open(script, "w", encoding="utf-8") as file:

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -89,6 +90,58 @@ class Bench(unittest.TestCase):
         found, said = self.mpi("#!/bin/sh\nexit 0\n")
         self.assertEqual(found, (os.path.join(self.folder, "mpirun.openmpi"), os.path.join(self.folder, "openmpi")))
         self.assertEqual(said, "")
+
+
+# What a script measures with, by what it prints; and what that script then prints of our own contestant.
+SPEAKS = {
+    "all_reduce.py": ({"bin/bench_all_reduce": "printf 'shm direct\\t1024\\t3.5\\n'"}, "shm direct"),
+    "restart.py": ({"bin/bench_stamp_worker": "", "bin/ddprun": """
+        case "$*" in *is_host=1*) echo "death 1 1000000" >>"$STAMPS" ;; esac
+        for r in 0 1; do echo "0 $r 1"; echo "1 $r 3000000"; done >>"$STAMPS" """}, "ddprun"),
+    "train.py": ({"bin/train": "echo 'speed 100 samples/s'"}, "train: 100 samples/s"),
+    "ddp_step.py": ({"bin/bench_ddp_overhead": "", "bin/ddprun": "echo 'step ConvNet: 1.5 ms'; echo 'step perceptron: 2.5 ms'"},
+                    "perceptron: 2.500"),
+}
+
+
+class MissingPeer(unittest.TestCase):
+    """On a machine whose Python has no PyTorch a peer is left out, said in one line, and the rest is measured."""
+
+    def setUp(self):
+        self.folder = os.path.realpath(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def run_script(self, path, *argv):
+        env = {**os.environ, "PYTHON_EXEC": "/bin/false", "DDPRUN_BENCH_NETWORK": "own", "PATH": "/nonexistent"}  # No MPI either.
+        return subprocess.run([sys.executable, "-B", path, "--build", self.folder, *argv], env=env, check=False, capture_output=True,
+                              text=True, timeout=120)
+
+    def test_each_script_with_a_contestant_of_pytorchs(self):
+        for name, (programs, wanted) in SPEAKS.items():
+            with self.subTest(script=name):
+                for program, text in programs.items():
+                    executable(os.path.join(self.folder, program), f"#!/bin/sh\n{text}\n")
+                done = self.run_script(os.path.join(ROOT, "bench", name), "--rounds", "1")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(wanted, done.stdout)
+                self.assertRegex(done.stderr, r"without [^\n]*: /bin/false has no torch; Debian has it in python3-torch")
+                self.assertNotIn("Traceback", done.stderr)
+
+    def test_what_measures_pytorch_alone_ends_with_that_sentence(self):
+        for name in ("compare.py", "watch.py"):
+            with self.subTest(script=name):
+                for program in ("bin/ddprun", "bin/libddprun-watch.so", "worker_sdk/libddprun.so"):
+                    executable(os.path.join(self.folder, program))
+                done = self.run_script(os.path.join(ROOT, "bench", "python", name))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertIn("has no torch", done.stderr)
+
+    def test_no_script_starts_pytorch_without_looking_for_it(self):
+        """Those that start an interpreter of PyTorch's ask first whether it has PyTorch."""
+        for path in scripts():
+            text = text_of(path)
+            if "PYTHON," in text or "PYTHON]" in text or "torch_python" in text:
+                self.assertTrue(re.search("has_torch|need_torch|torch_pythons", text), path)
 
 
 if __name__ == "__main__":
