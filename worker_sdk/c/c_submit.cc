@@ -54,7 +54,7 @@ class Side {
   std::size_t count_;
 };
 
-CallOptions options_of(const ddprun_call& call) {
+CallOptions call_options_of(const ddprun_call& call) {
   require_argument(call.reserved == 0, "a reserved field is not 0");
   require_argument((call.flags & ~std::uint32_t{DDPRUN_IN_STREAM | DDPRUN_ON_HOST}) == 0,
                    "unknown flags");
@@ -79,7 +79,7 @@ Work either(bool async, const Async& start, const Blocking& run) {
       async, [&] { return group.name##_async(__VA_ARGS__); }, [&] { group.name(__VA_ARGS__); })
 
 Work submit(ProcessGroup& group, const ddprun_call& call, bool async) {
-  const CallOptions o = options_of(call);
+  const CallOptions o = call_options_of(call);
   const std::string name = name_of(static_cast<OpKind>(call.operation));
   const Side in("`in` of " + name, call.in, call.ins), out("`out` of " + name, call.out, call.outs);
   const int n = group.world_size(), root = call.root;
