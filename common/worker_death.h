@@ -40,8 +40,19 @@ enum class Fault {
   kAborted,         // It called abort() on the process group.
   kLeftEarly,       // It ended with 0 while others still waited for it in a collective.
   kNoProcesses,     // There may be no more of them.
+  kGpuMemory,       // CUDA refused it memory of a GPU.
+  kGpuAssert,       // An assertion in a kernel on a GPU: an index or a label out of range.
+  kGpuAccess,       // A kernel used an address that is not its own, or was ended by the GPU.
+  kGpuBroken,       // A GPU or its memory failed: ECC, NVLink, a driver's Xid.
+  kNoGpu,           // The GPU that it wanted is not there, not free, or not for its PyTorch.
+  kNccl,            // An error of NCCL's own, which lost no peer.
+  kNcclVersion,     // The ranks have different versions of NCCL.
+  kAddressInUse,    // Another process listens on the port.
+  kNoFile,          // A file that it opened is not there.
+  kQuota,           // The user may not write more to that file system.
+  kTimeLimit,       // A signal, when the time that the batch system had granted was over.
 };
-constexpr Fault kLastFault = Fault::kNoProcesses;
+constexpr Fault kLastFault = Fault::kTimeLimit;
 
 struct WorkerDeath {
   int rank = 0;

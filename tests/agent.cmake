@@ -1,10 +1,10 @@
 # Tests of agent/.
 ddprun_test(NAME agent_unit_test
             SOURCES unit/agent/binding_test.cc unit/agent/cgroup_test.cc unit/agent/change_cost_test.cc unit/agent/chaos_test.cc unit/agent/command_test.cc unit/output/console_queue_test.cc unit/common/duration_text_test.cc
-                    unit/agent/family_test.cc unit/agent/fault_test.cc unit/agent/flight_record_test.cc unit/agent/gpus_test.cc
+                    unit/agent/family_test.cc unit/agent/fault_test.cc unit/agent/flight_record_test.cc unit/agent/gpu_evidence_test.cc unit/agent/gpus_test.cc
                     unit/output/line_fold_test.cc unit/output/line_splitter_test.cc unit/output/log_file_test.cc
                     unit/output/log_files_test.cc unit/agent/oom_watch_test.cc unit/agent/placement_test.cc
-                    unit/agent/proc_file_test.cc unit/agent/progress_test.cc unit/agent/stall_watch_test.cc unit/agent/start_failure_test.cc
+                    unit/agent/proc_file_test.cc unit/agent/progress_test.cc unit/agent/pytorch_words_test.cc unit/agent/stall_watch_test.cc unit/agent/start_failure_test.cc
                     unit/agent/sync_ledger_test.cc unit/common/sync_counts_test.cc
                     unit/output/tail_ring_test.cc unit/common/terminal_text_test.cc unit/agent/window_test.cc unit/agent/worker_environment_test.cc unit/agent/worker_links_test.cc
                     unit/agent/words_fuzz_test.cc fuzz/agent/words_fuzz.cc fuzz/agent/flight_fuzz.cc
@@ -12,11 +12,12 @@ ddprun_test(NAME agent_unit_test
             LIBRARIES ddprun_agent ddprun::worker_sdk
             LABELS unit)
 
-target_compile_definitions(agent_unit_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>")
+target_compile_definitions(agent_unit_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>"
+                                                   FAKE_SICK_NVML_LIB="$<TARGET_FILE:fake_sick_nvml>")
 
 add_library(fake_nvml SHARED process/agent/fake_nvml.cc)
 set_target_properties(fake_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-add_dependencies(agent_unit_test fake_nvml)
+add_dependencies(agent_unit_test fake_nvml fake_sick_nvml)
 
 # Real workers that get stuck, for failures/stall_test.py.
 add_executable(stall_worker process/agent/stall_worker.cc)

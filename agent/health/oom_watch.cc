@@ -9,13 +9,13 @@
 #include <charconv>
 #include <utility>
 
+#include "agent/process/kernel_log.h"
 #include "common/system/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kFileBytesMax = std::size_t{64} * 1024;
-constexpr int kKernelRecordsMax = 200'000;
 
 // For files of /proc and /sys, whose size is not known before they are read.
 std::string read_small(const std::string& path) {
@@ -41,19 +41,15 @@ std::string killed_text(std::string_view record, const std::string& killed) {
   return std::string(record.substr(begin, end == std::string_view::npos ? end : end - begin));
 }
 
-// What the kernel's log says about the death of `pid`. A record a read; never waits.
+// What the kernel's log says about the death of `pid`.
 std::string kernel_log_on(const std::string& path, int pid) {
-  const UniqueFd log(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   const std::string killed = "Killed process " + std::to_string(pid) + " (";
-  std::array<char, 8192> record;
-  for (int i = 0; log && i < kKernelRecordsMax; ++i) {
-    const ssize_t got = ::read(log.get(), record.data(), record.size());
-    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // Older ones were overwritten.
-    if (got <= 0) break;
-    std::string text = killed_text({record.data(), static_cast<std::size_t>(got)}, killed);
-    if (!text.empty()) return text;
-  }
-  return "";
+  std::string found;
+  read_kernel_log(path, [&](std::string_view line) {
+    found = killed_text(line, killed);
+    return found.empty();
+  });
+  return found;
 }
 
 std::string times(std::uint64_t count) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "agent/health/time_limit.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/system/log.h"
@@ -20,6 +21,7 @@ using namespace std::chrono_literals;
 
 // How often the daemon hears what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
+constexpr auto kHeldBack = 1s;
 constexpr auto kAskOfStall = 5s;  // Where the workers are; most answer within milliseconds.
 
 std::string seat_text(const rendezvous::Seat& s) {
@@ -43,6 +45,7 @@ Agent::Agent(AgentOptions options)
       links_(loop_),
       waiting_(loop_),
       environment_(current_environment()),
+      hold_timer_(loop_),
       beat_interval_(rendezvous::beat_interval(options_.offer.config.heartbeat_timeout)),
       view_(options_.run_id, options_.offer.host + "." + random_hex(8), options_.job.began),
       window_(loop_, output_),
@@ -248,8 +251,26 @@ void Agent::act(const AbandonWorkers&) {
   }
 }
 
+// On a terminal a person is told of a death once: by the restart or the verdict, if it comes soon.
 void Agent::act(const Say& say) {
   if (say.level == Say::Level::kError) complaint_ = say.text;
+  if (say.about == Say::About::kDeath && picture_style()) return hold_back(say);
+  if (say.about == Say::About::kRestart) held_back_.reset();
+  hold_timer_.cancel();
+  if (const auto before = std::exchange(held_back_, std::nullopt)) say_now(*before);
+  say_now(say);
+}
+
+void Agent::hold_back(const Say& say) {
+  if (const auto before = std::exchange(held_back_, say)) say_now(*before);
+  hold_timer_.expires_after(kHeldBack);
+  hold_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec) return;
+    if (const auto held = std::exchange(held_back_, std::nullopt)) say_now(*held);
+  });
+}
+
+void Agent::say_now(const Say& say) const {
   switch (say.level) {
     case Say::Level::kInfo: return log::info(say.text);
     case Say::Level::kWarning: return log::warning(say.text);
@@ -267,6 +288,7 @@ void Agent::act(const Exit& exit) {
   deadline_timer_.cancel();
   beat_timer_.cancel();
   count_timer_.cancel();
+  hold_timer_.cancel();
   status_line_.stop();
   signals_.cancel(ignored);
   forwarded_.cancel(ignored);
@@ -280,7 +302,9 @@ void Agent::watch_signals() {
   for (const int signal : options_.signals) signals_.add(signal);
   signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
     if (ec) return;
-    dispatch(Signalled{signal});
+    const std::string why = time_limit_over(signal);
+    if (stopped_by_ == 0) stopped_by_ = signal, stopped_why_ = why;
+    dispatch(Signalled{signal, why});
     if (!ending_) watch_signals();
   });
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agent/health/flight_recorders.h"
+#include "agent/health/gpu_log.h"
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
@@ -24,6 +25,7 @@
 #include "agent/node/worker_links.h"
 #include "agent/output/output.h"
 #include "agent/output/waiting_line.h"
+#include "agent/placement/gpu_memory.h"
 #include "agent/placement/worker_environment.h"
 #include "agent/placement/worker_placement.h"
 #include "agent/process/chaos.h"
@@ -126,6 +128,7 @@ class Agent {
   void spawn_all();
   Result<WorkerEnds> open_worker(int local_rank);
   void forget_worker(int local_rank);
+  void begin_watches();
   WorkerDeath death_at_start(int local_rank, const Failure& why) const;
   WorkerSpec worker_spec(int local_rank, bool has_link);
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
@@ -148,6 +151,9 @@ class Agent {
   // agent_ends.cc: how workers end and why, and what is told of it.
   void worker_exited(WorkerDeath death, TimePoint noticed);
   void words_are_there(int local_rank);
+  void complete_death(int local_rank);
+  bool asks_for_memory(const WorkerDeath& death) const;
+  GpuQuestion memory_question(const WorkerDeath& death) const;
   void explain(WorkerDeath& death) const;
   void judge(WorkerDeath& death, const std::string& words) const;
   std::string words_of(int local_rank) const;
@@ -158,7 +164,10 @@ class Agent {
   void watch_launcher();
   void start_chaos();
   bool just_shown(const WorkerDeath& death) const;
-  void tell_verdict(const Exit& exit) const;
+  void hold_back(const Say& say);
+  void say_now(const Say& say) const;
+  std::string closing_picture(const Exit& exit) const;
+  void tell_verdict(const Exit& exit);
 
   // agent_ledger.cc: where the time of the places goes, and the account of the run.
   void keep_ledger();
@@ -209,9 +218,11 @@ class Agent {
   struct Wordless {
     WorkerDeath death;
     boost::asio::steady_timer patience;
+    std::unique_ptr<GpuInquiry> inquiry = nullptr;  // Of the words that came: its evidence.
   };
   std::map<int, Wordless> wordless_;  // Failed workers whose last words are still in the pipe.
   OomWatch oom_watch_;
+  GpuLog gpu_log_;
   // How a worker was that still lived when a stop of its round began.
   struct AtStop {
     bool exiting = false;  // Then it ends by itself.
@@ -224,6 +235,10 @@ class Agent {
   bool stop_began_ = false;        // Of this round's workers.
   int orders_ = 0;                 // To signal workers or to begin; the last is what counts.
   std::string complaint_;          // The last error that was said here.
+  std::optional<Say> held_back_;   // Of a death, on a terminal, until what follows from it is said.
+  boost::asio::steady_timer hold_timer_;
+  int stopped_by_ = 0;  // The signal that has ended this node's part.
+  std::string stopped_why_;
   Milliseconds beat_interval_;
   TimePoint sync_told_{};  // To the daemon.
   std::string account_;    // As far as it has come.

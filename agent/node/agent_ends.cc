@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/health/fault.h"
+#include "agent/health/time_limit.h"
 #include "agent/node/agent.h"
 #include "agent/node/verdict_file.h"
 #include "agent/output/last_words.h"
@@ -23,6 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in its pipe.
+constexpr auto kGpuWait = 2s;          // NVML answers in a fraction of it, if it does.
 constexpr auto kAskBeforeStop = 1s;    // Most answer within milliseconds.
 
 }  // namespace
@@ -43,27 +45,59 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   const bool is_its_doing = !progress_.reason(death.local_rank).empty() ||
                             (death.signal == SIGKILL && !oom_watch_.evidence(death.pid).empty());
   add_work(progress_.fate(death.local_rank), is_its_doing, death);
-  if (death.succeeded() || death.stopped_by_us || output_.drained(death.local_rank)) {
+  const bool drained = output_.drained(death.local_rank);
+  if (death.succeeded() || death.stopped_by_us || (drained && !asks_for_memory(death))) {
     explain(death);
     return dispatch(WorkerEnded{std::move(death), /*words_follow=*/false, noticed});
   }
+  const int place = death.local_rank;
   auto& wordless =
-      wordless_.try_emplace(death.local_rank, Wordless{death, boost::asio::steady_timer(loop_)})
-          .first->second;
+      wordless_.try_emplace(place, Wordless{death, boost::asio::steady_timer(loop_)}).first->second;
   wordless.patience.expires_after(kLastWordsWait);
   wordless.patience.async_wait(
       [this, local_rank = death.local_rank](const boost::system::error_code& ec) {
         if (!ec) words_are_there(local_rank);
       });
   dispatch(WorkerEnded{std::move(death), /*words_follow=*/true, noticed});
+  if (drained) words_are_there(place);
 }
 
+// If they are of a worker to which CUDA refused memory, NVML is asked who holds it.
 void Agent::words_are_there(int local_rank) {
+  const auto found = wordless_.find(local_rank);
+  if (found == wordless_.end() || found->second.inquiry) return;
+  Wordless& wordless = found->second;
+  if (!asks_for_memory(wordless.death)) return complete_death(local_rank);
+  wordless.patience.cancel();
+  wordless.inquiry = std::make_unique<GpuInquiry>(
+      loop_, memory_question(wordless.death), kGpuWait, [this, local_rank](std::string evidence) {
+        const auto asked = wordless_.find(local_rank);
+        DDPRUN_ASSERT(asked != wordless_.end());
+        asked->second.death.evidence = std::move(evidence);
+        complete_death(local_rank);
+      });
+}
+
+void Agent::complete_death(int local_rank) {
   auto wordless = wordless_.extract(local_rank);
   if (wordless.empty()) return;
   WorkerDeath death = std::move(wordless.mapped().death);
   explain(death);
   dispatch(WordsCame{std::move(death)});
+}
+
+bool Agent::asks_for_memory(const WorkerDeath& death) const {
+  return has_nvml() &&
+         classify(death, words_of(death.local_rank), /*oom_killed=*/false) == Fault::kGpuMemory;
+}
+
+GpuQuestion Agent::memory_question(const WorkerDeath& death) const {
+  const std::string_view visible = find_variable(environment_, "CUDA_VISIBLE_DEVICES");
+  const int ordinal =
+      options_.virtual_local_rank ? death.local_rank : gpu_in(words_of(death.local_rank));
+  GpuQuestion question{.gpu = gpu_at(ordinal, visible), .pid = death.pid};
+  for (const auto& [local_rank, pid] : processes_.pids()) question.ranks[pid] = rank_of(local_rank);
+  return question;
 }
 
 // Adds all that shows why the worker ended, and how far it had come.
@@ -85,11 +119,16 @@ void Agent::explain(WorkerDeath& death) const {
 void Agent::judge(WorkerDeath& death, const std::string& words) const {
   DDPRUN_ASSERT(!death.succeeded());
   death.detail = words;
-  if (death.signal == SIGKILL) death.evidence = oom_watch_.evidence(death.pid);
+  const std::string killed = death.signal == SIGKILL ? oom_watch_.evidence(death.pid) : "";
   WorkerDeath without_us = death;  // What our signal made of it is not its fault.
   if (cut_short(death)) without_us.exit_code = 1, without_us.signal = 0;
-  death.fault = classify(without_us, death.detail, !death.evidence.empty());
+  death.fault = classify(without_us, death.detail, !killed.empty());
   death.blames = rank_blamed(death.detail);
+  if (death.fault != Fault::kGpuMemory) death.evidence = killed;
+  gpu_log_.add_to(death);
+  if (death.fault != Fault::kSignal || death.stopped_by_us) return;
+  death.evidence = time_limit_over(death.signal);
+  if (!death.evidence.empty()) death.fault = Fault::kTimeLimit;
 }
 
 std::string Agent::words_of(int local_rank) const {
@@ -200,11 +239,33 @@ void Agent::start_chaos() {
   chaos_.start();
 }
 
-void Agent::tell_verdict(const Exit& exit) const {
-  if (!options_.speaks_for_run) return;
+// How the run ended, where that is no failure: a line for terminals. Empty: there is none to say.
+std::string Agent::closing_picture(const Exit& exit) const {
+  using Kind = rendezvous::Verdict::Kind;
+  const auto style = picture_style();
+  if (!style) return "";
+  if (stopped_by_ != 0 && exit.status != 0 &&
+      (!exit.verdict || exit.verdict->kind == Kind::kInterrupted)) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    return stopped_picture({.signal = stopped_by_,
+                            .why = stopped_why_,
+                            .after = now - options_.job.began,
+                            .step = view_.status(standing(), now).step},
+                           *style);
+  }
+  const bool well = exit.verdict && exit.verdict->kind == Kind::kSuccess && exit.status == 0;
+  return well ? verdict_picture(*exit.verdict, options_.run_id, *style) : "";
+}
+
+void Agent::tell_verdict(const Exit& exit) {
   const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
+  const auto held = std::exchange(held_back_, std::nullopt);
+  if (held && !(failed && exit.verdict->first_cause)) say_now(*held);
+  if (!options_.speaks_for_run) return;
   auto style = picture_style();
-  if (failed) {
+  if (const std::string closing = closing_picture(exit); !closing.empty()) {
+    std::fputs(closing.c_str(), stderr);
+  } else if (failed) {
     const auto& cause = exit.verdict->first_cause;
     const bool shown = cause && just_shown(*cause);
     if (style) {

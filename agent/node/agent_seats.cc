@@ -129,7 +129,7 @@ void Agent::tell_seat(int local_rank) {
 
 void Agent::act(const SeatWorkers& order) {
   take_seat(order.seat);
-  if (wordless_.empty()) oom_watch_.begin();
+  if (wordless_.empty()) begin_watches();
   stop_began_ = false;
   change_.emplace(order.local_ranks);
   const int workers = static_cast<int>(order.local_ranks.size());
@@ -182,11 +182,11 @@ void Agent::act(const KillWorkers& kill) {
 // is seated.
 void Agent::act(const SpawnWorker& spawn) {
   output_.drain(spawn.local_rank);
-  words_are_there(spawn.local_rank);
+  complete_death(spawn.local_rank);
   DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank));
   if (processes_.pids().empty()) {  // A node's first ones, or all that it had are gone.
     stop_began_ = false;
-    if (wordless_.empty()) oom_watch_.begin();
+    if (wordless_.empty()) begin_watches();
   }
   add_place(spawn.local_rank);
   Place& place = places_.at(spawn.local_rank);

@@ -11,10 +11,18 @@
 
 namespace ddprun::agent {
 
+// What the kernel has counted and logged so far is not about workers that are started now.
+void Agent::begin_watches() {
+  oom_watch_.begin();
+  gpu_log_.begin(std::chrono::duration_cast<std::chrono::microseconds>(
+                     std::chrono::steady_clock::now().time_since_epoch())
+                     .count());
+}
+
 // All workers of this node, in a new round.
 void Agent::begin_places() {
   DDPRUN_ASSERT(seat_);
-  oom_watch_.begin();
+  begin_watches();
   at_stop_.clear();
   stop_began_ = false;
   ++orders_;

@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -45,13 +46,35 @@ std::string without_last_newlines(std::string text) {
   return text;
 }
 
-// At the head of our crash report, which may be long, else a dozen lines before the end.
-std::size_t where_it_begins(const std::vector<std::string>& lines) {
+// A line of the stack that PyTorch puts behind the message of an error of its C++, or of the report
+// of Python's fault handler behind that.
+bool is_of_stack(const std::string& line) {
+  for (const char* part : {"frame #", "Exception raised from ", "Fatal Python error: ", "Thread 0x",
+                           "Current thread 0x", "  File \"", "Extension modules: "}) {
+    if (line.find(part) != std::string::npos) return true;
+  }
+  return line.find_first_not_of(' ') == std::string::npos;
+}
+
+struct Part {
+  std::size_t begin = 0;
+  bool head = false;  // Its first lines say most, so that the last ones are left out.
+};
+
+// From the head of our crash report, which may be long; else a dozen lines before the end, or
+// before the stack of C++ that ends the text.
+Part where_it_begins(const std::vector<std::string>& lines) {
   for (std::size_t i = lines.size(); i > 0; --i) {
     const std::string& line = lines[i - 1];
-    if (line.starts_with("ddprun: rank ") && line.ends_with("; call stack:")) return i - 1;
+    if (line.starts_with("ddprun: rank ") && line.ends_with("; call stack:")) return {i - 1, true};
   }
-  return lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
+  std::size_t end = lines.size();
+  while (end > 0 && is_of_stack(lines[end - 1])) --end;
+  const bool stack = std::any_of(
+      lines.begin() + static_cast<std::ptrdiff_t>(end), lines.end(),
+      [](const std::string& line) { return line.find("frame #") != std::string::npos; });
+  if (!stack) end = lines.size();
+  return {end > kLinesMax ? end - kLinesMax : 0, stack};
 }
 
 std::string demangled_name(const std::string& name) {
@@ -114,12 +137,12 @@ std::string last_words(const std::vector<std::string>& last_lines, const std::st
     std::string words = error_file_words(read_file_end(error_file, kErrorFileBytesMax));
     if (!words.empty()) return words;
   }
-  const std::size_t begin = where_it_begins(last_lines);
+  const Part part = where_it_begins(last_lines);
   std::string text;
-  for (std::size_t i = begin; i < last_lines.size(); ++i) {
+  for (std::size_t i = part.begin; i < last_lines.size(); ++i) {
     text += (text.empty() ? "" : "\n") + last_lines[i];
   }
-  return demangled(tail_of(text, kBytesMax));
+  return demangled(part.head ? head_of(text, kBytesMax) : tail_of(text, kBytesMax));
 }
 
 }  // namespace ddprun::agent

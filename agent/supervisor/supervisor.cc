@@ -177,9 +177,10 @@ void Supervisor::send_failed() {
 // After its own last words, which the console has by now.
 void Supervisor::announce(const WorkerDeath& death) {
   DDPRUN_ASSERT(!death.succeeded());
-  actions_.push_back(Say{Say::Level::kError, "rank " + std::to_string(death.rank) + " (pid " +
-                                                 std::to_string(death.pid) + ") " +
-                                                 how_it_ended(death)});
+  actions_.push_back(Say{Say::Level::kError,
+                         "rank " + std::to_string(death.rank) + " (pid " +
+                             std::to_string(death.pid) + ") " + how_it_ended(death),
+                         Say::About::kDeath});
 }
 
 void Supervisor::on(const WordsCame& words) {
@@ -225,7 +226,8 @@ void Supervisor::on(const Signalled& signalled) {
   signal_ = signalled.signal;
   signal_at_ = now_;
   const char* name = ::sigabbrev_np(signalled.signal);
-  const std::string text = std::string("interrupted by SIG") + (name ? name : "?");
+  const std::string text = std::string("interrupted by SIG") + (name ? name : "?") +
+                           (signalled.why.empty() ? "" : ": " + signalled.why);
   actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
   const rendezvous::Leave leave{signalled.signal, text};
   if (linked_) {

@@ -51,6 +51,7 @@ struct WorkerPlain {
 };
 struct Signalled {
   int signal = 0;
+  std::string why{};  // As far as it is known, as a half sentence.
 };
 struct LauncherDied {};
 using Event =
@@ -106,6 +107,9 @@ struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget t
 struct Say {
   enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
   std::string text;
+  // What a person is told once: a death is also in what follows from it, the restart or the
+  // verdict.
+  enum class About { kOther, kDeath, kRestart } about = About::kOther;
 };
 struct Exit {
   int status = 0;

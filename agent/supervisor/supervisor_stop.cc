@@ -48,7 +48,8 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
     case State::kStopped:
       if (!seat_) return;
       if (!order_ && stop.restart > 0) {
-        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
+        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop),
+                               Say::About::kRestart});
       }
       order_ = stop;  // A run that was about to end may go on after all.
       if (state_ == State::kStopped) after_stop();
@@ -57,8 +58,9 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
   }
   order_ = stop;
   const std::string then = preempted_ != 0 ? "leaving the run" : how_it_goes_on(stop);
-  actions_.push_back(
-      Say{Say::Level::kInfo, stop.reason + "; stopping" + (stop.final ? "" : ", then " + then)});
+  actions_.push_back(Say{Say::Level::kInfo,
+                         stop.reason + "; stopping" + (stop.final ? "" : ", then " + then),
+                         Say::About::kRestart});
   begin_stop(SIGTERM);
 }
 
@@ -67,7 +69,8 @@ void Supervisor::keep_on(const rendezvous::StopRound& stop) {
   DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kLeaving);
   const bool known = std::exchange(order_, stop).has_value();
   if (known) return;
-  actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop)});
+  actions_.push_back(
+      Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop), Say::About::kRestart});
   // Where workers do not stay, a restart would start again all that fell before, too.
   if (stop.restart > 0) restart_count_ = stop.restart;
   spawn_missing(/*fallen_too=*/stop.restart > 0);

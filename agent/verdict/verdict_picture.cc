@@ -1,6 +1,8 @@
 #include "agent/verdict/verdict_picture.h"
 
 #include <algorithm>
+#include <csignal>
+#include <cstring>
 #include <vector>
 
 #include "common/text/duration_text.h"
@@ -24,6 +26,17 @@ const char* what_of(Fault fault) {
     case Fault::kNoMemory: return "memory was refused";
     case Fault::kNoSpace: return "the disk is full";
     case Fault::kNoDescriptors: return "too many open files";
+    case Fault::kGpuMemory: return "CUDA out of memory";
+    case Fault::kGpuAssert: return "an assertion failed on its GPU";
+    case Fault::kGpuAccess: return "illegal access on its GPU";
+    case Fault::kGpuBroken: return "its GPU failed";
+    case Fault::kNoGpu: return "it has no GPU to use";
+    case Fault::kNccl: return "an error of NCCL";
+    case Fault::kNcclVersion: return "its NCCL has another version";
+    case Fault::kAddressInUse: return "its port is in use";
+    case Fault::kNoFile: return "a file is missing";
+    case Fault::kQuota: return "its disk quota is used up";
+    case Fault::kTimeLimit: return "the time limit is reached";
     case Fault::kLeftEarly: return "left early";
     case Fault::kAborted: return "called abort()";
     default: return nullptr;
@@ -154,11 +167,23 @@ void quote_words(Picture& picture, const std::string& words) {
 
 }  // namespace
 
+std::string stopped_picture(const Stopped& stopped, const PictureStyle& style) {
+  const char* name = ::sigabbrev_np(stopped.signal);
+  std::string text = stopped.signal == SIGINT ? "stopped by Ctrl-C"
+                                              : "stopped by SIG" + std::string(name ? name : "?");
+  text += " after " + took_text(std::chrono::duration_cast<TimeParts::Time>(stopped.after));
+  if (stopped.step) text += ", at step " + grouped(static_cast<std::int64_t>(*stopped.step));
+  if (!stopped.why.empty()) text += ": " + stopped.why;
+  Picture picture(style);
+  picture.head("!", "33", without_escapes(text));
+  return picture.take();
+}
+
 std::string verdict_picture(const Verdict& verdict, const std::string& run_id,
                             const PictureStyle& style) {
   Picture picture(style);
   if (verdict.kind == Verdict::Kind::kSuccess) {
-    std::string text = run_id + " finished";
+    std::string text = (run_id == "none" ? "" : run_id + " ") + "finished";
     if (verdict.ledger) text += " after " + took_text(verdict.ledger->wall);
     const std::string time = time_of(verdict);
     picture.head("✓", "32", without_escapes(text + (time.empty() ? "" : ": " + time)));
@@ -178,6 +203,8 @@ std::string verdict_picture(const Verdict& verdict, const std::string& run_id,
     quote_words(picture, without_colours(without_escapes(first.detail)));
   }
   picture.fact("evidence", without_escapes(first.evidence));
+  picture.fact("again", without_escapes(verdict.again));
+  picture.fact("restarts", verdict.restarts.empty() ? "" : verdict.restarts + ", none is left");
   picture.fact("victims", victims_of(verdict));
   picture.fact("time", time_of(verdict));
   picture.fact("try", without_escapes(verdict.advice));

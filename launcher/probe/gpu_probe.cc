@@ -1,16 +1,13 @@
 // GPUs: what NVML and the kernel's log say of them, without a CUDA context.
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <vector>
 
 #include "agent/placement/nvml.h"
+#include "agent/process/kernel_log.h"
 #include "agent/process/proc_file.h"
-#include "common/system/unique_fd.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"
 
@@ -139,16 +136,14 @@ std::int64_t devices() {
 // Lines such as "NVRM: Xid (PCI:0000:3b:00): 79, pid=...", as far as the kernel still has them and
 // lets us read them.
 void find_xids(Facts& facts) {
-  const UniqueFd log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::int64_t count = 0;
-  char line[8192];
-  for (ssize_t n = 0; log && (n = ::read(log.get(), line, sizeof line - 1)) > 0;) {
-    const std::string text(line, static_cast<std::size_t>(n));
-    const std::size_t xid = text.find("NVRM: Xid");
-    if (xid == std::string::npos) continue;
+  agent::read_kernel_log("/dev/kmsg", [&](std::string_view line) {
+    const std::size_t xid = line.find("NVRM: Xid");
+    if (xid == std::string_view::npos) return true;
     ++count;
-    facts.set(fact::kGpuXid, text.substr(xid, text.find('\n', xid) - xid));
-  }
+    facts.set(fact::kGpuXid, std::string(line.substr(xid)));
+    return true;
+  });
   facts.set(fact::kGpuXids, count);
 }
 

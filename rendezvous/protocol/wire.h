@@ -102,6 +102,9 @@ struct Verdict {
   std::optional<WorkerDeath> first_cause{};
   std::vector<WorkerDeath> victims{};
   std::string advice{};  // What to try; a part of the text.
+  // Of the rounds before, parts of the text too: "2 of 2 were used"; and whether they failed alike.
+  std::string restarts{};
+  std::string again{};
   // Where the run's time went. The daemon adds it as it sends the verdict.
   std::optional<LedgerTotals> ledger{};
   bool operator==(const Verdict&) const = default;

@@ -267,6 +267,7 @@ void fields(auto&& a, Is<Verdict> auto& m) {
   a("first_cause", m.first_cause), a("victims", m.victims);
   a.added("advice", m.advice);
   a.added("ledger", m.ledger);
+  a.added("restarts", m.restarts), a.added("again", m.again);
 }
 
 }  // namespace ddprun::rendezvous::archive

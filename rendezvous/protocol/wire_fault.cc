@@ -7,12 +7,14 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::array<const char*, 21> kNames = {
+constexpr std::array<const char*, 32> kNames = {
     "unknown",       "exit",         "signal",       "crash",          "stack_overflow",
     "exception",     "import_error", "syntax_error", "cannot_start",   "missing_library",
     "out_of_memory", "no_memory",    "no_space",     "no_descriptors", "peer_lost",
     "timed_out",     "stuck",        "mismatch",     "aborted",        "left_early",
-    "no_processes"};
+    "no_processes",  "gpu_memory",   "gpu_assert",   "gpu_access",     "gpu_broken",
+    "no_gpu",        "nccl",         "nccl_version", "address_in_use", "no_file",
+    "quota",         "time_limit"};
 static_assert(kNames.size() == static_cast<std::size_t>(kLastFault) + 1);
 
 }  // namespace

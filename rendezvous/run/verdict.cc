@@ -90,9 +90,30 @@ bool is_programs(Fault fault) {
     case Fault::kSyntaxError:
     case Fault::kMismatch:
     case Fault::kAborted:
+    case Fault::kGpuAssert:
+    case Fault::kGpuAccess:
+    case Fault::kGpuMemory:
     case Fault::kLeftEarly: return true;
     default: return false;
   }
+}
+
+// What one host may have and another not.
+bool is_of_host(Fault fault) {
+  return fault == Fault::kNoFile || fault == Fault::kImportError ||
+         fault == Fault::kMissingLibrary || fault == Fault::kCannotStart;
+}
+
+// Of several machines only that of the cause has reported such a failure: the others have what it
+// lacks, as far as they had come.
+std::string lacking_text(const std::vector<WorkerDeath>& deaths, const WorkerDeath& cause) {
+  const std::string machine = machine_of(cause);
+  const bool elsewhere = std::any_of(deaths.begin(), deaths.end(), [&](const WorkerDeath& death) {
+    return death.fault == cause.fault && machine_of(death) != machine;
+  });
+  if (!is_of_host(cause.fault) || elsewhere) return "";
+  return "No other host has reported this: check that " + machine +
+         " has the same files, mounts and environment as the others.";
 }
 
 // The last line without its numbers: addresses, times and steps differ each time.
@@ -122,11 +143,11 @@ std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& 
            death.exit_code == now.exit_code && death.detail == essence(now.detail);
   });
   if (same && is_programs(now.fault)) {
-    return " It was the same rank with the same error each time: check the program or its data, "
-           "not at the machine.";
+    return "It was the same rank with the same error each time: check the program or its data, "
+           "not the machine.";
   }
   if (one_machine || !on_machine(past, machine_of(now))) return "";
-  return " It was on " + machine_of(now) + " each time: check that host.";
+  return "It was on " + machine_of(now) + " each time: check that host.";
 }
 
 // Also where it has ended one process only: somebody may want to look at these samples.
@@ -136,7 +157,7 @@ std::string poison_text(const std::vector<WorkerDeath>& past,
     if (!is_poison(past, death)) continue;
     const auto before = std::find_if(past.begin(), past.end(),
                                      [&](const auto& one) { return one.work == death.work; });
-    return " It computed " + death.work + ". The same has ended " + name_of(*before) +
+    return "It computed " + death.work + ". The same has ended " + name_of(*before) +
            " before: it would end every process that computes it. Check these samples.";
   }
   return "";
@@ -179,17 +200,23 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
   const bool one_machine = on_machine(deaths, machine_of(cause.death)) &&
                            on_machine(history.successes, machine_of(cause.death));
   std::string text = cause_text(cause) + victims_text(victims);
-  const std::string poison = poison_text(history.past, deaths);
-  if (!poison.empty()) {
-    text += poison;
-  } else if (max_restarts > 0) {
-    text += " No restart was left: " + std::to_string(restart_count) + " of " +
-            std::to_string(max_restarts) + " were used.";
+  verdict.again = poison_text(history.past, deaths);
+  if (verdict.again.empty()) {
+    verdict.again = repetition(history.past, cause.death, one_machine);
+    if (max_restarts > 0) {
+      verdict.restarts =
+          std::to_string(restart_count) + " of " + std::to_string(max_restarts) + " were used";
+    }
   }
-  if (poison.empty()) text += repetition(history.past, cause.death, one_machine);
+  if (!verdict.restarts.empty()) text += " No restart was left: " + verdict.restarts + ".";
+  if (!verdict.again.empty()) text += " " + verdict.again;
   verdict.advice = advice(cause.death, one_machine);
   if (cause.death.fault == Fault::kPeerLost && !history.successes.empty()) {
     verdict.advice = gone_text(history.successes);
+  }
+  if (!one_machine) {
+    const std::string lacking = lacking_text(deaths, cause.death);
+    if (!lacking.empty()) verdict.advice += (verdict.advice.empty() ? "" : " ") + lacking;
   }
   if (!verdict.advice.empty()) text += " " + verdict.advice;
   if (!cause.death.detail.empty()) text += kLastWords + cause.death.detail;

@@ -17,8 +17,54 @@ Fault judged(const WorkerDeath& death) {
   return death.exit_code == 126 || death.exit_code == 127 ? Fault::kCannotStart : Fault::kExit;
 }
 
-std::string of_fault(Fault fault, bool one_machine) {
+// What to try depends on what NCCL said last, too.
+std::string of_nccl(const std::string& words) {
+  if (words.find("Duplicate GPU detected") != std::string::npos) {
+    return "Two ranks use the same GPU: each must call torch.cuda.set_device() with its "
+           "LOCAL_RANK, "
+           "and no more workers than GPUs may be started (--nproc-per-node gpu).";
+  }
+  if (words.find("/dev/shm") != std::string::npos) {
+    return "See the size of /dev/shm on that host (df -h /dev/shm; docker run --shm-size).";
+  }
+  return "NCCL_DEBUG=INFO shows what NCCL did before it failed; \"ddprun doctor\" checks GPUs and "
+         "links.";
+}
+
+std::string of_fault(const WorkerDeath& death, Fault fault, bool one_machine) {
   switch (fault) {
+    case Fault::kGpuMemory:
+      return death.evidence.empty() || death.evidence.starts_with("no other")
+                 ? "Use a smaller batch or model, or checkpoint activations; against fragmentation "
+                   "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+                 : "End the other processes that hold memory of that GPU, or use another GPU; else "
+                   "use a smaller batch or model.";
+    case Fault::kGpuAssert:
+      return "An index or a label is probably out of range. CUDA reports it late: with "
+             "CUDA_LAUNCH_BLOCKING=1 the traceback shows the call.";
+    case Fault::kGpuAccess:
+      return "CUDA reports it late: with CUDA_LAUNCH_BLOCKING=1 the traceback shows the call; "
+             "compute-sanitizer finds the address.";
+    case Fault::kGpuBroken:
+      return "Suspect the GPU or the machine, not the program: see nvidia-smi -q and dmesg there, "
+             "leave that host out, and reset the GPU. \"ddprun doctor\" checks it.";
+    case Fault::kNoGpu:
+      return "See nvidia-smi and CUDA_VISIBLE_DEVICES on that host, and whether that PyTorch is "
+             "made for its GPUs and driver; --nproc-per-node gpu starts a worker per GPU.";
+    case Fault::kNccl: return of_nccl(death.detail);
+    case Fault::kNcclVersion:
+      return "Install the same PyTorch, and so the same NCCL, on all hosts; see "
+             "torch.cuda.nccl.version().";
+    case Fault::kAddressInUse:
+      return "Let the program choose a free port (0), or end the process that listens there: ss "
+             "-ltnp shows it. Under ddprun MASTER_PORT is the store's: use init_method=\"env://\".";
+    case Fault::kNoFile: return "See whether that path is there on that host.";
+    case Fault::kQuota:
+      return "The disk has space, but not for this user: see quota -s, or lfs quota, and remove "
+             "old checkpoints.";
+    case Fault::kTimeLimit:
+      return "Ask for more time, or save a checkpoint before: the batch system can send a signal "
+             "ahead of the limit (sbatch --signal), see --preempt-signal.";
     case Fault::kOutOfMemory:
       return "Give the job more memory, or let it use less: fewer data loader processes, a smaller "
              "batch.";
@@ -30,10 +76,13 @@ std::string of_fault(Fault fault, bool one_machine) {
     case Fault::kStackOverflow: return "See ulimit -s, and check for endless recursion.";
     case Fault::kMissingLibrary: return "See ldd and LD_LIBRARY_PATH on that host.";
     case Fault::kImportError: return "See which python3 runs there, and its sys.path.";
-    case Fault::kPeerLost:
-      return one_machine ? "It lost a peer, but no other rank has failed."
-                         : "It lost a peer, but no other rank has failed: check the network "
-                           "between them.";
+    case Fault::kPeerLost: {
+      const char* nccl = death.detail.find("NCCL") == std::string::npos
+                             ? ""
+                             : " NCCL_DEBUG=INFO shows which connection it was.";
+      return std::string("It lost a peer, but no other rank has failed") +
+             (one_machine ? "." : ": check the network between them.") + nccl;
+    }
     case Fault::kTimedOut: return "It gave up waiting for the other ranks.";
     case Fault::kStuck: return "While a rank is stuck, a debugger or py-spy shows where.";
     case Fault::kMismatch:
@@ -59,7 +108,13 @@ std::string advice(const WorkerDeath& death, bool one_machine) {
     return "SIGKILL comes from outside the program: a batch system's limit, a person, or the "
            "kernel's out-of-memory killer, of which there is no sign here (see dmesg).";
   }
-  return of_fault(fault, one_machine);
+  if (fault == Fault::kSignal && death.signal == SIGXCPU) {
+    return "Its limit of processor time is used up: see ulimit -t, and the batch system's.";
+  }
+  if (fault == Fault::kSignal && death.signal == SIGXFSZ) {
+    return "It wrote a file that is larger than its limit: see ulimit -f.";
+  }
+  return of_fault(death, fault, one_machine);
 }
 
 }  // namespace ddprun::rendezvous

@@ -114,6 +114,8 @@ class Campaign:
         env = {"CULPRITS": ",".join(map(str, culprits)), "PEERS": "lockstep" if kind.lockstep else "wait", "D": scene, "OP_SECONDS": "60",
                "DDPRUN_BACKEND": self.random.choice(BACKENDS), "FULL_DISK": self.disk.path,
                "CGROUP_PROCS": f"{self.cgroup.path}/cgroup.procs", **kind.env}
+        if env.get("SLURM_JOB_END_TIME") == "now":
+            env["SLURM_JOB_END_TIME"] = str(int(time.time()))
         run = {"local": self._local, "hosts": self._hosts, "wire": self._wire}[kind.where]
         try:
             code, said, text = run(kind, scene, env)

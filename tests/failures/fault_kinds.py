@@ -36,6 +36,7 @@ def sdk_kinds():
              ("sigill", "crash", 132), ("cpp_exception", "exception", 134), ("bad_alloc", "no_memory", 134),
              ("stack_overflow", "stack_overflow", 139), ("descriptors", "no_descriptors", 134),
              ("disk_full", "no_space", 134), ("cpu_limit", "signal", 152), ("file_limit", "signal", 153),
+             ("cuda_memory", "gpu_memory", 134), ("cuda_access", "gpu_access", 134), ("no_file", "no_file", 134),
              ("atexit_fails", "exit", 9), ("setsid_child", "exit", 9), ("oom_kill", "out_of_memory", 137)]
     for name, fault, code in table:
         # A second of CPU time can take a starved machine long enough for the others to give up first.
@@ -72,6 +73,37 @@ PYTHON = {
                                              "    except ZeroDivisionError: traceback.print_exc()\n"
                                              "    print('going on', file=sys.stderr); sys.exit(4)"),
 }
+
+# The last words of PyTorch 2.14 and of NCCL, of which tests/unit/agent/pytorch_words_test.cc has more.
+CUDA = ("\\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect."
+        "\\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+        "\\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\\n")
+OOM = ("CUDA out of memory. Tried to allocate 226.00 MiB. GPU 0 has a total capacity of 15.70 GiB of which 210.38 MiB is free. "
+       "Including non-PyTorch memory, this process has 15.48 GiB memory in use.")
+NCCL = "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, "
+PYTHON.update({
+    "python: CUDA out of memory": ("gpu_memory", 1, f"class OutOfMemoryError(RuntimeError): pass\n    raise OutOfMemoryError('{OOM}')"),
+    "python: CUDA out of memory, survived": ("exit", 4, "import traceback\n"
+                                             f"    try: raise RuntimeError('{OOM}')\n"
+                                             "    except RuntimeError: traceback.print_exc()\n"
+                                             "    print('halving the batch', file=sys.stderr); sys.exit(4)"),
+    "python: CUDA out of memory, killed later": ("signal", 137, f"print('RuntimeError: {OOM}', file=sys.stderr, flush=True)\n"
+                                                 "    os.kill(os.getpid(), signal.SIGKILL)"),
+    "python: device-side assert": ("gpu_assert", 1, f"raise RuntimeError('CUDA error: device-side assert triggered{CUDA}')"),
+    "python: illegal memory access": ("gpu_access", 1, f"raise RuntimeError('CUDA error: an illegal memory access was encountered{CUDA}')"),
+    "python: ECC error": ("gpu_broken", 1, f"raise RuntimeError('CUDA error: uncorrectable ECC error encountered{CUDA}')"),
+    "python: no such GPU": ("no_gpu", 1, f"raise RuntimeError('CUDA error: invalid device ordinal{CUDA}')"),
+    "python: NCCL, one GPU twice": ("nccl", 1, f"raise RuntimeError('{NCCL}invalid usage, NCCL version 2.27.7\\n"
+                                    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\\nLast error:\\n"
+                                    "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000')"),
+    "python: NCCL, two versions": ("nccl_version", 1, f"raise RuntimeError('{NCCL}invalid usage, NCCL version 2.27.7\\n"
+                                   "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\\nLast error:\\n"
+                                   "Mismatched NCCL version detected : rank 0 version 22105 rank 3 version 22707')"),
+    "python: port in use": ("address_in_use", 1, "import socket\n    one, two = socket.socket(), socket.socket()\n"
+                            "    one.bind(('127.0.0.1', 0)); one.listen(); two.bind(one.getsockname())"),
+    "python: no such file": ("no_file", 1, "open('/data/no/such/shard')"),
+    "python: quota": ("quota", 1, "import errno; raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), '/home/me/checkpoint.pt')"),
+})
 
 PYTHON_FRAME = """import os, signal, sys, time
 if os.environ['RANK'] in os.environ['CULPRITS'].split(','):
@@ -126,6 +158,9 @@ def python_kinds(folder):
     env = {"PYTHON_EXEC": sys.executable}
     for name, (fault, code, text) in PYTHON.items():
         yield Kind(name, fault, code, script(name, PYTHON_FRAME.format(text)), env=env)
+    yield Kind("python: time limit of a batch system", "time_limit", 143,
+               script("limit", PYTHON_FRAME.format("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)")),
+               env={**env, "SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": "now"}, says="time limit of Slurm job 4711 is reached")
     yield Kind("python: syntax error", "syntax_error", 1, script("syntax", "def f(:\n"), any_rank=True, env=env)
     yield Kind("python: ends after its victims", "exception", 1, script("slow", SLOW_TEARDOWN), env=env)
     torch = torch_python()

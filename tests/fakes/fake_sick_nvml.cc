@@ -82,10 +82,22 @@ int nvmlDeviceGetComputeMode(void* device, unsigned* mode) {
   *mode = has(device, "prohibited") ? 2 : 0;
   return 0;
 }
+int nvmlDeviceGetMemoryInfo(void*, unsigned long long* total_free_used) {
+  total_free_used[0] = 79'100ULL * 1024 * 1024 * 1024 / 1000;
+  total_free_used[1] = total_free_used[0] / 2;
+  total_free_used[2] = total_free_used[0] / 2;
+  return 0;
+}
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, void* list) {
+  struct Process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+  };
   *count = has(device, "used") ? 1 : 0;
-  const auto pid = static_cast<unsigned>(::getpid());
-  if (*count > 0) std::memcpy(list, &pid, sizeof pid);
+  const Process process{static_cast<unsigned>(::getpid()), 14'500ULL * 1024 * 1024 * 1024 / 1000, 0,
+                        0};
+  if (*count > 0) std::memcpy(list, &process, sizeof process);
   return 0;
 }
 }

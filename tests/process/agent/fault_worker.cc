@@ -136,6 +136,25 @@ const std::map<std::string, std::function<void()>> kFaults = {
        for (limit(RLIMIT_CPU, 1);;) (void)*const_cast<int* volatile*>(&null_pointer);
      }},
     {"file_limit", [] { limit(RLIMIT_FSIZE, 1 << 16), write_for_ever(variable("D") + "/big"); }},
+    {"cuda_memory",
+     [] {
+       throw std::runtime_error(
+           "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.10 "
+           "GiB "
+           "of which 10.12 MiB is free.\nException raised from malloc at "
+           "../c10/cuda/CUDACachingAllocator.cpp:1392 (most recent call first):\n"
+           "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f in "
+           "libc10.so)");
+     }},
+    {"cuda_access",
+     [] {
+       throw std::runtime_error(
+           "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be "
+           "asynchronously reported at some other API call, so the stacktrace below might be "
+           "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1");
+     }},
+    {"no_file",
+     [] { throw std::system_error(ENOENT, std::generic_category(), "opening /data/shard-3"); }},
     {"atexit_fails", [] { std::atexit([] { std::_Exit(9); }), std::exit(0); }},
     {"setsid_child", child_in_own_session_fails},
     {"sigstop", [] { ::raise(SIGSTOP); }},

@@ -1,6 +1,7 @@
 #include "agent/verdict/verdict_picture.h"
 
 #include <catch2/catch.hpp>
+#include <csignal>
 
 namespace ddprun::agent {
 namespace {
@@ -84,6 +85,25 @@ TEST_CASE("Verdict picture: colours are reset, and other verdicts have their own
   CHECK(verdict_picture(lost, "r", {.colour = false}) == " ✗ node6 is lost\n └ ends with 3\n");
   Verdict done{.kind = Verdict::Kind::kSuccess, .text = "", .ledger = LedgerTotals{.wall = 8040s}};
   CHECK(verdict_picture(done, "job7", {.colour = false}) == " ✓ job7 finished after 2 h 14 min\n");
+  CHECK(verdict_picture(done, "none", {.colour = false}) == " ✓ finished after 2 h 14 min\n");
+}
+
+TEST_CASE("Verdict picture: a run that a person has stopped did not fail") {
+  CHECK(stopped_picture({.signal = SIGINT, .after = 182s, .step = 1281}, {.colour = false}) ==
+        " ! stopped by Ctrl-C after 3 min 2 s, at step 1,281\n");
+  CHECK(stopped_picture({.signal = SIGTERM, .why = "the time limit is over", .after = 4s},
+                        {.columns = 100}) ==
+        " \x1b[33m!\x1b[0m \x1b[1mstopped by SIGTERM after 4.0 s: the time limit is over\x1b[0m\n");
+}
+
+TEST_CASE("Verdict picture: what the rounds before show is said as in the paragraph") {
+  Verdict verdict = failed();
+  verdict.restarts = "2 of 2 were used";
+  verdict.again = "It was the same rank with the same error each time.";
+  CHECK_THAT(
+      verdict_picture(verdict, "r", {.columns = 100, .colour = false}),
+      Catch::Matchers::Contains(" ├ again     It was the same rank with the same error each time.\n"
+                                " ├ restarts  2 of 2 were used, none is left\n"));
 }
 
 }  // namespace

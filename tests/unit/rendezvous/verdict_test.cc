@@ -222,6 +222,8 @@ TEST_CASE("Verdict: one paragraph", "[verdict]") {
       "kernel's out-of-memory killer struck. 1 more failed after it (rank 3). 1 other was stopped "
       "by ddprun. No restart was left: 2 of 2 were used. Give the job more memory, or let it use "
       "less: fewer data loader processes, a smaller batch.\nIts last words:\nwords of 1");
+  CHECK(verdict.restarts == "2 of 2 were used");
+  CHECK(verdict.again.empty());
   CHECK(has(without_last_words(verdict), "a smaller batch. Its last words are above."));
   const Verdict hung = worker_verdict({death(0, Fault::kTimedOut, 2), stopped(2)}, 0, 0);
   CHECK(has(hung.text,
@@ -278,6 +280,44 @@ TEST_CASE("Verdict: the advice follows from the fault, or from the status where 
   CHECK(advised({.pid = 7, .exit_code = 127, .fault = Fault::kExit}).empty());
   CHECK(advised({.exit_code = 1, .fault = Fault::kNoProcesses}) ==
         "Raise that limit on that host,");
+}
+
+TEST_CASE("Verdict: the failures that people have most have advice", "[verdict]") {
+  const auto advised = [](Fault fault, const std::string& words = "", const std::string& why = "") {
+    return advice({.pid = 7, .exit_code = 1, .detail = words, .fault = fault, .evidence = why});
+  };
+  CHECK(has(advised(Fault::kGpuMemory), "a smaller batch"));
+  CHECK(has(advised(Fault::kGpuMemory, "", "no other process holds memory of GPU 0"), "smaller"));
+  CHECK(has(advised(Fault::kGpuMemory, "", "of the 80.0 GiB of GPU 0 another process holds a part"),
+            "End the other processes"));
+  for (const Fault fault : {Fault::kGpuAssert, Fault::kGpuAccess}) {
+    CHECK(has(advised(fault), "CUDA_LAUNCH_BLOCKING=1"));
+  }
+  CHECK(has(advised(Fault::kGpuBroken), "Suspect the GPU or the machine"));
+  CHECK(has(advised(Fault::kNoGpu), "CUDA_VISIBLE_DEVICES"));
+  CHECK(has(advised(Fault::kNccl, "NCCL error in: x"), "NCCL_DEBUG=INFO"));
+  CHECK(has(advised(Fault::kNccl, "Duplicate GPU detected : rank 1"), "torch.cuda.set_device()"));
+  CHECK(has(advised(Fault::kNccl, "memory segment /dev/shm/nccl-x"), "--shm-size"));
+  CHECK(has(advised(Fault::kPeerLost, "NCCL error: remote process exited"), "NCCL_DEBUG=INFO"));
+  CHECK_FALSE(has(advised(Fault::kPeerLost, "write: Broken pipe"), "NCCL"));
+  CHECK(has(advised(Fault::kNcclVersion), "the same NCCL"));
+  CHECK(has(advised(Fault::kAddressInUse), "ss -ltnp"));
+  CHECK(has(advised(Fault::kNoFile), "path"));
+  CHECK(has(advised(Fault::kQuota), "quota -s"));
+  CHECK(has(advised(Fault::kTimeLimit), "--preempt-signal"));
+  CHECK(has(advice({.pid = 7, .signal = SIGXCPU, .fault = Fault::kSignal}), "ulimit -t"));
+}
+
+TEST_CASE("Verdict: what only one host lacks is said to be missing there", "[verdict]") {
+  const auto text = [](Fault fault, WorkerDeath other) {
+    return worker_verdict({death(2, fault), other}, 0, 0).text;
+  };
+  const std::string lacks = "No other host has reported this: check that b has the same files";
+  CHECK(has(text(Fault::kNoFile, stopped(0)), lacks));
+  CHECK(has(text(Fault::kImportError, stopped(0)), lacks));
+  CHECK_FALSE(has(text(Fault::kNoFile, death(0, Fault::kNoFile)), "No other host"));
+  CHECK_FALSE(has(text(Fault::kException, stopped(0)), "No other host"));
+  CHECK_FALSE(has(text(Fault::kNoFile, stopped(3)), "No other host"));  // All are on one machine.
 }
 
 TEST_CASE("Fault: each has a word, and other words are unknown", "[verdict]") {

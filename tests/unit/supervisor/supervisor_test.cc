@@ -439,6 +439,15 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: when the launcher dies, so does every
   CHECK(does(LauncherDied{}) == Lines{"signal SIGKILL", "clean up", "exit 137"});
 }
 
+TEST_CASE_METHOD(NodeFixture, "Supervisor: what is known of a signal goes with it to all nodes",
+                 "[supervisor]") {
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(
+      does(Signalled{SIGTERM, "the time limit of Slurm job 4 is reached"}).front() ==
+      "say interrupted by SIGTERM: the time limit of Slurm job 4 is reached; stopping the workers");
+}
+
 TEST_CASE_METHOD(NodeFixture,
                  "Supervisor: told to end while the daemon is away, it waits a little to say so",
                  "[supervisor]") {

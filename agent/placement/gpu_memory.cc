@@ -1,0 +1,209 @@
+#include "agent/placement/gpu_memory.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "agent/placement/gpu_list.h"
+#include "agent/placement/nvml.h"
+#include "agent/process/proc_file.h"
+
+namespace ddprun::agent {
+namespace {
+
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+struct ProcessInfo {  // Version 2 and 3 of nvml.h.
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+
+std::vector<GpuUser> users_of(const Nvml& nvml, Nvml::Device device) {
+  constexpr unsigned kUsersMax = 64;
+  const auto ask = nvml.find<int (*)(Nvml::Device, unsigned*, ProcessInfo*)>(
+      "nvmlDeviceGetComputeRunningProcesses_v3");
+  std::vector<ProcessInfo> found(kUsersMax);
+  unsigned count = kUsersMax;
+  if (!ask || ask(device, &count, found.data()) != Nvml::kSuccess) return {};
+  std::vector<GpuUser> users;
+  for (unsigned i = 0; i < std::min(count, kUsersMax); ++i) {
+    const int pid = static_cast<int>(found[i].pid);
+    const bool unknown = found[i].used == ~0ULL;  // NVML_VALUE_NOT_AVAILABLE.
+    users.push_back(
+        {.pid = pid, .bytes = unknown ? 0 : found[i].used, .name = read_proc_stat(pid).name});
+  }
+  return users;
+}
+
+std::string gib(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / double(1 << 30));
+  return text;
+}
+
+std::string user_text(const GpuUser& user, const GpuQuestion& question) {
+  const auto rank = question.ranks.find(user.pid);
+  const std::string pid = "pid " + std::to_string(user.pid);
+  std::string text = rank != question.ranks.end()
+                         ? "rank " + std::to_string(rank->second) + " (" + pid + ")"
+                         : pid + (user.name.empty() ? "" : " (" + user.name + ")");
+  if (user.bytes > 0) text += " " + gib(user.bytes);
+  return text;
+}
+
+std::string gpu_text(std::size_t index, const GpuMemory& gpu, const GpuQuestion& question) {
+  constexpr std::size_t kListed = 6;
+  std::vector<GpuUser> others;
+  for (const GpuUser& user : gpu.users) {
+    if (user.pid != question.pid) others.push_back(user);
+  }
+  if (others.empty()) return "";
+  std::stable_sort(others.begin(), others.end(),
+                   [](const GpuUser& a, const GpuUser& b) { return a.bytes > b.bytes; });
+  std::string text =
+      "of the " + gib(gpu.total) + " of GPU " + std::to_string(index) +
+      (others.size() == 1 ? " another process holds a part: " : " other processes hold parts: ");
+  for (std::size_t i = 0; i < std::min(others.size(), kListed); ++i) {
+    text += (i > 0 ? ", " : "") + user_text(others[i], question);
+  }
+  if (others.size() > kListed) text += " and " + std::to_string(others.size() - kListed) + " more";
+  return text;
+}
+
+void write_all(int fd, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+    if (n <= 0) return;
+    at += static_cast<std::size_t>(n);
+  }
+}
+
+}  // namespace
+
+bool has_nvml() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || std::getenv("DDPRUN_NVML_LIB") != nullptr;
+}
+
+std::vector<GpuMemory> memory_of_gpus() {
+  const Nvml nvml;
+  std::vector<GpuMemory> gpus;
+  for (const Nvml::Device device : nvml.devices()) {
+    const auto memory = nvml.ask<MemoryInfo>("nvmlDeviceGetMemoryInfo", device);
+    gpus.push_back({.total = memory ? memory->total : 0, .users = users_of(nvml, device)});
+  }
+  return gpus;
+}
+
+int gpu_in(std::string_view words) {
+  for (const std::string_view word : {"(GPU ", " GPU "}) {
+    for (std::size_t at = words.find(word); at != std::string_view::npos;
+         at = words.find(word, at + 1)) {
+      const std::string_view rest = words.substr(at + word.size());
+      int gpu = -1;
+      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), gpu);
+      const std::string_view after = rest.substr(static_cast<std::size_t>(end - rest.data()));
+      if (error == std::errc() && gpu >= 0 &&
+          (after.starts_with("; ") || after.starts_with(" has a total capac"))) {
+        return gpu;
+      }
+    }
+  }
+  return -1;
+}
+
+int gpu_at(int ordinal, std::string_view visible) {
+  if (ordinal < 0 || visible.empty()) return ordinal;
+  const std::vector<std::string> list = split_gpu_list(visible);
+  const auto index = static_cast<std::size_t>(ordinal);
+  if (index >= list.size()) return -1;
+  int gpu = -1;
+  const std::string& entry = list[index];
+  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), gpu);
+  return error == std::errc() && end == entry.data() + entry.size() ? gpu : -1;
+}
+
+std::string holders_text(const std::vector<GpuMemory>& gpus, const GpuQuestion& question) {
+  std::string text;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (question.gpu >= 0 && static_cast<std::size_t>(question.gpu) != i) continue;
+    const std::string one = gpu_text(i, gpus[i], question);
+    if (!one.empty()) text += (text.empty() ? "" : "; ") + one;
+  }
+  const bool known = question.gpu >= 0 && static_cast<std::size_t>(question.gpu) < gpus.size();
+  if (!text.empty() || !known) return text;
+  return "no other process holds memory of GPU " + std::to_string(question.gpu);
+}
+
+GpuInquiry::GpuInquiry(boost::asio::io_context& loop, const GpuQuestion& question, Duration limit,
+                       Done done)
+    : answer_(loop), limit_(loop), done_(std::move(done)) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) == 0) {
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      write_all(ends[1], holders_text(memory_of_gpus(), question));
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    answer_.assign(ends[0]);
+  }
+  limit_.expires_after(child_ > 0 ? limit : Duration::zero());
+  limit_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec) finish();
+  });
+  if (child_ > 0) read_more();
+}
+
+GpuInquiry::~GpuInquiry() { end_child(); }
+
+void GpuInquiry::read_more() {
+  answer_.async_read_some(boost::asio::buffer(part_),
+                          [this](const boost::system::error_code& ec, std::size_t bytes) {
+                            if (ec == boost::asio::error::operation_aborted) return;
+                            if (ec) return end_of_answer();
+                            text_.append(part_.data(), bytes);
+                            read_more();
+                          });
+}
+
+// One that hangs in the driver may not even die: it is left to the guardian then.
+void GpuInquiry::end_child() {
+  if (child_ <= 0) return;
+  ::kill(child_, SIGKILL);
+  ::waitpid(child_, nullptr, WNOHANG);
+  child_ = -1;
+}
+
+// The child has closed the pipe, which it does by its end.
+void GpuInquiry::end_of_answer() {
+  while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  child_ = -1;
+  finish();
+}
+
+void GpuInquiry::finish() {
+  boost::system::error_code ignored;
+  answer_.cancel(ignored);
+  limit_.cancel();
+  end_child();
+  // The owner may destroy this object when it has its answer.
+  const Done done = std::exchange(done_, nullptr);
+  if (done) done(std::move(text_));
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,31 @@
+#include "agent/process/kernel_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "common/system/unique_fd.h"
+
+namespace ddprun::agent {
+
+void read_kernel_log(const std::string& path, const std::function<bool(std::string_view)>& take) {
+  constexpr int kRecordsMax = 200'000;
+  const UniqueFd log(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::array<char, 8192> record;
+  for (int i = 0; log && i < kRecordsMax; ++i) {
+    const ssize_t got = ::read(log.get(), record.data(), record.size());
+    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // Older ones were overwritten.
+    if (got <= 0) break;
+    std::string_view rest(record.data(), static_cast<std::size_t>(got));
+    while (!rest.empty()) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      if (!take(line)) return;
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    }
+  }
+}
+
+}  // namespace ddprun::agent
