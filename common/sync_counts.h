@@ -65,6 +65,8 @@ inline constexpr SyncCounter kSync[] = {
     {"data_ns", kNanoseconds, "seconds_total", kTime, "data"},
     {"optimizer_ns", kNanoseconds, "seconds_total", kTime, "optimizer"},
     {"expected", kNumber},  // Steps that the program means to make, since it began; 0: not told.
+    {"commits", kNumber},   // Steps that are not taken apart: of an elastic job.
+    {"stepped_ns", kNanoseconds},  // From the first step to the end of the last one.
 };
 
 // Of steps in which the others waited for one rank.

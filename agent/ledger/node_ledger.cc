@@ -40,6 +40,7 @@ WorkCounts work_counts(const SyncCounts& counts) {
   work.startup = time_of(counts["startup_ns"]);
   work.checkpoint = time_of(counts["checkpoint_ns"]);
   work.saved = time_of(counts["saved_ns"]);
+  work.stepped = time_of(counts["stepped_ns"]);
   work.steps[TimePart::kOutside] =
       time_of(counts["outside_ns"]) + time_of(counts["data_ns"]) + time_of(counts["optimizer_ns"]);
   work.steps[TimePart::kForward] = time_of(counts["forward_ns"]);
@@ -112,7 +113,7 @@ void NodeLedger::counted(int local_rank, const WorkerCounts& counts, TimePoint n
   Place& here = place(local_rank);
   const Counted before = std::exchange(
       here.counted, Counted{.work = work_counts(counts.sums),
-                            .steps = counts.sums["steps"],
+                            .steps = std::max(counts.sums["steps"], counts.sums["commits"]),
                             .late_steps = counts.late["steps"],
                             .expected = counts.sums["expected"],
                             .late = std::chrono::duration_cast<Time>(late_time(counts.late))});

@@ -28,6 +28,7 @@ WorkCounts WorkCounts::since(const WorkCounts& before) const {
   result.startup = more(startup, before.startup);
   result.checkpoint = more(checkpoint, before.checkpoint);
   result.saved = more(saved, before.saved);
+  result.stepped = more(stepped, before.stepped);
   for (std::size_t i = 0; i < kTimeParts; ++i) {
     result.steps.times[i] = more(steps.times[i], before.steps.times[i]);
   }
@@ -84,6 +85,7 @@ void PlaceLedger::resume(const WorkCounts& counts, TimePoint now) {
   if (!working_ || !working_->again || working_->resumed) return;
   working_->resumed = now;
   working_->before.saved = counts.saved;
+  working_->before.stepped = counts.stepped;
 }
 
 void PlaceLedger::stop(TimePoint now) {
@@ -128,6 +130,9 @@ PlaceLedger::Attempt PlaceLedger::attempt(TimePoint now) const {
   result.parts[TimePart::kOutside] += left;
   result.unsaved = std::max(since_first_step - counts.saved, Time{0});
   result.uncounted = std::clamp(since_first_step - counts.steps.sum(), Time{0}, left);
+  if (counts.stepped.count() > 0) {
+    result.tail = std::clamp(since_first_step - counts.stepped, Time{0}, left);
+  }
   return result;
 }
 
@@ -162,6 +167,7 @@ void PlaceLedger::add_attempt_spans(const Attempt& attempt, TimePoint now) {
   add_span(TimePart::kRestart, from, from + restart);
   add_span(TimePart::kUnknown, from, from + unknown);
   add_span(TimePart::kLost, until - lost, until);
+  add_span(TimePart::kEnd, until - attempt.parts[TimePart::kEnd], until);
   add_span(TimePart::kRestart, until, since_began(now));
 }
 
@@ -169,6 +175,12 @@ void PlaceLedger::end(bool keeps, TimePart then, TimePoint now) {
   if (!working_) return idle(then, now);
   Attempt attempt = this->attempt(now);
   if (!keeps) lose(attempt);
+  // No step follows any more: the interpreter ends, trackers send their last.
+  if (keeps && then == TimePart::kGone) {
+    const Time end = std::min(attempt.tail, attempt.parts[TimePart::kOutside]);
+    attempt.parts[TimePart::kOutside] -= end;
+    attempt.parts[TimePart::kEnd] += end;
+  }
   past_.add(attempt.parts);
   add_attempt_spans(attempt, now);
   working_.reset();

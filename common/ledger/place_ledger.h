@@ -25,6 +25,7 @@ struct WorkCounts {
   TimeParts steps{};   // kOutside to kSteps of the steps that have ended.
   Time checkpoint{0};  // In which training stood still for checkpoints.
   Time saved{0};       // From the first step to the newest state that is safe.
+  Time stepped{0};     // From the first step to the end of the last one; 0: not known.
   bool operator==(const WorkCounts&) const = default;
 
   bool steps_were_seen() const { return startup.count() > 0 || steps.sum().count() > 0; }
@@ -80,6 +81,7 @@ class PlaceLedger {
     TimeParts parts{};
     TimeParts::Time unsaved{0};    // Kept parts since the last checkpoint.
     TimeParts::Time uncounted{0};  // Since the last step: of kOutside.
+    TimeParts::Time tail{0};       // The same, if the worker says when its last step ended.
   };
 
   TimeParts::Time since_began(TimePoint now) const;

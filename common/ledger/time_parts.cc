@@ -19,7 +19,7 @@ constexpr Row kRows[] = {
     {"forward", "forward"},       {"backward", "backward"}, {"transfer", "transfer"},
     {"waiting", "waiting"},       {"steps", "steps"},       {"checkpoint", "checkpoint"},
     {"lost", "lost work"},        {"restart", "restart"},   {"spare", "idle spare"},
-    {"gone", "not in the run"},   {"unknown", "unknown"}};
+    {"gone", "not in the run"},   {"unknown", "unknown"}, {"end", "end"}};
 static_assert(std::size(kRows) == kTimeParts);
 
 double ratio(TimeParts::Time part, TimeParts::Time whole) {
@@ -90,6 +90,10 @@ TimeParts::Time LedgerTotals::in_run() const {
 }
 
 double LedgerTotals::share(TimePart part) const { return ratio(parts[part], in_run()); }
+
+bool LedgerTotals::knows_goodput() const {
+  return parts.kept().count() > 0 || parts[TimePart::kLost].count() > 0;
+}
 
 double LedgerTotals::goodput() const { return ratio(parts.kept(), in_run()); }
 

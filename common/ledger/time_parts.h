@@ -29,9 +29,10 @@ enum class TimePart {
   kSpare,       // A node in reserve.
   kGone,        // No process of the run is in this place.
   kUnknown,     // A process runs, and reports nothing.
+  kEnd,         // From the last step of a process that ended well to its end.
 };
 
-constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::kUnknown) + 1;
+constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::kEnd) + 1;
 
 const char* name_of(TimePart part);   // "startup": in JSON and in labels.
 const char* label_of(TimePart part);  // "start-up": for people.
@@ -72,6 +73,7 @@ struct LedgerTotals {
   TimeParts::Time in_run() const;     // All but that of spares and of places outside the run.
   double share(TimePart part) const;  // Of in_run(); 0 if that is nothing.
   double goodput() const;             // Kept steps, of in_run().
+  bool knows_goodput() const;         // A rank has reported steps, kept or lost.
 };
 
 }  // namespace ddprun

@@ -23,10 +23,11 @@ constexpr Row kRows[] = {{TimePart::kForward, "of kept steps"},
                          {TimePart::kWaiting, "for the last rank"},
                          {TimePart::kSteps, "kept, not taken apart"},
                          {TimePart::kCheckpoint, "training stood still for it"},
-                         {TimePart::kLost, "since the last checkpoint before a failure"},
+                         {TimePart::kLost, "since the last checkpoint, then undone"},
                          {TimePart::kRestart, "from a failure or change to the next step"},
                          {TimePart::kStartup, "until the first step"},
                          {TimePart::kRendezvous, "until all nodes were there"},
+                         {TimePart::kEnd, "after the last step, until the end"},
                          {TimePart::kUnknown, "the workers reported nothing"}};
 
 // The rows with their first so many cells, apart as in a wide terminal or as near as they can be.
@@ -67,8 +68,10 @@ std::string fitted_rows(const LedgerTotals& ledger, std::size_t width) {
 
 std::string ledger_text(const LedgerTotals& ledger, std::size_t width) {
   if (ledger.in_run().count() == 0) return "";
-  const std::string first = "goodput " + percent_text(ledger.goodput()) + " of " +
-                            rank_time_text(ledger.in_run()) +
+  const std::string goodput = ledger.knows_goodput()
+                                  ? "goodput " + percent_text(ledger.goodput()) + " of "
+                                  : "goodput not known: no rank reported steps; ";
+  const std::string first = goodput + rank_time_text(ledger.in_run()) +
                             ", of all ranks, starts and restarts, in " + took_text(ledger.wall);
   std::string text;
   for (const std::string& line : wrapped_lines(first, width == 0 ? first.size() : width)) {

@@ -24,7 +24,8 @@ constexpr Look kLooks[] = {
     {TimePart::kTransfer, "▚", "t", "33"},   {TimePart::kWaiting, "·", "w", "93"},
     {TimePart::kCheckpoint, "▪", "c", "36"}, {TimePart::kLost, "╱", "x", "31"},
     {TimePart::kRestart, "▌", "R", "91"},    {TimePart::kStartup, "░", "s", "90"},
-    {TimePart::kRendezvous, "░", "s", "90"}, {TimePart::kUnknown, "?", "?", "90"}};
+    {TimePart::kRendezvous, "░", "s", "90"}, {TimePart::kEnd, "░", "e", "90"},
+    {TimePart::kUnknown, "?", "?", "90"}};
 constexpr std::size_t kLookCount = std::size(kLooks);
 
 bool begins_sign(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }

@@ -191,7 +191,8 @@ std::string account_json(const RunLedger& ledger, const AccountHead& head, TimeP
   account["hosts"] = std::move(names);
   account["slots"] = slots_json(rows, wall, hosts);
   account["spans"] = spans_json(drawn);
-  const Findings found = findings(ledger, rows, lost, now);
+  const bool stopped = head.verdict && head.verdict->kind == Verdict::Kind::kInterrupted;
+  const Findings found = findings(ledger, rows, lost, now, stopped);
   account["findings"] = {{"incidents", found.incidents}, {"ribbon", found.ribbon}};
   account["findings"]["help"] = ordered_json::array();
   for (const Findings::Help& help : found.help) {

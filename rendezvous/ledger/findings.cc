@@ -26,12 +26,13 @@ std::string incidents_text(const RunLedger& ledger, const std::vector<IncidentCo
   const auto most = std::ranges::max_element(losses, {}, &IncidentCost::cost);
   const Incident& worst = ledger.incidents()[static_cast<std::size_t>(most - losses.begin())];
   std::string text = number_of(static_cast<int>(losses.size()), "incident") + " cost " +
-                     percent_text(ratio(cost, totals.in_run())) + " of the run";
+                     percent_text(ratio(cost, totals.in_run())) + " of all rank time";
   if (losses.size() > 1) text += "; the most: " + worst.who + " on " + worst.where;
   return text + ".";
 }
 
-std::string ribbon_text(const LedgerTotals& totals) {
+// `stopped`: and nothing had failed, so that what is not saved was not undone by a failure.
+std::string ribbon_text(const LedgerTotals& totals, bool stopped) {
   struct Cost {
     Time time;
     const char* what;
@@ -47,6 +48,13 @@ std::string ribbon_text(const LedgerTotals& totals) {
   if (totals.parts.kept() == Time{0} && unknown * 2 > totals.in_run()) {
     return "The workers do not use ddprun's SDK: of their time nothing more is known.";
   }
+  if (!totals.knows_goodput()) return "Goodput not known: no rank reported steps.";
+  const Time lost = totals.parts[TimePart::kLost];
+  if (stopped && ratio(lost, totals.in_run()) >= kWorthSaying) {
+    return percent_text(ratio(lost, totals.in_run())) +
+           " of the time was computed after the last checkpoint: if you stopped it on purpose, "
+           "nothing is wrong.";
+  }
   const Cost& most = *std::ranges::max_element(costs, {}, &Cost::time);
   const std::string kept = percent_text(totals.goodput()) + " of the time went into kept steps";
   if (ratio(most.time, totals.in_run()) < kWorthSaying) return kept + ".";
@@ -54,12 +62,17 @@ std::string ribbon_text(const LedgerTotals& totals) {
          percent_text(ratio(most.time, totals.in_run())) + ".";
 }
 
-// One rank that the others waited for: had it kept up, they would not have.
+// One rank that the others waited for: had it kept up, they would not have. Where the ranks take
+// turns in being the last, no machine is to blame.
 void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
               const LedgerTotals& totals) {
   const auto worst =
       std::ranges::max_element(rows, {}, [](const RunLedger::Row& row) { return row.times.late; });
   if (worst == rows.end() || worst->times.late_steps == 0) return;
+  const bool turns = std::ranges::any_of(rows, [&](const RunLedger::Row& row) {
+    return &row != &*worst && row.times.late * 2 > worst->times.late;
+  });
+  if (turns) return;
   const Time waited = worst->times.late * static_cast<std::int64_t>(rows.size() - 1);
   if (ratio(waited, totals.in_run()) < kWorthSaying) return;
   found.help.push_back({waited, "the others waited for rank " + std::to_string(worst->times.rank) +
@@ -71,10 +84,12 @@ void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
 void add_repeated(Findings& found, const RunLedger& ledger,
                   const std::vector<IncidentCost>& losses) {
   const std::vector<Incident>& all = ledger.incidents();
+  // A signal without evidence came from outside: that says nothing of the program.
+  if (losses.size() < 2 || all[0].fault == "signal" || all[0].kind == "node_lost") return;
   Time repeated{0};
   for (std::size_t i = 1; i < losses.size(); ++i) {
-    const bool same = all[i].who == all[0].who && all[i].fault == all[0].fault;
-    if (same) repeated += losses[i].cost;
+    if (all[i].who != all[0].who || all[i].fault != all[0].fault) return;
+    repeated += losses[i].cost;
   }
   if (repeated == Time{0}) return;
   found.help.push_back({repeated, all[0].who + " failed the same way each time: restarts do not "
@@ -87,6 +102,8 @@ void add_lost(Findings& found, const LedgerTotals& totals) {
   const Time lost = totals.parts[TimePart::kLost];
   if (ratio(lost, totals.in_run()) < kWorthSaying) return;
   const bool saves = totals.parts[TimePart::kCheckpoint] > Time{0};
+  // Survivors have the state where rounds keep their workers: a checkpoint would save nothing.
+  if (!saves && totals.changes > 0) return;
   found.help.push_back({saves ? lost / 2 : lost,
                         saves ? "checkpoints twice as often halve what a failure undoes"
                               : "no checkpoint was reported, so each failure undid all work: save "
@@ -96,12 +113,12 @@ void add_lost(Findings& found, const LedgerTotals& totals) {
 }  // namespace
 
 Findings findings(const RunLedger& ledger, const std::vector<RunLedger::Row>& rows,
-                  const std::vector<IncidentCost>& losses, TimePoint now) {
+                  const std::vector<IncidentCost>& losses, TimePoint now, bool stopped) {
   const LedgerTotals totals = ledger.totals(now);
   Findings found{.incidents = incidents_text(ledger, losses, totals),
-                 .ribbon = ribbon_text(totals),
+                 .ribbon = ribbon_text(totals, stopped && losses.empty()),
                  .help = {}};
-  add_lost(found, totals);
+  if (!stopped || !losses.empty()) add_lost(found, totals);
   add_late(found, rows, totals);
   add_repeated(found, ledger, losses);
   std::ranges::stable_sort(found.help, std::ranges::greater(), &Findings::Help::saving);

@@ -43,9 +43,14 @@ ordered_json to_json(const LedgerTotals& ledger) {
   for (std::size_t i = 0; i < kTimeParts; ++i) {
     parts[name_of(static_cast<TimePart>(i))] = seconds(ledger.parts.times[i]);
   }
-  return {{"wall_s", seconds(ledger.wall)},    {"places", ledger.places},
-          {"goodput", ledger.goodput()},       {"changes", ledger.changes},
-          {"steps_repeated", ledger.repeated}, {"parts_s", std::move(parts)}};
+  const ordered_json goodput =
+      ledger.knows_goodput() ? ordered_json(ledger.goodput()) : ordered_json(nullptr);
+  return {{"wall_s", seconds(ledger.wall)},
+          {"places", ledger.places},
+          {"goodput", goodput},
+          {"changes", ledger.changes},
+          {"steps_repeated", ledger.repeated},
+          {"parts_s", std::move(parts)}};
 }
 
 }  // namespace

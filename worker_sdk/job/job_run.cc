@@ -98,6 +98,7 @@ void JobInside::run_step(const Job::Body& body) {
   Step step(state);
   body(step);
   if (state.is_committed) progress->count_step(last_commit_ - began);
+  if (state.is_committed) progress->stepped(last_commit_);
   if (state.is_committed) return progress->saved(last_commit_);
   if (has_lost_round()) {
     throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Job::run"},

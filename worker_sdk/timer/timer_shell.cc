@@ -143,6 +143,7 @@ TimerShell::~TimerShell() {
 void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks) {
   hear_what_has_come();
   end_ = StepClock::now();
+  progress_->stepped(end_);
   StepTimes step = phases_.end_step(end_);
   step.buckets = std::move(buckets);
   if (device_) {

@@ -56,6 +56,8 @@ class Progress {
   void expect_steps(std::uint64_t more);
   // A step has ended that no timer takes apart.
   void count_step(Clock::duration took);
+  // A step has ended at that time, whoever counts it.
+  void stepped(Clock::time_point then);
   // Training stood still for a checkpoint.
   void stood_still(Clock::duration took);
   // All that was computed before `then` is safe: a failure does not undo it.

@@ -54,6 +54,9 @@ TEST_CASE("Node ledger: a place goes through rounds, and its numbers outlive its
 TEST_CASE("Node ledger: what is left is what the present process expects and has not made") {
   NodeLedger ledger(1, kStart);
   ledger.spawned(0, 0, /*round=*/0, kStart);
+  // Of an elastic job only the commits are counted.
+  ledger.counted(0, {.sums = {{"steps", 0}, {"commits", 3}}, .late = {}}, kStart + 1s);
+  CHECK(ledger.times(/*whole=*/false, kStart + 1s).places.front().steps == 3);
   ledger.counted(0, {.sums = {{"steps", 7}, {"expected", 20}}, .late = {}}, kStart + 1s);
   CHECK(ledger.times(false, kStart + 1s).places[0].steps_left == 13);
   ledger.ended(0, /*succeeded=*/false, kStart + 1s);

@@ -52,6 +52,10 @@ TEST_CASE("Ledger text: goodput, then each part that there is") {
   CHECK_THAT(text, Catch::Matchers::StartsWith("goodput 75.0 % of 200 rank-s, of all ranks, "));
   CHECK_THAT(text, Contains("  lost work      25.0 %       50 rank-s  since the last checkpoint"));
   CHECK_THAT(text, !Contains("not in the run"));
+  LedgerTotals silent{.places = 1, .wall = 9s};
+  silent.parts[TimePart::kUnknown] = 9s;
+  CHECK_THAT(launcher::ledger_text(silent),
+             Catch::Matchers::StartsWith("goodput not known: no rank reported steps; 9"));
 }
 
 TEST_CASE("Ledger text: on narrow terminals the meaning of the parts goes, no number") {

@@ -47,6 +47,21 @@ TEST_CASE("Ledger: a worker's time is what it has counted, and what is left is b
         "rendezvous 2 startup 1 outside 3 forward 4 waiting 2 gone 3");
 }
 
+TEST_CASE("Ledger: what follows the last step of a process that ends well is its end") {
+  PlaceLedger ledger(kStart);
+  ledger.start(/*first_round=*/true, at(0s));
+  WorkCounts counts = work(1s, 4s, 2s);
+  counts.stepped = 7s;
+  ledger.see(counts);
+  CHECK(shown(ledger.parts(at(12s))) == "startup 1 outside 5 forward 4 waiting 2");
+  PlaceLedger failed = ledger;
+  ledger.end(/*keeps=*/true, TimePart::kGone, at(12s));
+  CHECK(shown(ledger.parts(at(12s))) == "startup 1 outside 1 forward 4 waiting 2 end 4");
+  CHECK(ledger.spans(at(12s)).back() == TimeSpan{TimePart::kEnd, 8s, 12s});
+  failed.end(/*keeps=*/false, TimePart::kRestart, at(12s));
+  CHECK(shown(failed.parts(at(12s))) == "startup 1 lost 11");
+}
+
 TEST_CASE("Ledger: a failure loses all since the last checkpoint, of each part the same share") {
   PlaceLedger ledger(kStart);
   ledger.start(true, at(0s));

@@ -294,7 +294,72 @@ TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a 
   CHECK(account["incidents"][0]["cost_rank_s"] == 3.0);
   CHECK(account["incidents"][0]["slots"] == json::array({0}));
   CHECK(account["verdict"]["last_words"] == json::array({"one", "two</script>"}));
-  CHECK(account["findings"]["incidents"] == "1 incident cost 30.0 % of the run.");
+  CHECK(account["findings"]["incidents"] == "1 incident cost 30.0 % of all rank time.");
+}
+
+// What the report advises about incidents with these faults, all of rank 3, in a run of two ranks.
+std::string helped(const std::vector<std::string>& faults, const std::string& last_who = "rank 3",
+                   std::optional<Verdict> verdict = std::nullopt, bool kept = false) {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  ledger.round_began(0, 2, false, kStart);
+  if (kept) ledger.round_began(1, 2, true, kStart + 1s);
+  NodeTimes node = times(3, 1s, 6s);
+  node.places[0].parts[TimePart::kLost] = 2s;
+  node.places[0].parts[TimePart::kRestart] = 1s;
+  node.places[0].spans = "9,3000000,4000000;10,4000000,5000000;9,7000000,8000000";
+  ledger.report("a.1", node, kStart + 10s);
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    ledger.happened({.at = kStart + std::chrono::seconds(3 + 4 * i),
+                     .kind = "worker_failed",
+                     .fault = faults[i],
+                     .who = i + 1 == faults.size() ? last_who : "rank 3",
+                     .node = "a.1",
+                     .local_rank = 0,
+                     .round = static_cast<int>(i)});
+  }
+  ledger.end(kStart + 10s);
+  const json found = json::parse(account_json(
+      ledger, {.run_id = "r", .verdict = std::move(verdict)}, kStart + 10s))["findings"];
+  return found["help"].dump() + found["ribbon"].get<std::string>();
+}
+
+TEST_CASE("Findings: who fails the same way each time is named, who was killed from outside not") {
+  const std::string same = "failed the same way each time";
+  CHECK(helped({"exception", "exception"}).find(same) != std::string::npos);
+  CHECK(helped({"signal", "signal"}).find(same) == std::string::npos);
+  CHECK(helped({"exception", "crash"}).find(same) == std::string::npos);
+  CHECK(helped({"exception", "exception"}, "rank 1").find(same) == std::string::npos);
+  CHECK(helped({"exception"}).find(same) == std::string::npos);
+}
+
+TEST_CASE("Findings: checkpoints are no advice where survivors keep the state") {
+  const std::string advice = "each failure undid all work";
+  CHECK(helped({"signal", "signal"}).find(advice) != std::string::npos);
+  CHECK(helped({"signal", "signal"}, "rank 3", {}, /*kept=*/true).find(advice) ==
+        std::string::npos);
+}
+
+TEST_CASE("Findings: a run that was stopped has not failed") {
+  const Verdict stopped{.kind = Verdict::Kind::kInterrupted, .exit_code = 130};
+  const std::string text = helped({}, "", stopped);
+  CHECK(text.find("failure undid") == std::string::npos);
+  CHECK(text.find("if you stopped it on purpose, nothing is wrong") != std::string::npos);
+  CHECK(helped({}).find("if you stopped it") == std::string::npos);
+}
+
+TEST_CASE("Findings: without a step goodput is not known, and ranks that take turns are not late") {
+  RunLedger ledger;
+  ledger.joined("a.1", "a");
+  NodeTimes node = times(2, 0s, 10s);
+  node.places[0].parts = {};
+  node.places[0].parts[TimePart::kStartup] = 8s;
+  node.places[0].parts[TimePart::kUnknown] = 2s;
+  ledger.report("a.1", node, kStart + 10s);
+  ledger.end(kStart + 10s);
+  CHECK(ledger.totals(kStart + 10s).knows_goodput() == false);
+  CHECK(json::parse(account_json(ledger, {.run_id = "r"}, kStart + 10s))["findings"]["ribbon"] ==
+        "Goodput not known: no rank reported steps.");
 }
 
 }  // namespace

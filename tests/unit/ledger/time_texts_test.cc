@@ -20,7 +20,8 @@ TEST_CASE("Time parts: their text is short, and a newer part is unknown time") {
   CHECK(parse_time_parts("") == TimeParts());
   const auto newer = parse_time_parts(",,,,,,,,,,,,,1,2,3");
   REQUIRE(newer);
-  CHECK((*newer)[TimePart::kUnknown] == 6us);
+  CHECK((*newer)[TimePart::kUnknown] == 4us);
+  CHECK((*newer)[TimePart::kEnd] == 2us);
   for (const char* wrong : {"-1", "x", "1,2x", "99999999999999999999", "9999999999999999"}) {
     CHECK_FALSE(parse_time_parts(wrong));
   }
