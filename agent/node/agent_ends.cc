@@ -45,21 +45,28 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   const bool is_its_doing = !progress_.reason(death.local_rank).empty() ||
                             (death.signal == SIGKILL && !oom_watch_.evidence(death.pid).empty());
   add_work(progress_.fate(death.local_rank), is_its_doing, death);
-  const bool drained = output_.drained(death.local_rank);
-  if (death.succeeded() || death.stopped_by_us || (drained && !asks_for_memory(death))) {
+  const bool all_said = output_.drained(death.local_rank) && !asks_for_memory(death);
+  if (death.succeeded() || death.stopped_by_us || all_said) {
     explain(death);
     return dispatch(WorkerEnded{std::move(death), /*words_follow=*/false, noticed});
   }
-  const int place = death.local_rank;
   auto& wordless =
-      wordless_.try_emplace(place, Wordless{death, boost::asio::steady_timer(loop_)}).first->second;
+      wordless_.try_emplace(death.local_rank, Wordless{death, boost::asio::steady_timer(loop_)})
+          .first->second;
   wordless.patience.expires_after(kLastWordsWait);
   wordless.patience.async_wait(
       [this, local_rank = death.local_rank](const boost::system::error_code& ec) {
         if (!ec) words_are_there(local_rank);
       });
   dispatch(WorkerEnded{std::move(death), /*words_follow=*/true, noticed});
-  if (drained) words_are_there(place);
+}
+
+void Agent::complete_death(int local_rank) {
+  auto wordless = wordless_.extract(local_rank);
+  if (wordless.empty()) return;
+  WorkerDeath death = std::move(wordless.mapped().death);
+  explain(death);
+  dispatch(WordsCame{std::move(death)});
 }
 
 // If they are of a worker to which CUDA refused memory, NVML is asked who holds it.
@@ -76,14 +83,6 @@ void Agent::words_are_there(int local_rank) {
         asked->second.death.evidence = std::move(evidence);
         complete_death(local_rank);
       });
-}
-
-void Agent::complete_death(int local_rank) {
-  auto wordless = wordless_.extract(local_rank);
-  if (wordless.empty()) return;
-  WorkerDeath death = std::move(wordless.mapped().death);
-  explain(death);
-  dispatch(WordsCame{std::move(death)});
 }
 
 bool Agent::asks_for_memory(const WorkerDeath& death) const {

@@ -20,10 +20,10 @@ std::optional<TimeSpan> parse_span(std::string_view text) {
     if (last ? !text.empty() : !text.starts_with(',')) return {};
     if (!last) text.remove_prefix(1);
   }
-  const auto part = std::min<std::int64_t>(numbers[0], kTimeParts - 1);
+  const bool known = numbers[0] < static_cast<std::int64_t>(kTimeParts);
   if (numbers[2] < numbers[1]) return {};
-  return TimeSpan{static_cast<TimePart>(part), TimeParts::Time(numbers[1]),
-                  TimeParts::Time(numbers[2])};
+  return TimeSpan{known ? static_cast<TimePart>(numbers[0]) : TimePart::kUnknown,
+                  TimeParts::Time(numbers[1]), TimeParts::Time(numbers[2])};
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr Row kRows[] = {
     {"forward", "forward"},       {"backward", "backward"}, {"transfer", "transfer"},
     {"waiting", "waiting"},       {"steps", "steps"},       {"checkpoint", "checkpoint"},
     {"lost", "lost work"},        {"restart", "restart"},   {"spare", "idle spare"},
-    {"gone", "not in the run"},   {"unknown", "unknown"}, {"end", "end"}};
+    {"gone", "not in the run"},   {"unknown", "unknown"},   {"end", "end"}};
 static_assert(std::size(kRows) == kTimeParts);
 
 double ratio(TimeParts::Time part, TimeParts::Time whole) {
@@ -79,7 +79,8 @@ std::optional<TimeParts> parse_time_parts(std::string_view text) {
     const bool whole = error == std::errc{} && stop == field.data() + field.size();
     if (!field.empty() && !whole) return std::nullopt;
     if (value < 0 || value > kTimeMax.count()) return std::nullopt;
-    parts.times[std::min(i, kTimeParts - 1)] += TimeParts::Time(value);
+    constexpr auto kUnknown = static_cast<std::size_t>(TimePart::kUnknown);
+    parts.times[i < kTimeParts ? i : kUnknown] += TimeParts::Time(value);
     text = comma == std::string_view::npos ? "" : text.substr(comma + 1);
   }
   return parts;
