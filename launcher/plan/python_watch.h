@@ -11,7 +11,9 @@ namespace ddprun::launcher {
 
 constexpr const char* kPythonWatchVariable = "DDPRUN_WATCH";  // What is watched; 0: nothing.
 constexpr const char* kPythonPathVariable = "PYTHONPATH";
-constexpr const char* kPythonStartupFolder = "python";
+// Among what is installed with ddprun. A folder of that name says nothing: beside the programs of a
+// virtual environment, `python` is its interpreter.
+constexpr const char* kPythonStartupFile = "python/sitecustomize.py";
 
 struct PythonWatch {
   std::string watch = {};        // kPythonWatchVariable; empty: nothing is to be changed.

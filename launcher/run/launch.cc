@@ -58,7 +58,8 @@ void offer_nccl_profiler(const Environment& environment) {
 }
 
 void watch_python(NodeContext& context, const Environment& environment) {
-  const std::string folder = own_file(kPythonStartupFolder);
+  const std::string file = own_file(kPythonStartupFile);
+  const std::string folder = file.substr(0, file.rfind('/'));
   const PythonWatch plan = plan_python_watch(context.options, environment, folder);
   context.asks_ranks = plan.may_ask;
   if (plan.watch.empty()) return;

@@ -1,6 +1,6 @@
 """Python's first module in workers of `ddprun --report` and --on-stall, which put it on PYTHONPATH.
 
-It watches PyTorch's training loop, if the program has one (ddprun/_watch), and then stands aside:
+It watches PyTorch's training loop, if the program has one (ddprun_watch), and then stands aside:
 the sitecustomize that it hides is loaded under its own name, and processes that the worker starts
 do not find this one.
 """
@@ -34,17 +34,25 @@ def _load_hidden():
 
 
 def _watch(what, door, dump):
+    """Load the package beside this file; its folder is not on the program's path."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ddprun_watch")
     try:
-        import ddprun._watch as watch
-    except ImportError:
-        if os.environ.get("LOCAL_RANK") == "0" and importlib.util.find_spec("torch") is not None:
+        spec = importlib.util.spec_from_file_location(
+            "ddprun_watch",
+            os.path.join(folder, "__init__.py"),
+            submodule_search_locations=[folder],
+        )
+        watch = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(watch)
+        watch.install(what, door, dump)
+    except Exception as error:  # The program goes on: this Python may be older than ours.
+        sys.modules.pop("ddprun_watch", None)
+        if os.environ.get("LOCAL_RANK") == "0":
             print(
-                f"ddprun: warning: {sys.executable} has no package ddprun of this version: nothing "
-                "is known of PyTorch's steps; install ddprun's wheel there",
+                f"ddprun: warning: nothing is known of PyTorch's steps: {sys.executable} "
+                f"(Python {sys.version.split()[0]}) cannot load {folder}: {error!r}",
                 file=sys.stderr,
             )
-        return
-    watch.install(what, door, dump)
 
 
 _what, _door, _dump = _step_aside()

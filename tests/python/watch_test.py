@@ -4,6 +4,7 @@ import errno
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,16 +14,16 @@ import unittest
 import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../system"), os.path.join(HERE, "../../python")]
+sys.path[:0] = [os.path.join(HERE, "../system"), os.path.join(HERE, "../../python/startup")]
 
 import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun_case import PATIENCE, DdprunCase  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun._watch._door import Door  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun._watch._finder import after_import  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun._watch._recorder import calls_by_group, place, record, switch_on  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun._watch._steps import BACKWARD, DATA, EXPOSED, FORWARD, OPTIMIZER, OUTSIDE, Steps  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun_watch._door import Door  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun_watch._finder import after_import  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun_watch._recorder import calls_by_group, place, record, switch_on  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun_watch._steps import BACKWARD, DATA, EXPOSED, FORWARD, OPTIMIZER, OUTSIDE, Steps  # noqa: E402  pylint: disable=wrong-import-position
 
-PACKAGE = os.path.abspath(os.path.join(HERE, "../../python"))
+STARTUP = os.path.abspath(os.path.join(HERE, "../../python/startup"))
 
 
 class Recorder:
@@ -179,7 +180,8 @@ class Finder(DdprunCase):
         # As torch's own: freed in a child, it ends what the parent shares with it.
         code = """
             import os, sys, types
-            from ddprun._watch._debug import Handlers
+            sys.path.insert(0, sys.argv[2])  # On PYTHONPATH its sitecustomize would stand aside with it.
+            from ddprun_watch._debug import Handlers
             class Server:
                 def __init__(self, path):
                     self.file = open(sys.argv[1], "a", buffering=1)
@@ -199,8 +201,8 @@ class Finder(DdprunCase):
             handlers.close()
             assert open(sys.argv[1]).read() == "shut down\\nfreed\\n", open(sys.argv[1]).read()
         """
-        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(code), self.path("said")], capture_output=True,
-                              text=True, timeout=PATIENCE, check=False, env={**os.environ, "PYTHONPATH": PACKAGE})
+        done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(code), self.path("said"), STARTUP],
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_agent_is_answered_after_there_was_no_descriptor_for_it(self):
@@ -232,12 +234,12 @@ class Finder(DdprunCase):
 class StandsAside(DdprunCase):
     """A program that never imports torch, under the program itself."""
 
-    def run_worker(self, code, *flags, **more):
+    def run_worker(self, code, *flags, program=ddprun_case.DDPRUN, **more):
         script = self.path("script.py")
         with open(script, "w", encoding="utf-8") as file:
             file.write(textwrap.dedent(code))
         env = {**ddprun_case.clean_environment(), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", **more}
-        done = subprocess.run([ddprun_case.DDPRUN, *flags, script], env=env, capture_output=True, text=True,
+        done = subprocess.run([program, *flags, script], env=env, capture_output=True, text=True,
                               timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done
@@ -248,9 +250,10 @@ class StandsAside(DdprunCase):
         assert sitecustomize.THEIRS == "theirs"
         assert os.environ["PYTHONPATH"] == os.environ["THEIRS"], os.environ["PYTHONPATH"]
         assert not any("DDPRUN_WATCH" in name for name in os.environ)
-        child = "import os, sys; assert 'ddprun' not in sys.modules and os.environ['PYTHONPATH'] == os.environ['THEIRS']"
+        child = "import os, sys; assert 'ddprun_watch' not in sys.modules and os.environ['PYTHONPATH'] == os.environ['THEIRS']"
         subprocess.run([sys.executable, "-c", child], check=True)
-        assert "torch" not in sys.modules and ("ddprun" in sys.modules) == bool(os.environ.get("WATCHED"))
+        assert "torch" not in sys.modules and ("ddprun_watch" in sys.modules) == bool(os.environ.get("WATCHED"))
+        assert "ddprun" not in sys.modules  # The package is the program's own, of whatever version.
         with open("/proc/self/maps", encoding="utf-8") as maps:
             assert "libddprun" not in maps.read()
         print("right")
@@ -261,8 +264,7 @@ class StandsAside(DdprunCase):
         os.mkdir(folder)
         with open(folder + "/sitecustomize.py", "w", encoding="utf-8") as file:
             file.write("THEIRS = 'theirs'\n")
-        path = folder + os.pathsep + PACKAGE
-        return {"PYTHONPATH": path, "THEIRS": path}
+        return {"PYTHONPATH": folder, "THEIRS": folder}
 
     def test_their_sitecustomize_is_loaded_and_their_path_is_restored(self):
         theirs = self.theirs()
@@ -273,27 +275,57 @@ class StandsAside(DdprunCase):
         theirs = self.theirs()
         self.assertIn("right", self.run_worker(self.HIDDEN, **theirs).stdout)
         self.assertIn("right", self.run_worker(self.HIDDEN, "--on-stall", "off", **theirs).stdout)
-        self.run_worker("import sys; assert 'ddprun' not in sys.modules", "--report", DDPRUN_WATCH="0", **theirs)
+        self.run_worker("import sys; assert 'ddprun_watch' not in sys.modules", "--report", DDPRUN_WATCH="0", **theirs)
 
-    def test_a_python_without_the_package_is_named(self):
-        code = "import os, sys; assert 'ddprun' not in sys.modules and os.environ.get('PYTHONPATH') == os.environ.get('THEIRS')"
-        folder = self.broken_torch()
-        done = self.run_worker(code, "--report", PYTHONPATH=folder, THEIRS=folder)
-        self.assertIn(f"{sys.executable} has no package ddprun", done.stderr)
-        self.run_worker(code, "--report")
+    def test_a_python_that_cannot_load_the_watch_is_named(self):
+        shutil.copytree(STARTUP, self.path("startup"), ignore=shutil.ignore_patterns("__pycache__"))
+        with open(self.path("startup/ddprun_watch/_finder.py"), "w", encoding="utf-8") as file:
+            file.write("this is of a newer Python\n")
+        code = "import sys; assert 'ddprun_watch' not in sys.modules; print('right')"
+        done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env={**os.environ, "PYTHONPATH": self.path("startup"), "DDPRUN_WATCH": "times", "LOCAL_RANK": "0"})
+        self.assertEqual(done.stdout, "right\n", done.stderr)
+        self.assertRegex(done.stderr, r"nothing is known of PyTorch's steps: \S+ \(Python 3[.\d]+\) cannot load \S+/ddprun_watch: SyntaxError")
+
+    def in_an_environment(self, *names):
+        """ddprun in a folder of the shape of a virtual environment into which its wheel was installed: bin/python is the interpreter."""
+        home = self.path("env")
+        os.makedirs(home + "/bin")
+        os.makedirs(home + "/libexec/ddprun")
+        os.symlink(sys.executable, home + "/bin/python")
+        shutil.copy(ddprun_case.DDPRUN, home + "/bin/ddprun")
+        for name in names:
+            os.symlink(os.path.join(ddprun_case.BIN, name), os.path.join(home, "libexec/ddprun", name))
+        return home + "/bin/ddprun"
+
+    def test_in_a_virtual_environment_python_is_the_interpreter_and_the_watch_is_found(self):
+        program = self.in_an_environment("python", "libddprun-watch.so")
+        code = """
+            import os, sys
+            assert "ddprun_watch" in sys.modules and os.environ.get("PYTHONPATH") == os.environ.get("THEIRS"), os.environ["PYTHONPATH"]
+            from ddprun_watch import _timer
+            _timer.Timer().close()  # The library is there.
+        """
+        for flags in (["--report"], ["--on-stall", "log"], ["--report-html", self.path("page.html")]):
+            for theirs in ({}, {"PYTHONPATH": "/nowhere", "THEIRS": "/nowhere"}):
+                self.run_worker(code, *flags, program=program, **theirs)
+
+    def test_without_the_watch_nothing_is_put_on_pythons_path(self):
+        program = self.in_an_environment()
+        self.run_worker("import os; assert 'PYTHONPATH' not in os.environ, os.environ['PYTHONPATH']", "--report", program=program)
 
     def test_a_library_that_is_missing_ends_no_program(self):
         done = self.run_worker("""
-            from ddprun._watch import _patches
+            from ddprun_watch import _patches, _timer
+            _timer.LIBRARY = "/nowhere.so"
             for _ in range(2):  # As init_process_group and each step do.
                 _patches._watch.is_alone = True
                 _patches._watch.start()
                 _patches._watch.join()
                 assert _patches._watch.mine() is None
             _patches._watch.close()
-        """, "--report", PYTHONPATH=PACKAGE, DDPRUN_LIB=self.path("nowhere.so"))
-        self.assertEqual(done.stderr.count("ddprun: warning: no times of steps: "), 1, done.stderr)
-        self.assertRegex(done.stderr, r"nowhere\.so.* does not exist|does not exist.*nowhere\.so")
+        """, "--report")
+        self.assertEqual(done.stderr.count("ddprun: warning: no times of steps: /nowhere.so does not exist"), 1, done.stderr)
 
     def test_a_loader_that_fails_says_what_it_said(self):
         self.run_worker("""
@@ -305,7 +337,7 @@ class StandsAside(DdprunCase):
             else:
                 raise AssertionError("no error")
             assert "torch" not in sys.modules
-        """, "--report", PYTHONPATH=self.broken_torch() + os.pathsep + PACKAGE)
+        """, "--report", PYTHONPATH=self.broken_torch())
 
     def broken_torch(self):
         folder = self.path("broken")

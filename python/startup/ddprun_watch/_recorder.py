@@ -23,7 +23,7 @@ TEXT_MAX = 120
 BUFFER = "2000"  # Calls that torch is to keep, which is its own default where it has one.
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def switch_on(c10d: Any, dump: str) -> None:
@@ -95,8 +95,18 @@ def calls_by_group(dumps: Iterable[dict[str, Any]], names: Iterable[str]) -> lis
     ]
 
 
+def _package() -> str:
+    """Return the folder of the program's own package ddprun, if it has imported that."""
+    file = getattr(sys.modules.get("ddprun"), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else _OWN
+
+
 def _is_users(path: str) -> bool:
-    if path.startswith(("<", _OWN)) or "site-packages" in path or "dist-packages" in path:
+    if (
+        path.startswith(("<", _OWN, _package()))
+        or "site-packages" in path
+        or "dist-packages" in path
+    ):
         return False
     return not path.startswith(_STANDARD)
 

@@ -1,7 +1,8 @@
 """Watches a training loop of PyTorch from outside: ``ddprun --report`` and ``--on-stall``.
 
 Nothing is imported, and nothing changes, until the program imports torch itself. Loaded by
-python/startup/sitecustomize.py.
+sitecustomize.py, with which it is installed beside ddprun's programs: it needs nothing of the
+Python that it is loaded into, and no package ``ddprun``, whose name it leaves alone.
 """
 
 from __future__ import annotations

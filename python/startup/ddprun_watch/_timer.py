@@ -1,4 +1,7 @@
-"""``ddprun/c/c_timer.h`` by ctypes."""
+"""``ddprun/c/c_timer.h`` by ctypes, from the library that comes with the program.
+
+The program's worker may have a package ``ddprun`` of another version, or none: neither is used.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,60 @@ import ctypes
 import os
 from typing import Callable
 
-from .._library import library
-from .._structs import InitOptions
-
+# Beside the folder of sitecustomize.py, both as built and as installed.
+LIBRARY = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+    "libddprun-watch.so",
+)
 _JOIN_MS = 60_000
+
+_HANDLE, _STATUS = ctypes.c_void_p, ctypes.c_int32
+
+
+class _InitOptions(ctypes.Structure):
+    """``ddprun_init_options``."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("init_method", ctypes.c_char_p),
+        ("backend", ctypes.c_char_p),
+        ("rank", ctypes.c_int32),
+        ("world_size", ctypes.c_int32),
+        ("init_timeout_ms", ctypes.c_int64),
+        ("op_timeout_ms", ctypes.c_int64),
+        ("host", ctypes.c_char_p),
+        ("device_given", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("max_ctas", ctypes.c_int32),
+        ("may_shrink", ctypes.c_int32),
+    )
+
+
+def _library() -> ctypes.CDLL:
+    if not os.path.exists(LIBRARY):
+        raise OSError(f"{LIBRARY} does not exist: ddprun is not installed as a whole")
+    library = ctypes.CDLL(LIBRARY)
+    functions: list[tuple[str, object, list[object]]] = [
+        ("last_error", ctypes.c_char_p, []),
+        ("timer_create", _STATUS, [ctypes.POINTER(_HANDLE)]),
+        ("timer_join", _STATUS, [_HANDLE, ctypes.POINTER(_InitOptions)]),
+        ("timer_use_stream", _STATUS, [_HANDLE, ctypes.c_int32, ctypes.c_void_p]),
+        ("timer_enter", _STATUS, [_HANDLE, _STATUS]),
+        ("timer_end_step", _STATUS, [_HANDLE, ctypes.c_size_t]),
+        ("timer_destroy", None, [_HANDLE]),
+    ]
+    for name, result, arguments in functions:
+        function = getattr(library, "ddprun_" + name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
 
 
 class Timer:
     """The timer of this process."""
 
     def __init__(self) -> None:
-        found = library()
+        found = _library()
         handle = ctypes.c_void_p()
         if found.ddprun_timer_create(ctypes.byref(handle)) != 0 or handle.value is None:
             raise RuntimeError(found.ddprun_last_error().decode(errors="replace"))
@@ -29,7 +75,7 @@ class Timer:
 
     def join(self) -> str:
         """Meet the timers of the other ranks; return why not, or an empty text."""
-        options = InitOptions(size=ctypes.sizeof(InitOptions), rank=-1, init_timeout_ms=_JOIN_MS)
+        options = _InitOptions(size=ctypes.sizeof(_InitOptions), rank=-1, init_timeout_ms=_JOIN_MS)
         if self._library.ddprun_timer_join(self._handle, ctypes.byref(options)) == 0:
             return ""
         return str(self._library.ddprun_last_error().decode(errors="replace"))

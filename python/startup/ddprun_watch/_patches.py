@@ -36,7 +36,7 @@ class _Watch:
             return
         try:
             self._timer = Timer()
-        except (ImportError, RuntimeError, OSError) as error:
+        except (AttributeError, RuntimeError, OSError) as error:
             self._is_blind = True
             self.is_alone = False
             if os.environ.get("LOCAL_RANK", "0") == "0":
@@ -303,8 +303,14 @@ def watch_torch(what: str) -> None:
 
 
 def watch_backend() -> None:
-    """Wrap what waits in ddprun.torch, in calls and in works of its own."""
-    from ..torch import _engine, _works
+    """Wrap what waits in ddprun.torch, in calls and in works of its own.
 
-    _wrap(_engine.Engine, "_enter", _around_entry)
-    _wrap(_works.OperationWork, "wait", _around_wait)
+    The package may be of another version than the program that watches it.
+    """
+    for module, holder, name, around in (
+        ("_engine", "Engine", "_enter", _around_entry),
+        ("_works", "OperationWork", "wait", _around_wait),
+    ):
+        found = getattr(sys.modules.get("ddprun.torch." + module), holder, None)
+        if found is not None:
+            _wrap(found, name, around)
