@@ -9,10 +9,11 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, clean_environment, env_to, free_port, shell, skip_all, \
+from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, PATIENCE, clean_environment, env_to, free_port, shell, skip_all, \
     wait_until
 
 OWNER, STRANGER = 54321, 54322
@@ -34,8 +35,15 @@ def is_readable(path):
     try:
         with open(path, "rb"):
             return True
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):  # Where /proc is mounted with hidepid=2 it is as if it were not there.
         return False
+
+
+def may_read_memory(user, pid):
+    """Whether that user may read the memory of a process, which is there."""
+    readable = as_user(user, lambda: is_readable(f"/proc/{pid}/mem"))
+    assert os.path.exists(f"/proc/{pid}"), f"process {pid} has ended"
+    return readable
 
 
 def as_user(user, question):
@@ -135,8 +143,7 @@ class Token(SecurityCase):
         jobs = self.start_two()
         self.wait_for_workers(2, jobs=jobs)
         for process in self.everybody(jobs):
-            readable = as_user(OWNER, lambda: is_readable(f"/proc/{process.pid}/mem"))
-            self.assertEqual(readable, process.name == "sh", process)
+            self.assertEqual(may_read_memory(OWNER, process.pid), process.name == "sh", process)
 
     def test_a_run_without_a_token_can_be_debugged_by_its_user(self):
         self.gate()
@@ -144,14 +151,14 @@ class Token(SecurityCase):
         job = self.start_as_owner("--standalone", *WAIT)
         self.wait_for_workers(1, jobs=[job])
         for process in self.everybody([job], {"ddprun", "keeper", "sh"}):
-            self.assertTrue(as_user(OWNER, lambda: is_readable(f"/proc/{process.pid}/mem")), process)
+            self.assertTrue(may_read_memory(OWNER, process.pid), process)
 
     def test_a_run_that_needs_none_hides_the_one_it_was_given(self):
         self.gate()
         os.chmod(self.path("gate"), 0o666)
         job = self.start_as_owner("--standalone", *WAIT, env={"DDPRUN_TOKEN": TOKEN})
         self.wait_for_workers(1, jobs=[job])
-        self.assertFalse(as_user(OWNER, lambda: is_readable(f"/proc/{job.pid}/mem")))
+        self.assertFalse(may_read_memory(OWNER, job.pid))
 
     def test_what_hides_its_memory_is_found_by_the_keeper_all_the_same(self):
         jobs = self.start_two()
@@ -172,6 +179,17 @@ class Token(SecurityCase):
         asked = subprocess.run([DDPRUN + "ctl", "-e", f"127.0.0.1:{port}", "status"], env={**clean_environment(), **env},
                                capture_output=True, text=True, timeout=60)
         self.assertEqual(asked.returncode, 0, asked.stderr)
+
+
+class HiddenProcesses(DdprunCase):
+    def test_the_same_holds_where_proc_shows_a_user_no_others_processes(self):
+        """As on many clusters: hidepid=2."""
+        hidden = ["unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh"]
+        if subprocess.run([*hidden, "true"], capture_output=True, timeout=60, check=False).returncode != 0:
+            self.skipTest("no /proc can be mounted")
+        done = subprocess.run([*hidden, sys.executable, "-B", __file__, "Store", "Token"], capture_output=True, text=True,
+                              timeout=8 * PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 class Terminal(DdprunCase):

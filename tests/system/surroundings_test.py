@@ -217,9 +217,10 @@ class Folders(DdprunCase):
     def test_without_any_temporary_folder_there_are_no_error_files(self):
         if os.geteuid() != 0:
             self.skipTest("a mount namespace needs root")
-        hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o ro none /tmp && exec "$@"', "sh"]
-        job = self.start_program([*hidden, DDPRUN, *shell("echo file=$TORCHELASTIC_ERROR_FILE.")],
-                                 cwd="/", env={"TMPDIR": "/tmp"})
+        # Not hidden by another file system: the programs may lie below it.
+        read_only = 'mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp && exec "$@"'
+        job = self.start_program(["unshare", "-m", "sh", "-c", read_only, "sh", DDPRUN, *shell("echo file=$TORCHELASTIC_ERROR_FILE.")],
+                                 cwd="/", env={"TMPDIR": "/tmp", "XDG_RUNTIME_DIR": "/tmp"})
         self.finish(job)
         self.assertIn("file=.", job.out())
         self.assertEqual(len(re.findall("warning: .*error files", job.err())), 1, job.text())
