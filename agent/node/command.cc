@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "common/system/variable.h"
@@ -20,6 +21,11 @@ constexpr std::size_t kNearDistance = 2;
 // What torchrun does in a child that it forked from itself, in a fresh interpreter.
 constexpr const char* kRunPath =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+// How a zip archive begins, and how what stands at its end does, if nothing follows it.
+constexpr std::string_view kZipHead = "PK\003\004";
+constexpr std::string_view kZipEnd = "PK\005\006";
+constexpr std::size_t kZipEndBytes = 22;
 
 enum class Wanted { kScript, kProgram };
 
@@ -105,11 +111,14 @@ std::string near_name(const std::string& name, const Search& search, const FileP
 Failure cannot_run(const std::string& name, const Search& search, const CommandContext& context,
                    const FileProbe& files) {
   if (search.unusable_kind == FileKind::kFolder) {
-    return {Errc::kNotFound, "cannot run " + search.unusable + ": it is a folder"};
+    return {Errc::kNotFound,
+            "cannot run " + search.unusable + ": it is a folder without a __main__.py"};
   }
   if (search.unusable_kind == FileKind::kFile) {
     return {Errc::kNotFound, "cannot run " + search.unusable + ": it is not executable (chmod +x " +
-                                 search.unusable + ", or name it .py if it is a Python script)"};
+                                 search.unusable +
+                                 ", or, if it is a Python script, name it .py or give "
+                                 "--run-path before it)"};
   }
   std::string where = "looked in " + search.folders.front();
   if (search.folders.size() > 1) {
@@ -148,7 +157,10 @@ Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
   if (request.module && request.run_path) {
     return Failure{Errc::kBadOption, "-m and --run-path exclude each other"};
   }
-  const bool python = request.module || request.run_path ||
+  const bool application =
+      !request.no_python && !request.program.empty() &&
+      files.is_application(absolute(request.program, context.working_folder));
+  const bool python = request.module || request.run_path || application ||
                       (!request.no_python && request.program.ends_with(".py"));
   std::vector<std::string> argv;
   const std::string interpreter = context.python.empty() ? "python3" : context.python;
@@ -160,6 +172,8 @@ Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
   if (request.run_path) argv.insert(argv.end(), {"-c", kRunPath});
   if (request.module) {
     argv.push_back("-m");
+    argv.push_back(request.program);
+  } else if (application) {
     argv.push_back(request.program);
   } else if (python) {
     Result<std::string> script = find_script(request, context, files);
@@ -187,6 +201,24 @@ FileKind PosixFileProbe::kind(const std::string& path) const {
   if (::stat(path.c_str(), &status) != 0) return FileKind::kAbsent;
   if (S_ISDIR(status.st_mode)) return FileKind::kFolder;
   return ::access(path.c_str(), X_OK) == 0 ? FileKind::kExecutable : FileKind::kFile;
+}
+
+bool PosixFileProbe::is_application(const std::string& path) const {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return false;
+  if (S_ISDIR(status.st_mode)) return ::access(join(path, "__main__.py").c_str(), R_OK) == 0;
+  if (!S_ISREG(status.st_mode)) return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string head(kZipHead.size(), '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (head == kZipHead) return true;
+  // zipapp puts a #! line before the archive, which is found by its end.
+  if (!head.starts_with("#!") || ::access(path.c_str(), X_OK) == 0) return false;
+  std::string end(kZipEndBytes, '\0');
+  file.clear();
+  file.seekg(-static_cast<std::streamoff>(kZipEndBytes), std::ios::end);
+  file.read(end.data(), static_cast<std::streamsize>(end.size()));
+  return file && end.starts_with(kZipEnd);
 }
 
 std::vector<std::string> PosixFileProbe::names_in(const std::string& folder) const {

@@ -23,6 +23,9 @@ class FileProbe {
   virtual ~FileProbe() = default;
   virtual FileKind kind(const std::string& path) const = 0;
   virtual std::vector<std::string> names_in(const std::string& folder) const = 0;
+  // Python runs it as a whole: a folder with a __main__.py, or a zip archive. False for an archive
+  // that is executable and begins with a #! line: that names its interpreter.
+  virtual bool is_application(const std::string& path) const = 0;
 };
 
 // The real one.
@@ -30,10 +33,11 @@ class PosixFileProbe : public FileProbe {
  public:
   FileKind kind(const std::string& path) const override;
   std::vector<std::string> names_in(const std::string& folder) const override;
+  bool is_application(const std::string& path) const override;
 };
 
 struct CommandRequest {
-  std::string program;  // "train.py", "my.module" with `module`, "./train", "train".
+  std::string program;  // "train.py", "my.module" with `module`, "./train", "train", "app.pyz".
   std::vector<std::string> arguments = {};
   bool module = false;     // -m
   bool no_python = false;  // --no-python

@@ -13,7 +13,7 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr std::size_t kFirstBytes = 256;  // What the kernel looks at, execve(2).
+constexpr std::size_t kFirstBytes = 256;  // What the kernel reads, execve(2).
 
 std::string first_bytes(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -35,12 +35,22 @@ std::string of_interpreter(std::string_view line) {
   return " (the interpreter " + name + " that its first line names is not there)";
 }
 
+// ENOEXEC. The kernel takes no part of a #! line for an interpreter's name.
+std::string of_content(const std::string& bytes) {
+  const bool whole = bytes.size() < kFirstBytes || bytes.find('\n') != std::string::npos;
+  if (!bytes.starts_with("#!")) return " (neither a binary nor a script with a #! line)";
+  if (whole) return " (its #! line names no interpreter)";
+  return " (its #! line is longer than the " + std::to_string(kFirstBytes - 1) +
+         " characters that the kernel reads: shorten the interpreter's path, by a link to it or "
+         "by `#!/usr/bin/env python3`; a Python script can be named .py)";
+}
+
 }  // namespace
 
 std::string exec_hint(const std::string& path, int error) {
-  if (error == ENOEXEC) return " (neither a binary nor a script with a #! line)";
-  if (error != ENOENT) return "";
+  if (error != ENOEXEC && error != ENOENT) return "";
   const std::string bytes = first_bytes(path);
+  if (error == ENOEXEC) return of_content(bytes);
   const std::string_view line = std::string_view(bytes).substr(0, bytes.find('\n'));
   if (line.starts_with("#!")) return of_interpreter(line);
   if (line.starts_with("\177ELF")) {

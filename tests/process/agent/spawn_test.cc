@@ -243,6 +243,11 @@ TEST_CASE("Spawn: an impossible program is told with stage and reason", "[spawn]
     file.seekp(static_cast<std::streamoff>(loader + 1));
     file << "xx";
   }
+  const std::string nameless = folder / "nameless", endless = folder / "endless";
+  std::ofstream(nameless) << "#!\necho\n";
+  std::ofstream(endless) << "#!" << std::string(300, '/') << "bin/sh\necho\n";
+  fs::permissions(nameless, fs::perms::owner_all);
+  fs::permissions(endless, fs::perms::owner_all);
   fs::permissions(windows, fs::perms::owner_all);
   fs::permissions(garbage, fs::perms::owner_all);
   fs::permissions(lost, fs::perms::owner_all);
@@ -252,6 +257,13 @@ TEST_CASE("Spawn: an impossible program is told with stage and reason", "[spawn]
   CHECK(error_of(folder) == start + folder.string() + ": Permission denied");
   CHECK(error_of(garbage) ==
         start + garbage + " (neither a binary nor a script with a #! line): Exec format error");
+  CHECK(error_of(nameless) ==
+        start + nameless + " (its #! line names no interpreter): Exec format error");
+  CHECK(error_of(endless) ==
+        start + endless +
+            " (its #! line is longer than the 255 characters that the kernel reads: shorten the "
+            "interpreter's path, by a link to it or by `#!/usr/bin/env python3`; a Python script "
+            "can be named .py): Exec format error");
   CHECK(error_of(lost) == start + lost +
                               " (the interpreter /no/such/interpreter that its first line names is "
                               "not there): No such file or directory");

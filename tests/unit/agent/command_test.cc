@@ -1,7 +1,14 @@
 #include "agent/node/command.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <set>
+
+#include "common/system/random_id.h"
 
 namespace ddprun::agent {
 namespace {
@@ -28,6 +35,10 @@ struct FakeFiles : FileProbe {
       if (path.starts_with(folder + "/")) names.push_back(path.substr(folder.size() + 1));
     }
     return names;
+  }
+  std::set<std::string> applications = {"/job/app", "/job/app.pyz", "/job/packed.py"};
+  bool is_application(const std::string& path) const override {
+    return applications.contains(path);
   }
 };
 
@@ -75,6 +86,16 @@ TEST_CASE("Command: a module is run by Python", "[command]") {
         "-m and --no-python exclude each other: bad option");
 }
 
+TEST_CASE("Command: Python runs a folder with a __main__.py, and a zip archive", "[command]") {
+  CHECK(resolve({.program = "app", .arguments = {"--lr", "1"}}) ==
+        Argv{"/usr/bin/python3", "-u", "app", "--lr", "1"});
+  CHECK(resolve({.program = "./app.pyz"}) == Argv{"/usr/bin/python3", "-u", "./app.pyz"});
+  CHECK(resolve({.program = "/job/app.pyz", .pass_local_rank = true}) ==
+        Argv{"/usr/bin/python3", "-u", "/job/app.pyz", "--local-rank=${local_rank}"});
+  CHECK(resolve({.program = "packed.py"}) == Argv{"/usr/bin/python3", "-u", "packed.py"});
+  CHECK(error_of({.program = "./app", .no_python = true}).starts_with("cannot run ./app"));
+}
+
 TEST_CASE("Command: PYTHON_EXEC chooses the interpreter", "[command]") {
   CommandContext context = kContext;
   context.python = "/usr/bin/env";
@@ -98,9 +119,8 @@ TEST_CASE("Command: an executable is run itself, from here, PATH or ddprun's own
 
 TEST_CASE("Command: --no-python wants even a .py to be executable", "[command]") {
   CHECK(error_of({.program = "train.py", .no_python = true}) ==
-        "cannot run /job/train.py: it is not executable (chmod +x /job/train.py, or name it .py if "
-        "it is a "
-        "Python script): not found");
+        "cannot run /job/train.py: it is not executable (chmod +x /job/train.py, or, if it is a "
+        "Python script, name it .py or give --run-path before it): not found");
 }
 
 TEST_CASE("Command: errors say where was looked, and which name comes near", "[command]") {
@@ -113,7 +133,7 @@ TEST_CASE("Command: errors say where was looked, and which name comes near", "[c
   CHECK(error_of({.program = "nothing_like_it"}) ==
         "cannot run nothing_like_it (looked in /job, in PATH, in /opt/ddprun/bin): not found");
   CHECK(error_of({.program = "./dato"}) == "cannot run ./dato (looked in /job): not found");
-  CHECK(error_of({.program = "./data"}) == "cannot run /job/data: it is a folder: not found");
+  CHECK(error_of({.program = "./data"}) == "cannot run /job/data: it is a folder without a __main__.py: not found");
   CHECK(error_of({.program = "notes"})
             .starts_with("cannot run /job/notes: it is not executable (chmod +x"));
 }
@@ -136,6 +156,34 @@ TEST_CASE("Command: the real file system", "[command]") {
   CHECK(files.names_in("/no/such").empty());
   const auto command = resolve_command({.program = "sh"}, current_command_context(), files);
   CHECK(command.value()[0].starts_with("/"));
+}
+
+TEST_CASE("Command: what Python runs as a whole is known by its content", "[command]") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("command_test_" + random_hex(8));
+  fs::create_directories(folder / "app");
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name, std::ios::binary) << text;
+    return (folder / name).string();
+  };
+  const PosixFileProbe files;
+  CHECK_FALSE(files.is_application(folder / "app"));
+  write("app/__main__.py", "print(1)\n");
+  CHECK(files.is_application(folder / "app"));
+  const std::string end = "PK\005\006" + std::string(18, '\0');
+  CHECK(files.is_application(write("zip", "PK\003\004 and so on" + end)));
+  const std::string packed = write("app.pyz", "#!/usr/bin/env python3\nPK\003\004" + end);
+  CHECK(files.is_application(packed));
+  fs::permissions(packed, fs::perms::owner_all);
+  CHECK_FALSE(files.is_application(packed));  // The kernel runs it.
+  CHECK_FALSE(files.is_application(write("script", "#!/bin/sh\necho PK and no archive at all\n")));
+  CHECK_FALSE(files.is_application(write("short", "#!")));
+  CHECK_FALSE(files.is_application(write("binary", "\177ELF" + end)));
+  CHECK_FALSE(files.is_application("/dev/null"));
+  CHECK_FALSE(files.is_application("/no/such"));
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_FALSE(files.is_application(folder / "pipe"));  // Nothing waits for a writer.
+  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct Files : agent::FileProbe {
     return found == kinds.end() ? FileKind::kAbsent : found->second;
   }
   std::vector<std::string> names_in(const std::string&) const override { return {}; }
+  bool is_application(const std::string&) const override { return false; }
 
   const std::map<std::string, FileKind> kinds;
 };
