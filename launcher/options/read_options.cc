@@ -217,11 +217,7 @@ void read_program(Reader& reader, Options& options) {
   reader.read("monitor-interval", interval, parse_seconds);
   std::optional<int> method;
   reader.read("start-method", method, one_of<int>({{"spawn", 0}, {"fork", 1}, {"forkserver", 2}}));
-  std::optional<std::string> handler, specs;
-  reader.read("event-log-handler", handler,
-              only("null",
-                   "ddprun has no torchelastic events: --verbose logs every decision, and "
-                   "ddprun-rendezvous keeps them in its journal"));
+  std::optional<std::string> specs;
   reader.read(
       "logs-specs", specs,
       only("default",
@@ -248,7 +244,15 @@ void read_output(Reader& reader, Options& options) {
   reader.read_switch("verbose", verbose);
   reader.read_switch("quiet", quiet);
   if (verbose && quiet) reader.fail("--verbose and --quiet exclude each other");
-  if (verbose || quiet) options.talk = verbose ? Talk::kVerbose : Talk::kQuiet;
+  // torchrun's events are what its agents and workers have come to: so are our decisions.
+  enum class Handler { kNull, kConsole };
+  std::optional<Handler> events;
+  reader.read("event-log-handler", events,
+              one_of<Handler>({{"null", Handler::kNull},
+                               {"console", Handler::kConsole},
+                               {"dynamic_rendezvous", Handler::kNull}}));
+  if (quiet) options.talk = Talk::kQuiet;
+  if (verbose || (events == Handler::kConsole && !quiet)) options.talk = Talk::kVerbose;
   reader.read_switch("report", options.report);
   reader.read("report-html", options.report_html, any_text);
   reader.read_switch("dry-run", options.dry_run);

@@ -280,10 +280,18 @@ TEST_CASE("Options: an unknown flag is named with the nearest one", "[options]")
 
 TEST_CASE("Options: what only torchrun's own inside understands is refused with what to do",
           "[options]") {
-  CHECK(error_of("--event-log-handler console t").find("--verbose logs every decision") !=
-        std::string::npos);
   CHECK(error_of("--logs-specs mine t").find("--redirects, --tee") != std::string::npos);
   CHECK(error_of("--event-log-handler null --logs-specs default t") == "(no error)");
+}
+
+TEST_CASE("Options: torchrun's handlers of events are accepted, and console prints decisions",
+          "[options]") {
+  CHECK(options_of("--event-log-handler console t").talk == Talk::kVerbose);
+  CHECK(options_of("--event_log_handler=null t").talk == Talk::kNormal);
+  CHECK(options_of("--event-log-handler dynamic_rendezvous t").talk == Talk::kNormal);
+  CHECK(options_of("--event-log-handler console --quiet t").talk == Talk::kQuiet);
+  CHECK(options_of("--event-log-handler null --verbose t").talk == Talk::kVerbose);
+  CHECK(error_of("--event-log-handler scuba t").find("dynamic_rendezvous") != std::string::npos);
 }
 
 TEST_CASE("Options: any beginning of a flag that only one flag has stands for it", "[options]") {
