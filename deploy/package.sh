@@ -4,7 +4,7 @@
 #   deploy/package.sh            builds both
 #   deploy/package.sh --check    also installs, uses and removes the package in a fresh Debian 12 that has nothing but
 #                                its essential packages (debootstrap, root), and uses the archive there from two folders
-# Needs a network for pip, which downloads Gloo's source into build/gloo.
+# Needs a network for pip, which downloads Gloo's source into build/gloo. Shares build/package with deploy/wheel.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/packages.sh
@@ -13,7 +13,9 @@ source deploy/gloo.sh
 read_arguments "$@"
 
 say "packages"
-install_missing "${wheel_packages[@]}" dpkg-dev
+wanted=("${wheel_packages[@]}" "${package_packages[@]}")
+if [[ $check == yes ]]; then wanted+=("${package_test_packages[@]}"); fi
+install_missing "${wanted[@]}"
 make_tools
 say "Gloo"
 download_gloo
@@ -21,15 +23,20 @@ download_gloo
 say "building"
 folder=build/package
 need_disk_gb . 2 "build files"
-cmake -S . -B "$folder" -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+begun=$SECONDS
+# Of a wheel that was built here: in a package the library has its links.
+CC=${CC:-cc} CXX=${CXX:-c++} cmake -S . -B "$folder" -G Ninja -U 'SKBUILD*' -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG" -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_EXAMPLES=OFF \
   -DDDPRUN_UNITY=ON -DDDPRUN_STATIC_RUNTIME=ON -DDDPRUN_MOLD=OFF -DDDPRUN_GPU_KERNELS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON \
   -DDDPRUN_GLOO_SOURCE="$PWD/build/gloo" >build/package.log 2>&1 ||
   fail "cmake failed" "$(tail -n 30 build/package.log)"
-NINJA_STATUS='   [%f/%t %es] ' cmake --build "$folder" -j "$(build_jobs)"
+jobs=$(build_jobs)
+note "with $jobs jobs; all that it prints is in build/package.log"
+cmake --build "$folder" -j "$jobs" 2>&1 | progress build/package.log ||
+  fail "the build failed" "$(grep -E 'error|FAILED' build/package.log | head -n 5)" "$(tail -n 30 build/package.log)"
+note "built in $((SECONDS - begun)) s"
 rm -rf build/packages
-(cd "$folder" && cpack -B ../packages) >build/package.log 2>&1 ||
-  fail "cpack failed" "$(tail -n 30 build/package.log)"
+(cd "$folder" && cpack -B ../packages) >build/cpack.log 2>&1 || fail "cpack failed" "$(tail -n 30 build/cpack.log)"
 rm -rf build/packages/_CPack_Packages
 deb=$(echo build/packages/*.deb) archive=$(echo build/packages/*.tar.gz)
 for file in "$deb" "$archive"; do note "$file: $(du -k "$file" | cut -f1) KB"; done
@@ -38,9 +45,14 @@ say "what is in them"
 needed=$(dpkg-deb --field "$deb" Depends)
 [[ $needed =~ ^libc6\ \([^,]*\)$ ]] || fail "the package needs more than libc6: $needed"
 note "the package depends on $needed"
+if command -v lintian >/dev/null; then
+  lintian --fail-on error,warning "$deb" || fail "lintian finds what stands above"
+  note "lintian finds nothing"
+fi
 
 if [[ $check == yes ]]; then
   say "using them"
+  bash deploy/package/use_package.sh "$deb" "$archive"
   bash deploy/package/check_package.sh "$deb" "$archive"
 fi
 note "install it: apt-get install ./$deb"

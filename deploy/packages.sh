@@ -13,7 +13,7 @@ build_packages=(
 wheel_packages=(
   g++ cmake ninja-build ccache mold pkg-config
   libboost1.81-dev libcli11-dev libspdlog-dev nlohmann-json3-dev libssl-dev libhwloc-dev
-  libgloo0
+  libgloo0 python3-venv
 )
 # For deploy/cross.sh: what runs here, and the arm64 packages that it links.
 # shellcheck disable=SC2034
@@ -29,6 +29,12 @@ test_packages=(
   spin slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
   abigail-tools
 )
+
+# For deploy/package.sh; the second list is to check what it has made.
+# shellcheck disable=SC2034
+package_packages=(dpkg-dev)
+# shellcheck disable=SC2034
+package_test_packages=(lintian gcc)
 
 say() { printf '\n== %s\n' "$*"; }
 note() { printf '   %s\n' "$*"; }
@@ -165,6 +171,36 @@ build_jobs() {
   jobs=$(nproc)
   by_memory=$((memory / 1500))
   echo $((by_memory < jobs ? by_memory : jobs))
+}
+
+# report_has_steps TEXT STEPS: the table that --report prints has two ranks, each with so many steps.
+report_has_steps() {
+  local rows
+  rows=$(/usr/bin/awk '/^rank +wall s/ {table = 1; next} table && $1 !~ /^[0-9]+$/ {exit} table {printf "%s ", $3}' <<<"$1")
+  [[ $rows == "$2 $2 " ]] || fail "--report has not $2 steps of two ranks, but: $rows" "$1"
+}
+
+# progress LOG: of a build whose output is its input. Copies all of it to LOG, and prints how far ninja is, each tenth
+# and at least each minute, so that a long compilation is not taken for a hang.
+progress() {
+  local log=$1 line begun=$SECONDS said=0 at='' status percent
+  : >"$log"
+  while true; do
+    status=0
+    IFS= read -r -t "${PROGRESS_SECONDS:-60}" line || status=$?
+    if ((status > 128)); then
+      note "${at:-configuring}, $((SECONDS - begun)) s"
+      continue
+    fi
+    if [[ -n $line ]]; then printf '%s\n' "$line" >>"$log"; fi
+    if [[ $line =~ \[([0-9]+)/([0-9]+) ]]; then
+      percent=$((100 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      at="$percent % (${BASH_REMATCH[1]} of ${BASH_REMATCH[2]})"
+      if ((percent / 10 > said / 10)); then note "$at, $((SECONDS - begun)) s"; fi
+      said=$percent
+    fi
+    ((status == 0)) || break # The end of the input.
+  done
 }
 
 # build_preset PRESET [cmake option...]: configures where that was not done, then builds.

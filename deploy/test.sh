@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Everything that CI checks, in one command: installs what is missing, builds and runs the tests plainly, under
-# AddressSanitizer + UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+# AddressSanitizer + UndefinedBehaviorSanitizer, and under ThreadSanitizer; then builds the wheel and the Debian
+# package, and uses both.
 #
-#   deploy/test.sh            all three
+#   deploy/test.sh            all four
 #   deploy/test.sh --quick    the plain build only (preset dev)
-#   deploy/test.sh asan       one stage or several: dev, asan, tsan, tidy
+#   deploy/test.sh asan       one stage or several: dev, asan, tsan, packages, tidy
 #   deploy/test.sh --tidy     clang-tidy, cppcheck and shellcheck over the tree; slow, not part of CI
 set -euo pipefail
 
@@ -13,7 +14,7 @@ for argument in "$@"; do
   case $argument in
     --quick) stages+=(dev) ;;
     --tidy) stages+=(tidy) ;;
-    dev | asan | tsan | tidy) stages+=("$argument") ;;
+    dev | asan | tsan | packages | tidy) stages+=("$argument") ;;
     -h | --help)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"
       exit 0
@@ -24,7 +25,7 @@ for argument in "$@"; do
       ;;
   esac
 done
-[[ ${#stages[@]} -gt 0 ]] || stages=(dev asan tsan)
+[[ ${#stages[@]} -gt 0 ]] || stages=(dev asan tsan packages)
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=deploy/packages.sh
@@ -97,7 +98,16 @@ failures_of() {
     }' stage="$(basename "$(dirname "$1")")" "$1"
 }
 
-# build_ahead PRESET: builds it while the tests before it run, for most of these wait most of the time.
+# The wheel and the package come from one folder, build/package: most of it is compiled once.
+build_stage() {
+  if [[ $1 != packages ]]; then
+    build_preset "$1"
+    return
+  fi
+  bash deploy/wheel.sh && bash deploy/package.sh
+}
+
+# build_ahead STAGE: builds it while the tests before it run, for most of these wait most of the time.
 ahead='' ahead_pid=
 build_ahead() {
   ahead=$1
@@ -106,7 +116,7 @@ build_ahead() {
   set -m # A process group of its own, to end it by.
   (
     renice -n 19 "$BASHPID" >/dev/null 2>&1 || true
-    build_preset "$ahead"
+    build_stage "$ahead"
   ) >"build/build-$ahead.log" 2>&1 &
   ahead_pid=$!
   set +m
@@ -123,7 +133,7 @@ trap stop_building_ahead EXIT
 built() {
   local preset=$1
   if [[ $ahead != "$preset" ]]; then
-    build_preset "$preset"
+    build_stage "$preset"
     return
   fi
   ahead=''
@@ -134,7 +144,7 @@ built() {
   return "$status"
 }
 
-# build_and_test PRESET [PRESET that follows]
+# build_and_test STAGE [STAGE that follows]
 build_and_test() {
   local preset=$1 next=${2-}
   if ! built "$preset"; then
@@ -142,10 +152,18 @@ build_and_test() {
     return 1
   fi
   if [[ -n $next ]]; then build_ahead "$next"; fi
-  run_tests "$preset"
+  if [[ $preset == packages ]]; then use_packages; else run_tests "$preset"; fi
 }
 
-# Each of the three counts as one test.
+use_packages() {
+  local status=0
+  check "the wheel in fresh environments" bash deploy/wheel/check_wheel.sh build/wheels/*.whl || status=1
+  check "the package and the archive" bash deploy/package/use_package.sh build/packages/*.deb build/packages/*.tar.gz ||
+    status=1
+  return "$status"
+}
+
+# Each counts as one test.
 check() {
   note "$1"
   shift
@@ -190,7 +208,9 @@ lint() {
 }
 
 say "packages"
-install_missing "${build_packages[@]}" "${test_packages[@]}"
+needed=("${build_packages[@]}" "${test_packages[@]}")
+if [[ " ${stages[*]} " == *" packages "* ]]; then needed+=("${wheel_packages[@]}" "${package_packages[@]}" "${package_test_packages[@]}"); fi
+install_missing "${needed[@]}"
 
 result=0
 for index in "${!stages[@]}"; do
@@ -201,7 +221,7 @@ for index in "${!stages[@]}"; do
   outcome=ok
   if [[ $stage == tidy ]]; then lint || outcome=FAILED; else build_and_test "$stage" "$next" || outcome=FAILED; fi
   [[ $outcome == ok ]] || result=1
-  summary+=("$(printf '%-5s %-6s %4d s' "$stage" "$outcome" $((SECONDS - begun)))")
+  summary+=("$(printf '%-8s %-6s %4d s' "$stage" "$outcome" $((SECONDS - begun)))")
 done
 
 if ((${#reports[@]} > 0)); then

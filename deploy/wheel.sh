@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel of ddprun for all Pythons 3: build/wheels/ddprun-VERSION-py3-none-manylinux_*.whl.
+# Builds the wheel of ddprun for all Pythons 3: build/wheels/ddprun-VERSION-py3-none-manylinux_*.whl. Shares the folder of
+# its build, build/package, with deploy/package.sh: what one has compiled, the other links.
 #   deploy/wheel.sh            builds, and checks what is in the file
 #   deploy/wheel.sh --check    also installs it in a fresh virtual environment without a compiler, and uses it there;
 #                              PYTHON=python3.12 makes the environment with that one
@@ -26,14 +27,16 @@ download_gloo
 say "building"
 rm -rf build/wheels
 mkdir -p build/wheels/built
+need_disk_gb . 2 "build files"
 jobs=$(build_jobs)
 begun=$SECONDS
+note "with $jobs jobs; all that it prints is in build/wheel.log"
 # By the names of the presets' compilers, for the compiler cache.
 CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs nice -n 5 \
-  "$tools/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  "$tools/bin/pip" wheel --verbose --disable-pip-version-check --no-build-isolation --no-deps \
   --config-settings=cmake.define.DDPRUN_GLOO_SOURCE="$PWD/build/gloo" \
-  --wheel-dir build/wheels/built . >build/wheel.log 2>&1 ||
-  fail "the build failed" "$(tail -n 30 build/wheel.log)"
+  --wheel-dir build/wheels/built . 2>&1 | progress build/wheel.log ||
+  fail "the build failed" "$(grep -E 'error|Error|FAILED' build/wheel.log | head -n 5)" "$(tail -n 30 build/wheel.log)"
 note "built in $((SECONDS - begun)) s with $jobs jobs"
 
 say "what is in it"

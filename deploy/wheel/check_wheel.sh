@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Uses a wheel as its users do: check_wheel.sh WHEEL. In a fresh virtual environment, with a PATH that has no
 # compiler, it installs the wheel without an index, runs README's commands and two ranks that exchange arrays,
-# uninstalls, and compares the environment's files with those before. Then, in another fresh environment, installs the
+# uninstalls, and compares the environment's files with those before. In one with Debian's torch, if that is installed, it
+# watches a script that knows nothing of ddprun with --report. Then, in another fresh environment, installs the
 # wheel with numpy, or with what DDPRUN_CHECK_TORCH names (torch, torch==2.8.0; PIP_INDEX_URL as pip has it), and trains
 # a small model for one epoch. Prints seconds and megabytes. Needs a network for numpy or torch only.
 set -euo pipefail
@@ -10,6 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../packages.sh"
 
 wheel=$(realpath "$1")
 trainer=$(realpath "$(dirname "${BASH_SOURCE[0]}")/first_epoch.py")
+script=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../package/unchanged.py")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -70,6 +72,8 @@ if __name__ == "__main__":
 PY
 seconds "two ranks that exchange arrays" expect "rank 1 of 2 on shm: 3.0" ddprun --nproc-per-node 2 exchange.py
 expect "rank 1 of 2 on shm: 3.0" python3 -m ddprun --nproc-per-node 2 exchange.py
+# What Python compiles of it beside the programs goes with them below.
+expect "rank 1 of 2 on shm: 3.0" ddprun --report --nproc-per-node 2 exchange.py
 # Hosts of their own, so that Gloo carries the arrays.
 expect "rank 1 of 2 on gloo: 3.0" env DDPRUN_BACKEND=gloo ddprun --nproc-per-node 2 exchange.py
 
@@ -98,6 +102,23 @@ seconds "pip uninstall" env pip uninstall --quiet --yes --disable-pip-version-ch
 files >after
 /usr/bin/diff before after || fail "pip uninstall left these files (>)"
 note "the wheel works without a compiler, and leaves nothing behind"
+
+# In an environment, where bin/python is the interpreter; with a script that knows nothing of ddprun.
+if ! /usr/bin/python3 -c 'import torch' 2>/dev/null; then
+  note "without --report of a script of PyTorch's: /usr/bin/python3 has no torch"
+else
+  say "--report of a script of PyTorch's"
+  /usr/bin/python3 -m venv --system-site-packages "$work/torch"
+  "$work/torch/bin/pip" install --quiet --no-index --disable-pip-version-check "$wheel"
+  for flags in "" "--on-stall log"; do
+    # shellcheck disable=SC2086  # Words, or none.
+    said=$(OMP_NUM_THREADS=1 "$work/torch/bin/ddprun" --nproc-per-node 2 --report --report-html page.html $flags \
+      "$script" 2>&1) || fail "the script failed" "$said"
+    report_has_steps "$said" 40
+    [[ -s page.html ]] || fail "--report-html has written no page" "$said"
+  done
+  note "its steps are in the table"
+fi
 
 say "the first epoch"
 library=${DDPRUN_CHECK_TORCH:-numpy}

@@ -18,7 +18,11 @@ MEGABYTES_MAX = 12.0
 MAY_NEED = ("libc.so.", "libm.so.", "ld-linux")
 PROGRAMS = {"ddprun", "ddprun-rendezvous", "ddprunctl"}
 LIBRARY = "ddprun/_lib/libddprun.so"
-PLUGIN = "libddprun-nccl-profiler.so"
+IN_LIBEXEC = {"libddprun-nccl-profiler.so", "libddprun-watch.so"}
+WATCH = (
+    ".data/data/libexec/ddprun/python/sitecustomize.py",
+    ".data/data/libexec/ddprun/python/ddprun_watch/__init__.py",
+)
 # Rewritten by every tool that gives a wheel another tag.
 ABOUT = (".dist-info/WHEEL", ".dist-info/RECORD")
 
@@ -79,8 +83,11 @@ def complaints_about(built, repaired):
                 yield f"{name} has the soname {soname}"
     if programs != PROGRAMS:
         yield f"the programs are {sorted(programs)}"
-    if libraries != {Path(LIBRARY).name, PLUGIN}:
+    if libraries != {Path(LIBRARY).name, *IN_LIBEXEC}:
         yield f"the libraries are {sorted(libraries)}"
+    for name in WATCH:
+        if not any(member.endswith(name) for member in built):
+            yield f"there is no {name}: --report would know nothing of PyTorch's steps"
 
 
 def main(built, repaired):

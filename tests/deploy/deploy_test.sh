@@ -13,6 +13,7 @@ passed=0 failed=0
 
 mkdir -p "$tree/deploy" "$fakes"
 cp "$root"/deploy/{cross,packages,quickstart,test}.sh "$tree/deploy/"
+mkdir "$tree/deploy/wheel" "$tree/deploy/package"
 
 fake() { # NAME, body on standard input
   { printf '#!/usr/bin/env bash\n'; cat; } >"$fakes/$1"
@@ -65,6 +66,9 @@ CASES
 exit "${FAILURES:-0}"
 BODY
   fake setarch <<<'shift 2; "$@"'
+  for script in wheel package wheel/check_wheel package/use_package; do
+    printf 'echo "%s.sh $*" >>"$CALLS"\n' "$script" >"$tree/deploy/$script.sh"
+  done
   fake id <<<'echo 0'
 }
 
@@ -153,10 +157,25 @@ expect "test: closes with the counts" says "total: 5 passed, 0 failed, 2 skipped
 
 reset
 CI=true run test.sh
-expect "test: three stages" ended 0
-expect "test: adds them up" says "total: 15 passed, 0 failed, 6 skipped"
-expect "test: sums up each stage" says "tsan  ok"
+expect "test: four stages" ended 0
+expect "test: adds them up" says "total: 17 passed, 0 failed, 6 skipped"
+expect "test: sums up each stage" says "packages ok"
 expect "test: builds a stage beside the tests of the one before" says "building build/tsan beside these tests"
+expect "test: builds the wheel and the package" [ "$(grep -c '^wheel.sh\|^package.sh' "$work/calls")" -eq 2 ]
+expect "test: and uses both" [ "$(grep -c 'check_wheel.sh\|use_package.sh' "$work/calls")" -eq 2 ]
+
+reset
+echo 'exit 1' >"$tree/deploy/package.sh"
+run test.sh packages
+expect "test: a package that does not build fails the run" ended 1
+expect "test: and nothing uses it" silent_about use_package
+
+reset
+echo 'exit 1' >"$tree/deploy/wheel/check_wheel.sh"
+run test.sh packages
+expect "test: a wheel that does not work fails the run" ended 1
+expect "test: and the package is used all the same" called use_package
+expect "test: and each counts" says "total: 1 passed, 1 failed, 0 skipped"
 
 reset
 fake cmake <<'BODY'
@@ -166,7 +185,7 @@ BODY
 run test.sh
 expect "test: a failed build beside tests fails the run" ended 1
 expect "test: and shows why" says "the compiler is broken"
-expect "test: and fails its stage only" says "total: 10 passed, 1 failed, 4 skipped"
+expect "test: and fails its stage only" says "total: 12 passed, 1 failed, 4 skipped"
 
 reset
 export FAILURES=3
@@ -195,6 +214,18 @@ run test.sh --help
 expect "test: help" says "deploy/test.sh --quick"
 run quickstart.sh --help
 expect "quickstart: help" says "deploy/quickstart.sh --epochs 3"
+
+# What a build prints becomes a line each tenth, and one where nothing came for a while.
+output=$(cd "$tree" && PROGRESS_SECONDS=1 bash -c 'source deploy/packages.sh
+  { for i in 1 2 3 4 30 31 60; do echo "  [$i/60 1.2s] Building $i"; done; echo "x: error: no"; } | progress log' 2>&1)
+code=$?
+expect "progress: each tenth" [ "$(grep -c '%' <<<"$output")" -eq 2 ]
+expect "progress: says how far" says "100 % (60 of 60)"
+expect "progress: all is in the log" grep -qx 'x: error: no' "$tree/log"
+output=$(cd "$tree" && PROGRESS_SECONDS=0.1 bash -c 'source deploy/packages.sh
+  mkfifo pipe; progress log <pipe | { read -r first; echo "$first"; exec 9>&-; } & exec 9>pipe; wait' 2>&1)
+expect "progress: a build that prints nothing is not silent" says "configuring"
+
 run cross.sh --nonsense
 expect "cross: an unknown argument is a usage error" ended 2
 run cross.sh --help
