@@ -27,9 +27,9 @@ EVERY = None  # All blocks of that language on that page.
 # (page, language, first line): which test runs it.
 BLOCKS = {
     (README, "sh", "deploy/wheel.sh && pip install build/wheels/ddprun-*.whl            # into a Python environment"):
-        "test_the_scripts_of_readme",  # wheel.sh and package.sh with --check are too long for a suite.
-    (README, "sh", "deploy/test.sh          # what CI runs: all tests, plainly and under ASan, UBSan and TSan"):
-        "test_the_scripts_of_readme",
+        "the stage packages of deploy/test.sh builds, installs and uses both; installed_sdk_test.cmake",
+    (README, "sh", "deploy/quickstart.sh      # installs what is missing, builds, and trains a model with two workers"):
+        "deploy_test.sh and test_the_scripts_of_readme; what quickstart compiles, the stage packages and examples/ do, too",
     (README, "sh", "ddprun --nproc-per-node 2 train.py --epochs 3       # your PyTorch script, unchanged"):
         "test_the_command_lines_of_readme",
     (README, "", "$ ddprun --nproc-per-node 4 ./trainer"): "test_the_failure_of_readme",
@@ -156,14 +156,14 @@ class Blocks(DdprunCase):
     def test_the_scripts_of_readme(self):
         """deploy_test runs some of them on a machine of stand-ins."""
         seen = []
-        for first in ("deploy/wheel.sh ", "deploy/test.sh "):
+        for first in ("deploy/quickstart.sh ", "deploy/wheel.sh "):
             for line in block(README, first).splitlines():
                 script = shlex.split(line, comments=True)[0]
                 done = subprocess.run([os.path.join(ROOT, script), "--help"], capture_output=True, text=True, timeout=PATIENCE)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(script, done.stdout)
                 seen.append(script)
-        self.assertEqual(seen, [f"deploy/{name}.sh" for name in ("wheel", "package", "quickstart", "test")])
+        self.assertEqual(seen, [f"deploy/{name}.sh" for name in ("quickstart", "test", "wheel", "package", "quickstart")])
 
     def test_the_command_lines_of_readme(self):
         lines = [shlex.split(line, comments=True) for line in block(README, "ddprun --nproc-per-node 2").splitlines()]
