@@ -38,7 +38,8 @@ enum class Fault {
   kStuck,           // Others waited for it in vain, or it made no progress, until we ended it.
   kMismatch,        // The ranks disagree about a collective, or about the model.
   kAborted,         // It called abort() on the process group.
-  kLeftEarly,       // It ended with 0 while others still waited for it in a collective.
+  kLeftEarly,       // It ended with 0 while others still waited for it in a collective; or it had
+                    // left their group, and still ran when it was stopped.
   kNoProcesses,     // There may be no more of them.
   kGpuMemory,       // CUDA refused it memory of a GPU.
   kGpuAssert,       // An assertion in a kernel on a GPU: an index or a label out of range.
@@ -71,6 +72,7 @@ struct WorkerDeath {
   std::int64_t steps = 0;       // That it had synchronised; 0: unknown.
   std::string work{};     // What it computed when it failed of itself: "step 7, shard 3: ...".
   bool can_skip = false;  // Its job can do without that.
+  std::int64_t kept_steps = 0;  // Steps whose state it had, as one rank of an elastic job.
 
   bool succeeded() const { return exit_code == 0 && signal == 0; }
   bool operator==(const WorkerDeath&) const = default;

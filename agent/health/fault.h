@@ -23,9 +23,11 @@ struct WorkerFate {
   std::int64_t collective = 0;  // The last of the whole job that it entered; 0: none.
   std::int64_t steps = 0;       // That it had synchronised.
   ProgressPage::Failure failure = ProgressPage::kNone;
-  int peer = -1;          // Whom its SDK blames.
-  std::string work{};     // What it was computing; empty: nothing in particular, or unknown.
-  bool can_skip = false;  // Its job can do without that.
+  int peer = -1;                // Whom its SDK blames.
+  std::string work{};           // What it was computing; empty: nothing in particular, or unknown.
+  bool can_skip = false;        // Its job can do without that.
+  bool left = false;            // It had ended its part in its group by itself.
+  std::int64_t kept_steps = 0;  // Whose state it had, as one rank of an elastic job.
 };
 
 // Adds to `death` what the page knows better than words: why its last collective failed, whatever

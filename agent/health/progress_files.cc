@@ -65,6 +65,8 @@ WorkerFate read_fate(const ProgressPage& page) {
   if (peer > 0 && peer <= std::numeric_limits<int>::max()) fate.peer = static_cast<int>(peer) - 1;
   fate.collective = bounded(page.number.load(std::memory_order_relaxed));
   fate.steps = bounded(page.sync.read()["steps"]);
+  fate.left = page.left.load() != 0;
+  fate.kept_steps = bounded(page.kept_steps.load(std::memory_order_relaxed));
   const std::uint64_t working = page.working.load(std::memory_order_acquire);
   if (working == ProgressPage::kNoWork || working > ProgressPage::kWorkThatCanBeSkipped)
     return fate;

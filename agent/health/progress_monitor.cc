@@ -113,6 +113,15 @@ WorkerFate ProgressMonitor::fate(int local_rank) const {
   return it == fates_.end() ? WorkerFate() : it->second;
 }
 
+bool ProgressMonitor::has_left(int local_rank) {
+  const auto it = workers_.find(local_rank);
+  if (it == workers_.end()) return false;
+  const WorkerFate fate = it->second.file.fate();
+  const bool no_victim =
+      fate.failure == ProgressPage::kNone || fate.failure == ProgressPage::kAborted;
+  return fate.left && no_victim;
+}
+
 void ProgressMonitor::look_later() {
   looking_ = true;
   timer_.expires_after(options_.interval);

@@ -44,7 +44,9 @@ class ProgressMonitor {
   // To end a stuck worker; what is said of it when it has ended.
   std::function<void(int local_rank, int signal)> on_kill;
   std::string reason(int local_rank) const;
-  WorkerFate fate(int local_rank) const;                  // Of one that has ended.
+  WorkerFate fate(int local_rank) const;  // Of one that has ended.
+  // Whether one that lives has ended its part in its group by itself: not because of a peer.
+  bool has_left(int local_rank);
   bool ended_stuck() const { return !reasons_.empty(); }  // One of them was ended for that.
   bool paused() const { return paused_; }
 

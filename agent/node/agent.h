@@ -154,12 +154,14 @@ class Agent {
   void complete_death(int local_rank);
   bool asks_for_memory(const WorkerDeath& death) const;
   GpuQuestion memory_question(const WorkerDeath& death) const;
+  WorkerDeath at_first_look(WorkerDeath death) const;
   void explain(WorkerDeath& death) const;
   void judge(WorkerDeath& death, const std::string& words) const;
   std::string words_of(int local_rank) const;
   void look_at_workers();
   void ask_where(Duration limit, std::function<void(const std::string&)> done);
   void signal_workers(int signal);
+  void stop_leavers(int signal);
   void wake_halted();
   void watch_launcher();
   void start_chaos();
@@ -231,6 +233,8 @@ class Agent {
     std::string halted;   // By a signal or a debugger, as text; empty if not.
     bool killed = false;  // By us, it alone.
   };
+    bool left = false;    // It had ended its part in its group by itself, ...
+    bool waited = false;  // ... and is not stopped yet: its own end may say more.
   std::map<int, AtStop> at_stop_;  // By local rank.
   bool stop_began_ = false;        // Of this round's workers.
   int orders_ = 0;                 // To signal workers or to begin; the last is what counts.

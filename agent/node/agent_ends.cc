@@ -41,7 +41,7 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   death.host = options_.offer.host;
   const auto at_stop = at_stop_.find(death.local_rank);
   const AtStop seen = at_stop == at_stop_.end() ? AtStop() : at_stop->second;
-  death.stopped_by_us = (stop_began_ || seen.killed) && !seen.exiting;
+  death.stopped_by_us = (stop_began_ || seen.killed) && !seen.exiting && !seen.waited;
   const bool is_its_doing = !progress_.reason(death.local_rank).empty() ||
                             (death.signal == SIGKILL && !oom_watch_.evidence(death.pid).empty());
   add_work(progress_.fate(death.local_rank), is_its_doing, death);
@@ -58,7 +58,7 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
       [this, local_rank = death.local_rank](const boost::system::error_code& ec) {
         if (!ec) words_are_there(local_rank);
       });
-  dispatch(WorkerEnded{std::move(death), /*words_follow=*/true, noticed});
+  dispatch(WorkerEnded{at_first_look(std::move(death)), /*words_follow=*/true, noticed});
 }
 
 void Agent::complete_death(int local_rank) {
@@ -99,6 +99,19 @@ GpuQuestion Agent::memory_question(const WorkerDeath& death) const {
   return question;
 }
 
+// What its page says, before its words are there: that it had lost a peer decides how others stop.
+WorkerDeath Agent::at_first_look(WorkerDeath death) const {
+  const WorkerFate fate = progress_.fate(death.local_rank);
+  WorkerDeath judged = death;
+  judged.fault = classify(death, "", /*oom_killed=*/false);
+  add_fate(fate, judged);
+  death.kept_steps = fate.kept_steps;
+  if (judged.fault != Fault::kPeerLost) return death;
+  death.fault = judged.fault;
+  death.blames = judged.blames;
+  return death;
+}
+
 // Adds all that shows why the worker ended, and how far it had come.
 void Agent::explain(WorkerDeath& death) const {
   DDPRUN_ASSERT(death.fault == Fault::kUnknown && death.detail.empty());
@@ -112,6 +125,10 @@ void Agent::explain(WorkerDeath& death) const {
   }
   add_fate(progress_.fate(death.local_rank), death);
   add_stall(progress_.reason(death.local_rank), death);
+  const bool says_nothing = death.stopped_by_us && !death.succeeded();
+  if (at_stop.left && says_nothing && death.fault == Fault::kUnknown) {
+    death.fault = Fault::kLeftEarly;
+  }
 }
 
 // What its status and its last words say about why it ended.
@@ -144,6 +161,10 @@ void Agent::look_at_workers() {
     AtStop& worker = at_stop_[local_rank];
     const ProcStat stat = read_proc_stat(pid);
     worker.exiting = stat.exiting;
+    // Between two rounds a worker that keeps its process has no group.
+    const auto place = places_.find(local_rank);
+    const bool stays = place != places_.end() && place->second.ready;
+    worker.left = !stays && progress_.has_left(local_rank);
     if (is_halted(stat.state) && !progress_.paused()) worker.halted = halted_text(stat.state);
     const std::string error_file = logs_.error_file(restart_count_of(local_rank), local_rank);
     const bool reported = !error_file.empty() && ::access(error_file.c_str(), F_OK) == 0;
@@ -154,7 +175,14 @@ void Agent::look_at_workers() {
 
 // Where a rank has failed, the others say where they are before they are stopped.
 void Agent::act(const SignalWorkers& order) {
+  using Whom = SignalWorkers::Whom;
+  if (order.whom == Whom::kThoseLeavers) return stop_leavers(order.signal);
   look_at_workers();
+  for (const auto& [local_rank, pid] : processes_.pids()) {
+    AtStop& worker = at_stop_[local_rank];
+    worker.waited = worker.left && order.whom == Whom::kAllButLeavers;
+    if (worker.waited) log::info(name_of(local_rank) + " has left the job: waiting for its end");
+  }
   ledger_.stopping(std::chrono::steady_clock::now());
   if (order.lost_rank >= 0) progress_.tell(order.lost_rank, order.why);
   const int number = ++orders_;
@@ -167,8 +195,19 @@ void Agent::act(const SignalWorkers& order) {
 }
 
 void Agent::signal_workers(int signal) {
-  processes_.signal_workers(signal);
+  for (const auto& [local_rank, pid] : processes_.pids()) {
+    AtStop& worker = at_stop_[local_rank];
+    if (signal == SIGKILL) worker.waited = false;
+    if (!worker.waited) processes_.signal_worker(local_rank, signal);
+  }
   if (signal != SIGKILL) wake_halted();
+}
+
+// They had time to end by themselves.
+void Agent::stop_leavers(int signal) {
+  for (auto& [local_rank, worker] : at_stop_) {
+    if (std::exchange(worker.waited, false)) processes_.signal_worker(local_rank, signal);
+  }
 }
 
 // By what PyTorch's flight recorder has of each; nothing of programs that do not use it.

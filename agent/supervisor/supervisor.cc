@@ -8,6 +8,7 @@
 #include "common/exit_status.h"
 #include "common/leave_signal.h"
 #include "common/text/duration_text.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 
@@ -127,6 +128,7 @@ void Supervisor::on(const WorkerEnded& ended) {
     abandon_at_.reset();
   }
   if (!slot.seated) return end_without_seat(ended, slot);
+    leavers_at_.reset();
   DDPRUN_ASSERT(!death.stopped_by_us || state_ == State::kStopping || state_ == State::kLeaving);
   --living_seated_;
   slot.done = success;
@@ -139,6 +141,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   const bool took_part = !slot.worked || slot.resumed || !elastic();
   if (state_ == State::kRunning && !took_part) return end_with_a_round_before();
+  if (rendezvous::shows_cause(deaths_, successes_)) stop_leavers(SIGTERM);
   if (state_ == State::kRunning && living_seated_ == 0) return finish();
   try_leave();
 }
@@ -200,6 +203,7 @@ void Supervisor::on(const WordsCame& words) {
   if (state_ == State::kStopping && all_accounted_for()) return workers_gone();
   try_leave();
 }
+  if (rendezvous::shows_cause(deaths_, successes_)) stop_leavers(SIGTERM);
 
 void Supervisor::on(const StartFailed& failed) {
   DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
@@ -217,6 +221,7 @@ void Supervisor::on(const Signalled& signalled) {
   if (signal_ != 0) {
     if (now_ - signal_at_ < options_.patience) return;
     const auto since_ms = std::chrono::duration_cast<Milliseconds>(now_ - signal_at_);
+  stop_leavers(SIGTERM);
     actions_.push_back(Say{Say::Level::kWarning, "a second signal, " + seconds_text(since_ms) +
                                                      " after the first: killing the workers"});
     kill_workers();
@@ -252,6 +257,7 @@ void Supervisor::on(const Tick&) {
   if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();
   if (fence_at_ && now_ >= *fence_at_) return cut_off();
   if (change_ends_ && now_ >= *change_ends_) return end_change();
+  if (leavers_at_ && now_ >= *leavers_at_) stop_leavers(SIGTERM);
   if (leave_ends_ && now_ >= *leave_ends_) kill_those_that_stay();
   if (ready_ends_ && now_ >= *ready_ends_) return give_up_beginners();
   kill_late();
@@ -276,8 +282,8 @@ void Supervisor::send(AgentMessage message) {
 
 std::optional<TimePoint> Supervisor::deadline() const {
   std::optional<TimePoint> next;
-  for (const auto& at :
-       {kill_at_, abandon_at_, give_up_at_, fence_at_, change_ends_, leave_ends_, ready_ends_}) {
+  for (const auto& at : {kill_at_, leavers_at_, abandon_at_, give_up_at_, fence_at_, change_ends_,
+                         leave_ends_, ready_ends_}) {
     if (at && (!next || *at < *next)) next = at;
   }
   for (const Slot& slot : slots_) {

@@ -149,6 +149,7 @@ class Supervisor {
   void kill_workers();
   void abandon_workers();
   void workers_gone();
+  void stop_leavers(int signal);
   void after_stop();
   void say_stopped();
   void depart();
@@ -223,6 +224,7 @@ class Supervisor {
   std::optional<TimePoint> fence_at_;    // No link, and the others may go on without us.
   std::optional<TimePoint> ready_ends_;  // kJoining, and no worker is ready: when that is given up.
   bool replaceable_ = false;             // As the daemon last said.
+  std::optional<TimePoint> leavers_at_;  // kStopping: when those that leave are stopped, too.
   bool fenced_ = false;                  // The workers are killed for that.
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int preempted_ = 0;                    // The signal that has announced the end; 0: none.

@@ -252,6 +252,8 @@ void Supervisor::check_invariants() const {
   if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
   if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
   if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
+  if (leavers_at_)
+    DDPRUN_ASSERT(state_ == State::kStopping && kill_at_ && *leavers_at_ <= *kill_at_);
   if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
   if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
   DDPRUN_ASSERT(actions_.empty());

@@ -76,9 +76,12 @@ struct SignalWorkers {
   int signal = 0;
   int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
   std::string why = {};  // What became of it.
-};                       // To the process group of each that lives.
+  Whom whom = Whom::kAll;
+};  // To the process group of each that lives.
 // One more process, in a place that has none. It waits for its seat once it is ready.
 struct SpawnWorker {
+  // A leaver has ended its part in its group by itself, and so is about to end.
+  enum class Whom { kAll, kAllButLeavers, kThoseLeavers };
   int local_rank = 0;
   int restart_count = 0;
 };

@@ -8,6 +8,7 @@
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/text/duration_text.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
 
@@ -63,6 +64,7 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
                          Say::About::kRestart});
   begin_stop(SIGTERM);
 }
+      if (!stop.awaits_cause) stop_leavers(SIGTERM);
 
 // The round is over, and the workers stay.
 void Supervisor::keep_on(const rendezvous::StopRound& stop) {
@@ -165,6 +167,14 @@ void Supervisor::begin_stop(int signal) {
 }
 
 void Supervisor::kill_workers() {
+  // The failure may be that of a victim, and a worker of this node the peer that it has lost: the
+  // end of that worker says more than what a signal would make of it.
+  const bool awaits =
+      failed_ ? rendezvous::lacks_cause(deaths_, successes_) : order_ && order_->awaits_cause;
+  if (awaits && !leaving_) {
+    order.whom = SignalWorkers::Whom::kAllButLeavers;
+    leavers_at_ = std::min(now_ + options_.grace / 2, *kill_at_);
+  }
   kill_at_.reset();
   if (living_ == 0) return;
   DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kFinished);
@@ -175,8 +185,16 @@ void Supervisor::kill_workers() {
 // They hold memory, ports and devices that a new round would need: this node cannot go on. Where
 // the run is over anyway, its verdict is worth a moment more.
 void Supervisor::abandon_workers() {
+// They had time to end by themselves, or it is known by now why others failed.
+void Supervisor::stop_leavers(int signal) {
+  if (!std::exchange(leavers_at_, std::nullopt)) return;
+  DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
+  actions_.push_back(SignalWorkers{.signal = signal, .whom = SignalWorkers::Whom::kThoseLeavers});
+}
+
   DDPRUN_ASSERT(living_ > 0);
   if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
+  leavers_at_.reset();
   const std::string stuck = "SIGKILL does not end " + number_of(living_, "worker");
   const std::string outcome = "; abandoning the stuck process";
   actions_.push_back(Say{Say::Level::kError, stuck + " of " + options_.host + outcome});
@@ -197,6 +215,7 @@ void Supervisor::abandon_workers() {
   exit(status, leaving_ ? leaving_->verdict : std::nullopt);
 }
 
+    leavers_at_.reset();
 void Supervisor::workers_gone() {
   DDPRUN_ASSERT(state_ == State::kStopping && all_accounted_for());
   DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
@@ -272,3 +291,4 @@ void Supervisor::exit(int status, std::optional<Verdict> verdict) {
 }
 
 }  // namespace ddprun::agent
+  leavers_at_.reset();

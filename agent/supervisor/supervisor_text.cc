@@ -47,7 +47,11 @@ std::string line(const KillWorkers& kill) {
 std::string line(const SignalWorkers& signal) {
   const std::string lost =
       signal.lost_rank < 0 ? "" : ", rank " + std::to_string(signal.lost_rank) + " is lost";
-  return std::string("signal SIG") + ::sigabbrev_np(signal.signal) + lost;
+  using Whom = SignalWorkers::Whom;
+  const char* whom = signal.whom == Whom::kAll             ? ""
+                     : signal.whom == Whom::kAllButLeavers ? ", but not those that leave"
+                                                           : " to those that leave";
+  return std::string("signal SIG") + ::sigabbrev_np(signal.signal) + lost + whom;
 }
 std::string line(const CleanUp&) { return "clean up"; }
 std::string line(const AbandonWorkers&) { return "abandon"; }

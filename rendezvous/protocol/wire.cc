@@ -66,6 +66,8 @@ void fields(auto&& a, Is<StopRound> auto& m) {
   a.added("keep", m.keep), a.added("planned", m.planned);
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
+  a.added("awaits_cause", m.awaits_cause), a.added("lost_steps", m.lost_steps);
+  a.added("waits", m.waits);
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
 void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
 void fields(auto&& a, Is<Alive> auto& m) {

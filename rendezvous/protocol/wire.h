@@ -242,6 +242,11 @@ struct EndRun {
   bool operator==(const EndRun&) const = default;
 };
 struct Refuse {
+  // Those that failed had lost a peer, and it is not known why: a worker that has left its group
+  // may be the cause, and is not stopped before it had time to end by itself.
+  bool awaits_cause = false;
+  std::int64_t lost_steps = 0;  // As in Seat, as far as that is known already.
+  bool waits = false;  // Too few are left for a round: the workers that stay wait for others.
   static constexpr const char* kName = "refuse";
   std::string reason;
 };  // This node cannot be part of the run, and never will.

@@ -258,6 +258,7 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a.added("work", m.work), a.added("can_skip", m.can_skip);
 }
 void fields(auto&& a, Is<LedgerTotals> auto& m) {
+  a.added("kept_steps", m.kept_steps);
   a("places", m.places), a("wall_us", m.wall), a("parts_us", m.parts);
   a.added("changes", m.changes), a.added("repeated", m.repeated);
 }

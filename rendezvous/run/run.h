@@ -196,6 +196,18 @@ class Run {
   std::string successor_text(Member& member) const;
   void answer_stranger(const NodeId& node, int round);
   std::optional<std::string> objection(const NodeId& node, const Join& join) const;
+  void tell_of_cause(const NodeId& reporter);
+  void note_kept(std::int64_t steps);
+  int survivors() const;
+  std::int64_t lost_steps() const;
+  bool waits_for_others() const;
+  int ready_ranks() const;
+  bool is_enough() const;
+  bool living_are_enough() const;
+  bool ends_for_ranks();
+  std::string ranks_needed_text(int ranks) const;
+  void close_for_ranks(int ranks);
+  void raise_min_ranks(int ranks);
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int size() const {

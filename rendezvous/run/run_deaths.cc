@@ -13,7 +13,8 @@ void Run::report(const WorkerDeath& death) {
   if (!dead_ranks_.insert(death.rank).second) {
     // The first report may come before its agent knows why.
     for (WorkerDeath& known : deaths_) {
-      const bool says_more = known.fault == Fault::kUnknown && death.fault != Fault::kUnknown;
+      const bool is_brief = known.fault == Fault::kUnknown || known.detail.empty();
+      const bool says_more = is_brief && death.fault != Fault::kUnknown;
       if (known.rank == death.rank && says_more) known = death;
     }
     return;
@@ -48,6 +49,15 @@ void Run::remember_failure() {
   if (!workers_blamed_ || deaths_.empty()) return;
   past_.push_back(remembered(first_cause(deaths_, successes_)));
   if (past_.size() > kMost) past_.erase(past_.begin());
+// Nobody has to wait any longer for workers that have left their group.
+void Run::tell_of_cause(const NodeId& reporter) {
+  if (keep_ || lacks_cause(deaths_, successes_)) return;
+  for (const auto& [node, member] : members_) {
+    if (member.phase != Phase::kStopping || node == reporter) continue;
+    tell(node, stop_of(member, "the cause is known"));
+  }
+}
+
 }
 
 }  // namespace ddprun::rendezvous

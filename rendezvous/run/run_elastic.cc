@@ -261,6 +261,7 @@ void Run::give_up_hopeless(const std::string& host) {
   if (left >= config_->nnodes_min) return;
   const bool failed = workers_blamed_ && !deaths_.empty();
   close(failed ? Verdict::Kind::kWorkerFailed : Verdict::Kind::kNodeLost,
+  stop.awaits_cause = workers_blamed_ && lacks_cause(deaths_, successes_);
         failed ? 0 : kExitRendezvous,
         "a worker of " + host + " ended before it had a seat, and no restart is left.");
 }

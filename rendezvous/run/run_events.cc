@@ -142,7 +142,9 @@ void Run::on(const NodeId& node, const Failed& failed) {
   const bool changing = state_ == State::kGathering && planned_;
   if (state_ != State::kRunning && !changing)
     return;  // A victim, or a failure of workers that are being stopped.
+  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   std::string reason = "rank " + std::to_string(failed.death.rank) + " on " + failed.death.host +
+  if (lacked) tell_of_cause(node);
                        " " + how_it_ended(failed.death);
   const bool poison = is_poison(past_, failed.death);
   if (poison && failed.death.can_skip) {
@@ -172,8 +174,10 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
   for (const WorkerDeath& success : stopped.successes) report_success(success);
   // Between rounds the node's Join says the same; only the end of the run waits for this word.
   if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
+  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
 }
 
+  if (lacked) tell_of_cause(node);
 void Run::on(const NodeId& node, const Leave& leave) {
   const auto it = members_.find(node);
   if (it == members_.end()) return;

@@ -140,7 +140,9 @@ std::string line(const StopRound& s) {
                     : s.keep    ? ", kept ("
                                 : " (";
   return std::string("stop round=") + std::to_string(s.round) + how + s.reason +
-         (s.lost_rank < 0 ? "" : ", rank " + std::to_string(s.lost_rank)) + ")";
+         (s.lost_rank < 0 ? "" : ", rank " + std::to_string(s.lost_rank)) + ")" +
+         (s.waits ? ", waiting for others" : "") + (s.awaits_cause ? ", awaiting the cause" : "") +
+         (s.lost_steps > 0 ? ", " + std::to_string(s.lost_steps) + " steps are lost" : "");
 }
 std::string line(const EndRun& e) {
   return "end code=" + std::to_string(e.verdict.exit_code) + " (" + e.verdict.text + ")";

@@ -49,6 +49,12 @@ std::string accusation_text(const FirstCause& cause) {
   const std::string name = name_of(cause.death);
   switch (cause.death.fault) {
     case Fault::kLeftEarly:
+      if (cause.death.stopped_by_us) {
+        return name +
+               " left the job while others still needed it, and had not ended when ddprun "
+               "stopped it: " +
+               cause.witness + ".";
+      }
       return name + " ended with 0 while others still needed it: " + cause.witness + ".";
     case Fault::kAborted: return name + " called abort(): " + cause.witness + ".";
     case Fault::kMismatch: return name + " disagreed with the other ranks: " + cause.witness + ".";

@@ -29,6 +29,12 @@ struct FirstCause {
 FirstCause first_cause(const std::vector<WorkerDeath>& deaths,
                        const std::vector<WorkerDeath>& successes = {});
 
+// Whether one of the deaths, or the success of a rank that a victim names, explains the others.
+bool shows_cause(const std::vector<WorkerDeath>& deaths, const std::vector<WorkerDeath>& successes);
+// Whether ranks have lost a peer, and none of the deaths explains it: the peer may have left its
+// group, and be about to end.
+bool lacks_cause(const std::vector<WorkerDeath>& deaths, const std::vector<WorkerDeath>& successes);
+
 // What to try; empty where there is nothing to say. `one_machine`: all ranks were on the same.
 std::string advice(const WorkerDeath& death, bool one_machine = false);
 

@@ -107,6 +107,7 @@ std::optional<FirstCause> accusation(const std::vector<WorkerDeath>& deaths,
     return accused(*blamed, Fault::kAborted, victim, said_by(victim, "saw it"));
   }
   if (own_doing(*blamed)) return std::nullopt;
+  if (blamed->fault == Fault::kLeftEarly) return left_early(*blamed, victim);
   if (const WorkerDeath* witness = who_waited_for(deaths, blamed->rank)) {
     return stuck(*blamed, *witness);
   }
@@ -114,6 +115,21 @@ std::optional<FirstCause> accusation(const std::vector<WorkerDeath>& deaths,
 }
 
 }  // namespace
+
+bool shows_cause(const std::vector<WorkerDeath>& deaths,
+                 const std::vector<WorkerDeath>& successes) {
+  return std::any_of(deaths.begin(), deaths.end(), [&](const WorkerDeath& death) {
+    return own_doing(death) && (!is_victim(death) || death_of(successes, death.blames));
+  });
+}
+
+bool lacks_cause(const std::vector<WorkerDeath>& deaths,
+                 const std::vector<WorkerDeath>& successes) {
+  const bool any_victim = std::any_of(deaths.begin(), deaths.end(), [](const WorkerDeath& death) {
+    return own_doing(death) && death.fault == Fault::kPeerLost;
+  });
+  return any_victim && !shows_cause(deaths, successes);
+}
 
 FirstCause first_cause(const std::vector<WorkerDeath>& deaths,
                        const std::vector<WorkerDeath>& successes) {

@@ -126,8 +126,8 @@ class Campaign:
         return Outcome(kind, culprits, code, said, text)
 
     @staticmethod
-    def _argv(scene, name, *more):
-        return [DDPRUN, *more, "--nproc-per-node", str(PER_NODE), "--shutdown-timeout", "2",
+    def _argv(kind, scene, name, *more):
+        return [DDPRUN, *more, "--nproc-per-node", str(PER_NODE), "--shutdown-timeout", str(kind.shutdown),
                 "--rdzv-conf", "join_timeout=30", "--error-file", os.path.join(scene, name)]
 
     def _local(self, kind, scene, env):

@@ -25,6 +25,7 @@ class Kind:
     env: dict = field(default_factory=dict)
     missing: str = ""       # Why this machine cannot make it.
     says: str = ""          # A pattern that the verdict's text should match.
+    shutdown: float = 2     # The value of --shutdown-timeout.
 
 
 def sdk_kinds():
@@ -53,6 +54,15 @@ def sdk_kinds():
         seconds = "8" if name == "other_size" else "60"  # Gloo sees a mismatch at the deadline only.
         yield Kind(f"{name}, peers in lockstep", fault, 97, [WORKER], True,
                    env={"FAULT": name, "OP_SECONDS": seconds}, says=says)
+    # The culprit's peers lose it at once, and die before it has ended.
+    early = "ended with 0 while others still needed it: .*batches"
+    for name, code, fault, ends_with, says in (
+            ("unwind_slowly", "3", "exit", 3, "failed first: it exited with 3"), ("unwind_slowly", "0", "left_early", 97, early),
+            ("exit_slowly", "3", "exit", 3, "failed first: it exited with 3"), ("exit_slowly", "0", "left_early", 97, early)):
+        yield Kind(f"{name} with {code}, peers in lockstep", fault, ends_with, [WORKER], True, says=says, shutdown=60,
+                   env={"FAULT": name, "CODE": code})
+    yield Kind("unwind_and_hang, peers in lockstep", "left_early", 97, [WORKER], True, env={"FAULT": "unwind_and_hang", "CODE": "0"},
+               says="left the job while others still needed it, and had not ended")
     yield Kind("two ranks at once", "exit", 3, [WORKER], culprits=2, env={"FAULT": "exit_3"})
     yield Kind("two ranks at once, peers in lockstep", "crash", 134, [WORKER], True, 2, env={"FAULT": "abort"})
 
@@ -185,6 +195,14 @@ def start_kinds(folder):
     for name, program, fault, code in (
             ("exec format error", garbage, "cannot_start", None), ("no such program", "/nonexistent/train", "cannot_start", 127),
             ("missing interpreter", no_interpreter, "cannot_start", None), ("permission denied", forbidden, "cannot_start", 126),
+    package = {"PYTHONPATH": PACKAGE, "DDPRUN_LIB": LIBRARY, "OMP_NUM_THREADS": "1"}
+    for what, more, missing in (("ddprun", env, ""),
+                                ("torch", {"PYTHON_EXEC": torch or "", "TORCH": "1"}, "" if torch else "there is no PyTorch")):
+        for code, fault, ends_with, says in (("3", "exit", 3, "failed first: it exited with 3"),
+                                             ("0", "left_early", 1, "ended with 0 while others still needed it")):
+            yield Kind(f"python: sys.exit({code}) with a group of {what}, a tracker flushes", fault, ends_with,
+                       script(f"leaver_{what}", LEAVER), says=says, shutdown=60, missing=missing,
+                       env={**package, **more, "CODE": code})
             ("missing shared library", NEEDS_LIBRARY, "missing_library", 127)):
         case = 'case ",$CULPRITS," in *",$RANK,"*) exec "$0";; esac; exec sleep 600'
         yield Kind(f"in a script: {name}", fault, code, ["/bin/sh", "-c", case, program])

@@ -16,7 +16,8 @@
 //   drain NODE REASON
 //   resize NODES         by an operator
 //   cancel [SIGNAL]      by an operator, or as the daemon ends
-//   failed NODE ROUND rank=N (code=N | signal=N)
+//   failed NODE ROUND rank=N (code=N | signal=N) [lost=RANK] [kept=STEPS]
+//                        `lost`: it has lost the connection to that rank
 //   recovered            the daemon is back from the dead
 //   returned NODE
 //   flap NODE TIMES      it joins and is lost, so often; says nothing of it

@@ -178,8 +178,11 @@ ProcessGroup::Impl::Impl(worker_sdk::Plan how, worker_sdk::Joined joined,
 
 ProcessGroup::Impl::~Impl() {
   const auto deadline = worker_sdk::deadline_after(op_timeout);
-  if (!channels->wait_idle(deadline)) channels->abort();
-  if (!queue.wait_idle(worker_sdk::left_until(deadline))) backend->abort();
+  const bool messages_done = channels->wait_idle(deadline);
+  if (!messages_done) progress->note_left(), channels->abort();
+  const bool done = queue.wait_idle(worker_sdk::left_until(deadline));
+  progress->note_left();  // No operation of this group begins any more, and no peer has noticed.
+  if (!done) backend->abort();
   agents_word.reset();  // It speaks to the channels, too.
   channels.reset();
 }
@@ -195,6 +198,7 @@ bool ProcessGroup::Impl::shut_down(std::chrono::milliseconds limit) {
 
 void ProcessGroup::Impl::abort() noexcept {
   if (!aborted.exchange(true)) progress->note_failure(ErrorKind::aborted, -1);
+  progress->note_left();
   backend->abort();
   channels->abort();
 }

@@ -124,15 +124,26 @@ void Progress::note_work(std::string_view text, bool can_skip) {
                          std::memory_order_release);
 }
 
+void Progress::note_left() noexcept {
+  if (mapped_) mapped_->left.store(1);
+}
+
+void Progress::note_kept(std::int64_t steps) noexcept {
+  if (mapped_)
+    mapped_->kept_steps.store(static_cast<std::uint64_t>(std::max<std::int64_t>(steps, 0)));
+}
+
 // The program goes on with another group: it has survived.
-void Progress::forget_failure() {
-  if (mapped_ && mapped_->failure.load(kRelaxed) != ProgressPage::kNone) {
+void Progress::forget_end() {
+  if (!mapped_) return;
+  if (mapped_->failure.load(kRelaxed) != ProgressPage::kNone) {
     mapped_->failure.store(ProgressPage::kNone, kRelaxed);
   }
+  if (mapped_->left.load(kRelaxed) != 0) mapped_->left.store(0, kRelaxed);
 }
 
 void Progress::enter(const Call& call, bool of_whole_job) {
-  forget_failure();
+  forget_end();
   if (!page_) return;
   const std::lock_guard lock(mutex_);
   const auto slot = static_cast<std::size_t>(call.what.kind);

@@ -35,6 +35,11 @@ class Progress {
   // Why an operation has failed, and the rank of the job that is to blame, or -1. The first failure
   // counts: what follows from it says less. Never blocks.
   void note_failure(ErrorKind kind, int peer);
+  // This process ends its part in a group by itself, as the peers are about to notice. Taken back
+  // when another operation begins. Never blocks.
+  void note_left() noexcept;
+  // The process has the state of so many steps of an elastic job.
+  void note_kept(std::int64_t steps) noexcept;
 
   // What the process computes from now on, and whether its job can do without that; empty: nothing
   // in particular. What follows the last whole character that there is room for is cut.
@@ -66,7 +71,7 @@ class Progress {
   bool reports() const { return page_ != nullptr; }
 
  private:
-  void forget_failure();
+  void forget_end();
   void end_checkpoint_phase(std::string_view next);
   void go_to(std::size_t slot, std::uint64_t number);
   std::size_t slot_of(std::string_view phase);

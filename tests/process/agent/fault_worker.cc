@@ -40,6 +40,7 @@ void limit(int resource, rlim_t value) {
 }
 
 ddprun::ProcessGroup* joined = nullptr;  // In lockstep.
+bool unwinds = false;                    // The culprit leaves its group, and then main().
 std::size_t elements = 1000;             // Of what the ranks reduce.
 
 void fail_while_a_child_holds_the_pipe() {
@@ -108,6 +109,9 @@ void child_in_own_session_fails() {
   std::exit(WEXITSTATUS(status));
 }
 
+// After main(), as a tracker does with its records.
+void flush() { ::usleep(1'000'000); }
+
 // Each is one kind of the campaign.
 const std::map<std::string, std::function<void()>> kFaults = {
     {"exit_1", [] { std::exit(1); }},
@@ -164,6 +168,9 @@ const std::map<std::string, std::function<void()>> kFaults = {
      }},
     {"held_pipe", fail_while_a_child_holds_the_pipe},
     {"leave", [] { std::exit(0); }},
+    {"unwind_slowly", [] { std::atexit(flush), unwinds = true; }},
+    {"unwind_and_hang", [] { std::atexit(hang), unwinds = true; }},
+    {"exit_slowly", [] { std::atexit(flush), std::exit(std::stoi(variable("CODE"))); }},
     {"group_abort", [] { joined->abort(); }},
     {"other_size", [] { elements = 999; }},
     {"hang_in_exit", [] { std::atexit(hang), std::exit(0); }},
@@ -180,6 +187,7 @@ void fail() noexcept { kFaults.at(variable("FAULT"))(); }
   for (int step = 0;; ++step) {
     group.all_reduce(ddprun::buffer(gradient.data(), elements));
     if (step == 3 && is_culprit()) fail();
+    if (unwinds) return;
   }
 }
 

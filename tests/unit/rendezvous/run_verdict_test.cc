@@ -71,6 +71,42 @@ TEST_CASE("Run: a restart says its number, and failures that are alike are recog
   CHECK(end.verdict.text.find("the same error each time") != std::string::npos);
 }
 
+TEST_CASE("Run: while a cause is lacking the nodes wait for those that leave", "[run]") {
+  OneNode node;
+  node.joins(-1, 0);
+  WorkerDeath victim = death(0, 1, Fault::kPeerLost);
+  victim.blames = 1;
+  CHECK(std::get<StopRound>(node.says(Failed{0, victim})).awaits_cause);
+  CHECK(std::get<StopRound>(node.says(Heartbeat{0})).awaits_cause);
+  const auto judged = [&](const Stopped& stopped) {
+    return std::get<EndRun>(node.says(stopped)).verdict;
+  };
+  WorkerDeath whole = victim;
+  whole.detail = "rank 1 on a has left the job";
+  SECTION("it exits with a code") {
+    const Verdict verdict = judged({0, {whole, death(1, 3, Fault::kExit)}});
+    CHECK(verdict.exit_code == 3);
+    CHECK(verdict.first_cause->rank == 1);
+    CHECK(verdict.victims.at(0).detail == whole.detail);
+  }
+  SECTION("it exits with 0") {
+    const Verdict verdict = judged({0, {whole}, {death(1, 0)}});
+    CHECK(verdict.exit_code == 1);
+    CHECK(verdict.first_cause->fault == Fault::kLeftEarly);
+    CHECK(verdict.first_cause->rank == 1);
+  }
+  SECTION("or another failure is reported") {
+    CHECK(node.run.step({"a", Failed{0, death(1, 3)}}, node.now).empty());
+    CHECK_FALSE(std::get<StopRound>(node.says(Heartbeat{0})).awaits_cause);
+  }
+}
+
+TEST_CASE("Run: nobody waits where the first to fail is no victim", "[run]") {
+  OneNode node;
+  node.joins(-1, 0);
+  CHECK_FALSE(std::get<StopRound>(node.says(Failed{0, death(0, 1)})).awaits_cause);
+}
+
 WorkerDeath death_at(const std::string& work, bool can_skip = false) {
   WorkerDeath result = death(1, 7);
   result.work = work;

@@ -120,6 +120,32 @@ TEST_CASE("First cause: a rank that left early while others waited for it", "[ve
   CHECK(first_cause({death(1, Fault::kExit), waits}, {gone}).death.rank == 1);
 }
 
+TEST_CASE("First cause: a rank that left and still ran when it was stopped is named", "[verdict]") {
+  WorkerDeath leaver = stopped(2), waits = death(0, Fault::kPeerLost, 2);
+  CHECK(first_cause({waits, stopped(1), leaver}).death.rank == 0);
+  leaver.fault = Fault::kLeftEarly;
+  const auto cause = first_cause({waits, stopped(1), leaver});
+  CHECK(cause.death.rank == 2);
+  CHECK(cause.exit_code == 10);  // Of who could not go on.
+  CHECK(has(worker_verdict({waits, leaver}, 0, 0).text,
+            "on b left the job while others still needed it, and had not ended when ddprun stopped "
+            "it: rank 0 waited for it."));
+}
+
+TEST_CASE("First cause: it is lacking while all that failed have lost a peer", "[verdict]") {
+  const WorkerDeath victim = death(0, Fault::kPeerLost, 2), leaver = death(2, Fault::kUnknown);
+  CHECK(lacks_cause({victim}, {}));
+  CHECK(lacks_cause({victim, death(1, Fault::kPeerLost, 0), stopped(3)}, {}));
+  CHECK_FALSE(lacks_cause({victim, leaver}, {}));  // Whatever the reason of its end is.
+  CHECK_FALSE(lacks_cause({victim}, {leaver}));    // It has ended with 0.
+  CHECK(lacks_cause({victim}, {death(3, Fault::kUnknown)}));
+  CHECK_FALSE(lacks_cause({death(0, Fault::kTimedOut, 2)}, {}));  // That one is there, and stuck.
+  CHECK_FALSE(lacks_cause({stopped(0), stopped(1)}, {}));
+  // Who was stopped by us does not explain anything, but nor does it say that it is unexplained.
+  CHECK_FALSE(shows_cause({stopped(0), stopped(1)}, {}));
+  CHECK(shows_cause({stopped(0), leaver}, {}));
+}
+
 TEST_CASE("First cause: who called abort() is named, however it ended", "[verdict]") {
   WorkerDeath aborts = stopped(2);
   aborts.fault = Fault::kAborted;

@@ -92,6 +92,7 @@ class Node {
     stop.planned = stop.keep && chance(40);
     stop.restart = elastic_ && chance(30) ? 1 : 0;
     return stop;
+    stop.awaits_cause = chance(40);
   }
 
   void hear() {

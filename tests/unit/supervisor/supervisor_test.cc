@@ -71,6 +71,79 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the sibling
   CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
 }
 
+struct LeaverFixture : NodeFixture {
+  static Event lost_peer(int local_rank, int peer) {
+    Event event = ended(local_rank, 1);
+    WorkerDeath& death = std::get<WorkerEnded>(event).death;
+    death.fault = Fault::kPeerLost;
+    death.blames = peer;
+    return event;
+  }
+  static Event stop(bool awaits_cause) {
+    StopRound stop{0, "rank 0 exited with 1", true};
+    stop.awaits_cause = awaits_cause;
+    return Heard{stop};
+  }
+  LeaverFixture() {
+    does(LinkUp{});
+    does(assign(0));
+  }
+};
+
+TEST_CASE_METHOD(LeaverFixture,
+                 "Supervisor: where a rank has lost a peer, one that leaves may end by itself",
+                 "[supervisor]") {
+  CHECK(does(lost_peer(0, 1)) == Lines{"say rank 0 (pid 10) exited with 1", "send failed",
+                                       "signal SIGTERM, rank 0 is lost, but not those that leave"});
+  CHECK(does(stop(/*awaits_cause=*/true), 1s).empty());
+  SECTION("it does") {
+    CHECK(does(Tick{}, 13s).empty());
+    CHECK(does(ended(1, 3)) == Lines{"clean up", "send stopped"});
+  }
+  SECTION("it has half of the grace, and then the other half to act on a signal") {
+    CHECK(supervisor.deadline() == now + 14s);
+    CHECK(does(Tick{}, 14s) == Lines{"signal SIGTERM to those that leave"});
+    CHECK(does(Tick{}, 14s).empty());
+    CHECK(does(Tick{}, 1s) ==
+          Lines{"say 1 worker did not end in time: killing the rest", "signal SIGKILL"});
+  }
+  SECTION("the cause is known by now") {
+    CHECK(does(stop(/*awaits_cause=*/false)) == Lines{"signal SIGTERM to those that leave"});
+    CHECK(does(stop(/*awaits_cause=*/false)).empty());
+  }
+  SECTION("somebody interrupts the run") {
+    const Lines lines = does(Signalled{SIGINT});
+    CHECK(lines.front() == "signal SIGTERM to those that leave");
+    CHECK(does(Tick{}, 14s).empty());
+  }
+}
+
+TEST_CASE_METHOD(LeaverFixture, "Supervisor: a node without a victim waits for those that leave",
+                 "[supervisor]") {
+  CHECK(does(stop(/*awaits_cause=*/true)).back() == "signal SIGTERM, but not those that leave");
+  CHECK(does(ended(0, 0, SIGTERM)).empty());  // That explains nothing.
+  SECTION("until one has ended that explains it") {
+    CHECK(does(ended(1, 3)) == Lines{"clean up", "send stopped"});
+  }
+  SECTION("for no more than half of the grace") {
+    CHECK(does(Tick{}, 15s) == Lines{"signal SIGTERM to those that leave"});
+  }
+}
+
+TEST_CASE_METHOD(LeaverFixture, "Supervisor: nobody is waited for where a rank failed by itself",
+                 "[supervisor]") {
+  SECTION("here") { CHECK(does(ended(0, 3)).back() == "signal SIGTERM, rank 0 is lost"); }
+  SECTION("and its victim was quicker") {
+    does(lost_peer(0, 1));
+    CHECK(does(ended(1, 3)).back() == "clean up");
+  }
+  SECTION("elsewhere") { CHECK(does(stop(/*awaits_cause=*/false)).back() == "signal SIGTERM"); }
+  SECTION("or has ended with 0 before") {
+    does(ended(1, 0));
+    CHECK(does(lost_peer(0, 1)).back() == "clean up");
+  }
+}
+
 TEST_CASE_METHOD(NodeFixture, "Supervisor: records of deaths are carried unchanged, in order",
                  "[supervisor]") {
   const auto record = [](const Event& event) { return std::get<WorkerEnded>(event).death; };
