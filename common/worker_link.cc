@@ -11,7 +11,9 @@ namespace {
 using nlohmann::json;
 
 // One description of each message for both directions.
-void fields(auto&& a, const Ready*, auto& m) { a("version", m.version); }
+void fields(auto&& a, const Ready*, auto& m) {
+  a("version", m.version), a.added("min_world", m.min_world);
+}
 void fields(auto&& a, const LeftRound*, auto& m) { a("round", m.round), a("step", m.step); }
 void fields(auto&& a, const Resumed*, auto& m) {
   a("round", m.round), a("step", m.step), a("repeated", m.repeated), a("lost_us", m.lost_us);
@@ -53,6 +55,9 @@ class Writer {
   void added(const char* name, const std::string& value) {
     if (!value.empty()) (*this)(name, value);
   }
+  void added(const char* name, int value) {
+    if (value != 0) (*this)(name, value);
+  }
 
  private:
   json& object_;
@@ -91,7 +96,8 @@ class Reader {
     value = static_cast<Number>(wide);
   }
   // A field that a peer of an earlier version leaves out.
-  void added(const char* name, std::string& value) {
+  template <class Field>
+  void added(const char* name, Field& value) {
     if (find(name)) (*this)(name, value);
   }
   const char* bad() const { return bad_; }

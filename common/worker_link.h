@@ -33,6 +33,7 @@ constexpr std::size_t kTextBytesMax =
 // From a worker.
 struct Ready {
   int version = kVersion;
+  int min_world = 0;  // The job computes in no round with fewer ranks.
   bool operator==(const Ready&) const = default;
 };
 struct LeftRound {

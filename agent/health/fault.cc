@@ -258,6 +258,7 @@ int rank_blamed(std::string_view words) {
 void add_fate(const WorkerFate& fate, WorkerDeath& death) {
   death.collective = fate.collective;
   death.steps = fate.steps;
+  death.kept_steps = fate.kept_steps;
   const Fault said = fault_of_page(fate.failure);
   if (said == Fault::kUnknown || !may_follow(death.fault)) return;
   if (death.succeeded() && said != Fault::kAborted) return;

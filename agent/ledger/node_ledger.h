@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "common/ledger/place_ledger.h"
 #include "common/ledger/time_bins.h"
@@ -26,8 +27,11 @@ class NodeLedger {
   void replaced(int local_rank, TimePoint now);
   // A process that lives begins another round.
   void seated(int local_rank, int rank, TimePoint now);
-  // `repeated`: so many steps run again.
-  void resumed(int local_rank, std::int64_t repeated, TimePoint now);
+  // `repeated`: so many steps run again. `step`: from which the worker continues.
+  void resumed(int local_rank, std::int64_t repeated, TimePoint now, std::int64_t step = 0);
+  // The job had the state of `steps`, no worker has it any more, and it begins again at step
+  // `from`: what the steps above have taken is lost.
+  void state_lost(std::int64_t steps, std::int64_t from);
   // Its part in the round is over, and the process lives on.
   void left(int local_rank, TimePoint now);
   void counted(int local_rank, const WorkerCounts& counts, TimePoint now);
@@ -70,7 +74,9 @@ class NodeLedger {
 
   TimePoint began_;
   std::map<int, Place> places_;  // By local rank.
-  bool computed_ = false;        // A round has begun here.
+  // At which the workers here began: with nothing, or with a checkpoint.
+  std::optional<std::int64_t> first_step_;
+  bool computed_ = false;  // A round has begun here.
   bool spare_ = false;
 };
 

@@ -202,7 +202,8 @@ void Agent::act(const SendJoin& join) {
   rendezvous::NodeOffer offer = options_.offer;
   offer.local_world_size = join.workers;
   link_->send(rendezvous::Join{std::move(offer), join.after_round, join.living, join.serial,
-                               join.beginning, /*prepares=*/true});
+                               join.beginning, /*prepares=*/true, join.holders, join.kept_steps,
+                               join.min_ranks});
 }
 
 // Workers of a round meet in a store that no earlier round has seen.
@@ -231,6 +232,7 @@ void Agent::act(const StartWorkers& start) {
 
 void Agent::take_seat(const rendezvous::Seat& seat) {
   seat_ = seat;
+  lost_steps_ = seat.lost_steps;
   log::debug(seat_text(*seat_));
   store_used_ = true;
   if (seat_->group_rank != 0) return store_.reset();

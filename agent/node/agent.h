@@ -138,8 +138,8 @@ class Agent {
   // agent_seats.cc: workers that keep their process from round to round.
   void listen_to_workers();
   UniqueFd open_link(int local_rank);
-  void worker_ready(int local_rank);
-  void worker_left(int local_rank, int round);
+  void worker_ready(int local_rank, int min_world);
+  void worker_left(int local_rank, int round, std::int64_t step);
   void worker_resumed(int local_rank, const worker_link::Resumed& resumed);
   void link_lost(int local_rank, const std::string& why);
   void becomes_plain(int local_rank, const std::string& why);
@@ -216,6 +216,7 @@ class Agent {
   };
   std::map<int, Place> places_;       // By local rank.
   std::optional<ChangeCost> change_;  // Of this round, until all have told.
+  std::int64_t lost_steps_ = 0;       // Of its seat, until the first has told.
   Environment environment_;
   struct Wordless {
     WorkerDeath death;
@@ -232,9 +233,9 @@ class Agent {
     std::string words;
     std::string halted;   // By a signal or a debugger, as text; empty if not.
     bool killed = false;  // By us, it alone.
-  };
     bool left = false;    // It had ended its part in its group by itself, ...
     bool waited = false;  // ... and is not stopped yet: its own end may say more.
+  };
   std::map<int, AtStop> at_stop_;  // By local rank.
   bool stop_began_ = false;        // Of this round's workers.
   int orders_ = 0;                 // To signal workers or to begin; the last is what counts.

@@ -27,8 +27,10 @@ std::string joined(const std::vector<std::string>& pieces) {
 }  // namespace
 
 void Agent::listen_to_workers() {
-  links_.on_ready = [this](int local_rank) { worker_ready(local_rank); };
-  links_.on_left = [this](int local_rank, int round) { worker_left(local_rank, round); };
+  links_.on_ready = [this](int local_rank, int min_world) { worker_ready(local_rank, min_world); };
+  links_.on_left = [this](int local_rank, int round, std::int64_t step) {
+    worker_left(local_rank, round, step);
+  };
   links_.on_resumed = [this](int local_rank, const worker_link::Resumed& resumed) {
     worker_resumed(local_rank, resumed);
   };
@@ -43,35 +45,40 @@ UniqueFd Agent::open_link(int local_rank) {
   return {};
 }
 
-void Agent::worker_ready(int local_rank) {
+void Agent::worker_ready(int local_rank, int min_world) {
   Place& place = places_.at(local_rank);
   const bool news = !std::exchange(place.ready, true);
   if (place.seated) tell_seat(local_rank);
   if (!news) return;
   processes_.end_group_with(local_rank);
-  dispatch(WorkerReady{local_rank});
+  dispatch(WorkerReady{local_rank, min_world});
 }
 
-void Agent::worker_left(int local_rank, int round) {
+void Agent::worker_left(int local_rank, int round, std::int64_t step) {
   const Place& place = places_.at(local_rank);
   if (!place.ready || !place.seated || !seat_ || seat_->round != round) return;
   progress_.left(local_rank);
   ledger_.left(local_rank, Clock::now());
-  dispatch(WorkerLeft{local_rank, round});
+  dispatch(WorkerLeft{local_rank, round, step});
 }
 
 // One line for all of this node, once the last of them continues.
 void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
   if (seat_ && resumed.round == seat_->round) {
     progress_.look_at_counts();
-    ledger_.resumed(local_rank, resumed.repeated, Clock::now());
+    ledger_.resumed(local_rank, resumed.repeated, Clock::now(), resumed.step);
+    if (const std::int64_t lost = std::exchange(lost_steps_, 0); lost > 0) {
+      ledger_.state_lost(lost, resumed.step);
+    }
   }
-  dispatch(WorkerResumed{local_rank, resumed.round});
+  dispatch(WorkerResumed{local_rank, resumed.round, resumed.step});
   if (!change_ || !seat_ || resumed.round != seat_->round) return;
   const auto line = change_->resumed(local_rank, resumed, seat_->world_size);
   if (!line) return;
+  const bool is_loss = change_->loses_steps();
   change_.reset();
-  if (options_.speaks_for_run) log::info(*line);
+  if (!options_.speaks_for_run) return;
+  is_loss ? log::warning(*line) : log::info(*line);
 }
 
 // A program that ends may close its link before: its end says more.
@@ -131,7 +138,7 @@ void Agent::act(const SeatWorkers& order) {
   take_seat(order.seat);
   if (wordless_.empty()) begin_watches();
   stop_began_ = false;
-  change_.emplace(order.local_ranks);
+  change_.emplace(order.local_ranks, seat_->lost_steps);
   const int workers = static_cast<int>(order.local_ranks.size());
   for (auto& [local_rank, place] : places_) place.seated = false;
   int position = 0;

@@ -1,6 +1,7 @@
 // The part of Agent that starts workers, and shows which it waits for.
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "agent/node/agent.h"
@@ -30,6 +31,11 @@ void Agent::begin_places() {
   change_.reset();
   places_.clear();
   const int workers = options_.offer.local_world_size;
+  if (seat_->lost_steps > 0) {
+    std::vector<int> all(static_cast<std::size_t>(workers));
+    std::iota(all.begin(), all.end(), 0);
+    change_.emplace(all, seat_->lost_steps);
+  }
   for (int local_rank = 0; local_rank < workers; ++local_rank) {
     places_[local_rank] = {.facts = rank_facts(*seat_, local_rank, local_rank, workers),
                            .restart_count = seat_->restart_count,

@@ -13,11 +13,21 @@ std::string lost_text(Milliseconds lost) {
   return brief ? std::to_string(lost.count()) + " ms" : seconds_text(lost);
 }
 
+std::string steps_text(std::int64_t steps) {
+  return std::to_string(steps) + (steps == 1 ? " step" : " steps");
+}
+
+std::string lost_steps_text(std::int64_t lost) {
+  if (lost <= 0) return "no step is lost";
+  return steps_text(lost) + (lost == 1 ? " is lost" : " are lost");
+}
+
 }  // namespace
 
-ChangeCost::ChangeCost(const std::vector<int>& local_ranks)
+ChangeCost::ChangeCost(const std::vector<int>& local_ranks, std::int64_t lost_steps)
     : workers_(static_cast<int>(local_ranks.size())),
-      waited_for_(local_ranks.begin(), local_ranks.end()) {}
+      waited_for_(local_ranks.begin(), local_ranks.end()),
+      lost_steps_(lost_steps) {}
 
 std::optional<std::string> ChangeCost::resumed(int local_rank, const worker_link::Resumed& resumed,
                                                int world_size) {
@@ -26,6 +36,11 @@ std::optional<std::string> ChangeCost::resumed(int local_rank, const worker_link
   repeated_ = std::max(repeated_, resumed.repeated);
   lost_us_ = std::max(lost_us_, resumed.lost_us);
   if (!waited_for_.empty()) return std::nullopt;
+  if (lost_steps_ > 0) {
+    return "no worker had the state of " + steps_text(lost_steps_) +
+           ": the job begins again at step " + std::to_string(step_) + ", " +
+           lost_steps_text(lost_steps_ - step_);
+  }
   const std::string again = repeated_ == 0 ? ""
                                            : "; " + number_of(static_cast<int>(repeated_), "step") +
                                                  (repeated_ == 1 ? " runs again" : " run again");

@@ -112,14 +112,16 @@ void WorkerLinks::accept(Link& link, std::string_view datagram) {
 }
 
 void WorkerLinks::take(Link& link, const worker_link::Ready& ready) {
-  if (ready.version == worker_link::kVersion) return on_ready(link.local_rank);
+  if (ready.version == worker_link::kVersion) {
+    return on_ready(link.local_rank, std::max(ready.min_world, 0));
+  }
   const std::string why = version_text(ready.version);
   send(link.local_rank, worker_link::Refused{why});
   lose(link, why);
 }
 
 void WorkerLinks::take(Link& link, const worker_link::LeftRound& left) {
-  on_left(link.local_rank, left.round);
+  on_left(link.local_rank, left.round, left.step);
 }
 
 void WorkerLinks::take(Link& link, const worker_link::Resumed& resumed) {

@@ -39,8 +39,8 @@ class WorkerLinks {
   void send(int local_rank, const worker_link::AgentMessage& message);
 
   // Called from the loop, and at any message again: a worker may repeat itself.
-  std::function<void(int local_rank)> on_ready;
-  std::function<void(int local_rank, int round)> on_left;
+  std::function<void(int local_rank, int min_world)> on_ready;
+  std::function<void(int local_rank, int round, std::int64_t step)> on_left;
   std::function<void(int local_rank, const worker_link::Resumed&)> on_resumed;
   // The link is closed, by `why`; empty: the worker, which may have ended, has closed it.
   std::function<void(int local_rank, const std::string& why)> on_lost;

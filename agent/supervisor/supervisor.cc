@@ -107,8 +107,10 @@ void Supervisor::hear(const rendezvous::Refuse& refuse) {
 
 void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
   const std::string text =
-      preempted_ == 0 ? "the run continues without " + options_.host + ": " + dismiss.reason
-                      : options_.host + " has left the run: " + dismiss.reason;
+      preempted_ != 0 || dismiss.waits
+          ? options_.host + " has left the run" +
+                (dismiss.waits ? ", which waits for another node: " : ": ") + dismiss.reason
+          : "the run continues without " + options_.host + ": " + dismiss.reason;
   actions_.push_back(Say{Say::Level::kInfo, text});
   const bool has_more_to_do = preempted_ != 0 && state_ != State::kFinished;
   leave_for(has_more_to_do ? kExitPreempted : 0, std::nullopt);
@@ -118,6 +120,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   DDPRUN_ASSERT(state_ != State::kStopped && living_ > 0);
   const WorkerDeath& death = ended.death;
   const bool success = death.succeeded();
+  kept_steps_ = std::max(kept_steps_, death.kept_steps);
   DDPRUN_ASSERT(!ended.words_follow || !success);
   Slot& slot = slots_.at(static_cast<std::size_t>(death.local_rank));
   const bool was_alive = std::exchange(slot.alive, false);
@@ -125,10 +128,10 @@ void Supervisor::on(const WorkerEnded& ended) {
   --living_;
   if (living_ == 0) {  // Nobody is left to kill, whatever is still to be heard of them.
     kill_at_.reset();
+    leavers_at_.reset();
     abandon_at_.reset();
   }
   if (!slot.seated) return end_without_seat(ended, slot);
-    leavers_at_.reset();
   DDPRUN_ASSERT(!death.stopped_by_us || state_ == State::kStopping || state_ == State::kLeaving);
   --living_seated_;
   slot.done = success;
@@ -138,10 +141,10 @@ void Supervisor::on(const WorkerEnded& ended) {
     return fail(death, ended.noticed.value_or(now_));
   }
   (success ? successes_ : deaths_).push_back(death);
+  if (rendezvous::shows_cause(deaths_, successes_)) stop_leavers(SIGTERM);
   if (state_ == State::kStopping) return all_accounted_for() ? workers_gone() : void();
   const bool took_part = !slot.worked || slot.resumed || !elastic();
   if (state_ == State::kRunning && !took_part) return end_with_a_round_before();
-  if (rendezvous::shows_cause(deaths_, successes_)) stop_leavers(SIGTERM);
   if (state_ == State::kRunning && living_seated_ == 0) return finish();
   try_leave();
 }
@@ -200,10 +203,10 @@ void Supervisor::on(const WordsCame& words) {
   DDPRUN_ASSERT(known->stopped_by_us == words.death.stopped_by_us);
   *known = words.death;
   if (failed_ && known == deaths_.begin()) announce(*known);
+  if (rendezvous::shows_cause(deaths_, successes_)) stop_leavers(SIGTERM);
   if (state_ == State::kStopping && all_accounted_for()) return workers_gone();
   try_leave();
 }
-  if (rendezvous::shows_cause(deaths_, successes_)) stop_leavers(SIGTERM);
 
 void Supervisor::on(const StartFailed& failed) {
   DDPRUN_ASSERT(state_ == State::kRunning && living_ > 0);
@@ -218,10 +221,10 @@ void Supervisor::on(const StartFailed& failed) {
 
 void Supervisor::on(const Signalled& signalled) {
   if (ask_to_leave(signalled.signal)) return;
+  stop_leavers(SIGTERM);
   if (signal_ != 0) {
     if (now_ - signal_at_ < options_.patience) return;
     const auto since_ms = std::chrono::duration_cast<Milliseconds>(now_ - signal_at_);
-  stop_leavers(SIGTERM);
     actions_.push_back(Say{Say::Level::kWarning, "a second signal, " + seconds_text(since_ms) +
                                                      " after the first: killing the workers"});
     kill_workers();
@@ -254,10 +257,10 @@ void Supervisor::on(const Tick&) {
                                                      " did not end in time: killing the rest"});
     kill_workers();
   }
+  if (leavers_at_ && now_ >= *leavers_at_) stop_leavers(SIGTERM);
   if (abandon_at_ && now_ >= *abandon_at_) return abandon_workers();
   if (fence_at_ && now_ >= *fence_at_) return cut_off();
   if (change_ends_ && now_ >= *change_ends_) return end_change();
-  if (leavers_at_ && now_ >= *leavers_at_) stop_leavers(SIGTERM);
   if (leave_ends_ && now_ >= *leave_ends_) kill_those_that_stay();
   if (ready_ends_ && now_ >= *ready_ends_) return give_up_beginners();
   kill_late();

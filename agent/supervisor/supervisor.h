@@ -42,7 +42,9 @@ struct SupervisorOptions {
   int local_world_size = 1;
   std::string clock{};  // Of which its times are; empty: of none that others have.
   int spares = 0;       // Workers more, in places of their own, that wait for the seat of another.
-  Duration grace = std::chrono::seconds(30);       // From SIGTERM to SIGKILL.
+  // From SIGTERM to SIGKILL. A worker that has left its group, where others failed because of that,
+  // has the first half of it to end by itself.
+  Duration grace = std::chrono::seconds(30);
   Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
   Duration connect_limit =
       std::chrono::minutes(10);  // Without a link while not computing: give up.
@@ -99,11 +101,12 @@ class Supervisor {
     bool fallen = false;    // Ended without a seat, and waits for leave to be replaced.
     bool given_up = false;  // fallen: and may not be, which has been said.
     bool late = false;      // Was not ready in time: we end it, and it gets no seat any more.
+    bool holds() const { return worked || resumed; }  // The state of the job.
     std::optional<TimePoint> ready_ends{};  // It began, and is not ready: when it is late.
   };
   // What the daemon was told of them.
   struct Told {
-    int round = -1, kept = 0, parked = 0, fallen = 0, spares = 0;
+    int round = -1, kept = 0, parked = 0, fallen = 0, spares = 0, min_ranks = 0;
     bool operator==(const Told&) const = default;
   };
 
@@ -146,10 +149,10 @@ class Supervisor {
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
   void begin_stop(int signal);
+  void stop_leavers(int signal);
   void kill_workers();
   void abandon_workers();
   void workers_gone();
-  void stop_leavers(int signal);
   void after_stop();
   void say_stopped();
   void depart();
@@ -203,6 +206,8 @@ class Supervisor {
   Told told_{};
   int serial_ = 0;                   // Of the newest Join or Slots.
   int restart_count_ = 0;            // As the daemon last said.
+  std::int64_t kept_steps_ = 0;      // The most that a worker here had the state of.
+  int min_ranks_ = 0;                // Its job computes in no round with fewer.
   bool newcomer_ = false;            // It has prepared workers, and never had a seat.
   int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
   int wordless_fallen_ = 0;          // Of those: WordsCame is still to come.
@@ -219,12 +224,12 @@ class Supervisor {
   std::optional<rendezvous::Leave> unsaid_;      // The daemon was away when we were told to end.
   bool ever_linked_ = false;
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
+  std::optional<TimePoint> leavers_at_;  // kStopping: when those that leave are stopped, too.
   std::optional<TimePoint> abandon_at_;  // SIGKILL was sent: when not to wait for it any more.
   std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
   std::optional<TimePoint> fence_at_;    // No link, and the others may go on without us.
   std::optional<TimePoint> ready_ends_;  // kJoining, and no worker is ready: when that is given up.
   bool replaceable_ = false;             // As the daemon last said.
-  std::optional<TimePoint> leavers_at_;  // kStopping: when those that leave are stopped, too.
   bool fenced_ = false;                  // The workers are killed for that.
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int preempted_ = 0;                    // The signal that has announced the end; 0: none.

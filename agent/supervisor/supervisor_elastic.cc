@@ -32,14 +32,20 @@ void Supervisor::send_join() {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
   if (!linked_) return;
   if (!holds_living()) {
-    return actions_.push_back(SendJoin{
-        .after_round = last_round_, .workers = options_.local_world_size, .serial = ++serial_});
+    return actions_.push_back(SendJoin{.after_round = last_round_,
+                                       .workers = options_.local_world_size,
+                                       .serial = ++serial_,
+                                       .kept_steps = kept_steps_,
+                                       .min_ranks = min_ranks_});
   }
   const int all = options_.local_world_size;
   const int ready = std::min(all, count([](const Slot& slot) { return slot.alive && slot.ready; }));
   const int begin = count([](const Slot& s) { return s.alive && !s.ready && !s.plain && !s.late; });
-  actions_.push_back(
-      SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready), ++serial_});
+  // All of these are among those that it offers: they take seats first.
+  const int holders =
+      count([](const Slot& slot) { return slot.alive && slot.ready && slot.holds(); });
+  actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready),
+                              ++serial_, holders, kept_steps_, min_ranks_});
   told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
   tell_slots();
 }
@@ -47,6 +53,7 @@ void Supervisor::send_join() {
 void Supervisor::take_seat(const rendezvous::Seat& seat) {
   DDPRUN_ASSERT(state_ == State::kJoining && !seat_ && seat.round == last_round_);
   seat_ = seat;
+  if (seat.lost_steps > 0) kept_steps_ = 0;
   newcomer_ = false;
   state_ = State::kRunning;
 }
@@ -81,7 +88,7 @@ void Supervisor::seat_living(const rendezvous::Seat& seat) {
 // What the daemon does not know yet. That some, but not all, can be kept would not help it.
 void Supervisor::tell_slots() {
   if (!linked_ || !keeps_) return;
-  Told now{.round = round(), .fallen = fallen_};
+  Told now{.round = round(), .fallen = fallen_, .min_ranks = min_ranks_};
   if (state_ == State::kRunning || state_ == State::kLeaving) {
     const int seated = count([](const Slot& slot) { return slot.seated; });
     const int ready = count([](const Slot& slot) { return slot.seated && slot.ready; });
@@ -92,12 +99,12 @@ void Supervisor::tell_slots() {
     now.spares = more - now.parked;
   }
   const bool of_another = now.round != told_.round;
-  const bool news = now.fallen != told_.fallen ||
+  const bool news = now.fallen != told_.fallen || now.min_ranks > told_.min_ranks ||
                     (of_another ? now.kept + now.parked + now.spares > 0 : now != told_);
   told_ = now;
   if (!news) return;
   send(rendezvous::Slots{++serial_, now.round, now.kept, now.parked, fallen_, respawned_,
-                         now.spares});
+                         now.spares, min_ranks_});
 }
 
 void Supervisor::hear(const rendezvous::Alive& alive) {
@@ -112,6 +119,7 @@ void Supervisor::on(const WorkerReady& ready) {
   Slot& slot = slots_.at(static_cast<std::size_t>(ready.local_rank));
   if (!slot.alive || slot.ready || slot.plain || slot.late) return;
   slot.ready = true;
+  min_ranks_ = std::max(min_ranks_, ready.min_ranks);
   if (state_ == State::kJoining && !leaving_) return send_join();
   spawn_spares();
   tell_slots();
@@ -121,12 +129,15 @@ void Supervisor::on(const WorkerLeft& left) {
   Slot& slot = slots_.at(static_cast<std::size_t>(left.local_rank));
   if (!slot.alive || !slot.seated || left.round != round()) return;
   slot.left = true;
+  if (slot.holds()) kept_steps_ = std::max(kept_steps_, left.kept_steps);
   try_leave();
 }
 
 void Supervisor::on(const WorkerResumed& resumed) {
   Slot& slot = slots_.at(static_cast<std::size_t>(resumed.local_rank));
-  if (slot.alive && slot.seated && resumed.round == round()) slot.resumed = true;
+  if (!slot.alive || !slot.seated || resumed.round != round()) return;
+  slot.resumed = true;
+  kept_steps_ = std::max(kept_steps_, resumed.kept_steps);
 }
 
 // One that has no seat is of no use any more.
@@ -241,6 +252,8 @@ void Supervisor::check_invariants() const {
   if (wordless_ > 0) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kLeaving);
   if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kFinished);
   if (kill_at_ || abandon_at_) DDPRUN_ASSERT(living_ > 0);
+  if (leavers_at_)
+    DDPRUN_ASSERT(state_ == State::kStopping && kill_at_ && *leavers_at_ <= *kill_at_);
   if (change_ends_) DDPRUN_ASSERT(state_ == State::kRunning && change_);
   if (leave_ends_) DDPRUN_ASSERT(state_ == State::kLeaving);
   if (ready_ends_) DDPRUN_ASSERT(state_ == State::kJoining && holds_living() && !leaving_);
@@ -252,8 +265,6 @@ void Supervisor::check_invariants() const {
   if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
   if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
   if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
-  if (leavers_at_)
-    DDPRUN_ASSERT(state_ == State::kStopping && kill_at_ && *leavers_at_ <= *kill_at_);
   if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
   if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
   DDPRUN_ASSERT(actions_.empty());

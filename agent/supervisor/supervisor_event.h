@@ -34,16 +34,19 @@ struct StartFailed {
 // A worker has said that it can be seated without a new process (common/worker_link.h).
 struct WorkerReady {
   int local_rank = 0;
+  int min_ranks = 0;  // Its job computes in no round with fewer.
 };
 // It is in no operation of that round any more, and waits for its next seat.
 struct WorkerLeft {
   int local_rank = 0;
   int round = 0;
+  std::int64_t kept_steps = 0;  // Whose state it has.
 };
 // It takes part in that round: with the state of those that were in it before, if it had none.
 struct WorkerResumed {
   int local_rank = 0;
   int round = 0;
+  std::int64_t kept_steps = 0;  // Whose state it has.
 };
 // It has said that before, and cannot be reached any more. It holds its seat as a plain worker.
 struct WorkerPlain {
@@ -65,7 +68,10 @@ struct SendJoin {
   bool living = false;  // ... living ones, which may be none yet. Else it will start them.
   int beginning = 0;    // More that live, and are not ready yet.
   int serial = 0;
-};  // Offer this node, and a store no round has used yet.
+  int holders = 0;              // Of `workers`: have the state of the job.
+  std::int64_t kept_steps = 0;  // The most that a worker of this node had the state of.
+  int min_ranks = 0;            // The job computes in no round with fewer.
+};                              // Offer this node, and a store no round has used yet.
 struct SendMessage {
   rendezvous::AgentMessage message;
 };
@@ -73,6 +79,8 @@ struct StartWorkers {
   rendezvous::Seat seat;
 };
 struct SignalWorkers {
+  // A leaver has ended its part in its group by itself, and so is about to end.
+  enum class Whom { kAll, kAllButLeavers, kThoseLeavers };
   int signal = 0;
   int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
   std::string why = {};  // What became of it.
@@ -80,8 +88,6 @@ struct SignalWorkers {
 };  // To the process group of each that lives.
 // One more process, in a place that has none. It waits for its seat once it is ready.
 struct SpawnWorker {
-  // A leaver has ended its part in its group by itself, and so is about to end.
-  enum class Whom { kAll, kAllButLeavers, kThoseLeavers };
   int local_rank = 0;
   int restart_count = 0;
 };

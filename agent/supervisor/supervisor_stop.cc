@@ -19,11 +19,21 @@ namespace {
 constexpr int kExitWorkersStuck = exit_code_of_signal(SIGKILL);  // As if it had ended them.
 constexpr std::chrono::seconds kReturnTime{2};
 
-std::string how_it_goes_on(const rendezvous::StopRound& stop) {
-  const std::string who = stop.keep ? "the other workers continue" : "starting again";
-  if (stop.restart == 0) return who;
-  return (stop.keep ? who : "starting all again") + " (restart " + std::to_string(stop.restart) +
-         " of " + std::to_string(stop.max_restarts) + ")";
+// `any_left`: of the workers that stay if the order says so.
+std::string how_it_goes_on(const rendezvous::StopRound& stop, bool any_left = true) {
+  const char* all = stop.restart == 0 ? "starting again" : "starting all again";
+  std::string what = stop.keep && any_left ? "the other workers continue" : all;
+  if (stop.keep && any_left && stop.waits)
+    what = "the other workers wait for more, with their state";
+  if (stop.lost_steps > 0) {
+    what = "no worker is left that has the state: the job begins again, " +
+           std::to_string(stop.lost_steps) + (stop.lost_steps == 1 ? " step" : " steps") +
+           (stop.lost_steps == 1 ? " is" : " are") + " lost unless a checkpoint has " +
+           (stop.lost_steps == 1 ? "it" : "them");
+  }
+  if (stop.restart == 0) return what;
+  return what + " (restart " + std::to_string(stop.restart) + " of " +
+         std::to_string(stop.max_restarts) + ")";
 }
 
 }  // namespace
@@ -53,6 +63,7 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
                                Say::About::kRestart});
       }
       order_ = stop;  // A run that was about to end may go on after all.
+      if (!stop.awaits_cause) stop_leavers(SIGTERM);
       if (state_ == State::kStopped) after_stop();
       return;
     case State::kDone: return;
@@ -64,15 +75,15 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
                          Say::About::kRestart});
   begin_stop(SIGTERM);
 }
-      if (!stop.awaits_cause) stop_leavers(SIGTERM);
 
 // The round is over, and the workers stay.
 void Supervisor::keep_on(const rendezvous::StopRound& stop) {
   DDPRUN_ASSERT(state_ == State::kRunning || state_ == State::kLeaving);
   const bool known = std::exchange(order_, stop).has_value();
   if (known) return;
-  actions_.push_back(
-      Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop), Say::About::kRestart});
+  const bool any_left = living_seated_ > 0 || seat_->group_world_size > 1;
+  actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop, any_left),
+                         Say::About::kRestart});
   // Where workers do not stay, a restart would start again all that fell before, too.
   if (stop.restart > 0) restart_count_ = stop.restart;
   spawn_missing(/*fallen_too=*/stop.restart > 0);
@@ -156,6 +167,14 @@ void Supervisor::begin_stop(int signal) {
   give_up_at_.reset();
   kill_at_ = kill_at_.value_or(now_ + options_.grace);
   SignalWorkers order{signal};
+  // The failure may be that of a victim, and a worker of this node the peer that it has lost: the
+  // end of that worker says more than what a signal would make of it.
+  const bool awaits =
+      failed_ ? rendezvous::lacks_cause(deaths_, successes_) : order_ && order_->awaits_cause;
+  if (awaits && !leaving_) {
+    order.whom = SignalWorkers::Whom::kAllButLeavers;
+    leavers_at_ = std::min(now_ + options_.grace / 2, *kill_at_);
+  }
   if (failed_) {
     order.lost_rank = failure()->rank;
     order.why = "rank " + std::to_string(failure()->rank) + " " + how_it_ended(*failure());
@@ -166,16 +185,16 @@ void Supervisor::begin_stop(int signal) {
   actions_.push_back(std::move(order));
 }
 
+// They had time to end by themselves, or it is known by now why others failed.
+void Supervisor::stop_leavers(int signal) {
+  if (!std::exchange(leavers_at_, std::nullopt)) return;
+  DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
+  actions_.push_back(SignalWorkers{.signal = signal, .whom = SignalWorkers::Whom::kThoseLeavers});
+}
+
 void Supervisor::kill_workers() {
-  // The failure may be that of a victim, and a worker of this node the peer that it has lost: the
-  // end of that worker says more than what a signal would make of it.
-  const bool awaits =
-      failed_ ? rendezvous::lacks_cause(deaths_, successes_) : order_ && order_->awaits_cause;
-  if (awaits && !leaving_) {
-    order.whom = SignalWorkers::Whom::kAllButLeavers;
-    leavers_at_ = std::min(now_ + options_.grace / 2, *kill_at_);
-  }
   kill_at_.reset();
+  leavers_at_.reset();
   if (living_ == 0) return;
   DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kFinished);
   actions_.push_back(SignalWorkers{SIGKILL});
@@ -185,16 +204,8 @@ void Supervisor::kill_workers() {
 // They hold memory, ports and devices that a new round would need: this node cannot go on. Where
 // the run is over anyway, its verdict is worth a moment more.
 void Supervisor::abandon_workers() {
-// They had time to end by themselves, or it is known by now why others failed.
-void Supervisor::stop_leavers(int signal) {
-  if (!std::exchange(leavers_at_, std::nullopt)) return;
-  DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
-  actions_.push_back(SignalWorkers{.signal = signal, .whom = SignalWorkers::Whom::kThoseLeavers});
-}
-
   DDPRUN_ASSERT(living_ > 0);
   if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
-  leavers_at_.reset();
   const std::string stuck = "SIGKILL does not end " + number_of(living_, "worker");
   const std::string outcome = "; abandoning the stuck process";
   actions_.push_back(Say{Say::Level::kError, stuck + " of " + options_.host + outcome});
@@ -204,6 +215,7 @@ void Supervisor::stop_leavers(int signal) {
                                                        : kExitWorkersStuck;
   if (order_ && order_->final && linked_ && !leaving_) {
     abandon_at_.reset();
+    leavers_at_.reset();
     living_ = living_seated_ = wordless_ = 0;
     std::fill(slots_.begin(), slots_.end(), Slot{});
     state_ = State::kStopped;
@@ -215,7 +227,6 @@ void Supervisor::stop_leavers(int signal) {
   exit(status, leaving_ ? leaving_->verdict : std::nullopt);
 }
 
-    leavers_at_.reset();
 void Supervisor::workers_gone() {
   DDPRUN_ASSERT(state_ == State::kStopping && all_accounted_for());
   DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
@@ -285,10 +296,10 @@ void Supervisor::exit(int status, std::optional<Verdict> verdict) {
   std::fill(slots_.begin(), slots_.end(), Slot{});
   clear_round();
   kill_at_.reset();
+  leavers_at_.reset();
   abandon_at_.reset();
   give_up_at_.reset();
   actions_.push_back(Exit{status, std::move(verdict)});
 }
 
 }  // namespace ddprun::agent
-  leavers_at_.reset();

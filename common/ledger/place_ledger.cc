@@ -171,6 +171,17 @@ void PlaceLedger::add_attempt_spans(const Attempt& attempt, TimePoint now) {
   add_span(TimePart::kRestart, until, since_began(now));
 }
 
+void PlaceLedger::undo(double share) {
+  for (std::size_t i = 0; i < kTimeParts; ++i) {
+    if (!is_kept(static_cast<TimePart>(i))) continue;
+    const auto kept = static_cast<double>((past_.times[i] - safe_.times[i]).count());
+    const Time lost(static_cast<std::int64_t>(kept * std::clamp(share, 0.0, 1.0)));
+    past_.times[i] -= lost;
+    past_[TimePart::kLost] += lost;
+  }
+  safe_ = past_;
+}
+
 void PlaceLedger::end(bool keeps, TimePart then, TimePoint now) {
   if (!working_) return idle(then, now);
   Attempt attempt = this->attempt(now);

@@ -58,6 +58,9 @@ class PlaceLedger {
   void see(const WorkCounts& counts) { seen_ = counts; }
   // The end of the worker's part in the round is ordered.
   void stop(TimePoint now);
+  // Of what was kept since the last such call, and before the worker's present part, so much is
+  // lost after all.
+  void undo(double share);
   // It has come. `keeps`: what it has computed since its last checkpoint is not lost.
   void end(bool keeps, TimePart then, TimePoint now);
 
@@ -96,6 +99,7 @@ class PlaceLedger {
 
   TimePoint began_;
   TimeParts past_{};  // Of what is over.
+  TimeParts safe_{};  // Of that: as it was after the last undo().
   TimePart idle_part_;
   TimePoint idle_since_;
   std::optional<Working> working_;

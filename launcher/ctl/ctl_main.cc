@@ -58,7 +58,10 @@ std::string who_asks() {
 }
 
 Command command_of(const CtlOptions& options) {
-  Command command{.run_id = options.run_id, .node = options.node, .nodes = options.nodes};
+  Command command{.run_id = options.run_id,
+                  .node = options.node,
+                  .nodes = options.nodes,
+                  .force = options.force};
   const std::string because = options.reason.empty() ? "" : ": " + options.reason;
   if (options.verb == Verb::kDrain) {
     command.verb = Command::Verb::kDrain;

@@ -103,6 +103,7 @@ void declare_orders(const AddVerb& add, CtlOptions& o) {
   auto* drain = add("drain", "Removes a node; its run continues without it", kDrain);
   drain->add_option("node", o.node, "The node's id, or the name of its host")->required();
   drain->add_option("--run", o.run_id, "The node's run, if that is ambiguous");
+  drain->add_flag("--force", o.force, "Even if only this node has the state of an elastic job");
   auto* cancel = add("cancel", "Ends a run on all its nodes", kCancel);
   cancel->add_option("run", o.run_id, "The run's id")->required();
   auto* resize = add("resize", "Sets the number of nodes of a run", kResize);

@@ -29,12 +29,13 @@ struct CtlOptions {
   std::string run_id;           // Empty: all.
   std::optional<Endpoint> ras;  // kRas: where; absent: found out.
   Milliseconds ras_limit{20'000};
-  std::string node;  // kDrain: its id or its host.
-  int nodes = 0;     // kResize.
+  std::string node;    // kDrain: its id or its host.
+  int nodes = 0;       // kResize.
+  bool force = false;  // kDrain: although the state of a job goes with the node.
   std::string reason;
   bool json = false;
-  std::optional<int> rank;       // kLogs, kStacks, kDebug.
-  std::string handler;           // kDebug; empty: which there are.
+  std::optional<int> rank;  // kLogs, kStacks, kDebug.
+  std::string handler;      // kDebug; empty: which there are.
   Milliseconds debug_limit{60'000};
   bool follow = false;           // kLogs: until the run ends.
   bool once = false;             // kTop.

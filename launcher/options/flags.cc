@@ -50,6 +50,8 @@ constexpr Flag kFlags[] = {
      "restarts of all workers before giving up [0]"},
     {kFailures, "spares", '\0', kValue, "N", "",
      "extra workers per node, ready to replace one that ends [0]"},
+    {kFailures, "min-ranks", '\0', kValue, "N", "",
+     "with fewer ranks the run waits for others [1]"},
     {kFailures, "shutdown-timeout", '\0', kValue, "SECONDS", "",
      "time from SIGTERM to SIGKILL for workers [30]"},
     {kFailures, "signals-to-handle", '\0', kValue, "SIG,...",

@@ -29,6 +29,7 @@ inline constexpr int kNodesMax = 131'072;
 inline constexpr int kLocalWorkersMax = 4'096;
 inline constexpr int kRestartsMax = 1'000'000;
 inline constexpr int kSparesMax = 1'000;
+inline constexpr int kMinRanksMax = 1'000'000;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
@@ -152,7 +153,8 @@ struct Options {
 
   // When something fails.
   int max_restarts = 0;
-  int spares = 0;  // Workers a node that wait for the seat of another.
+  int spares = 0;     // Workers a node that wait for the seat of another.
+  int min_ranks = 0;  // No round has fewer; 0: any number.
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
   std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.

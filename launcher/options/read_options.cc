@@ -173,6 +173,7 @@ void read_meeting(Reader& reader, Options& options) {
 void read_failures(Reader& reader, Options& options) {
   reader.read("max-restarts", options.max_restarts, integer_between(0, kRestartsMax));
   reader.read("spares", options.spares, integer_between(0, kSparesMax));
+  reader.read("min-ranks", options.min_ranks, integer_between(0, kMinRanksMax));
   reader.read("error-file", options.error_file, any_text);
   reader.read("signals-to-handle", options.signals_to_handle, parse_signals);
   reader.read("preempt-signal", options.preempt_signals, parse_signals);

@@ -39,6 +39,7 @@ rendezvous::RunConfig run_config(const Options& options, const RendezvousPlan& p
   config.nnodes_min = plan.nnodes.min;
   config.nnodes_max = plan.nnodes.max;
   config.max_restarts = options.max_restarts;
+  config.min_ranks = options.min_ranks;
   config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
   config.last_call = conf.last_call_timeout.value_or(config.last_call);
   config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);

@@ -67,7 +67,7 @@ class JobOptions(ctypes.Structure):
         ("size", ctypes.c_size_t),
         ("init", ctypes.POINTER(InitOptions)),
         ("skip_poison", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("min_world", ctypes.c_int32),
     )
 
 

@@ -118,8 +118,18 @@ Result<std::string> Coordinator::drain(const Command& command) {
     return refused("'" + command.node + "' may be " + listed(names) +
                    "; name one by its id, or the run too");
   }
+  const Run& run = runs_.at(found[0].run_id);
+  if (run.is_last_holder(found[0].node) && !command.force) {
+    return refused(names[0] +
+                   " has the only workers that have the state of this job; without them it begins "
+                   "again, with its checkpoint if it has one. To drain the node all the same, add "
+                   "--force");
+  }
+  const bool waits = run.waits_without(found[0].node);
+  const std::string limit = seconds_text(run.join_timeout());
   step(found[0].run_id, {found[0].node, Drain{command.reason}});
-  return names[0] + " is drained: the run continues without it";
+  return names[0] + " is drained: the run " +
+         (waits ? "waits " + limit + " for another node" : "continues without it");
 }
 
 Result<std::string> Coordinator::resize(const Command& command) {

@@ -12,6 +12,8 @@ void fields(auto&& a, Is<Join> auto& m) {
   a("offer", m.offer), a("after_round", m.after_round);
   a.added("living", m.living), a.added("serial", m.serial);
   a.added("beginning", m.beginning), a.added("prepares", m.prepares);
+  a.added("holders", m.holders), a.added("kept_steps", m.kept_steps);
+  a.added("min_ranks", m.min_ranks);
 }
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {
@@ -55,7 +57,7 @@ void fields(auto&&, Is<Away> auto&) {}
 void fields(auto&& a, Is<Slots> auto& m) {
   a("serial", m.serial), a("round", m.round), a("kept", m.kept), a("parked", m.parked);
   a("fallen", m.fallen), a("respawned", m.respawned);
-  a.added("spares", m.spares);
+  a.added("spares", m.spares), a.added("min_ranks", m.min_ranks);
 }
 void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
 void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
@@ -64,12 +66,12 @@ void fields(auto&& a, Is<StopRound> auto& m) {
   a.added("lost_rank", m.lost_rank);
   a.added("restart", m.restart), a.added("max_restarts", m.max_restarts);
   a.added("keep", m.keep), a.added("planned", m.planned);
-}
-void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
   a.added("awaits_cause", m.awaits_cause), a.added("lost_steps", m.lost_steps);
   a.added("waits", m.waits);
+}
+void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
-void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason); }
+void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason), a.added("waits", m.waits); }
 void fields(auto&& a, Is<Alive> auto& m) {
   a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
   a.added("keeps", m.keeps);

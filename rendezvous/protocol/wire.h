@@ -36,6 +36,7 @@ struct RunConfig {
   Milliseconds standstill_timeout{60'000};
   Milliseconds stop_timeout{40'000};  // A node that has not stopped its workers by then is lost.
   bool join_at_restart = false;  // New nodes wait until the round ends anyway; else they end it.
+  int min_ranks = 0;             // No round has fewer; 0: any number.
   bool operator==(const RunConfig&) const = default;
 };
 
@@ -79,6 +80,9 @@ struct Seat {
   std::vector<std::string>
       members;  // Addresses of all nodes; for group rank 0 only, whose store admits them.
   std::vector<std::string> skip{};  // Pieces of steps that nobody is to compute: "step 7, shard 3".
+  // The elastic job had the state of so many steps, and no worker of this round has it; 0: none is
+  // lost.
+  std::int64_t lost_steps = 0;
   bool operator==(const Seat&) const = default;
 };
 
@@ -128,8 +132,11 @@ struct Join {
   bool living = false;
   int serial =
       0;  // Counts Joins and Slots of an agent: of two the higher is newer. 0: not counted.
-  int beginning = 0;      // More that live, and are not ready yet.
-  bool prepares = false;  // It understands Prepare.
+  int beginning = 0;            // More that live, and are not ready yet.
+  bool prepares = false;        // It understands Prepare.
+  int holders = -1;             // Living workers that have the job's state; -1: an older agent.
+  std::int64_t kept_steps = 0;  // The most steps that a worker of this node had the state of.
+  int min_ranks = 0;            // The job wants no round with fewer ranks; 0: any number will do.
 };
 // What the sync timers of a node's workers have counted since the node told last.
 struct SyncIncrease {
@@ -204,6 +211,7 @@ struct Slots {
   int fallen = 0;     // Workers that have ended without a seat, since the agent began ...
   int respawned = 0;  // ... and how many replacements of those it was granted.
   int spares = 0;     // Ready for the seat of another.
+  int min_ranks = 0;  // As in Join.
 };
 // The last word on a link that the agent closes because nobody answers on it: not a lost node, but
 // one that comes back on another link.
@@ -234,6 +242,11 @@ struct StopRound {
   int max_restarts = 0;
   bool keep = false;     // The workers stay, and leave the round: at once, ...
   bool planned = false;  // ... or at the next boundary between steps.
+  // Those that failed had lost a peer, and it is not known why: a worker that has left its group
+  // may be the cause, and is not stopped before it had time to end by itself.
+  bool awaits_cause = false;
+  std::int64_t lost_steps = 0;  // As in Seat, as far as that is known already.
+  bool waits = false;  // Too few are left for a round: the workers that stay wait for others.
   bool operator==(const StopRound&) const = default;
 };  // Then join again, unless final.
 struct EndRun {
@@ -242,18 +255,14 @@ struct EndRun {
   bool operator==(const EndRun&) const = default;
 };
 struct Refuse {
-  // Those that failed had lost a peer, and it is not known why: a worker that has left its group
-  // may be the cause, and is not stopped before it had time to end by itself.
-  bool awaits_cause = false;
-  std::int64_t lost_steps = 0;  // As in Seat, as far as that is known already.
-  bool waits = false;  // Too few are left for a round: the workers that stay wait for others.
   static constexpr const char* kName = "refuse";
   std::string reason;
 };  // This node cannot be part of the run, and never will.
 struct Dismiss {
   static constexpr const char* kName = "dismiss";
   std::string reason;
-};  // This node's part has ended, and well: the run goes on without it.
+  bool waits = false;  // The run has too few nodes or ranks without it, and waits for others.
+};                     // This node's part has ended, and well: the run goes on without it.
 struct Alive {
   static constexpr const char* kName = "alive";
   Milliseconds beat{250};

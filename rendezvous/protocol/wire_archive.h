@@ -234,6 +234,7 @@ void fields(auto&& a, Is<RunConfig> auto& m) {
   a("heartbeat_timeout_ms", m.heartbeat_timeout), a("stop_timeout_ms", m.stop_timeout);
   a.added("join_at_restart", m.join_at_restart);
   a.added("standstill_timeout_ms", m.standstill_timeout);
+  a.added("min_ranks", m.min_ranks);
 }
 void fields(auto&& a, Is<NodeOffer> auto& m) {
   a("host", m.host), a("address", m.address), a("store_port", m.store_port);
@@ -247,6 +248,7 @@ void fields(auto&& a, Is<Seat> auto& m) {
   a("role_world_size", m.role_world_size), a("master_address", m.master_address);
   a("master_port", m.master_port), a("members", m.members);
   a.added("workers", m.workers), a.added("skip", m.skip);
+  a.added("lost_steps", m.lost_steps);
 }
 void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a("rank", m.rank), a("local_rank", m.local_rank), a("pid", m.pid), a("host", m.host);
@@ -256,9 +258,9 @@ void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a.added("was_failing", m.was_failing);
   a.added("collective", m.collective), a.added("steps", m.steps);
   a.added("work", m.work), a.added("can_skip", m.can_skip);
+  a.added("kept_steps", m.kept_steps);
 }
 void fields(auto&& a, Is<LedgerTotals> auto& m) {
-  a.added("kept_steps", m.kept_steps);
   a("places", m.places), a("wall_us", m.wall), a("parts_us", m.parts);
   a.added("changes", m.changes), a.added("repeated", m.repeated);
 }

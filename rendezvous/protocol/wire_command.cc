@@ -47,6 +47,9 @@ class Fields {
     const json* value = find(name, &json::is_boolean);
     return value ? value->get<bool>() : (bad(name), false);
   }
+  bool flag_or(const char* name, bool fallback) {
+    return object_.is_object() && object_.contains(name) ? flag(name) : fallback;
+  }
   Command::Verb verb(const char* name) {
     const std::string given = text(name, kNameBytesMax);
     for (const Command::Verb verb : kVerbs) {
@@ -103,7 +106,8 @@ std::string encode(const Command& command) {
                   {"run_id", command.run_id},
                   {"node", command.node},
                   {"reason", command.reason},
-                  {"nodes", command.nodes}});
+                  {"nodes", command.nodes},
+                  {"force", command.force}});
 }
 
 std::string encode(const Answer& answer) {
@@ -119,7 +123,8 @@ Result<Command> decode_command(std::string_view body) {
                   .run_id = fields.text("run_id", kNameBytesMax),
                   .node = fields.text("node", kNameBytesMax),
                   .reason = fields.text("reason", kReasonBytesMax),
-                  .nodes = fields.whole_or("nodes", 0)};
+                  .nodes = fields.whole_or("nodes", 0),
+                  .force = fields.flag_or("force", false)};
   return fields.done(std::move(command));
 }
 

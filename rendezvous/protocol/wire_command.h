@@ -28,6 +28,7 @@ struct Command {
   std::string node{};    // kDrain: a node's id, or a host name that only one node has.
   std::string reason{};  // kDrain, kCancel, kResize: what the nodes are told.
   int nodes = 0;         // kResize.
+  bool force = false;    // kDrain: although the state of a job goes with the node.
 };
 
 // The answer, in as many pieces as it takes.

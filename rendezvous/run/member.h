@@ -45,6 +45,7 @@ struct Member {
   int beginning = 0;      // More of them live, and are not ready.
   bool prepares = false;  // They do not live, and it starts them when it is told to ...
   bool invited = false;   // ... as it was.
+  int holders = 0;        // Of its offer: have the state of the job.
   int kept = 0;           // kSeated: so many of them can be seated anew.
   int parked = 0;         // kSeated: and so many more.
   int spares = 0;         // kSeated: and these for the seats of those that end.

@@ -19,7 +19,8 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   if (!std::holds_alternative<Heartbeat>(event.what)) advance();
   if (std::holds_alternative<Join>(event.what)) {
     const auto it = members_.find(event.node);
-    const bool waits = it != members_.end() && waits_for_seat(it->second);
+    const bool waits =
+        state_ != State::kEnded && it != members_.end() && waits_for_seat(it->second);
     // Of thousands that come at once nobody has time to read it; a heartbeat will be answered so.
     if (waits && !many()) tell_waiting(it->first, it->second);
   }
@@ -38,7 +39,7 @@ void Run::advance_gathering() {
   DDPRUN_ASSERT(gathering() && seated() == 0 && !verdict_);
   if (!config_) return;
   const int ready = count(Phase::kReady);
-  if (count(Phase::kStopping) == 0 && ready >= config_->nnodes_min) {
+  if (count(Phase::kStopping) == 0 && ready >= config_->nnodes_min && is_enough()) {
     if (state_ == State::kGathering) {
       state_ = State::kLastCall;
       last_call_ends_ = now_ + config_->last_call;
@@ -47,10 +48,17 @@ void Run::advance_gathering() {
   } else {
     state_ = State::kGathering;
   }
+  // All nodes that the run may have are here, with all of their workers.
+  if (round_ == 0 && ready >= config_->nnodes_max && !is_enough())
+    return close_for_ranks(ready_ranks());
   if (now_ >= gather_ends_) {
-    const std::string had = number_of(ready, "node") + (ready ? " (" + roster_text() + ")" : "");
+    const bool lacks_ranks = ready >= config_->nnodes_min && count(Phase::kStopping) == 0;
+    const std::string had =
+        lacks_ranks ? number_of(ready_ranks(), "rank") : number_of(ready, "node");
     std::string text = "gave up after " + seconds_text(config_->join_timeout) + ": " + had +
-                       " of at least " + std::to_string(config_->nnodes_min) + " joined.";
+                       (ready ? " (" + roster_text() + ")" : "") + " of at least " +
+                       std::to_string(lacks_ranks ? min_ranks_ : config_->nnodes_min) +
+                       (lacks_ranks ? " (--min-ranks, or min_world of the job)." : " joined.");
     text += losses_text();
     if (!neighbour_.empty()) text += " Meanwhile " + neighbour_;
     close(round_ == 0 ? Verdict::Kind::kTimedOut : Verdict::Kind::kNodeLost, kExitRendezvous, text);
@@ -63,15 +71,67 @@ void Run::advance_running() {
     if (count(Phase::kFinished) == 0) return regather("every node was lost");
     return close(Verdict::Kind::kSuccess, 0, "every worker exited with 0");
   }
+  if (ends_for_ranks()) return;
   invite_newcomers();
   grow();
 }
 
+int Run::ready_ranks() const {
+  int ranks = 0;
+  for (const NodeId& node : ready_) ranks += members_.at(node).offer.local_world_size;
+  return ranks;
+}
+
+// Whether the nodes that are ready have as many ranks as the job needs.
+bool Run::is_enough() const {
+  if (min_ranks_ <= 1) return true;
+  int ranks = 0;
+  for (const auto& it : chosen()) ranks += it->second.offer.local_world_size;
+  return ranks >= min_ranks_;
+}
+
+void Run::raise_min_ranks(int ranks) {
+  constexpr int kMost = 1'000'000;
+  if (ranks <= min_ranks_) return;
+  min_ranks_ = std::min(ranks, kMost);
+  ++roster_;
+}
+
+std::string Run::ranks_needed_text(int ranks) const {
+  return "the job needs at least " + number_of(min_ranks_, "rank") + ", and " +
+         std::to_string(ranks) + (ranks == 1 ? " is" : " are") + " here";
+}
+
+// No other node may come: waiting would be in vain.
+void Run::close_for_ranks(int ranks) {
+  close(Verdict::Kind::kTimedOut, kExitRendezvous,
+        ranks_needed_text(ranks) +
+            ", and no more can come: raise --nnodes or --nproc-per-node, or "
+            "lower --min-ranks, or min_world of the job.");
+}
+
+// What a job needs is not known before its first worker is there. Its ranks compute nothing in a
+// round that is too small, and can be kept until others come.
+bool Run::ends_for_ranks() {
+  if (min_ranks_ <= 1 || !all_kept()) return false;
+  int ranks = 0;
+  for (const auto& [node, member] : members_) {
+    if (member.phase == Phase::kSeated) ranks += member.seat->workers;
+  }
+  if (ranks >= min_ranks_) return false;
+  if (round_ == 0 && seated() >= config_->nnodes_max) {
+    close_for_ranks(ranks);
+  } else {
+    regather(ranks_needed_text(ranks));
+  }
+  return true;
+}
+
 // The nodes of the next round, those of the round before first.
-std::vector<Run::Members::iterator> Run::chosen() {
+std::vector<Run::Members::const_iterator> Run::chosen() const {
   DDPRUN_ASSERT(count(Phase::kReady) >= config_->nnodes_min);
-  std::vector<Members::iterator> ready;
-  const bool kept = keep_ && living_ready() >= config_->nnodes_min;
+  std::vector<Members::const_iterator> ready;
+  const bool kept = keep_ && living_are_enough();
   for (const NodeId& node : ready_) {
     const auto it = members_.find(node);
     // Those that live do not wait for workers that only begin.
@@ -99,16 +159,24 @@ std::vector<Run::Members::iterator> Run::in_order(const std::vector<Members::ite
 // Gives the nodes of the round their seats.
 void Run::seal() {
   DDPRUN_ASSERT(state_ == State::kLastCall && seated() == 0 && count(Phase::kStopping) == 0);
-  const std::vector<Members::iterator> ordered = in_order(chosen());
+  std::vector<Members::iterator> nodes;
+  for (const auto& it : chosen()) nodes.push_back(members_.find(it->first));
+  const std::vector<Members::iterator> ordered = in_order(nodes);
   std::vector<const NodeOffer*> offers;
   for (const auto it : ordered) offers.push_back(&it->second.offer);
   // A node that comes from a run of the same name refuses seats of rounds that it has had there.
   for (const auto it : ordered) round_ = std::max(round_, it->second.after_round + 1);
   std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
   DDPRUN_ASSERT(seats.size() == ordered.size());
+  // The state of the job goes on with any of its holders.
+  const bool is_held = std::any_of(ordered.begin(), ordered.end(), [](const auto& it) {
+    return it->second.living && it->second.holders != 0;
+  });
+  const std::int64_t lost_steps = is_held ? 0 : std::exchange(kept_steps_, 0);
   for (std::size_t i = 0; i < seats.size(); ++i) {
     auto& [node, member] = *ordered[i];
     seats[i].skip = skip_;
+    seats[i].lost_steps = lost_steps;
     set_phase(ordered[i], Phase::kSeated);
     member.group_rank_before = seats[i].group_rank;
     member.seat = seats[i];

@@ -113,6 +113,11 @@ class Run {
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool knows(const NodeId& node) const { return members_.contains(node); }
+  // Whether the run, without this node, has too few for a round and waits for others; how long.
+  bool waits_without(const NodeId& node) const;
+  Milliseconds join_timeout() const { return config_ ? config_->join_timeout : Milliseconds(0); }
+  // Whether the workers of this node alone have the state of an elastic job.
+  bool is_last_holder(const NodeId& node) const;
   // Whether the node has not been heard of since the daemon came back: the caller reports Returned.
   bool misses(const NodeId& node) const;
   std::string describe() const;  // For traces and failed tests.
@@ -150,7 +155,7 @@ class Run {
   void advance();
   void advance_gathering();
   void advance_running();
-  std::vector<Members::iterator> chosen();
+  std::vector<Members::const_iterator> chosen() const;
   static std::vector<Members::iterator> in_order(const std::vector<Members::iterator>& nodes);
   void seal();
   void forget_last_round();
@@ -172,7 +177,6 @@ class Run {
   bool waits_for_seat(const Member& member) const;
   bool is_let_in(const Member& member) const;
   bool newcomers_wait() const;
-  int living_ready() const;
   void invite_newcomers();
   Milliseconds patience_for_growth() const;
   void grow();
@@ -192,10 +196,6 @@ class Run {
   void report_failed(const Failed& failed);
   void report_success(const WorkerDeath& success);
   void remember_failure();
-  void skip(const WorkerDeath& death);
-  std::string successor_text(Member& member) const;
-  void answer_stranger(const NodeId& node, int round);
-  std::optional<std::string> objection(const NodeId& node, const Join& join) const;
   void tell_of_cause(const NodeId& reporter);
   void note_kept(std::int64_t steps);
   int survivors() const;
@@ -208,6 +208,10 @@ class Run {
   std::string ranks_needed_text(int ranks) const;
   void close_for_ranks(int ranks);
   void raise_min_ranks(int ranks);
+  void skip(const WorkerDeath& death);
+  std::string successor_text(Member& member) const;
+  void answer_stranger(const NodeId& node, int round);
+  std::optional<std::string> objection(const NodeId& node, const Join& join) const;
 
   int count(Phase phase) const { return in_phase_[static_cast<std::size_t>(phase)]; }
   int size() const {
@@ -269,6 +273,9 @@ class Run {
   bool planned_ = false;  // ... and these leave at a boundary between steps.
   std::string change_;    // kRunning: why that was announced; empty: it was not.
   int parked_ = 0;        // The sum over members.
+  int min_ranks_ = 0;     // No round has fewer, as nodes or their jobs want; 0: any number.
+  // The most steps that a worker of an elastic job had the state of; 0: no worker keeps any.
+  std::int64_t kept_steps_ = 0;
 
   bool workers_blamed_ = false;  // For the end of the last round, until the next is sealed.
   // Of the present round: the first to die, and the others in the order of the reports.

@@ -8,7 +8,13 @@
 
 namespace ddprun::rendezvous {
 
+void Run::note_kept(std::int64_t steps) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  kept_steps_ = std::clamp(steps, kept_steps_, kMost);
+}
+
 void Run::report(const WorkerDeath& death) {
+  note_kept(death.kept_steps);
   constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
   if (!dead_ranks_.insert(death.rank).second) {
     // The first report may come before its agent knows why.
@@ -43,12 +49,6 @@ void Run::report_success(const WorkerDeath& success) {
   if (!known && successes_.size() < kMost) successes_.push_back(success);
 }
 
-// The next round is sealed. If a worker's failure was why, it may be one of several alike.
-void Run::remember_failure() {
-  constexpr std::size_t kMost = 16;
-  if (!workers_blamed_ || deaths_.empty()) return;
-  past_.push_back(remembered(first_cause(deaths_, successes_)));
-  if (past_.size() > kMost) past_.erase(past_.begin());
 // Nobody has to wait any longer for workers that have left their group.
 void Run::tell_of_cause(const NodeId& reporter) {
   if (keep_ || lacks_cause(deaths_, successes_)) return;
@@ -58,6 +58,12 @@ void Run::tell_of_cause(const NodeId& reporter) {
   }
 }
 
+// The next round is sealed. If a worker's failure was why, it may be one of several alike.
+void Run::remember_failure() {
+  constexpr std::size_t kMost = 16;
+  if (!workers_blamed_ || deaths_.empty()) return;
+  past_.push_back(remembered(first_cause(deaths_, successes_)));
+  if (past_.size() > kMost) past_.erase(past_.begin());
 }
 
 }  // namespace ddprun::rendezvous

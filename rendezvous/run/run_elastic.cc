@@ -73,9 +73,66 @@ bool Run::waits_for_seat(const Member& member) const {
   return member.phase == Phase::kReady || (member.phase == Phase::kEmpty && is_new(member));
 }
 
-int Run::living_ready() const {
-  return static_cast<int>(std::count_if(
-      ready_.begin(), ready_.end(), [&](const NodeId& node) { return members_.at(node).living; }));
+// Whether those that live need not wait for others.
+bool Run::living_are_enough() const {
+  int nodes = 0, ranks = 0;
+  for (const NodeId& node : ready_) {
+    const Member& member = members_.at(node);
+    if (!member.living) continue;
+    ++nodes;
+    ranks += member.offer.local_world_size;
+  }
+  return nodes >= config_->nnodes_min && ranks >= min_ranks_;
+}
+
+// Of the workers that got seats of the round: how many have not failed.
+int Run::survivors() const {
+  int workers = 0;
+  for (const auto& [node, member] : members_) {
+    if (member.seat && member.seat->round == (gathering() ? round_ - 1 : round_)) {
+      workers += member.seat->workers;
+    }
+  }
+  return workers - static_cast<int>(dead_ranks_.size());
+}
+
+// Of the job's state, as a round ends because workers failed: what no worker has any more.
+std::int64_t Run::lost_steps() const {
+  if (!workers_blamed_ || kept_steps_ == 0 || state_ == State::kClosing) return 0;
+  return keep_ && survivors() > 0 ? 0 : kept_steps_;
+}
+
+// Whether those that keep their processes cannot begin another round at once.
+bool Run::waits_for_others() const {
+  if (!keep_) return false;
+  int spares = 0;
+  for (const auto& [node, member] : members_) spares += member.spares;
+  const auto nodes = std::ssize(members_) -
+                     std::count_if(members_.begin(), members_.end(),
+                                   [&](const auto& one) { return dismissed_.contains(one.first); });
+  return nodes < config_->nnodes_min || survivors() + spares < min_ranks_;
+}
+
+bool Run::waits_without(const NodeId& gone) const {
+  if (!config_) return false;
+  int nodes = 0, ranks = 0;
+  for (const auto& [node, member] : members_) {
+    if (node == gone || dismissed_.contains(node)) continue;
+    ++nodes;
+    ranks += member.seat ? member.seat->workers : member.offer.local_world_size;
+  }
+  return nodes < config_->nnodes_min || ranks < min_ranks_;
+}
+
+bool Run::is_last_holder(const NodeId& last) const {
+  const auto holds = [&](const auto& one) {
+    const Member& member = one.second;
+    if (dismissed_.contains(one.first)) return false;
+    return member.phase == Phase::kSeated ? member.kept > 0 : member.living && member.holders != 0;
+  };
+  const auto it = members_.find(last);
+  if (it == members_.end() || !holds(*it)) return false;
+  return std::count_if(members_.begin(), members_.end(), holds) == 1;
 }
 
 // Whether the round that runs would end for this node, which has no seat.
@@ -187,7 +244,9 @@ void Run::hurry(const std::string& reason, int lost_rank) {
     if (member.phase != Phase::kStopping) continue;
     StopRound stop = stop_of(member, reason);
     stop.lost_rank = lost_rank;
+    stop.waits = waits_for_others();
     if (workers_blamed_) {
+      stop.lost_steps = lost_steps();
       stop.restart = restart_count_;
       stop.max_restarts = config_->max_restarts;
     }
@@ -202,6 +261,7 @@ StopRound Run::stop_of(const Member& member, const std::string& reason) const {
   const bool announced = member.phase == Phase::kSeated && !change_.empty();
   stop.keep = !stop.final && (keep_ || announced);
   stop.planned = stop.keep && (planned_ || announced);
+  stop.awaits_cause = workers_blamed_ && lacks_cause(deaths_, successes_);
   return stop;
 }
 
@@ -219,6 +279,7 @@ void Run::on(const NodeId& node, const Slots& slots) {
   if (!sane(slots.fallen) || !sane(slots.respawned)) return;
   if (slots.serial <= member.serial) return;
   member.serial = slots.serial;
+  raise_min_ranks(slots.min_ranks);
   if (member.phase == Phase::kSeated && member.seat->round == slots.round) {
     member.kept = slots.kept;
     set_parked(member, std::clamp(slots.parked, 0, kParkedMax));
@@ -261,7 +322,6 @@ void Run::give_up_hopeless(const std::string& host) {
   if (left >= config_->nnodes_min) return;
   const bool failed = workers_blamed_ && !deaths_.empty();
   close(failed ? Verdict::Kind::kWorkerFailed : Verdict::Kind::kNodeLost,
-  stop.awaits_cause = workers_blamed_ && lacks_cause(deaths_, successes_);
         failed ? 0 : kExitRendezvous,
         "a worker of " + host + " ended before it had a seat, and no restart is left.");
 }

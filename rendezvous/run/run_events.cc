@@ -23,6 +23,7 @@ void Run::on(const NodeId& node, const Join& join) {
   if (it != members_.end() && join.serial != 0 && join.serial < it->second.serial) {
     return;  // It has said something newer since.
   }
+  note_kept(join.kept_steps);
   if (state_ == State::kClosing && it != members_.end()) {
     // It has no workers, unless it said so long ago; it will hear the verdict with the others.
     const Member& member = it->second;
@@ -53,6 +54,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   DDPRUN_ASSERT(join.after_round <= std::max(round_, kRoundsMax));
   if (!config_) {
     config_ = join.offer.config;
+    raise_min_ranks(config_->min_ranks);
     config_from_ = join.offer.host;
     gather_ends_ = now_ + config_->join_timeout;
   }
@@ -72,7 +74,9 @@ void Run::admit(const NodeId& node, const Join& join) {
   member.last_seen = now_;
   member.seat.reset();
   member.living = join.living;
+  member.holders = join.living ? join.holders : 0;
   member.after_round = join.after_round;
+  raise_min_ranks(join.min_ranks);
   member.prepares = join.prepares && !join.living;
   member.invited = false;
   member.beginning = join.living ? std::clamp(join.beginning, 0, kParkedMax) : 0;
@@ -138,13 +142,13 @@ void Run::on(const NodeId& node, const Failed& failed) {
   const auto it = members_.find(node);
   if (it == members_.end()) return answer_stranger(node, failed.round);
   if (!it->second.seat || it->second.seat->round != failed.round) return;
+  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   report_failed(failed);
+  if (lacked) tell_of_cause(node);
   const bool changing = state_ == State::kGathering && planned_;
   if (state_ != State::kRunning && !changing)
     return;  // A victim, or a failure of workers that are being stopped.
-  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   std::string reason = "rank " + std::to_string(failed.death.rank) + " on " + failed.death.host +
-  if (lacked) tell_of_cause(node);
                        " " + how_it_ended(failed.death);
   const bool poison = is_poison(past_, failed.death);
   if (poison && failed.death.can_skip) {
@@ -170,14 +174,14 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
   }
   Member& member = it->second;
   if (!member.seat || member.seat->round != stopped.round) return;
+  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   for (const WorkerDeath& death : stopped.deaths) report(death);
   for (const WorkerDeath& success : stopped.successes) report_success(success);
+  if (lacked) tell_of_cause(node);
   // Between rounds the node's Join says the same; only the end of the run waits for this word.
   if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
-  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
 }
 
-  if (lacked) tell_of_cause(node);
 void Run::on(const NodeId& node, const Leave& leave) {
   const auto it = members_.find(node);
   if (it == members_.end()) return;

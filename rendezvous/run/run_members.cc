@@ -59,7 +59,8 @@ void Run::erase(Members::iterator it) {
 // The node is not needed any more; its workers are gone.
 void Run::dismiss(Members::iterator it) {
   DDPRUN_ASSERT(it->second.phase != Phase::kSeated && it->second.phase != Phase::kStopped);
-  tell(it->first, Dismiss{dismissed_.at(it->first)});
+  const bool waits = state_ != State::kClosing && waits_without(it->first);
+  tell(it->first, Dismiss{dismissed_.at(it->first), waits});
   erase(it);
 }
 
@@ -146,7 +147,9 @@ void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
     StopRound stop = stop_of(it->second, reason);
     stop.final = final;
     stop.lost_rank = lost_rank;
+    stop.waits = waits_for_others();
     if (workers_blamed_ && !final) {
+      stop.lost_steps = lost_steps();
       stop.restart = restart_count_;
       stop.max_restarts = config_->max_restarts;
     }

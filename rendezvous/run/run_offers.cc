@@ -37,6 +37,10 @@ std::optional<std::string> difference(const NodeOffer& offer, const RunConfig& r
   if (nnodes_text(offer.config) != nnodes_text(run)) {
     return differs("--nnodes", nnodes_text(run), nnodes_text(offer.config));
   }
+  if (offer.config.min_ranks != run.min_ranks) {
+    return differs("--min-ranks", std::to_string(run.min_ranks),
+                   std::to_string(offer.config.min_ranks));
+  }
   if (offer.config.max_restarts == run.max_restarts) return std::nullopt;
   return differs("--max-restarts", std::to_string(run.max_restarts),
                  std::to_string(offer.config.max_restarts));
@@ -88,6 +92,7 @@ void Run::overrule(const NodeOffer& host) {
     refuse(node, offer.host, *difference(offer, host.config, host.host));
   }
   config_ = host.config;
+  min_ranks_ = host.config.min_ranks;
   config_from_ = host.host;
   size_ = 0;
   gather_ends_ = now_ + config_->join_timeout;

@@ -20,9 +20,9 @@ struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
-           stop_ends, grow_at, silence_check, keep, planned, change, parked, workers_blamed, deaths,
-           first_death, dead_ranks, successes, past, skip, lost, verdict, neighbour,
-           actions] = whole;
+           stop_ends, grow_at, silence_check, keep, planned, change, parked, min_ranks, kept_steps,
+           workers_blamed, deaths, first_death, dead_ranks, successes, past, skip, lost, verdict,
+           neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -32,7 +32,7 @@ struct Run::Snapshot {
     a("node_ranks", node_ranks), a("dismissed", dismissed), a("beat_floor_ms", beat_floor);
     a("workers_blamed", workers_blamed);
     a.added("successes", successes), a.added("past", past), a.added("skip", skip);
-    a.added("size", size);
+    a.added("size", size), a.added("min_ranks", min_ranks), a.added("kept_steps", kept_steps);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     a.added("first_death", first_death);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
@@ -45,7 +45,7 @@ struct Run::Snapshot {
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat, beat_told,
            roster_told, unanswered, missing, asked, round_trip, living, beginning, prepares,
-           invited, kept, parked, spares, serial, fallen, granted, hopeless] = whole;
+           invited, holders, kept, parked, spares, serial, fallen, granted, hopeless] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a.added("after_round", after_round);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
@@ -56,6 +56,7 @@ struct Run::Snapshot {
     a.added("serial", serial), a.added("fallen", fallen), a.added("granted", granted);
     a.added("hopeless", hopeless), a.added("beginning", beginning);
     a.added("prepares", prepares), a.added("invited", invited), a.added("spares", spares);
+    a.added("holders", holders);
   }
 
   static void read(const archive::json& object, TimePoint at, Run& whole);
@@ -132,6 +133,7 @@ bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   const bool over = run.state_ == State::kClosing || run.state_ == State::kEnded;
   if (!run.change_.empty() && run.state_ != State::kRunning) return false;
   if (run.planned_ && !run.keep_) return false;
+  if (run.min_ranks_ < 0 || run.kept_steps_ < 0) return false;
   if (run.now_ > at || run.verdict_.has_value() != over) return false;
   if (run.config_ ? !plausible(run, *run.config_) : !run.members_.empty()) return false;
   if (run.state_ == State::kRunning && (run.seated() == 0 || run.count(Phase::kStopping) > 0)) {

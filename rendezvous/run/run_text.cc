@@ -65,9 +65,15 @@ std::string Run::waiting_text(const Member* member) const {
   const int min = config_->nnodes_min, max = config_->nnodes_max, ready = count(Phase::kReady);
   const std::string wanted =
       min == max ? std::to_string(max) : std::to_string(min) + " to " + std::to_string(max);
+  const bool lacks_ranks =
+      ready >= min && ready_ranks() < min_ranks_ && count(Phase::kStopping) == 0;
   std::string text =
       state_ == State::kLastCall ? "last call for more nodes: " : "waiting for nodes: ";
   text += std::to_string(ready) + " of " + wanted + " here";
+  if (lacks_ranks) {
+    text = "waiting for ranks: " + std::to_string(ready_ranks()) + " of at least " +
+           std::to_string(min_ranks_) + " here";
+  }
   if (ready > 0) text += " (" + roster_text() + ")";
   if (count(Phase::kStopping) > 0) {
     text += "; " + names_text(Phase::kStopping) + (keep_ ? " still to leave" : " still to stop");
@@ -132,7 +138,8 @@ std::string line(const Assign& a) {
   return "assign round=" + std::to_string(s.round) + " group_rank=" + std::to_string(s.group_rank) +
          "/" + std::to_string(s.group_world_size) + " ranks=" + std::to_string(s.base_rank) +
          ".. of " + std::to_string(s.world_size) + " restarts=" + std::to_string(s.restart_count) +
-         " master=" + s.master_address + ":" + std::to_string(s.master_port);
+         " master=" + s.master_address + ":" + std::to_string(s.master_port) +
+         (s.lost_steps > 0 ? ", " + std::to_string(s.lost_steps) + " steps are lost" : "");
 }
 std::string line(const StopRound& s) {
   const char* how = s.final     ? " for good ("
@@ -148,7 +155,9 @@ std::string line(const EndRun& e) {
   return "end code=" + std::to_string(e.verdict.exit_code) + " (" + e.verdict.text + ")";
 }
 std::string line(const Refuse& r) { return "refuse (" + r.reason + ")"; }
-std::string line(const Dismiss& d) { return "dismiss (" + d.reason + ")"; }
+std::string line(const Dismiss& d) {
+  return std::string("dismiss") + (d.waits ? ", and wait (" : " (") + d.reason + ")";
+}
 std::string line(const Respawn& r) {
   const std::string refused = r.refused > 0 ? ", not " + std::to_string(r.refused) : "";
   return "respawn " + std::to_string(r.granted) + " in all" + refused +

@@ -131,7 +131,7 @@ class Campaign:
                 "--rdzv-conf", "join_timeout=30", "--error-file", os.path.join(scene, name)]
 
     def _local(self, kind, scene, env):
-        argv = self._argv(scene, "a", "--local-nodes", str(NODES)) + kind.worker
+        argv = self._argv(kind, scene, "a", "--local-nodes", str(NODES)) + kind.worker
         return self._ends([Job(argv, scene, env)], scene)
 
     def _hosts(self, kind, scene, env):
@@ -140,7 +140,7 @@ class Campaign:
         env = {**env, "DDPRUN_TOKEN": "a token of the tests", "DDPRUN_BACKEND": "gloo", "DDPRUN_SOCKET_IFNAME": "lo"}
         jobs = []
         for name, host in (("a", "1"), ("b", "0")):
-            argv = self._argv(scene, name, *common) + ["--node-rank", "0" if name == "a" else "1"]
+            argv = self._argv(kind, scene, name, *common) + ["--node-rank", "0" if name == "a" else "1"]
             conf = f"is_host={host}" + (",join_timeout=2" if kind.disturb == "kill agent" else "")
             argv[argv.index("join_timeout=30")] = conf
             elsewhere = name == "b" and kind.disturb == "skew clock"
@@ -160,7 +160,7 @@ class Campaign:
             common = ["--nnodes", "2", "--rdzv-endpoint", f"{net.addresses[0]}:29400"]
             jobs = []
             for name, space in zip("ab", net.names):
-                argv = self._argv(scene, name, *common)
+                argv = self._argv(kind, scene, name, *common)
                 argv[argv.index("join_timeout=30")] = f"join_timeout=3,is_host={int(name == 'a')},close_timeout=2"
                 script = f'hostname node{name}; exec "$@"'
                 jobs.append(Job(["ip", "netns", "exec", space, "unshare", "--uts", "sh", "-c", script, "sh", *argv,

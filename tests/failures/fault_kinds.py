@@ -140,6 +140,27 @@ if not peer.recv(1):
     os._exit(1)
 """
 
+# The package and, with TORCH, the backend of PyTorch. What is registered first runs last: the group is gone by then.
+LEAVER = """import atexit, os, sys, time
+culprit = os.environ['RANK'] in os.environ['CULPRITS'].split(',')
+if culprit: atexit.register(time.sleep, 1.0)
+if 'TORCH' in os.environ:
+    import torch, torch.distributed as dist
+    import ddprun.torch
+    dist.init_process_group('ddprun')
+    step = lambda: dist.all_reduce(torch.ones(4))
+else:
+    import array, ddprun
+    group, values = ddprun.init(), array.array('f', [1.0] * 4)
+    step = lambda: group.all_reduce(values)
+for number in range(100):
+    if number == 3 and culprit: sys.exit(int(os.environ['CODE']))
+    step()
+"""
+
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "python")
+LIBRARY = os.environ.get("DDPRUN_LIB") or os.path.abspath(os.path.join(os.path.dirname(TESTS), "worker_sdk", "libddprun.so"))
+
 RECORD = """import os, time
 if os.environ['RANK'] in os.environ['CULPRITS'].split(','):
     from torch.distributed.elastic.multiprocessing.errors import record
@@ -174,6 +195,14 @@ def python_kinds(folder):
     yield Kind("python: syntax error", "syntax_error", 1, script("syntax", "def f(:\n"), any_rank=True, env=env)
     yield Kind("python: ends after its victims", "exception", 1, script("slow", SLOW_TEARDOWN), env=env)
     torch = torch_python()
+    package = {"PYTHONPATH": PACKAGE, "DDPRUN_LIB": LIBRARY, "OMP_NUM_THREADS": "1"}
+    for what, more, missing in (("ddprun", env, ""),
+                                ("torch", {"PYTHON_EXEC": torch or "", "TORCH": "1"}, "" if torch else "there is no PyTorch")):
+        for code, fault, ends_with, says in (("3", "exit", 3, "failed first: it exited with 3"),
+                                             ("0", "left_early", 1, "ended with 0 while others still needed it")):
+            yield Kind(f"python: sys.exit({code}) with a group of {what}, a tracker flushes", fault, ends_with,
+                       script(f"leaver_{what}", LEAVER), says=says, shutdown=60, missing=missing,
+                       env={**package, **more, "CODE": code})
     yield Kind("python: exception under @record", "exception", 1, script("record", RECORD),
                env={"PYTHON_EXEC": torch or ""}, missing="" if torch else "there is no PyTorch")
 
@@ -195,14 +224,6 @@ def start_kinds(folder):
     for name, program, fault, code in (
             ("exec format error", garbage, "cannot_start", None), ("no such program", "/nonexistent/train", "cannot_start", 127),
             ("missing interpreter", no_interpreter, "cannot_start", None), ("permission denied", forbidden, "cannot_start", 126),
-    package = {"PYTHONPATH": PACKAGE, "DDPRUN_LIB": LIBRARY, "OMP_NUM_THREADS": "1"}
-    for what, more, missing in (("ddprun", env, ""),
-                                ("torch", {"PYTHON_EXEC": torch or "", "TORCH": "1"}, "" if torch else "there is no PyTorch")):
-        for code, fault, ends_with, says in (("3", "exit", 3, "failed first: it exited with 3"),
-                                             ("0", "left_early", 1, "ended with 0 while others still needed it")):
-            yield Kind(f"python: sys.exit({code}) with a group of {what}, a tracker flushes", fault, ends_with,
-                       script(f"leaver_{what}", LEAVER), says=says, shutdown=60, missing=missing,
-                       env={**package, **more, "CODE": code})
             ("missing shared library", NEEDS_LIBRARY, "missing_library", 127)):
         case = 'case ",$CULPRITS," in *",$RANK,"*) exec "$0";; esac; exec sleep 600'
         yield Kind(f"in a script: {name}", fault, code, ["/bin/sh", "-c", case, program])

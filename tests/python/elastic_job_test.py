@@ -99,6 +99,48 @@ class Jobs(ElasticCase):
     def test_all_but_one_die_at_once(self):
         self.assert_right(self.ended(TRAIN, MAIN, env={"DIE": "begin:9:1 begin:9:2"}), 5)
 
+    def test_where_the_last_rank_with_the_state_dies_what_is_lost_is_said(self):
+        job = self.ended(TRAIN, MAIN, nproc=1, env={"DIE": "begin:20:0"})
+        self.assertRegex(job.err(), r"was killed by signal 9 \(SIGKILL\); no worker is left that has the state: the job "
+                                    r"begins again, 20 steps are lost unless a checkpoint has them \(restart 1 of 9\)")
+        self.assertIn("warning: no worker had the state of 20 steps: the job begins again at step 0, 20 steps are lost", job.err())
+        self.assertNotIn("the other workers continue", job.err())
+
+    def test_where_all_ranks_die_at_once_what_is_lost_is_said(self):
+        job = self.ended(TRAIN, """
+            def kills_all(step):
+                with open(f"{D}/pid.{step.rank}.new", "w") as file:
+                    file.write(str(os.getpid()))
+                os.rename(f"{D}/pid.{step.rank}.new", f"{D}/pid.{step.rank}")
+                if step.number == 20 and step.rank == 0 and step.world_size == FULL and once("all:"):
+                    for rank in reversed(range(FULL)):  # This one is the last.
+                        with open(f"{D}/pid.{rank}") as file:
+                            os.kill(int(file.read()), signal.SIGKILL)
+                train(step)
+            kept(job := Job()).run(STEPS, kills_all)
+            print(digest(), flush=True)
+        """, nproc=2)
+        self.assertRegex(job.err(), r"warning: no worker had the state of 2[01] steps: the job begins again at step 0, 2[01] steps "
+                                    "are lost")
+
+    def test_with_fewer_ranks_than_it_needs_a_job_waits(self):
+        job = self.ended(TRAIN, """
+            worlds = set()
+            def notes_world(step):
+                worlds.add(step.world_size)
+                train(step)
+            kept(job := Job(min_world=2)).run(STEPS, notes_world)
+            assert worlds == {2}, worlds
+            print(digest(), flush=True)
+        """, nproc=2, env={"DIE": "begin:9:1 summed:15:0"})
+        self.assertEqual(job.err().count("the other workers wait for more, with their state"), 2, job.text())
+        self.assert_right(job, 4)
+
+    def test_more_ranks_than_there_can_be_are_not_waited_for(self):
+        needs = "the job needs at least 3 ranks, and 2 are here, and no more can come"
+        self.assertIn(needs, self.ended(TRAIN, "kept(Job(min_world=3)).run(STEPS, train)", nproc=2, code=3).err())
+        self.assertIn(needs, self.ended(TRAIN, MAIN, nproc=2, options=("--min-ranks", "3"), code=3).err())
+
     def test_a_body_that_raises_ends_its_process_with_the_traceback(self):
         job = self.ended(TRAIN, """
             def fails(step):

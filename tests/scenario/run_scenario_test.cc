@@ -1,16 +1,16 @@
 // Plays tests/scenario/run/*/*.txt against a Run. Commands:
 //
-//   config min=1 max=2 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
+//   config min=1 max=2 ranks=0 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
 //          join_at_restart=1
 //                        before the first join; times in seconds
 //   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [beginning=N] [prepares=1]
-//        [host] [max=N] [restarts=N]
+//        [host] [max=N] [restarts=N] [holders=N] [kept=STEPS] [needs=RANKS]
 //                        `host`: it hosts the endpoint
-//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [spares=N] [serial=N]
+//   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [spares=N] [serial=N] [needs=RANKS]
 //                        without serial: a newer one than all before
 //   beat NODE ROUND
 //   finished NODE ROUND
-//   stopped NODE ROUND
+//   stopped NODE ROUND [rank=N (code=N | signal=N)]
 //   lost NODE
 //   leave NODE [SIGNAL]
 //   drain NODE REASON
@@ -69,11 +69,13 @@ class Script {
     if (verb == "join")
       return step({node, Join{offer(node, words), option(words, "after", -1),
                               option(words, "living", 0) != 0, option(words, "serial", 0),
-                              option(words, "beginning", 0), option(words, "prepares", 0) != 0}});
+                              option(words, "beginning", 0), option(words, "prepares", 0) != 0,
+                              option(words, "holders", -1), option(words, "kept", 0),
+                              option(words, "needs", 0)}});
     if (verb == "slots") return slots(node, words);
     if (verb == "beat") return step({node, Heartbeat{std::stoi(words.at(2))}});
     if (verb == "finished") return step({node, Finished{std::stoi(words.at(2))}});
-    if (verb == "stopped") return step({node, Stopped{std::stoi(words.at(2)), {}}});
+    if (verb == "stopped") return stopped(node, words);
     if (verb == "lost") return step({node, Lost{"closed its connection"}});
     if (verb == "failed") {
       const std::string clock = option(words, "noticed", 0) > 0 ? "one" : "";
@@ -98,11 +100,21 @@ class Script {
     return fallback;
   }
 
+  Lines stopped(const NodeId& node, const Words& words) {
+    Stopped stopped{std::stoi(words.at(2)), {}};
+    const WorkerDeath end = death(node, words);
+    if (option(words, "rank", -1) >= 0) {
+      (end.succeeded() ? stopped.successes : stopped.deaths).push_back(end);
+    }
+    return step({node, stopped});
+  }
+
   Lines configure(const Words& words) {
     using std::chrono::seconds;
     config_.nnodes_min = option(words, "min", 1);
     config_.nnodes_max = option(words, "max", config_.nnodes_min);
     config_.max_restarts = option(words, "restarts", 0);
+    config_.min_ranks = option(words, "ranks", 0);
     config_.last_call = seconds(option(words, "last_call", 30));
     config_.join_timeout = seconds(option(words, "join_timeout", 600));
     config_.heartbeat_timeout = seconds(option(words, "heartbeat", 86'400));
@@ -132,6 +144,9 @@ class Script {
     death.exit_code = option(words, "code", 0);
     death.signal = option(words, "signal", 0);
     death.pid = 100 + death.rank;
+    death.kept_steps = option(words, "kept", 0);
+    death.blames = option(words, "lost", -1);
+    if (death.blames >= 0) death.fault = Fault::kPeerLost;
     return death;
   }
 
@@ -144,6 +159,7 @@ class Script {
     slots.fallen = option(words, "fallen", 0);
     slots.respawned = option(words, "respawned", 0);
     slots.spares = option(words, "spares", 0);
+    slots.min_ranks = option(words, "needs", 0);
     return step({node, slots});
   }
 

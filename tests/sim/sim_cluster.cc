@@ -142,8 +142,9 @@ void Cluster::arm_agent_tick(const std::string& name) {
 void Cluster::carry_out(const std::string& name, const agent::Action& action) {
   Host& host = hosts_.at(name);
   if (const auto* join = std::get_if<agent::SendJoin>(&action)) {
-    rendezvous::Join message{offer(name),  join->after_round, join->living,
-                             join->serial, join->beginning,   options_.prepares};
+    rendezvous::Join message{offer(name),   join->after_round, join->living,
+                             join->serial,  join->beginning,   options_.prepares,
+                             join->holders, join->kept_steps,  join->min_ranks};
     message.offer.local_world_size = join->workers;
     send_up(name, message);
   } else if (const auto* send = std::get_if<agent::SendMessage>(&action)) {

@@ -92,9 +92,9 @@ ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_j
     require_argument(job, "the pointer for the handle is null");
     *job = nullptr;
     const auto given = options_of(options);
-    require_argument(given.reserved == 0, "a reserved field is not 0");
     *job = new ddprun_job{.job = Job(JobOptions{.init = init_options_of(given.init),
-                                                .skip_poison = given.skip_poison != 0})};
+                                                .skip_poison = given.skip_poison != 0,
+                                                .min_world = given.min_world})};
   });
 }
 

@@ -101,6 +101,8 @@ class JobInside {
   void count(const ShardTraffic& traffic);
   void report_resumed();
   bool may_be_the_rounds_end() const;
+  void await_seat();
+  void note_committed();
   bool has_lost_round() const;
   bool await_end_of_round();
   bool has_been_left();

@@ -24,9 +24,16 @@ constexpr std::chrono::milliseconds kWordPatience{60'000};
 // agent says so as soon as it has ended; if it exits with 0, nobody says anything.
 constexpr std::chrono::milliseconds kExitPatience{10'000};
 constexpr std::chrono::milliseconds kLook{1000};
+// How long a rank of a round that is too small waits for its end: until all others of the round
+// have made their Jobs, which may take as long as they take to begin.
+constexpr std::chrono::milliseconds kRanksPatience{600'000};
 
 // In the store of the round, which the next round does not have.
 constexpr const char* kLeftKey = "ddprun/a rank has left";
+
+std::string ranks_text(int ranks) {
+  return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+}
 
 bool may_be_a_lost_peer(ErrorKind kind) {
   return kind == ErrorKind::membership_changed || kind == ErrorKind::peer_lost ||
@@ -41,7 +48,8 @@ JobInside::JobInside(JobOptions options)
   if (options_.init.op_timeout.count() <= 0 || options_.init.init_timeout.count() <= 0) {
     refuse("Job", "init_timeout and op_timeout must be positive");
   }
-  if (link_) link_->send(worker_link::Ready{});
+  if (options_.min_world < 0) refuse("Job", "min_world must not be negative");
+  if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
 }
 
 // The others need not wait as long for this rank as for a node that may be lost.
@@ -79,7 +87,14 @@ void JobInside::resume(std::int64_t step) {
   for (const auto& one : sharded_) one->state_->forget();
   standing_ = {.condition = Condition::kWhole, .committed = step, .visited = step};
   origin_ = step;
-  if (link_) link_->set_committed(step);
+  note_committed();
+}
+
+// For the agent, which has to know what is lost if the last process that has this state dies.
+void JobInside::note_committed() {
+  if (!link_) return;
+  link_->set_committed(committed());
+  if (group_) GroupInside::progress(*group_)->note_kept(committed());
 }
 
 // The place of a process on its node stays, even where processes before it are gone.
@@ -106,12 +121,33 @@ worker_sdk::Plan JobInside::plan_of_seat() const {
   return plan;
 }
 
+// The launcher knows since Ready how many ranks the job needs: it ends a round that has begun
+// before with fewer, and begins the next one with enough.
+void JobInside::await_seat() {
+  for (;;) {
+    seat_ = link_->next_seat(left_round_);
+    const int ranks = seat_->place.world_size;
+    if (ranks >= options_.min_world) return;
+    if (!link_->await_fence(*seat_, kRanksPatience)) {
+      throw Error(ErrorKind::unreachable, {.rank = seat_->place.rank, .operation = "Job::run"},
+                  "this round has " + ranks_text(ranks) + ", the job needs at least " +
+                      std::to_string(options_.min_world) +
+                      " (min_world), and the launcher has not ended the round");
+    }
+    leave();
+  }
+}
+
 void JobInside::join() {
   if (!link_) {
     group_ = ProcessGroup::init(options_.init);
-    return;
+    const int ranks = group_->world_size();
+    if (ranks >= options_.min_world) return;
+    group_.reset();
+    refuse("Job", "the job has " + ranks_text(ranks) + " and needs at least " +
+                      std::to_string(options_.min_world) + " (min_world)");
   }
-  seat_ = link_->next_seat(left_round_);
+  await_seat();
   pass("seated");
   group_ = GroupInside::join(plan_of_seat(), options_.init, seat_->fence);
 }
@@ -151,7 +187,7 @@ void JobInside::settle_state() {
   standing_.closed = settled.closed;
   standing_.made = settled.made;
   standing_.met = round();
-  if (link_) link_->set_committed(settled.committed);
+  note_committed();
 }
 
 Settlement JobInside::ask_all() {

@@ -172,7 +172,7 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   step.is_committed = true;
   leaving_ = leaving;
   last_commit_ = Clock::now();
-  if (link_) link_->set_committed(committed());
+  note_committed();
   pass("committed");
 }
 

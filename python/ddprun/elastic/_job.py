@@ -67,6 +67,9 @@ class Job(_Handle):
 
     skip_poison: a shard that has ended two processes is skipped from then on; otherwise the run
         ends, and its verdict names the samples.
+    min_world: the job computes in no round with fewer ranks. Under ddprun the ranks wait for others,
+        with their state; if not enough come within ``join_timeout`` of ``--rdzv-conf`` (10 min),
+        the run ends with exit code 3.
     backend, init_timeout, op_timeout: of each round's group, see :func:`ddprun.init`; in seconds.
     """
 
@@ -74,6 +77,7 @@ class Job(_Handle):
         self,
         *,
         skip_poison: bool = False,
+        min_world: int = 0,
         backend: str | None = None,
         init_timeout: float | None = None,
         op_timeout: float | None = None,
@@ -88,7 +92,7 @@ class Job(_Handle):
             milliseconds(init_timeout, "init_timeout"),
             milliseconds(op_timeout, "op_timeout"),
         )
-        options = JobOptions(ctypes.sizeof(JobOptions), ctypes.pointer(group), skip_poison, 0)
+        options = JobOptions(ctypes.sizeof(JobOptions), ctypes.pointer(group), skip_poison, min_world)
         handle = ctypes.c_void_p()
         status = library().ddprun_job_create_with(ctypes.byref(options), ctypes.byref(handle))
         _check(status, "Job", -1)

@@ -179,7 +179,7 @@ const std::map<std::string, std::function<void()>> kFaults = {
 // noexcept: what nobody catches ends the program here.
 void fail() noexcept { kFaults.at(variable("FAULT"))(); }
 
-[[noreturn]] void step_in_lockstep() {
+void step_in_lockstep() {
   auto group = ddprun::ProcessGroup::init(
       {.op_timeout = std::chrono::seconds(std::stoi(variable("OP_SECONDS")))});
   joined = &group;
@@ -230,6 +230,7 @@ int main() {
   }
   try {
     step_in_lockstep();
+    return std::stoi(variable("CODE"));
   } catch (const ddprun::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 97;

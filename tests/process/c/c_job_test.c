@@ -177,9 +177,9 @@ int main(void) {
   CHECK(ddprun_batches_size(t.batches, 0, &size) == DDPRUN_OK && size == 2 * kShards);
   CHECK(ddprun_batches_size(t.batches, -1, &size) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_create(NULL, NULL) == DDPRUN_BAD_ARGUMENT);
-  ddprun_job_options options = {.size = sizeof options, .skip_poison = 1, .reserved = 1};
+  ddprun_job_options options = {.size = sizeof options, .skip_poison = 1, .min_world = -1};
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
-  options.reserved = 0;
+  options.min_world = 1;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_OK);
   const ddprun_buffer weights = DDPRUN_BUFFER(t.weights, 2, DDPRUN_F64);
   CHECK(ddprun_job_keep(job, "weights", &weights) == DDPRUN_OK);

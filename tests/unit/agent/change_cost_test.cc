@@ -29,5 +29,20 @@ TEST_CASE("Change cost: what is all, single or nothing is not said", "[change]")
         "1 worker continues at step 5 after 999 ms; 1 step runs again");
 }
 
+TEST_CASE("Change cost: where no worker had the state, what is lost is said", "[change]") {
+  ChangeCost from_nothing({0, 1}, /*lost_steps=*/97);
+  CHECK(!from_nothing.resumed(1, resumed(0, 0, 20), 2));
+  CHECK(from_nothing.resumed(0, resumed(0, 0, 20), 2) ==
+        "no worker had the state of 97 steps: the job begins again at step 0, 97 steps are lost");
+  CHECK(from_nothing.loses_steps());
+  ChangeCost from_checkpoint({0}, 97);
+  CHECK(from_checkpoint.resumed(0, resumed(96, 0, 20), 1) ==
+        "no worker had the state of 97 steps: the job begins again at step 96, 1 step is lost");
+  ChangeCost from_newest({0}, 97);
+  CHECK(from_newest.resumed(0, resumed(97, 0, 20), 1) ==
+        "no worker had the state of 97 steps: the job begins again at step 97, no step is lost");
+  CHECK_FALSE(from_newest.loses_steps());
+}
+
 }  // namespace
 }  // namespace ddprun::agent

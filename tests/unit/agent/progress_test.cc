@@ -7,10 +7,12 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "agent/health/progress_files.h"
 #include "agent/health/progress_monitor.h"
+#include "tests/support/ranks.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun {
@@ -97,6 +99,42 @@ TEST_CASE("Progress: the agent learns why the last collective failed, and how fa
   another_group.note_failure(ErrorKind::timed_out, -1);
   CHECK(file.fate().failure == ProgressPage::kTimedOut);
   CHECK(file.fate().peer == -1);
+}
+
+TEST_CASE("Progress: the agent learns that a process has left its group, and what it has kept",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  {
+    Progress progress(file.path());
+    CHECK_FALSE(file.fate().left);
+    progress.note_kept(97);
+    progress.note_left();
+    CHECK(file.fate().left);
+    { const InCollective here(progress, call(OpKind::kBarrier, 2)); }
+    CHECK_FALSE(file.fate().left);  // It has another group.
+    progress.note_left();
+  }
+  CHECK(file.fate().left);
+  CHECK(file.fate().kept_steps == 97);
+}
+
+TEST_CASE("Progress: a group that ends reports that, and so does one that is aborted",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(0).value();
+  ::setenv("DDPRUN_PROGRESS", file.path().c_str(), 1);
+  const test::TemporaryDirectory directory;
+  std::optional<ProcessGroup> group;
+  group = ProcessGroup::init(test::Ranks{.world_size = 1}.options(directory / "first", 0));
+  group->barrier();
+  CHECK_FALSE(file.fate().left);
+  group.reset();
+  CHECK(file.fate().left);
+  group = ProcessGroup::init(test::Ranks{.world_size = 1}.options(directory / "second", 0));
+  group->barrier();
+  CHECK_FALSE(file.fate().left);
+  group->abort();
+  CHECK(file.fate().left);
+  ::unsetenv("DDPRUN_PROGRESS");
 }
 
 TEST_CASE("Progress: how long a phase took is remembered, but for the first few", "[progress]") {

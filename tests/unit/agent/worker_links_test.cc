@@ -23,8 +23,11 @@ struct Stage {
   std::map<int, UniqueFd> ends;
 
   Stage() {
-    links.on_ready = [this](int rank) { trace.push_back(std::to_string(rank) + " ready"); };
-    links.on_left = [this](int rank, int round) {
+    links.on_ready = [this](int rank, int min_world) {
+      const std::string needs = min_world > 0 ? ", needs " + std::to_string(min_world) : "";
+      trace.push_back(std::to_string(rank) + " ready" + needs);
+    };
+    links.on_left = [this](int rank, int round, std::int64_t) {
       trace.push_back(std::to_string(rank) + " left " + std::to_string(round));
     };
     links.on_resumed = [this](int rank, const wl::Resumed& resumed) {

@@ -165,6 +165,17 @@ TEST_CASE("Job: ranks that keep different state are told which rank differs") {
   }
 }
 
+TEST_CASE("Job: a group that is smaller than the job needs is refused") {
+  const test::TemporaryDirectory directory;
+  JobOptions options = fixed({.world_size = 1}, directory / "store", 0);
+  options.min_world = 2;
+  Job job(options);
+  CHECK_THROWS_WITH(job.run(1, kNothing),
+                    Contains("the job has 1 rank and needs at least 2 (min_world)"));
+  options.min_world = -1;
+  CHECK_THROWS_WITH(Job(options), Contains("min_world must not be negative"));
+}
+
 TEST_CASE("Job: without a link an error of a lost peer passes") {
   const auto errors = run_ranks({.world_size = 2}, [](Job& job, int) {
     job.run(2, [](Step& step) {

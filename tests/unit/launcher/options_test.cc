@@ -41,7 +41,8 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
       "--standalone --nnodes 2:4 --nproc-per-node gpu --node-rank 1 --local-nodes 3 "
       "--rdzv-endpoint node1:29401 --rdzv-backend static --rdzv-id run7 --rdzv-conf join_timeout=5 "
       "--token-file t --local-addr 10.0.0.2 --master-addr node0 --master-port 1234 "
-      "--max-restarts 3 --spares 2 --shutdown-timeout 2.5 --signals-to-handle SIGUSR1,SIGTERM "
+      "--max-restarts 3 --spares 2 --min-ranks 4 --shutdown-timeout 2.5 --signals-to-handle "
+      "SIGUSR1,SIGTERM "
       "--preempt-signal SIGUSR2,SIGTERM "
       "-m --role trainer --virtual-local-rank --log-dir logs -r 0:1,12:2 -t 3 "
       "--local-ranks-filter 0,2 --log-line-prefix-template [${rank}] -v --report --dry-run "
@@ -56,6 +57,7 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.rdzv_id == "run7");
   CHECK(options.rdzv_conf.join_timeout == 5s);
   CHECK(options.spares == 2);
+  CHECK(options.min_ranks == 4);
   CHECK(options.token_file == "t");
   CHECK(options.local_addr == "10.0.0.2");
   CHECK(options.master_addr == "node0");

@@ -51,6 +51,30 @@ TEST_CASE("Node ledger: a place goes through rounds, and its numbers outlive its
   CHECK(ledger.times(false, kStart + 9s).places[0].bins.empty());
 }
 
+// A place whose process dies after 100 steps of which all are committed.
+NodeLedger after_a_hundred_steps(std::int64_t began_at) {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 0, /*round=*/0, kStart);
+  ledger.resumed(0, 0, kStart + 1s, began_at);
+  const SyncCounts sums = {{"startup_ns", ns(1s)}, {"steps_ns", ns(10s)}, {"saved_ns", ns(10s)}};
+  ledger.counted(0, {.sums = sums, .late = {}}, kStart + 11s);
+  ledger.ended(0, /*succeeded=*/false, kStart + 11s);
+  return ledger;
+}
+
+TEST_CASE("Node ledger: where a job's state is gone, the steps above its new beginning are lost") {
+  const auto lost = [](NodeLedger ledger, std::int64_t steps, std::int64_t from) {
+    ledger.state_lost(steps, from);
+    return ledger.times(false, kStart + 11s).places[0].parts[TimePart::kLost];
+  };
+  CHECK(lost(after_a_hundred_steps(0), 100, 0) == 10s);
+  CHECK(lost(after_a_hundred_steps(0), 100, 80) == 2s);    // A checkpoint has most of it.
+  CHECK(lost(after_a_hundred_steps(40), 140, 40) == 10s);  // It began with that checkpoint.
+  CHECK(lost(after_a_hundred_steps(40), 140, 0) == 10s);   // No more than there is.
+  CHECK(lost(after_a_hundred_steps(0), 100, 100) == 0s);
+  CHECK(lost(after_a_hundred_steps(0), 100, 170) == 0s);
+}
+
 TEST_CASE("Node ledger: what is left is what the present process expects and has not made") {
   NodeLedger ledger(1, kStart);
   ledger.spawned(0, 0, /*round=*/0, kStart);

@@ -120,6 +120,24 @@ TEST_CASE("Ledger: a worker that keeps its process loses the step that it did no
   CHECK(ledger.parts(at(13s))[TimePart::kLost] == 2s);
 }
 
+TEST_CASE(
+    "Ledger: kept steps whose state is gone are lost after all, but for those made safe before") {
+  PlaceLedger ledger(kStart);
+  ledger.start(true, at(0s));
+  ledger.see(work(1s, 8s, 2s, /*saved=*/10s));
+  ledger.end(/*keeps=*/false, TimePart::kRestart, at(11s));
+  ledger.undo(0.25);
+  CHECK(shown(ledger.parts(at(11s))) == "startup 1 forward 6 waiting 1.5 lost 2.5");
+  ledger.start(false, at(11s));
+  ledger.see(work(1s, 4s, 0s, /*saved=*/4s));
+  ledger.undo(1);  // What runs, and what it follows, is not meant.
+  CHECK(shown(ledger.parts(at(16s))) == "startup 1 forward 10 waiting 1.5 lost 2.5 restart 1");
+  ledger.end(/*keeps=*/true, TimePart::kGone, at(16s));
+  ledger.undo(1);
+  CHECK(shown(ledger.parts(at(16s))) == "startup 1 forward 6 waiting 1.5 lost 6.5 restart 1");
+  CHECK(ledger.parts(at(16s)).sum() == 16s);
+}
+
 TEST_CASE("Ledger: what a page claims beyond the time that has passed is cut off") {
   PlaceLedger ledger(kStart);
   ledger.start(true, at(0s));

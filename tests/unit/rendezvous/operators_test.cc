@@ -26,6 +26,16 @@ struct Desk {
     say(link, Join{offer, -1});
   }
 
+  // One of the two nodes, of which one would do, of run 'x'.
+  void join_elastic(LinkId link, const NodeId& node) {
+    say(link, Hello{kProtocolVersion, "x", node});
+    NodeOffer offer;
+    offer.host = "host-" + node;
+    offer.config.nnodes_min = 1;
+    offer.config.nnodes_max = 2;
+    say(link, Join{offer, -1});
+  }
+
   // The whole answer to a command, which ends with a hang-up and concerns nobody else's connection
   // before that; "no: ..." if it was refused.
   std::string ask(const Command& command) {
@@ -57,7 +67,7 @@ struct Desk {
 };
 
 TEST_CASE("Command: what is encoded decodes to the same, anything else is refused", "[command]") {
-  const Command command{3, Verb::kDrain, "job", "h\"\n", "bad fan"};
+  const Command command{3, Verb::kDrain, "job", "h\"\n", "bad fan", 2, true};
   CHECK(encode(decode_command(encode(command)).value()) == encode(command));
   const Answer report{"no", "text", true};
   CHECK(encode(decode_answer(encode(report)).value()) == encode(report));
@@ -198,6 +208,37 @@ TEST_CASE("Command: cancel ends a run, once, and is remembered", "[command]") {
   CHECK(next.runs().at("x").verdict()->text == "cancelled by alice@head");
 }
 
+TEST_CASE("Command: drain of a node that others can do without says so", "[command]") {
+  Desk desk;
+  desk.join_elastic(1, "a");
+  desk.join_elastic(2, "b");
+  const Command drain{.verb = Verb::kDrain, .node = "host-b", .reason = "drained by alice@head"};
+  CHECK(desk.ask(drain) == "host-b (b) of run 'x' is drained: the run continues without it");
+}
+
+TEST_CASE("Command: drain of the last node that has a job's state has to be meant", "[command]") {
+  Desk desk;
+  desk.join_elastic(1, "a");
+  desk.join_elastic(2, "b");
+  Command drain{.verb = Verb::kDrain, .node = "host-a", .reason = "drained by alice@head"};
+  desk.say(1, Slots{1, 0, 1});
+  SECTION("it is the only one") {
+    CHECK(
+        desk.ask(drain).starts_with("no: host-a (a) of run 'x' has the only workers that have "
+                                    "the state of this job;"));
+    CHECK(desk.told.empty());
+    drain.force = true;
+    CHECK(desk.ask(drain) == "host-a (a) of run 'x' is drained: the run continues without it");
+    CHECK_FALSE(desk.told.empty());
+  }
+  SECTION("another one has it, too") {
+    desk.say(2, Slots{1, 0, 1});
+    CHECK(desk.ask(drain) == "host-a (a) of run 'x' is drained: the run continues without it");
+    drain.node = "host-b";  // It is the last now.
+    CHECK(desk.ask(drain).find("add --force") != std::string::npos);
+  }
+}
+
 TEST_CASE("Command: drain takes the one node that is meant, or says which it may be", "[command]") {
   Desk desk;
   desk.join(1, "x", "a", 2);
@@ -213,7 +254,8 @@ TEST_CASE("Command: drain takes the one node that is meant, or says which it may
       "no: there is no node 'host-z' in a run that has not ended; there "
       "are: host-a (a) of run 'x', host-b"));
   drain.node = "b";
-  CHECK(desk.ask(drain) == "host-b (b) of run 'x' is drained: the run continues without it");
+  CHECK(desk.ask(drain) ==
+        "host-b (b) of run 'x' is drained: the run waits 10 min for another node");
   CHECK(desk.told == std::vector<LinkId>{1, 2});  // Both stop; b will not join again.
   CHECK(desk.counted().nodes_lost == decltype(Counters::nodes_lost){});
 

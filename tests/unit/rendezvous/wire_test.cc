@@ -92,6 +92,9 @@ TEST_CASE("Wire: what is said of workers that stay travels, and is not expected"
   said.keep = said.planned = true;
   const auto stop = decode_daemon_message(encode(DaemonMessage(said))).value();
   CHECK(std::get<StopRound>(stop) == said);
+  said.awaits_cause = true;
+  said.lost_steps = std::int64_t{1} << 40;
+  CHECK(std::get<StopRound>(decode_daemon_message(encode(said)).value()) == said);
   const auto alive = decode_daemon_message(encode(daemon_messages().back())).value();
   CHECK(std::get<Alive>(alive).keeps);
   const auto respawn = decode_daemon_message(encode(daemon_messages()[6])).value();

@@ -60,6 +60,7 @@ class Node {
     const bool words = chance(30);
     WorkerDeath ended{.rank = local_rank, .local_rank = local_rank, .pid = pid};
     ended.exit_code = words || chance(50) ? 7 : 0;
+    if (!ended.succeeded() && chance(30)) ended.fault = Fault::kPeerLost;
     const bool stopping = supervisor_->grace_ends() || supervisor_->signalled() != 0;
     ended.stopped_by_us = !words && (elastic_ ? stopping && chance(50) && !supervisor_->running()
                                               : !supervisor_->running() && chance(80));
@@ -91,8 +92,8 @@ class Node {
     stop.keep = elastic_ && !stop.final && chance(80);
     stop.planned = stop.keep && chance(40);
     stop.restart = elastic_ && chance(30) ? 1 : 0;
-    return stop;
     stop.awaits_cause = chance(40);
+    return stop;
   }
 
   void hear() {

@@ -163,11 +163,66 @@ TEST_CASE("Supervisor: a round that does not keep its workers ends them, fenced 
 TEST_CASE("Supervisor: a node without a worker says so, and comes when a replacement is ready") {
   ElasticNode node(1);
   (void)node.does(ElasticNode::end(0, 7));
-  CHECK(node.stop(0, true, false, 1) ==
-        Lines{"say so it is; the other workers continue (restart 1 of 3)", "spawn local rank 0",
-              "send stopped", "send join with 0 living"});
+  CHECK(node.stop(0, true, false, 1) == Lines{"say so it is; starting all again (restart 1 of 3)",
+                                              "spawn local rank 0", "send stopped",
+                                              "send join with 0 living"});
   CHECK(node.ready(0) == Lines{"send join with 1 living"});
   CHECK(node.assign(1, 1) == Lines{"seat round=1 local ranks 0"});
+}
+
+TEST_CASE("Supervisor: what is lost, or waited for, is said instead of that others continue") {
+  const auto said = [](ElasticNode& node, std::int64_t lost_steps, bool waits) {
+    (void)node.does(ElasticNode::end(0, 7));
+    rendezvous::StopRound stop{0, "so it is"};
+    stop.restart = 1;
+    stop.max_restarts = 3;
+    stop.keep = true;
+    stop.lost_steps = lost_steps;
+    stop.waits = waits;
+    return node.does(Heard{stop}).front();
+  };
+  ElasticNode last(1), two(2);
+  CHECK(said(last, 97, false) ==
+        "say so it is; no worker is left that has the state: the job begins again, 97 steps are "
+        "lost unless a checkpoint has them (restart 1 of 3)");
+  CHECK(said(two, 0, true) ==
+        "say so it is; the other workers wait for more, with their state (restart 1 of 3)");
+}
+
+TEST_CASE(
+    "Supervisor: an agent says how many of its workers have the state, and of how many steps") {
+  ElasticNode node(2);
+  const auto joined = [&](const Event& event) {
+    for (const Action& action : node.supervisor().step(event, TimePoint{} + 1h)) {
+      if (const auto* join = std::get_if<SendJoin>(&action)) return *join;
+    }
+    return SendJoin{.holders = -1};
+  };
+  (void)node.does(WorkerResumed{0, 0, 40});
+  (void)node.does(WorkerResumed{1, 0, 40});
+  WorkerEnded end = ElasticNode::end(0, 7);
+  end.death.kept_steps = 60;
+  (void)node.does(end);
+  (void)node.does(WorkerLeft{1, 0, 61});
+  rendezvous::StopRound stop{0, "so it is"};
+  stop.restart = 1;
+  stop.keep = true;
+  const SendJoin join = joined(Heard{stop});
+  CHECK(join.holders == 1);  // The replacement has not.
+  CHECK(join.kept_steps == 61);
+  const SendJoin later = joined(WorkerReady{0, 2});
+  CHECK(later.workers == 2);
+  CHECK(later.holders == 1);
+  CHECK(later.min_ranks == 2);
+  rendezvous::Seat seat;
+  seat.round = 1;
+  seat.workers = 2;
+  seat.lost_steps = 61;  // As if nobody had it.
+  (void)joined(Heard{rendezvous::Assign{seat}});
+  (void)joined(WorkerEnded{ElasticNode::end(1, 7).death});
+  (void)joined(WorkerLeft{0, 1});
+  stop.round = 1;
+  CHECK(joined(Heard{stop}).kept_steps == 0);
 }
 
 TEST_CASE("Supervisor: a replacement that is ready in the last moment takes no survivor's seat") {

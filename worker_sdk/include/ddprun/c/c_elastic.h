@@ -115,7 +115,7 @@ typedef struct {
   size_t size;
   const ddprun_init_options* init; /* Of each round's group; may be NULL. */
   int32_t skip_poison;             /* JobOptions::skip_poison. */
-  int32_t reserved;                /* 0. */
+  int32_t min_world;               /* JobOptions::min_world. */
 } ddprun_job_options;
 
 typedef struct {

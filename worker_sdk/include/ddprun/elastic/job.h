@@ -47,6 +47,11 @@ struct JobOptions {
   /// run, and the verdict names its samples. True: no rank computes the shard any more, and the run
   /// continues without it.
   bool skip_poison = false;
+  /// The job computes in no round with fewer ranks. Under a launcher that assigns seats the ranks
+  /// wait for others, with their state; if not enough come within --rdzv-conf join_timeout (10
+  /// min), the run ends with exit code 3. Elsewhere a smaller group is refused. 0: any number will
+  /// do.
+  int min_world = 0;
 };
 
 /// Since the Job was made.
