@@ -323,3 +323,4 @@ void Agent::forward_signals() {
 }
 
 }  // namespace ddprun::agent
+    note_interruption(signal);

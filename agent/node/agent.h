@@ -170,6 +170,7 @@ class Agent {
   void say_now(const Say& say) const;
   std::string closing_picture(const Exit& exit) const;
   void tell_verdict(const Exit& exit);
+  void note_interruption(int signal);
 
   // agent_ledger.cc: where the time of the places goes, and the account of the run.
   void keep_ledger();
@@ -240,6 +241,7 @@ class Agent {
   bool stop_began_ = false;        // Of this round's workers.
   int orders_ = 0;                 // To signal workers or to begin; the last is what counts.
   std::string complaint_;          // The last error that was said here.
+  std::vector<std::string> noted_;  // Verdict files that have the interruption so far.
   std::optional<Say> held_back_;   // Of a death, on a terminal, until what follows from it is said.
   boost::asio::steady_timer hold_timer_;
   int stopped_by_ = 0;  // The signal that has ended this node's part.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <utility>
@@ -13,7 +14,9 @@
 #include "agent/output/last_words.h"
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/system/log.h"
+#include "common/system/user_file.h"
 #include "common/text/duration_text.h"
 #include "common/text/terminal_text.h"
 #include "rendezvous/run/verdict.h"
@@ -250,6 +253,10 @@ void Agent::watch_launcher() {
   if (options_.job.launcher_pid == 0) return;
   const auto watched = launcher_.start(options_.job.launcher_pid, [this] {
     processes_.kill_everything();
+    if (complaint_.empty()) {
+      complaint_ = "the launcher (pid " + std::to_string(options_.job.launcher_pid) +
+                   ") was killed, and so was everything that it had started";
+    }
     dispatch(LauncherDied{});
     end();
   });
@@ -317,9 +324,24 @@ void Agent::tell_verdict(const Exit& exit) {
     const std::string hint = cause && options_.hint ? options_.hint(cause->detail) : "";
     if (!hint.empty()) log::info(hint);
   }
+  if (exit.status == 0) {  // It was interrupted, and ended well all the same.
+    for (const std::string& path : noted_) clear_user_file(path);
+  }
   if (exit.status == 0 || options_.files.verdict.empty()) return;
   write_verdict_files(options_.files.verdict, verdict_or(exit.verdict, exit.status, complaint_),
                       options_.run_id);
+}
+
+// The signal has been passed on by now. Many come twice.
+void Agent::note_interruption(int signal) {
+  const bool known = !noted_.empty() || ending_;
+  if (known || !options_.speaks_for_run || options_.files.verdict.empty()) return;
+  const auto& preempting = options_.supervision.preempt_signals;
+  const bool is_preemption =
+      std::find(preempting.begin(), preempting.end(), signal) != preempting.end();
+  noted_ = agent::note_interruption(options_.files.verdict, signal,
+                                    is_preemption ? kExitPreempted : exit_code_of_signal(signal),
+                                    options_.run_id);
 }
 
 }  // namespace ddprun::agent

@@ -1,49 +1,16 @@
 #include "agent/node/verdict_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
+#include <cstring>
 #include <ctime>
-#include <filesystem>
+#include <iterator>
 
 #include "common/exit_status.h"
 #include "common/system/log.h"
-#include "common/system/unique_fd.h"
+#include "common/system/user_file.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {
-namespace {
-
-Result<void> write_file(const std::string& path, std::string_view text) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file) return errno_failure("opening " + path);
-  while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return errno_failure("writing " + path);
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<void> prepare_verdict_file(const std::string& path, const char* flag) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
-    return Failure{Errc::kBadOption, flag + (" " + path) + " is a folder"};
-  }
-  if (S_ISREG(status.st_mode)) ::unlink(path.c_str());
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  if (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode)) return {};
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    return errno_failure(flag + (" " + path) + " cannot be written: " + folder);
-  }
-  return {};
-}
 
 rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict, int status,
                                const std::string& complaint) {
@@ -59,9 +26,24 @@ void write_verdict_files(const std::vector<std::string>& paths, const rendezvous
                          const std::string& run_id) {
   const std::string text = rendezvous::verdict_json(verdict, run_id, std::time(nullptr));
   for (const std::string& path : paths) {
-    const auto written = write_file(path, text);
+    const auto written = write_user_file(path, text);
     if (!written) log::warning("the verdict is not in its file: " + to_string(written.error()));
   }
+}
+
+std::vector<std::string> note_interruption(const std::vector<std::string>& paths, int signal,
+                                           int exit_code, const std::string& run_id) {
+  std::vector<std::string> noted;
+  std::copy_if(paths.begin(), paths.end(), std::back_inserter(noted), replaces_user_file);
+  const char* name = ::sigabbrev_np(signal);
+  write_verdict_files(noted,
+                      {.kind = rendezvous::Verdict::Kind::kInterrupted,
+                       .exit_code = exit_code,
+                       .text = std::string("interrupted by SIG") + (name ? name : "?") +
+                               "; this was written as its workers were being stopped, and "
+                               "nothing has been written since"},
+                      run_id);
+  return noted;
 }
 
 }  // namespace ddprun::agent

@@ -11,10 +11,6 @@
 
 namespace ddprun::agent {
 
-// Removes what an earlier run has left at `path`, which `flag` named, and finds out now whether it
-// could be written.
-Result<void> prepare_verdict_file(const std::string& path, const char* flag);
-
 // What the run ends with; `complaint` is what stands for a verdict where nobody could give one.
 rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict, int status,
                                const std::string& complaint);
@@ -22,5 +18,11 @@ rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict
 // Writes it to each of `paths`; what goes wrong is logged.
 void write_verdict_files(const std::vector<std::string>& paths, const rendezvous::Verdict& verdict,
                          const std::string& run_id);
+
+// The same for a run that `signal` is about to end: before the workers get their grace, for
+// the machine that sends it may kill everything meanwhile. A file that cannot be replaced later
+// (common/system/user_file.h) is left out. Returns the paths that were not.
+std::vector<std::string> note_interruption(const std::vector<std::string>& paths, int signal,
+                                           int exit_code, const std::string& run_id);
 
 }  // namespace ddprun::agent

@@ -1,6 +1,5 @@
 #include "agent/output/log_files.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,7 +8,7 @@
 #include <filesystem>
 
 #include "common/assert.h"
-#include "common/system/unique_fd.h"
+#include "common/system/user_file.h"
 #include "common/system/variable.h"
 
 namespace ddprun::agent {
@@ -96,14 +95,7 @@ std::string LogFolder::dump_file(int restart_count, int local_rank) const {
 }
 
 std::string read_file_end(const std::string& path, std::size_t bytes_max) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const off_t size = file ? ::lseek(file.get(), 0, SEEK_END) : 0;
-  if (size <= 0) return {};
-  std::string text(std::min(bytes_max, static_cast<std::size_t>(size)), '\0');
-  const ssize_t got =
-      ::pread(file.get(), text.data(), text.size(), size - static_cast<off_t>(text.size()));
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  return text;
+  return read_regular_end(path, bytes_max).value_or("");
 }
 
 }  // namespace ddprun::agent

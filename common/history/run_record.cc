@@ -103,7 +103,10 @@ json to_json(const RunRecord& record) {
                  {"started", record.started}, {"max_restarts", record.max_restarts},
                  {"launcher_pid", life.pid},  {"launcher_started", life.started},
                  {"boot", life.boot},         {"folder", record.folder}};
-  if (!record.took_s) return object;
+  if (!record.took_s) {  // What a signal has begun to end has a verdict already.
+    put_object(object, "verdict", record.verdict);
+    return object;
+  }
   object["took_s"] = *record.took_s;
   object["exit_code"] = record.exit_code;
   object["world_size"] = record.world_size;
@@ -150,7 +153,10 @@ Result<RunRecord> decode_record(std::string_view text) {
                                 value_of<std::uint64_t>(object, "launcher_started", 0),
                                 value_of<std::string>(object, "boot", "")},
                    .folder = value_of<std::string>(object, "folder", "")};
-  if (!object.contains("took_s")) return record;
+  if (!object.contains("took_s")) {
+    take_object(record.verdict, object, "verdict");
+    return record;
+  }
   record.took_s = value_of<double>(object, "took_s", 0);
   record.exit_code = value_of<int>(object, "exit_code", 0);
   take_ending(record, object);

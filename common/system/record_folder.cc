@@ -15,6 +15,7 @@
 #include "common/assert.h"
 #include "common/system/random_id.h"
 #include "common/system/unique_fd.h"
+#include "common/system/user_file.h"
 
 namespace ddprun {
 namespace {
@@ -30,21 +31,6 @@ Result<void> make_folder(const std::string& path) {
     if (made != 0 && errno != EEXIST && whole) return errno_failure("making the folder " + path);
     if (whole) return {};
   }
-}
-
-// For this user only.
-UniqueFd new_file(const std::string& path) {
-  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
-}
-
-Result<void> write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return errno_failure("writing a record");
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
 }
 
 // Its names. Some file systems cannot: then they are as safe as they get.
@@ -84,21 +70,15 @@ Result<void> RecordFolder::put(const std::string& name, std::string_view text,
                    "keeping a record of " + std::to_string(text.size()) + " bytes"};
   }
   constexpr std::size_t kRandomBytes = 8;
-  const std::string unfinished = path_ + "/" + std::string(kUnfinished) + random_hex(kRandomBytes);
-  UniqueFd file = new_file(unfinished);
-  if (!file && errno == ENOENT) {  // The first record.
-    if (const auto made = make_folder(path_); !made) return made.error();
-    file = new_file(unfinished);
+  const AsideOptions aside{
+      .aside = path_ + "/" + std::string(kUnfinished) + random_hex(kRandomBytes),
+      .sync = safety == Safety::kMachine};
+  const std::string path = path_ + "/" + name;
+  Result<void> written = write_aside(path, text, aside);
+  if (!written && written.error().code == boost::system::errc::no_such_file_or_directory) {
+    if (const auto made = make_folder(path_); !made) return made.error();  // The first record.
+    written = write_aside(path, text, aside);
   }
-  if (!file) return errno_failure("opening " + unfinished);
-  Result<void> written = write_all(file.get(), text);
-  if (written && safety == Safety::kMachine && ::fsync(file.get()) != 0) {
-    written = errno_failure("syncing a record");
-  }
-  if (written && std::rename(unfinished.c_str(), (path_ + "/" + name).c_str()) != 0) {
-    written = errno_failure("naming a record");
-  }
-  if (!written) ::unlink(unfinished.c_str());
   if (!written) return written;
   if (safety == Safety::kMachine) sync_folder(path_);
   return {};
@@ -112,19 +92,8 @@ std::vector<std::string> RecordFolder::names() const {
 }
 
 std::optional<std::string> RecordFolder::read(const std::string& name) const {
-  const UniqueFd file(::open((path_ + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return std::nullopt;
-  std::string text(limits_.record_bytes + 1, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) break;
-    size += static_cast<std::size_t>(got);
-  }
-  if (size > limits_.record_bytes) return std::nullopt;
-  text.resize(size);
+  auto text = read_regular_end(path_ + "/" + name, limits_.record_bytes + 1);
+  if (text && text->size() > limits_.record_bytes) return std::nullopt;
   return text;
 }
 

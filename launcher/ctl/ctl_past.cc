@@ -1,9 +1,9 @@
 #include "launcher/ctl/ctl_past.h"
 
 #include <ctime>
-#include <fstream>
 
 #include "common/system/standard_output.h"
+#include "common/system/user_file.h"
 #include "common/text/terminal_text.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/logs.h"
@@ -54,9 +54,12 @@ Result<std::string> report_shown(const CtlOptions& options, const std::string& a
   if (options.html_file.empty()) return account + "\n";
   const auto page = report_page(account, facts);
   if (!page) return Failure{Errc::kBadMessage, "the run's account cannot be read"};
-  std::ofstream file(options.html_file, std::ios::trunc);
-  file << *page << std::flush;
-  if (!file) return errno_failure("writing " + options.html_file);
+  const auto ready = check_user_file(options.html_file);
+  if (!ready) {
+    return Failure{ready.error().code, "--html " + options.html_file + " " + ready.error().context};
+  }
+  const auto written = write_user_file(options.html_file, *page);
+  if (!written) return written.error();
   return "the report is in " + options.html_file + "\n";
 }
 

@@ -209,6 +209,7 @@ void Guardian::handle_signals() {
 }
 
 // At a terminal. The third time nobody is asked any more.
+      if (plan_.signalled) plan_.signalled(signal);
 void Guardian::interrupt_again() {
   log::warning("interrupted again: killing everything");
   exit_code_ = exit_code_of_signal(SIGINT);

@@ -70,6 +70,8 @@ struct GuardianPlan {
   // Called when nothing else is left, before the keeper goes: to remove it all.
   std::function<void()> tidy_up = {};
   std::function<void(const AgentKilled&)> on_agent_killed = {};
+  // Called with each signal once it has been passed on to the agents.
+  std::function<void(int signal)> signalled = {};
   int respawns_max = 5;  // Of one service within `respawn_window`.
   std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
   std::chrono::milliseconds service_grace{

@@ -60,6 +60,12 @@ KeptRun KeptRun::begin(RunRecord record) {
   return run;
 }
 
+void KeptRun::stopping(std::string verdict) {
+  if (!record_.verdict.empty()) return;
+  record_.verdict = std::move(verdict);
+  put(RecordFolder::Safety::kProcess);
+}
+
 void KeptRun::end(double took_s) {
   record_.took_s = took_s;
   record_.folder.clear();

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/system/record_folder.h"
 #include "common/history/run_record.h"
+#include "common/system/record_folder.h"
 
 namespace ddprun::launcher {
 
@@ -27,6 +27,9 @@ class KeptRun {
   KeptRun() = default;
 
   RunRecord& record() { return record_; }
+  // Writes the verdict so far, once, of a run that a signal is about to end: what sends it may kill
+  // everything before the end.
+  void stopping(std::string verdict);
   // Writes the record of the end; `took_s` since the start.
   void end(double took_s);
 

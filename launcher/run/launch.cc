@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "agent/node/command.h"
-#include "agent/node/verdict_file.h"
 #include "agent/process/cgroup.h"
 #include "agent/workers/birth.h"
 #include "common/exit_status.h"
@@ -15,6 +14,7 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
+#include "common/system/user_file.h"
 #include "common/text/host_text.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
@@ -184,6 +184,32 @@ void speak_for_killed(GuardedRun& run, const AgentKilled& killed) {
 }
 
 // Starts everything and watches over it until the run is over.
+struct FileOfUser {
+  const char* flag;
+  const std::optional<std::string>& path;
+};
+
+std::vector<FileOfUser> files_of_user(const Options& options) {
+  return {{"--error-file", options.error_file}, {"--report-html", options.report_html}};
+}
+
+// Nothing is changed yet: the start can still fail.
+Result<void> check_files(const Options& options) {
+  for (const auto& [flag, path] : files_of_user(options)) {
+    const auto ready = path ? check_user_file(*path) : Result<void>();
+    if (ready) continue;
+    return Failure{ready.error().code, flag + (" " + *path) + " " + ready.error().context};
+  }
+  return {};
+}
+
+// What an earlier run has left would be taken for this one's.
+void clear_files(const Options& options) {
+  for (const auto& [flag, path] : files_of_user(options)) {
+    if (path) clear_user_file(*path);
+  }
+}
+
 Result<int> guard_run(GuardedRun run) {
   NodeContext& context = run.context;
   GuardianPlan guardian;
@@ -199,22 +225,15 @@ Result<int> guard_run(GuardedRun run) {
       return made.error();
     }
     guardian.children = children_of(run);
+    clear_files(context.options);  // All that can keep the run from starting has been done.
     return {};
   };
   guardian.started = [&] { run.kept = remember_start(context); };
   guardian.tidy_up = [&] { tidy_up(run); };
+  guardian.signalled = [&](int signal) { remember_signal(run.kept, context.options, signal); };
   guardian.on_agent_killed = [&](const AgentKilled& killed) { speak_for_killed(run, killed); };
   guardian.ended = [&](int status) { remember_end(run.kept, context, status); };
   return guard(guardian);
-}
-
-Result<void> prepare_files(const Options& options) {
-  if (options.error_file) {
-    const auto ready = agent::prepare_verdict_file(*options.error_file, "--error-file");
-    if (!ready) return ready.error();
-  }
-  if (!options.report_html) return {};
-  return agent::prepare_verdict_file(*options.report_html, "--report-html");
 }
 
 }  // namespace
@@ -230,7 +249,7 @@ Result<int> launch(Options options, const Environment& environment,
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
   watch_python(context, environment);
-  if (const auto ready = prepare_files(context.options); !ready) return ready.error();
+  if (const auto ready = check_files(context.options); !ready) return ready.error();
   auto token = obtain_token(context.plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();
   context.token = *token;

@@ -1,15 +1,18 @@
 #include "launcher/run/remember.h"
 
+#include <algorithm>
+#include <cstring>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 
+#include "common/exit_status.h"
+#include "common/system/user_file.h"
 #include "common/text/shell_quote.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::size_t kCommandBytesMax = 8192;
+constexpr std::size_t kEndingBytesMax = std::size_t{512} << 20;
 
 }  // namespace
 
@@ -36,6 +39,14 @@ KeptRun remember_start(const NodeContext& context) {
   return KeptRun::begin(std::move(record));
 }
 
+void remember_signal(KeptRun& kept, const Options& options, int signal) {
+  const std::vector<int> ending = handled_signals(options);
+  if (std::find(ending.begin(), ending.end(), signal) == ending.end()) return;
+  const char* name = ::sigabbrev_np(signal);
+  kept.stopping(plain_verdict("interrupted", kept.record().run_id, exit_code_of_signal(signal),
+                              "interrupted by SIG" + std::string(name ? name : "?")));
+}
+
 void remember_killed(KeptRun& kept, const AgentKilled& killed, const char* kind) {
   RunRecord& record = kept.record();
   record.verdict = plain_verdict(kind, record.run_id, killed.exit_code, killed.text);
@@ -44,9 +55,8 @@ void remember_killed(KeptRun& kept, const AgentKilled& killed, const char* kind)
 void collect_endings(KeptRun& kept, const NodeContext& context) {
   if (context.watch_folder.empty()) return;
   for (int index = 0; index < context.plan.local_nodes; ++index) {
-    std::ifstream file(ending_file(context, index));
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    (void)add_ending(kept.record(), text);  // An agent that was killed has left none.
+    const auto text = read_regular_end(ending_file(context, index), kEndingBytesMax);
+    if (text) (void)add_ending(kept.record(), *text);  // An agent that was killed has left none.
   }
 }
 

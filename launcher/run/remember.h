@@ -15,6 +15,9 @@ std::string command_text(const Options& options);
 // Nothing is kept where the run has no folder for it.
 KeptRun remember_start(const NodeContext& context);
 
+// A signal has come. If it is one that ends the run, the record has it from now on.
+void remember_signal(KeptRun& kept, const Options& options, int signal);
+
 // What an agent that was killed could not leave.
 void remember_killed(KeptRun& kept, const AgentKilled& killed, const char* kind);
 

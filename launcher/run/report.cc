@@ -4,21 +4,22 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
+#include "common/system/user_file.h"
 #include "launcher/run/ledger_text.h"
 #include "launcher/run/report_table.h"
 
 namespace ddprun::launcher {
 namespace {
 
+constexpr std::size_t kBytesMax = std::size_t{512} << 20;
+
+// Workers may write into that folder, too.
 std::string contents_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_regular_end(path, kBytesMax).value_or("");
 }
 
 std::string ledger_of(const std::string& folder, std::size_t width) {
@@ -59,9 +60,8 @@ Result<bool> write_report_page(const std::string& folder, const std::string& pat
   if (account.empty()) return false;
   const auto page = report_page(account, facts);
   if (!page) return Failure{Errc::kBadMessage, "the run's account cannot be read"};
-  std::ofstream file(path, std::ios::trunc);
-  file << *page << std::flush;
-  if (!file) return errno_failure("writing " + path);
+  const auto written = write_user_file(path, *page);
+  if (!written) return written.error();
   return true;
 }
 

@@ -65,11 +65,15 @@ std::string ending_of(const json& first) {
 }
 
 std::string fate_of(const PastRun& run, const json& verdict) {
-  if (run.state == RunState::kRunning) return "runs";
+  const std::string kind = words(verdict, "kind");
+  const std::string so_far = kind == "interrupted" ? words(verdict, "text") : "";
+  if (run.state == RunState::kRunning) return so_far.empty() ? "runs" : "is stopping: " + so_far;
+  if (run.state == RunState::kVanished && !so_far.empty()) {
+    return so_far + ", and killed before its workers had ended";
+  }
   if (run.state == RunState::kVanished) {
     return "no end is known: ddprun was killed, or the machine went down";
   }
-  const std::string kind = words(verdict, "kind");
   if (kind == "success") return "finished";
   const json& first = part_of(verdict, "first_cause");
   const std::string who = rank_on_host(first), said = last_line(words(first, "last_words"));
@@ -245,7 +249,7 @@ std::string past_run_text(const PastRun& run, const LocalTime& time, const Scree
     text += line.take() + "\n";
   }
   text += "ended     ";
-  if (run.state != RunState::kEnded) return text + fate_of(run, verdict) + "\n";
+  if (run.state != RunState::kEnded) return text + plain(fate_of(run, verdict)) + "\n";
   text += plain(words(verdict, "kind")) + ", exit code " + std::to_string(record.exit_code) + "\n";
   const bool well = words(verdict, "kind") == "success";
   if (!well) text += "\n" + indented(words(verdict, "text"), style);

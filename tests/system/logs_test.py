@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 
@@ -142,6 +143,55 @@ class ErrorFile(DdprunCase):
         self.assertIn("gave up after 1 s", json.loads(read(path))["text"])
         job = self.run_ddprun("--error-file", self.path("no/such/folder/x"), *shell(""), code=None)
         self.assertIn("cannot be written", job.err())
+
+    def test_a_link_is_written_through_and_stays(self):
+        os.mkdir(self.path("runs"))
+        os.symlink("runs/17.json", self.path("latest.json"))
+        self.run_ddprun("--error-file", self.path("latest.json"), "--report-html", self.path("page"), *shell("exit 3"),
+                        code=3)
+        self.assertTrue(os.path.islink(self.path("latest.json")))
+        self.assertEqual(json.loads(read(self.path("runs/17.json")))["exit_code"], 3)
+        self.assertEqual(os.stat(self.path("runs/17.json")).st_mode & 0o777, 0o600)
+        self.run_ddprun("--error-file", self.path("latest.json"), "true")
+        self.assertTrue(os.path.islink(self.path("latest.json")))
+        self.assertFalse(os.path.exists(self.path("latest.json")))
+
+    def test_standard_output_by_its_name_gets_the_text_behind_what_is_there(self):
+        """/dev/stdout is such a link; as root it was replaced by a file, for the whole machine."""
+        os.symlink("/proc/self/fd/1", self.path("out"))
+        for flag, code, has in (("--error-file", 3, '"first_cause"'), ("--report-html", 0, "<!doctype html>")):
+            with self.subTest(flag=flag):
+                job = self.run_ddprun(flag, self.path("out"), *shell(f"echo before; exit {code}"), code=code)
+                self.assertTrue(os.path.islink(self.path("out")))
+                self.assertIn(has, job.out())
+                self.assertIn("before", job.out())
+
+    def test_a_pipe_that_nobody_reads_stops_nothing(self):
+        os.mkfifo(self.path("pipe"))
+        for flag in ("--error-file", "--report-html"):
+            with self.subTest(flag=flag):
+                job = self.run_ddprun(flag, self.path("pipe"), *shell("exit 3"), code=3)
+                self.assertIn("which has no reader", job.err())
+        job = self.run_ddprun(*shell("exit 3"), env={"TORCHELASTIC_ERROR_FILE": self.path("pipe")}, code=3)
+        self.assertIn("which has no reader", job.err())
+
+    def test_a_pipe_in_place_of_a_worker_s_error_file_stops_no_restart(self):
+        job = self.run_ddprun("--max-restarts", "1", *shell('mkfifo "$TORCHELASTIC_ERROR_FILE"; exit 3'), code=3)
+        self.assertIn("restart 1 of 1", job.err())
+
+    def test_a_run_that_does_not_start_leaves_the_file_of_the_one_before(self):
+        path = self.path("why.json")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("of an earlier run")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            for argv, code in ((["--nnodes", "2", "--token-file", "/nowhere"], 2),
+                               (["--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port",
+                                 port], 1),
+                               (["--report-html", self.dir], 2)):
+                with self.subTest(argv=argv):
+                    self.run_ddprun("--error-file", path, *argv, "true", code=code)
+                    self.assertEqual(read(path), "of an earlier run")
 
     def finish(self, job, code=0, patience=30):
         if code is not None:

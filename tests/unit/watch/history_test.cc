@@ -197,6 +197,20 @@ TEST_CASE("History: the table says how each run ended", "[history]") {
   }
 }
 
+TEST_CASE("History: a signal is on record before the end of the run", "[history]") {
+  RunRecord record = failed();
+  record.took_s.reset();
+  record.verdict = plain_verdict("interrupted", "job9", 143, "interrupted by SIGTERM");
+  const auto kept = decode_record(encode(record));
+  REQUIRE(kept.has_value());
+  CHECK_FALSE(kept->took_s);
+  const std::string running = history_text({past(*kept, RunState::kRunning)}, kTime, {});
+  CHECK_THAT(running, Contains("is stopping: interrupted by SIGTERM"));
+  const std::string cut = history_text({past(*kept, RunState::kVanished)}, kTime, {});
+  CHECK_THAT(cut, Contains("interrupted by SIGTERM, and killed before its workers had ended"));
+  CHECK_THAT(cut, Contains("!  1"));
+}
+
 TEST_CASE("History: a run that was stopped says by which signal", "[history]") {
   RunRecord record = failed();
   record.exit_code = 130;
