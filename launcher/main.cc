@@ -48,6 +48,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
     options.scheduler = "the launching ddprun";
     options.preempt_signals.push_back(kLeaveSignal);
   }
+  start_signals_as(handled_signals(options), options.preempt_signals);
   const auto around = look_around(options, environment);
   if (!around) return fail(around.error());
   if (!around->warning.empty()) log::warning(around->warning);
@@ -91,7 +92,7 @@ int run_controlled() {
 int main(int argc, char** argv) {
   using namespace ddprun;
   occupy_standard_descriptors();
-  start_signals();
+  start_signals(/*options_follow=*/true);
   log::start("ddprun", log::Level::kInfo);
   try {
     const bool far_end = argc == 2 && argv[1] == launcher::kControlFlag;

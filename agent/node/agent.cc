@@ -97,6 +97,7 @@ void Agent::connect() {
     options_.daemon->run_id = options_.run_id;
     options_.daemon->node = view_.node();
     link_ = remote_link(loop_, *options_.daemon);
+  release_signals();
   } else {
     link_ = embedded_link(loop_, options_.run_id, view_.node());
   }
@@ -320,6 +321,13 @@ void Agent::forward_signals() {
     if (signal == SIGTSTP) output_.hide_status();
     forward_signals();
   });
+}
+
+// What came before the handlers has been held back by who started this process.
+void Agent::release_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
 }
 
 }  // namespace ddprun::agent

@@ -118,6 +118,7 @@ class Agent {
   Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
   void watch_signals();
+  void release_signals();
   void forward_signals();
 
   // agent_workers.cc: the places of workers, and how one is started.

@@ -74,7 +74,7 @@ int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian
   }
   for (const int fd : setup.own_fds) ::close(fd);
   drop_handlers();
-  ::sigprocmask(SIG_SETMASK, &setup.mask_before, nullptr);
+  if (!child.takes_signals) ::sigprocmask(SIG_SETMASK, &setup.mask_before, nullptr);
   const int code = child.body ? run_body(child) : execute(child);
   std::fflush(nullptr);
   return code;

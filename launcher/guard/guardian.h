@@ -35,9 +35,13 @@ struct GuardedChild {
       name;  // As in "<name> was killed by SIGKILL": "node 1's agent", "the rendezvous daemon".
 
   // Either a function, run in a fork of ours: what it returns is the exit code. It starts in a
-  // process group of its own, with our signal mask as it was before guard(), and with SIGPIPE and
-  // SIGTTOU ignored.
+  // process group of its own, with our signal mask as it was before guard() (but see
+  // takes_signals), and with SIGPIPE and SIGTTOU ignored.
   std::function<int()> body = {};
+
+  // The body takes signals over by itself: those that we handle stay blocked until it does, and
+  // none is lost.
+  bool takes_signals = false;
 
   // Or a program. argv[0] is a path; `environment` is complete ("NAME=value" each); of our
   // descriptors it gets 0, 1, 2 and `inherited_fds`, under their numbers.

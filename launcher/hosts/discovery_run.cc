@@ -244,6 +244,7 @@ int guard_discovery(const Meeting& meeting, const HostedEndpoint* endpoint) {
                                  .body = [&] { return DiscoveryRun(meeting).run(); },
                                  .passes_now_on = true});
     return {};
+                                 .takes_signals = true,
   };
   guardian.tidy_up = [&] { state.remove(); };
   return guard(guardian);

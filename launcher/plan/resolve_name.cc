@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +18,9 @@
 namespace ddprun::launcher {
 namespace {
 
-[[noreturn]] void print_addresses(const std::string& name, int fd) {
+[[noreturn]] void print_addresses(const std::string& name, int fd, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // A name server may let us wait long after that.
+  if (::getppid() != parent) ::_exit(1);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -55,9 +58,9 @@ std::vector<std::string> resolve_name(const std::string& name, Milliseconds limi
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return {};
   UniqueFd reader(ends[0]), writer(ends[1]);
-  const pid_t child = ::fork();
+  const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) return {};
-  if (child == 0) print_addresses(name, writer.get());
+  if (child == 0) print_addresses(name, writer.get(), parent);
   writer.reset();
   std::istringstream lines(read_until(reader.get(), std::chrono::steady_clock::now() + limit));
   ::kill(child, SIGKILL);

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
 import time
 
 import paths  # noqa: F401
@@ -53,6 +55,89 @@ class Signals(DdprunCase):
             codes.append(job.wait())
             self.assert_nothing_left(job)
         self.assertEqual(set(codes), {143}, codes)
+
+    def test_sigterm_at_any_moment_of_the_start_of_process_1(self):
+        """The kernel throws away what process 1 of a container neither blocks nor handles."""
+        for step in range(24):
+            job = self.first_process("--local-nodes", "2", *shell(WAIT))
+            one = self.process_1(job)
+            began = time.monotonic()
+            wait_until(lambda: time.monotonic() >= began + 0.002 * step, "the moment")
+            os.kill(one, signal.SIGTERM)
+            self.assertEqual(job.wait(), 143, job.text())
+            self.assert_nothing_left(job)
+
+    def test_sigterm_while_a_name_is_looked_up(self):
+        """By a name server that never answers, as process 1 and not."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+            try:
+                server.bind(("127.0.0.53", 53))
+            except OSError as error:
+                self.skipTest(f"a name server of our own: {error}")
+            with open(self.path("resolv.conf"), "w", encoding="ascii") as f:
+                f.write("nameserver 127.0.0.53\n")
+            with open(self.path("nsswitch.conf"), "w", encoding="ascii") as f:
+                f.write("hosts: dns\n")
+            server.settimeout(ddprun_case.PATIENCE)
+            for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+                for is_first in (False, True):
+                    with self.subTest(signal=number.name, is_first=is_first):
+                        job = self.first_process("--nnodes", "2", "--rdzv-endpoint", "node-0.example:29400", "true",
+                                                 env={"DDPRUN_TOKEN": "a token of the tests"}, is_first=is_first,
+                                                 mounts=[("resolv.conf", "/etc/resolv.conf"),
+                                                         ("nsswitch.conf", "/etc/nsswitch.conf")])
+                        server.recv(512)  # It asks, and waits.
+                        os.kill(self.process_1(job) if is_first else job.pid, number)
+                        self.assertEqual(job.wait(), code, job.text())
+                        self.assert_nothing_left(job)
+
+    def first_process(self, *argv, env=None, is_first=True, mounts=()):
+        if os.geteuid() != 0:
+            self.skipTest("namespaces need root")
+        mount = "".join(f'mount --bind "$D/{name}" {path} && ' for name, path in mounts)
+        own = ["unshare", "-m", "sh", "-c", mount + 'exec "$@"', "sh"] if mounts else []
+        pid = ["unshare", "-pf", "--mount-proc", "--kill-child"] if is_first else []
+        return self.start_program([*own, *pid, DDPRUN, *argv], env=env)
+
+    def process_1(self, job):
+        """As we see it, once its first instruction has run: before, the kernel still loads it."""
+        def holds(pid):
+            with open(f"/proc/{pid}/status", encoding="ascii") as f:
+                masks = re.findall(r"Sig(?:Blk|Cgt):\s*(\w+)", f.read())
+            return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+
+        def found():
+            for process in job.processes():
+                if process.name == "ddprun" and process.ppid == job.pid and holds(process.pid):
+                    return process.pid
+            return None
+        return wait_until(found, job.text)
+
+    def test_what_is_known_at_a_signal_is_on_record_before_the_grace(self):
+        """The machine that sends it may kill all of the container before the workers have ended."""
+        if os.geteuid() != 0:
+            self.skipTest("namespaces need root")
+        path = self.path("why.json")
+        job = self.first_process("--error-file", path, *shell("trap : TERM; " + env_to() +
+                                                              "while :; do sleep 600 & wait; done"))
+        self.wait_for_workers(1, jobs=[job])
+        os.kill(self.process_1(job), signal.SIGTERM)
+        wait_until(lambda: os.path.exists(path), job.text)
+        history = wait_until(lambda: (h := self.history(job)) and "SIGTERM" in h and h, lambda: self.history(job))
+        self.assertIn("is stopping: interrupted by SIGTERM", history)
+        os.kill(self.process_1(job), signal.SIGKILL)
+        job.wait()
+        with open(path, encoding="utf-8") as f:
+            verdict = json.load(f)
+        self.assertEqual((verdict["kind"], verdict["exit_code"]), ("interrupted", 143))
+        self.assertIn("interrupted by SIGTERM", verdict["text"])
+        self.assertIn("interrupted by SIGTERM, and killed before", self.history(job))
+
+    def history(self, job):
+        environment = {**ddprun_case.clean_environment(), "XDG_STATE_HOME": self.path("state")}
+        done = subprocess.run([os.path.join(ddprun_case.BIN, "ddprunctl"), "history"], env=environment,
+                              capture_output=True, text=True, timeout=ddprun_case.PATIENCE, check=False)
+        return done.stdout
 
     def test_workers_may_say_goodbye(self):
         """SIGTERM reaches the workers as SIGTERM, they have their time, and what they say is heard."""
