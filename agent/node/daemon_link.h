@@ -50,6 +50,9 @@ struct RemoteLinkOptions {
   std::uint16_t port = 0;
   // Where else the daemon may be: several stand by for each other, and one at a time listens.
   std::vector<DaemonAddress> others = {};
+  // At most one of them is the daemon of this run, at the others may be daemons of other runs: the
+  // first that greets us is the one, and none that refuses us ends the search.
+  bool are_guesses = false;
   std::string token;  // Empty: no TLS.
   std::string run_id;
   rendezvous::NodeId node;

@@ -76,7 +76,8 @@ class RemoteLink : public DaemonLink {
               link_.reset();
               if (on_closed_) return std::exchange(on_closed_, nullptr)();
               silence_.cancel();
-              if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
+              if (is_hopeless(why)) return handlers_.on_hopeless(to_string(why));
+              if (searches()) return not_this_one(address_text() + " has hung up on us");
               const bool was_silent = std::exchange(silent_, false);
               // It took our connection and then said nothing.
               const bool answers = was_silent && !greeted_ && addresses_.size() == 1;
@@ -90,17 +91,33 @@ class RemoteLink : public DaemonLink {
     watch_silence();
     // The handshake has proved that it is the daemon: what there is to say goes with the hello.
     // Without TLS anything that listens takes our connection, and only its answer proves it.
-    if (!options_.token.empty()) handlers_.on_up();
+    if (up_at_once()) handlers_.on_up();
   }
+
+  bool up_at_once() const { return !options_.token.empty() && !options_.are_guesses; }
+  // We do not know yet at which of several addresses the daemon of our run is.
+  bool searches() const { return options_.are_guesses && addresses_.size() > 1; }
+  bool is_hopeless(const Failure& why) const { return why.code == Errc::kBadToken && !searches(); }
 
   void greeted() {
     greeted_ = true;
     pause_ = kRetryFirst;
-    if (options_.token.empty()) handlers_.on_up();
+    if (searches()) {
+      addresses_ = {addresses_[which_]};
+      which_ = 0;
+    }
+    if (!up_at_once()) handlers_.on_up();
+  }
+
+  void not_this_one(const std::string& why) {
+    silent_ = false;
+    handlers_.on_down(why + "; is it the daemon of another run?", /*answers=*/false);
+    use_next_address();
+    try_again();
   }
 
   void failed(const Failure& why) {
-    if (why.code == Errc::kBadToken) return handlers_.on_hopeless(to_string(why));
+    if (is_hopeless(why)) return handlers_.on_hopeless(to_string(why));
     const bool answers = why.code == Errc::kPeerSilent || why.code == std::errc::connection_refused;
     // A name may become known: the node behind it is still being made. Of several daemons another
     // one may lead.
@@ -172,10 +189,14 @@ class RemoteLink : public DaemonLink {
     return true;
   }
 
-  std::string silence_text() const {
+  std::string address_text() const {
     const DaemonAddress& daemon = addresses_[which_];
-    return daemon.host + ":" + std::to_string(daemon.port) + " has not answered within " +
-           std::to_string(silence_max_.count()) + " ms";
+    return daemon.host + ":" + std::to_string(daemon.port);
+  }
+
+  std::string silence_text() const {
+    return address_text() + " has not answered within " + std::to_string(silence_max_.count()) +
+           " ms";
   }
 
   boost::asio::io_context& loop_;

@@ -260,6 +260,12 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
   if (child.start_at) {
     log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
                  " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
+  // Without it the nodes can never meet. Later, when it has run before, workers go on without it.
+  const bool never_began = hopeless && !child.plan->argv.empty() && child.budget.used() == 0;
+  if (never_began && !ending_ && exit_code_ == 0) {
+    exit_code_ = kExitCannotStart;
+    return signal_agents(children_, SIGTERM);
+  }
   } else {
     log::error(what + "; it died too often and is not started again. Running workers continue");
   }

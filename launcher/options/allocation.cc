@@ -1,5 +1,7 @@
 #include "launcher/options/allocation.h"
 
+#include <charconv>
+
 #include "launcher/options/host_list.h"
 #include "launcher/options/option_values.h"
 
@@ -11,8 +13,25 @@ namespace {
 constexpr int kPortsFirst = 29'400;
 constexpr int kPorts = 3'200;
 constexpr int kStepsApart = 16;
+// Where else to meet if something is there all the same: another job whose number differs by 200, a
+// service. Prime, so that neighbours in one sequence are not neighbours in another.
+constexpr int kMorePorts = 3;
+constexpr int kPortStride = 577;
 
 constexpr int kNumberMax = 2'147'483'647;
+
+// Slurm's numbers for what is no step of tasks: salloc's interactive shell, the batch script, what
+// an administrator adopts. A program in there has to start a step of tasks by srun.
+constexpr std::int64_t kSpecialStepFirst = 4'294'967'290;
+
+bool in_task_step(const Environment& environment) {
+  const std::string step = value_of(environment, "SLURM_STEP_ID");
+  if (step.empty()) return false;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), number);
+  const bool special = error == std::errc() && end == step.data() + step.size();
+  return !special || number < kSpecialStepFirst;
+}
 
 // Reads variables of one scheduler; remembers the first that is not what it must be.
 class Variables {
@@ -87,8 +106,11 @@ Result<Allocation> read_slurm(const Environment& environment) {
   if (!hosts) return usage("SLURM_STEP_NODELIST: " + hosts.error().context);
   found.hosts = std::move(*hosts);
   const std::int64_t place = std::int64_t{job} * kStepsApart + step;
-  found.endpoint =
-      Endpoint{found.hosts.front(), static_cast<std::uint16_t>(kPortsFirst + place % kPorts)};
+  const auto port = [place](int i) {
+    return static_cast<std::uint16_t>(kPortsFirst + (place + i * kPortStride) % kPorts);
+  };
+  found.endpoint = Endpoint{found.hosts.front(), port(0)};
+  for (int i = 1; i <= kMorePorts; ++i) found.more_ports.push_back(port(i));
   found.run_id = "slurm-" + std::to_string(job) + "." + std::to_string(step);
   if (const auto again = environment.find("SLURM_RESTART_COUNT"); again != environment.end()) {
     found.run_id += "-r" + again->second.substr(0, 10);  // The job was requeued: another run.
@@ -156,7 +178,7 @@ Result<std::optional<Allocation>> read_allocation(const Options& options,
   if (!value_of(environment, "OMPI_COMM_WORLD_SIZE").empty())
     return some(read_open_mpi(environment));
   if (!value_of(environment, "MPI_LOCALNRANKS").empty()) return some(read_hydra(environment));
-  if (!value_of(environment, "SLURM_STEP_ID").empty()) return some(read_slurm(environment));
+  if (in_task_step(environment)) return some(read_slurm(environment));
   return std::optional<Allocation>();
 }
 
@@ -181,7 +203,7 @@ std::optional<Failure> what_is_missing(const Allocation& found, const Options& o
 // The batch script itself, on the first node: whoever forgets srun gets one node of the many.
 std::string forgotten_srun(const Options& options, const Environment& environment) {
   const auto nodes = environment.find("SLURM_JOB_NUM_NODES");
-  if (nodes == environment.end() || !value_of(environment, "SLURM_STEP_ID").empty()) return "";
+  if (nodes == environment.end() || in_task_step(environment)) return "";
   const Result<int> number = parse_integer(nodes->second, 2, kNodesMax);
   if (!number || is_said(options) || options.nnodes) return "";
   return "this Slurm job has " + nodes->second +
@@ -209,6 +231,7 @@ Options completed(Options options, const Allocation& allocation) {
   if (!options.node_rank && has_seat) options.node_rank = allocation.node_rank;
   if (!options.rdzv_id && !allocation.run_id.empty()) options.rdzv_id = allocation.run_id;
   if (place_is_ours) options.rdzv_endpoint = allocation.endpoint;
+  if (place_is_ours) options.derived_ports = allocation.more_ports;
   const bool at_first_node = allocation.first_node_hosts && (place_is_ours || !allocation.endpoint);
   if (at_first_node && !options.rdzv_conf.is_host) {
     options.rdzv_conf.is_host = allocation.node_rank == 0;

@@ -22,9 +22,10 @@ struct Allocation {
   int nodes = 1;
   int node_rank = 0;
   std::optional<Endpoint> endpoint =
-      {};                         // Where all of them can meet, if the scheduler says that much.
-  bool first_node_hosts = false;  // They meet on the node of rank 0, else by the address.
-  std::string run_id = {};        // Empty: it has no name for the job.
+      {};  // Where all of them can meet, if the scheduler says that much.
+  std::vector<std::uint16_t> more_ports = {};  // Of `endpoint`, in case its own is taken.
+  bool first_node_hosts = false;        // They meet on the node of rank 0, else by the address.
+  std::string run_id = {};              // Empty: it has no name for the job.
   std::vector<std::string> hosts = {};  // By node rank; empty: unknown.
 };
 

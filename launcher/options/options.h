@@ -143,6 +143,9 @@ struct Options {
   // How the nodes find each other.
   std::optional<Endpoint> rdzv_endpoint;
   std::vector<Endpoint> other_endpoints;  // Given after it: daemons that stand by for each other.
+  // Where else the daemon may be on that host, for its port was derived from a scheduler's numbers
+  // and may be taken: the node that hosts takes the first that is free.
+  std::vector<std::uint16_t> derived_ports;
   std::optional<RdzvBackend> rdzv_backend;
   std::optional<std::string> rdzv_id;
   RdzvConf rdzv_conf;

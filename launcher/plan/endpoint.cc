@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "agent/workers/birth.h"
@@ -31,6 +33,39 @@ Result<UniqueFd> memory_file(const std::string& text) {
 
 std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 
+std::string daemon_program() { return own_folder() + "/ddprun-rendezvous"; }
+
+// Before anything waits for the daemon that this node is about to host.
+Result<void> check_daemon_program() {
+  const std::string path = daemon_program();
+  if (::access(path.c_str(), X_OK) == 0) return {};
+  const int error = errno;
+  return Failure{Errc::kNotFound, "this node hosts the run's rendezvous daemon, and " + path +
+                                      " cannot be run (" + std::strerror(error) +
+                                      "): install it beside ddprun on each node"};
+}
+
+bool is_taken(const Result<UniqueFd>& listening) {
+  return !listening && listening.error().code == boost::system::errc::address_in_use;
+}
+
+// The first of the derived ports that is free; else why the first is not.
+Result<UniqueFd> listen_at_derived(const RendezvousPlan& plan, Result<UniqueFd> first) {
+  std::string ports;
+  for (const std::uint16_t port : plan.derived_ports) {
+    auto listening = rendezvous::listen_socket(plan.listen_host, port);
+    if (listening) {
+      log::info(to_string(first.error()) + "; using port " + std::to_string(port) + " instead");
+      return listening;
+    }
+    ports += (ports.empty() ? "" : ", ") + std::to_string(port);
+  }
+  if (ports.empty()) return first;
+  Failure failure = first.error();
+  failure.context += " (and so are " + ports + ")";
+  return failure;
+}
+
 }  // namespace
 
 Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& given) {
@@ -48,7 +83,8 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
                                                       const std::string& token) {
   DDPRUN_ASSERT(plan.mode == RendezvousPlan::Mode::kHost);
   auto listening = rendezvous::listen_socket(plan.listen_host, plan.endpoint.port.value_or(0));
-  if (!listening && listening.error().code == boost::system::errc::address_in_use) {
+  if (is_taken(listening)) listening = listen_at_derived(plan, std::move(listening));
+  if (is_taken(listening)) {
     if (plan.if_taken == RendezvousPlan::IfTaken::kJoin) {
       plan.mode = RendezvousPlan::Mode::kJoin;
       return std::unique_ptr<HostedEndpoint>();
@@ -58,6 +94,7 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
     }
   }
   if (!listening) return listening.error();
+  if (const auto there = check_daemon_program(); !there) return there.error();
   plan.endpoint.port = rendezvous::local_port(listening->get());
   UniqueFd token_file;
   if (!token.empty()) {
@@ -67,8 +104,10 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
     if (!file) return file.error();
     token_file = std::move(*file);
   }
-  return std::make_unique<HostedEndpoint>(
+  auto endpoint = std::make_unique<HostedEndpoint>(
       HostedEndpoint{std::move(*listening), std::move(token_file)});
+  if (!plan.derived_ports.empty()) endpoint->only_run = plan.run_id.value_or("");
+  return endpoint;
 }
 
 GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
@@ -76,13 +115,12 @@ GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& sta
   GuardedChild child;
   child.kind = GuardedChild::Kind::kService;
   child.name = "the rendezvous daemon";
-  child.argv = {own_folder() + "/ddprun-rendezvous",
-                "--end-when-over",
-                "--end-runs-on-exit",
-                "--state-dir",
-                state_folder,
-                "--listen-fd",
+  child.argv = {daemon_program(), "--end-when-over", "--end-runs-on-exit", "--listen-fd",
                 std::to_string(endpoint.listening.get())};
+  if (!state_folder.empty()) child.argv.insert(child.argv.end(), {"--state-dir", state_folder});
+  if (!endpoint.only_run.empty()) {
+    child.argv.insert(child.argv.end(), {"--only-run", endpoint.only_run});
+  }
   child.inherited_fds = {endpoint.listening.get()};
   if (endpoint.token_file) {
     child.argv.insert(child.argv.end(), {"--token-fd", std::to_string(endpoint.token_file.get())});

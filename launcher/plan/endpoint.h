@@ -15,7 +15,8 @@ namespace ddprun::launcher {
 // replaced is served by the next one.
 struct HostedEndpoint {
   UniqueFd listening;
-  UniqueFd token_file;  // A memory file; none with auth=none.
+  UniqueFd token_file;        // A memory file; none with auth=none.
+  std::string only_run = {};  // The daemon serves this run alone; empty: all that come.
 };
 
 // Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
@@ -27,7 +28,7 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
 // none. With a token this process's memory is hidden from now on.
 Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& given);
 
-// `state_folder` is for its journal.
+// `state_folder` is for its journal; empty: it keeps none, and one that is killed forgets the run.
 GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
                           bool verbose);
 

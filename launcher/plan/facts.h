@@ -14,6 +14,7 @@ struct MachineFacts {
       endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
   bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
   std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
+  bool in_pod = false;  // Of Kubernetes, where what is printed goes to the log alone.
 };
 
 bool is_any_address(std::string_view host);  // All interfaces, as a server says it.

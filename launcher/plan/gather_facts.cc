@@ -67,6 +67,15 @@ std::vector<std::string> own_addresses() {
   return addresses_of(list);
 }
 
+// A person may work in a pod by kubectl exec, but has no rank from a Job or a TrainJob.
+bool in_pod(const Environment& environment) {
+  if (value_of(environment, "KUBERNETES_SERVICE_HOST").empty()) return false;
+  for (const char* rank : {"JOB_COMPLETION_INDEX", "PET_NODE_RANK"}) {
+    if (!value_of(environment, rank).empty()) return true;
+  }
+  return ::isatty(STDERR_FILENO) == 0;
+}
+
 }  // namespace
 
 MachineFacts gather_facts(const Environment& environment) {
@@ -76,6 +85,7 @@ MachineFacts gather_facts(const Environment& environment) {
   facts.own_addresses = own_addresses();
   facts.token_in_environment = !value_of(environment, "DDPRUN_TOKEN").empty();
   facts.token_file = value_of(environment, "DDPRUN_TOKEN_FILE");
+  facts.in_pod = in_pod(environment);
   return facts;
 }
 

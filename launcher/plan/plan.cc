@@ -152,6 +152,7 @@ void place_join(const Options& options, RendezvousPlan& plan) {
 void choose_ports(const Options& options, RendezvousPlan& plan) {
   if (options.rdzv_endpoint) {
     plan.endpoint.port = options.rdzv_endpoint->port.value_or(kEndpointPort);
+    plan.derived_ports = options.derived_ports;
     plan.store_port = options.master_port;
   } else if (is_static_habit(options)) {
     plan.endpoint.port = options.master_port.value_or(kMasterPort);
@@ -228,10 +229,10 @@ std::optional<Failure> choose_token(const Options& options, const MachineFacts& 
   } else if (!facts.token_file.empty()) {
     plan.token = Token::kFile;
     plan.token_file = facts.token_file;
-  } else if (plan.mode == Mode::kHost) {
+  } else if (plan.mode == Mode::kHost && !(facts.in_pod && plan.others_may_come)) {
     plan.token = Token::kMint;
   } else {
-    return missing_token(plan.endpoint);
+    return missing_token(plan.endpoint, facts.in_pod);
   }
   return std::nullopt;
 }
@@ -285,7 +286,15 @@ std::vector<std::string> absent_rank_warnings(const Options& options, int worker
   return warnings;
 }
 
-Failure missing_token(const Endpoint& endpoint) {
+// A line cannot be pasted into a pod, and the cluster keeps what a pod prints.
+Failure missing_token(const Endpoint& endpoint, bool in_pod) {
+  if (in_pod) {
+    return usage(
+        "the pods of this run need one token: put it into a Secret (kubectl create secret generic "
+        "ddprun --from-literal=token=$(openssl rand -hex 16)) that each of them gets as the "
+        "variable DDPRUN_TOKEN (env, valueFrom, secretKeyRef), or give --token-file FILE, or "
+        "--rdzv-conf auth=none on every node");
+  }
   return usage(
       "joining " + to_string(endpoint) +
       " needs the run's token: paste the whole line that the hosting node printed (it begins "

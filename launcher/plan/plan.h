@@ -64,8 +64,11 @@ struct RendezvousPlan {
 
   Endpoint endpoint;  // As other nodes reach it. Port 0: any, known after listening.
   std::vector<Endpoint> other_endpoints;  // Where else kJoin may find the daemon.
-  std::string listen_host;                // Numeric; empty: all interfaces.
-  std::string local_host;  // Where this machine's own agents reach the daemon that kHost started.
+  // Where else on that host: kHost takes the first that is free, kJoin tries them all, for the
+  // daemon of another run may be at one of them.
+  std::vector<std::uint16_t> derived_ports;
+  std::string listen_host;  // Numeric; empty: all interfaces.
+  std::string local_host;   // Where this machine's own agents reach the daemon that kHost started.
   std::string
       node_address;  // Where other nodes reach this one; empty: the control link's own address.
   std::optional<std::uint16_t> store_port;  // MASTER_PORT the user asked for; absent: any.
@@ -92,7 +95,7 @@ std::optional<Failure> choose_token(const Options& options, const MachineFacts& 
                                     RendezvousPlan& plan);
 
 // What to say when a node must join but has no token, for kHost too where IfTaken::kJoin applies.
-Failure missing_token(const Endpoint& endpoint);
+Failure missing_token(const Endpoint& endpoint, bool in_pod = false);
 
 // The line for the other machines. `token` is shown if it was minted, always as a variable of that
 // one command, never as an argument, which every user of the machine could read.

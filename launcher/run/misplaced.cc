@@ -46,4 +46,13 @@ std::string misplaced_flag_hint(const std::string& program,
   return "";
 }
 
+// Python's words on tcp://fd01::1:29500, whose port begins at the first colon.
+std::string bare_ipv6_hint(std::string_view last_words) {
+  if (last_words.find("Port could not be cast to integer value as ':") == std::string_view::npos) {
+    return "";
+  }
+  return "hint: MASTER_ADDR is an IPv6 address, which needs brackets in a URL: "
+         "tcp://[$MASTER_ADDR]:$MASTER_PORT; or call init_process_group without init_method";
+}
+
 }  // namespace ddprun::launcher

@@ -15,4 +15,7 @@ std::string misplaced_flag_hint(const std::string& program,
                                 const std::vector<std::string>& arguments,
                                 std::string_view last_words);
 
+// The same for a program that has put MASTER_ADDR into a URL as it is, where it is an IPv6 address.
+std::string bare_ipv6_hint(std::string_view last_words);
+
 }  // namespace ddprun::launcher

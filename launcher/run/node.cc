@@ -121,6 +121,11 @@ agent::RemoteLinkOptions daemon_options(const NodeContext& context,
   for (const Endpoint& other : plan.other_endpoints) {
     daemon.others.push_back({other.host, *other.port});
   }
+  if (plan.mode == RendezvousPlan::Mode::kJoin && !plan.derived_ports.empty()) {
+    for (const std::uint16_t port : plan.derived_ports)
+      daemon.others.push_back({daemon.host, port});
+    daemon.are_guesses = true;
+  }
   daemon.token = context.token;
   // Whoever gives up wants to say what came of the last attempt.
   daemon.attempt_limit = std::min(daemon.attempt_limit, config.join_timeout / 2);
@@ -154,8 +159,10 @@ agent::AgentFiles agent_files(const NodeContext& context, int index) {
   // Whoever started us as a worker reads it there, as it would torchrun's.
   const std::string inherited = environment_variable("TORCHELASTIC_ERROR_FILE");
   if (!inherited.empty()) files.verdict.push_back(inherited);
-  if (options.report && index == 0) files.ledger = context.report_folder + "/" + kLedgerFile;
-  if (options.report_html) files.account = context.report_folder + "/" + kAccountFile;
+  if (!context.report_folder.empty()) {
+    if (options.report && index == 0) files.ledger = context.report_folder + "/" + kLedgerFile;
+    if (options.report_html) files.account = context.report_folder + "/" + kAccountFile;
+  }
   if (!context.watch_folder.empty()) {
     files.window = window_path(context.watch_folder, index);
     files.ending = ending_file(context, index);
@@ -198,7 +205,8 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   if (!context.watch_folder.empty()) node.typed = command_text(options);
   node.hint = [program = options.program,
                arguments = options.program_arguments](const std::string& last_words) {
-    return misplaced_flag_hint(program, arguments, last_words);
+    const std::string misplaced = misplaced_flag_hint(program, arguments, last_words);
+    return misplaced.empty() ? bare_ipv6_hint(last_words) : misplaced;
   };
   return node;
 }
@@ -231,12 +239,18 @@ void make_files_folder(ScratchFolder& folder, NodeContext& context) {
 
 Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts) {
   if (hosts) {
-    if (const auto made = folders.state.make(); !made) return made.error();
+    const auto made = folders.state.make();
+    if (!made) {
+      log::warning(to_string(made.error()) +
+                   "; the rendezvous daemon keeps no journal, and the run ends if it is killed");
+    }
   }
   if (context.options.report || context.options.report_html) {
-    if (const auto made = folders.report.make(); !made) return made.error();
+    const auto made = folders.report.make();
+    if (!made) log::warning(to_string(made.error()) + "; there will be no report");
     context.report_folder = folders.report.path();
-    if (context.options.report) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
+    const bool tells_ranks = made && context.options.report;
+    if (tells_ranks) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
   }
   if (context.asks_ranks && folders.ranks.make()) context.ranks_folder = folders.ranks.path();
   make_files_folder(folders.files, context);

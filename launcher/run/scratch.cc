@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
+#include "common/system/log.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::launcher {
@@ -13,13 +16,21 @@ namespace {
 
 constexpr std::size_t kRandomBytes = 8;
 constexpr mode_t kOwnerOnly = 0700;
+constexpr const char* kInMemory = "/dev/shm";
+
+void warn_of_memory(const Failure& why) {
+  static bool said = false;
+  if (std::exchange(said, true)) return;
+  log::warning(to_string(why) + "; temporary files are in " + kInMemory + " instead");
+}
 
 }  // namespace
 
 ScratchFolder::ScratchFolder(const std::string& name, Use use) {
   std::vector<std::string> bases;
   const char* runtime = use == Use::kState ? std::getenv("XDG_RUNTIME_DIR") : nullptr;
-  for (const char* base : {runtime, static_cast<const char*>(std::getenv("TMPDIR")), "/tmp"}) {
+  const char* given = std::getenv("TMPDIR");
+  for (const char* base : {runtime, static_cast<const char*>(given), "/tmp", kInMemory}) {
     const bool known = !base || std::find(bases.begin(), bases.end(), base) != bases.end();
     if (!known && *base != '\0') bases.emplace_back(base);
   }
@@ -28,12 +39,16 @@ ScratchFolder::ScratchFolder(const std::string& name, Use use) {
 }
 
 Result<void> ScratchFolder::make() {
+  std::optional<Failure> first;
   for (const std::string& place : places_) {
-    if (::mkdir(place.c_str(), kOwnerOnly) != 0) continue;
-    path_ = place;
-    return {};
+    if (::mkdir(place.c_str(), kOwnerOnly) == 0) {
+      path_ = place;
+      if (first && place.starts_with(kInMemory)) warn_of_memory(*first);
+      return {};
+    }
+    if (!first) first = errno_failure("making the temporary folder " + place);
   }
-  return errno_failure("making the temporary folder " + places_.front());
+  return *first;
 }
 
 void ScratchFolder::remove() {

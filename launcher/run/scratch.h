@@ -12,7 +12,7 @@ namespace ddprun::launcher {
 class ScratchFolder {
  public:
   enum class Use {
-    kFiles,  // Under TMPDIR, or /tmp where that is missing, read-only or full.
+    kFiles,  // Under TMPDIR, or /tmp where that is missing, read-only or full, or in memory.
     kState,  // Rather under XDG_RUNTIME_DIR, which nobody tidies up.
   };
   // `name` and a random number. Nothing is made yet.
@@ -22,7 +22,7 @@ class ScratchFolder {
 
   // Where it might be; the keeper has to know before it is.
   const std::vector<std::string>& places() const { return places_; }
-  Result<void> make();
+  Result<void> make();  // Warns once in a program if only memory (/dev/shm) is left.
   const std::string& path() const { return path_; }  // Empty before it is made.
   void remove();                                     // With all in it.
 

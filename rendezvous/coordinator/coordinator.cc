@@ -62,6 +62,11 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   if (!sane || peers_.contains(link)) {
     return refuse(link, Refusal::kBadHello, "its hello is invalid");
   }
+  if (!only_run_.empty() && hello.run_id != only_run_) {
+    counters_.refused.add(Refusal::kBadHello);
+    actions_.push_back(Hangup{link, "it is of run '" + hello.run_id + "', not of this one"});
+    return;
+  }
   const auto [old, is_new] = links_[hello.run_id].try_emplace(hello.node, link);
   if (!is_new) {  // The same life of the same agent on a new connection: the old one is dead.
     DDPRUN_ASSERT(peers_.contains(old->second));

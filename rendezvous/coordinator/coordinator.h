@@ -105,6 +105,9 @@ class Coordinator {
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
+  // From now on agents of other runs are turned away without an answer: they look for theirs.
+  void serve_only(std::string run_id) { only_run_ = std::move(run_id); }
+
   // From now on ends of runs are kept, for take_ended(), and answers are given about them.
   void keep_past() { keeps_past_ = true; }
   std::vector<EndedRun> take_ended() { return std::exchange(ended_, {}); }
@@ -174,6 +177,7 @@ class Coordinator {
   std::vector<News> news_;
   std::deque<Happening> happenings_;
   std::int64_t happenings_so_far_ = 0;
+  std::string only_run_;  // Empty: all runs are served.
   bool keeps_past_ = false;
   std::vector<EndedRun> ended_;
   PastRuns past_;

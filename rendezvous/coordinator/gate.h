@@ -52,6 +52,7 @@ class Gate {
   std::vector<News> take_news() { return coordinator_.take_news(); }
   // As the Coordinator's.
   void keep_past() { coordinator_.keep_past(); }
+  void serve_only(std::string run_id) { coordinator_.serve_only(std::move(run_id)); }
   std::vector<EndedRun> take_ended() { return coordinator_.take_ended(); }
   void remember(RunRecord record) { coordinator_.remember(std::move(record)); }
   void check_invariants() const;  // As the Coordinator's.

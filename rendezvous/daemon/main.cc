@@ -186,6 +186,7 @@ void add_options(CLI::App& app, DaemonOptions& o) {
   app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor")
       ->excludes("--etcd")
       ->excludes("--no-auth");
+  app.add_option("--only-run", o.only_run, "Turn away agents of all runs but this one");
   app.add_flag("--end-when-over", o.end_when_over,
                "End once all runs have ended and all agents left");
   app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,

@@ -37,6 +37,7 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
       [self = server.get()](const std::shared_ptr<Link>& link) { self->accept(link); });
   if (!listener) return listener.error();
   server->listener_ = std::move(*listener);
+  server->gate_.serve_only(server->options_.only_run);
   server->recall();
   server->replay(journal);
   return server;

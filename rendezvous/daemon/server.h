@@ -23,6 +23,7 @@ struct ServerOptions {
   // A link that has said nothing by then belongs to no node, and to no operator.
   Milliseconds hello_timeout{15'000};
   bool end_when_over = false;  // End once every run has ended and everybody has gone.
+  std::string only_run = {};   // Agents of other runs are turned away; empty: none is.
   bool log_news = false;       // Say what happens in the runs; else only when verbose.
 };
 

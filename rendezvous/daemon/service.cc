@@ -48,6 +48,7 @@ ServerOptions server_options(const DaemonOptions& options, std::string token) {
   server.listen.listening_fd = options.listen_fd;
   server.listen.token = std::move(token);
   server.end_when_over = options.end_when_over;
+  server.only_run = options.only_run;
   server.log_news = !options.end_when_over;  // Else a launcher speaks to the user.
   return server;
 }

@@ -28,6 +28,7 @@ struct DaemonOptions {
   int listen_fd = -1;
   int token_fd = -1;
   bool end_when_over = false;
+  std::string only_run;  // Empty: all that come.
   bool end_runs_on_exit = false;
   std::string http_address = "127.0.0.1";
   int http_port = -1;  // None.

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 import socket
 import sys
 import unittest
 
 import ddprun_case
-from ddprun_case import DdprunCase, PASS_GATE, column, env_to, free_port, shell
+from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, column, env_to, free_port, shell
 
 # A TCPStore client of 20 lines: what a worker's torch does first with MASTER_ADDR and MASTER_PORT.
 STORE_CLIENT = """
@@ -322,6 +323,68 @@ class Output(DdprunCase):
         self.run_ddprun("--local-nodes", "2", "/bin/true",
                         env={"TMPDIR": self.path("tmp"), "XDG_RUNTIME_DIR": ""})
         self.assertEqual(os.listdir(self.path("tmp")), [])
+
+
+class UnderSlurmsVariables(DdprunCase):
+    """What srun would set, without Slurm."""
+
+    def node(self, number, rank, *worker, **options):
+        return self.start("--nproc-per-node", "1", *worker, **options, env={
+            "DDPRUN_TOKEN": "a token of the tests", "SLURM_JOB_ID": str(number), "SLURM_STEP_ID": "0",
+            "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "localhost,elsewhere", "SLURM_NODEID": str(rank),
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)"})
+
+    @staticmethod
+    def port(number):
+        return 29400 + 16 * number % 3200
+
+    def a_job(self):
+        """One whose ports are free."""
+        for number in range(os.getpid(), os.getpid() + 200):
+            try:
+                sockets = [socket.create_server(("127.0.0.1", 29400 + (16 * number + i * 577) % 3200)) for i in range(4)]
+            except OSError:
+                continue
+            for s in sockets:
+                s.close()
+            return number
+        self.skipTest("no free port in Slurm's range")
+
+    def test_a_derived_port_that_is_taken_has_others_after_it(self):
+        number = self.a_job()
+        with socket.create_server(("127.0.0.1", self.port(number))):
+            nodes = [self.node(number, rank, *shell("echo $WORLD_SIZE")) for rank in (1, 0)]
+            for job in nodes:
+                self.finish(job)
+                self.assertIn("[default", job.out())
+        self.assertRegex(nodes[1].err(), rf"port {self.port(number)} .*; using port \d+ instead")
+
+    def test_two_jobs_that_derive_one_port_do_not_meet(self):
+        """Their numbers differ by 200, and their token is the same."""
+        number = self.a_job()
+        gate = self.gate()
+        first = [self.node(number, rank, *shell(env_to("first") + PASS_GATE)) for rank in (0, 1)]
+        self.wait_for_workers(2, "first", first)
+        for job in [self.node(number + 200, rank, *shell("echo $TORCHELASTIC_RUN_ID")) for rank in (1, 0)]:
+            self.finish_alone(job)
+            self.assertIn(f"slurm-{number + 200}.0", job.out())
+        gate.open()
+        for job in first:
+            self.finish_alone(job)
+
+    def finish_alone(self, job):
+        self.assertEqual(job.wait(), 0, job.text())
+        self.assert_nothing_left(job)
+
+    def test_the_program_of_the_daemon_is_missing(self):
+        copy = self.path("ddprun")
+        shutil.copy(DDPRUN, copy)
+        for argv in (["--local-nodes", "2"], ["--nnodes", "2", "--local-addr", "127.0.0.1"]):
+            job = self.start_program([copy, *argv, "true"])
+            self.assertNotEqual(job.wait(), 0, job.text())
+            self.assertIn("ddprun-rendezvous cannot be run", job.err())
+            self.assert_nothing_left(job)
+
 
 
 if __name__ == "__main__":

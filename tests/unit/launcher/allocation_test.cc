@@ -191,5 +191,39 @@ TEST_CASE("Allocation: a pod of an indexed job knows its place", "[allocation]")
   CHECK(outcome("train", pod) == "nobody");  // Each pod a run of its own.
 }
 
+// salloc's interactive shell, and the batch script as some sites' prologues have it.
+TEST_CASE("Allocation: a step that is none of tasks is like no step", "[allocation]") {
+  for (const char* step : {"4294967290", "4294967291", "4294967292", "4294967294"}) {
+    CAPTURE(step);
+    const auto interactive = with(slurm(0), {{"SLURM_STEP_ID", step},
+                                             {"SLURM_STEP_NUM_NODES", "1"},
+                                             {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                             {"SLURM_STEP_NODELIST", "gpu01"}});
+    CHECK(outcome("train", interactive).starts_with("nobody, this Slurm job has 4 nodes"));
+    CHECK(outcome("--standalone train", interactive) == "nobody");
+    CHECK(outcome("train", with(interactive, {{"SLURM_JOB_NUM_NODES", "1"}})) == "nobody");
+  }
+}
+
+TEST_CASE("Allocation: the derived port has others after it, the same on all nodes",
+          "[allocation]") {
+  const auto ports = [](const char* job, int rank) {
+    const auto environment = with(slurm(rank), {{"SLURM_JOB_ID", job}});
+    return completed(options_of("train"),
+                     *look_around(options_of("train"), environment).value().allocation);
+  };
+  const Options host = ports("4711", 0), joiner = ports("4711", 3);
+  CHECK(host.derived_ports.size() == 3);
+  CHECK(host.derived_ports == joiner.derived_ports);
+  for (const std::uint16_t port : host.derived_ports) {
+    CHECK(port != *host.rdzv_endpoint->port);
+    CHECK((port >= 29'400 && port < 32'600));
+  }
+  CHECK(ports("4911", 0).rdzv_endpoint == host.rdzv_endpoint);  // 200 jobs later.
+  const auto named = completed(options_of("--rdzv-endpoint d:5 train"),
+                               *look_around(options_of("train"), slurm(0)).value().allocation);
+  CHECK(named.derived_ports.empty());
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

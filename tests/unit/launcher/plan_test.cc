@@ -293,5 +293,22 @@ TEST_CASE(
   CHECK(plan.other_endpoints == std::vector<Endpoint>{{"::1", 2}, {"node7", kEndpointPort}});
 }
 
+TEST_CASE("RendezvousPlan: in a pod no token is made, for nobody could copy it", "[plan]") {
+  MachineFacts pod = here();
+  pod.in_pod = true;
+  for (const char* line :
+       {"--nnodes 2", "--nnodes 2 --node-rank 0 --master-addr node0",
+        "--nnodes 2 --node-rank 1 --master-addr elsewhere", "--nnodes 1:2 --rdzv-endpoint node0"}) {
+    CAPTURE(line);
+    CHECK(planned(line, pod).find("Secret") != std::string::npos);
+    CHECK(planned(std::string(line) + " --rdzv-conf auth=none", pod).find("error") != 0);
+    pod.token_in_environment = true;
+    CHECK(planned(line, pod).find("error") != 0);
+    pod.token_in_environment = false;
+  }
+  CHECK(plan_of("--local-nodes 2", pod).token == RendezvousPlan::Token::kMint);
+  CHECK(planned("", pod) == "standalone at 127.0.0.1");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -491,5 +491,15 @@ TEST_CASE("Coordinator: a drained node stays dismissed when the daemon comes bac
   CHECK(next.say(1, Join{offer, 0}) == Lines{"1 <- dismiss"});
 }
 
+TEST_CASE("Coordinator: a daemon of one run turns agents of others away, without a word",
+          "[coordinator]") {
+  Desk desk;
+  desk.coordinator.serve_only("job7");
+  CHECK(desk.say(1, Hello{kProtocolVersion, "job8", "a"}) ==
+        Lines{"1 hang up (it is of run 'job8', not of this one)"});
+  CHECK(desk.say(2, Hello{kProtocolVersion, "job7", "a"}) == Lines{"2 <- alive"});
+  CHECK(desk.coordinator.counters().refused.total() == 1);
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous
