@@ -6,7 +6,10 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <deque>
+#include <vector>
 
+#include "common/assert.h"
 #include "rendezvous/net/listen_socket.h"
 #include "rendezvous/net/resolve.h"
 
@@ -17,13 +20,16 @@ using boost::asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 using OnLink = std::function<void(Result<std::shared_ptr<Link>>)>;
 
+// An address that swallows packets must not cost the next one its chance: that one is tried beside
+// it from then on (RFC 8305).
+constexpr Milliseconds kNextAfter{300};
+
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
   Attempt(boost::asio::io_context& io, ConnectOptions options, OnLink handler)
       : options_(std::move(options)),
         handler_(std::move(handler)),
         deadline_(Clock::now() + options_.timeout),
-        socket_(io),
         timer_(io) {}
 
   void start();
@@ -33,9 +39,12 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void cancel();
   void wait_at_most(Milliseconds limit, const Failure& or_else);
   void take_addresses(Result<Addresses> addresses);
+  using Try = std::shared_ptr<tcp::socket>;
   void try_next();
-  void check_connected();
-  void shake_hands();
+  void watch_time();
+  void check_connected(const Try& one);
+  void connected(const Try& one);
+  void shake_hands(const Try& one);
   void take_handshake(Result<Connected> connected);
   void fail_address(Failure why);
   void finish(Result<std::shared_ptr<Link>> result);
@@ -46,11 +55,12 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   const ConnectOptions options_;
   OnLink handler_;
   const TimePoint deadline_;
-  tcp::socket socket_;
   boost::asio::steady_timer timer_;
   std::shared_ptr<void> lookup_;
   Addresses addresses_;
-  std::size_t next_ = 0;  // Of addresses_.
+  std::size_t next_ = 0;    // Of addresses_.
+  std::vector<Try> tries_;  // That are being connected.
+  std::deque<Try> ready_;   // Connected, while the handshake with another goes on.
   std::shared_ptr<Handshake> handshake_;
   Failure last_failure_;
   bool over_ = false;
@@ -60,7 +70,7 @@ void Attempt::start() {
   wait_at_most(options_.timeout,
                {Errc::kNotFound, "cannot resolve host '" + options_.host + "' (no answer within " +
                                      std::to_string(options_.timeout.count()) + " ms)"});
-  lookup_ = async_resolve(socket_.get_executor(), options_.host,
+  lookup_ = async_resolve(timer_.get_executor(), options_.host,
                           [weak = weak_from_this()](Result<Addresses> addresses) {
                             const auto self = weak.lock();
                             if (self && !self->over_) self->take_addresses(std::move(addresses));
@@ -74,7 +84,9 @@ void Attempt::cancel() {
   // Each holds the other, so that this has to be let go.
   if (const auto handshake = std::move(handshake_)) handshake->cancel();
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  for (const Try& one : tries_) one->close(ignored);
+  tries_.clear();
+  ready_.clear();
 }
 
 void Attempt::forget() {
@@ -94,7 +106,7 @@ void Attempt::take_addresses(Result<Addresses> addresses) {
   if (!addresses) return finish(addresses.error());
   addresses_ = std::move(*addresses);
   last_failure_ = {Errc::kNotFound, "cannot resolve host '" + options_.host + "' (no address)"};
-  try_next();
+  addresses_.empty() ? finish(last_failure_) : try_next();
 }
 
 Milliseconds Attempt::time_left() const {
@@ -102,46 +114,64 @@ Milliseconds Attempt::time_left() const {
   return std::max(left, Milliseconds(0));
 }
 
-// An address that swallows packets must not cost the next one its chance.
+// For a handshake: what else there is to try needs its time, too.
 Milliseconds Attempt::time_for_this_address() const {
-  return time_left() / static_cast<int>(addresses_.size() - next_ + 1);
+  const std::size_t others = addresses_.size() - next_ + tries_.size() + ready_.size();
+  return time_left() / static_cast<int>(others + 1);
 }
 
 void Attempt::try_next() {
-  boost::system::error_code ignored;
-  socket_.close(ignored);
-  if (next_ == addresses_.size()) return finish(last_failure_);
+  DDPRUN_ASSERT(next_ < addresses_.size());
   const tcp::endpoint endpoint(addresses_[next_++], options_.port);
   Result<UniqueFd> fd = client_socket(endpoint.address());
   if (!fd) return fail_address(fd.error());
   const int raw = fd->get();
   tune_socket(raw, options_.link.user_timeout);
-  socket_.assign(endpoint.protocol(), fd->release());
+  const auto one = std::make_shared<tcp::socket>(timer_.get_executor());
+  one->assign(endpoint.protocol(), fd->release());
   if (::connect(raw, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0) {
-    return shake_hands();
+    return connected(one);
   }
   if (errno != EINPROGRESS) return fail_address(errno_failure("connecting to " + where()));
-  const Milliseconds limit = time_for_this_address();
-  wait_at_most(limit,
-               {boost::asio::error::timed_out, "connecting to " + where() + ": no answer within " +
-                                                   std::to_string(limit.count()) + " ms"});
-  socket_.async_wait(tcp::socket::wait_write,
-                     [self = shared_from_this(), mine = next_](boost::system::error_code error) {
-                       if (!error && !self->over_ && mine == self->next_) self->check_connected();
-                     });
+  tries_.push_back(one);
+  one->async_wait(tcp::socket::wait_write,
+                  [self = shared_from_this(), one](boost::system::error_code error) {
+                    if (!error && !self->over_) self->check_connected(one);
+                  });
+  watch_time();
 }
 
-void Attempt::check_connected() {
+// Until the next address is tried beside those that do not answer, or the time is over.
+void Attempt::watch_time() {
+  const Milliseconds left = time_left();
+  if (next_ == addresses_.size() || left <= kNextAfter) {
+    return wait_at_most(
+        left, {boost::asio::error::timed_out, "connecting to " + where() + ": no answer within " +
+                                                  std::to_string(left.count()) + " ms"});
+  }
+  timer_.expires_after(kNextAfter);
+  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (!error && !self->over_) self->try_next();
+  });
+}
+
+void Attempt::check_connected(const Try& one) {
+  if (std::erase(tries_, one) == 0) return;
   int error = 0;
   socklen_t size = sizeof error;
-  ::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error == 0) return shake_hands();
+  ::getsockopt(one->native_handle(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0) return connected(one);
   fail_address({{error, boost::system::system_category()}, "connecting to " + where()});
 }
 
-void Attempt::shake_hands() {
+void Attempt::connected(const Try& one) {
+  if (handshake_) return ready_.push_back(one);
+  shake_hands(one);
+}
+
+void Attempt::shake_hands(const Try& one) {
   timer_.cancel();
-  const int fd = socket_.native_handle();
+  const int fd = one->native_handle();
   std::unique_ptr<Channel> channel;
   if (options_.token.empty()) {
     channel = make_plain_client(fd);
@@ -150,7 +180,7 @@ void Attempt::shake_hands() {
     if (!context) return finish(context.error());
     channel = make_tls_channel(fd, *context, TlsRole::kClient);
   }
-  handshake_ = Handshake::start({std::move(socket_), std::move(channel)}, time_for_this_address(),
+  handshake_ = Handshake::start({std::move(*one), std::move(channel)}, time_for_this_address(),
                                 [self = shared_from_this()](Result<Connected> connected) {
                                   if (!self->over_) self->take_handshake(std::move(connected));
                                 });
@@ -172,8 +202,15 @@ void Attempt::take_handshake(Result<Connected> connected) {
 
 void Attempt::fail_address(Failure why) {
   last_failure_ = std::move(why);
-  if (addresses_.empty()) return finish(last_failure_);  // Still resolving.
-  try_next();
+  if (addresses_.empty() || time_left() == Milliseconds(0)) return finish(last_failure_);
+  if (handshake_) return;
+  if (!ready_.empty()) {
+    const Try one = ready_.front();
+    ready_.pop_front();
+    return shake_hands(one);
+  }
+  if (next_ < addresses_.size()) return try_next();
+  tries_.empty() ? finish(last_failure_) : watch_time();
 }
 
 void Attempt::finish(Result<std::shared_ptr<Link>> result) {

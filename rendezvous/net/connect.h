@@ -21,9 +21,10 @@ struct ConnectOptions {
   LinkOptions link = {};
 };
 
-// One attempt: resolves the host, tries its addresses in turn until one accepts, and goes through
-// the handshake. The handler is called once, from the loop, unless the returned handle is let go
-// before; let go of it before the io_context. Failures to tell apart by code:
+// One attempt: resolves the host, tries its addresses until one accepts, each beside those before
+// it that have not answered within 0.3 s, and goes through the handshake. The handler is called
+// once, from the loop, unless the returned handle is let go before; let go of it before the
+// io_context. Failures to tell apart by code:
 //   kNotFound                the name cannot be resolved
 //   asio's timed_out         nobody takes the connection
 //   kPeerSilent              it is taken, and nobody answers
