@@ -13,11 +13,15 @@ ddprun_test(NAME agent_unit_test
             LABELS unit)
 
 target_compile_definitions(agent_unit_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>"
-                                                   FAKE_SICK_NVML_LIB="$<TARGET_FILE:fake_sick_nvml>")
+                                                   FAKE_SICK_NVML_LIB="$<TARGET_FILE:fake_sick_nvml>"
+                                                   FAKE_MIG_NVML="$<TARGET_FILE:fake_mig_nvml>")
 
 add_library(fake_nvml SHARED process/agent/fake_nvml.cc)
 set_target_properties(fake_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-add_dependencies(agent_unit_test fake_nvml fake_sick_nvml)
+# One whose cards are in MIG mode.
+add_library(fake_mig_nvml SHARED fakes/fake_mig_nvml.cc)
+set_target_properties(fake_mig_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_dependencies(agent_unit_test fake_nvml fake_sick_nvml fake_mig_nvml)
 
 # Real workers that get stuck, for failures/stall_test.py.
 add_executable(stall_worker process/agent/stall_worker.cc)

@@ -118,7 +118,8 @@ int Agent::restart_count_of(int local_rank) const {
 void Agent::tell_seat(int local_rank) {
   DDPRUN_ASSERT(seat_);
   const RankFacts& facts = places_.at(local_rank).facts;
-  const bool sees_one_gpu = options_.virtual_local_rank || options_.placement.shared_gpus > 0;
+  const bool sees_one_gpu = options_.virtual_local_rank || options_.placement.shared_gpus > 0 ||
+                            !options_.placement.devices.empty();
   links_.send(
       local_rank,
       worker_link::Seated{.round = seat_->round,

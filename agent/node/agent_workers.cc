@@ -7,6 +7,7 @@
 #include "agent/node/agent.h"
 #include "agent/node/command.h"
 #include "agent/node/start_failure.h"
+#include "agent/process/cgroup_values.h"
 #include "common/assert.h"
 #include "common/text/duration_text.h"
 
@@ -114,7 +115,7 @@ void Agent::forget_worker(int local_rank) {
 
 WorkerDeath Agent::death_at_start(int local_rank, const Failure& why) const {
   DDPRUN_ASSERT(local_rank >= 0 && local_rank < places());
-  WorkerDeath death = start_failure(why, current_limits(), places());
+  WorkerDeath death = start_failure(why, current_limits(), places(), fewest_tasks());
   death.rank = rank_of(local_rank);
   death.local_rank = local_rank;
   death.host = options_.offer.host;
@@ -132,6 +133,7 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   context.shared_gpus = placed.shared_gpus;
   const auto place = static_cast<std::size_t>(local_rank);
   if (place < placed.omp_threads.size()) context.omp_threads = placed.omp_threads[place];
+  if (place < placed.devices.size()) context.device = placed.devices[place];
   context.terminal_columns = output_.terminal_columns();
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 
+#include "agent/placement/gpu_list.h"
 #include "agent/placement/nvml.h"
 #include "agent/process/proc_file.h"
 
@@ -18,14 +20,41 @@ struct NvmlPciInfo {
   char bus_id[32];
 };
 
+bool is_in_mig_mode(const Nvml& nvml, Nvml::Device card) {
+  const auto ask = nvml.find<int (*)(Nvml::Device, unsigned*, unsigned*)>("nvmlDeviceGetMigMode");
+  unsigned now = 0, after_reset = 0;
+  return ask && ask(card, &now, &after_reset) == Nvml::kSuccess && now == 1;
+}
+
+// Those that this container is given. A card in MIG mode without any is of no use.
+std::vector<Nvml::Device> slices_of(const Nvml& nvml, Nvml::Device card) {
+  const auto at = nvml.find<int (*)(Nvml::Device, unsigned, Nvml::Device*)>(
+      "nvmlDeviceGetMigDeviceHandleByIndex");
+  const auto most = nvml.ask<unsigned>("nvmlDeviceGetMaxMigDeviceCount", card);
+  std::vector<Nvml::Device> slices;
+  for (unsigned i = 0; at && most && i < *most; ++i) {
+    Nvml::Device slice = nullptr;
+    if (at(card, i, &slice) == Nvml::kSuccess) slices.push_back(slice);
+  }
+  return slices;
+}
+
 std::vector<Gpu> gpus_of_nvml() {
   const Nvml nvml;
   std::vector<Gpu> found;
-  for (const Nvml::Device device : nvml.devices()) {
-    const auto pci = nvml.ask<NvmlPciInfo>("nvmlDeviceGetPciInfo_v3", device);
-    found.push_back({.bus_id = pci ? short_bus_id(pci->bus_id) : "",
-                     .uuid = nvml.text("nvmlDeviceGetUUID", device),
-                     .name = nvml.text("nvmlDeviceGetName", device)});
+  int number = 0;
+  for (const Nvml::Device card : nvml.devices()) {
+    const auto pci = nvml.ask<NvmlPciInfo>("nvmlDeviceGetPciInfo_v3", card);
+    const bool sliced = is_in_mig_mode(nvml, card);
+    const auto devices = sliced ? slices_of(nvml, card) : std::vector<Nvml::Device>{card};
+    for (const Nvml::Device device : devices) {
+      found.push_back({.bus_id = pci ? short_bus_id(pci->bus_id) : "",
+                       .uuid = nvml.text("nvmlDeviceGetUUID", device),
+                       .name = nvml.text("nvmlDeviceGetName", device),
+                       .card = number,
+                       .is_slice = sliced});
+    }
+    ++number;
   }
   return found;
 }
@@ -49,7 +78,7 @@ bool is_gpu_device(const std::string& name) {
 std::vector<Gpu> gpus_of_files(const fs::path& root) {
   std::vector<Gpu> found;
   for (std::string& bus_id : entries(root / "proc/driver/nvidia/gpus")) {
-    found.push_back({short_bus_id(std::move(bus_id)), {}, {}, -1});
+    found.push_back({.bus_id = short_bus_id(std::move(bus_id))});
   }
   // In a container only the devices given to it exist, while /proc shows those of the host.
   std::size_t devices = 0;
@@ -67,12 +96,37 @@ std::string short_bus_id(std::string bus_id) {
   return colon != std::string::npos && colon > 4 ? bus_id.substr(colon - 4) : bus_id;
 }
 
+std::vector<Gpu> visible_among(const std::vector<Gpu>& present,
+                               const std::optional<std::string>& list) {
+  if (!list) return present;
+  std::vector<Gpu> seen;
+  for (const std::string& entry : split_gpu_list(*list)) {
+    const bool is_number = entry.find_first_not_of("0123456789") == std::string::npos;
+    const auto is_meant = [&](const Gpu& gpu) {
+      return is_number ? gpu.card == std::atoi(entry.c_str()) : gpu.uuid.starts_with(entry);
+    };
+    const auto first = std::find_if(present.begin(), present.end(), is_meant);
+    if (is_number && first == present.end()) break;  // So does the driver.
+    if (is_number) {
+      std::copy_if(first, present.end(), std::back_inserter(seen), is_meant);
+    } else if (first != present.end()) {
+      seen.push_back(*first);
+    } else {
+      seen.push_back({.uuid = entry, .is_slice = entry.starts_with("MIG-")});
+    }
+  }
+  return seen;
+}
+
 std::vector<Gpu> find_gpus(const std::string& root) {
   std::vector<Gpu> gpus;
   // A machine without the driver's control device has no GPU that could be asked.
   const bool driver = fs::exists(fs::path(root) / "dev/nvidiactl");
   if (root == "/" && (driver || std::getenv("DDPRUN_NVML_LIB"))) gpus = gpus_of_nvml();
-  if (gpus.empty()) gpus = gpus_of_files(root);
+  if (gpus.empty()) {
+    gpus = gpus_of_files(root);
+    for (std::size_t i = 0; i < gpus.size(); ++i) gpus[i].card = static_cast<int>(i);
+  }
   for (Gpu& gpu : gpus) {
     if (gpu.bus_id.empty()) continue;
     const std::string node =

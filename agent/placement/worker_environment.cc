@@ -104,6 +104,10 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   if (shared) variables.try_emplace("OMP_NUM_THREADS", "1");
   if (context.virtual_local_rank) put_virtual_gpu(variables, facts.local_rank);
   if (context.shared_gpus > 0) put_shared_gpu(variables, facts, context.shared_gpus);
+  if (!context.device.empty()) {
+    variables["CUDA_VISIBLE_DEVICES"] = context.device;
+    variables["LOCAL_RANK"] = "0";
+  }
   if (context.omp_threads > 0) variables["OMP_NUM_THREADS"] = std::to_string(context.omp_threads);
   if (context.terminal_columns > 0) {
     variables["DDPRUN_TERMINAL_COLUMNS"] = std::to_string(context.terminal_columns);

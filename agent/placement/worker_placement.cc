@@ -20,6 +20,7 @@ std::vector<T> slice(const std::vector<T>& all, int index, int workers) {
 WorkerPlacement WorkerPlacement::of_node(int index, int workers) const {
   return {.processors = slice(processors, index, workers),
           .omp_threads = slice(omp_threads, index, workers),
+          .devices = slice(devices, index, workers),
           .shared_gpus = shared_gpus};
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 
+#include "agent/process/cgroup_values.h"
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/pidfd.h"
@@ -87,14 +88,18 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   const pid_t guardian = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) {
-    const std::string hint = what_is_short(errno, current_limits(), 1);
+    const int error = errno;
+    const Limits limits = current_limits();
+    const std::string by_cgroup = agent::too_few_tasks(error, limits, agent::fewest_tasks());
+    const std::string hint = by_cgroup.empty() ? what_is_short(error, limits, 1) : by_cgroup;
+    errno = error;
     return errno_failure("starting " + child.name + hint);
   }
   if (pid == 0) ::_exit(become(child, setup, guardian));
   // It cannot be reaped by anybody else, so the number is still its own.
   GuardedProcess process{pid, open_pidfd(pid)};
   if (process.pidfd) return process;
-  Failure failure = errno_failure("watching " + child.name);
+  Failure failure = pidfd_failure("watching " + child.name);
   ::kill(pid, SIGKILL);
   return failure;
 }

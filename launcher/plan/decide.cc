@@ -43,16 +43,26 @@ Result<LaunchPlan> decide(Options options, const Environment& environment) {
   if (const auto resolved = resolve_local_address(options); !resolved) return resolved.error();
   auto command = resolve_program(options);
   if (!command) return command.error();
-  const auto workers =
-      agent::workers_per_node(to_string(options.nproc_per_node), agent::read_placement_facts());
+  const std::string count = to_string(options.nproc_per_node);
+  const agent::PlacementFacts machine = agent::read_placement_facts();
+  const auto workers = agent::workers_per_node(count, machine);
   if (!workers) return workers.error();
   const MachineFacts facts = facts_for(options, environment);
   auto plan = make_plan(options, facts);
   if (!plan) return plan.error();
   for (const std::string& warning : plan->warnings) log::warning(warning);
   for (const std::string& warning : absent_rank_warnings(options, *workers)) log::warning(warning);
+  const bool by_slurm = !value_of(environment, "SLURM_JOB_ID").empty();
+  const int on_machine = *workers * plan->local_nodes;
+  for (const std::string& warning : agent::count_warnings(count, on_machine, machine, by_slurm)) {
+    log::warning(warning);
+  }
   auto placement = place_workers(options, *workers, plan->local_nodes);
   if (!placement) return placement.error();
+  if (const std::string slices = slices_text(*placement, machine.slices.value_or(0));
+      !slices.empty()) {
+    log::info(slices);
+  }
   std::string run_id = plan->run_id ? *plan->run_id : random_hex(4);
   return LaunchPlan{.options = std::move(options),
                     .plan = std::move(*plan),

@@ -2,37 +2,37 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
+#include <optional>
+#include <string_view>
 
-#include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
 #include "agent/placement/topology.h"
+#include "agent/process/cgroup_values.h"
 #include "common/assert.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// Of the GPUs that workers see, by CUDA_VISIBLE_DEVICES; a name that is not known stands for
-// itself.
 std::vector<agent::Gpu> visible_gpus() {
-  std::vector<agent::Gpu> present = agent::find_gpus();
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (!visible) return present;
-  std::vector<agent::Gpu> seen;
-  for (const std::string& entry : agent::split_gpu_list(visible)) {
-    const bool number = entry.find_first_not_of("0123456789") == std::string::npos;
-    const auto index = number ? std::strtoul(entry.c_str(), nullptr, 10) : present.size();
-    const auto named = std::find_if(present.begin(), present.end(), [&](const agent::Gpu& gpu) {
-      return !number && gpu.uuid.starts_with(entry);
-    });
-    if (number && index >= present.size()) break;
-    if (number) seen.push_back(present[index]);
-    if (!number) seen.push_back(named == present.end() ? agent::Gpu{} : *named);
-  }
-  return seen;
+  return agent::visible_among(agent::find_gpus(),
+                              visible ? std::optional<std::string>(visible) : std::nullopt);
+}
+
+// With as many workers as GPUs each is to have one; a number of workers may use none.
+bool means_gpus(const Options& options, const std::vector<agent::Gpu>& gpus) {
+  const std::string count = to_string(options.nproc_per_node);
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool named = visible && std::string_view(visible).find("MIG-") != std::string_view::npos;
+  const bool any =
+      std::any_of(gpus.begin(), gpus.end(), [](const agent::Gpu& gpu) { return gpu.is_slice; });
+  return any && (named || count == "gpu" || count == "auto" || options.oversubscribe_gpu);
 }
 
 std::string gpu_text(std::size_t index, const agent::Gpu& gpu) {
   std::string text = "GPU " + std::to_string(index);
+  if (gpu.is_slice) text += " (" + gpu.uuid + ")";
   if (gpu.bus_id.empty()) return text;
   text += " (" + gpu.bus_id;
   if (gpu.numa_node >= 0) text += ", NUMA node " + std::to_string(gpu.numa_node);
@@ -43,12 +43,14 @@ std::string gpu_text(std::size_t index, const agent::Gpu& gpu) {
 void place_on_gpus(const Options& options, const std::vector<agent::Gpu>& gpus, int workers,
                    int local_nodes, Placement& placement, std::vector<int>& numa_nodes) {
   DDPRUN_ASSERT(!options.oversubscribe_gpu || !gpus.empty());
+  const bool one_each = means_gpus(options, gpus);
   for (int worker = 0; worker < workers * local_nodes; ++worker) {
     auto gpu = static_cast<std::size_t>(worker % workers);
     if (options.oversubscribe_gpu) gpu %= gpus.size();
     const bool has = gpu < gpus.size();
     numa_nodes.push_back(has ? gpus[gpu].numa_node : -1);
     placement.gpus.push_back(has ? gpu_text(gpu, gpus[gpu]) : "no GPU");
+    if (one_each) placement.devices.push_back(has ? gpus[gpu].uuid : "");
   }
 }
 
@@ -65,12 +67,15 @@ Result<void> bind_to_processors(const Options& options, const std::vector<int>& 
   for (const agent::NumaNode& node : machine->nodes) {
     for (const auto& core : node.cores) all.insert(all.end(), core.begin(), core.end());
   }
+  const auto quota = agent::processor_quota();
+  const int by_quota = quota ? static_cast<int>(*quota / static_cast<double>(bound->size()))
+                             : std::numeric_limits<int>::max();
   for (const std::vector<int>& own : *bound) {
     // Those who have the same processors share them.
     const std::vector<int>& processors = own.empty() ? all : own;
     const auto sharers = static_cast<int>(std::count(bound->begin(), bound->end(), own));
-    placement.omp_threads.push_back(
-        std::max(1, agent::count_cores(*machine, processors) / sharers));
+    const int threads = std::min(agent::count_cores(*machine, processors) / sharers, by_quota);
+    placement.omp_threads.push_back(std::max(1, threads));
   }
   return {};
 }
@@ -85,8 +90,9 @@ Result<Placement> place_workers(const Options& options, int workers_per_node, in
   if (options.omp_num_threads.value_or(0) > 0) {
     placement.omp_threads.assign(static_cast<std::size_t>(workers), *options.omp_num_threads);
   }
-  if (!binds && !options.oversubscribe_gpu && options.omp_num_threads != 0) return placement;
   const std::vector<agent::Gpu> gpus = visible_gpus();
+  const bool by_gpu = options.oversubscribe_gpu || means_gpus(options, gpus);
+  if (!binds && !by_gpu && options.omp_num_threads != 0) return placement;
   if (options.oversubscribe_gpu && gpus.empty()) {
     return Failure{Errc::kBadOption, "--oversubscribe-gpu: there is no NVIDIA GPU to share here"};
   }
@@ -97,6 +103,17 @@ Result<Placement> place_workers(const Options& options, int workers_per_node, in
   const auto bound = bind_to_processors(options, numa_nodes, placement);
   if (!bound) return bound.error();
   return placement;
+}
+
+std::string slices_text(const Placement& placement, int slices) {
+  if (slices == 0 && placement.devices.empty()) return "";
+  if (!placement.devices.empty()) {
+    return "the GPUs are in MIG mode: each worker sees one slice (CUDA_VISIBLE_DEVICES=MIG-...), "
+           "and has LOCAL_RANK=0";
+  }
+  return "the GPUs are in MIG mode, of which a process can use one slice, and all workers see the "
+         "same first one; --nproc-per-node gpu gives each of " +
+         std::to_string(slices) + " workers its own";
 }
 
 std::string to_text(const Placement& placement, int workers_per_node) {

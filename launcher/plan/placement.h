@@ -11,6 +11,10 @@ namespace ddprun::launcher {
 
 Result<Placement> place_workers(const Options& options, int workers_per_node, int local_nodes);
 
+// Where GPUs are in MIG mode, what that means for the workers; empty: none is. `slices`: that they
+// may use.
+std::string slices_text(const Placement& placement, int slices);
+
 // "placement:   worker 0: GPU 0, processors 0-3, 4 threads\n"; empty if there is none.
 std::string to_text(const Placement& placement, int workers_per_node);
 

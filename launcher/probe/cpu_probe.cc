@@ -10,9 +10,9 @@
 
 #include "agent/placement/worker_count.h"
 #include "agent/process/cgroup.h"
+#include "agent/process/cgroup_values.h"
 #include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/cgroup_values.h"
 #include "launcher/probe/probe.h"
 
 namespace ddprun::doctor {
@@ -46,10 +46,11 @@ std::int64_t reclaimable(const std::string& folder) {
 
 std::optional<std::int64_t> memory_in_cgroups() {
   std::optional<std::int64_t> least;
-  for (const std::string& folder : own_cgroup_folders("memory")) {
-    auto limit = number_in(folder + "/memory.max"), used = number_in(folder + "/memory.current");
-    if (!limit) limit = number_in(folder + "/memory.limit_in_bytes");
-    if (!used) used = number_in(folder + "/memory.usage_in_bytes");
+  for (const std::string& folder : agent::own_cgroup_folders("memory")) {
+    auto limit = agent::number_in(folder + "/memory.max"),
+         used = agent::number_in(folder + "/memory.current");
+    if (!limit) limit = agent::number_in(folder + "/memory.limit_in_bytes");
+    if (!used) used = agent::number_in(folder + "/memory.usage_in_bytes");
     if (!limit || !used || *limit >= kNoMemoryLimit) continue;
     const std::int64_t left = std::max<std::int64_t>(*limit - *used + reclaimable(folder), 0);
     if (!least || left < *least) least = left;
@@ -57,26 +58,8 @@ std::optional<std::int64_t> memory_in_cgroups() {
   return least;
 }
 
-// "50000 100000" of version 2 is half a processor.
-std::optional<double> quota_of(const std::string& folder) {
-  long long quota = 0, period = 0;
-  const std::string v2 = agent::read_proc_file(folder + "/cpu.max");
-  if (std::sscanf(v2.c_str(), "%lld %lld", &quota, &period) == 2 && period > 0) {
-    return static_cast<double>(quota) / static_cast<double>(period);
-  }
-  const auto q = number_in(folder + "/cpu.cfs_quota_us"),
-             p = number_in(folder + "/cpu.cfs_period_us");
-  if (!q || !p || *q <= 0 || *p <= 0) return std::nullopt;
-  return static_cast<double>(*q) / static_cast<double>(*p);
-}
-
 void find_quota(Facts& facts) {
-  std::optional<double> least;
-  for (const std::string& folder : own_cgroup_folders("cpu")) {
-    const auto quota = quota_of(folder);
-    if (quota && (!least || *quota < *least)) least = quota;
-  }
-  if (least) facts.set(fact::kQuota, *least);
+  if (const auto quota = agent::processor_quota()) facts.set(fact::kQuota, *quota);
 }
 
 void find_memory(Facts& facts) {
@@ -97,7 +80,7 @@ void find_memory_errors(Facts& facts) {
   std::error_code error;
   for (fs::directory_iterator entry("/sys/devices/system/edac/mc", error), end;
        !error && entry != end; entry.increment(error)) {
-    errors += number_in(entry->path().string() + "/ue_count").value_or(0);
+    errors += agent::number_in(entry->path().string() + "/ue_count").value_or(0);
   }
   facts.set(fact::kMemoryErrors, errors);
 }

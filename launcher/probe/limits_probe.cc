@@ -9,9 +9,9 @@
 #include <filesystem>
 
 #include "agent/process/cgroup.h"
+#include "agent/process/cgroup_values.h"
 #include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/cgroup_values.h"
 #include "launcher/probe/probe.h"
 
 namespace ddprun::doctor {
@@ -84,7 +84,7 @@ void probe_limits(const ProbeRequest&, Facts& facts) {
 
   Tasks tasks;
   tasks_by_user(tasks);
-  if (const auto left = room_in_cgroups("pids", "pids.max", "pids.current")) {
+  if (const auto left = agent::room_in_cgroups("pids", "pids.max", "pids.current")) {
     tasks.no_more_than(*left, "pids.max of a cgroup");
   }
   facts.set(fact::kTasksLeft, tasks.left);

@@ -7,10 +7,10 @@
 
 #include <memory>
 
+#include "agent/process/cgroup_values.h"
 #include "agent/process/proc_file.h"
 #include "common/system/port_owner.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/cgroup_values.h"
 #include "launcher/probe/probe.h"
 #include "launcher/probe/tcp_link.h"
 
@@ -34,7 +34,7 @@ std::string numeric(const sockaddr* address) {
 
 Facts facts_of(const std::string& name, std::string address) {
   const std::string folder = "/sys/class/net/" + name + "/";
-  const auto number = [&](const char* file) { return number_in(folder + file); };
+  const auto number = [&](const char* file) { return agent::number_in(folder + file); };
   Facts facts;
   facts.set(fact::kInterface, name);
   facts.set(fact::kAddress, std::move(address));

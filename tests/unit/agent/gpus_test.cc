@@ -60,5 +60,30 @@ TEST_CASE("GPUs: bus ids are shortened to what /sys knows", "[gpus]") {
   CHECK(short_bus_id("") == "");
 }
 
+TEST_CASE("GPUs: the slices of cards in MIG mode count, and a card's number means all of its own",
+          "[gpus]") {
+  ::setenv("DDPRUN_NVML_LIB", FAKE_MIG_NVML, 1);
+  const auto gpus = find_gpus();
+  ::unsetenv("DDPRUN_NVML_LIB");
+  const auto seen = [&](const char* list) {
+    std::string text;
+    for (const Gpu& gpu : visible_among(gpus, list)) text += (text.empty() ? "" : " ") + gpu.uuid;
+    return text;
+  };
+  REQUIRE(gpus.size() == 5);
+  CHECK(gpus[3].is_slice);
+  CHECK(gpus[3].bus_id == "0000:2b:00.0");
+  CHECK_FALSE(gpus[4].is_slice);
+  CHECK(seen("0,1,2") == "MIG-0a MIG-0b MIG-1a MIG-1b GPU-2");
+  CHECK(seen("0,1,2,3") == seen("0,1,2"));  // There is no card 3.
+  CHECK(seen("1") == "MIG-1a MIG-1b");
+  CHECK(seen("2,0") == "GPU-2 MIG-0a MIG-0b");
+  CHECK(seen("MIG-1b,MIG-0a") == "MIG-1b MIG-0a");
+  CHECK(seen("MIG-elsewhere") == "MIG-elsewhere");
+  CHECK(visible_among(gpus, "MIG-elsewhere").front().is_slice);
+  CHECK(seen("") == "");
+  CHECK(visible_among(gpus, std::nullopt).size() == 5);
+}
+
 }  // namespace
 }  // namespace ddprun::agent

@@ -67,5 +67,43 @@ TEST_CASE("Placement: counts what /proc and /dev show", "[placement]") {
   fs::remove_all(root);
 }
 
+TEST_CASE("Placement: a quota counts as much as the processors, the smaller of both",
+          "[placement]") {
+  CHECK(workers_per_node("cpu", {.cpus = 16, .quota = 4.0}).value() == 4);
+  CHECK(workers_per_node("auto", {.cpus = 16, .quota = 2.9}).value() == 2);
+  CHECK(workers_per_node("cpu", {.cpus = 16, .quota = 0.5}).value() == 1);
+  CHECK(workers_per_node("cpu", {.cpus = 2, .quota = 4.0}).value() == 2);
+  CHECK(workers_per_node("auto", {.cpus = 16, .gpus = 8, .quota = 1.0}).value() == 8);
+  CHECK(workers_per_node("5", {.cpus = 16, .quota = 1.0}).value() == 5);
+}
+
+TEST_CASE("Placement: what limits the workers is said with its name", "[placement]") {
+  const auto said = [](const char* request, int workers, const PlacementFacts& facts,
+                       bool by_slurm = false) {
+    std::string text;
+    for (const auto& warning : count_warnings(request, workers, facts, by_slurm)) text += warning;
+    return text;
+  };
+  CHECK(said("cpu", 1, {.cpus = 2, .quota = 0.5}) ==
+        "1 worker on 1 processor of 2: a cgroup's quota is 0.5 (docker run --cpus, a pod's limit)");
+  CHECK(said("8", 8, {.cpus = 16, .quota = 4.0}).starts_with("8 workers on 4 processors of 16"));
+  CHECK(said("4", 4, {.cpus = 16, .quota = 4.0}) == "");
+  CHECK(said("64", 64, {.cpus = 2}) == "");
+  const PlacementFacts bound{.cpus = 1, .machine_cpus = 64};
+  CHECK(said("8", 8, bound, true).starts_with(
+      "8 workers on 1 processor: Slurm gave this task 1 of 64; give srun --cpus-per-task"));
+  CHECK(said("8", 8, bound) == "");
+  CHECK(said("1", 1, bound, true) == "");
+  CHECK(said("8", 8, {.cpus = 2, .machine_cpus = 2}, true) == "");  // There are no more.
+}
+
+TEST_CASE("Placement: slices of MIG are GPUs", "[placement]") {
+  CHECK(workers_per_node("gpu", {.gpus = 4, .slices = 4}).value() == 4);
+  CHECK(workers_per_node(
+            "auto", {.cpus = 2, .gpus = 4, .cuda_visible_devices = "0,1,2,3", .slices = 4})
+            .value() == 4);
+  CHECK(workers_per_node("gpu", {.gpus = 4, .slices = 0}).has_error());
+}
+
 }  // namespace
 }  // namespace ddprun::agent

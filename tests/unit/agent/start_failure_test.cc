@@ -6,9 +6,10 @@
 namespace ddprun::agent {
 namespace {
 
-WorkerDeath death(int error, Limits limits = {64, 20}) {
+WorkerDeath death(int error, Limits limits = {64, 20},
+                  std::optional<std::int64_t> tasks = std::nullopt) {
   errno = error;
-  return start_failure(errno_failure("starting local rank 3: x"), limits, 64);
+  return start_failure(errno_failure("starting local rank 3: x"), limits, 64, tasks);
 }
 
 TEST_CASE("Start failure: what is short is named with its limit and what is needed", "[agent]") {
@@ -22,6 +23,10 @@ TEST_CASE("Start failure: what is short is named with its limit and what is need
   CHECK(death(EAGAIN).exit_code == 1);
   CHECK(death(EAGAIN).detail.find("ulimit -u is 20 ") != std::string::npos);
   CHECK(death(EAGAIN, {}).detail.find("pids.max") != std::string::npos);
+  // Of two limits the smaller is named.
+  const std::string by_cgroup = death(EAGAIN, {64, 20}, 12).detail;
+  CHECK(by_cgroup.find("the pids.max of a cgroup is 12 ") != std::string::npos);
+  CHECK(by_cgroup.find("ulimit -u") == std::string::npos);
   CHECK(death(ENOMEM).fault == Fault::kNoMemory);
 }
 

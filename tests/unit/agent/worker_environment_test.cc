@@ -164,5 +164,15 @@ TEST_CASE("Environment: a terminal's width is told only if there is one", "[envi
         "132");
 }
 
+TEST_CASE("Environment: a worker with a device of its own sees that one alone, as its GPU 0",
+          "[environment]") {
+  const WorkerContext context{.device = "MIG-1a"};
+  const auto environment =
+      worker_environment(second_node_rank(), context, {"CUDA_VISIBLE_DEVICES=0,1"});
+  CHECK(value(environment, "CUDA_VISIBLE_DEVICES") == "MIG-1a");
+  CHECK(value(environment, "LOCAL_RANK") == "0");
+  CHECK(value(environment, "RANK") == "5");
+}
+
 }  // namespace
 }  // namespace ddprun::agent

@@ -1,12 +1,16 @@
-#include "launcher/probe/cgroup_values.h"
+#include "agent/process/cgroup_values.h"
+
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <sstream>
 
 #include "agent/process/proc_file.h"
 
-namespace ddprun::doctor {
+namespace ddprun::agent {
 namespace {
 
 bool has_word(std::string_view list, std::string_view word) {
@@ -74,12 +78,12 @@ std::vector<std::string> cgroup_folders(std::string_view controller, std::string
 }
 
 std::vector<std::string> own_cgroup_folders(std::string_view controller) {
-  return cgroup_folders(controller, agent::read_proc_file("/proc/self/mountinfo"),
-                        agent::read_proc_file("/proc/self/cgroup"));
+  return cgroup_folders(controller, read_proc_file("/proc/self/mountinfo"),
+                        read_proc_file("/proc/self/cgroup"));
 }
 
 std::optional<std::int64_t> number_in(const std::string& path) {
-  const std::string text = agent::read_proc_file(path);
+  const std::string text = read_proc_file(path);
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end != text.data() ? std::optional(number) : std::nullopt;
@@ -97,4 +101,44 @@ std::optional<std::int64_t> room_in_cgroups(std::string_view controller, const s
   return least;
 }
 
-}  // namespace ddprun::doctor
+// "50000 100000" of version 2 is half a processor.
+std::optional<double> quota_in(const std::string& folder) {
+  long long quota = 0, period = 0;
+  const std::string v2 = read_proc_file(folder + "/cpu.max");
+  if (std::sscanf(v2.c_str(), "%lld %lld", &quota, &period) == 2 && period > 0) {
+    return static_cast<double>(quota) / static_cast<double>(period);
+  }
+  const auto q = number_in(folder + "/cpu.cfs_quota_us"),
+             p = number_in(folder + "/cpu.cfs_period_us");
+  if (!q || !p || *q <= 0 || *p <= 0) return std::nullopt;
+  return static_cast<double>(*q) / static_cast<double>(*p);
+}
+
+std::optional<double> processor_quota() {
+  std::optional<double> least;
+  for (const std::string& folder : own_cgroup_folders("cpu")) {
+    const auto quota = quota_in(folder);
+    if (quota && (!least || *quota < *least)) least = quota;
+  }
+  return least;
+}
+
+std::optional<std::int64_t> fewest_tasks() {
+  std::optional<std::int64_t> least;
+  for (const std::string& folder : own_cgroup_folders("pids")) {
+    const auto most = number_in(folder + "/pids.max");
+    if (most && (!least || *most < *least)) least = most;
+  }
+  return least;
+}
+
+std::string too_few_tasks(int error, const Limits& limits, std::optional<std::int64_t> tasks) {
+  if (error != EAGAIN || !tasks) return "";
+  const bool is_exempt = ::geteuid() == 0;  // From ulimit -u.
+  if (!is_exempt && static_cast<std::uint64_t>(*tasks) > limits.processes) return "";
+  return "; the pids.max of a cgroup is " + std::to_string(*tasks) +
+         " for all its processes and threads (docker run --pids-limit, a pod's limit), and ddprun "
+         "needs 1 a worker and 3 for itself";
+}
+
+}  // namespace ddprun::agent
