@@ -1,7 +1,11 @@
 #include "agent/node/agent.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/udp.hpp>
+#include <cerrno>
 #include <csignal>
 #include <functional>
 #include <type_traits>
@@ -29,6 +33,17 @@ std::string seat_text(const rendezvous::Seat& s) {
          std::to_string(s.group_world_size) + ", world size " + std::to_string(s.world_size) +
          ", restart count " + std::to_string(s.restart_count) + ", store " + s.master_address +
          ":" + std::to_string(s.master_port);
+}
+
+// Whether this host has a way to its own `address`; asks for a route and sends nothing.
+bool reaches_itself(const boost::asio::ip::address& address) {
+  const boost::asio::ip::udp::endpoint endpoint(address, 9);
+  const UniqueFd socket(
+      ::socket(address.is_v6() ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return true;  // Not known.
+  const int outcome =
+      ::connect(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size()));
+  return outcome == 0 || (errno != ENETUNREACH && errno != EHOSTUNREACH && errno != EADDRNOTAVAIL);
 }
 
 }  // namespace
@@ -82,6 +97,7 @@ int Agent::run() {
     if (std::find(ending.begin(), ending.end(), signal) == ending.end()) forwarded_.add(signal);
   }
   forward_signals();
+  release_signals();
   connect();
   beat();
   arm_deadline();
@@ -97,7 +113,6 @@ void Agent::connect() {
     options_.daemon->run_id = options_.run_id;
     options_.daemon->node = view_.node();
     link_ = remote_link(loop_, *options_.daemon);
-  release_signals();
   } else {
     link_ = embedded_link(loop_, options_.run_id, view_.node());
   }
@@ -212,9 +227,14 @@ Result<void> Agent::open_store() {
   if (store_ && !store_used_) return {};
   store_.reset();
   boost::system::error_code not_numeric;
-  boost::asio::ip::make_address(options_.offer.address, not_numeric);
+  const auto own = boost::asio::ip::make_address(options_.offer.address, not_numeric);
   rendezvous::StoreServerOptions store_options;
   if (!not_numeric) store_options.address = options_.offer.address;
+  if (!not_numeric && !reaches_itself(own) && !std::exchange(warned_of_loopback_, true)) {
+    log::warning(options_.offer.address + " cannot be reached from " + options_.offer.host +
+                 " itself, and ranks that communicate will wait in vain: is the loopback interface "
+                 "down? ip link set lo up");
+  }
   store_options.port = static_cast<std::uint16_t>(options_.master_port);
   store_options.await_admission = true;
   store_options.own_user_only = !options_.store_for_all_users;
@@ -301,6 +321,13 @@ void Agent::act(const Exit& exit) {
   await_account();
 }
 
+// What came before the handlers has been held back by who started this process.
+void Agent::release_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
 void Agent::watch_signals() {
   for (const int signal : options_.signals) signals_.add(signal);
   signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
@@ -308,6 +335,7 @@ void Agent::watch_signals() {
     const std::string why = time_limit_over(signal);
     if (stopped_by_ == 0) stopped_by_ = signal, stopped_why_ = why;
     dispatch(Signalled{signal, why});
+    note_interruption(signal);
     if (!ending_) watch_signals();
   });
 }
@@ -323,12 +351,4 @@ void Agent::forward_signals() {
   });
 }
 
-// What came before the handlers has been held back by who started this process.
-void Agent::release_signals() {
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
-}
-
 }  // namespace ddprun::agent
-    note_interruption(signal);

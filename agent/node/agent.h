@@ -205,6 +205,7 @@ class Agent {
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It tells which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
+  bool warned_of_loopback_ = false;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
   // A place for a worker, and whoever has it now.

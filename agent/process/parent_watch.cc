@@ -13,7 +13,7 @@ using boost::asio::posix::stream_descriptor;
 
 Result<void> ParentWatch::start(int parent, std::function<void()> on_gone) {
   const int pidfd = open_pidfd(parent).release();
-  if (pidfd < 0 && errno != ESRCH) return errno_failure("watching the parent process");
+  if (pidfd < 0 && errno != ESRCH) return pidfd_failure("watching the parent process");
   if (pidfd >= 0) pidfd_.assign(pidfd);
   // Only after the pidfd is open is it certain that it is the parent's and nobody else's.
   if (pidfd < 0 || ::getppid() != parent) {

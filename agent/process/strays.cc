@@ -11,8 +11,8 @@
 #include <cstdlib>
 
 #include "agent/process/proc_file.h"
-#include "common/assert.h"
 #include "common/system/pidfd.h"
+#include "common/system/refused_call.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
@@ -77,7 +77,11 @@ void wait_for_any(const std::vector<int>& pids, TimePoint until) {
 
 }  // namespace
 
-void become_sub_reaper() { DDPRUN_ASSERT(::prctl(PR_SET_CHILD_SUBREAPER, 1L, 0L, 0L, 0L) == 0); }
+Result<void> become_sub_reaper() {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1L, 0L, 0L, 0L) == 0) return {};
+  return refused_call("what workers leave behind may outlive them", "prctl(PR_SET_CHILD_SUBREAPER)",
+                      "Linux 3.4");
+}
 
 std::vector<int> children_of_self() { return children_of(::getpid()); }
 

@@ -9,13 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "common/error.h"
+
 namespace ddprun::agent {
 
 constexpr std::chrono::seconds kStrayLimit{
     2};  // SIGKILL takes longer only in uninterruptible sleep.
 
-// Makes this process the one to which orphaned descendants are re-parented.
-void become_sub_reaper();
+// Makes this process the one to which orphaned descendants are re-parented. A failure: the kernel
+// does not let it, and what detaches itself from a worker may outlive the run.
+Result<void> become_sub_reaper();
 
 // Every child of this process, dead ones that are not reaped yet included. Reliable: only we can
 // take an entry out of that list.

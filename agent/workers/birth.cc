@@ -63,18 +63,43 @@ void set_soft(__rlimit_resource resource, std::uint64_t soft, rlimit& limit) {
   limit.rlim_cur = std::min<rlim_t>(soft == kUnlimited ? RLIM_INFINITY : soft, limit.rlim_max);
 }
 
+// Which of what execve copies is too big: a single string, or all of them.
+std::string size_hint(const WorkerSpec& spec) {
+  const auto bytes_of = [](const std::vector<std::string>& strings) {
+    std::size_t bytes = 0;
+    for (const std::string& string : strings) bytes += string.size() + 1 + sizeof(char*);
+    return bytes;
+  };
+  const auto shorter = [](const std::string& a, const std::string& b) {
+    return a.size() < b.size();
+  };
+  const std::size_t environment = bytes_of(spec.environment);
+  std::string text = " (the environment has " + std::to_string(environment) +
+                     " bytes, the arguments " + std::to_string(bytes_of(spec.argv));
+  const auto longest = std::max_element(spec.environment.begin(), spec.environment.end(), shorter);
+  if (longest != spec.environment.end()) {
+    text += "; the longest variable is " + longest->substr(0, longest->find('=')) + " with " +
+            std::to_string(longest->size());
+  }
+  return text + "; the kernel takes a quarter of ulimit -s for all, and 131,071 for one)";
+}
+
 std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
   const std::string start = "starting local rank " + std::to_string(spec.local_rank) + ": ";
   switch (stage) {
     case Stage::kSession: return start + "setsid";
     case Stage::kDeathSignal: return start + "prctl(PR_SET_PDEATHSIG)";
     case Stage::kParentGone: return start + "the agent ended";
-    case Stage::kStreams: return start + "standard streams";
+    case Stage::kStreams:
+      if (::access("/dev/null", R_OK) == 0) return start + "standard streams";
+      return start + "/dev/null, which is to be its standard input, cannot be opened (is /dev " +
+             "mounted? mknod -m 666 /dev/null c 1 3)";
     case Stage::kProcessors: return start + "binding to processors";
     case Stage::kSignals: return start + "signal mask";
     case Stage::kExec: break;
     case Stage::kNone: return start + "clone";
   }
+  if (error == E2BIG) return start + "execve " + spec.argv.front() + size_hint(spec);
   return start + "execve " + spec.argv.front() + exec_hint(spec.argv.front(), error);
 }
 

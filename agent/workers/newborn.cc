@@ -76,7 +76,7 @@ DDPRUN_IN_CHILD long open_null() {
 DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
   int ends[kEnds] = {plan->stdout_fd, plan->stderr_fd, plan->link_fd};
   if (!take_table(plan, ends) || !set_up_ends(plan, ends)) return false;
-  const long null = plan->slots ? plan->null_fd : open_null();
+  const long null = plan->slots && plan->null_fd >= 0 ? plan->null_fd : open_null();
   if (null < 0) return fail(plan, Stage::kStreams, -null);
   if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
   const unsigned first = kLinkDescriptor + (plan->link_fd >= 0 ? 1 : 0);

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "agent/process/cgroup.h"
@@ -12,6 +14,7 @@
 #include "agent/process/strays.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/system/log.h"
 
 namespace ddprun::agent {
@@ -31,7 +34,7 @@ WorkerDeath death_of(int local_rank, const siginfo_t& info) {
 
 PosixProcessHost::PosixProcessHost(boost::asio::io_context& loop)
     : loop_(loop), child_signals_(loop, SIGCHLD) {
-  become_sub_reaper();
+  if (const auto reaper = become_sub_reaper(); !reaper) log::debug(to_string(reaper.error()));
   watch_orphans();
 }
 
@@ -140,15 +143,26 @@ void PosixProcessHost::reap(int pid) {
   const TimePoint noticed = std::chrono::steady_clock::now();
   siginfo_t info{};
   const int outcome = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
-  DDPRUN_ASSERT(outcome == 0);  // Nobody but us reaps our children.
+  if (outcome != 0) return end_unseen(pid, noticed);
   if (info.si_pid == 0) return watch_exit(pid);
   DDPRUN_ASSERT(info.si_pid == pid);
   const WorkerDeath death = death_of(found->second.local_rank, info);
   // Not reaped yet, its number is still its own.
   if (found->second.ends_group && !death.succeeded()) ::kill(-pid, SIGKILL);
-  const int reaped = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
-  DDPRUN_ASSERT(reaped == 0 && info.si_pid == pid);
+  (void)::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
   workers_.erase(found);
+  if (roster_) roster_->reaped(pid);
+  if (on_exit) on_exit(death, noticed);
+}
+
+// Its pidfd says that it has ended, and the kernel does not say how: something in this process has
+// reaped it, or a seccomp profile forbids waitid.
+void PosixProcessHost::end_unseen(int pid, TimePoint noticed) {
+  log::warning("how process " + std::to_string(pid) +
+               " ended is not known (waitid: " + std::strerror(errno) + "): taken for a failure");
+  const WorkerDeath death{
+      .local_rank = workers_.at(pid).local_rank, .pid = pid, .exit_code = kExitFailed};
+  workers_.erase(pid);
   if (roster_) roster_->reaped(pid);
   if (on_exit) on_exit(death, noticed);
 }

@@ -75,6 +75,7 @@ class PosixProcessHost final : public ProcessHost {
   void kill_cgroup_strays();
   // Reaps `pid` if it has ended and tells on_exit.
   void reap(int pid);
+  void end_unseen(int pid, TimePoint noticed);
   bool is_ours(int pid) const { return workers_.contains(pid) || spared_.contains(pid); }
 
   boost::asio::io_context& loop_;

@@ -1,15 +1,36 @@
 #include "common/system/random_id.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
+#include <unistd.h>
 
-#include "common/assert.h"
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/exit_status.h"
+#include "common/system/unique_fd.h"
 
 namespace ddprun {
 namespace {
 
+bool fill_from_device(void* to, std::size_t bytes) {
+  const UniqueFd device(::open("/dev/urandom", O_RDONLY | O_CLOEXEC));
+  return device && ::read(device.get(), to, bytes) == static_cast<ssize_t>(bytes);
+}
+
+// An old seccomp profile may refuse the system call. To go on without would be to make ids that
+// others have, and secrets that they guess.
 void fill(void* to, std::size_t bytes) {
-  const ssize_t got = ::getrandom(to, bytes, 0);
-  DDPRUN_ASSERT(got == static_cast<ssize_t>(bytes));
+  ssize_t got = 0;
+  while ((got = ::getrandom(to, bytes, 0)) < 0 && errno == EINTR) {
+  }
+  if (got == static_cast<ssize_t>(bytes) || fill_from_device(to, bytes)) return;
+  std::fprintf(stderr,
+               "ddprun: error: neither getrandom (%s) nor /dev/urandom gives random numbers here\n",
+               std::strerror(errno));
+  std::_Exit(kExitFailed);
 }
 
 }  // namespace

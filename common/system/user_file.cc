@@ -26,7 +26,7 @@ constexpr int kPatienceMs = 5000;  // For the reader of a pipe, between two piec
 // A pipe that is ready takes as much without waiting.
 constexpr std::size_t kPieceMax = PIPE_BUF;
 constexpr mode_t kPermissions = 07777;
-constexpr std::size_t kRandomBytes = 8;
+constexpr std::size_t kAsideBytes = 8;
 
 // What a path leads to.
 struct Target {
@@ -181,7 +181,7 @@ bool must_stay(int error) {
 
 Result<void> write_regular(const Target& target, std::string_view text) {
   const std::string folder = folder_of(target.path);
-  AsideOptions options{.aside = folder + "/.ddprun-" + random_hex(kRandomBytes)};
+  AsideOptions options{.aside = folder + "/.ddprun-" + random_hex(kAsideBytes)};
   const bool exists = target.kind == Target::Kind::kRegular;
   if (exists) {
     options.mode = target.status.st_mode & kPermissions;

@@ -11,7 +11,6 @@
 
 #include "agent/process/cgroup.h"
 #include "agent/process/strays.h"
-#include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "launcher/guard/guardian_children.h"
@@ -32,7 +31,12 @@ class Guardian {
       : plan_(plan),
         signals_(plan.also_forwarded),
         keeper_budget_(plan.respawns_max, plan.respawn_window) {
-    agent::become_sub_reaper();
+    if (signals_.refused()) {
+      give_up(*signals_.refused());
+      return;
+    }
+    const auto reaper = agent::become_sub_reaper();
+    if (!reaper) log::warning(to_string(reaper.error()));
     start_keeper();
     if (!prepare()) return;
     for (const GuardedChild& child : plan.children) {
@@ -44,6 +48,7 @@ class Guardian {
 
  private:
   bool prepare();
+  void give_up(const Failure& why);
   void start_keeper();
   void keeper_ended();
   void start_due();
@@ -127,9 +132,13 @@ void Guardian::start_keeper() {
 
 bool Guardian::prepare() {
   const Result<void> prepared = plan_.prepare ? plan_.prepare() : Result<void>();
-  if (!prepared) log::error(to_string(prepared.error()));
-  if (!prepared) exit_code_ = EXIT_FAILURE;
+  if (!prepared) give_up(prepared.error());
   return prepared.has_value();
+}
+
+void Guardian::give_up(const Failure& why) {
+  log::error(to_string(why));
+  exit_code_ = EXIT_FAILURE;
 }
 
 // The keeper exits before us only if killed; then another starts while the budget allows.
@@ -203,13 +212,13 @@ void Guardian::handle_signals() {
       interrupt_again();
     } else {
       signal_agents(children_, signal);
+      if (plan_.signalled) plan_.signalled(signal);
       if (signal == SIGTSTP) ::raise(SIGSTOP);  // The shell shows us as stopped, as it should.
     }
   }
 }
 
 // At a terminal. The third time nobody is asked any more.
-      if (plan_.signalled) plan_.signalled(signal);
 void Guardian::interrupt_again() {
   log::warning("interrupted again: killing everything");
   exit_code_ = exit_code_of_signal(SIGINT);
@@ -224,7 +233,7 @@ void Guardian::reap(Child& child) {
   const int pid = child.process->pid;
   siginfo_t info{};
   const bool lost = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG) != 0;
-  if (lost ? errno != ECHILD : info.si_pid == 0) return;
+  if (lost ? errno == EINTR : info.si_pid == 0) return;
   child.process.reset();
   keeper_.child_ended(pid);
   ChildEnd end{.unseen = lost};
@@ -254,18 +263,18 @@ void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
   const bool done = end.signal == 0 && end.exit_code == 0;  // The daemon ends with its last run.
   const bool hopeless = end.exit_code == kExitCannotStart;  // Has been said, and would not change.
-  if (ending_ || done || hopeless) return;
-  const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
-  child.start_at = child.budget.died(Clock::now());
-  if (child.start_at) {
-    log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
-                 " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
   // Without it the nodes can never meet. Later, when it has run before, workers go on without it.
   const bool never_began = hopeless && !child.plan->argv.empty() && child.budget.used() == 0;
   if (never_began && !ending_ && exit_code_ == 0) {
     exit_code_ = kExitCannotStart;
     return signal_agents(children_, SIGTERM);
   }
+  if (ending_ || done || hopeless) return;
+  const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
+  child.start_at = child.budget.died(Clock::now());
+  if (child.start_at) {
+    log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
+                 " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
   } else {
     log::error(what + "; it died too often and is not started again. Running workers continue");
   }

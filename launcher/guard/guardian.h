@@ -70,12 +70,12 @@ struct GuardianPlan {
   // Called once they have all been started, and once all is over, with the result: for what can be
   // done while they begin, and while the keeper ends.
   std::function<void()> started = {};
+  // Called with each signal once it has been passed on to the agents.
+  std::function<void(int signal)> signalled = {};
   std::function<void(int status)> ended = {};
   // Called when nothing else is left, before the keeper goes: to remove it all.
   std::function<void()> tidy_up = {};
   std::function<void(const AgentKilled&)> on_agent_killed = {};
-  // Called with each signal once it has been passed on to the agents.
-  std::function<void(int signal)> signalled = {};
   int respawns_max = 5;  // Of one service within `respawn_window`.
   std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
   std::chrono::milliseconds service_grace{

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <optional>
 #include <vector>
 
-#include "common/assert.h"
+#include "common/system/refused_call.h"
 #include "common/system/unique_fd.h"
 #include "launcher/guard/guardian_policy.h"
 
@@ -61,7 +62,7 @@ class GuardianSignals {
     ::sigprocmask(SIG_BLOCK, &handled, &before_);
     pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
     fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-    DDPRUN_ASSERT(fd_);
+    if (!fd_) refused_ = refused_call("receiving signals", "signalfd", "Linux 2.6.27");
   }
   ~GuardianSignals() {
     ::signal(SIGPIPE, pipe_before_);
@@ -70,6 +71,7 @@ class GuardianSignals {
   }
 
   int fd() const { return fd_.get(); }
+  const std::optional<Failure>& refused() const { return refused_; }  // Then there is no fd().
   const sigset_t& mask_before() const { return before_; }
 
   ReceivedSignal next() const { return read_signal(fd_.get()); }
@@ -79,6 +81,7 @@ class GuardianSignals {
   sighandler_t pipe_before_ = SIG_DFL;
   sighandler_t chld_before_ = SIG_DFL;
   UniqueFd fd_;
+  std::optional<Failure> refused_;
 };
 
 }  // namespace ddprun::launcher

@@ -101,7 +101,9 @@ class DiscoveryRun {
 
 int DiscoveryRun::run() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Then the nodes find their input ended.
-  signals_ = signals_to_pass_on();
+  auto signals = signals_to_pass_on();
+  if (!signals) return log::error(to_string(signals.error())), kExitFailed;
+  signals_ = std::move(*signals);
   step(HostWatch::Tick{});
   while (!exit_code_) {
     if (events_.empty()) wait();
@@ -242,9 +244,9 @@ int guard_discovery(const Meeting& meeting, const HostedEndpoint* endpoint) {
     }
     guardian.children.push_back({.name = "the process that has the nodes",
                                  .body = [&] { return DiscoveryRun(meeting).run(); },
+                                 .takes_signals = true,
                                  .passes_now_on = true});
     return {};
-                                 .takes_signals = true,
   };
   guardian.tidy_up = [&] { state.remove(); };
   return guard(guardian);

@@ -94,7 +94,9 @@ Result<void> HostsRun::start_all() {
 }
 
 Result<int> HostsRun::run() {
-  signals_ = signals_to_pass_on();
+  auto signals = signals_to_pass_on();
+  if (!signals) return signals.error();
+  signals_ = std::move(*signals);
   if (const auto started = start_all(); !started) {
     kill_all();
     return started.error();

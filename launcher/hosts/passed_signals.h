@@ -5,12 +5,13 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 
+#include "common/system/refused_call.h"
 #include "common/system/unique_fd.h"
 #include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::launcher {
 
-inline UniqueFd signals_to_pass_on() {
+inline Result<UniqueFd> signals_to_pass_on() {
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
@@ -18,7 +19,9 @@ inline UniqueFd signals_to_pass_on() {
   }
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  return UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  UniqueFd fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return refused_call("receiving signals", "signalfd", "Linux 2.6.27");
+  return fd;
 }
 
 }  // namespace ddprun::launcher

@@ -79,7 +79,7 @@ Result<PipedProcess> start_piped(const std::vector<std::string>& argv) {
   }
   process.pidfd = open_pidfd(process.pid);
   if (!process.pidfd) {  // Its end would not be noticed.
-    const Failure failure = errno_failure("watching " + argv[0]);
+    const Failure failure = pidfd_failure("watching " + argv[0]);
     ::kill(process.pid, SIGKILL);
     (void)reap(process);
     return failure;

@@ -184,7 +184,6 @@ void speak_for_killed(GuardedRun& run, const AgentKilled& killed) {
   remember_killed(run.kept, killed, rendezvous::kind_name(kind));
 }
 
-// Starts everything and watches over it until the run is over.
 struct FileOfUser {
   const char* flag;
   const std::optional<std::string>& path;
@@ -211,6 +210,7 @@ void clear_files(const Options& options) {
   }
 }
 
+// Starts everything and watches over it until the run is over.
 Result<int> guard_run(GuardedRun run) {
   NodeContext& context = run.context;
   GuardianPlan guardian;
@@ -225,13 +225,13 @@ Result<int> guard_run(GuardedRun run) {
     if (const auto made = make_folders(run.folders, context, run.endpoint); !made) {
       return made.error();
     }
-    guardian.children = children_of(run);
     clear_files(context.options);  // All that can keep the run from starting has been done.
+    guardian.children = children_of(run);
     return {};
   };
   guardian.started = [&] { run.kept = remember_start(context); };
-  guardian.tidy_up = [&] { tidy_up(run); };
   guardian.signalled = [&](int signal) { remember_signal(run.kept, context.options, signal); };
+  guardian.tidy_up = [&] { tidy_up(run); };
   guardian.on_agent_killed = [&](const AgentKilled& killed) { speak_for_killed(run, killed); };
   guardian.ended = [&](int status) { remember_end(run.kept, context, status); };
   return guard(guardian);

@@ -101,6 +101,13 @@ std::string of_fault(const WorkerDeath& death, Fault fault, bool one_machine) {
 
 std::string advice(const WorkerDeath& death, bool one_machine) {
   const Fault fault = judged(death);
+  if (never_ran(death) && death.detail.find("the environment has ") != std::string::npos) {
+    return "Make the environment or the command line smaller: unset what the program does not "
+           "need, pass long lists in a file, or raise ulimit -s on that host.";
+  }
+  if (never_ran(death) && death.detail.find("/dev/null, which is ") != std::string::npos) {
+    return "Give that host's root or container a /dev with null in it.";
+  }
   if (never_ran(death) && fault != Fault::kCannotStart) {
     return "Raise that limit on that host, or start fewer workers there.";
   }

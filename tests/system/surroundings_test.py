@@ -217,13 +217,81 @@ class Folders(DdprunCase):
     def test_without_any_temporary_folder_there_are_no_error_files(self):
         if os.geteuid() != 0:
             self.skipTest("a mount namespace needs root")
-        # Not hidden by another file system: the programs may lie below it.
-        read_only = 'mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp && exec "$@"'
-        job = self.start_program(["unshare", "-m", "sh", "-c", read_only, "sh", DDPRUN, *shell("echo file=$TORCHELASTIC_ERROR_FILE.")],
+        job = self.start_program([*self.read_only("/tmp", "/dev/shm"), DDPRUN,
+                                  *shell("echo file=$TORCHELASTIC_ERROR_FILE.")],
                                  cwd="/", env={"TMPDIR": "/tmp", "XDG_RUNTIME_DIR": "/tmp"})
         self.finish(job)
         self.assertIn("file=.", job.out())
         self.assertEqual(len(re.findall("warning: .*error files", job.err())), 1, job.text())
+
+    def read_only(self, *folders):
+        # Not hidden by another file system: the programs may lie below it.
+        hide = "".join(f"mount --rbind {f} {f} && mount -o remount,bind,ro {f} && " for f in folders)
+        return ["unshare", "-m", "sh", "-c", hide + 'exec "$@"', "sh"]
+
+    def test_a_run_that_hosts_starts_with_memory_alone_or_with_nothing(self):
+        """As in a pod whose root is read-only: the journal of the daemon is in memory then, or nowhere."""
+        if os.geteuid() != 0:
+            self.skipTest("a mount namespace needs root")
+        for folders, says in ((["/tmp"], "temporary files are in /dev/shm instead"),
+                              (["/tmp", "/dev/shm"], "keeps no journal")):
+            with self.subTest(folders=folders):
+                job = self.start_program([*self.read_only(*folders), DDPRUN, "--local-nodes", "2",
+                                          "--report", *shell("echo it runs")],
+                                         cwd="/", env={"TMPDIR": "/tmp", "XDG_RUNTIME_DIR": ""})
+                self.finish(job)
+                self.assertEqual(job.out().count("it runs"), 2, job.text())
+                self.assertIn(says, job.err())
+
+    def test_a_loopback_interface_that_is_down_is_said(self):
+        """Ranks that communicate would wait for minutes without a word; others need no network."""
+        if os.geteuid() != 0:
+            self.skipTest("a network namespace needs root")
+        job = self.start_program(["unshare", "-n", DDPRUN, "--nproc-per-node", "2", *shell("echo it runs")])
+        self.finish(job)
+        self.assertEqual(job.out().count("it runs"), 2, job.text())
+        self.assertEqual(job.err().count("127.0.0.1 cannot be reached"), 1, job.text())
+        self.assertIn("ip link set lo up", job.err())
+
+    def test_a_missing_dev_null_is_named(self):
+        if os.geteuid() != 0:
+            self.skipTest("a mount namespace needs root")
+        bare = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@"', "sh"]
+        job = self.start_program([*bare, DDPRUN, "true"], cwd="/")
+        self.finish(job, 127)
+        self.assertIn("/dev/null", job.err())
+        self.assertNotIn("check its path", job.err())
+
+    def test_an_environment_that_is_too_big_is_named(self):
+        """Ours fits; with the worker's own variables it does not."""
+        script = """
+import os, sys
+def filled(size):
+    e = dict(os.environ)
+    size -= sum(len(k) + len(v) + 10 for k, v in e.items())
+    for i in range(size // 100_000 + 1):
+        e[f"BIG{i:02}"] = "x" * max(min(size, 100_000) - 20, 0)
+        size -= 100_000
+    return e
+def fits(size):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.execve(sys.argv[1], [sys.argv[1], "--version", *sys.argv[2:]], filled(size))
+        except OSError:
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 99
+low, high = 100_000, 8_000_000
+while high - low > 64:
+    middle = (low + high) // 2
+    low, high = (middle, high) if fits(middle) else (low, middle)
+os.execve(sys.argv[1], sys.argv[1:], filled(low - 128))
+"""
+        job = self.start_program([*limited("-s 4096"), "python3", "-c", script, DDPRUN, "--nproc-per-node", "1", "true"])
+        self.finish(job, 127)
+        self.assertRegex(job.err(), r"Argument list too long")
+        self.assertRegex(job.err(), r"the environment has \d+ bytes")
+        self.assertNotIn("check its path", job.err())
 
     def test_a_full_disk_stops_no_worker_from_starting(self):
         """Neither without inodes, where no file can be made, nor without room."""

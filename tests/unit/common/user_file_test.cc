@@ -50,13 +50,13 @@ bool is_link(const std::string& path) { return fs::is_symlink(fs::symlink_status
 TEST_CASE("UserFile: a new file is this user's, an old one is another file with its permissions",
           "[user_file]") {
   const Folder folder;
-  REQUIRE(write_user_file(folder / "new", "one"));
+  REQUIRE(write_user_file(folder / "new", "one").has_value());
   CHECK(text_of(folder / "new") == "one");
   CHECK((status_of(folder / "new").st_mode & 0777) == 0600);
 
   REQUIRE(::chmod((folder / "new").c_str(), 0644) == 0);
   const UniqueFd reader(::open((folder / "new").c_str(), O_RDONLY | O_CLOEXEC));
-  REQUIRE(write_user_file(folder / "new", "two"));
+  REQUIRE(write_user_file(folder / "new", "two").has_value());
   CHECK(text_of(folder / "new") == "two");
   CHECK((status_of(folder / "new").st_mode & 0777) == 0644);
   char old[8] = {};  // Who has begun to read the old one reads it to its end.
@@ -70,21 +70,21 @@ TEST_CASE("UserFile: links are written through and stay", "[user_file]") {
   put(folder / "17.json", "old");
   fs::create_symlink("17.json", folder / "latest");
   fs::create_symlink(folder / "latest", folder / "again");
-  REQUIRE(check_user_file(folder / "again"));
+  REQUIRE(check_user_file(folder / "again").has_value());
   clear_user_file(folder / "again");
   CHECK(is_link(folder / "again"));
   CHECK(is_link(folder / "latest"));
   CHECK_FALSE(fs::exists(folder / "17.json"));
-  CHECK(check_user_file(folder / "again"));  // A link to nothing yet.
-  REQUIRE(write_user_file(folder / "again", "new"));
+  CHECK(check_user_file(folder / "again").has_value());  // A link to nothing yet.
+  REQUIRE(write_user_file(folder / "again", "new").has_value());
   CHECK(is_link(folder / "again"));
   CHECK(is_link(folder / "latest"));
   CHECK(text_of(folder / "17.json") == "new");
   CHECK(folder.entries() == 3);
 
   fs::create_symlink("round", folder / "round");
-  CHECK_FALSE(check_user_file(folder / "round"));
-  CHECK_FALSE(write_user_file(folder / "round", "x"));
+  CHECK_FALSE(check_user_file(folder / "round").has_value());
+  CHECK_FALSE(write_user_file(folder / "round", "x").has_value());
 }
 
 TEST_CASE("UserFile: a link to a descriptor of this process is written behind what it has",
@@ -94,10 +94,10 @@ TEST_CASE("UserFile: a link to a descriptor of this process is written behind wh
   REQUIRE(::write(log.get(), "before\n", 7) == 7);
   for (const char* base : {"/proc/self/fd/", "/dev/fd/"}) {
     fs::create_symlink(base + std::to_string(log.get()), folder / "out");
-    REQUIRE(check_user_file(folder / "out"));
+    REQUIRE(check_user_file(folder / "out").has_value());
     CHECK_FALSE(replaces_user_file(folder / "out"));
     clear_user_file(folder / "out");
-    REQUIRE(write_user_file(folder / "out", "more\n"));
+    REQUIRE(write_user_file(folder / "out", "more\n").has_value());
     CHECK(is_link(folder / "out"));
     fs::remove(folder / "out");
   }
@@ -105,23 +105,23 @@ TEST_CASE("UserFile: a link to a descriptor of this process is written behind wh
   CHECK(folder.entries() == 1);
 
   const UniqueFd in(::open((folder / "log").c_str(), O_RDONLY | O_CLOEXEC));
-  CHECK_FALSE(check_user_file("/dev/fd/" + std::to_string(in.get())));
-  CHECK_FALSE(check_user_file("/dev/fd/987654"));
-  CHECK_FALSE(write_user_file("/proc/self/fd/987654", "x"));
+  CHECK_FALSE(check_user_file("/dev/fd/" + std::to_string(in.get())).has_value());
+  CHECK_FALSE(check_user_file("/dev/fd/987654").has_value());
+  CHECK_FALSE(write_user_file("/proc/self/fd/987654", "x").has_value());
 }
 
 TEST_CASE("UserFile: a pipe without a reader is a failure at once, with one it gets the text",
           "[user_file]") {
   const Folder folder;
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK(check_user_file(folder / "pipe"));  // A reader may come.
+  CHECK(check_user_file(folder / "pipe").has_value());  // A reader may come.
   clear_user_file(folder / "pipe");
   const auto unread = write_user_file(folder / "pipe", "x");
-  REQUIRE_FALSE(unread);
+  REQUIRE(unread.has_error());
   CHECK(to_string(unread.error()).find("has no reader") != std::string::npos);
 
   const UniqueFd reader(::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  REQUIRE(write_user_file(folder / "pipe", "text"));
+  REQUIRE(write_user_file(folder / "pipe", "text").has_value());
   char text[8] = {};
   CHECK(::read(reader.get(), text, sizeof text) == 4);
   CHECK(std::string(text) == "text");
@@ -132,21 +132,21 @@ TEST_CASE("UserFile: folders, sockets and disks are refused, devices are not rep
           "[user_file]") {
   const Folder folder;
   const auto on_folder = check_user_file(folder.path);
-  REQUIRE_FALSE(on_folder);
+  REQUIRE(on_folder.has_error());
   CHECK(on_folder.error().context == "is a folder");
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
   (folder / "socket").copy(address.sun_path, sizeof address.sun_path - 1);
   REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-  CHECK_FALSE(check_user_file(folder / "socket"));
-  CHECK_FALSE(write_user_file(folder / "socket", "x"));
-  CHECK_FALSE(check_user_file("/nowhere/x"));
-  CHECK(check_user_file("/dev/null"));
-  CHECK(write_user_file("/dev/null", "x"));
-  if (fs::exists("/dev/full")) CHECK_FALSE(write_user_file("/dev/full", "x"));
+  CHECK_FALSE(check_user_file(folder / "socket").has_value());
+  CHECK_FALSE(write_user_file(folder / "socket", "x").has_value());
+  CHECK_FALSE(check_user_file("/nowhere/x").has_value());
+  CHECK(check_user_file("/dev/null").has_value());
+  CHECK(write_user_file("/dev/null", "x").has_value());
+  if (fs::exists("/dev/full")) CHECK_FALSE(write_user_file("/dev/full", "x").has_value());
   if (::geteuid() == 0 && ::mknod((folder / "disk").c_str(), S_IFBLK | 0600, 0) == 0) {
-    CHECK_FALSE(check_user_file(folder / "disk"));
-    CHECK_FALSE(write_user_file(folder / "disk", "x"));
+    CHECK_FALSE(check_user_file(folder / "disk").has_value());
+    CHECK_FALSE(write_user_file(folder / "disk", "x").has_value());
   }
 }
 
@@ -178,10 +178,10 @@ TEST_CASE("UserFile: only regular files are read, and no more than asked for", "
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   fs::create_symlink("file", folder / "link");
   for (const char* name : {"pipe", "link", "none"}) {
-    CHECK_FALSE(read_regular_end(folder / name, 10));
+    CHECK_FALSE(read_regular_end(folder / name, 10).has_value());
   }
-  CHECK_FALSE(read_regular_end(folder.path, 10));
-  CHECK_FALSE(read_regular_end("/dev/zero", 10));
+  CHECK_FALSE(read_regular_end(folder.path, 10).has_value());
+  CHECK_FALSE(read_regular_end("/dev/zero", 10).has_value());
 }
 
 }  // namespace
