@@ -8,6 +8,7 @@
 #include "common/text/duration_text.h"
 #include "common/text/figures_text.h"
 #include "common/text/terminal_text.h"
+#include "rendezvous/protocol/fault_text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -17,31 +18,6 @@ using rendezvous::Verdict;
 constexpr std::size_t kWordsMax = 12;  // Lines of last words; the JSON has all.
 constexpr std::size_t kLabelWidth = 10;
 constexpr int kColumnsMin = 40;
-
-const char* what_of(Fault fault) {
-  switch (fault) {
-    case Fault::kOutOfMemory: return "out of memory";
-    case Fault::kStackOverflow: return "stack overflow";
-    case Fault::kStuck: return "stuck";
-    case Fault::kNoMemory: return "memory was refused";
-    case Fault::kNoSpace: return "the disk is full";
-    case Fault::kNoDescriptors: return "too many open files";
-    case Fault::kGpuMemory: return "CUDA out of memory";
-    case Fault::kGpuAssert: return "an assertion failed on its GPU";
-    case Fault::kGpuAccess: return "illegal access on its GPU";
-    case Fault::kGpuBroken: return "its GPU failed";
-    case Fault::kNoGpu: return "it has no GPU to use";
-    case Fault::kNccl: return "an error of NCCL";
-    case Fault::kNcclVersion: return "its NCCL has another version";
-    case Fault::kAddressInUse: return "its port is in use";
-    case Fault::kNoFile: return "a file is missing";
-    case Fault::kQuota: return "its disk quota is used up";
-    case Fault::kTimeLimit: return "the time limit is reached";
-    case Fault::kLeftEarly: return "left early";
-    case Fault::kAborted: return "called abort()";
-    default: return nullptr;
-  }
-}
 
 std::string_view first_columns(std::string_view text, std::size_t columns) {
   std::size_t end = 0;
@@ -112,8 +88,7 @@ class Picture {
 };
 
 std::string headline(const WorkerDeath& first, const Verdict& verdict) {
-  const char* known = what_of(first.fault);
-  std::string what = known ? known : how_it_ended(first);
+  std::string what = rendezvous::what_happened(first);
   if (what.starts_with("was ")) what.erase(0, 4);
   std::string text =
       "rank " + std::to_string(first.rank) + " on " + first.host + " failed first: " + what;

@@ -6,6 +6,7 @@
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/ledger/account.h"
 #include "rendezvous/ledger/rank_status.h"
+#include "rendezvous/protocol/fault_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -14,7 +15,7 @@ Incident incident_of(const NodeId& node, const WorkerDeath& death, int round, Ti
   return {.at = now,
           .kind = "worker_failed",
           .fault = fault_name(death.fault),
-          .what = how_it_ended(death),
+          .what = what_happened(death),
           .who = "rank " + std::to_string(death.rank),
           .where = death.host,
           .evidence = death.evidence,

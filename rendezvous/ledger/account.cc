@@ -10,6 +10,7 @@
 #include "common/ledger/time_bins.h"
 #include "rendezvous/ledger/findings.h"
 #include "rendezvous/ledger/losses.h"
+#include "rendezvous/protocol/fault_text.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {
@@ -71,7 +72,7 @@ ordered_json verdict_part(const Verdict& verdict) {
   const WorkerDeath& first = *verdict.first_cause;
   object["first_cause"] = {{"rank", first.rank},
                            {"host", first.host},
-                           {"what", how_it_ended(first)},
+                           {"what", what_happened(first)},
                            {"fault", fault_name(first.fault)}};
   if (first.steps > 0) object["first_cause"]["step"] = first.steps;
   object["last_words"] = lines_of(first.detail);

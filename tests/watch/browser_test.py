@@ -11,6 +11,7 @@ from browser import NARROW, WIDE, Browser
 from ddprun_case import PASS_GATE, skip_all, wait_until
 from watch_test import BIN, PLANTED, WatchCase, env_to, free_port, main, shell
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 AXE = os.environ.get("DDPRUN_AXE", "")
 # What axe cannot judge, or what is a matter of taste, of a single page.
 AXE_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
@@ -55,6 +56,54 @@ PALE = """(() => {
     if (ratio < 4.5) pale.push(ratio.toFixed(2) + ' ' + e.outerHTML.slice(0, 120));
   }
   return pale })()"""
+
+
+class Account(PageCase):
+    """The page around accounts that are written here: what it draws and claims of them."""
+
+    def page(self, verdict, parts, spans, bins=None):
+        places = [{"node": 0, "host": "a", "local_rank": i, "rank": i, "steps": 60, "parts_s": parts,
+                   **({"bins": bins} if bins else {})} for i in (0, 1)]
+        account = {"schema": "ddprun.report/1", "verdict": verdict, "incidents": [], "hosts": ["a"], "slots": places,
+                   "run": {"id": "job7", "wall_s": 10.0, "world_size": 2, "nodes": 1, "restarts": 0, "max_restarts": 0, "rounds": 1,
+                           "steps": 60},
+                   "spans": [{"from_s": a, "to_s": b, "part": part, "slots": [[0, 1]]} for a, b, part in spans],
+                   "findings": {"incidents": "No worker failed, and no node was lost.", "ribbon": "x", "help": []}}
+        with open(os.path.join(ROOT, "launcher", "page", "report.html"), encoding="utf-8") as f:
+            text = f.read().replace("@DATA@", json.dumps(account))
+        path = self.path("page.html")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return self.browser.open("file://" + path)
+
+    def test_steps_that_are_not_taken_apart_are_no_waiting(self):
+        for bins in (["A" * 200] * 4, ["." * 200] * 4, None):
+            tab = self.page({"kind": "success"}, {"startup": 1.0, "steps": 8.0, "end": 1.0},
+                            [(0, 1, "startup"), (9, 10, "end")], bins)
+            waiting, steps = tab.value("[4, 5].map(k => D.slots[0].d[Math.floor(D.bins / 2) * 6 + k])")
+            self.assertEqual((waiting, steps), (0, 1), bins)
+            self.assert_fine(tab)
+
+    def test_what_is_not_waiting_for_sure_is_shared_as_in_the_sums(self):
+        tab = self.page({"kind": "success"}, {"steps": 6.0, "waiting": 2.0, "forward": 2.0}, [], ["A" * 200] * 4)
+        self.assertEqual(tab.value("[4, 5].map(k => D.slots[0].d[k])"), [.25, .75])
+
+    def test_a_run_that_was_stopped_has_not_failed(self):
+        tab = self.page({"kind": "interrupted", "exit_code": 130, "text": "a left: interrupted by SIGINT"},
+                        {"startup": .5, "lost": 9.5}, [(0, .5, "startup"), (.5, 10, "lost")])
+        self.assertEqual(tab.value("document.querySelector('h1').textContent"), "!job7 was stopped after 10.0 s")
+        text = tab.value("document.querySelector('#app').innerText")
+        self.assertIn("If you stopped it on purpose, nothing is wrong.", text)
+        self.assertNotIn("undone by failures", text)
+        self.assertEqual(tab.value("pct(D.good)"), "95.0 %")
+        self.assert_fine(tab)
+
+    def test_what_no_rank_reported_is_not_zero(self):
+        tab = self.page({"kind": "success"}, {"unknown": 10.0}, [(0, 10, "unknown")])
+        self.assertEqual(tab.value("[...document.querySelectorAll('.kpis dt')].map(e => e.textContent).includes('Lost work')"), False)
+        self.assertIn("no rank reported steps", tab.value("document.querySelector('.kpis').textContent"))
+        self.assertTrue(tab.value("HATCHED.has('unknown') && C2.unknown !== C2.bg"))
+        self.assert_fine(tab)
 
 
 class Report(PageCase):

@@ -277,7 +277,8 @@ TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a 
                    .local_rank = 0});
   ledger.end(kStart + 10s);
   Verdict verdict{.kind = Verdict::Kind::kWorkerFailed, .exit_code = 1, .text = "x\x01\xff"};
-  verdict.first_cause = WorkerDeath{.rank = 3, .detail = "one\ntwo</script>"};
+  verdict.first_cause =
+      WorkerDeath{.rank = 3, .detail = "one\ntwo</script>", .fault = Fault::kGpuMemory};
   const std::string text = account_json(ledger, {.run_id = "r", .verdict = verdict}, kStart + 10s);
   const json account = json::parse(text);
   CHECK(account["schema"] == "ddprun.report/1");
@@ -294,6 +295,7 @@ TEST_CASE("Account: its rows add up, its incidents have costs, and no word of a 
   CHECK(account["incidents"][0]["cost_rank_s"] == 3.0);
   CHECK(account["incidents"][0]["slots"] == json::array({0}));
   CHECK(account["verdict"]["last_words"] == json::array({"one", "two</script>"}));
+  CHECK(account["verdict"]["first_cause"]["what"] == "CUDA out of memory");
   CHECK(account["findings"]["incidents"] == "1 incident cost 30.0 % of all rank time.");
 }
 
