@@ -34,8 +34,8 @@ std::optional<double> processor_quota();
 // The smallest pids.max of our cgroups (docker run --pids-limit); absent: none has one.
 std::optional<std::int64_t> fewest_tasks();
 
-// Behind a failure with that errno, as what_is_short() of common/system/limits.h: that this limit is
-// nearer than ulimit -u. Empty if it is not, or the failure is another.
+// Behind a failure with that errno, as what_is_short() of common/system/limits.h: that this limit
+// is nearer than ulimit -u. Empty if it is not, or the failure is another.
 std::string too_few_tasks(int error, const Limits& limits, std::optional<std::int64_t> tasks);
 
 }  // namespace ddprun::agent

@@ -178,7 +178,8 @@ TEST_CASE("Link: a name is resolved, and its addresses are tried in turn", "[lin
   CHECK(f.try_connect(f.connect_options).has_value());
 }
 
-// Where localhost is ::1 first. One after the other, the dead address alone would take half a minute.
+// Where localhost is ::1 first. One after the other, the dead address alone would take a third of
+// the five minutes.
 TEST_CASE("Link: an address that swallows packets costs the next one nothing", "[link]") {
   Fixture f;
   const auto full = listen_socket("::1", f.connect_options.port);
