@@ -1,7 +1,7 @@
 #pragma once
 // What PyTorch's flight recorder has of the ranks of a node, as each has said it of itself
-// (python/ddprun/_watch/_recorder.py), and what follows from that: which rank is missing in a
-// collective, or is in another one. Pure. Used by FlightRecorders and by Agent.
+// (python/startup/ddprun_watch/_recorder.py), and what follows from that: which rank is missing in
+// a collective, or is in another one. Pure. Used by FlightRecorders and by Agent.
 
 #include <cstddef>
 #include <cstdint>

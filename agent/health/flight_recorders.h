@@ -1,6 +1,6 @@
 #pragma once
 // Asks the workers of this node where they are: programs that use PyTorch under --on-stall listen
-// at a socket each (python/ddprun/_watch/_door.py). Owned by Agent.
+// at a socket each (python/startup/ddprun_watch/_door.py). Owned by Agent.
 
 #include <boost/asio/io_context.hpp>
 #include <functional>

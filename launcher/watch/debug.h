@@ -1,7 +1,7 @@
 #pragma once
 // `ddprunctl debug`: what PyTorch's own debug handlers say of a rank on this machine. torch serves
 // them at ports that anyone may use; here it serves them at a socket in the run's temporary folder
-// (python/ddprun/_watch/_debug.py). Called by ctl_main.cc.
+// (python/startup/ddprun_watch/_debug.py). Called by ctl_main.cc.
 
 #include <string>
 
