@@ -50,7 +50,7 @@ void Agent::worker_ready(int local_rank, int min_world) {
   const bool news = !std::exchange(place.ready, true);
   if (place.seated) tell_seat(local_rank);
   if (!news) return;
-  processes_.end_group_with(local_rank);
+  processes_.end_family_with(local_rank);
   dispatch(WorkerReady{local_rank, min_world});
 }
 

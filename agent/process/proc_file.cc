@@ -40,6 +40,13 @@ std::vector<int> numbered_entries(const std::string& folder) {
   return numbers;
 }
 
+// Whole entries only: a value that ends like ours is not ours.
+bool has_variable(int pid, const std::string& entry) {
+  const std::string environment =
+      '\0' + read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
+  return environment.find('\0' + entry + '\0') != std::string::npos;
+}
+
 std::uint64_t ticks_since_boot() {
   static const auto kPerSecond = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
   timespec now{};

@@ -14,6 +14,10 @@ std::string read_proc_file(const std::string& path);
 // The names in a folder that are numbers: processes, threads.
 std::vector<int> numbered_entries(const std::string& folder);
 
+// Whether `entry`, "NAME=value", is in the environment that the process was started with. No: it
+// cannot be read, as that of a setuid program, or the process has ended.
+bool has_variable(int pid, const std::string& entry);
+
 struct ProcStat {
   std::string name;
   char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...

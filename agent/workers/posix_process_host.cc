@@ -73,6 +73,30 @@ void PosixProcessHost::kill_cgroup_strays() {
   if (cgroup_fd_) kill_cgroup(workers_cgroup_);
 }
 
+// What a dead worker has detached is our child, beside what living ones have: only its environment
+// shows whose it is. What is about to end may still hold a port, but has no environment any more;
+// to wait for a stranger of that kind costs little.
+StrayReport PosixProcessHost::kill_family(int local_rank, std::chrono::milliseconds limit) {
+  const auto family = families_.find(local_rank);
+  if (family == families_.end()) return {};
+  const auto is_other = [&](int pid) {
+    return is_ours(pid) || !(read_proc_stat(pid).exiting || has_variable(pid, family->second));
+  };
+  return kill_unknown_children(is_other, limit);
+}
+
+// The worker must not find the port, the memory or the files of its predecessor taken.
+void PosixProcessHost::replace_family(WorkerSpec& spec) {
+  for (const std::string& process : kill_family(spec.local_rank, kStrayLimit).stuck) {
+    log::warning("a process left by the last worker of local rank " +
+                 std::to_string(spec.local_rank) + " survives SIGKILL: " + process);
+  }
+  std::string& family = families_[spec.local_rank];
+  family = std::string(kWorkerVariable) + "=" + std::to_string(::getpid()) + "." +
+           std::to_string(workers_made_++);
+  spec.environment.push_back(family);
+}
+
 // With the cgroup to be born in; a new one if a round has used the last. Where workers replace
 // others, all may have died without an end of the round.
 WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
@@ -81,6 +105,7 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
   if (workers_.empty() && soon_.empty() && std::exchange(cgroup_used_, true) && !cgroup_.empty()) {
     if (const auto renewed = renew_cgroup(); !renewed) log::debug(to_string(renewed.error()));
   }
+  replace_family(spec);
   spec.cgroup_fd = cgroup_fd_.get();
   if (roster_) spec.roster_place = roster_->claim();
   return spec;
@@ -129,9 +154,9 @@ void PosixProcessHost::watch_exit(int pid) {
       });
 }
 
-void PosixProcessHost::end_group_with(int local_rank) {
+void PosixProcessHost::end_family_with(int local_rank) {
   for (auto& [pid, worker] : workers_) {
-    if (worker.local_rank == local_rank) worker.ends_group = true;
+    if (worker.local_rank == local_rank) worker.ends_family = true;
   }
 }
 
@@ -148,7 +173,10 @@ void PosixProcessHost::reap(int pid) {
   DDPRUN_ASSERT(info.si_pid == pid);
   const WorkerDeath death = death_of(found->second.local_rank, info);
   // Not reaped yet, its number is still its own.
-  if (found->second.ends_group && !death.succeeded()) ::kill(-pid, SIGKILL);
+  if (found->second.ends_family && !death.succeeded()) {
+    ::kill(-pid, SIGKILL);
+    (void)kill_family(death.local_rank, std::chrono::milliseconds(0));
+  }
   (void)::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
   workers_.erase(found);
   if (roster_) roster_->reaped(pid);
@@ -212,7 +240,9 @@ void PosixProcessHost::kill_strays() {
   for (const std::string& process : report.stuck) {
     log::warning("a process left by a worker survives SIGKILL: " + process);
   }
-  if (roster_ && workers_.empty() && report.stuck.empty()) roster_->forget(::getpid());
+  if (!workers_.empty()) return;
+  families_.clear();
+  if (roster_ && report.stuck.empty()) roster_->forget(::getpid());
 }
 
 void PosixProcessHost::kill_everything() {

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "agent/process/roster.h"
+#include "agent/process/strays.h"
 #include "agent/workers/process_host.h"
 #include "agent/workers/spawner.h"
 #include "common/system/unique_fd.h"
@@ -44,9 +45,9 @@ class PosixProcessHost final : public ProcessHost {
   // To the process group of one worker, if it lives.
   void signal_worker(int local_rank, int signal);
 
-  // If this one fails, what is left of its process group ends with it, not with the round: the
-  // other workers live on.
-  void end_group_with(int local_rank);
+  // If this one fails, what it has started ends with it, not with the round: the other workers live
+  // on. What any worker has started is gone before another one is started in its place.
+  void end_family_with(int local_rank);
 
   // From now on workers are noted there, for the keeper.
   void use_roster(std::shared_ptr<WorkerRoster> roster) { roster_ = std::move(roster); }
@@ -64,7 +65,7 @@ class PosixProcessHost final : public ProcessHost {
   struct Worker {
     int local_rank;
     boost::asio::posix::stream_descriptor exit;  // Its pidfd.
-    bool ends_group = false;
+    bool ends_family = false;
   };
 
   WorkerSpec placed(WorkerSpec spec);
@@ -73,6 +74,8 @@ class PosixProcessHost final : public ProcessHost {
   void watch_orphans();
   Result<void> renew_cgroup();
   void kill_cgroup_strays();
+  StrayReport kill_family(int local_rank, std::chrono::milliseconds limit);
+  void replace_family(WorkerSpec& spec);
   // Reaps `pid` if it has ended and tells on_exit.
   void reap(int pid);
   void end_unseen(int pid, TimePoint noticed);
@@ -83,6 +86,9 @@ class PosixProcessHost final : public ProcessHost {
   Spawner spawner_;
   std::vector<int> soon_;          // The local ranks given to it.
   std::map<int, Worker> workers_;  // By process id.
+  // By local rank: what is in the environment of its last worker, and of what that has started.
+  std::map<int, std::string> families_;
+  int workers_made_ = 0;
   std::set<int> spared_;
   std::shared_ptr<WorkerRoster> roster_;  // Null: nobody keeps one.
   std::string cgroup_;                    // Of this agent; empty: none.

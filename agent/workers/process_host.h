@@ -44,6 +44,9 @@ struct WorkerEnds {
 // The number that the link has in a worker.
 constexpr int kLinkDescriptor = 3;
 
+// In the environment of each worker, with a value of its own: what it starts is known by it.
+constexpr const char* kWorkerVariable = "DDPRUN_WORKER";
+
 class ProcessHost {
  public:
   virtual ~ProcessHost() = default;

@@ -44,19 +44,12 @@ constexpr Milliseconds kAgentMoment = 40ms;  // An agent that lives needs less t
 constexpr int kPauseMaxMs = 16;              // Between two looks at all processes.
 constexpr Milliseconds kKillLimit = 2s;      // Longer only in uninterruptible sleep.
 
-// Whole entries only: a value that ends like ours is not ours.
-bool carries(int pid, const std::string& mark) {
-  const std::string environment =
-      '\0' + agent::read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
-  return environment.find('\0' + mark + '\0') != std::string::npos;
-}
-
 int kill_marked_once(const std::string& mark) {
   int killed = 0;
   for (const int pid : agent::numbered_entries("/proc")) {
-    if (pid == ::getpid() || !carries(pid, mark)) continue;
+    if (pid == ::getpid() || !agent::has_variable(pid, mark)) continue;
     const UniqueFd pidfd = open_pidfd(pid);
-    if (!pidfd || !carries(pid, mark)) continue;  // The number may be another's by now.
+    if (!pidfd || !agent::has_variable(pid, mark)) continue;  // The number may be another's by now.
     send_signal(pidfd, SIGKILL);
     ++killed;
   }

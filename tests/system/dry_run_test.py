@@ -8,7 +8,7 @@ from ddprun_case import DdprunCase, column, env_to, shell
 
 # Only known when the run is under way.
 LATER = {"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "NCCL_RAS_ADDR"}
-OURS = {"DDPRUN_JOB", "DDPRUN_PROGRESS", "DDPRUN_TERMINAL_COLUMNS", "DDPRUN_WORKER_LINK"}
+OURS = {"DDPRUN_JOB", "DDPRUN_PROGRESS", "DDPRUN_TERMINAL_COLUMNS", "DDPRUN_WORKER", "DDPRUN_WORKER_LINK"}
 
 
 def told(text):

@@ -101,7 +101,7 @@ TEST_CASE("ProcessHost: what a failed worker has left ends with it if that was a
                 stage.words_end.get(),
                 -1})
         .value();
-    if (local_rank == 1) stage.host.end_group_with(1);
+    if (local_rank == 1) stage.host.end_family_with(1);
   }
   stage.wait_ready(3);
   REQUIRE(stage.run_until([&] { return stage.calls == 2; }));
@@ -311,6 +311,39 @@ TEST_CASE("ProcessHost: what a worker left behind is killed, what lives is spare
   stage.host.kill_strays();
   CHECK(stage.mark.carriers().empty());
   CHECK(test::zombies() == 0);
+}
+
+TEST_CASE(
+    "ProcessHost: what a dead worker has detached is gone before another takes its place, what "
+    "others have stays",
+    "[process_host]") {
+  Stage stage;
+  const int first = stage.spawn(0, {"family"});
+  stage.spawn(1, {"family"});
+  stage.wait_ready(2);
+  CHECK(stage.mark.carriers().size() == 2 * 13);
+  ::kill(first, SIGKILL);
+  REQUIRE(stage.run_until([&] { return stage.host.living() == 1; }));
+  stage.spawn(0, {"sleep"});
+  CHECK(stage.mark.carriers().size() == 13 + 1);
+  CHECK(stage.host.living() == 2);
+  CHECK(test::zombies() == 0);
+}
+
+TEST_CASE("ProcessHost: what a worker has detached ends with it if that was asked for",
+          "[process_host]") {
+  Stage stage;
+  const int first = stage.spawn(0, {"family"});
+  stage.wait_ready();
+  const std::vector<int> all = stage.mark.carriers();
+  stage.host.end_family_with(0);
+  stage.spawn(1, {"family"});
+  stage.wait_ready();
+  test::Ends ends(all);
+  ::kill(first, SIGKILL);
+  REQUIRE(stage.run_until([&] { return stage.host.living() == 1; }));
+  CHECK(ends.wait(20s));
+  CHECK(stage.mark.carriers().size() == 13);
 }
 
 TEST_CASE("ProcessHost: kill_everything leaves nothing at once", "[process_host]") {
