@@ -2,9 +2,11 @@
 // are the same, bit for bit, whatever the number of ranks was.
 //
 //   ddprun --nproc-per-node 4 --max-restarts 100 elastic [steps] [folder of IDX files]
+//       [folder of checkpoints]
 //
-// Without a folder it learns made-up images. Kill a worker, and the others continue. Exit status: 0
-// trained, 1 failed.
+// Without a folder, or with "-", it learns made-up images. Kill a worker, and the others continue.
+// Started again with the same folder of checkpoints, it goes on from the newest, with the same bits
+// as if it had not stopped. Exit status: 0 trained, 1 failed.
 
 #include <torch/torch.h>
 
@@ -12,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include "ddprun/torch.h"
@@ -44,7 +47,8 @@ examples::Batch batch_of(const examples::LabelledImages& set,
                               examples::Layout::plain);
 }
 
-void train(std::int64_t steps, const examples::LabelledImages& set) {
+void train(std::int64_t steps, const examples::LabelledImages& set,
+           const std::string& checkpoints) {
   torch::set_num_threads(
       1);  // The bits of a gradient depend on it; the number of ranks may change.
   torch::manual_seed(7);
@@ -59,20 +63,28 @@ void train(std::int64_t steps, const examples::LabelledImages& set) {
   ddprun::torch::keep(job, "model", model);
   ddprun::torch::keep(job, "optimizer", sgd);
   ddprun::torch::ElasticGradients gradients(job, model, batches);
-  int rank = 0;
+  if (!checkpoints.empty()) {
+    // Before there is a group: each process loads, and the newest state counts.
+    const auto step = ddprun::torch::load_latest(checkpoints, {model, sgd, gradients});
+    if (step) job.resume(*step);
+    job.between(20, [&](ddprun::ProcessGroup& group) {
+      ddprun::CheckpointWriter writer(group, checkpoints, {.keep = 2});  // Of this round's ranks.
+      ddprun::torch::save_async(group, writer, job.committed(), {model, sgd, gradients});
+      writer.wait();
+    });
+  }
   job.run(steps, [&](ddprun::elastic::Step& step) {
-    rank = step.rank();
     const auto result = gradients.backward(step, [&](const std::vector<ddprun::Sample>& samples) {
       const examples::Batch batch = batch_of(set, samples);
       return torch::nn::functional::cross_entropy(model->forward(batch.images), batch.labels);
     });
     gradients.commit(step, [&] { sgd.step(); });
-    if (rank != 0 || step.number() % 20 != 0) return;
+    if (step.rank() != 0 || step.number() % 20 != 0) return;
     std::printf("step %" PRId64 ", %d ranks: loss %.9g\n", step.number(), step.world_size(),
                 result.loss);
     std::fflush(stdout);
   });
-  if (rank != 0) return;
+  if (job.rank() != 0) return;
   std::printf("%" PRId64 " steps: hash %016" PRIx64 "\n", steps, examples::hash_of(model));
 }
 
@@ -80,9 +92,10 @@ void train(std::int64_t steps, const examples::LabelledImages& set) {
 
 int main(int argc, char** argv) {
   try {
+    const std::string images = argc > 2 ? argv[2] : "-";
     const auto set =
-        argc > 2 ? examples::read_fashion_mnist(argv[2], "train") : made_up_images(2000);
-    train(argc > 1 ? std::atoll(argv[1]) : 100, set);
+        images == "-" ? made_up_images(2000) : examples::read_fashion_mnist(images, "train");
+    train(argc > 1 ? std::atoll(argv[1]) : 100, set, argc > 3 ? argv[3] : "");
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "elastic: %s\n", e.what());

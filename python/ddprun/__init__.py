@@ -44,7 +44,14 @@ from ._group import ProcessGroup, init
 from ._launch import launch
 from ._library import prefix
 from ._program import program
-from ._sdk._checkpoint import ArrayInfo, Checkpoint, CheckpointWriter, Part, latest_checkpoint
+from ._sdk._checkpoint import (
+    ArrayInfo,
+    Checkpoint,
+    CheckpointWriter,
+    Part,
+    latest_checkpoint,
+    load_latest,
+)
 from ._sdk._metrics import Metric, Metrics
 from ._sdk._process import install_crash_report
 from ._sdk._sampler import DistributedSampler
@@ -88,6 +95,7 @@ __all__ = [
     "init",
     "install_crash_report",
     "latest_checkpoint",
+    "load_latest",
     "launch",
     "prefix",
     "program",

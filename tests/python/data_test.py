@@ -141,6 +141,32 @@ class Checkpoints(package_case.PackageCase):
             checkpoint.read("weights", some, offset=-1)
         self.assertTrue(ddprun.latest_checkpoint(folder).endswith(found[1]))
 
+    def test_who_reads_without_a_group_goes_on_to_the_newer_one_where_ranks_take_one_away(self):
+        folder = self.path("run")
+        calls = []
+        found = array.array("d", [0] * 4)
+
+        def read(checkpoint):
+            calls.append(checkpoint.step)
+            if checkpoint.step == 1:  # As a rank that trains meanwhile.
+                save(2)
+            checkpoint.read("a", found)
+
+        def save(step):
+            writer = ddprun.CheckpointWriter(group, folder, keep=1)
+            writer.save(step, {"a": array.array("d", [step] * 4)})
+            writer.close()
+
+        self.assertIsNone(ddprun.load_latest(folder, read))
+        self.assertEqual(calls, [])
+        with ddprun.init() as group:
+            save(1)
+            self.assertEqual(ddprun.load_latest(folder, read), 2)
+        self.assertEqual(calls, [1, 2])
+        self.assertEqual(found.tolist(), [2] * 4)
+        with self.assertRaises(ddprun.BadArgument):  # An error of its own passes.
+            ddprun.load_latest(folder, lambda checkpoint: checkpoint.read("b", found))
+
     def test_damage_is_noticed(self):
         folder = self.path("run")
         with ddprun.init() as group:

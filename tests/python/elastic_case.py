@@ -86,6 +86,15 @@ class ElasticCase(DdprunCase):
         return self.start("--nproc-per-node", nproc, *options, self.script(head, *parts),
                           env=self.environment(D=self.folder, FULL=str(nproc), **(env or {})))
 
+    def alone(self, *parts, code=0):
+        """Runs it to its end without a launcher, where a process may have several Jobs."""
+        self.runs += 1
+        self.folder = self.path(f"run{self.runs}")
+        os.mkdir(self.folder)
+        job = self.start_program([self.python, "-B", self.script(HEAD, *parts)], env=self.environment(D=self.folder))
+        self.assertEqual(job.wait(), code, job.text())
+        return job
+
     def ended(self, *parts, code=0, **options):
         """Runs it to its end."""
         job = self.job(*parts, **options)

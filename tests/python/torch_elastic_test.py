@@ -261,6 +261,54 @@ def main(workers, **options):
         self.assertRegex(job.err(), r"rank \d on \S+ exited with 1; the other workers continue")
         self.assertEqual(set(self.said(job, "digest .*")), {quiet}, job.text())
 
+    def test_a_job_that_goes_on_from_a_checkpoint_has_the_bits_of_one_that_did_not_stop(self):
+        # The features are so different in size that small gradients are rounded to the units.
+        code = """
+            import torch
+            from ddprun.elastic.torch import Gradients
+            torch.set_num_threads(1)
+            def run(steps, path=None, units=True):
+                torch.manual_seed(4)
+                x = torch.randn(64, 32)
+                y = x.sum(1, keepdim=True)
+                x *= 2.0 ** -torch.arange(32.0)
+                net = torch.nn.Linear(32, 1)
+                for p in net.parameters():
+                    torch.nn.init.zeros_(p)
+                sgd = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+                job = Job().keep(net=net, sgd=sgd)
+                gradients = Gradients(job, net, elastic.GlobalBatches(64, 16, shards=4))
+                if path and os.path.exists(path):
+                    found = torch.load(path)
+                    net.load_state_dict(found["net"])
+                    sgd.load_state_dict(found["sgd"])
+                    if units:
+                        gradients.restore(found["gradients"])
+                    job.resume(found["step"])
+                def train(step):
+                    gradients.backward(step, lambda shard: torch.nn.functional.mse_loss(net(x[shard.indices]), y[shard.indices]))
+                    gradients.commit(step, sgd.step)
+                def write(group):
+                    torch.save({"net": net.state_dict(), "sgd": sgd.state_dict(), "gradients": gradients.state(),
+                                "step": job.committed}, path)
+                if path:
+                    job.between(steps, write)
+                job.run(steps, train)
+                return net.weight.detach().numpy().tobytes()
+            whole = run(40)
+            different = 0
+            for at in 1, 5, 10, 15, 20, 25, 30, 35, 39:
+                run(at, f"{D}/{at}.pt")
+                different += run(40, f"{D}/{at}.pt", units=False) != whole
+                os.remove(f"{D}/{at}.pt")
+                run(at, f"{D}/{at}.pt")
+                assert run(40, f"{D}/{at}.pt") == whole, at
+            assert different  # Otherwise this shows nothing.
+            print("right", different)
+        """
+        # Alone: a process of a run has one Job in its life.
+        self.assertIn("right", self.alone(code).out())
+
     def test_what_cannot_be_right_is_refused(self):
         self.ended(TRAIN, """
             def refused(kind, sentence, call, *arguments, **options):

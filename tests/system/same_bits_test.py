@@ -33,6 +33,14 @@ class SameBits(DdprunCase):
         self.assertEqual(self.trained("--local-nodes", "2", "--nproc-per-node", "2"),
                          self.trained("--standalone", "--nproc-per-node", "3", env={"DDPRUN_BACKEND": "gloo"}))
 
+    def test_a_run_that_goes_on_from_a_checkpoint_changes_nothing(self):
+        _, quiet = self.trained("--standalone", "--nproc-per-node", "1")
+        folder = self.path("checkpoints")
+        for ranks, steps in ("2", "20"), ("3", STEPS):
+            job = self.run_ddprun("--standalone", "--nproc-per-node", ranks, ELASTIC, steps, "-", folder)
+        self.assertNotIn("step 0,", job.out())
+        self.assertEqual(hashes(job), [quiet])
+
     def test_a_worker_that_dies_changes_nothing(self):
         """Whether the others continue or all begin again."""
         _, quiet = self.trained("--standalone", "--nproc-per-node", "2")

@@ -143,4 +143,21 @@ std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::str
   return said;
 }
 
+// What was the newest may be gone when it is opened, or half read.
+std::optional<std::int64_t> load_latest(const std::string& folder,
+                                        const std::function<void(const Checkpoint&)>& load) {
+  for (auto path = latest_checkpoint(folder); path;) {
+    try {
+      const Checkpoint checkpoint(*path);
+      load(checkpoint);
+      return checkpoint.step();
+    } catch (const Error&) {
+      const auto newest = latest_checkpoint(folder);
+      if (!newest || *newest == *path) throw;
+      path = newest;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace ddprun

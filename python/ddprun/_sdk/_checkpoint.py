@@ -6,11 +6,11 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Union
+from typing import Any, Callable, NamedTuple, Union
 
 from .._arguments import long_number, number, text
 from .._buffers import lend
-from .._errors import BadArgument
+from .._errors import BadArgument, Error
 from .._group import ProcessGroup
 from .._handle import _Handle
 from .._library import library
@@ -212,3 +212,23 @@ class Checkpoint(_Handle):
                 checkpoint, wanted, ctypes.byref(buffer), offset
             )
             _check(status, "read", -1)
+
+
+def load_latest(folder: Folder, load: Callable[[Checkpoint], object]) -> int | None:
+    """Call ``load(checkpoint)`` with the newest complete one; return its step, None without one.
+
+    For programs that have no group yet, as before :meth:`ddprun.elastic.Job.run`. Ranks that train
+    meanwhile may remove the checkpoint for a newer one: then `load` is called again, with that.
+    """
+    path = latest_checkpoint(folder)
+    while path is not None:
+        try:
+            checkpoint = Checkpoint(path)
+            load(checkpoint)
+            return checkpoint.step
+        except Error:
+            newest = latest_checkpoint(folder)
+            if newest is None or newest == path:
+                raise
+            path = newest
+    return None

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -215,6 +216,98 @@ TEST_CASE("Elastic gradients: running averages take in the mean of the shards' s
   CHECK(::torch::allclose(net->norm->running_mean, expected, 1e-5, 1e-6));
   CHECK(net->norm->num_batches_tracked.item<std::int64_t>() == 1);
   CHECK(::torch::equal(net->constant, ::torch::full({3}, 1 / 3.0)));
+}
+
+// Weights after `steps` steps, of which the last checkpoint in `folder`, if any, has some; writes
+// one at their end. The features are so different in size that small gradients are rounded to the
+// unit.
+at::Tensor train_from(const std::string& folder, std::int64_t steps, bool saves_units) {
+  namespace dt = ddprun::torch;
+  ::torch::manual_seed(4), ::torch::set_num_threads(1);
+  const at::Tensor x = ::torch::randn({64, 32}), y = x.sum(1, true);
+  for (int i = 0; i < 32; ++i) x.select(1, i).mul_(std::ldexp(1.0F, -i));
+  ::torch::nn::Linear net(32, 1);
+  {
+    const ::torch::NoGradGuard no_gradients;
+    for (auto& p : net->parameters()) p.zero_();
+  }
+  ::torch::optim::SGD sgd(net->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9));
+  elastic::Job job;
+  dt::keep(job, "net", net);
+  dt::keep(job, "sgd", sgd);
+  dt::ElasticGradients gradients(
+      job, net, GlobalBatches({.sets = {{.length = 64}}, .global_batch = 16, .shards = 4}));
+  const auto found = saves_units ? dt::load_latest(folder, {net, sgd, gradients})
+                                 : dt::load_latest(folder, {net, sgd});
+  if (found) job.resume(*found);
+  job.between(steps, [&](ProcessGroup& group) {
+    CheckpointWriter writer(group, folder);
+    if (saves_units) dt::save_async(group, writer, job.committed(), {net, sgd, gradients});
+    if (!saves_units) dt::save_async(group, writer, job.committed(), {net, sgd});
+    writer.wait();
+  });
+  job.run(steps, [&](elastic::Step& step) {
+    gradients.backward(step, [&](const std::vector<Sample>& samples) {
+      const at::Tensor rows = dt::indices(samples);
+      return ::torch::mse_loss(net->forward(x.index_select(0, rows)), y.index_select(0, rows));
+    });
+    gradients.commit(step, [&] { sgd.step(); });
+  });
+  return net->weight.detach().clone();
+}
+
+TEST_CASE(
+    "Elastic gradients: a job that goes on from a checkpoint has the bits of one that did not "
+    "stop, for it has the units of the sums",
+    "[torch]") {
+  constexpr std::int64_t kSteps = 40;
+  const TemporaryDirectory folder;
+  const at::Tensor whole = train_from(folder / "whole", kSteps, true);
+  int different = 0;
+  for (const std::int64_t at : {1, 5, 10, 15, 20, 25, 30, 35, 39}) {
+    INFO("resumed at step " << at);
+    const std::string with = folder / ("with" + std::to_string(at)), without = with + "out";
+    train_from(with, at, true);
+    CHECK(::torch::equal(train_from(with, kSteps, true), whole));
+    train_from(without, at, false);
+    different += ::torch::equal(train_from(without, kSteps, false), whole) ? 0 : 1;
+  }
+  CHECK(different > 0);  // Otherwise this case would show nothing.
+}
+
+TEST_CASE("Torch checkpoint: without a group each process loads the newest that stays", "[torch]") {
+  namespace dt = ddprun::torch;
+  const TemporaryDirectory directory;
+  const std::string folder = directory / "run";
+  ProcessGroup group = ProcessGroup::init(options_of(directory / "store", 0, 1).init);
+  ::torch::nn::Linear net(2, 1);
+  ::torch::nn::Linear other(2, 1);
+  CHECK_FALSE(dt::load_latest(folder, {other}));
+  // What trains meanwhile takes the one away that is being read.
+  struct Newer {
+    std::string state() const { return {}; }
+    void restore(std::string_view) {
+      if (std::exchange(is_written, true)) return;
+      write();
+    }
+    std::function<void()> write;
+    bool is_written = false;
+  } newer;
+  const auto write = [&](std::int64_t step) {
+    CheckpointWriter writer(group, folder, {.keep = 1});
+    dt::save_async(group, writer, step, {newer, net});
+    writer.wait();
+  };
+  newer.write = [&] {
+    const ::torch::NoGradGuard no_gradients;
+    net->weight.fill_(7);
+    write(7);
+  };
+  write(3);
+  CHECK(dt::load_latest(folder, {newer, other}) == 7);
+  CHECK(::torch::equal(other->weight, net->weight));
+  ::torch::nn::Linear unlike(3, 1);
+  CHECK_THROWS_AS(dt::load_latest(folder, {newer, unlike}), Error);
 }
 
 TEST_CASE("Elastic gradients: a pass that fails leaves the kept buffers as they were", "[torch]") {

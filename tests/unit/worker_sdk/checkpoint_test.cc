@@ -349,6 +349,37 @@ TEST_CASE("Checkpoint: all ranks hear which is the latest, or why rank 0 cannot 
   CHECK(outcome(errors) == "all well");
 }
 
+TEST_CASE(
+    "Checkpoint: who reads without a group goes on to the newer one where ranks take one away") {
+  const TemporaryDirectory directory;
+  const std::string folder = directory / "run";
+  int calls = 0;
+  std::vector<float> weights(kLong);
+  const auto read = [&](const Checkpoint& from) {
+    ++calls;
+    from.read("weights", buffer(weights.data(), weights.size()));
+  };
+  CHECK_FALSE(load_latest(folder, read));
+  CHECK(calls == 0);
+  save(2, folder, {3});
+  CHECK(load_latest(folder, read) == 3);
+  CHECK(calls == 1);
+  const auto read_late = [&](const Checkpoint& from) {
+    if (from.step() == 3) save(2, folder, {4}, /*keep=*/1);
+    read(from);
+  };
+  CHECK(load_latest(folder, read_late) == 4);
+  CHECK(calls == 3);
+  CHECK(weights == long_array(4));
+  // An error of its own passes, for there is no other checkpoint.
+  const auto fail = [&](const Checkpoint& from) {
+    ++calls;
+    from.read("no such", buffer(weights.data(), weights.size()));
+  };
+  CHECK_THROWS_WITH(load_latest(folder, fail), Contains("no such"));
+  CHECK(calls == 4);
+}
+
 TEST_CASE("Checkpoint: reading asks for what there is") {
   const TemporaryDirectory directory;
   save(1, directory / "c", {5});

@@ -19,6 +19,7 @@
 #include "ddprun/cxx20.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -112,5 +113,12 @@ class Checkpoint {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// For programs that have no group yet, as before elastic::Job::run(): calls `load` with the newest
+/// complete checkpoint in `folder`, and returns its step, or nothing if there is none. A rank that
+/// trains meanwhile may remove the checkpoint (CheckpointOptions::keep) for a newer one: then
+/// `load` is called again, with that. Other errors of `load` pass.
+std::optional<std::int64_t> load_latest(const std::string& folder,
+                                        const std::function<void(const Checkpoint&)>& load);
 
 }  // namespace ddprun

@@ -148,6 +148,18 @@ class Gradients:
 
         step.commit(all_of_it)
 
+    def state(self) -> bytes:
+        """Return the units of the sums after the last committed step: part of a checkpoint.
+
+        Without them a job that goes on from the checkpoint does not have the bits of one that has
+        not stopped.
+        """
+        return self._sums.state()
+
+    def restore(self, state: bytes) -> None:
+        """Restore a result of :meth:`state` for the same module, before :meth:`Job.run`."""
+        self._sums.restore(state)
+
     def _compute_shards(self, step: Step, loss: Callable[[Shard], Any]) -> None:
         samples, _ = self._computed(step)
         try:

@@ -36,7 +36,9 @@ ddprun_status ddprun_checkpoint_save_async(ddprun_checkpoint_writer* writer, int
 ddprun_status ddprun_checkpoint_wait(ddprun_checkpoint_writer* writer);
 
 /* *path is that of the newest complete checkpoint in `folder`, or NULL if there is none; valid
-   until this thread's next call of it. `group`: NULL, or collective: rank 0 reads the folder. */
+   until this thread's next call of it. `group`: NULL, or collective: rank 0 reads the folder. If a
+   call with this checkpoint then fails and *path is another one now, ranks that train have removed
+   it (`keep`) for a newer one: load that. */
 ddprun_status ddprun_checkpoint_latest(ddprun_group* group, const char* folder, const char** path);
 
 /* This and the following functions can be called from any thread. */

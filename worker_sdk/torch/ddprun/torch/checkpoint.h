@@ -7,17 +7,30 @@
 //   ...
 //   ddprun::torch::save_async(group, writer, step, {ddp, optimizer, sampler});
 //
+// An elastic job loads before it has a group, and saves the units of its sums as well:
+//
+//   if (const auto step = ddprun::torch::load_latest("/shared/run7", {model, sgd, gradients})) {
+//     job.resume(*step);
+//   }
+//   job.between(100, [&](ddprun::ProcessGroup& group) {
+//     ddprun::CheckpointWriter writer(group, "/shared/run7", {.keep = 3});
+//     ddprun::torch::save_async(group, writer, job.committed(), {model, sgd, gradients});
+//     writer.wait();
+//   });
+//
 // Any number of ranks may load it. Arrays in the checkpoint have the names of their tensors, after
 // the number of the object in the list: "0.layer.weight".
 
 #include <torch/torch.h>
 
 #include <array>
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -81,10 +94,26 @@ inline std::string load_bytes(const Checkpoint& checkpoint, const std::string& n
   return bytes;
 }
 
+// Of the parameters: who saved an optimizer's state may have had another one.
+inline at::Device parameters_device(const ::torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    if (!group.params().empty()) return group.params().front().device();
+  }
+  return at::kCPU;
+}
+
+// ElasticGradients, GradientSums, or an object of the program's own.
+template <class T>
+concept HasBytes = requires(T& object, std::string_view bytes) {
+  { std::as_const(object).state() } -> std::same_as<std::string>;
+  object.restore(bytes);
+};
+
 }  // namespace detail
 
 /// An object that a checkpoint contains: a module, its wrapper, an optimizer (also one with sharded
-/// state), or a sampler. Refers to the object.
+/// state), a sampler, or an object with state() and restore() as those of ElasticGradients. Refers
+/// to the object.
 class Checkpointed {
  public:
   Checkpointed(::torch::nn::Module& module)
@@ -94,7 +123,7 @@ class Checkpointed {
                 detail::save_tensor(group, prefix + name, tensor, saved);
               });
             }),
-        load_([&module](const ProcessGroup&, const std::string& prefix, const Checkpoint& from) {
+        load_([&module](const std::string& prefix, const Checkpoint& from) {
           each(module, [&](const std::string& name, const at::Tensor& tensor) {
             detail::load_tensor(from, prefix + name, tensor);
           });
@@ -110,10 +139,9 @@ class Checkpointed {
           std::string state = group.rank() == 0 ? detail::serialised(optimizer) : "";
           detail::save_bytes(group, prefix + "state", std::move(state), saved);
         }),
-        load_([&optimizer](const ProcessGroup& group, const std::string& prefix,
-                           const Checkpoint& from) {
+        load_([&optimizer](const std::string& prefix, const Checkpoint& from) {
           detail::deserialise(detail::load_bytes(from, prefix + "state"), optimizer,
-                              device_of(group));
+                              detail::parameters_device(optimizer));
         }) {}
   template <class Optimizer>
   Checkpointed(ZeroRedundancyOptimizer<Optimizer>& optimizer)
@@ -121,16 +149,26 @@ class Checkpointed {
                            detail::SavedPieces& saved) {
           detail::save_bytes(group, prefix + "state", optimizer.consolidate(0), saved);
         }),
-        load_([&optimizer](const ProcessGroup&, const std::string& prefix, const Checkpoint& from) {
+        load_([&optimizer](const std::string& prefix, const Checkpoint& from) {
           optimizer.load(detail::load_bytes(from, prefix + "state"));
         }) {}
 
   Checkpointed(DistributedSampler& sampler) : Checkpointed(&sampler) {}
   Checkpointed(ddprun::DistributedSampler& sampler) : Checkpointed(&sampler) {}
 
+  template <detail::HasBytes Object>
+  Checkpointed(Object& object)
+      : save_(
+            [&object](ProcessGroup& group, const std::string& prefix, detail::SavedPieces& saved) {
+              detail::save_bytes(group, prefix + "state", object.state(), saved);
+            }),
+        load_([&object](const std::string& prefix, const Checkpoint& from) {
+          object.restore(detail::load_bytes(from, prefix + "state"));
+        }) {}
+
  private:
   using Save = std::function<void(ProcessGroup&, const std::string&, detail::SavedPieces&)>;
-  using Load = std::function<void(const ProcessGroup&, const std::string&, const Checkpoint&)>;
+  using Load = std::function<void(const std::string&, const Checkpoint&)>;
 
   template <class Sampler>
   explicit Checkpointed(Sampler* sampler)
@@ -140,7 +178,7 @@ class Checkpointed {
               detail::save_tensor(group, prefix + "epoch_and_consumed",
                                   at::tensor({now.epoch, now.consumed}, at::kLong), saved);
             }),
-        load_([sampler](const ProcessGroup&, const std::string& prefix, const Checkpoint& from) {
+        load_([sampler](const std::string& prefix, const Checkpoint& from) {
           std::array<std::int64_t, 2> state{};
           from.read(prefix + "epoch_and_consumed", ddprun::buffer(state.data(), state.size()));
           sampler->load({.epoch = state[0], .consumed = state[1]});
@@ -156,9 +194,18 @@ class Checkpointed {
     }
   }
 
+  static void load_all(const Checkpoint& checkpoint, std::initializer_list<Checkpointed> objects) {
+    int number = 0;
+    for (const Checkpointed& object : objects) {
+      object.load_(std::to_string(number++) + ".", checkpoint);
+    }
+  }
+
   friend void save_async(ProcessGroup&, CheckpointWriter&, std::int64_t,
                          std::initializer_list<Checkpointed>);
   friend std::optional<std::int64_t> load_latest(ProcessGroup&, const std::string&,
+                                                 std::initializer_list<Checkpointed>);
+  friend std::optional<std::int64_t> load_latest(const std::string&,
                                                  std::initializer_list<Checkpointed>);
 
   Save save_;
@@ -166,7 +213,7 @@ class Checkpointed {
 };
 
 /// Saves the objects while training continues: CheckpointWriter::save_async(). Buffers, frozen
-/// parameters, states of optimizers and of samplers are those of rank 0. Collective.
+/// parameters, and the states of all that is no module, are those of rank 0. Collective.
 inline void save_async(ProcessGroup& group, CheckpointWriter& writer, std::int64_t step,
                        std::initializer_list<Checkpointed> objects) {
   detail::SavedPieces saved;
@@ -185,11 +232,17 @@ inline std::optional<std::int64_t> load_latest(ProcessGroup& group, const std::s
   const auto path = latest_checkpoint(group, folder);
   if (!path) return {};
   const Checkpoint checkpoint(*path);
-  int number = 0;
-  for (const Checkpointed& object : objects) {
-    object.load_(group, std::to_string(number++) + ".", checkpoint);
-  }
+  Checkpointed::load_all(checkpoint, objects);
   return checkpoint.step();
+}
+
+/// The same where there is no group yet, as before elastic::Job::run(): each process looks into the
+/// folder by itself. Processes that find different checkpoints go on from the newest of them only
+/// in an elastic job, which takes `job.resume(step)`; with fixed ranks use the form with a group.
+inline std::optional<std::int64_t> load_latest(const std::string& folder,
+                                               std::initializer_list<Checkpointed> objects) {
+  return ddprun::load_latest(
+      folder, [&](const Checkpoint& checkpoint) { Checkpointed::load_all(checkpoint, objects); });
 }
 
 }  // namespace ddprun::torch

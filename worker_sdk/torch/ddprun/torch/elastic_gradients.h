@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -121,6 +122,15 @@ class ElasticGradients {
       apply();
     });
   }
+
+  /// The units of the sums after the last committed step, as bytes. A checkpoint needs them:
+  /// without them a job that goes on from it does not have the bits of one without a break. To be
+  /// saved and loaded with the module: `save_async(group, writer, step, {module, optimizer,
+  /// gradients})`.
+  std::string state() const { return sums_.state(); }
+  /// Restores a result of state(), before job.run(). Throws Error(mismatch) if it is one for
+  /// another module.
+  void restore(std::string_view state) { sums_.restore(state); }
 
  private:
   static std::vector<at::Tensor> trained(const ::torch::nn::Module& module) {

@@ -62,7 +62,7 @@ inline void keep(elastic::Job& job, const std::string& name, ::torch::optim::Opt
   job.keep(
       name, [&optimizer] { return detail::serialised(optimizer); },
       [&optimizer](std::string_view bytes) {
-        detail::deserialise(std::string(bytes), optimizer, at::Device(at::kCPU));
+        detail::deserialise(std::string(bytes), optimizer, detail::parameters_device(optimizer));
       });
 }
 
