@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/sharded_state.h"
 
 namespace ddprun::elastic {
@@ -15,7 +16,15 @@ Sharded::~Sharded() = default;
 std::size_t Sharded::first() const noexcept { return state_->first(); }
 std::size_t Sharded::size() const noexcept { return state_->now().count; }
 Buffer Sharded::now() const noexcept { return state_->now(); }
-Buffer Sharded::next() { return state_->next(); }
+Buffer Sharded::next() {
+  if (worker_sdk::GroupInside::refusal) {
+    throw Error(ErrorKind::bad_argument, {.operation = "Sharded::next"},
+                "\"" + state_->name() +
+                    "\" was asked for by the function that commit() calls, which is too late: the "
+                    "copy on another rank has been made");
+  }
+  return state_->next();
+}
 
 void Sharded::gather(ProcessGroup& group, Buffer whole) const {
   state_->gather(group, state_->now(), whole);

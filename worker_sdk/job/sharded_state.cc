@@ -105,6 +105,7 @@ Buffer ShardedState::next() {
 
 void ShardedState::refresh(ProcessGroup& group, const ShardVersion& version) {
   const bool has_changed = is_touched_;
+  if (is_elastic_) require_sound(group, own_.now, -1);  // Before next() may be a copy of it.
   (void)next();
   if (!is_elastic_) return;  // Nobody reads the checksums.
   if (has_changed) own_.next.seal();

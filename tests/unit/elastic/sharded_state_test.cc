@@ -275,6 +275,37 @@ TEST_CASE("Sharded state: a shard that was written to beside next() is replaced 
   CHECK(text.find("shard 0") == text.rfind("shard 0"));
 }
 
+TEST_CASE(
+    "Sharded state: who has written to now() does not commit, and another rank has the copy") {
+  for (const int when : {0, 1, 2}) {  // Before next(), after it, in a step without it.
+    INFO(when);
+    Processes all(3);
+    auto errors = round(all, {0, 1, 2}, [&](ShardedState& state, ProcessGroup& group) {
+      enter(state, group, round_of(group, 0));
+      step(state, group, 1);
+      state.begin_step();
+      if (when == 1) (void)state.next();
+      if (group.rank() == 1) ++static_cast<std::int64_t*>(state.now().data)[0];
+      if (when == 0) (void)state.next();
+      state.refresh(group, {2});
+    });
+    REQUIRE(errors[1]);
+    CHECK(errors[1]->kind() == ErrorKind::corrupt);
+    CHECK_THAT(errors[1]->what(), Contains("it was changed other than through next()"));
+    for (const auto& other : {errors[0], errors[2]}) {
+      if (other) CHECK(other->kind() != ErrorKind::corrupt);
+    }
+    const std::string text = stderr_of([&] {
+      errors = round(all, {0, 1, 2}, [&](ShardedState& state, ProcessGroup& group) {
+        enter(state, group, round_of(group, 1));
+        require_whole(state, group, 1);
+      });
+    });
+    CHECK(test::outcome(errors) == "all well");
+    CHECK_THAT(text, Contains("the copy of rank"));
+  }
+}
+
 TEST_CASE("Sharded state: all ranks say so where no copy of a shard is sound") {
   Processes all(3);
   write_beside_next(all);

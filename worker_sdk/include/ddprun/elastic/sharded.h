@@ -50,11 +50,13 @@ class Sharded {
   std::size_t first() const noexcept;  ///< The number of this rank's first element.
   std::size_t size() const noexcept;   ///< Its elements; may be 0 if `count` is below `shards`.
 
-  /// This rank's elements as of the last committed step. Must not be written to: the copy on
-  /// another rank would differ, and commit() throws `corrupt` there.
+  /// This rank's elements as of the last committed step. Must not be written to: under a launcher
+  /// that assigns seats commit() compares them with their checksums, and throws `corrupt` on this
+  /// rank if they have changed; then another rank has the sound copy.
   Buffer now() const noexcept;
   /// This rank's elements after this step; initially those of now(). Write to it before commit(),
-  /// which makes it now(); if the step is not committed, it is discarded.
+  /// which makes it now(); if the step is not committed, it is discarded. Throws `bad_argument`
+  /// within `apply`.
   Buffer next();
 
   template <class T>
