@@ -58,6 +58,14 @@ class DistributedDataParallel {
     return result;
   }
 
+  /// Not there: ddp(x) prepares the passes as well.
+  template <class... Arguments>
+  at::Tensor forward(Arguments&&...) {
+    static_assert(sizeof...(Arguments) > 1'000'000,
+                  "call ddp(x) instead of ddp.forward(x): it also prepares the backward pass");
+    return {};
+  }
+
   /// The module: ddp->train(), ddp->named_parameters().
   Module* operator->() const noexcept { return module_.get(); }
   const std::shared_ptr<Module>& module() const noexcept { return module_; }
