@@ -68,6 +68,7 @@ class JobOptions(ctypes.Structure):
         ("init", ctypes.POINTER(InitOptions)),
         ("skip_poison", ctypes.c_int32),
         ("min_world", ctypes.c_int32),
+        ("check_every", ctypes.c_int64),
     )
 
 
@@ -158,6 +159,8 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "job_between": (_STATUS, [_HANDLE, _I64, BETWEEN, ctypes.c_void_p]),
     "job_run": (_STATUS, [_HANDLE, _I64, STEP_BODY, ctypes.c_void_p]),
     "job_committed": (_I64, [_HANDLE]),
+    "job_rank": (_INT, [_HANDLE]),
+    "job_world_size": (_INT, [_HANDLE]),
     "job_counters_of": (_STATUS, [_HANDLE, ctypes.POINTER(JobCounters)]),
     "step_number": (_I64, [_HANDLE]),
     "step_is_repeated": (_INT, [_HANDLE]),

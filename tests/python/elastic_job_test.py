@@ -141,6 +141,24 @@ class Jobs(ElasticCase):
         self.assertIn(needs, self.ended(TRAIN, "kept(Job(min_world=3)).run(STEPS, train)", nproc=2, code=3).err())
         self.assertIn(needs, self.ended(TRAIN, MAIN, nproc=2, options=("--min-ranks", "3"), code=3).err())
 
+    def test_what_a_dead_rank_has_detached_is_gone_before_another_takes_its_place(self):
+        """Each rank's child, in a session of its own, has the port that a successor needs."""
+        job = self.ended(TRAIN, """
+            import socket, subprocess
+            port = socket.socket()
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port.bind(("127.0.0.1", int(os.environ["PORTS"].split()[int(os.environ["LOCAL_RANK"])])))
+            port.listen()
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True,
+                                     pass_fds=[port.fileno()])
+            with Job() as job:
+                kept(job).run(STEPS, train)
+                assert child.poll() is None  # Those of the others live on.
+                print(digest(), flush=True)
+        """, env={"DIE": "begin:3:1 begin:13:0", "PORTS": " ".join(str(free_port()) for _ in range(3))})
+        self.assert_right(job, 3 + 2)
+        self.assertNotIn("(restart 3 of 9)", job.err())
+
     def test_a_body_that_raises_ends_its_process_with_the_traceback(self):
         job = self.ended(TRAIN, """
             def fails(step):
@@ -285,6 +303,26 @@ class Jobs(ElasticCase):
         self.assertEqual(self.said(job, "digest .*"), [self.quiet_digest] * 3, job.text())
 
 
+    def test_ranks_that_have_changed_what_they_keep_are_named(self):
+        code = """
+            job = kept(Job(check_every=5))
+            def spoil(group):
+                if job.committed == 12 and group.rank == 1:
+                    weights[7] += 1
+            try:
+                job.between(4, spoil).run(STEPS, train)
+            except ddprun.Mismatch as error:
+                print("refused", error, flush=True)
+            print("rank", job.rank, "of", job.world_size, "at", job.committed, flush=True)
+        """
+        job = self.ended(TRAIN, code)
+        said = self.said(job, "refused .*")
+        self.assertEqual(len(said), 3, job.text())
+        for each in said:
+            self.assertIn('after step 15 "weights" of rank 1 on', each)
+        self.assertEqual(sorted(self.said(job, "rank . of .*")), [f"rank {rank} of 3 at 15" for rank in range(3)])
+
+
 class Sums(ElasticCase):
     def test_sums_have_the_same_bits_for_any_number_of_ranks(self):
         code = """
@@ -367,15 +405,6 @@ with Job(skip_poison="SKIP" in os.environ) as job:
 class Alone(ElasticCase):
     """One process that nobody launched, or fixed ranks."""
 
-    def alone(self, *parts, code=0):
-        self.runs += 1
-        self.folder = self.path(f"run{self.runs}")
-        os.mkdir(self.folder)
-        job = self.start_program([sys.executable, "-B", self.script(elastic_case.HEAD, *parts)],
-                                 env=self.environment(D=self.folder))
-        self.assertEqual(job.wait(), code, job.text())
-        return job
-
     def test_a_job_is_alone_without_a_launcher(self):
         self.assertIn("seen 10-10", self.alone(TRAIN, MAIN).out())
 
@@ -452,15 +481,27 @@ class Alone(ElasticCase):
                 assert "step 0" not in repr(step) and "Step 0" in repr(step)
                 step.commit()
                 refused("committed already", step.commit)
+            assert (job.rank, job.world_size) == (-1, 0)
+            refused("check_every must not be negative", elastic.Job, check_every=-1)
             job.keep(fine=bytearray(8)).run(1, body)
+            assert (job.rank, job.world_size) == (0, 1)
+            def whole(step):
+                refused("one step has one commit()", step.commit)
+                refused("communicates with nobody", step.group.barrier)
+                refused("communicates with nobody", step.group.all_reduce_async, array.array("d", [1]))
+            def early(step):
+                step.commit(lambda: whole(step))
+            job.run(2, early)
+            assert job.committed == 2
+            refused("steps", job.run, -1, early)
             refused("step 0 is over", old[0].vote)
             refused("has ended with its step", old[1].barrier)
-            refused("without commit()", job.run, 2, lambda step: None)
+            refused("without commit()", job.run, 3, lambda step: None)
             refused("before run()", job.resume, 3)
             refused("needs a positive number", job.between, 0, print)
             pid = os.fork()
             if pid == 0:
-                refused("forked", job.run, 2, body)
+                refused("forked", job.run, 3, body)
                 os._exit(0)
             assert os.waitpid(pid, 0)[1] == 0
             job.close()

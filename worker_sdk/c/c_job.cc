@@ -1,6 +1,8 @@
 // ddprun/c/c_elastic.h: jobs whose ranks come and go. What a function of the program returns
 // becomes the exception that a function of C++ would throw.
 
+#include <cstddef>
+
 #include "ddprun/elastic/job.h"
 #include "worker_sdk/c/c_handles.h"
 
@@ -23,6 +25,11 @@ struct ddprun_step {
   Step& step;
   ddprun_group group;  // A handle that lives as long as the body runs.
 };
+
+// Before check_every.
+template <>
+constexpr std::size_t ddprun::worker_sdk::kFirstSize<ddprun_job_options> =
+    offsetof(ddprun_job_options, check_every);
 
 namespace {
 
@@ -94,7 +101,8 @@ ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_j
     const auto given = options_of(options);
     *job = new ddprun_job{.job = Job(JobOptions{.init = init_options_of(given.init),
                                                 .skip_poison = given.skip_poison != 0,
-                                                .min_world = given.min_world})};
+                                                .min_world = given.min_world,
+                                                .check_every = given.check_every})};
   });
 }
 
@@ -185,6 +193,13 @@ ddprun_status ddprun_job_run(ddprun_job* job, int64_t steps, ddprun_step_body bo
 
 int64_t ddprun_job_committed(const ddprun_job* job) {
   return answer<int64_t>(-1, [&] { return live(job).job.committed(); });
+}
+
+int ddprun_job_rank(const ddprun_job* job) {
+  return answer(-1, [&] { return live(job).job.rank(); });
+}
+int ddprun_job_world_size(const ddprun_job* job) {
+  return answer(-1, [&] { return live(job).job.world_size(); });
 }
 
 ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters* counters) {

@@ -5,6 +5,8 @@
 
 namespace ddprun::worker_sdk {
 
+constinit thread_local const char* GroupInside::refusal = nullptr;
+
 DeviceSide* GroupInside::device(const ProcessGroup& group) { return group.inside().device; }
 
 std::optional<Stream> GroupInside::stream(const ProcessGroup& group) {

@@ -34,6 +34,8 @@ struct GroupInside {
   static bool combines(const ProcessGroup& group);            // See elastic/combine.h.
   static void combine_all(ProcessGroup& group, Buffer inout, const class Combine& how);
   static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of its threads.
+  // Not null: why calls of any group by this thread throw `bad_argument`.
+  static constinit thread_local const char* refusal;
 
  private:
   static ProcessGroup join(const Plan& plan, const InitOptions& options,

@@ -7,6 +7,7 @@
 
 #include "worker_sdk/base/fork_count.h"
 #include "worker_sdk/group/arguments.h"
+#include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/group/work_queue.h"
 #include "worker_sdk/join/join.h"
 #include "worker_sdk/join/lives.h"
@@ -20,6 +21,9 @@ struct ProcessGroup::Impl {
    public:
     Caller(Impl& group, const worker_sdk::Signature& what) : busy_(group.busy) {
       group.require_joined(what);
+      if (worker_sdk::GroupInside::refusal) {
+        group.refuse(worker_sdk::to_string(what), worker_sdk::GroupInside::refusal);
+      }
       if (busy_.exchange(true, std::memory_order_acquire)) group.refuse_second_thread(what);
     }
     ~Caller() { busy_.store(false, std::memory_order_release); }

@@ -80,6 +80,8 @@ void Job::run(std::int64_t steps, const Body& body) {
 }
 
 std::int64_t Job::committed() const noexcept { return inside_->committed(); }
+int Job::rank() const noexcept { return inside_->rank(); }
+int Job::world_size() const noexcept { return inside_->world_size(); }
 const JobCounters& Job::counters() const noexcept { return inside_->counters(); }
 
 }  // namespace ddprun::elastic

@@ -70,6 +70,8 @@ class JobInside {
   void add_between(std::int64_t every, Job::Between body);
   void resume(std::int64_t step);
   std::int64_t committed() const { return standing_.committed; }
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
   const JobCounters& counters() const { return counters_; }
 
  private:
@@ -80,6 +82,8 @@ class JobInside {
 
   bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.
   void require_whole() const;
+  void require_steps(std::int64_t steps) const;
+  void note_nothing_to_do(std::int64_t steps) const;
   bool visit_boundary();
   bool meet_at_end();
   void run_step(const Job::Body& body);
@@ -122,6 +126,8 @@ class JobInside {
   std::int64_t begun_ = -1;  // The last step whose body was called.
   worker_sdk::Clock::time_point last_commit_{};
   int left_round_ = -1;
+  int rank_ = -1;  // Of the last round.
+  int world_size_ = 0;
   std::optional<worker_sdk::HeldSeat> seat_;
   std::optional<ProcessGroup> group_;
   bool is_settled_ = false;  // The group's ranks have one state.

@@ -48,6 +48,7 @@ JobInside::JobInside(JobOptions options)
   if (options_.init.op_timeout.count() <= 0 || options_.init.init_timeout.count() <= 0) {
     refuse("Job", "init_timeout and op_timeout must be positive");
   }
+  if (options_.check_every < 0) refuse("Job", "check_every must not be negative");
   if (options_.min_world < 0) refuse("Job", "min_world must not be negative");
   if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
 }
@@ -155,6 +156,8 @@ void JobInside::join() {
 void JobInside::enter() {
   DDPRUN_ASSERT(!is_settled_);
   if (!group_) join();
+  rank_ = group_->rank();
+  world_size_ = group_->world_size();
   pass("joined");
   settle_state();
   is_settled_ = true;
@@ -163,7 +166,7 @@ void JobInside::enter() {
 }
 
 void JobInside::settle_state() {
-  standing_.signature = signature_of_shards(kept_.signature());
+  standing_.signature = signature_of_shards(kept_.signature(options_.check_every));
   standing_.node = group_->identity().group_rank;
   const Settlement settled = ask_all();
   if (!settled.problem.empty()) {

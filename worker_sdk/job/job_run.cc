@@ -1,6 +1,8 @@
 // The loop of a job: which work is next, and the commit that ends a step.
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <utility>
 
 #include "worker_sdk/group/group_inside.h"
@@ -26,10 +28,24 @@ class Running {
   bool& flag_;
 };
 
+// While it lives, this thread is in `apply`: whatever is communicated there would be lost, or keep
+// the others waiting, if a rank died meanwhile.
+class Applying {
+ public:
+  Applying() {
+    GroupInside::refusal =
+        "it was called by the function that commit() calls, which communicates with nobody: "
+        "communicate before commit(), or in Job::between()";
+  }
+  ~Applying() { GroupInside::refusal = nullptr; }
+  Applying(const Applying&) = delete;
+};
+
 }  // namespace
 
 void JobInside::run(std::int64_t steps, const Job::Body& body) {
   if (!body) refuse("Job::run", "there is no body");
+  require_steps(steps);
   const Running here(is_running_);
   const bool others_go_on = standing_.closed < standing_.target && committed() <= standing_.target;
   if (!others_go_on) standing_.target = std::max(standing_.target, steps);
@@ -40,7 +56,7 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
       if (is_over()) leave();
       if (is_settled_) require_whole();
       if (!is_settled_) enter();
-      if (work(steps, body)) return;
+      if (work(steps, body)) return note_nothing_to_do(steps);
       if (leaving_ && committed() < steps) {
         spread_shards();
         leave();
@@ -49,6 +65,24 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
       leave_or_throw();
     }
   }
+}
+
+void JobInside::require_steps(std::int64_t steps) const {
+  if (steps < 0) {
+    refuse("Job::run",
+           "the number of steps is " + std::to_string(steps) + "; it must not be negative");
+  }
+}
+
+// A program that goes on from a checkpoint of a longer run would end without a word. A process that
+// joins the others in a later run() has not resumed so far, and one run() of several may be over.
+void JobInside::note_nothing_to_do(std::int64_t steps) const {
+  if (origin_ <= steps || begun_ >= 0 || group_->rank() != 0) return;
+  std::fprintf(stderr,
+               "ddprun: warning: rank 0: Job::run(%" PRId64
+               ") runs no step: the checkpoint that was given to resume() is of %" PRId64
+               " committed steps\n",
+               steps, origin_);
 }
 
 // The others have committed the step that has failed here: it must not run again beside them.
@@ -78,7 +112,9 @@ bool JobInside::meet_at_end() {
 // What is to be done between the last step and the next. True: something was.
 bool JobInside::visit_boundary() {
   if (standing_.visited == committed()) return false;
-  bool any = false;
+  const std::int64_t every = options_.check_every;
+  bool any = every > 0 && committed() % every == 0;
+  if (any) kept_.require_equal(*group_, committed());
   for (const Between& between : betweens_) {
     if (committed() % between.every != 0) continue;
     any = true;
@@ -152,6 +188,10 @@ bool JobInside::agree_to_leave(Step::State& step) {
 }
 
 void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
+  if (GroupInside::refusal) {
+    refuse("Step::commit",
+           "it was called by the function that commit() calls; one step has one commit()");
+  }
   if (step.is_committed) refuse("Step::commit", "this step is committed already");
   if (has_lost_round()) {
     throw Error(ErrorKind::membership_changed,
@@ -164,7 +204,10 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   const bool leaving = agree_to_leave(step);
   pass("commit");
   standing_.condition = Condition::kTorn;
-  if (apply) apply();
+  if (apply) {
+    const Applying here;
+    apply();
+  }
   advance_shards();
   standing_.condition = Condition::kWhole;
   ++standing_.committed;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "common/assert.h"
@@ -74,7 +75,75 @@ void share_sizes(ProcessGroup& group, std::vector<std::uint64_t>& sizes, int roo
   group.broadcast(buffer(numbers, sizes.size()), root, {.on_host = true});
 }
 
+// Of an array, which may be in a GPU's memory.
+std::uint64_t checksum_of(ProcessGroup& group, const Buffer& array) {
+  std::uint64_t sum = 0;
+  const bool is_hosts = group.device() < 0;
+  std::vector<std::byte> here(is_hosts ? 0 : std::min(array.bytes(), kStatePieceBytes));
+  for (std::size_t at = 0; at < array.bytes(); at += kStatePieceBytes) {
+    const std::size_t bytes = std::min(kStatePieceBytes, array.bytes() - at);
+    const std::byte* part = static_cast<const std::byte*>(array.data) + at;
+    if (!is_hosts) group.copy(here.data(), part, bytes);
+    sum = worker_sdk::checksum(is_hosts ? part : here.data(), bytes, sum);
+  }
+  return sum;
+}
+
+// Of each rank in turn, `mine.size()` numbers.
+std::vector<std::uint64_t> gathered(ProcessGroup& group, std::vector<std::uint64_t> mine) {
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(group.world_size()));
+  group.all_gather(buffer(reinterpret_cast<std::int64_t*>(mine.data()), mine.size()),
+                   buffer(reinterpret_cast<std::int64_t*>(all.data()), all.size()),
+                   {.on_host = true});
+  return all;
+}
+
 }  // namespace
+
+std::vector<int> odd_ranks(const std::vector<std::uint64_t>& by_rank) {
+  std::map<std::uint64_t, int> ranks_with;
+  for (const std::uint64_t one : by_rank) ++ranks_with[one];
+  std::uint64_t usual = by_rank.front();
+  for (const auto& [one, ranks] : ranks_with) {
+    if (ranks > ranks_with[usual]) usual = one;
+  }
+  std::vector<int> odd;
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    if (by_rank[r] != usual) odd.push_back(static_cast<int>(r));
+  }
+  return odd;
+}
+
+void KeptState::require_equal(ProcessGroup& group, std::int64_t steps) const {
+  std::vector<std::uint64_t> mine;
+  std::vector<const Item*> arrays;
+  for (const Item& item : items_) {
+    if (item.save || item.array.count == 0) continue;
+    arrays.push_back(&item);
+    mine.push_back(checksum_of(group, item.array));
+  }
+  if (odd_ranks(gathered(group, {worker_sdk::checksum(mine.data(), mine.size() * 8)})).empty()) {
+    return;
+  }
+  const std::vector<std::uint64_t> all = gathered(group, mine);
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    std::vector<std::uint64_t> by_rank;
+    for (std::size_t at = i; at < all.size(); at += arrays.size()) by_rank.push_back(all[at]);
+    const std::vector<int> odd = odd_ranks(by_rank);
+    if (odd.empty()) continue;
+    std::string ranks;
+    for (const int rank : odd) {
+      ranks += (ranks.empty() ? "rank " : ", rank ") + std::to_string(rank) + " on " +
+               group.host_of(rank);
+    }
+    throw Error(
+        ErrorKind::mismatch,
+        {.rank = group.rank(), .operation = "comparing kept state", .peer = odd.front()},
+        "after step " + std::to_string(steps) + " \"" + arrays[i]->name + "\" of " + ranks +
+            " differs from that of the other ranks: only the function given to commit() may "
+            "change kept state, and in the same way on every rank; go on from a checkpoint");
+  }
+}
 
 void KeptState::add(Item item) {
   const bool by_functions = item.save != nullptr;
@@ -89,8 +158,9 @@ void KeptState::add(Item item) {
   items_.push_back(std::move(item));
 }
 
-std::uint64_t KeptState::signature() const {
-  std::uint64_t hash = items_.size();
+std::uint64_t KeptState::signature(std::int64_t check_every) const {
+  std::uint64_t hash =
+      items_.size() + static_cast<std::uint64_t>(check_every) * 0x9e3779b97f4a7c15U;
   for (const Item& item : items_) {
     hash = worker_sdk::checksum(item.name.data(), item.name.size(), hash);
     const std::uint64_t bytes = item.save ? ~std::uint64_t{0} : item.array.bytes();

@@ -12,6 +12,9 @@
 
 namespace ddprun::elastic {
 
+// Those whose number is not that of most ranks, or of the lowest of as many.
+std::vector<int> odd_ranks(const std::vector<std::uint64_t>& by_rank);
+
 class KeptState {
  public:
   struct Item {
@@ -26,8 +29,12 @@ class KeptState {
   // Throws Error(bad_argument).
   void add(Item item);
 
-  // Equal on ranks that keep the same.
-  std::uint64_t signature() const;
+  // Equal on ranks that keep the same, and check it as often.
+  std::uint64_t signature(std::int64_t check_every = 0) const;
+
+  // Compares the arrays of all ranks, which have committed `steps`. Collective: throws
+  // Error(mismatch) on all ranks, which names an array and the ranks that are fewer.
+  void require_equal(ProcessGroup& group, std::int64_t steps) const;
 
   // The source's part of a transfer to all other ranks of the group; returns the bytes sent.
   std::uint64_t send(ProcessGroup& group) const;

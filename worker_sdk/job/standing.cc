@@ -8,7 +8,7 @@ namespace ddprun::elastic {
 
 std::array<std::int64_t, Standing::kNumbers> Standing::numbers() const {
   return {static_cast<std::int64_t>(condition), committed, visited, target, closed,
-          static_cast<std::int64_t>(signature), node, made, met};
+          static_cast<std::int64_t>(signature), node,      made,    met};
 }
 
 Standing Standing::of(const std::int64_t* numbers) {
@@ -63,7 +63,8 @@ Settlement settle(const std::vector<Standing>& by_rank) {
     if (one.signature != by_rank.front().signature && result.problem.empty()) {
       result.culprit = static_cast<int>(r);
       result.problem = "rank " + std::to_string(r) +
-                       " keeps other state than rank 0: names, their order or sizes differ";
+                       " keeps other state than rank 0: names, their order or sizes differ, or "
+                       "JobOptions::check_every";
     }
     if (one.condition == Condition::kTorn) torn = static_cast<int>(r);
   }

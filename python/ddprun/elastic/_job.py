@@ -70,6 +70,9 @@ class Job(_Handle):
     min_world: the job computes in no round with fewer ranks. Under ddprun the ranks wait for others,
         with their state; if not enough come within ``join_timeout`` of ``--rdzv-conf`` (10 min),
         the run ends with exit code 3.
+    check_every: above 0, all ranks compare the arrays that they keep, modules included, whenever a
+        multiple of this number of steps is committed; :meth:`run` raises :class:`ddprun.Mismatch`,
+        which names array and ranks, if they differ. What is pickled is not compared.
     backend, init_timeout, op_timeout: of each round's group, see :func:`ddprun.init`; in seconds.
     """
 
@@ -78,6 +81,7 @@ class Job(_Handle):
         *,
         skip_poison: bool = False,
         min_world: int = 0,
+        check_every: int = 0,
         backend: str | None = None,
         init_timeout: float | None = None,
         op_timeout: float | None = None,
@@ -92,7 +96,13 @@ class Job(_Handle):
             milliseconds(init_timeout, "init_timeout"),
             milliseconds(op_timeout, "op_timeout"),
         )
-        options = JobOptions(ctypes.sizeof(JobOptions), ctypes.pointer(group), skip_poison, min_world)
+        options = JobOptions(
+            ctypes.sizeof(JobOptions),
+            ctypes.pointer(group),
+            skip_poison,
+            min_world,
+            whole(check_every, "check_every"),
+        )
         handle = ctypes.c_void_p()
         status = library().ddprun_job_create_with(ctypes.byref(options), ctypes.byref(handle))
         _check(status, "Job", -1)
@@ -139,7 +149,8 @@ class Job(_Handle):
     def resume(self, step: int) -> None:
         """Declare, before :meth:`run`, that the kept state is a checkpoint's after `step` steps.
 
-        Without this call the first round begins with the kept state of rank 0.
+        Without this call the first round begins with the kept state of rank 0. If a later
+        :meth:`run` is for fewer steps, none runs, and rank 0 prints a line that says so.
         """
         _check(
             library().ddprun_job_resume(self._live("job"), count(step, "step")), "Job.resume", -1
@@ -149,8 +160,9 @@ class Job(_Handle):
         """Call ``body(group)`` whenever a multiple of `every` steps is committed.
 
         For evaluation and checkpoints, on all ranks; after the last step of :meth:`run`, too.
-        `body` may use the group, and must not change kept state. If the ranks change meanwhile, it
-        is called again.
+        `body` may use the group, and must not change kept state; :attr:`committed` is the number
+        of steps. If the ranks change meanwhile, it is called again. The group is that of the round:
+        create a :class:`ddprun.CheckpointWriter` in `body`.
         """
 
         def call(handle: int) -> None:
@@ -197,6 +209,19 @@ class Job(_Handle):
     def committed(self) -> int:
         """The number of steps that are committed."""
         return int(library().ddprun_job_committed(self._live("job")))
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in its present round, or its last one: also after :meth:`run`.
+
+        -1 before the first round. A process that has joined after the last step has a rank, too.
+        """
+        return int(library().ddprun_job_rank(self._live("job")))
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks in that round; 0 before the first."""
+        return int(library().ddprun_job_world_size(self._live("job")))
 
     @property
     def counters(self) -> Counters:

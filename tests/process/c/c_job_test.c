@@ -17,6 +17,7 @@ struct training {
   ddprun_batches* batches;
   ddprun_sharded* moments; /* Element i is i * (1 + steps). */
   int between, calls; /* Of this process. */
+  ddprun_step* step;
 };
 
 static int32_t save(void* user, const void** state, size_t* bytes) {
@@ -37,6 +38,10 @@ static int32_t load(void* user, const void* state, size_t bytes) {
 
 static int32_t update(void* user) {
   struct training* t = user;
+  CHECK(ddprun_step_commit(t->step, NULL, NULL) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "one step has one commit()"));
+  CHECK(ddprun_barrier(ddprun_step_group(t->step), 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(strstr(ddprun_last_error(), "communicates with nobody"));
   t->weights[0] += t->gradient;
   t->weights[1] += t->gradient * (double)t->steps;
   ++t->steps;
@@ -114,6 +119,7 @@ static int32_t body(ddprun_step* step, void* user) {
   ddprun_group* group = ddprun_step_group(step);
   int first = 0, count = 0;
   ++t->calls;
+  t->step = step;
   CHECK(ddprun_step_number(step) == t->steps && ddprun_step_round(step) >= 0);
   CHECK(ddprun_step_is_repeated(step) >= 0);
   if (ddprun_step_number(step) == kDeadly) die_once(group, t->calls);
@@ -180,7 +186,11 @@ int main(void) {
   ddprun_job_options options = {.size = sizeof options, .skip_poison = 1, .min_world = -1};
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
   options.min_world = 1;
+  options.check_every = -1;
+  CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
+  options.check_every = 100;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_OK);
+  CHECK(ddprun_job_rank(job) == -1 && ddprun_job_world_size(job) == 0);
   const ddprun_buffer weights = DDPRUN_BUFFER(t.weights, 2, DDPRUN_F64);
   CHECK(ddprun_job_keep(job, "weights", &weights) == DDPRUN_OK);
   CHECK(ddprun_job_keep(job, "weights", NULL) == DDPRUN_BAD_ARGUMENT);
@@ -198,8 +208,11 @@ int main(void) {
   CHECK(ddprun_job_between(job, 4, NULL, &t) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_run(job, kSteps, NULL, &t) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_run(NULL, kSteps, body, &t) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_job_run(job, -1, body, &t) == DDPRUN_BAD_ARGUMENT);
   CHECK(ddprun_job_run(job, kSteps, body, &t) == DDPRUN_OK);
   CHECK(ddprun_job_committed(job) == kSteps && ddprun_job_committed(NULL) == -1);
+  CHECK(ddprun_job_rank(job) >= 0 && ddprun_job_rank(job) < ddprun_job_world_size(job));
+  CHECK(ddprun_job_rank(NULL) == -1 && ddprun_job_world_size(NULL) == -1);
   CHECK(t.steps == kSteps && t.weights[0] == kSteps * kShards);
   CHECK(t.weights[1] == kShards * kSteps * (kSteps - 1) / 2);
   ddprun_job_counters counters = {.size = sizeof counters};

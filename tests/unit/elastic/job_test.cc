@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <numeric>
@@ -12,6 +13,7 @@
 
 #include "ddprun/elastic/job.h"
 #include "tests/support/ranks.h"
+#include "tests/support/stderr_of.h"
 #include "worker_sdk/job/kept_state.h"
 #include "worker_sdk/store/store_host.h"
 #include "worker_sdk/worker/agent_link.h"
@@ -20,6 +22,7 @@ namespace ddprun::elastic {
 namespace {
 
 using Catch::Contains;
+using test::stderr_of;
 using namespace worker_link;
 
 const auto kNothing = [](Step& step) { step.commit(); };
@@ -67,6 +70,7 @@ TEST_CASE("Job: what it is used for wrongly is named") {
   CHECK(job.committed() == 1);
   CHECK_THROWS_WITH(job.run(2, [&](Step&) { job.resume(7); }), Contains("has not returned"));
   CHECK_THROWS_WITH(job.run(2, nullptr), Contains("no body"));
+  CHECK_THROWS_WITH(job.run(-1, kNothing), Contains("the number of steps is -1"));
   CHECK_THROWS_WITH(job.between(0, [](ProcessGroup&) {}), Contains("positive number"));
   float value = 0;
   job.keep("weights", buffer(&value, 1));
@@ -76,6 +80,64 @@ TEST_CASE("Job: what it is used for wrongly is named") {
   JobOptions options;
   options.init.op_timeout = std::chrono::milliseconds(0);
   CHECK_THROWS_WITH(Job(options), Contains("must be positive"));
+  CHECK_THROWS_WITH(Job({.check_every = -1}), Contains("check_every must not be negative"));
+}
+
+TEST_CASE("Job: who has its rank and the number of ranks, also between runs") {
+  Job job;
+  CHECK(job.rank() == -1);
+  CHECK(job.world_size() == 0);
+  job.run(0, kNothing);
+  CHECK(job.rank() == 0);
+  CHECK(job.world_size() == 1);
+}
+
+TEST_CASE("Job: a checkpoint of more steps than run() is for is named") {
+  Job job;
+  job.resume(1000);
+  const std::string text = stderr_of([&] { job.run(6, kNothing); });
+  CHECK_THAT(text, Contains("Job::run(6) runs no step") && Contains("of 1000 committed steps"));
+  CHECK(stderr_of([&] { job.run(1000, kNothing); }) == "");  // As a run that had ended.
+  job.run(1001, kNothing);
+  CHECK(stderr_of([&] { job.run(6, kNothing); }) == "");  // An earlier one of several.
+}
+
+void expect_bad_argument(const std::function<void()>& call, const std::string& text) {
+  try {
+    call();
+    FAIL("nothing was thrown: " << text);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::bad_argument);
+    CHECK_THAT(error.what(), Contains(text));
+  }
+}
+
+TEST_CASE("Job: what commit() calls commits nothing and communicates with nobody") {
+  Job job;
+  Sharded& momenta = job.keep_sharded("momenta", {.count = 8, .shards = 2});
+  int bodies = 0;
+  float number = 1;
+  const Buffer one = buffer(&number, 1);
+  job.run(3, [&](Step& step) {
+    ++bodies;
+    auto part = step.group().split(0, 0);
+    step.commit([&] {
+      expect_bad_argument([&] { step.commit(); }, "one step has one commit()");
+      expect_bad_argument([&] { step.group().barrier(); }, "communicates with nobody");
+      expect_bad_argument([&] { step.group().all_reduce_async(one); }, "communicates with nobody");
+      expect_bad_argument([&] { part->all_reduce(one); }, "communicates with nobody");
+      expect_bad_argument([&] { (void)step.group().split(0, 0); }, "communicates with nobody");
+      expect_bad_argument([&] { momenta.next(); }, "the copy on another rank has been made");
+    });
+    step.group().barrier();
+  });
+  CHECK(bodies == 3);
+  CHECK(job.committed() == 3);
+  // An exception of the function leaves none of it behind.
+  CHECK_THROWS_AS(job.run(4, [](Step& step) { step.commit([] { throw std::out_of_range(""); }); }),
+                  std::out_of_range);
+  const test::TemporaryDirectory directory;
+  ProcessGroup::init(test::Ranks{.world_size = 1}.options(directory / "store", 0)).barrier();
 }
 
 TEST_CASE("Job: exceptions that have nothing to do with a round pass, and the step runs again") {
@@ -103,14 +165,17 @@ JobOptions fixed(const test::Ranks& ranks, const std::string& store, int rank) {
 
 // Jobs of fixed ranks, as threads; what each threw.
 std::vector<std::optional<Error>> run_ranks(const test::Ranks& ranks,
-                                            const std::function<void(Job&, int rank)>& body) {
+                                            const std::function<void(Job&, int rank)>& body,
+                                            std::int64_t check_every = 0) {
   const test::TemporaryDirectory directory;
   std::vector<std::optional<Error>> errors(static_cast<std::size_t>(ranks.world_size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks.world_size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Job job(fixed(ranks, directory / "store", rank));
+        JobOptions options = fixed(ranks, directory / "store", rank);
+        options.check_every = check_every;
+        Job job(std::move(options));
         body(job, rank);
       } catch (const Error& error) {
         errors[static_cast<std::size_t>(rank)] = error;
@@ -174,6 +239,84 @@ TEST_CASE("Job: a group that is smaller than the job needs is refused") {
                     Contains("the job has 1 rank and needs at least 2 (min_world)"));
   options.min_world = -1;
   CHECK_THROWS_WITH(Job(options), Contains("min_world must not be negative"));
+}
+
+// Six steps of three ranks, one of which changes an array between two steps.
+std::vector<std::optional<Error>> run_with_change(std::int64_t check_every) {
+  return run_ranks(
+      {.world_size = 3, .backend = "cpu", .hosts = {"a", "b", "c"}},
+      [](Job& job, int rank) {
+        std::vector<double> weights(700'001, 1), rest(3, 2);  // The first of several pieces.
+        job.keep("weights", buffer(weights.data(), weights.size()));
+        job.keep("nothing", Buffer{});
+        job.keep("rest", buffer(rest.data(), rest.size()));
+        job.keep(
+            "of each its own", [rank] { return std::to_string(rank); }, [](std::string_view) {});
+        job.between(2, [&](ProcessGroup&) {
+          if (job.committed() == 4 && rank == 1) weights.back() += 1;
+        });
+        job.run(7, [&](Step& step) { step.commit([&] { rest[0] += weights[0]; }); });
+      },
+      check_every);
+}
+
+TEST_CASE("Job: ranks that have changed what they keep on their own are named, if they are to be") {
+  CHECK(test::outcome(run_with_change(0)) == "all well");
+  for (const auto& error : run_with_change(3)) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::mismatch);
+    CHECK(error->where().peer == 1);
+    CHECK_THAT(error->what(), Contains("after step 6 \"weights\" of rank 1 on b differs"));
+  }
+}
+
+TEST_CASE("Job: the comparison is before what is done between steps, such as a checkpoint") {
+  std::atomic<int> visits{0};
+  const auto errors = run_ranks(
+      {.world_size = 2},
+      [&](Job& job, int rank) {
+        double weight = 1;
+        job.keep("weight", buffer(&weight, 1));
+        job.between(1, [&](ProcessGroup&) { ++visits; });
+        job.run(2, [&](Step& step) { step.commit([&] { weight += rank; }); });
+      },
+      1);
+  CHECK(visits == 0);
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK_THAT(error->what(), Contains("after step 1 \"weight\" of rank 1"));
+  }
+}
+
+TEST_CASE(
+    "Job: ranks that compare at different steps are refused before they wait for each other") {
+  const test::TemporaryDirectory directory;
+  const test::Ranks ranks{.world_size = 2};
+  std::vector<std::string> texts(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      JobOptions options = fixed(ranks, directory / "store", rank);
+      options.check_every = 1 + rank;
+      Job job(std::move(options));
+      try {
+        job.run(2, kNothing);
+      } catch (const Error& error) {
+        texts[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : texts) CHECK_THAT(text, Contains("or JobOptions::check_every"));
+}
+
+TEST_CASE("Kept state: the odd ranks are those that differ from most") {
+  CHECK(odd_ranks({7}).empty());
+  CHECK(odd_ranks({7, 7, 7}).empty());
+  CHECK(odd_ranks({7, 9, 7}) == std::vector<int>{1});
+  CHECK(odd_ranks({9, 7, 7}) == std::vector<int>{0});
+  CHECK(odd_ranks({9, 7}) == std::vector<int>{1});  // As many: the lowest rank's.
+  CHECK(odd_ranks({9, 7, 7, 9, 1}) == std::vector<int>{1, 2, 4});
 }
 
 TEST_CASE("Job: without a link an error of a lost peer passes") {
@@ -358,7 +501,7 @@ TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from 
         agent.say(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
         agent.hear<LeftRound>();
         agent.seat(1);
-        step.group().barrier();
+        throw Error(ErrorKind::membership_changed, {}, "as by an operation of the program's own");
       });
     });
     FAIL("nothing was thrown");

@@ -116,6 +116,7 @@ typedef struct {
   const ddprun_init_options* init; /* Of each round's group; may be NULL. */
   int32_t skip_poison;             /* JobOptions::skip_poison. */
   int32_t min_world;               /* JobOptions::min_world. */
+  int64_t check_every;             /* JobOptions::check_every; 0: never. */
 } ddprun_job_options;
 
 typedef struct {
@@ -171,9 +172,13 @@ ddprun_status ddprun_sharded_gather_next(ddprun_sharded* sharded, ddprun_group* 
 
 ddprun_status ddprun_job_resume(ddprun_job* job, int64_t step);
 ddprun_status ddprun_job_between(ddprun_job* job, int64_t every, ddprun_between body, void* user);
-/* Calls body(step, user) for each step until `steps` are committed, by all ranks. */
+/* Calls body(step, user) for each step until `steps`, 0 or more, are committed, by all ranks. */
 ddprun_status ddprun_job_run(ddprun_job* job, int64_t steps, ddprun_step_body body, void* user);
 int64_t ddprun_job_committed(const ddprun_job* job); /* Steps. */
+/* In the round that this process is in, or was in last: after ddprun_job_run(), too. -1 and 0
+   before the first. */
+int ddprun_job_rank(const ddprun_job* job);
+int ddprun_job_world_size(const ddprun_job* job);
 ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters* counters);
 
 int64_t ddprun_step_number(const ddprun_step* step);
@@ -194,7 +199,8 @@ int ddprun_step_skips(const ddprun_step* step, int shard);
    this thread's next call of it. */
 ddprun_status ddprun_step_samples(ddprun_step* step, const ddprun_batches* batches, int shard,
                                   const ddprun_sample** samples, size_t* count);
-/* Ends the step: calls apply(user), which changes the kept state; `apply` may be NULL. */
+/* Ends the step: calls apply(user), which changes the kept state; `apply` may be NULL. Within
+   apply(), this and calls of any group return DDPRUN_BAD_ARGUMENT. */
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user);
 /* Step::vote and Step::voted: for a reduction that carries one more number. */
 ddprun_status ddprun_step_vote(ddprun_step* step, int32_t* vote);

@@ -52,6 +52,12 @@ struct JobOptions {
   /// min), the run ends with exit code 3. Elsewhere a smaller group is refused. 0: any number will
   /// do.
   int min_world = 0;
+  /// Above 0: whenever a multiple of `check_every` steps is committed, and before the functions of
+  /// between(), all ranks compare the arrays that they keep; run() throws `mismatch`, which names
+  /// array and ranks, on all of them if they differ. Costs one pass over the arrays and an exchange
+  /// of 8 bytes. State kept by functions is not compared, because its bytes may differ where it is
+  /// equal. The same on all ranks.
+  std::int64_t check_every = 0;
 };
 
 /// Since the Job was made.
@@ -80,7 +86,8 @@ class Step {
   /// The ranks of this round. Must be used neither after the step nor through a handle of share():
   /// recreate everything that depends on a group when round() changes. Once the round is over,
   /// every call throws Error, mostly `membership_changed`. The body must let this error pass; if it
-  /// does not, commit() throws. Ends the shard of begin_shard().
+  /// does not, commit() throws. Within `apply` of commit() calls of any group throw `bad_argument`.
+  /// Ends the shard of begin_shard().
   ProcessGroup& group() noexcept;
   int rank() const;
   int world_size() const;
@@ -100,9 +107,10 @@ class Step {
   /// begin_shard() and the samples of the shard: none if it is to be skipped.
   std::vector<Sample> samples(const GlobalBatches& batches, int shard);
 
-  /// Ends the step: calls `apply`, which changes the kept state and must communicate with nobody.
-  /// All ranks call it once, after the operations that combine their results. Throws
-  /// `membership_changed`, without calling `apply`, if an operation of this step has failed.
+  /// Ends the step: calls `apply`, which changes the kept state and communicates with nobody. All
+  /// ranks call it once, after the operations that combine their results. Throws
+  /// `membership_changed`, without calling `apply`, if an operation of this step has failed. Within
+  /// `apply`, commit() and calls of any group throw `bad_argument`.
   ///
   /// Ranks agree here whether to leave the round: by an all_reduce of one number, unless the body
   /// has called voted(), and unless the job is alone or its ranks are fixed.
@@ -157,33 +165,40 @@ class Job {
   Sharded& keep_sharded(std::string name, ShardedOptions options);
 
   /// Declares, before run(), that the kept state comes from a checkpoint after `step` committed
-  /// steps. Without this call the first round begins with the kept state of rank 0. May also be
+  /// steps. Without this call the first round begins with the kept state of rank 0. If a later
+  /// run() is for fewer steps, none runs, and rank 0 prints a line that says so. May also be
   /// called, on all ranks, after run() has thrown `state_lost`; then run() may be called again.
   void resume(std::int64_t step);
 
   /// Calls `body` between steps, whenever a multiple of `every` steps is committed, the last of
-  /// run() included: for evaluation and checkpoints. `body` may use the group, and must not change
-  /// kept state. If the membership changes meanwhile, it is called again on all ranks.
+  /// run() included: for evaluation and checkpoints of the state after committed() steps. `body`
+  /// may use the group, which is that of the round, so create a CheckpointWriter in it; it must not
+  /// change kept state. If the membership changes meanwhile, it is called again on all ranks.
   Job& between(std::int64_t every, Between body);
 
-  /// Calls `body` for each step until `steps` are committed, by all ranks. May be called again,
-  /// with more steps. Exceptions of the body pass through, unless the reason is the end of the
-  /// round: then the body is called again. Therefore the body may change kept state in commit()
-  /// only, and everything else must be computable twice. A body that returns must have called
-  /// commit().
+  /// Calls `body` for each step until `steps` (0 or more) are committed, by all ranks; if they are
+  /// already, joins the others and returns. May be called again, with more steps. Exceptions of the
+  /// body pass through, unless the reason is the end of the round: then the body is called again.
+  /// Therefore the body may change kept state in commit() only, and everything else must be
+  /// computable twice. A body that returns must have called commit().
   ///
   /// A rank that is added while the others are in a later run() returns from the earlier calls at
   /// once, with the others' state. So code between calls of run() must not use a group; use
   /// between() for that.
   ///
-  /// Errors of its own: `mismatch` if ranks keep different state or the agent's messages cannot be
-  /// understood; `corrupt` if state arrives damaged, if `apply` has failed on all ranks, so that no
-  /// rank has a whole state, or if it has failed on this rank in an earlier run() of this round;
-  /// `state_lost` if no rank has a sound copy of some part of sharded state, so that only a
-  /// checkpoint is left; `unreachable` if the agent is gone and a seat is needed.
+  /// Errors of its own: `bad_argument` for a negative number of steps; `mismatch` if ranks keep
+  /// different state or the agent's messages cannot be understood; `corrupt` if state arrives
+  /// damaged, if `apply` has failed on all ranks, so that no rank has a whole state, or if it has
+  /// failed on this rank in an earlier run() of this round; `state_lost` if no rank has a sound
+  /// copy of some part of sharded state, so that only a checkpoint is left; `unreachable` if the
+  /// agent is gone and a seat is needed.
   void run(std::int64_t steps, const Body& body);
 
   std::int64_t committed() const noexcept;  ///< Steps.
+  /// In the round that this process is in or, between rounds and after run(), was in last: also if
+  /// it has joined after the last step, and so has never had a Step. -1 and 0 before the first.
+  int rank() const noexcept;
+  int world_size() const noexcept;
   const JobCounters& counters() const noexcept;
 
  private:
