@@ -22,6 +22,10 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
+// The agent reports a failed worker once its family is gone, or after this; it takes a few
+// milliseconds. One look is not enough: children of what is killed come to us meanwhile.
+constexpr std::chrono::milliseconds kFamilyLimit{500};
+
 WorkerDeath death_of(int local_rank, const siginfo_t& info) {
   const bool exited = info.si_code == CLD_EXITED;
   return {.local_rank = local_rank,
@@ -175,7 +179,7 @@ void PosixProcessHost::reap(int pid) {
   // Not reaped yet, its number is still its own.
   if (found->second.ends_family && !death.succeeded()) {
     ::kill(-pid, SIGKILL);
-    (void)kill_family(death.local_rank, std::chrono::milliseconds(0));
+    (void)kill_family(death.local_rank, kFamilyLimit);
   }
   (void)::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG);
   workers_.erase(found);
