@@ -1,6 +1,6 @@
 #pragma once
 // Whether the time that a batch system has granted is over: it then ends the processes of the job
-// by SIGTERM and, a while later, by SIGKILL, without a word to them. Pure. Used by the agent, for
+// by SIGTERM and, a while later, by SIGKILL, without a word to them. Used by the agent, for
 // signals that reach it and for workers that signals have ended.
 
 #include <cstdint>

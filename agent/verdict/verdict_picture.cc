@@ -142,7 +142,7 @@ void quote_words(Picture& picture, const std::string& words) {
 
 }  // namespace
 
-std::string stopped_picture(const Stopped& stopped, const PictureStyle& style) {
+std::string stopped_picture(const SignalEnd& stopped, const PictureStyle& style) {
   const char* name = ::sigabbrev_np(stopped.signal);
   std::string text = stopped.signal == SIGINT ? "stopped by Ctrl-C"
                                               : "stopped by SIG" + std::string(name ? name : "?");

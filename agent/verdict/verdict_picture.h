@@ -19,14 +19,14 @@ struct PictureStyle {
 };
 
 // How a run ended that a signal has stopped here.
-struct Stopped {
+struct SignalEnd {
   int signal = 0;
   std::string why{};  // As far as it is known, as a half sentence.
   Duration after{};   // Since the run's start.
   std::optional<std::uint64_t> step{};
 };
 // " ! stopped by Ctrl-C after 3 min 2 s, at step 281".
-std::string stopped_picture(const Stopped& stopped, const PictureStyle& style);
+std::string stopped_picture(const SignalEnd& stopped, const PictureStyle& style);
 
 // Ends with a newline. Of what workers have written only text remains.
 std::string verdict_picture(const rendezvous::Verdict& verdict, const std::string& run_id,
