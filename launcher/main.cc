@@ -52,6 +52,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
   const auto around = look_around(options, environment);
   if (!around) return fail(around.error());
   if (!around->warning.empty()) log::warning(around->warning);
+  if (!control) options.scheduler_step = scheduler_step(environment);
   if (around->allocation) options = completed(std::move(options), *around->allocation);
   if (!options.host_discovery.empty()) {
     const Result<int> status = run_discovery(std::move(options), environment);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include "agent/health/time_limit.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 
@@ -70,7 +72,6 @@ Agent::Agent(AgentOptions options)
       deadline_timer_(loop_),
       beat_timer_(loop_),
       signals_(loop_),
-      forwarded_(loop_),
       launcher_(loop_),
       chaos_(loop_, options_.chaos) {}
 
@@ -91,13 +92,10 @@ int Agent::run() {
     if (!placed) log::debug(to_string(placed.error()));
   }
   watch_launcher();
-  watch_signals();
-  for (const int signal : {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
-    const auto& ending = options_.signals;
-    if (std::find(ending.begin(), ending.end(), signal) == ending.end()) forwarded_.add(signal);
+  if (const auto held = hold_signals(); !held) {
+    log::error(to_string(held.error()));
+    return kExitFailed;
   }
-  forward_signals();
-  release_signals();
   connect();
   beat();
   arm_deadline();
@@ -313,42 +311,74 @@ void Agent::act(const Exit& exit) {
   count_timer_.cancel();
   hold_timer_.cancel();
   status_line_.stop();
-  signals_.cancel(ignored);
-  forwarded_.cancel(ignored);
+  signals_.close(ignored);
   (void)output_.flush();
   tell_verdict(exit);
   last_ = exit;
   await_account();
 }
 
-// What came before the handlers has been held back by who started this process.
-void Agent::release_signals() {
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+namespace {
+
+// Those that a launcher passes on whatever --signals-to-handle says.
+constexpr std::array kAlwaysForwarded = {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+
+bool contains(const std::vector<int>& signals, int signal) {
+  return std::find(signals.begin(), signals.end(), signal) != signals.end();
 }
 
-void Agent::watch_signals() {
-  for (const int signal : options_.signals) signals_.add(signal);
-  signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+}  // namespace
+
+// What came before has been held back by the launcher; all that is not held here acts as ever.
+Result<void> Agent::hold_signals() {
+  std::vector<int> handled = options_.signals;
+  handled.insert(handled.end(), kAlwaysForwarded.begin(), kAlwaysForwarded.end());
+  auto held = SentSignals::hold(handled);
+  if (!held) return held.error();
+  sent_ = std::move(*held);
+  signals_.assign(sent_.watched());
+  await_signals();
+  sigset_t others;
+  ::sigfillset(&others);
+  for (const int signal : handled) ::sigdelset(&others, signal);
+  ::sigprocmask(SIG_UNBLOCK, &others, nullptr);
+  return {};
+}
+
+void Agent::await_signals() {
+  using boost::asio::posix::stream_descriptor;
+  signals_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& ec) {
     if (ec) return;
-    const std::string why = time_limit_over(signal);
-    if (stopped_by_ == 0) stopped_by_ = signal, stopped_why_ = why;
-    dispatch(Signalled{signal, why});
-    note_interruption(signal);
-    if (!ending_) watch_signals();
+    for (SentSignal sent = sent_.next(); sent.signal != 0 && !ending_; sent = sent_.next()) {
+      take(sent);
+    }
+    if (!ending_) await_signals();
   });
 }
 
-void Agent::forward_signals() {
-  forwarded_.async_wait([this](const boost::system::error_code& ec, int signal) {
-    if (ec) return;
-    // The kernel drops SIGTSTP for sessions without a terminal, which is what workers have.
-    processes_.signal_workers(signal == SIGTSTP ? SIGSTOP : signal);
-    if (signal == SIGTSTP || signal == SIGCONT) progress_.pause(signal == SIGTSTP);
-    if (signal == SIGTSTP) output_.hide_status();
-    forward_signals();
-  });
+// A batch system may send SIGUSR1, SIGUSR2 and what announces the end of its time to every process
+// of a step. It means the launcher, which passes them on.
+void Agent::take(const SentSignal& sent) {
+  const bool ends_node = contains(options_.signals, sent.signal);
+  const bool is_for_launcher = sent.signal == SIGUSR1 || sent.signal == SIGUSR2 ||
+                               contains(options_.supervision.preempt_signals, sent.signal);
+  const int launcher = options_.job.launcher_pid;
+  if (is_for_launcher && launcher != 0 && sent.sender != launcher) {
+    return log::debug("ignored signal " + std::to_string(sent.signal) + " of process " +
+                      std::to_string(sent.sender));
+  }
+  if (!ends_node) return forward_signal(sent.signal);
+  const std::string why = time_limit_over(sent.signal);
+  if (stopped_by_ == 0) stopped_by_ = sent.signal, stopped_why_ = why;
+  dispatch(Signalled{sent.signal, why});
+  note_interruption(sent.signal);
+}
+
+void Agent::forward_signal(int signal) {
+  // The kernel drops SIGTSTP for sessions without a terminal, which is what workers have.
+  processes_.signal_workers(signal == SIGTSTP ? SIGSTOP : signal);
+  if (signal == SIGTSTP || signal == SIGCONT) progress_.pause(signal == SIGTSTP);
+  if (signal == SIGTSTP) output_.hide_status();
 }
 
 }  // namespace ddprun::agent

@@ -3,7 +3,7 @@
 // in each process it forks for a node.
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <map>
@@ -34,6 +34,7 @@
 #include "agent/verdict/verdict_picture.h"
 #include "agent/window/node_window.h"
 #include "agent/workers/posix_process_host.h"
+#include "common/system/sent_signals.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
@@ -117,9 +118,10 @@ class Agent {
   void say_alive(bool with_counts, bool last = false);
   Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
-  void watch_signals();
-  void release_signals();
-  void forward_signals();
+  Result<void> hold_signals();
+  void await_signals();
+  void take(const SentSignal& sent);
+  void forward_signal(int signal);
 
   // agent_workers.cc: the places of workers, and how one is started.
   int places() const;  // Of its workers and spares.
@@ -261,8 +263,8 @@ class Agent {
   boost::asio::steady_timer account_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
-  boost::asio::signal_set signals_;
-  boost::asio::signal_set forwarded_;
+  SentSignals sent_;
+  boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
   ParentWatch launcher_;
   Chaos chaos_;
   bool ending_ = false;

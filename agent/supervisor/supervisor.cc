@@ -35,6 +35,7 @@ void Supervisor::on(const LinkUp&) {
   linked_ = ever_linked_ = true;
   give_up_at_.reset();
   fence_at_.reset();
+  if (preempt_ends_) preempt_ends_ = std::max(preemption_ends(), now_ + options_.leave_limit);
   if (unsaid_) {
     send(*std::exchange(unsaid_, std::nullopt));
     return living_ == 0 ? depart() : void();
@@ -54,6 +55,7 @@ void Supervisor::on(const LinkDown& down) {
   DDPRUN_ASSERT(!linked_ || (!fence_at_ && !unsaid_));  // It may be an attempt that failed.
   const bool was_linked = std::exchange(linked_, false);
   why_down_ = down.why;
+  if (preempt_ends_) preempt_ends_ = std::min(*preempt_ends_, now_ + options_.leave_limit);
   if (was_linked) {
     arm_fence();
     const std::string until =
@@ -70,7 +72,7 @@ void Supervisor::on(const LinkDown& down) {
   const bool busy = living_ > 0 && (state_ == State::kRunning || state_ == State::kStopping);
   if (busy || give_up_at_) return;
   const bool computed = state_ != State::kJoining;
-  give_up_at_ = now_ + (computed ? options_.report_limit : options_.connect_limit);
+  give_up_at_ = now_ + (computed ? report_limit() : options_.connect_limit);
 }
 
 void Supervisor::on(const Heard& heard) {
@@ -96,7 +98,11 @@ void Supervisor::hear(const rendezvous::Assign& assign) {
 }
 
 void Supervisor::hear(const rendezvous::EndRun& end) {
-  leave_for(end.verdict.exit_code, end.verdict);
+  const bool succeeded = end.verdict.exit_code == kExitOk;
+  const bool stayed = stay_no_longer();
+  if (dismissed_ && !stayed && !succeeded) return;  // Its part had ended before, and well.
+  const int status = dismissed_ && !succeeded ? leaving_->status : end.verdict.exit_code;
+  leave_for(status, end.verdict);
 }
 
 void Supervisor::hear(const rendezvous::Refuse& refuse) {
@@ -106,14 +112,20 @@ void Supervisor::hear(const rendezvous::Refuse& refuse) {
 }
 
 void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
-  const std::string text =
-      preempted_ != 0 || dismiss.waits
-          ? options_.host + " has left the run" +
-                (dismiss.waits ? ", which waits for another node: " : ": ") + dismiss.reason
-          : "the run continues without " + options_.host + ": " + dismiss.reason;
-  actions_.push_back(Say{Say::Level::kInfo, text});
+  const bool first = !std::exchange(dismissed_, true);
+  if (first) {
+    const std::string text =
+        preempted_ != 0 || dismiss.waits
+            ? options_.host + " has left the run" +
+                  (dismiss.waits ? ", which waits for another node: " : ": ") + dismiss.reason
+            : "the run continues without " + options_.host + ": " + dismiss.reason;
+    actions_.push_back(Say{Say::Level::kInfo, text});
+  }
+  preempt_ends_.reset();
   const bool has_more_to_do = preempted_ != 0 && state_ != State::kFinished;
-  leave_for(has_more_to_do ? kExitPreempted : 0, std::nullopt);
+  const int status = leaving_ ? leaving_->status : has_more_to_do ? kExitPreempted : kExitOk;
+  stay(dismiss, status);
+  leave_for(status, std::nullopt);
 }
 
 void Supervisor::on(const WorkerEnded& ended) {
@@ -155,7 +167,7 @@ void Supervisor::finish() {
   fence_at_.reset();
   change_.reset();
   change_ends_.reset();
-  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  if (!linked_) give_up_at_ = now_ + report_limit();
   send(rendezvous::Finished{round()});
   if (living_ == 0) return;
   kill_at_ = now_ + options_.grace;  // The parked ones will not be needed.
@@ -231,24 +243,34 @@ void Supervisor::on(const Signalled& signalled) {
     unsaid_.reset();
     return living_ == 0 ? depart() : void();
   }
-  signal_ = signalled.signal;
-  signal_at_ = now_;
   const char* name = ::sigabbrev_np(signalled.signal);
-  const std::string text = std::string("interrupted by SIG") + (name ? name : "?") +
-                           (signalled.why.empty() ? "" : ": " + signalled.why);
+  const std::string interrupted = std::string("interrupted by SIG") + (name ? name : "?") +
+                                  (signalled.why.empty() ? "" : ": " + signalled.why);
+  leave_at_once(signalled.signal,
+                is_preemption(signalled.signal) ? preemption_text() : interrupted);
+}
+
+// The others are told what it was: a person interrupts a run, a scheduler takes a node out of it.
+void Supervisor::leave_at_once(int signal, const std::string& text) {
+  signal_ = signal;
+  signal_at_ = now_;
+  stay_no_longer();
+  preempt_ends_.reset();
   actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
-  const rendezvous::Leave leave{signalled.signal, text};
+  const rendezvous::Leave leave{signal, text, preempted_ != 0};
   if (linked_) {
     send(leave);
-  } else if (ever_linked_) {
+  } else if (ever_linked_ && !dismissed_) {
     unsaid_ = leave;
   }
-  leaving_ =
-      Exit{is_preemption(signalled.signal) ? kExitPreempted : exit_code_of_signal(signalled.signal),
-           std::nullopt};
+  // The launcher of one that hosts the daemon of others knows by kExitPreempted that they go on.
+  if (!dismissed_ || hosts_) {
+    leaving_ = Exit{dismissed_ ? kExitPreempted : exit_code_of_signal(signal), std::nullopt};
+  }
   if (living_ == 0) return depart();
-  const bool is_ours = signalled.signal == kLeaveSignal;  // Workers know nothing of it.
-  if (state_ != State::kStopping) begin_stop(is_ours ? SIGTERM : signalled.signal);
+  const bool is_ours = signal == kLeaveSignal;  // Workers know nothing of it.
+  const bool is_end = is_preemption(signal) || is_ours;
+  if (state_ != State::kStopping) begin_stop(is_end ? SIGTERM : signal);
 }
 
 void Supervisor::on(const Tick&) {
@@ -263,9 +285,17 @@ void Supervisor::on(const Tick&) {
   if (change_ends_ && now_ >= *change_ends_) return end_change();
   if (leave_ends_ && now_ >= *leave_ends_) kill_those_that_stay();
   if (ready_ends_ && now_ >= *ready_ends_) return give_up_beginners();
+  if (stay_ends_ && now_ >= *stay_ends_) {
+    stay_no_longer();
+    if (living_ == 0) return depart();
+  }
+  if (preempt_ends_ && now_ >= *preempt_ends_) {
+    return leave_at_once(preempted_, preemption_text() + "; the daemon has not let it go in time");
+  }
   kill_late();
   if (!give_up_at_ || now_ < *give_up_at_) return;
   give_up_at_.reset();
+  stay_no_longer();
   if (leaving_) return leave_for(leaving_->status, leaving_->verdict);
   const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
   if (state_ == State::kFinished) {
@@ -286,7 +316,7 @@ void Supervisor::send(AgentMessage message) {
 std::optional<TimePoint> Supervisor::deadline() const {
   std::optional<TimePoint> next;
   for (const auto& at : {kill_at_, leavers_at_, abandon_at_, give_up_at_, fence_at_, change_ends_,
-                         leave_ends_, ready_ends_}) {
+                         leave_ends_, ready_ends_, preempt_ends_, stay_ends_}) {
     if (at && (!next || *at < *next)) next = at;
   }
   for (const Slot& slot : slots_) {

@@ -23,6 +23,11 @@
 // of whose workers gets ready within `ready_limit` leaves: nobody else would notice that it waits.
 // A single one that does not, beside others, is ended as one that failed to start.
 //
+// A node that has left the run may be needed all the same: its launcher runs the daemon of the
+// others, or the scheduler ends them with it. Then it stays in kStopped, without workers, until the
+// daemon says that it is needed no more. A pre-empted one does not stay beyond its own time for the
+// daemon's sake: the others go on without a daemon.
+//
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after
 // `fence`, its workers are killed, so that no two halves of a run write the same checkpoint, and
@@ -58,7 +63,8 @@ struct SupervisorOptions {
   Duration fence{0};          // Computing, and no answer from where the daemon was: kill the
                               // workers. 0: never.
   bool fence_always = false;  // Else only while the daemon has a spare for this node.
-  // Signals that announce the end of this node's time: it leaves where it repeats nothing.
+  // Signals that announce the end of this node's time: it leaves where it repeats nothing, and
+  // ends with kExitPreempted, unless the run succeeds.
   std::vector<int> preempt_signals = {};
   // A worker that has not left a round so long after it was fenced is killed.
   Duration leave_round_limit = std::chrono::seconds(5);
@@ -145,6 +151,12 @@ class Supervisor {
   bool is_preemption(int signal) const;
   bool ask_to_leave(int signal);
   void say_preempted();
+  std::string preemption_text() const;
+  void leave_at_once(int signal, const std::string& text);
+  TimePoint preemption_ends() const;
+  void stay(const rendezvous::Dismiss& dismiss, int status);
+  bool stay_no_longer();
+  Duration report_limit() const { return deserted_ ? options_.leave_limit : options_.report_limit; }
   void arm_fence();
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
@@ -175,6 +187,7 @@ class Supervisor {
   void kill_those_that_stay();
   void try_leave();
   void leave_round();
+  void give_up_without_daemon();
   void spawn(Slot& slot);
   void spawn_missing(bool fallen_too);
   void spawn_spares();
@@ -234,6 +247,12 @@ class Supervisor {
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int preempted_ = 0;                    // The signal that has announced the end; 0: none.
   TimePoint preempted_at_{};             // When that was.
+  std::optional<TimePoint> preempt_ends_;  // Asked to let this node go: when it goes anyway.
+  bool dismissed_ = false;                 // The node has left the run.
+  bool stays_ = false;                     // And others need it, ...
+  bool hosts_ = false;                     // ... for their daemon.
+  std::optional<TimePoint> stay_ends_;     // When it goes all the same.
+  bool deserted_ = false;                  // The daemon has ended for good.
   int signal_ = 0;                       // The first that told us to end.
   TimePoint signal_at_{};                // When that was.
   std::vector<Action> actions_;

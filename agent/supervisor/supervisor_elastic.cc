@@ -109,6 +109,12 @@ void Supervisor::tell_slots() {
 
 void Supervisor::hear(const rendezvous::Alive& alive) {
   replaceable_ = alive.replaceable;
+  if (!std::exchange(deserted_, alive.last) && alive.last && !leaving_) {
+    actions_.push_back(Say{Say::Level::kWarning,
+                           "the node that runs the rendezvous daemon has left the run: workers "
+                           "continue, but no node can join or be replaced until a daemon answers "
+                           "there again"});
+  }
   if (std::exchange(keeps_, alive.keeps) || !keeps_) return;
   told_ = {};
   spawn_spares();
@@ -131,6 +137,17 @@ void Supervisor::on(const WorkerLeft& left) {
   slot.left = true;
   if (slot.holds()) kept_steps_ = std::max(kept_steps_, left.kept_steps);
   try_leave();
+  give_up_without_daemon();
+}
+
+// All have left the round, as when a rank of it is lost, and no daemon will seat them anew. Where
+// the daemon may come back, the fence ends such a wait.
+void Supervisor::give_up_without_daemon() {
+  const bool stays = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    return slot.alive && slot.seated && !slot.left;
+  });
+  if (state_ != State::kRunning || !deserted_ || linked_ || stays || give_up_at_) return;
+  give_up_at_ = now_ + options_.leave_limit;
 }
 
 void Supervisor::on(const WorkerResumed& resumed) {
@@ -175,7 +192,7 @@ void Supervisor::fence_workers(int lost_rank, std::string why) {
   state_ = State::kLeaving;
   clear_round();
   leave_ends_ = now_ + options_.leave_round_limit;
-  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  if (!linked_) give_up_at_ = now_ + report_limit();
   actions_.push_back(FenceWorkers{round(), lost_rank, std::move(why)});
   try_leave();
 }
@@ -266,6 +283,9 @@ void Supervisor::check_invariants() const {
   if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
   if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
   if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
+  if (stays_) DDPRUN_ASSERT(dismissed_ && leaving_ && signal_ == 0);
+  if (stay_ends_) DDPRUN_ASSERT(stays_);
+  if (preempt_ends_) DDPRUN_ASSERT(preempted_ != 0 && !dismissed_);
   if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
   DDPRUN_ASSERT(actions_.empty());
   if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);

@@ -177,20 +177,29 @@ bool Supervisor::ask_to_leave(int signal) {
   if (!is_preemption(signal)) return false;
   // One order may arrive twice.
   if (preempted_ != 0) return now_ - preempted_at_ < options_.patience;
-  if (signal_ != 0 || leaving_ || !linked_ || !keeps_) return false;
+  if (signal_ != 0) return false;
   preempted_ = signal;
   preempted_at_ = now_;
+  if (leaving_ || !linked_ || !keeps_) return false;
+  preempt_ends_ = preemption_ends();
   say_preempted();
   return true;
 }
 
+// Asked to let this node go, the daemon does so at a boundary, or else fences the round.
+TimePoint Supervisor::preemption_ends() const {
+  return preempted_at_ + options_.grace + 2 * options_.leave_round_limit;
+}
+
+std::string Supervisor::preemption_text() const {
+  if (preempted_ == kLeaveSignal) return "its host is not listed any more";
+  const char* name = ::sigabbrev_np(preempted_);
+  return std::string("pre-empted by SIG") + (name ? name : "?");
+}
+
 void Supervisor::say_preempted() {
   if (preempted_ == 0 || leaving_) return;
-  const char* name = ::sigabbrev_np(preempted_);
-  const std::string why = preempted_ == kLeaveSignal
-                              ? "its host is not listed any more"
-                              : std::string("pre-empted by SIG") + (name ? name : "?");
-  send(rendezvous::Leave{preempted_, why, true});
+  send(rendezvous::Leave{preempted_, preemption_text(), true});
 }
 
 void Supervisor::announce_fallen(const WorkerDeath& death) {

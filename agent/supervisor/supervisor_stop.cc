@@ -39,6 +39,8 @@ std::string how_it_goes_on(const rendezvous::StopRound& stop, bool any_left = tr
 }  // namespace
 
 void Supervisor::hear(const rendezvous::StopRound& stop) {
+  // A daemon that has forgotten that this node left has forgotten those that needed it, too.
+  if (stay_no_longer()) return living_ == 0 ? depart() : void();
   if (stop.round < round()) return;  // About a round that is long over.
   switch (state_) {
     case State::kJoining:
@@ -93,7 +95,7 @@ void Supervisor::keep_on(const rendezvous::StopRound& stop) {
 
 void Supervisor::arm_fence() {
   DDPRUN_ASSERT(!linked_);
-  const bool may_go_on = options_.fence_always || replaceable_;
+  const bool may_go_on = !deserted_ && (options_.fence_always || replaceable_);
   if (options_.fence == Duration::zero() || !may_go_on || state_ != State::kRunning) return;
   fence_at_ = now_ + options_.fence;
 }
@@ -235,7 +237,7 @@ void Supervisor::workers_gone() {
   actions_.push_back(CleanUp{});
   if (leaving_) return depart();
   if (fenced_ && !order_) return join();
-  if (!linked_) give_up_at_ = now_ + options_.report_limit;
+  if (!linked_) give_up_at_ = now_ + report_limit();
   if (order_) after_stop();
 }
 
@@ -261,6 +263,13 @@ void Supervisor::after_stop() {
 // The others learn faster from a word than from our silence, if the daemon comes back soon.
 void Supervisor::depart() {
   DDPRUN_ASSERT(leaving_ && living_ == 0);
+  if (stays_) {
+    DDPRUN_ASSERT(!unsaid_);
+    state_ = State::kStopped;
+    wordless_ = 0;
+    order_.reset();
+    return clear_round();
+  }
   if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
   if (state_ == State::kLeaving) {
     state_ = State::kStopped;
@@ -284,14 +293,51 @@ void Supervisor::join() {
 }
 
 void Supervisor::leave_for(int status, std::optional<Verdict> verdict) {
-  if (living_ == 0) return exit(status, std::move(verdict));
+  if (living_ == 0 && !stays_) return exit(status, std::move(verdict));
   leaving_ = Exit{status, std::move(verdict)};
+  preempt_ends_.reset();
+  if (living_ == 0) return depart();
   if (state_ != State::kStopping) begin_stop(SIGTERM);
 }
 
+// The node has left the run, and its workers end. Whether its launcher stays all the same.
+void Supervisor::stay(const rendezvous::Dismiss& dismiss, int status) {
+  constexpr std::chrono::seconds kFarewell{5};
+  hosts_ = dismiss.hosts;
+  const bool is_needed = (dismiss.hosts || dismiss.for_step) && signal_ == 0;
+  const bool is_news = is_needed && !std::exchange(stays_, is_needed);
+  stays_ = is_needed;
+  // Nobody has said how much time a drained node has, or one whose scheduler waits for the others.
+  const bool is_limited = is_needed && !dismiss.for_step && status == kExitPreempted;
+  if (!is_limited)
+    stay_ends_.reset();
+  else if (!stay_ends_)
+    stay_ends_ = std::max(preempted_at_ + options_.grace, now_ + kFarewell);
+  if (!is_news) return;
+  const auto left = std::chrono::duration_cast<Milliseconds>(stay_ends_.value_or(now_) - now_);
+  actions_.push_back(
+      Say{Say::Level::kInfo,
+          dismiss.for_step
+              ? options_.host +
+                    " stays until the others of its job step have left: the scheduler might end "
+                    "them with it"
+              : options_.host + " keeps the rendezvous daemon of the others for " +
+                    (is_limited ? "up to " + seconds_text(left) : "as long as they need it")});
+}
+
+// Whether it had stayed.
+bool Supervisor::stay_no_longer() {
+  stay_ends_.reset();
+  return std::exchange(stays_, false);
+}
+
+// A pre-empted node has more to do, unless the run has done it: whatever else ended the run.
 void Supervisor::exit(int status, std::optional<Verdict> verdict) {
   DDPRUN_ASSERT(state_ != State::kDone);
+  if (preempted_ != 0 && status != kExitOk) status = kExitPreempted;
   state_ = State::kDone;
+  stay_no_longer();
+  preempt_ends_.reset();
   living_ = living_seated_ = wordless_ = 0;
   std::fill(slots_.begin(), slots_.end(), Slot{});
   clear_round();

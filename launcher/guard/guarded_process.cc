@@ -75,6 +75,9 @@ int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian
   }
   for (const int fd : setup.own_fds) ::close(fd);
   drop_handlers();
+  if (child.kind == GuardedChild::Kind::kService) {
+    for (const int signal : {SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
+  }
   if (!child.takes_signals) ::sigprocmask(SIG_SETMASK, &setup.mask_before, nullptr);
   const int code = child.body ? run_body(child) : execute(child);
   std::fflush(nullptr);

@@ -282,9 +282,11 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
 
 void Guardian::end_services() {
   ending_ = true;
+  const bool leaves = exit_code_ == kExitPreempted || exit_code_ == kExitNeverReady;
   for (Child& child : children_) {
     child.start_at.reset();
-    if (child.process) ::kill(child.process->pid, SIGTERM);
+    const int signal = leaves ? child.plan->leave_signal : SIGTERM;
+    if (child.process) ::kill(child.process->pid, signal);
   }
   if (any(false)) kill_at_ = Clock::now() + plan_.service_grace;
 }

@@ -16,6 +16,7 @@
 // One thread, no loop library; called by the launcher's main before any thread is started.
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <optional>
 #include <string>
@@ -28,9 +29,13 @@ namespace ddprun::launcher {
 struct GuardedChild {
   enum class Kind {
     kAgent,    // Decides the exit code; is never started again; gets the signals that we get.
-    kService,  // Started again if it dies; ended when the last agent is gone.
+    kService,  // Started again if it dies; ended when the last agent is gone. Ignores SIGUSR1 and
+               // SIGUSR2, which batch systems send to every process of a step.
   };
   Kind kind = Kind::kAgent;
+  // A service's: what it gets instead of SIGTERM where our agents have left a run that goes on
+  // elsewhere (kExitPreempted, kExitNeverReady).
+  int leave_signal = SIGTERM;
   std::string
       name;  // As in "<name> was killed by SIGKILL": "node 1's agent", "the rendezvous daemon".
 

@@ -222,6 +222,19 @@ Result<Surroundings> look_around(const Options& options, const Environment& envi
   return around;
 }
 
+std::string scheduler_step(const Environment& environment) {
+  const std::string job = value_of(environment, "SLURM_JOB_ID");
+  const std::string step = value_of(environment, "SLURM_STEP_ID");
+  const std::string tasks = value_of(environment, "SLURM_STEP_NUM_TASKS");
+  if (!job.empty() && !step.empty() && !tasks.empty() && tasks != "1") {
+    return "Slurm step " + job.substr(0, 20) + "." + step.substr(0, 20);
+  }
+  const std::string jobs_of_mpirun = value_of(environment, "OMPI_MCA_ess_base_jobid");
+  const std::string processes = value_of(environment, "OMPI_COMM_WORLD_SIZE");
+  if (jobs_of_mpirun.empty() || processes.empty() || processes == "1") return "";
+  return "mpirun job " + jobs_of_mpirun.substr(0, 20);
+}
+
 Options completed(Options options, const Allocation& allocation) {
   options.scheduler = allocation.scheduler;
   options.node_names = allocation.hosts;

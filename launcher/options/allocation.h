@@ -37,6 +37,11 @@ struct Surroundings {
 // A failure is a whole sentence: what is wrong with how the scheduler started us, and the cure.
 Result<Surroundings> look_around(const Options& options, const Environment& environment);
 
+// What the scheduler has started together with this ddprun, and may end when the first of it ends
+// (srun --wait, srun --kill-on-bad-exit, mpirun): a name that is the same for all of it, however the
+// nodes were told to meet. Empty: nothing else.
+std::string scheduler_step(const Environment& environment);
+
 // `options` with what the user did not say filled in.
 Options completed(Options options, const Allocation& allocation);
 

@@ -138,6 +138,7 @@ struct Options {
   std::vector<std::string> ssh = {"ssh"};  // The command, in words.
   std::vector<std::string> env;            // Names of variables to carry there.
   std::vector<std::string> node_names;     // By node rank, if the scheduler says so.
+  std::string scheduler_step;  // What it started and may end together with this node (wire.h).
   std::string scheduler;  // Who started this node and the others (allocation.h); empty: nobody.
 
   // How the nodes find each other.

@@ -11,6 +11,7 @@
 
 #include "agent/workers/birth.h"
 #include "common/assert.h"
+#include "common/leave_signal.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
@@ -114,6 +115,7 @@ GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& sta
                           bool verbose) {
   GuardedChild child;
   child.kind = GuardedChild::Kind::kService;
+  child.leave_signal = kLeaveSignal;
   child.name = "the rendezvous daemon";
   child.argv = {daemon_program(), "--end-when-over", "--end-runs-on-exit", "--listen-fd",
                 std::to_string(endpoint.listening.get())};

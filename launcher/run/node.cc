@@ -148,6 +148,7 @@ rendezvous::NodeOffer node_offer(const NodeContext& context, int index) {
   offer.node_rank = plan.node_rank.value_or(-1);
   if (plan.local_nodes > 1 && !plan.others_may_come) offer.node_rank = index;
   offer.hosts_endpoint = plan.mode == RendezvousPlan::Mode::kHost && index == 0;
+  offer.scheduler_step = context.options.scheduler_step;
   offer.config = run_config(context.options, plan);
   return offer;
 }

@@ -211,6 +211,17 @@ std::vector<LinkAction> Coordinator::on_shutdown(int signal, TimePoint now) {
   return std::exchange(actions_, {});
 }
 
+std::vector<LinkAction> Coordinator::farewell() const {
+  std::vector<LinkAction> actions;
+  for (const auto& [link, peer] : peers_) {
+    const auto run = runs_.find(peer.run_id);
+    Alive alive{.beat = (run == runs_.end() ? Run() : run->second).beat(), .keeps = true};
+    alive.last = true;
+    actions.push_back(Send{link, encode(DaemonMessage(alive))});
+  }
+  return actions;
+}
+
 void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   DDPRUN_ASSERT(!run_id.empty());
   Run& run = runs_[run_id];

@@ -64,6 +64,9 @@ class Coordinator {
   // reports by on_reach() what is known of the kernel on the other side.
   std::vector<LinkId> quiet(TimePoint now) const;
   [[nodiscard]] std::vector<LinkAction> on_reach(LinkId link, const Reach& reach, TimePoint now);
+  // The daemon ends for good though its runs do not: the agents must not fear that it decides
+  // against them while they do not reach it.
+  [[nodiscard]] std::vector<LinkAction> farewell() const;
   // The daemon itself is asked to end: every run is told so.
   [[nodiscard]] std::vector<LinkAction> on_shutdown(int signal, TimePoint now);
 

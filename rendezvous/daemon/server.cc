@@ -232,8 +232,11 @@ void Server::shut_down(int signal) {
   carry_out(gate_.on_shutdown(signal, Clock::now()));
 }
 
-void Server::leave() {
+void Server::leave(bool for_good) {
   ending_ = Ending::kLeave;
+  if (for_good) {
+    for (LinkAction& action : gate_.coordinator().farewell()) carry_out(action);
+  }
   listener_->close();
   for (const auto& [id, linked] : links_) linked.link->close();
   if (links_.empty() || !gate_.idle()) end();  // What is not durable yet was not decided.

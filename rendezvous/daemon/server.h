@@ -55,8 +55,9 @@ class Server {
   void shut_down(int signal);
 
   // Hangs up on everybody and calls on_over. No run ends by that: the journal has all that the next
-  // daemon needs, and agents look for it while their workers run on.
-  void leave();
+  // daemon needs, and agents look for it while their workers run on. `for_good`: no daemon has this
+  // journal after this one, as the agents are told.
+  void leave(bool for_good = false);
 
  private:
   enum class Ending {

@@ -3,13 +3,15 @@
 #include <unistd.h>
 
 #include <boost/asio/ip/host_name.hpp>
-#include <boost/asio/signal_set.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "common/exit_status.h"
+#include "common/leave_signal.h"
 #include "common/system/secrets.h"
+#include "common/system/sent_signals.h"
 #include "rendezvous/daemon/operations.h"
 #include "rendezvous/daemon/server.h"
 #include "rendezvous/etcd/etcd_history.h"
@@ -60,7 +62,7 @@ class Service {
       : options_(options), server_options_(server_options(options, std::move(token))) {}
 
   int run() {
-    await_signal();
+    if (const auto held = hold_signals(); !held) return fail(to_string(held.error())), kExitFailed;
     if (options_.etcd.empty()) {
       auto memory = open_memory(io_, options_);
       if (!memory) return fail(memory.error().context), kExitFailed;
@@ -159,12 +161,38 @@ class Service {
     io_.stop();
   }
 
+  Result<void> hold_signals() {
+    auto held = SentSignals::hold({SIGTERM, SIGINT, SIGUSR1, SIGUSR2, kLeaveSignal});
+    if (!held) return held.error();
+    sent_ = std::move(*held);
+    signals_.assign(sent_.watched());
+    await_signal();
+    return {};
+  }
+
   void await_signal() {
-    signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+    using boost::asio::posix::stream_descriptor;
+    signals_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& ec) {
       if (ec) return;
       await_signal();
-      end(signal);
+      for (SentSignal sent = sent_.next(); sent.signal != 0; sent = sent_.next()) take(sent);
     });
+  }
+
+  // A daemon that a launcher has started takes orders from no other process: what a batch system or
+  // a service manager sends to a whole step or group is meant for the launcher.
+  void take(const SentSignal& sent) {
+    const bool launched = options_.end_when_over;
+    if (launched && sent.sender != ::getppid()) return;
+    if (launched && sent.signal == kLeaveSignal) return leave();
+    if (sent.signal == SIGTERM || sent.signal == SIGINT) end(sent.signal);
+  }
+
+  // The launcher's node has left the run, which goes on elsewhere.
+  void leave() {
+    if (!server_) return io_.stop();
+    operations_->say_stopping();
+    server_->leave(/*for_good=*/true);
   }
 
   void end(int signal) {
@@ -184,7 +212,8 @@ class Service {
   const DaemonOptions& options_;
   const ServerOptions server_options_;
   boost::asio::io_context io_{1};
-  boost::asio::signal_set signals_{io_, SIGTERM, SIGINT};
+  SentSignals sent_;
+  boost::asio::posix::stream_descriptor signals_{io_};  // Readable while sent_ has one.
   std::unique_ptr<RecordLog> candidate_;  // Until it leads.
   std::unique_ptr<Server> server_;
   std::unique_ptr<Operations> operations_;

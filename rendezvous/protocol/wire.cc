@@ -71,10 +71,13 @@ void fields(auto&& a, Is<StopRound> auto& m) {
 }
 void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
 void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
-void fields(auto&& a, Is<Dismiss> auto& m) { a("reason", m.reason), a.added("waits", m.waits); }
+void fields(auto&& a, Is<Dismiss> auto& m) {
+  a("reason", m.reason), a.added("waits", m.waits);
+  a.added("hosts", m.hosts), a.added("for_step", m.for_step);
+}
 void fields(auto&& a, Is<Alive> auto& m) {
   a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
-  a.added("keeps", m.keeps);
+  a.added("keeps", m.keeps), a.added("last", m.last);
 }
 void fields(auto&& a, Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);

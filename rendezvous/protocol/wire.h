@@ -60,7 +60,10 @@ struct NodeOffer {
   int local_world_size = 1;
   std::string role = "default";
   int node_rank = -1;           // The group rank it was told to have; -1: any.
-  bool hosts_endpoint = false;  // It prefers group rank 0.
+  bool hosts_endpoint = false;  // It prefers group rank 0, and its launcher runs the daemon.
+  // What the scheduler starts and may end together with this node, as "Slurm step 17.0"; empty: it
+  // ends nothing else when this node has left.
+  std::string scheduler_step{};
   RunConfig config;
 };
 
@@ -258,16 +261,24 @@ struct Refuse {
   static constexpr const char* kName = "refuse";
   std::string reason;
 };  // This node cannot be part of the run, and never will.
+// This node's part has ended, and well: the run goes on without it. Its workers end, and so does
+// the agent, unless others need what ends with its launcher. Then it stays, without workers, and
+// each of its heartbeats is answered by this again, until neither holds any more.
 struct Dismiss {
   static constexpr const char* kName = "dismiss";
   std::string reason;
-  bool waits = false;  // The run has too few nodes or ranks without it, and waits for others.
-};                     // This node's part has ended, and well: the run goes on without it.
+  bool hosts = false;     // Others are in the run, and this node's launcher runs their daemon.
+  bool for_step = false;  // Others of its scheduler_step are in the run.
+  bool waits = false;     // The run has too few nodes or ranks without it, and waits for others.
+};
 struct Alive {
   static constexpr const char* kName = "alive";
   Milliseconds beat{250};
   bool replaceable = false;  // A spare waits that would take this node's place.
   bool keeps = false;        // This daemon can seat workers anew, and understands Slots.
+  // The last word of a daemon whose launcher goes while the run does not end: none takes its place
+  // elsewhere, so that nobody can decide to go on without this node.
+  bool last = false;
 };                           // Answers a hello and a heartbeat; the next one is due after `beat`.
 struct Respawn {
   static constexpr const char* kName = "respawn";

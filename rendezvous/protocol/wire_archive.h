@@ -240,6 +240,7 @@ void fields(auto&& a, Is<NodeOffer> auto& m) {
   a("host", m.host), a("address", m.address), a("store_port", m.store_port);
   a("local_world_size", m.local_world_size), a("role", m.role), a("node_rank", m.node_rank);
   a("hosts_endpoint", m.hosts_endpoint), a("config", m.config);
+  a.added("scheduler_step", m.scheduler_step);
 }
 void fields(auto&& a, Is<Seat> auto& m) {
   a("round", m.round), a("restart_count", m.restart_count), a("group_rank", m.group_rank);

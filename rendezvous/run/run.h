@@ -223,6 +223,7 @@ class Run {
   static bool may_become(Phase before, Phase after);
   void set_phase(Members::iterator it, Phase phase);
   void dismiss(Members::iterator it);
+  Dismiss dismissal(const NodeId& node) const;
   Milliseconds patience(const Member& member) const;
   TimePoint look_again(const Member& member, TimePoint now) const;
   void expect_back(Member& member, Milliseconds within);
@@ -260,6 +261,8 @@ class Run {
   std::set<NodeId> ready_;                   // Those in kReady.
   std::map<int, NodeId> node_ranks_;         // Who was told to have which group rank.
   std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still have workers.
+  NodeId daemon_host_;  // Dismissed, and its launcher runs the daemon; empty: no such node.
+  std::map<NodeId, std::string> step_mates_;  // Dismissed, and their scheduler_step.
   Milliseconds beat_floor_{0};
 
   // Deadlines. Each is only looked at in the states and phases that its comment names.

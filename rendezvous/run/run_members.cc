@@ -60,8 +60,27 @@ void Run::erase(Members::iterator it) {
 void Run::dismiss(Members::iterator it) {
   DDPRUN_ASSERT(it->second.phase != Phase::kSeated && it->second.phase != Phase::kStopped);
   const bool waits = state_ != State::kClosing && waits_without(it->first);
-  tell(it->first, Dismiss{dismissed_.at(it->first), waits});
+  const NodeId node = it->first;
+  if (it->second.offer.hosts_endpoint) daemon_host_ = node;
+  if (const std::string& step = it->second.offer.scheduler_step; !step.empty()) {
+    step_mates_[node] = step;
+  }
   erase(it);
+  Dismiss dismiss = dismissal(node);
+  dismiss.waits = waits;
+  tell(node, std::move(dismiss));
+}
+
+// What the node is told that has left, as often as it reports: whether others still need it.
+Dismiss Run::dismissal(const NodeId& node) const {
+  Dismiss dismiss{dismissed_.at(node)};
+  dismiss.hosts = node == daemon_host_ && !members_.empty();
+  const auto mate = step_mates_.find(node);
+  dismiss.for_step = mate != step_mates_.end() &&
+                     std::any_of(members_.begin(), members_.end(), [&](const auto& one) {
+                       return one.second.offer.scheduler_step == mate->second;
+                     });
+  return dismiss;
 }
 
 // The member is gone, with its workers. One that had finished owes us nothing.
@@ -187,8 +206,10 @@ void Run::end() {
 
 // To a node that is no member: it was lost, or the run is over.
 void Run::answer_stranger(const NodeId& node, int round) {
-  if (const auto why = dismissed_.find(node); why != dismissed_.end()) {
-    return tell(node, Dismiss{why->second});
+  // One that stayed for the others is told how the run has ended.
+  const bool stayed = node == daemon_host_ || step_mates_.contains(node);
+  if (dismissed_.contains(node) && (state_ != State::kEnded || !stayed)) {
+    return tell(node, dismissal(node));
   }
   if (state_ == State::kEnded) return tell(node, EndRun{*verdict_});
   // In kClosing the verdict is on its way; a node that is no member can only wait for it.

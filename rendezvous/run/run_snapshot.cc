@@ -19,7 +19,7 @@ void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times",
 struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
-           in_phase, ready, node_ranks, dismissed, beat_floor, gather_ends, last_call_ends,
+           in_phase, ready, node_ranks, dismissed, daemon_host, step_mates, beat_floor, gather_ends, last_call_ends,
            stop_ends, grow_at, silence_check, keep, planned, change, parked, min_ranks, kept_steps,
            workers_blamed, deaths, first_death, dead_ranks, successes, past, skip, lost, verdict,
            neighbour, actions] = whole;
@@ -35,6 +35,7 @@ struct Run::Snapshot {
     a.added("size", size), a.added("min_ranks", min_ranks), a.added("kept_steps", kept_steps);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     a.added("first_death", first_death);
+    a.added("daemon_host", daemon_host), a.added("step_mates", step_mates);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and
     // neighbour_ is the coordinator's.

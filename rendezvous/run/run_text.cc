@@ -156,7 +156,9 @@ std::string line(const EndRun& e) {
 }
 std::string line(const Refuse& r) { return "refuse (" + r.reason + ")"; }
 std::string line(const Dismiss& d) {
-  return std::string("dismiss") + (d.waits ? ", and wait (" : " (") + d.reason + ")";
+  return std::string("dismiss") + (d.waits ? ", and wait (" : " (") + d.reason + ")" +
+         (d.hosts ? ", it hosts the daemon of others" : "") +
+         (d.for_step ? ", others of its step go on" : "");
 }
 std::string line(const Respawn& r) {
   const std::string refused = r.refused > 0 ? ", not " + std::to_string(r.refused) : "";

@@ -4,8 +4,8 @@
 //          join_at_restart=1
 //                        before the first join; times in seconds
 //   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [beginning=N] [prepares=1]
-//        [host] [max=N] [restarts=N] [holders=N] [kept=STEPS] [needs=RANKS]
-//                        `host`: it hosts the endpoint
+//        [step=NAME] [host] [max=N] [restarts=N] [holders=N] [kept=STEPS] [needs=RANKS]
+//                        `host`: it hosts the endpoint; `step`: of a scheduler, with which it ends
 //   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [spares=N] [serial=N] [needs=RANKS]
 //                        without serial: a newer one than all before
 //   beat NODE ROUND
@@ -131,6 +131,9 @@ class Script {
     offer.local_world_size = option(words, "workers", 1);
     offer.node_rank = option(words, "rank", -1);
     offer.hosts_endpoint = words.back() == "host";
+    for (const std::string& word : words) {
+      if (word.starts_with("step=")) offer.scheduler_step = word.substr(5);
+    }
     offer.config = config_;
     offer.config.nnodes_max = option(words, "max", config_.nnodes_max);
     offer.config.max_restarts = option(words, "restarts", config_.max_restarts);

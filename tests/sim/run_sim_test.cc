@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <functional>
+#include <random>
 #include <string>
 
 #include "tests/sim/sim_cluster.h"
@@ -28,15 +29,17 @@ ClusterOptions options_of(std::uint64_t seed) {
 
 // However bad it was, once there is peace every agent ends, no rank was started twice, and whoever
 // heard the verdict heard the same one. Returns how often workers were seated anew.
-int run_storm(const ClusterOptions& options) {
+int run_storm(const ClusterOptions& options, bool preempts = false) {
   const std::uint64_t seed = options.seed;
   Cluster cluster(options);
   if (options.elastic && seed % 4 > 0) cluster.run_for(15s);  // All are ready by then.
   const Milliseconds pace(50 << seed % 8);
   const int faults = static_cast<int>(seed % 40);
+  std::mt19937_64 preemptions(seed);
   for (int fault = 0; fault < faults; ++fault) {
     cluster.run_for(pace);
     cluster.fault_at_random();
+    if (preempts) cluster.preempt_at_random(preemptions);
   }
   cluster.mend_everything();
   cluster.let_workers_finish();
@@ -80,6 +83,12 @@ ClusterOptions elastic_options_of(std::uint64_t seed) {
   return options;
 }
 
+ClusterOptions fixed_options_of(std::uint64_t seed) {
+  ClusterOptions options = options_of(seed);
+  options.config.nnodes_max = options.config.nnodes_min = options.hosts;
+  return options;
+}
+
 TEST_CASE("Elastic: whatever fails, no rank runs twice and every run ends", "[sim]") {
   int reseated = 0;
   for_each_seed(3000, [&](std::uint64_t seed) {
@@ -89,6 +98,62 @@ TEST_CASE("Elastic: whatever fails, no rank runs twice and every run ends", "[si
   });
   UNSCOPED_INFO("workers seated anew: " << reseated);
   CHECK(reseated > 0);
+}
+
+TEST_CASE("Pre-empted: whatever fails, no rank runs twice and every run ends", "[sim]") {
+  for_each_seed(1000, [&](std::uint64_t seed) {
+    ClusterOptions options = seed % 3 == 0 ? options_of(seed) : elastic_options_of(seed);
+    options.hangs = seed % 3 != 0;
+    (void)run_storm(options, /*preempts=*/true);
+  });
+}
+
+TEST_CASE("Pre-empted: all nodes at once, each exits with 75", "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = seed % 2 == 0 ? fixed_options_of(seed) : elastic_options_of(seed);
+    options.plain_host = -1;
+    options.hosted = options.quiet = true;
+    Cluster cluster(options);
+    cluster.run_for(seed % 5 == 0 ? 2s : 40s);  // Else all are ready.
+    cluster.preempt_all(50ms);
+    REQUIRE(cluster.run_until_over(60s));
+    INFO(cluster.describe());
+    for (int i = 0; i < options.hosts; ++i) CHECK(cluster.exit_code("h" + std::to_string(i)) == 75);
+    REQUIRE(cluster.broken().empty());
+  });
+}
+
+TEST_CASE("Pre-empted: the node that hosts the daemon costs the others neither a process nor a step",
+          "[sim]") {
+  for_each_seed(300, [](std::uint64_t seed) {
+    ClusterOptions options = elastic_options_of(seed);
+    options.plain_host = -1;
+    options.quiet = options.hosted = true;
+    options.spares = 0;
+    options.config.nnodes_max = options.hosts;
+    options.config.nnodes_min = 1;
+    options.config.max_restarts = 100;  // One may fail at its end.
+    const int world_size = options.hosts * options.local_world_size;
+    Cluster cluster(options);
+    cluster.run_for(40s);  // All are ready.
+    REQUIRE(cluster.world_size() == world_size);
+    cluster.preempt("h0");
+    cluster.run_for(1s);
+    CHECK(cluster.world_size() == world_size - options.local_world_size);
+    CHECK(cluster.is_up("h0"));  // For the daemon's sake.
+    if (seed % 2 == 0) cluster.preempt("h1");
+    cluster.run_for(200s);  // Longer than any fence.
+    INFO(cluster.describe());
+    CHECK(cluster.exit_code("h0") == 75);
+    CHECK(cluster.fenced() == 0);
+    CHECK(cluster.started() == world_size);
+    CHECK(cluster.rounds_started() == (seed % 2 == 0 && options.hosts > 2 ? 3 : 2));
+    REQUIRE(cluster.broken().empty());
+    for (int i = 1; i < options.hosts; ++i) {
+      const bool left = seed % 2 == 0 && i == 1;
+      CHECK(cluster.is_up("h" + std::to_string(i)) != left);
+    }
+  });
 }
 
 TEST_CASE("Elastic: a death costs the survivors no process, and the world is full again", "[sim]") {
@@ -293,12 +358,6 @@ TEST_CASE("Elastic: another size costs nobody a process or a step", "[sim]") {
     CHECK(cluster.exit_statuses() == std::set<int>{0});
     REQUIRE(cluster.broken().empty());
   });
-}
-
-ClusterOptions fixed_options_of(std::uint64_t seed) {
-  ClusterOptions options = options_of(seed);
-  options.config.nnodes_max = options.config.nnodes_min = options.hosts;
-  return options;
 }
 
 TEST_CASE("Run: without faults one round is enough and all exit with 0", "[sim]") {

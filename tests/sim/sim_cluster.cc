@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/exit_status.h"
+
 namespace ddprun::sim {
 namespace {
 
@@ -105,6 +107,7 @@ void Cluster::boot(const std::string& name) {
   host.workers_round = -1;
   host.down_since.reset();
   host.unready_since.reset();
+  host.preempted = false;
   host.connecting = false;
   connect(name);
   beat(name, host.life);
@@ -173,6 +176,10 @@ void Cluster::carry_out(const std::string& name, const agent::Action& action) {
     drop_by_agent(name, "");
     for (const Worker& worker : host.workers) check(!worker.alive, name + " leaves an orphan");
     hosts_.at(name).agent.reset();
+    hosts_.at(name).exit_code = exit->status;
+    check(!host.preempted || exit->status == kExitPreempted || exit->status == kExitOk,
+          name + " was pre-empted and ends with " + std::to_string(exit->status));
+    if (options_.hosted && name == "h0" && exit->status == kExitPreempted) desert();
   }
 }
 

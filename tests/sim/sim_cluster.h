@@ -40,6 +40,7 @@ struct ClusterOptions {
   bool quiet = false;    // Steps are short, and nothing fails by itself.
   bool prepares = true;  // Agents understand Prepare.
   bool hangs = false;    // A few workers without a seat never get ready for one.
+  bool hosted = false;   // The daemon goes for good when the agent of "h0" has left the run.
 };
 
 class Cluster {
@@ -68,6 +69,12 @@ class Cluster {
   void spoil_cable(const std::string& host);  // 200 ms each way, and each fifth packet is lost.
   void drain(const std::string& host);
   void preempt(const std::string& host);
+  void preempt_all(Milliseconds within);
+  // The signal goes to each process of the node, as some batch systems send it: workers die of it.
+  void preempt_all_processes(const std::string& host);
+  void preempt_while_reconnecting(const std::string& host);
+  void preempt_at_random(std::mt19937_64& random);
+  void desert();  // The launcher of the host that hosts the daemon ends, and the daemon with it.
   void cancel();
   void resize(int nodes);
   void shut_down_daemon();  // It ends its runs, and waits for the agents to go.
@@ -99,6 +106,8 @@ class Cluster {
   // Of the round that runs; 0: none does.
   int world_size() const;
   bool is_up(const std::string& host) const { return hosts_.at(host).agent != nullptr; }
+  // With what its agent ended last by itself; -1: it has not.
+  int exit_code(const std::string& host) const { return hosts_.at(host).exit_code; }
   int rounds_started() const { return static_cast<int>(rounds_.size()); }
 
  private:
@@ -136,6 +145,8 @@ class Cluster {
     int workers_round = -1;
     std::optional<TimePoint> down_since;     // As its agent knows it.
     std::optional<TimePoint> unready_since;  // It has workers, and none that could take a seat.
+    bool preempted = false;                  // This life of its agent was.
+    int exit_code = -1;
   };
   struct Link {
     std::string host;
@@ -262,6 +273,7 @@ class Cluster {
   std::string sent_;  // By the daemon, since it took what it takes.
   bool disk_full_ = false;
   bool die_on_record_ = false;
+  bool deserted_ = false;  // No daemon comes any more.
   LinkId link_next_ = 1;
   std::map<LinkId, Link> links_;
   std::map<std::string, Host> hosts_;

@@ -31,7 +31,7 @@ auto take(auto& daemon, LinkId link, const std::optional<std::string>& body, Tim
 
 // Sometimes on another boot, or another host: a clock that has nothing to do with the one before.
 void Cluster::start_daemon() {
-  if (daemon_) return;
+  if (daemon_ || deserted_) return;
   daemon_ = std::make_unique<Gate>();
   ++daemon_life_;
   if (chance(40)) {
@@ -63,6 +63,21 @@ void Cluster::kill_daemon(bool torn_record) {
     put_down(id, std::nullopt);
   }
   after(Milliseconds(10 + random_() % 3000), [this] { start_daemon(); });
+}
+
+void Cluster::desert() {
+  deserted_ = true;
+  if (!daemon_) return;
+  trace("the daemon goes for good");
+  for (rendezvous::LinkAction& action : daemon_->coordinator().farewell()) daemon_sends(action);
+  daemon_.reset();
+  twin_.reset();
+  backlog_.clear();
+  for (auto& [id, link] : links_) {
+    if (!std::exchange(link.daemon_side, false)) continue;
+    link.up.clear();
+    put_down(id, std::nullopt);
+  }
 }
 
 void Cluster::kill_daemon_on_next_record() { die_on_record_ = true; }
@@ -162,7 +177,7 @@ void Cluster::check_verdict() {
   const bool ended = run()->state() == rendezvous::Run::State::kEnded;
   if (ended || verdict->kind != Kind::kWorkerFailed) final_ = verdict->kind;
   // Of a failure its first cause gives the exit code, and never one that was stopped by us.
-  static const std::set<int> kFailures = {7, 97, 128 + SIGSEGV};
+  static const std::set<int> kFailures = {7, 97, 128 + SIGSEGV, 128 + SIGUSR1};
   check(!ended || verdict->kind != Kind::kWorkerFailed || kFailures.contains(verdict->exit_code),
         "the verdict names one that did not fail: " + verdict->text);
   if (verdict->kind == Kind::kSuccess) check_one_beginning();

@@ -74,7 +74,52 @@ void Cluster::fail_worker(const std::string& name) {
 
 void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Signalled{SIGTERM}); }
 
-void Cluster::preempt(const std::string& name) { dispatch(name, agent::Signalled{SIGUSR1}); }
+void Cluster::preempt(const std::string& name) {
+  Host& host = hosts_.at(name);
+  if (!host.agent) return;
+  trace(host.node + " is pre-empted");
+  when_awake(name, [this, name, life = host.life] {
+    Host& h = hosts_.at(name);
+    if (!h.agent || h.life != life) return;
+    h.preempted = true;
+    dispatch(name, agent::Signalled{SIGUSR1});
+  });
+}
+
+void Cluster::preempt_all(Milliseconds within) {
+  for (const auto& [name, host] : hosts_) {
+    after(Milliseconds(random_() % static_cast<std::uint64_t>(within.count())),
+          [this, name = name] { preempt(name); });
+  }
+}
+
+void Cluster::preempt_all_processes(const std::string& name) {
+  for (std::size_t i = 0; i < hosts_.at(name).workers.size(); ++i) {
+    if (!hosts_.at(name).workers[i].alive) continue;
+    notice_failure(name, i);
+    end_worker(name, i, 0, SIGUSR1);
+  }
+  after(latency(), [this, name] { preempt(name); });
+}
+
+void Cluster::preempt_while_reconnecting(const std::string& name) {
+  chance(50) ? kill_daemon(false) : break_link(name, chance(50));
+  after(Milliseconds(random_() % 1500), [this, name] { preempt(name); });
+}
+
+void Cluster::preempt_at_random(std::mt19937_64& random) {
+  const auto any = std::next(hosts_.begin(), static_cast<long>(random() % hosts_.size()))->first;
+  const std::string victim = random() % 3 == 0 ? "h0" : any;
+  switch (random() % 40) {
+    case 0: return preempt_all(Milliseconds(50));
+    case 1:
+    case 2: return preempt_while_reconnecting(victim);
+    case 3: return preempt_all_processes(victim);
+    case 4:
+    case 5:
+    case 6: return preempt(victim);
+  }
+}
 
 void Cluster::fault_at_random() {
   const auto victim =

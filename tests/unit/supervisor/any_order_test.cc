@@ -28,7 +28,7 @@ class Node {
     switch (random_() % (elastic_ ? 19 : 12)) {
       case 0: return linked_ ? void() : does(LinkUp{});
       case 1: return chance(elastic_ ? 30 : 100) ? does(LinkDown{"it broke", chance(50)}) : void();
-      case 2: return chance(10) ? does(Signalled{SIGTERM}) : void();
+      case 2: return chance(10) ? does(Signalled{chance(50) ? SIGTERM : SIGUSR1}) : void();
       case 3: return chance(2) ? does(LauncherDied{}) : void();
       case 4: return words_.empty() ? void() : say_words();
       case 5:
@@ -109,7 +109,7 @@ class Node {
       case 4: return does(Heard{stop_of(round)});
       case 5: return does(Heard{Alive{250ms, chance(50), elastic_}});
       case 6: return chance(10) ? does(Heard{EndRun{Verdict{.exit_code = 3}}}) : respawn();
-      case 7: return chance(5) ? does(Heard{Dismiss{"its fans"}}) : void();
+      case 7: return chance(5) ? does(Heard{Dismiss{"its fans", chance(50), chance(30)}}) : void();
     }
   }
 
@@ -171,7 +171,8 @@ class Node {
   bool linked_ = false;
   TimePoint now_{};
   SupervisorOptions options_{
-      .host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true};
+      .host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true,
+      .preempt_signals = {SIGUSR1}};
   std::optional<Supervisor> supervisor_{std::in_place, options_, now_};
   std::array<int, 3> pids_{};       // By local rank, the last of a spare; 0: no process.
   std::vector<WorkerDeath> words_;  // Accounts that are still to come.

@@ -329,12 +329,168 @@ TEST_CASE(
   ElasticNode told(1, {SIGUSR1});  // Others may start again; it does not.
   CHECK(told.does(Signalled{SIGUSR1}) == Lines{"send leave"});
   CHECK(told.stop(0, false)[0] == "say so it is; stopping, then leaving the run");
-  // Without a daemon that could answer it is a signal as any other.
+}
+
+TEST_CASE("Supervisor: without a daemon that could let it go, a pre-empted node leaves at once") {
   ElasticNode alone(1, {SIGUSR1});
   (void)alone.does(LinkDown{"it broke"});
-  CHECK(alone.does(Signalled{SIGUSR1}).back() == "signal SIGUSR1");
-  CHECK(alone.does(ElasticNode::end(0, 0, SIGUSR1, /*by_us=*/true)) == Lines{"clean up"});
-  CHECK(alone.does(Tick{}, 2s) == Lines{"exit 75"});
+  CHECK(alone.does(Signalled{SIGUSR1}) ==
+        Lines{"say pre-empted by SIGUSR1; stopping the workers", "signal SIGTERM"});
+  SECTION("and the daemon stays away") {
+    CHECK(alone.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up"});
+    CHECK(alone.does(Tick{}, 2s) == Lines{"exit 75"});
+  }
+  SECTION("and the daemon is back: it does not take it for an interruption of the run") {
+    CHECK(alone.does(LinkUp{}) == Lines{"send leave"});
+    CHECK(alone.leave().planned);
+  }
+}
+
+TEST_CASE("Supervisor: the daemon goes before it has let a pre-empted node go") {
+  ElasticNode node(1, {SIGUSR1});
+  (void)node.does(Signalled{SIGUSR1});
+  (void)node.does(LinkDown{"it broke"});
+  SECTION("and is back") {
+    CHECK(node.does(LinkUp{}, 1s).back() == "send leave");
+    CHECK(node.does(Tick{}, 30s).empty());
+    CHECK(node.stop(0, true, /*planned=*/true).back() == "announce change of round=0");
+  }
+  SECTION("and stays away") {
+    CHECK(node.does(Tick{}, 1s).empty());
+    CHECK(node.does(Tick{}, 1s).back() == "signal SIGTERM");
+    CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up"});
+    CHECK(node.does(Tick{}, 2s) == Lines{"exit 75"});
+  }
+}
+
+TEST_CASE("Supervisor: a daemon that decides nothing does not keep a pre-empted node") {
+  ElasticNode node(1, {SIGUSR1});
+  (void)node.does(Signalled{SIGUSR1});
+  CHECK(node.does(Tick{}, 39s).empty());
+  CHECK(node.does(Tick{}, 1s).back() == "signal SIGTERM");
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) ==
+        Lines{"clean up", "exit 75"});
+}
+
+TEST_CASE("Supervisor: whatever ends the run of a pre-empted node, it exits with 75") {
+  ElasticNode node(1, {SIGUSR1});
+  (void)node.does(Signalled{SIGUSR1});
+  SECTION("the daemon was told to end") { (void)node.does(Heard{rendezvous::EndRun{{.exit_code = 143}}}); }
+  SECTION("the scheduler asks again, by another signal") { (void)node.does(Signalled{SIGTERM}); }
+  SECTION("a worker failed") {
+    (void)node.stop(0, false);
+    (void)node.does(Heard{rendezvous::EndRun{{.exit_code = 7}}});
+  }
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).back() == "exit 75");
+}
+
+TEST_CASE("Supervisor: a pre-empted node whose run succeeds has nothing more to do") {
+  ElasticNode node(1, {SIGUSR1});
+  (void)node.does(Signalled{SIGUSR1});
+  (void)node.does(ElasticNode::end(0, 0));
+  CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
+}
+
+// A node that has left at a boundary, and whose worker has ended.
+void leave(ElasticNode& node, const rendezvous::Dismiss& dismiss) {
+  (void)node.stop(0, true, /*planned=*/true);
+  (void)node.left(0, 0);
+  (void)node.does(Heard{dismiss});
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up"});
+}
+
+TEST_CASE("Supervisor: a pre-empted node keeps the daemon of the others for as long as it has time") {
+  ElasticNode node(1, {SIGUSR1});
+  (void)node.does(Signalled{SIGUSR1});
+  const rendezvous::Dismiss others_go_on{"its time is over", /*hosts=*/true};
+  leave(node, others_go_on);
+  CHECK(node.does(Heard{others_go_on}, 1s).empty());
+  SECTION("until nobody needs it") {
+    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
+  }
+  SECTION("until the run has failed") {
+    CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 7}}}) == Lines{"exit 75"});
+  }
+  SECTION("until the run has succeeded") {
+    CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
+  }
+  SECTION("at most for the grace, from the signal on") {
+    CHECK(node.does(Heard{others_go_on}, 28s).empty());
+    CHECK(node.does(Tick{}, 1s) == Lines{"exit 75"});
+  }
+  SECTION("until the scheduler asks again") {
+    CHECK(node.does(Signalled{SIGTERM}).back() == "exit 75");
+  }
+  SECTION("though its link breaks for a moment") {
+    (void)node.does(LinkDown{"it broke"});
+    CHECK(node.does(LinkUp{}, 1s) == Lines{"send heartbeat"});
+    CHECK(node.does(Heard{others_go_on}).empty());
+    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
+  }
+  SECTION("until the daemon is another, which does not know it") {
+    CHECK(node.stop(0, false) == Lines{"exit 75"});
+  }
+}
+
+TEST_CASE("Supervisor: a drained node keeps the daemon of the others until they need it no more") {
+  ElasticNode node(1);
+  leave(node, {"its fans", /*hosts=*/true});
+  CHECK(node.does(Tick{}, 24h).empty());
+  SECTION("they have ended") {
+    CHECK(node.does(Heard{rendezvous::Dismiss{"its fans"}}) == Lines{"exit 0"});
+  }
+  SECTION("the run has failed: that is not its failure") {
+    CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 7}}}) == Lines{"exit 0"});
+  }
+  SECTION("it is told to end, and its launcher must know that they go on") {
+    CHECK(node.does(Signalled{SIGTERM}).back() == "exit 75");
+  }
+}
+
+TEST_CASE("Supervisor: who left stays for the others of its scheduler's step, however long") {
+  ElasticNode node(1, {SIGUSR1});
+  (void)node.does(Signalled{SIGUSR1});
+  leave(node, {"its time is over", false, /*for_step=*/true});
+  CHECK(node.does(Tick{}, 24h).empty());
+  SECTION("and then for those that need its daemon, as long as it has time") {
+    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over", /*hosts=*/true}}).empty());
+    CHECK(node.does(Tick{}, 5s) == Lines{"exit 75"});
+  }
+  SECTION("and then goes") {
+    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
+  }
+}
+
+TEST_CASE("Supervisor: after a daemon that has gone for good a lost rank ends the run, and soon") {
+  ElasticNode node(1);
+  rendezvous::Alive alive{.keeps = true};
+  alive.last = true;
+  (void)node.does(Heard{alive});
+  (void)node.does(LinkDown{"it broke"});
+  CHECK(node.does(Tick{}, 24h).empty());
+  CHECK(node.left(0, 0).empty());
+  SECTION("unless a daemon is there again") {
+    CHECK(node.does(LinkUp{}, 1s).front() == "send heartbeat");
+    CHECK(node.does(Tick{}, 2s).empty());
+  }
+  SECTION("without one") {
+    CHECK(node.does(Tick{}, 2s).back() == "signal SIGTERM");
+    CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 3"});
+  }
+}
+
+TEST_CASE("Supervisor: a daemon that has gone for good decides against no node: no fence") {
+  Supervisor supervisor({.host = "h", .fence = 70s, .fence_always = true}, TimePoint{});
+  rendezvous::Seat seat;
+  (void)supervisor.step(LinkUp{}, TimePoint{});
+  (void)supervisor.step(Heard{rendezvous::Alive{.keeps = true}}, TimePoint{});
+  (void)supervisor.step(Heard{rendezvous::Assign{seat}}, TimePoint{});
+  const bool for_good = GENERATE(true, false);
+  rendezvous::Alive alive{.keeps = true};
+  alive.last = for_good;
+  CHECK(supervisor.step(Heard{alive}, TimePoint{}).size() == (for_good ? 1 : 0));
+  (void)supervisor.step(LinkDown{"it broke"}, TimePoint{});
+  CHECK(supervisor.deadline().has_value() != for_good);
 }
 
 TEST_CASE("Supervisor: a node whose host is withdrawn says so, and its workers get SIGTERM") {
