@@ -241,12 +241,12 @@ class Agent {
     bool left = false;    // It had ended its part in its group by itself, ...
     bool waited = false;  // ... and is not stopped yet: its own end may say more.
   };
-  std::map<int, AtStop> at_stop_;  // By local rank.
-  bool stop_began_ = false;        // Of this round's workers.
-  int orders_ = 0;                 // To signal workers or to begin; the last is what counts.
-  std::string complaint_;          // The last error that was said here.
+  std::map<int, AtStop> at_stop_;   // By local rank.
+  bool stop_began_ = false;         // Of this round's workers.
+  int orders_ = 0;                  // To signal workers or to begin; the last is what counts.
+  std::string complaint_;           // The last error that was said here.
   std::vector<std::string> noted_;  // Verdict files that have the interruption so far.
-  std::optional<Say> held_back_;   // Of a death, on a terminal, until what follows from it is said.
+  std::optional<Say> held_back_;  // Of a death, on a terminal, until what follows from it is said.
   boost::asio::steady_timer hold_timer_;
   int stopped_by_ = 0;  // The signal that has ended this node's part.
   std::string stopped_why_;

@@ -33,9 +33,9 @@ std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
 void Supervisor::on(const LinkUp&) {
   DDPRUN_ASSERT(!linked_ && (!fence_at_ || state_ == State::kRunning));
   linked_ = ever_linked_ = true;
+  if (preempt_ends_) preempt_ends_ = std::max(preemption_ends(), now_ + options_.leave_limit);
   give_up_at_.reset();
   fence_at_.reset();
-  if (preempt_ends_) preempt_ends_ = std::max(preemption_ends(), now_ + options_.leave_limit);
   if (unsaid_) {
     send(*std::exchange(unsaid_, std::nullopt));
     return living_ == 0 ? depart() : void();

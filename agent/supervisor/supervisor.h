@@ -253,8 +253,8 @@ class Supervisor {
   bool hosts_ = false;                     // ... for their daemon.
   std::optional<TimePoint> stay_ends_;     // When it goes all the same.
   bool deserted_ = false;                  // The daemon has ended for good.
-  int signal_ = 0;                       // The first that told us to end.
-  TimePoint signal_at_{};                // When that was.
+  int signal_ = 0;                         // The first that told us to end.
+  TimePoint signal_at_{};                  // When that was.
   std::vector<Action> actions_;
 };
 

@@ -38,8 +38,8 @@ struct Surroundings {
 Result<Surroundings> look_around(const Options& options, const Environment& environment);
 
 // What the scheduler has started together with this ddprun, and may end when the first of it ends
-// (srun --wait, srun --kill-on-bad-exit, mpirun): a name that is the same for all of it, however the
-// nodes were told to meet. Empty: nothing else.
+// (srun --wait, srun --kill-on-bad-exit, mpirun): a name that is the same for all of it, however
+// the nodes were told to meet. Empty: nothing else.
 std::string scheduler_step(const Environment& environment);
 
 // `options` with what the user did not say filled in.

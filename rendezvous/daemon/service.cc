@@ -214,7 +214,7 @@ class Service {
   boost::asio::io_context io_{1};
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_{io_};  // Readable while sent_ has one.
-  std::unique_ptr<RecordLog> candidate_;  // Until it leads.
+  std::unique_ptr<RecordLog> candidate_;                // Until it leads.
   std::unique_ptr<Server> server_;
   std::unique_ptr<Operations> operations_;
   std::unique_ptr<StoreServer> c10d_;  // None, unless asked for.

@@ -279,7 +279,7 @@ struct Alive {
   // The last word of a daemon whose launcher goes while the run does not end: none takes its place
   // elsewhere, so that nobody can decide to go on without this node.
   bool last = false;
-};                           // Answers a hello and a heartbeat; the next one is due after `beat`.
+};  // Answers a hello and a heartbeat; the next one is due after `beat`.
 struct Respawn {
   static constexpr const char* kName = "respawn";
   int granted = 0;  // As many of the node's fallen workers may be replaced, since its agent began.

@@ -289,6 +289,7 @@ class Run {
   std::vector<WorkerDeath> past_;       // The first causes of the rounds that ended with a failure.
   std::vector<std::string> skip_;       // Pieces of steps that nobody is to compute any more.
   std::vector<Loss> lost_;              // Of nodes, since the last sealed round.
+  std::vector<LostGrant> lost_grants_;  // Of nodes that were lost and have not come back.
   std::optional<Verdict> verdict_;      // From kClosing on.
   std::string neighbour_;               // What is said of another run that waits.
   std::vector<RunAction> actions_;

@@ -57,6 +57,14 @@ struct Loss {
   int times = 1;
 };
 
+// What a lost node had been counted and granted of its workers that ended without a seat. It may
+// not have learned of the grant, and asks again if it comes back.
+struct LostGrant {
+  NodeId node;
+  int fallen = 0;
+  int granted = 0;
+};
+
 // What a node's kernel shows of itself, whether or not its agent says anything.
 struct Reach {
   TimePoint answered{};        // When its last packet came.

@@ -64,6 +64,12 @@ void Run::admit(const NodeId& node, const Join& join) {
     member.arrival = arrivals_++;
     ++in_phase_[static_cast<std::size_t>(member.phase)];
     member.beat = member.beat_told = beat();
+    const auto lost = std::find_if(lost_grants_.begin(), lost_grants_.end(),
+                                   [&](const LostGrant& one) { return one.node == node; });
+    if (lost != lost_grants_.end()) {
+      member.fallen = lost->fallen, member.granted = lost->granted;
+      lost_grants_.erase(lost);
+    }
     if (!silence_check_) silence_check_ = now_ + config_->heartbeat_timeout / 2;
   }
   // A daemon that forgot everything must not number a round as one its nodes remember.

@@ -89,6 +89,9 @@ void Run::lose(Members::iterator it, const std::string& how) {
   const Phase phase = it->second.phase;
   const std::string what = it->second.offer.host + " " + how;
   const int first_rank = it->second.seat ? it->second.seat->base_rank : -1;
+  if (const Member& member = it->second; member.fallen > 0) {
+    lost_grants_.push_back({it->first, member.fallen, member.granted});
+  }
   erase(it);
   if (phase != Phase::kFinished) note_loss(what);
   if (state_ == State::kRunning && phase == Phase::kSeated) regather(what, first_rank);

@@ -12,6 +12,9 @@ namespace ddprun::rendezvous {
 void fields(auto&& a, archive::Is<Moment> auto& m) {
   a("noticed_us", m.noticed), a("clock", m.clock);
 }
+void fields(auto&& a, archive::Is<LostGrant> auto& m) {
+  a("node", m.node), a("fallen", m.fallen), a("granted", m.granted);
+}
 void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
 
 // Both functions take their object apart as a whole: a field that is added to it and forgotten here
@@ -19,10 +22,10 @@ void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times",
 struct Run::Snapshot {
   static void run(auto&& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
-           in_phase, ready, node_ranks, dismissed, daemon_host, step_mates, beat_floor, gather_ends, last_call_ends,
-           stop_ends, grow_at, silence_check, keep, planned, change, parked, min_ranks, kept_steps,
-           workers_blamed, deaths, first_death, dead_ranks, successes, past, skip, lost, verdict,
-           neighbour, actions] = whole;
+           in_phase, ready, node_ranks, dismissed, daemon_host, step_mates, beat_floor, gather_ends,
+           last_call_ends, stop_ends, grow_at, silence_check, keep, planned, change, parked,
+           min_ranks, kept_steps, workers_blamed, deaths, first_death, dead_ranks, successes, past,
+           skip, lost, lost_grants, verdict, neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -35,6 +38,7 @@ struct Run::Snapshot {
     a.added("size", size), a.added("min_ranks", min_ranks), a.added("kept_steps", kept_steps);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
     a.added("first_death", first_death);
+    a.added("lost_grants", lost_grants);
     a.added("daemon_host", daemon_host), a.added("step_mates", step_mates);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and
@@ -135,6 +139,9 @@ bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   if (!run.change_.empty() && run.state_ != State::kRunning) return false;
   if (run.planned_ && !run.keep_) return false;
   if (run.min_ranks_ < 0 || run.kept_steps_ < 0) return false;
+  for (const LostGrant& lost : run.lost_grants_) {
+    if (lost.fallen < 0 || lost.granted < 0) return false;
+  }
   if (run.now_ > at || run.verdict_.has_value() != over) return false;
   if (run.config_ ? !plausible(run, *run.config_) : !run.members_.empty()) return false;
   if (run.state_ == State::kRunning && (run.seated() == 0 || run.count(Phase::kStopping) > 0)) {

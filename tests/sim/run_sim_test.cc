@@ -123,8 +123,9 @@ TEST_CASE("Pre-empted: all nodes at once, each exits with 75", "[sim]") {
   });
 }
 
-TEST_CASE("Pre-empted: the node that hosts the daemon costs the others neither a process nor a step",
-          "[sim]") {
+TEST_CASE(
+    "Pre-empted: the node that hosts the daemon costs the others neither a process nor a step",
+    "[sim]") {
   for_each_seed(300, [](std::uint64_t seed) {
     ClusterOptions options = elastic_options_of(seed);
     options.plain_host = -1;

@@ -170,9 +170,11 @@ class Node {
   bool elastic_;
   bool linked_ = false;
   TimePoint now_{};
-  SupervisorOptions options_{
-      .host = "h", .local_world_size = 2, .fence = 60s, .fence_always = true,
-      .preempt_signals = {SIGUSR1}};
+  SupervisorOptions options_{.host = "h",
+                             .local_world_size = 2,
+                             .fence = 60s,
+                             .fence_always = true,
+                             .preempt_signals = {SIGUSR1}};
   std::optional<Supervisor> supervisor_{std::in_place, options_, now_};
   std::array<int, 3> pids_{};       // By local rank, the last of a spare; 0: no process.
   std::vector<WorkerDeath> words_;  // Accounts that are still to come.

@@ -368,14 +368,15 @@ TEST_CASE("Supervisor: a daemon that decides nothing does not keep a pre-empted 
   (void)node.does(Signalled{SIGUSR1});
   CHECK(node.does(Tick{}, 39s).empty());
   CHECK(node.does(Tick{}, 1s).back() == "signal SIGTERM");
-  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) ==
-        Lines{"clean up", "exit 75"});
+  CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 75"});
 }
 
 TEST_CASE("Supervisor: whatever ends the run of a pre-empted node, it exits with 75") {
   ElasticNode node(1, {SIGUSR1});
   (void)node.does(Signalled{SIGUSR1});
-  SECTION("the daemon was told to end") { (void)node.does(Heard{rendezvous::EndRun{{.exit_code = 143}}}); }
+  SECTION("the daemon was told to end") {
+    (void)node.does(Heard{rendezvous::EndRun{{.exit_code = 143}}});
+  }
   SECTION("the scheduler asks again, by another signal") { (void)node.does(Signalled{SIGTERM}); }
   SECTION("a worker failed") {
     (void)node.stop(0, false);
@@ -399,7 +400,8 @@ void leave(ElasticNode& node, const rendezvous::Dismiss& dismiss) {
   CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up"});
 }
 
-TEST_CASE("Supervisor: a pre-empted node keeps the daemon of the others for as long as it has time") {
+TEST_CASE(
+    "Supervisor: a pre-empted node keeps the daemon of the others for as long as it has time") {
   ElasticNode node(1, {SIGUSR1});
   (void)node.does(Signalled{SIGUSR1});
   const rendezvous::Dismiss others_go_on{"its time is over", /*hosts=*/true};
@@ -450,7 +452,7 @@ TEST_CASE("Supervisor: a drained node keeps the daemon of the others until they 
 TEST_CASE("Supervisor: who left stays for the others of its scheduler's step, however long") {
   ElasticNode node(1, {SIGUSR1});
   (void)node.does(Signalled{SIGUSR1});
-  leave(node, {"its time is over", false, /*for_step=*/true});
+  leave(node, {.reason = "its time is over", .for_step = true});
   CHECK(node.does(Tick{}, 24h).empty());
   SECTION("and then for those that need its daemon, as long as it has time") {
     CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over", /*hosts=*/true}}).empty());
@@ -475,7 +477,8 @@ TEST_CASE("Supervisor: after a daemon that has gone for good a lost rank ends th
   }
   SECTION("without one") {
     CHECK(node.does(Tick{}, 2s).back() == "signal SIGTERM");
-    CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 3"});
+    CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) ==
+          Lines{"clean up", "exit 3"});
   }
 }
 
