@@ -13,7 +13,7 @@ from pathlib import Path
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
-MEGABYTES_MAX = 12.0
+MEGABYTES_MAX = 13.0  # The watch of --report, which comes with the programs, takes 0.8 of them.
 # The C library, and the loader that comes with it.
 MAY_NEED = ("libc.so.", "libm.so.", "ld-linux")
 PROGRAMS = {"ddprun", "ddprun-rendezvous", "ddprunctl"}
