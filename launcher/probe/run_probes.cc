@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/system/reap.h"
 #include "common/system/unique_fd.h"
 #include "common/text/duration_text.h"
 #include "launcher/probe/probe.h"
@@ -22,13 +23,19 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kFastLimit = 1'900ms;  // Of all probes of --preflight fast together.
 
+constexpr Milliseconds kExitLimit = 500ms;  // Between a probe's answer and its end.
+
 constexpr Probe kProbes[] = {
-    {"node", 5s, true, false, probe_node},         {"limits", 5s, true, false, probe_limits},
-    {"storage", 5s, true, false, probe_storage},   {"cpu", 5s, true, false, probe_cpu},
-    {"names", 8s, true, false, probe_names},       {"network", 8s, true, false, probe_network},
+    {"node", 5s, true, false, probe_node},
+    {"limits", 5s, true, false, probe_limits},
+    {"storage", 5s, true, false, probe_storage},
+    {"cpu", 5s, true, false, probe_cpu},
+    {"names", 8s, true, false, probe_names},
+    {"network", 8s, true, false, probe_network},
     {"gpu", 15s, true, false, probe_gpu},
     {"leftovers", 15s, false, false, probe_leftovers},
-    {"program", 15s, false, false, probe_program}, {"speed", 15s, false, true, probe_speed},
+    {"program", 15s, false, false, probe_program},
+    {"speed", 15s, false, true, probe_speed},
 };
 
 // A probe that runs, and what it has sent so far.
@@ -95,8 +102,9 @@ void receive(Running& running) {
   }
   if (running.text.empty()) running.why = "its process died";
   running.output.reset();
+  // Its answer is complete; that a driver does not let it go is no reason to wait for it.
   int status = 0;
-  ::waitpid(running.pid, &status, 0);
+  if (!reap_within(running.pid, kExitLimit, status)) return end(running);
   running.pid = -1;
 }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/system/reap.h"
 #include "launcher/probe/tcp_link.h"
 #include "launcher/probe/tcp_link_io.h"
 
@@ -27,21 +28,27 @@ constexpr Milliseconds kClientLimit = 20s;
 constexpr int kBacklog = 1'024;
 
 // Each client has a process: several nodes measure at once.
-[[noreturn]] void serve_client(UniqueFd client, const std::string& nonce) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+void serve_client(const UniqueFd& client, const std::string& nonce) {
   const TimePoint end = Clock::now() + kClientLimit;
   const std::string served(1, kServed);
-  if (receive_exactly(client, kHelloBytes, end) != hello(nonce)) ::_exit(0);
-  if (!send_all(client, served, end)) ::_exit(0);
+  if (receive_exactly(client, kHelloBytes, end) != hello(nonce)) return;
+  if (!send_all(client, served, end)) return;
   for (;;) {
     const std::string word = receive_exactly(client, 1, end);
-    if (word.empty()) ::_exit(0);
+    if (word.empty()) return;
     if (word.front() == kEndOfPiece) {
-      if (!send_all(client, served, end)) ::_exit(0);
+      if (!send_all(client, served, end)) return;
     } else if (receive_exactly(client, kLinkBlockBytes, end).empty()) {
-      ::_exit(0);
+      return;
     }
   }
+}
+
+// Descriptors or memory are short: what waits stays readable, so that poll() returns at once.
+void pause_if_short(int error) {
+  constexpr int kPauseMs = 50;
+  const bool is_short = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  if (is_short) ::poll(nullptr, 0, kPauseMs);
 }
 
 [[noreturn]] void serve(const UniqueFd& listening, const std::string& nonce) {
@@ -52,8 +59,16 @@ constexpr int kBacklog = 1'024;
     pollfd ready{listening.get(), POLLIN, 0};
     if (::poll(&ready, 1, -1) < 0 && errno != EINTR) ::_exit(1);
     UniqueFd client(::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!client) continue;
-    if (::fork() == 0) serve_client(std::move(client), nonce);
+    if (!client) {
+      pause_if_short(errno);
+      continue;
+    }
+    const pid_t pid = ::fork();
+    if (pid < 0) serve_client(client, nonce);  // The others wait: a link must not seem broken.
+    if (pid != 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    serve_client(client, nonce);
+    ::_exit(0);
   }
 }
 
@@ -148,7 +163,8 @@ LinkServer::LinkServer(LinkServer&& other) noexcept
 LinkServer::~LinkServer() {
   if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  int status = 0;
+  (void)reap_within(pid_, 2s, status);
 }
 
 }  // namespace ddprun::doctor

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/process/proc_file.h"
+#include "common/system/reap.h"
 #include "common/system/standard_output.h"
 #include "common/system/unique_fd.h"
 #include "common/text/terminal_text.h"
@@ -29,6 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kToolLimit{30};
+constexpr std::chrono::seconds kToolEndLimit{5};  // From the end of its output to its own.
 constexpr std::size_t kToolBytesMax = std::size_t{4} << 20;
 
 struct Tool {
@@ -85,7 +87,9 @@ std::optional<std::string> output_of(const std::vector<std::string>& argv, std::
   std::string text = read_until(reader.get(), Clock::now() + kToolLimit, in_time);
   if (!in_time) ::kill(pid, SIGKILL);  // What it held goes on.
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  if (!reap_within(pid, kToolEndLimit, status)) {
+    ::kill(pid, SIGKILL);
+    return why = "it has said all and does not end", std::nullopt;
   }
   if (!in_time) return why = "it took longer than 30 s", std::nullopt;
   if (status == 0) return text;

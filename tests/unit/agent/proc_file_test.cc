@@ -1,5 +1,6 @@
 #include "agent/process/proc_file.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -7,6 +8,7 @@
 #include <fstream>
 
 #include "common/system/random_id.h"
+#include "common/system/reap.h"
 
 namespace ddprun::agent {
 namespace {
@@ -78,6 +80,19 @@ TEST_CASE("Proc: our own entries are read", "[proc]") {
   CHECK(read_proc_file("/proc/self/no-such").empty());
   CHECK(numbered_entries("/no/such").empty());
   CHECK_FALSE(numbered_entries("/proc/self/task").empty());
+}
+
+TEST_CASE("Reap: a child that does not end is waited for as long as was said", "[process]") {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (;;) ::pause();
+  }
+  int status = 0;
+  CHECK_FALSE(reap_within(pid, std::chrono::milliseconds(20), status));
+  ::kill(pid, SIGKILL);
+  CHECK(reap_within(pid, std::chrono::seconds(50), status));
+  CHECK(WTERMSIG(status) == SIGKILL);
+  CHECK(reap_within(pid, std::chrono::seconds(50), status));  // Something else has reaped it.
 }
 
 }  // namespace
