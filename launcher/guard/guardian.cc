@@ -261,7 +261,6 @@ void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
 }
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
-  const bool done = end.signal == 0 && end.exit_code == 0;  // The daemon ends with its last run.
   const bool hopeless = end.exit_code == kExitCannotStart;  // Has been said, and would not change.
   // Without it the nodes can never meet. Later, when it has run before, workers go on without it.
   const bool never_began = hopeless && !child.plan->argv.empty() && child.budget.used() == 0;
@@ -269,7 +268,7 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
     exit_code_ = kExitCannotStart;
     return signal_agents(children_, SIGTERM);
   }
-  if (ending_ || done || hopeless) return;
+  if (ending_ || is_done(end) || hopeless) return;
   const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
   child.start_at = child.budget.died(Clock::now());
   if (child.start_at) {

@@ -18,6 +18,8 @@ int exit_code_of(const ChildEnd& end) {
   return end.signal != 0 ? exit_code_of_signal(end.signal) : end.exit_code;
 }
 
+bool is_done(const ChildEnd& end) { return exit_code_of(end) == 0; }
+
 std::string describe(const ChildEnd& end) {
   if (end.unseen) return "ended, and something else took its exit code";
   if (end.signal == 0) return "exited with code " + std::to_string(end.exit_code);

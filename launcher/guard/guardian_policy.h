@@ -21,6 +21,10 @@ struct ChildEnd {
 // 128 + n for signal n, as a shell has it.
 int exit_code_of(const ChildEnd& end);
 
+// Whether a service has ended because nothing was left to do, as the daemon with its last run. Of
+// an end that was not seen nobody knows that.
+bool is_done(const ChildEnd& end);
+
 // "was killed by SIGKILL", "exited with code 3".
 std::string describe(const ChildEnd& end);
 

@@ -25,14 +25,15 @@
 
 namespace ddprun::launcher {
 
-constexpr int kAgentsMax = 1024;
+// Agents of --local-nodes, and the daemon: one that has no place here would outlive the launcher.
+constexpr int kChildrenMax = 1024 + 8;
 
 struct SharedPids {
   struct Process {
     std::atomic<int> pid;
     std::atomic<std::uint64_t> start;  // Tells it from a later process of the same number.
   };
-  std::array<Process, kAgentsMax> processes;
+  std::array<Process, kChildrenMax> processes;
 };
 
 namespace {
@@ -219,6 +220,7 @@ void Keeper::child_started(int pid) {
     agent.start.store(agent::read_proc_stat(pid).started);
     return agent.pid.store(pid);
   }
+  DDPRUN_ASSERT(!"the keeper has a place for each child");
 }
 
 void Keeper::child_ended(int pid) {

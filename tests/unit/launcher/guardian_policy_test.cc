@@ -64,6 +64,10 @@ TEST_CASE("Guardian policy: what processes send means now never, however often",
 
 TEST_CASE("Guardian policy: an end that somebody else has seen is a failure", "[guardian]") {
   CHECK(exit_code_of({.unseen = true}) == 1);
+  CHECK_FALSE(is_done({.unseen = true}));  // A daemon is started again.
+  CHECK(is_done({}));
+  CHECK_FALSE(is_done({.exit_code = 3}));
+  CHECK_FALSE(is_done({.signal = 9}));
   CHECK(describe({.unseen = true}) == "ended, and something else took its exit code");
 }
 
