@@ -144,9 +144,15 @@ void Agent::heard(rendezvous::DaemonMessage message) {
   dispatch(Heard{std::move(message)});
 }
 
+// An event that comes up while the actions of another are carried out waits for the rest of them.
 void Agent::dispatch(const Event& event) {
   if (ending_) return;
-  for (const Action& action : supervisor_.step(event, Clock::now())) carry_out(action);
+  events_.push_back(event);
+  if (events_.size() > 1) return;
+  for (; !events_.empty(); events_.pop_front()) {
+    if (ending_) continue;
+    for (const Action& action : supervisor_.step(events_.front(), Clock::now())) carry_out(action);
+  }
   arm_deadline();
   show_stopping();
 }

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -196,6 +197,7 @@ class Agent {
   AgentOptions options_;
   boost::asio::io_context loop_{1};
   Supervisor supervisor_;
+  std::deque<Event> events_;  // The first is under way.
   PosixProcessHost processes_;
   ProgressMonitor progress_;
   FlightRecorders recorders_;
