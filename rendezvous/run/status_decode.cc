@@ -18,8 +18,9 @@ constexpr std::int64_t kMillisecondsMax = 1'000'000'000'000;
 // here, since get<int>() would cut them off.
 int whole(const json& object, const char* name) {
   const json& value = object.at(name);
-  const auto wide = value.get<std::int64_t>();
-  if (!value.is_number_integer() || wide != static_cast<int>(wide)) {
+  // First the type: a number with a fraction, or beyond 64 bits, must not be made an integer.
+  const auto wide = value.is_number_integer() ? value.get<std::int64_t>() : kMillisecondsMax;
+  if (wide != static_cast<int>(wide)) {
     throw json::other_error::create(501, std::string(name) + " is no whole number", &value);
   }
   return static_cast<int>(wide);
@@ -27,8 +28,8 @@ int whole(const json& object, const char* name) {
 
 Milliseconds duration(const json& object, const char* name) {
   const json& value = object.at(name);
-  const auto count = value.get<std::int64_t>();
-  if (!value.is_number_integer() || count < 0 || count > kMillisecondsMax) {
+  const auto count = value.is_number_integer() ? value.get<std::int64_t>() : -1;
+  if (count < 0 || count > kMillisecondsMax) {
     throw json::other_error::create(501, std::string(name) + " is no duration", &value);
   }
   return Milliseconds(count);
