@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <ctime>
 #include <utility>
 
 #include "agent/process/kernel_log.h"
@@ -41,15 +42,47 @@ std::string killed_text(std::string_view record, const std::string& killed) {
   return std::string(record.substr(begin, end == std::string_view::npos ? end : end - begin));
 }
 
+struct KernelLog {
+  std::string text;       // The record that names the process; empty: none does.
+  bool is_whole = false;  // Since the given time, so that it would name the process.
+};
+
+// "6,1234,5678,-;text": the third field is the time in microseconds.
+std::uint64_t time_of(std::string_view record) {
+  for (int commas = 0; commas < 2; ++commas) {
+    record.remove_prefix(std::min(record.find(','), record.size() - 1) + 1);
+  }
+  std::uint64_t time = ~std::uint64_t{0};
+  std::from_chars(record.data(), record.data() + record.size(), time);
+  return time;
+}
+
 // What the kernel's log says about the death of `pid`.
-std::string kernel_log_on(const std::string& path, int pid) {
+KernelLog kernel_log_on(const std::string& path, int pid, std::uint64_t since_us) {
   const std::string killed = "Killed process " + std::to_string(pid) + " (";
-  std::string found;
-  read_kernel_log(path, [&](std::string_view line) {
-    found = killed_text(line, killed);
-    return found.empty();
+  KernelLog found;
+  bool is_first = true;
+  read_kernel_log(path, [&](std::string_view record) {
+    if (std::exchange(is_first, false)) found.is_whole = time_of(record) < since_us;
+    found.text = killed_text(record, killed);
+    return found.text.empty();
   });
   return found;
+}
+
+// The kernel's log has the numbers of the first namespace of processes.
+bool has_kernels_numbers(const std::string& root) {
+  constexpr std::string_view kFirst = "pid:[4026531836]";
+  std::array<char, 64> name{};
+  const ssize_t size = ::readlink((root + "/proc/self/ns/pid").c_str(), name.data(), name.size());
+  return size > 0 && std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirst;
+}
+
+std::uint64_t kernels_now_us() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec) / 1'000;
 }
 
 std::string times(std::uint64_t count) {
@@ -104,22 +137,33 @@ OomWatch::Counts OomWatch::count() const {
           .machine = oom_kills_in(read_small(root_ + "/proc/vmstat"))};
 }
 
-void OomWatch::begin() { at_start_ = count(); }
+void OomWatch::begin() {
+  at_start_ = count();
+  began_us_ = kernels_now_us();
+  last_ = {-1, ""};
+}
 
 std::string OomWatch::evidence(int pid) const {
   const Counts now = count();
   const std::uint64_t here = now.cgroup - at_start_.cgroup;
   const std::uint64_t machine = now.machine - at_start_.machine;
   if (here == 0 && machine == 0) return "";
-  if (const std::string log = kernel_log_on(root_ + "/dev/kmsg", pid); !log.empty()) {
-    return "the kernel's out-of-memory killer ended it (kernel log: " + log + ")";
-  }
-  if (here > 0) {
-    return "the kernel's out-of-memory killer struck " + times(here) +
-           " in this job's memory cgroup since the workers were started";
-  }
-  return "the kernel's out-of-memory killer struck " + times(machine) +
-         " on this machine since the workers were started";
+  if (last_.first == pid) return last_.second;  // The log may be long.
+  const auto found = [&]() -> std::string {
+    const KernelLog log = kernel_log_on(root_ + "/dev/kmsg", pid, began_us_);
+    if (!log.text.empty()) {
+      return "the kernel's out-of-memory killer ended it (kernel log: " + log.text + ")";
+    }
+    if (log.is_whole && has_kernels_numbers(root_)) return "";
+    if (here > 0) {
+      return "the kernel's out-of-memory killer struck " + times(here) +
+             " in this job's memory cgroup since the workers were started";
+    }
+    return "the kernel's out-of-memory killer struck " + times(machine) +
+           " on this machine since the workers were started";
+  };
+  last_ = {pid, found()};
+  return last_.second;
 }
 
 }  // namespace ddprun::agent

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ddprun::agent {
 
@@ -19,6 +20,8 @@ class OomWatch {
 
   // What shows that the process was ended by the OOM killer, as a half sentence; empty if nothing
   // does. The counters are raised before the process dies, so that one look is enough.
+  // The kernel's log, where it can be read back to begin() and numbers processes as we do, decides:
+  // whom it does not name the OOM killer has not ended.
   std::string evidence(int pid) const;
 
  private:
@@ -32,6 +35,8 @@ class OomWatch {
   std::string root_;
   std::string cgroup_file_;  // Empty: no memory cgroup can be read.
   Counts at_start_;
+  std::uint64_t began_us_ = 0;                        // On the clock of the kernel's log.
+  mutable std::pair<int, std::string> last_{-1, ""};  // The latest evidence() with a look into it.
 };
 
 // The number after the word "oom_kill" at the start of a line: memory.events, memory.oom_control

@@ -85,6 +85,27 @@ TEST_CASE("OOM watch: the machine's counter, and the kernel's log where it names
         "(train) total-vm:9kB)");
 }
 
+TEST_CASE("OOM watch: whom a whole kernel log does not name the OOM killer has not ended",
+          "[oom]") {
+  const std::string another = "Out of memory: Killed process 12 (train) total-vm:9kB\n";
+  for (const std::string first : {"4026531836", "4026532000"}) {
+    for (const std::string time : {"1", "99999999999999999"}) {
+      INFO(first << " " << time);
+      const Machine machine;
+      fs::create_directories(machine.root / "proc/self/ns");
+      fs::create_symlink("pid:[" + first + "]", machine.root / "proc/self/ns/pid");
+      OomWatch watch(machine.root.string());
+      watch.begin();
+      machine.write("/dev/kmsg", "3,1," + time + ",-;" + another);
+      machine.write("/proc/vmstat", "oom_kill 5\n");
+      CHECK(watch.evidence(12).find("ended it") != std::string::npos);
+      // A log of other numbers, or one that begins too late, may lack the process.
+      const bool is_evidence = first != "4026531836" || time != "1";
+      CHECK(watch.evidence(13).empty() == !is_evidence);
+    }
+  }
+}
+
 TEST_CASE("OOM watch: a machine without any of these says nothing", "[oom]") {
   OomWatch watch("/nonexistent");
   watch.begin();
