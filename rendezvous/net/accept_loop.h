@@ -1,6 +1,8 @@
 #pragma once
-// Takes new connections off a listening socket, a bounded number a turn, and goes on when the
-// process has run out of descriptors for a while. Used by the StoreServer and the Listener.
+// Takes new connections off a listening socket, a bounded number a turn. When the process has run
+// out of descriptors, it retries for a while; after that it closes the connections that wait, so
+// that their other ends do not wait for an answer until their deadline. Used by the StoreServer and
+// the Listener.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -8,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "common/system/spare_descriptor.h"
 #include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::rendezvous {
@@ -30,11 +33,15 @@ class AcceptLoop : public std::enable_shared_from_this<AcceptLoop> {
   void wait();
   void take();
   void pause();
+  void outlast(const Failure& failure);
 
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   OnSocket on_socket_;
-  bool said_ = false;
+  bool said_ = false;    // That something is short.
+  bool closes_ = false;  // It has been short for long.
+  std::chrono::steady_clock::time_point short_since_{};
+  SpareDescriptor spare_;
 };
 
 }  // namespace ddprun::rendezvous

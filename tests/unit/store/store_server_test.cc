@@ -1,6 +1,7 @@
 #include "rendezvous/store/store_server.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <deque>
@@ -281,6 +282,32 @@ TEST_CASE("Store server: no descriptor is inherited by a program that is started
     CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
   }
   CHECK(sockets == 2);
+}
+
+TEST_CASE("Store server: without descriptors it closes new connections, and serves on", "[store]") {
+  Fixture f;
+  RawClient known(f.server->port());
+  f.expect(known, StoreRequests::validate() + f.to.key_count(), i64(0));
+  RawClient late(f.server->port());  // Its own descriptor is there; the server's is not.
+  rlimit usual{}, few{};
+  ::getrlimit(RLIMIT_NOFILE, &usual);
+  const UniqueFd next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  few = {.rlim_cur = static_cast<rlim_t>(next.get()), .rlim_max = usual.rlim_max};
+  const bool limited = ::setrlimit(RLIMIT_NOFILE, &few) == 0;
+  const bool closed = f.closed(late);
+  known.received.clear();
+  const bool sent = known.send(f.to.key_count());
+  const bool served = run_until(f.io, [&] {
+    known.poll();
+    return known.closed || known.received == i64(0);
+  });
+  ::setrlimit(RLIMIT_NOFILE, &usual);
+  CHECK(limited);
+  CHECK(closed);
+  CHECK(sent);
+  CHECK(served);
+  RawClient next_one(f.server->port());
+  f.expect(next_one, StoreRequests::validate() + f.to.key_count(), i64(0));
 }
 
 TEST_CASE("Store server: listens on IPv6 and IPv4 where no address is given", "[store]") {
