@@ -87,12 +87,15 @@ void DistributedDataParallel::Impl::launch(Reducer::Released released) {
 }
 
 void DistributedDataParallel::Impl::finish() {
-  if (std::exchange(pass, Pass::kNone) == Pass::kLocal) return timer->end_local();
+  const Pass before = std::exchange(pass, Pass::kNone);
+  if (before == Pass::kLocal) return timer->end_local();
   timer->begin_wait();
   const auto rest = reducer.finish();
   std::exception_ptr error;
   try {
     if (rest) launch(*rest);
+    // The peers wait for this rank's part, as in cancel().
+    if (!rest && before == Pass::kSynchronised) launch(reducer.left_over());
   } catch (...) {
     error = std::current_exception();
   }

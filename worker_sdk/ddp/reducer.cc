@@ -147,7 +147,10 @@ Result<Reducer::Released> Reducer::finish() {
     first_ = false;
     return Released{0, sizes_.size()};
   }
-  if (complete_ < names_.size() && !rules_.find_unused) return incomplete();
+  if (complete_ < names_.size() && !rules_.find_unused) {
+    first_ = false;  // As on the other ranks: all rebuild with the next pass.
+    return incomplete();
+  }
   for (const std::size_t p : waited_for()) {
     left_[p] = 0;
     complete(p);

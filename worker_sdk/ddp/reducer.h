@@ -47,8 +47,10 @@ class Reducer {
   Result<void> check_begin(std::span<const std::size_t> unused) const;  // Would begin() fail?
   Result<Released> begin(std::span<const std::size_t> unused = {});
   Result<Released> mark_ready(std::size_t parameter);
-  // Back to idle in any case; fails if a parameter was never marked.
+  // Back to idle in any case; fails if a parameter was never marked: then left_over() are the
+  // buckets that the other ranks wait for, and that are not to be complete any more.
   Result<Released> finish();
+  Released left_over() const { return {released_, sizes_.size()}; }
   // Ends the pass under way; what has not been released is. A static graph learns nothing from it,
   // and the order of arrival is what came: all ranks are to rebuild, with rank 0's.
   Released cancel();

@@ -74,6 +74,35 @@ TEST_CASE("DDP recovery: a rank may cancel a pass wherever it is; the peers fini
   }
 }
 
+TEST_CASE(
+    "DDP recovery: a pass that lacks a gradient on one rank only does not hold up the peers") {
+  for (const bool first_pass : {true, false}) {
+    for (std::size_t marks = 0; marks < kLayers; ++marks) {
+      Complaints complaints;
+      const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
+        Model model({5, 5, 5, 5}, 0);
+        DistributedDataParallel ddp(group, model.parameters(), each_alone());
+        if (!first_pass) pass(ddp, kLayers, 1);
+        ddp.zero_gradients();
+        bool misused = false;
+        try {
+          pass(ddp, group.rank() == 1 ? marks : kLayers, 1);
+        } catch (const Error& error) {
+          misused = error.kind() == ErrorKind::bad_argument;
+        }
+        complaints.unless(misused == (group.rank() == 1), "who learns of it");
+        std::int32_t well = misused ? 0 : 1;
+        group.all_reduce(buffer(&well, 1), ReduceOp::min);
+        complaints.unless(well == 0, "what the ranks agree on");
+        check_next_passes(ddp, complaints);
+      });
+      INFO("first " << first_pass << ", marks " << marks);
+      CHECK(outcome(errors) == "all well");
+      CHECK(complaints.text() == "none");
+    }
+  }
+}
+
 TEST_CASE("DDP recovery: ranks may cancel one pass at different points, and local ones") {
   Complaints complaints;
   const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {

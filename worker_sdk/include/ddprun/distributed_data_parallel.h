@@ -101,7 +101,7 @@ class DistributedDataParallel {
   /// static_graph); a second call throws Error(bad_argument).
   void mark_ready(std::size_t i);
   /// Waits for the reductions. Unless find_unused is set, throws Error(bad_argument) that names the
-  /// parameters never marked.
+  /// parameters never marked, after it has done what cancel_backward() does.
   void finish_backward();
   /// Ends a pass that an exception interrupted on this rank; does nothing outside a pass. Reduces
   /// the remaining buckets with the current contents of this rank's gradients, so that
