@@ -55,6 +55,8 @@ ddprun_test(NAME store_host_test SOURCES process/worker_sdk/store_host_test.cc L
             LABELS process)
 ddprun_test(NAME group_life_test SOURCES process/worker_sdk/group_life_test.cc unit/worker_sdk/moved_from_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
+ddprun_test(NAME limits_test SOURCES process/worker_sdk/limits_test.cc LIBRARIES ddprun::worker_sdk
+            LABELS process)
 ddprun_test(NAME joining_test SOURCES process/worker_sdk/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test

@@ -44,6 +44,16 @@ std::string sentence(const Error::Where& where, const std::string& text) {
   return result;
 }
 
+// The text of an error that this one quotes ends with what std::system_error has added to it, and
+// that class adds the same again behind ours.
+std::string without_kind(std::string text, ErrorKind kind) {
+  const std::string added = ": " + sdk_category().message(static_cast<int>(kind));
+  while (text.size() > added.size() && text.ends_with(added)) {
+    text.resize(text.size() - added.size());
+  }
+  return text;
+}
+
 }  // namespace
 
 const std::error_category& sdk_category() noexcept {
@@ -56,8 +66,8 @@ std::error_code make_error_code(ErrorKind kind) noexcept {
 }
 
 Error::Error(ErrorKind kind, Where where, const std::string& text)
-    : std::system_error(make_error_code(kind), sentence(where, text)),
+    : std::system_error(make_error_code(kind), sentence(where, without_kind(text, kind))),
       where_(std::move(where)),
-      text_(text) {}
+      text_(without_kind(text, kind)) {}
 
 }  // namespace ddprun

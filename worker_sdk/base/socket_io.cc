@@ -12,8 +12,8 @@
 #include <future>
 #include <memory>
 
-#include "common/system/own_thread.h"
 #include "worker_sdk/base/retry.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kUnknownNamePatience{3000};
 // How long one address may take, so that an unreachable one does not use up the time of the others.
 constexpr milliseconds kOneAddressPatience{3000};
+// How long this process may lack a descriptor, or this machine memory, before that is an error.
+constexpr milliseconds kShortagePatience{3000};
 
 [[noreturn]] void throw_unreachable(const std::string& text) {
   throw Error(ErrorKind::unreachable, {}, text);
@@ -72,9 +74,10 @@ Lookup look_up(const std::string& host, std::uint16_t port, int flags) {
 Lookup look_up_until(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
   auto promise = std::make_shared<std::promise<Lookup>>();
   auto future = promise->get_future();
-  own_thread("ddprun-resolve", [promise, host, port] {
+  const auto run = [promise, host, port] {
     promise->set_value(look_up(host, port, AI_ADDRCONFIG));
-  }).detach();
+  };
+  start_thread("ddprun-resolve", {.operation = "resolving \"" + host + "\""}, run).detach();
   if (future.wait_until(deadline) == std::future_status::ready) return future.get();
   return {.error = EAI_AGAIN, .addresses = {}};
 }
@@ -136,8 +139,10 @@ UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_poi
   UniqueFd socket;
   int error = 0;
   bool connected = false;
+  const auto end_of_shortage = Clock::now() + kShortagePatience;
   retry_until(deadline, [&] {
     if (give_up && give_up()) return true;
+    if (is_shortage(error) && Clock::now() >= end_of_shortage) return true;
     for (const SocketAddress& address : addresses) {
       error = try_connect(address, std::min(deadline, Clock::now() + kOneAddressPatience), socket);
       connected = error == 0;
@@ -146,8 +151,9 @@ UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_poi
     return false;
   });
   if (!connected) {
-    throw_unreachable("cannot connect to " + host + ":" + std::to_string(port) + ": " +
-                      std::strerror(error));
+    const std::string doing = "cannot connect to " + host + ":" + std::to_string(port);
+    if (is_shortage(error)) throw refused({}, doing, error);
+    throw_unreachable(doing + ": " + std::strerror(error));
   }
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -28,8 +28,8 @@ struct SocketAddress {
 };
 
 // All addresses of `host`. A name that nobody knows is an error within seconds, not at the
-// deadline. The Errors of this file are `unreachable` and name the host; the caller adds rank and
-// operation.
+// deadline. The Errors of this file are `unreachable` and name the host, or `system` where this
+// process has no descriptor or thread left; the caller adds rank and operation.
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                    Clock::time_point deadline);
 

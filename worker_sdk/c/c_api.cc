@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "worker_sdk/base/system_limits.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -49,6 +51,12 @@ void put(ddprun_error_info& info, const Error& error) noexcept {
   put(info.message, error.what());
 }
 
+ddprun_status remember(const Error& error) noexcept {
+  last_error = {};
+  put(last_error, error);
+  return last_error.status;
+}
+
 ddprun_status remember(const char* text) noexcept {
   last_error = {};
   last_error.status = DDPRUN_INTERNAL;
@@ -65,9 +73,9 @@ ddprun_status status_of_exception() noexcept {
   try {
     throw;
   } catch (const Error& error) {
-    last_error = {};
-    put(last_error, error);
-    return last_error.status;
+    return remember(error);
+  } catch (const std::system_error& error) {
+    return remember(as_error(error, {}));
   } catch (const std::exception& error) {
     return remember(error.what());
   } catch (...) {

@@ -6,12 +6,12 @@
 #include <thread>
 #include <utility>
 
-#include "common/system/own_thread.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
 #include "worker_sdk/base/checksum.h"
 #include "worker_sdk/base/folder.h"
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
 #include "worker_sdk/group/group_inside.h"
 
@@ -112,7 +112,12 @@ Contribution CheckpointWriter::Impl::contribute(std::int64_t step,
     total += piece.part.bytes();
   }
   if (!mine.failure.empty() || !mine.refusal.empty()) return mine;
-  bytes.reserve(total);
+  try {
+    bytes.reserve(total);
+  } catch (const std::exception&) {
+    mine.failure = "no memory for the copy of " + std::to_string(total) + " bytes";
+    return mine;
+  }
   for (const CheckpointPiece& piece : pieces) mine.arrays.push_back(copy(piece, bytes));
   mine.bytes = bytes.size();
   if (group.rank() != 0) return mine;
@@ -221,18 +226,23 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
     impl_->written.manifest.world_size = manifest.world_size;
     impl_->written.manifest.files = manifest.files;
   }
-  impl_->writer = own_thread(
-      "ddprun-save", [impl = impl_.get(), path, bytes = std::move(bytes),
-                      manifest = std::move(manifest), before = std::move(before),
-                      progress = GroupInside::progress(impl_->group), copied = Clock::now()] {
-        try {
-          impl->write(path, bytes, manifest);
-          impl->failure = impl->look_at(before);
-          if (impl->failure.empty()) progress->saved(copied);
-        } catch (const std::exception& e) {
-          impl->failure = path + ": " + e.what();
-        }
-      });
+  auto run = [impl = impl_.get(), path, bytes = std::move(bytes), manifest = std::move(manifest),
+              before = std::move(before), progress = GroupInside::progress(impl_->group),
+              copied = Clock::now()] {
+    try {
+      impl->write(path, bytes, manifest);
+      impl->failure = impl->look_at(before);
+      if (impl->failure.empty()) progress->saved(copied);
+    } catch (const std::exception& e) {
+      impl->failure = path + ": " + e.what();
+    }
+  };
+  // Without a thread this rank's part is not written, which all ranks learn with the next call.
+  try {
+    impl_->writer = worker_sdk::start_thread("ddprun-save", {}, std::move(run));
+  } catch (const Error& error) {
+    impl_->failure = path + ": " + error.text();
+  }
 }
 
 void CheckpointWriter::wait() {

@@ -15,6 +15,7 @@
 #include "common/system/signals_held.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/retry.h"
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_store.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
@@ -90,11 +91,21 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
   refuse_foreign_gloo(where);
   const SigpipeGuard guard;  // For Gloo's thread, too.
   try {
-    connect(options);
+    try {
+      connect(options);
+    } catch (...) {
+      refuse_peers(options);
+      throw;
+    }
   } catch (const gloo::Exception& error) {
     throw Error(ErrorKind::unreachable, where, error.what());
-  } catch (const std::system_error&) {
-    throw;
+  } catch (const Error& error) {
+    if (error.where().rank >= 0) throw;
+    throw Error(error.kind(), where, error.text());
+  } catch (const std::system_error& error) {  // This process is at its limits.
+    throw as_error(error, where);
+  } catch (const std::bad_alloc& error) {
+    throw as_error(error, where);
   } catch (const std::exception& error) {  // Gloo reports bad addresses by its assertions.
     throw Error(ErrorKind::unreachable, where, error.what());
   }
@@ -113,6 +124,11 @@ void GlooBackend::connect(const GlooOptions& options) {
   attributes.hostname = options.address;
   attributes.iface = options.interface;
   attributes.ai_family = AF_UNSPEC;
+  watch_ = std::make_unique<GlooWatch>();
+  if (options.may_doubt && reopen_store_) {
+    doubt_ = std::make_unique<GlooDoubt>(
+        GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
+  }
   auto [device, thread] = make_device(attributes);
   thread_ = thread;
   auto context = std::make_shared<GlooMesh>(roster_->rank, roster_->size());
@@ -122,10 +138,15 @@ void GlooBackend::connect(const GlooOptions& options) {
   context->connect(store, device, options.fence.get());
   context_ = context;
   connections_ = find_connections(*context_);
-  watch_ = std::make_unique<GlooWatch>(*context_, connections_);
-  if (!options.may_doubt || !reopen_store_) return;
-  doubt_ = std::make_unique<GlooDoubt>(
-      GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
+  watch_->begin(*context_, connections_);
+}
+
+// Without this a peer would wait for this rank's addresses until its deadline.
+void GlooBackend::refuse_peers(const GlooOptions& options) const noexcept {
+  try {
+    with_prefix(*options.store, prefix_ + "/mesh")->set(std::to_string(roster_->rank), "");
+  } catch (const std::exception&) {  // The store is lost, which the peers notice as well.
+  }
 }
 
 // A thread's clock by its number, as the kernel has it (MAKE_THREAD_CPUCLOCK of its own headers).
@@ -199,6 +220,9 @@ void GlooBackend::guarded(const Call& call, const std::function<void()>& operati
     operation();
   } catch (const gloo::Exception& error) {
     fail(call, statement(call, error.what()));
+  } catch (const std::bad_alloc&) {  // The peers shall not wait for it until their deadline.
+    give_up({.what = call.what, .number = call.number});
+    throw;
   }
 }
 

@@ -35,6 +35,10 @@ class Context;
 
 namespace ddprun::worker_sdk {
 
+// The text of the Error of a rank one of whose peers has not been able to connect: that peer's own
+// Error has the reason.
+constexpr const char* kPeerCannotConnect = "a peer cannot connect";
+
 struct GlooOptions {
   std::string address;                // Of this host's end of the connections: numeric.
   std::string interface;              // If not empty, used instead.
@@ -89,6 +93,7 @@ class GlooBackend : public HostBackend {
   Verb send, recv, barrier;
 
   void connect(const GlooOptions& options);
+  void refuse_peers(const GlooOptions& options) const noexcept;
   [[noreturn]] void follow_agent(const Call& call);
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_said) const;

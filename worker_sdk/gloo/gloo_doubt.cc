@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "common/system/own_thread.h"
 #include "ddprun/error.h"
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 #include "worker_sdk/transport/diagnosis.h"
 
@@ -20,7 +20,7 @@ std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 }  // namespace
 
 GlooDoubt::GlooDoubt(Options options) : options_(std::move(options)) {
-  thread_ = own_thread("ddprun-doubt", [this] { run(); });
+  thread_ = start_thread("ddprun-doubt", {}, [this] { run(); });
 }
 
 void GlooDoubt::begin(const Call& call) {

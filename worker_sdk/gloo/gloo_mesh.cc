@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker_sdk/gloo/gloo_backend.h"
 #include "worker_sdk/gloo/gloo_peers.h"
 #include "worker_sdk/gloo/gloo_sockets.h"
 
@@ -72,10 +73,19 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
   const auto heeds = !fence ? nullptr : fence->listen([peers, ends] { close_all(*peers, *ends); });
   try {
     store.set(std::to_string(rank), mine);
+    // Those of all before the first connection: a peer that cannot connect says so in the place of
+    // its addresses, and those that it connects to would wait for it.
+    std::vector<std::vector<char>> addresses(static_cast<std::size_t>(size));
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       auto theirs = store.get(std::to_string(peer));  // Waits for it.
-      const auto address = extractAddress(theirs, peer);
+      if (theirs.empty()) throw gloo::IoException(kPeerCannotConnect);
+      addresses[static_cast<std::size_t>(peer)] = extractAddress(theirs, peer);
+    }
+    require_open(fence);
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      const std::vector<char>& address = addresses[static_cast<std::size_t>(peer)];
       ends->add(address);
       peers->getPair(peer)->connect(address);
       require_open(fence);

@@ -16,8 +16,8 @@ class GlooMesh : public gloo::rendezvous::Context {
  public:
   using gloo::rendezvous::Context::Context;
 
-  // `device`: of TCP. `fence`: may be null. Throws gloo::IoException if it is raised, and what Gloo
-  // throws.
+  // `device`: of TCP. `fence`: may be null. Throws gloo::IoException if it is raised or a peer has
+  // set an empty value in place of its addresses, and what Gloo throws.
   void connect(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device> device,
                RoundFence* fence);
 

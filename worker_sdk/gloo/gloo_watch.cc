@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
+#include <utility>
 
-#include "common/system/own_thread.h"
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/sigpipe_guard.h"
 
 namespace ddprun::worker_sdk {
@@ -36,9 +36,13 @@ struct GlooWatch::Sentinel {
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
 };
 
-GlooWatch::GlooWatch(gloo::Context& context, const std::vector<GlooConnection>& connections)
-    : sentinels_(connections.size()), stop_(::eventfd(0, EFD_CLOEXEC)) {
-  if (!stop_) throw std::system_error(errno, std::generic_category(), "eventfd");
+GlooWatch::GlooWatch() : stop_(::eventfd(0, EFD_CLOEXEC)) {
+  if (!stop_) throw refused({}, "eventfd", errno);
+  thread_ = start_thread("ddprun-watch", {}, [this] { run(); });
+}
+
+void GlooWatch::begin(gloo::Context& context, const std::vector<GlooConnection>& connections) {
+  sentinels_.resize(connections.size());
   std::vector<int> sockets;
   for (std::size_t r = 0; r < connections.size(); ++r) {
     sockets.push_back(connections[r].socket.get());
@@ -46,11 +50,17 @@ GlooWatch::GlooWatch(gloo::Context& context, const std::vector<GlooConnection>& 
       sentinels_[r] = std::make_unique<Sentinel>(context, static_cast<int>(r));
     }
   }
-  thread_ = own_thread("ddprun-watch", [this, sockets] { run(sockets); });
+  const std::lock_guard lock(mutex_);
+  sockets_ = std::move(sockets);
+  begun_.notify_all();
 }
 
 GlooWatch::~GlooWatch() {
-  stopping_.store(true);
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_.store(true);
+    begun_.notify_all();
+  }
   for (const auto& sentinel : sentinels_) {
     if (sentinel) sentinel->buffer->abortWaitRecv();
   }
@@ -76,10 +86,15 @@ void GlooWatch::remove(const gloo::transport::UnboundBuffer& buffer) {
   pending_.erase(&buffer);
 }
 
-void GlooWatch::run(std::vector<int> sockets) {
+void GlooWatch::run() {
   const SigpipeGuard guard;
   std::vector<pollfd> entries;
-  for (const int socket : sockets) entries.push_back({socket, POLLRDHUP, 0});
+  {
+    std::unique_lock lock(mutex_);
+    begun_.wait(lock, [&] { return sockets_ || stopping_.load(); });
+    if (!sockets_) return;
+    for (const int socket : *sockets_) entries.push_back({socket, POLLRDHUP, 0});
+  }
   entries.push_back({stop_.get(), POLLIN, 0});
   while (!stopping_.load()) {
     if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;

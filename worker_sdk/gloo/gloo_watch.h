@@ -12,9 +12,11 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -24,11 +26,14 @@ namespace ddprun::worker_sdk {
 
 class GlooWatch {
  public:
-  // `connections` by rank; their sockets must outlive this.
-  GlooWatch(gloo::Context& context, const std::vector<GlooConnection>& connections);
+  // Starts the thread, so that what the system refuses is refused before any peer has connected.
+  GlooWatch();
   ~GlooWatch();
   GlooWatch(const GlooWatch&) = delete;
   GlooWatch& operator=(const GlooWatch&) = delete;
+
+  // Once, before anything else. `connections` by rank; their sockets must outlive this.
+  void begin(gloo::Context& context, const std::vector<GlooConnection>& connections);
 
   // Between add, before `buffer` is sent or received, and remove its wait is freed if `peer` is
   // lost.
@@ -43,11 +48,13 @@ class GlooWatch {
 
  private:
   struct Sentinel;
-  void run(std::vector<int> sockets);
+  void run();
   void lose(int peer);
 
   std::vector<std::unique_ptr<Sentinel>> sentinels_;  // By rank.
   std::mutex mutex_;
+  std::condition_variable begun_;
+  std::optional<std::vector<int>> sockets_;  // By rank, once begun.
   std::map<const gloo::transport::UnboundBuffer*, std::pair<int, gloo::transport::UnboundBuffer*>>
       pending_;
   bool all_free_ = false;

@@ -7,21 +7,21 @@
 #include <atomic>
 #include <cerrno>
 #include <mutex>
-#include <system_error>
 
 #include "common/system/unique_fd.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 
 // From any thread.
 class Completions {
  public:
-  // Opens it with the first call. Throws std::system_error.
-  int descriptor() {
+  // Opens it with the first call. Throws Error(system) at `where`.
+  int descriptor(const Error::Where& where) {
     const std::lock_guard lock(mutex_);
     if (!fd_) {
       fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-      if (!fd_) throw std::system_error(errno, std::generic_category(), "eventfd");
+      if (!fd_) throw refused(where, "eventfd", errno);
       number_.store(fd_.get(), std::memory_order_release);
     }
     return fd_.get();

@@ -144,11 +144,7 @@ bool ProcessGroup::shutdown(std::chrono::milliseconds limit) {
 
 int ProcessGroup::completion_descriptor() {
   Impl& group = inside("completion_descriptor");
-  try {
-    return group.completions->descriptor();
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::system, group.roster->here("completion_descriptor"), error.what());
-  }
+  return group.completions->descriptor(group.roster->here("completion_descriptor"));
 }
 
 void ProcessGroup::abort() noexcept {

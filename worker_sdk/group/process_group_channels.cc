@@ -1,5 +1,7 @@
 #include "worker_sdk/group/process_group_channels.h"
 
+#include "worker_sdk/base/retry.h"
+
 namespace ddprun {
 
 using worker_sdk::Call;
@@ -190,7 +192,10 @@ ProcessGroup::Impl::~Impl() {
 // False: what was queued has not ended within `limit`, and is aborted.
 bool ProcessGroup::Impl::shut_down(std::chrono::milliseconds limit) {
   const auto deadline = worker_sdk::deadline_after(limit);
-  const bool idle = queue.wait_idle(limit) && channels->wait_idle(deadline);
+  // Another thread may be in a blocking call, which may wait for a peer.
+  const bool idle = worker_sdk::retry_until(deadline, [&] { return !busy.load(); }) &&
+                    queue.wait_idle(worker_sdk::left_until(deadline)) &&
+                    channels->wait_idle(deadline);
   if (idle) die("it was shut down");  // Peers may still be in the last one: no abort.
   if (!idle) abort();
   return idle;

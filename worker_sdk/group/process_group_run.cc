@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/group/process_group_channels.h"
 #include "worker_sdk/transport/reduce.h"
 
@@ -52,8 +53,9 @@ void ProcessGroup::Impl::perform(Call call, std::chrono::milliseconds timeout, c
     die(error);
     throw;
   } catch (const std::exception& error) {
-    die(error.what());
-    throw failure(*roster, call, ErrorKind::system, -1, error.what());
+    const std::string why = worker_sdk::as_error(error, {}).text();
+    die(why);
+    throw failure(*roster, call, ErrorKind::system, -1, why);
   }
 }
 
@@ -81,12 +83,7 @@ Work ProcessGroup::Impl::post_message(const Operation& message, const CallOption
 }
 
 void ProcessGroup::Impl::start(worker_sdk::WorkQueue& which, const Signature& what) {
-  try {
-    which.start();
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::system, roster->here(to_string(what)),
-                std::string("no thread for asynchronous operations: ") + error.what());
-  }
+  which.start(roster->here(to_string(what)));
 }
 
 // Carried out by a device, behind the host's back?

@@ -5,7 +5,7 @@
 #include <ctime>
 
 #include "common/assert.h"
-#include "common/system/own_thread.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun {
 
@@ -114,9 +114,9 @@ WorkQueue::~WorkQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-void WorkQueue::start() {
+void WorkQueue::start(const Error::Where& where) {
   const std::lock_guard lock(mutex_);
-  if (!thread_.joinable()) thread_ = own_thread("ddprun-queue", [this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread("ddprun-queue", where, [this] { run(); });
 }
 
 std::shared_ptr<WorkState> WorkQueue::post(std::function<void()> operation,
@@ -152,8 +152,10 @@ void WorkQueue::carry_out(const std::function<void()>& operation, WorkState& sta
   std::exception_ptr error;
   try {
     operation();
-  } catch (...) {
+  } catch (const Error&) {
     error = std::current_exception();
+  } catch (const std::exception& failure) {
+    error = std::make_exception_ptr(as_error(failure, {}));
   }
   const std::lock_guard lock(state.mutex);
   state.error = error;

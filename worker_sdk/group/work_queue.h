@@ -41,8 +41,8 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // post() needs it. Throws std::system_error where no thread can be had.
-  void start();
+  // post() needs it. Throws Error(system) at `where` if no thread can be had.
+  void start(const Error::Where& where = {});
   std::shared_ptr<WorkState> post(std::function<void()> operation,
                                   std::shared_ptr<Completions> completions = nullptr);
 

@@ -6,6 +6,7 @@
 
 #include "worker_sdk/base/locality.h"
 #include "worker_sdk/base/socket_io.h"
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/join/cpu_backend.h"
 #include "worker_sdk/join/join_address.h"
 #include "worker_sdk/join/meeting.h"
@@ -42,6 +43,7 @@ class Joiner {
         prefix_("ddprun/" + std::to_string(plan.identity.restart_count) + plan.prefix) {}
 
   Joined run();
+  void withdraw(const Error& error) noexcept;
 
  private:
   void open_store();
@@ -100,6 +102,25 @@ Joined Joiner::run() {
   }
   joined_.roster = roster_;
   return std::move(joined_);
+}
+
+// What only this rank has met, such as a limit of its process, ends the attempt of all. One that
+// cannot open a store once more has that of the group that it comes from. Not for what a next
+// attempt with the same keys may mend (join_anew in group_init.cc).
+void Joiner::withdraw(const Error& error) noexcept {
+  const bool unreachable = error.kind() == ErrorKind::unreachable && kin_.store;
+  if (size_ == 1 || (error.kind() != ErrorKind::system && !unreachable)) return;
+  Store* store = joined_.store ? joined_.store.get() : kin_.store.get();
+  if (!store) return;
+  try {
+    const Error::Where& where = error.where();
+    const std::string who =
+        "rank " + std::to_string(roster_->shown(rank_)) + " on " + host_ + " cannot join: ";
+    const std::string doing = where.operation.empty() ? "" : where.operation + ": ";
+    Meeting::withdraw(*with_prefix(*store, prefix_), rank_,
+                      Error(error.kind(), {.peer = rank_}, who + doing + error.text()));
+  } catch (const std::exception&) {  // Without a store the others notice the end of this rank.
+  }
 }
 
 void Joiner::open_store() {
@@ -255,17 +276,20 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   std::string error;
   try {
     backend = std::make_unique<GlooBackend>(roster_, options);
-  } catch (const Error& e) {
-    error = e.text();
+  } catch (const std::exception& e) {
+    error = as_error(e, {}).text();
   }
   // Gloo does not notice a connection that was closed before it looked: a rank that is done and
   // leaves early would leave a slower one waiting. So nobody begins before all are connected.
   meeting_->hold("connected", error, [this](const auto& errors) {
+    int victim = -1;
     for (int r = 0; r < size_; ++r) {
       const std::string& why = errors[static_cast<std::size_t>(r)];
-      const std::string who = "rank " + std::to_string(roster_->shown(r));
-      if (!why.empty()) fail(ErrorKind::unreachable, r, who + " cannot connect: " + why);
+      if (why == kPeerCannotConnect) victim = r;
+      if (why.empty() || why == kPeerCannotConnect) continue;
+      fail(ErrorKind::unreachable, r, roster_->name(r) + " cannot connect: " + why);
     }
+    if (victim >= 0) fail(ErrorKind::unreachable, victim, kPeerCannotConnect);
     return std::string();
   });
   return backend;
@@ -283,11 +307,14 @@ std::unique_ptr<HostBackend> Joiner::connect_nccl(const Table& table) {
 }  // namespace
 
 Joined join(const Plan& plan, milliseconds timeout, const Kin& kin) {
+  Joiner joiner(plan, timeout, kin);
   try {
-    return Joiner(plan, timeout, kin).run();
-  } catch (const Error& error) {
+    return joiner.run();
+  } catch (const std::exception& failure) {
+    const Error error = as_error(failure, {.operation = kJoining});
+    joiner.withdraw(error);
     Error::Where where = error.where();
-    if (where.rank >= 0) throw;
+    if (where.rank >= 0) throw error;
     where.rank = plan.identity.rank;
     where.job_rank = plan.rank_in_job();
     where.host = plan.host.empty() ? host_name() : plan.host;

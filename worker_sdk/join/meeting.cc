@@ -17,6 +17,12 @@ constexpr milliseconds kGrace{2000};
 constexpr char kAnswer = '+';
 constexpr char kFailure = '-';  // Followed by "<kind> <peer> <how many are missing> <each> <text>".
 
+// What a rank says in place of its part when it withdraws; followed by a failure as above.
+constexpr char kWithdrawn = '\x01';
+
+// The rounds of a join that every rank may wait in.
+constexpr const char* kTopics[] = {"hello", "attached", "connected", "nccl"};
+
 std::string key(const std::string& topic, int rank) { return topic + "/" + std::to_string(rank); }
 
 [[noreturn]] void throw_failure(ErrorKind kind, int peer, const std::string& text,
@@ -67,6 +73,14 @@ std::string Meeting::hold(const std::string& topic, const std::string& mine, con
   return open(answer, size_);
 }
 
+void Meeting::withdraw(Store& keys, int rank, const Error& error) {
+  const std::string failure = encode_failure(error);
+  for (const char* topic : kTopics) {
+    keys.set(key(topic, rank), kWithdrawn + failure);
+    if (rank == 0) keys.set(topic, failure);
+  }
+}
+
 std::string Meeting::await_answer(const std::string& topic) {
   try {
     return keys_.get(topic, left_until(deadline_));
@@ -87,7 +101,10 @@ std::string Meeting::preside(const std::string& topic, const Decide& decide) {
 std::vector<std::string> Meeting::listen(const std::string& topic) {
   std::vector<std::string> said;
   try {
-    for (int r = 0; r < size_; ++r) said.push_back(keys_.get(key(topic, r), left_until(deadline_)));
+    for (int r = 0; r < size_; ++r) {
+      said.push_back(keys_.get(key(topic, r), left_until(deadline_)));
+      if (said.back().starts_with(kWithdrawn)) open(said.back().substr(1), size_);
+    }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timed_out) throw;
     throw_absence(topic);

@@ -29,6 +29,10 @@ class Meeting {
   using Decide = std::function<std::string(const std::vector<std::string>& said)>;
   std::string hold(const std::string& topic, const std::string& mine, const Decide& decide);
 
+  // For a rank that cannot come any further, because of `error`, which no other rank has seen: the
+  // others learn it in whichever of the join's rounds they wait, and throw it.
+  static void withdraw(Store& keys, int rank, const Error& error);
+
  private:
   std::string await_answer(const std::string& topic);
   std::string preside(const std::string& topic, const Decide& decide);

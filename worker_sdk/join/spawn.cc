@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "worker_sdk/base/folder.h"
+#include "worker_sdk/base/system_limits.h"
+#include "worker_sdk/gloo/sigpipe_guard.h"
 #include "worker_sdk/join/spawn_child.h"
 #include "worker_sdk/store/store_host.h"
 
@@ -120,7 +122,9 @@ class Children {
     if (!children_.back().process) refuse(ErrorKind::system, std::strerror(errno));
   }
 
+  // A child that has died before it read the port shall not end this process by a signal.
   void tell_port(std::uint16_t port) {
+    const SigpipeGuard guard;
     for (Child& child : children_) {
       [[maybe_unused]] const auto n = ::write(child.port.get(), &port, sizeof port);
       child.port.reset();

@@ -46,9 +46,14 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
   gpu_->cuda.priority_range(&least, &greatest);
   require(*gpu_, gpu_->cuda.stream_create(&stream_, kCudaStreamNonBlocking, greatest),
           "cudaStreamCreate");
-  ready_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
-  copied_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
-  watch_ = std::make_unique<NcclWatch>(roster_, *comm_, gloo_, std::move(siblings));
+  try {
+    ready_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
+    copied_ = std::make_unique<GpuEvent>(gpu_, comm_->device(), kCudaEventDisableTiming);
+    watch_ = std::make_unique<NcclWatch>(roster_, *comm_, gloo_, std::move(siblings));
+  } catch (...) {  // The destructor does not run then.
+    gpu_->cuda.stream_destroy(stream_);
+    throw;
+  }
 }
 
 // Operations have deadlines, so the watch comes to an end.

@@ -8,8 +8,8 @@
 #include <future>
 #include <utility>
 
-#include "common/system/own_thread.h"
 #include "worker_sdk/base/retry.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -35,19 +35,25 @@ void pause() {
   ::nanosleep(&length, nullptr);
 }
 
-// A call that may never return, in a thread of its own.
+// A call that may never return, in a thread of its own; if the system has none left, in this one:
+// the communicator must end.
 template <class Function>
 std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int device,
                                      Function function) {
   auto call = std::make_shared<NcclCallApart>();
-  own_thread("ddprun-call", [gpu = std::move(gpu), device, function, call]() mutable {
+  auto run = [gpu = std::move(gpu), device, function, call]() mutable {
     gpu->cuda.set_device(device);
     function(gpu->nccl);
     gpu.reset();
     const std::lock_guard lock(call->mutex);
     call->returned = true;
     call->changed.notify_all();
-  }).detach();
+  };
+  try {
+    start_thread("ddprun-call", {}, run).detach();
+  } catch (const Error&) {
+    run();
+  }
   return call;
 }
 
@@ -207,11 +213,16 @@ void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool
   if (!comm) return abort(abort_limit);
   std::promise<int> said;
   auto answer = said.get_future();
-  std::thread calling = own_thread("ddprun-call", [&] {
-    gpu_->cuda.set_device(options_.device);
-    said.set_value(call_unless_taken(
-        comm, [](const NcclApi& nccl, NcclComm mine) { return nccl.revoke(mine, 0); }));
-  });
+  std::thread calling;
+  try {
+    calling = start_thread("ddprun-call", {}, [&] {
+      gpu_->cuda.set_device(options_.device);
+      said.set_value(call_unless_taken(
+          comm, [](const NcclApi& nccl, NcclComm mine) { return nccl.revoke(mine, 0); }));
+    });
+  } catch (const Error&) {
+    return abort(abort_limit);
+  }
   bool well = answer.wait_until(deadline) == std::future_status::ready;
   if (well) {
     const int status = answer.get();
@@ -232,14 +243,19 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   NcclComm child = nullptr;
   std::atomic<bool> returned{false};
   int status = kNcclInProgress;
-  std::thread calling = own_thread("ddprun-call", [&] {
-    gpu_->cuda.set_device(options_.device);
-    status = call_unless_taken(parent, [&](const NcclApi& nccl, NcclComm mine) {
-      return nccl.shrink(mine, excluded.data(), static_cast<int>(excluded.size()), &child, &config,
-                         kNcclShrinkAbort);
+  std::thread calling;
+  try {
+    calling = start_thread("ddprun-call", {}, [&] {
+      gpu_->cuda.set_device(options_.device);
+      status = call_unless_taken(parent, [&](const NcclApi& nccl, NcclComm mine) {
+        return nccl.shrink(mine, excluded.data(), static_cast<int>(excluded.size()), &child,
+                           &config, kNcclShrinkAbort);
+      });
+      returned.store(true);
     });
-    returned.store(true);
-  });
+  } catch (const Error& error) {
+    return {nullptr, error.text()};
+  }
   while (!returned.load() && !give_up()) {
     pause();
   }

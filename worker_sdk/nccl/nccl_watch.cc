@@ -1,6 +1,6 @@
 #include "worker_sdk/nccl/nccl_watch.h"
 
-#include "common/system/own_thread.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -22,8 +22,9 @@ constexpr milliseconds kSiblingPatience{15000};
 NcclWatch::NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm,
                      GlooBackend* gloo, std::shared_ptr<NcclSiblings> siblings)
     : roster_(std::move(roster)), comm_(comm), gloo_(gloo), siblings_(std::move(siblings)) {
+  // First what the system may refuse: the siblings must not keep a watch that does not exist.
+  thread_ = start_thread("ddprun-nccl", roster_->here("watching NCCL"), [this] { run(); });
   if (siblings_->add(*this)) doom();
-  thread_ = own_thread("ddprun-nccl", [this] { run(); });
 }
 
 NcclWatch::~NcclWatch() {
@@ -174,17 +175,22 @@ void NcclWatch::fail(const Trouble& trouble) {
     call = entries_.empty() ? last_ : entries_.front().operation->call();
   }
   if (call.start == Clock::time_point{}) call.start = Clock::now();  // It never did anything.
-  std::thread freeing = own_thread(
-      "ddprun-revoke", [this, in_graphs] { comm_.revoke(kRevokeLimit, kAbortLimit, in_graphs); });
+  const auto revoke = [this, in_graphs] { comm_.revoke(kRevokeLimit, kAbortLimit, in_graphs); };
+  std::thread freeing;
+  try {
+    freeing = start_thread("ddprun-revoke", {}, revoke);
+  } catch (const Error&) {  // This thread does it, before it asks the peers.
+  }
   siblings_->fail(*this, {.fate = fate_,
                           .roster = roster_,
                           .cause = trouble.cause,
                           .suspect = roster_->of_job(trouble.suspect)});
+  if (!freeing.joinable()) revoke();
   const Error error = trouble.source == Trouble::Source::kSibling ? follow_sibling(call)
                       : trouble.source == Trouble::Source::kAgent
                           ? follow_agent(call, trouble)
                           : diagnose_with_peers(call, trouble);
-  freeing.join();
+  if (freeing.joinable()) freeing.join();
   const std::lock_guard lock(fate_->mutex);
   fate_->failure = error;
   fate_->changed.notify_all();

@@ -98,6 +98,8 @@ std::shared_ptr<Segment> ShmBackend::share_segment(const Call& call, std::size_t
       action();
     } catch (const std::system_error& error) {
       mine.error = error.code().value() != 0 ? error.code().value() : ENOMEM;
+    } catch (const std::bad_alloc&) {
+      mine.error = ENOMEM;
     }
   };
   const auto exchange_errors = [&] {

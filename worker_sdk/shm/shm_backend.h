@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/shm/shm_team.h"
 #include "worker_sdk/transport/backend.h"
 #include "worker_sdk/transport/verbs.h"
@@ -79,6 +80,9 @@ class ShmBackend : public HostBackend {
       operation();
     } catch (const Error& error) {
       team_->give_up(error);
+      throw;
+    } catch (const std::exception& error) {  // Of memory, for example.
+      team_->give_up(as_error(error, {}));
       throw;
     }
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 
 #include "common/assert.h"
 #include "worker_sdk/shm/shm_layout.h"
@@ -27,10 +28,16 @@ enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
 
 RankState state_in(std::uint32_t word) { return static_cast<RankState>(word & 0xf); }
 
+// A signal that this thread gets meanwhile says nothing about the process.
 bool has_died(const UniqueFd& pidfd, std::chrono::milliseconds patience = {}) {
   if (!pidfd) return false;
-  pollfd entry{pidfd.get(), POLLIN, 0};
-  return ::poll(&entry, 1, static_cast<int>(patience.count())) == 1;
+  const Clock::time_point until = Clock::now() + patience;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    pollfd entry{pidfd.get(), POLLIN, 0};
+    const int ended = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    if (ended >= 0 || errno != EINTR) return ended == 1;
+  }
 }
 
 // While one lives, it is known on what this rank sleeps.

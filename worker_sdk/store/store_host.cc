@@ -10,9 +10,9 @@
 #include <cstring>
 #include <utility>
 
-#include "common/system/own_thread.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/base/socket_io.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -22,8 +22,11 @@ constexpr store::StoreClientsOptions kOptions{
 constexpr int kBacklog = 1024;
 constexpr int kPauseMs = 50;  // After a failure such as "too many open files".
 constexpr std::chrono::milliseconds kPause(kPauseMs);
+// After that long without a descriptor connections are closed: their ranks shall learn it.
+constexpr std::chrono::milliseconds kTurnAwayAfter(2000);
+constexpr const char* kHosting = "hosting the store";
 
-SocketAddress any_address(std::uint16_t port) {
+SocketAddress any_ipv4(std::uint16_t port) {
   SocketAddress address;
   auto& in = reinterpret_cast<sockaddr_in&>(address.storage);
   in.sin_family = AF_INET;
@@ -33,12 +36,25 @@ SocketAddress any_address(std::uint16_t port) {
   return address;
 }
 
+SocketAddress any_ipv6(std::uint16_t port) {
+  SocketAddress address;
+  auto& in = reinterpret_cast<sockaddr_in6&>(address.storage);
+  in.sin6_family = AF_INET6;
+  in.sin6_port = htons(port);
+  in.sin6_addr = in6addr_any;
+  address.size = sizeof(in);
+  return address;
+}
+
 UniqueFd listen_at(const SocketAddress& address) {
   UniqueFd socket(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return {};
-  const int on = 1;
+  const int on = 1, off = 0;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (address.storage.ss_family == AF_INET6 && !address.is_loopback()) {  // IPv4 comes here, too.
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
   if (::bind(socket.get(), address.get(), address.size) != 0) return {};
   if (::listen(socket.get(), kBacklog) != 0) return {};
   return socket;
@@ -65,13 +81,15 @@ UniqueFd listen_for(const std::string& host, std::uint16_t port, Clock::time_poi
     if (error == EADDRINUSE) break;
   }
   if (error == EADDRNOTAVAIL) {
-    UniqueFd socket = listen_at(any_address(port));
+    UniqueFd socket = listen_at(any_ipv6(port));
     if (socket) return socket;
     error = errno;
+    if (error != EADDRINUSE) socket = listen_at(any_ipv4(port));  // A kernel without IPv6.
+    if (socket) return socket;
+    if (error != EADDRINUSE) error = errno;
   }
-  throw Error(
-      ErrorKind::system, {.operation = "hosting the store"},
-      "cannot listen at " + host + ":" + std::to_string(port) + ": " + std::strerror(error));
+  throw refused({.operation = kHosting}, "cannot listen at " + host + ":" + std::to_string(port),
+                error);
 }
 
 }  // namespace
@@ -79,18 +97,18 @@ UniqueFd listen_for(const std::string& host, std::uint16_t port, Clock::time_poi
 StoreHost::StoreHost(const std::string& host, std::uint16_t port, Clock::time_point deadline)
     : listener_(listen_for(host, port, deadline)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!stop_) {
-    throw Error(ErrorKind::system, {.operation = "hosting the store"}, std::strerror(errno));
+    throw refused({.operation = kHosting}, "eventfd", errno);
   }
   auto clients = store::StoreClients::make(kOptions, [](const std::string&) {});
   if (!clients) {
-    throw Error(ErrorKind::system, {.operation = "hosting the store"}, to_string(clients.error()));
+    throw Error(ErrorKind::system, {.operation = kHosting}, to_string(clients.error()));
   }
   clients_ = std::move(*clients);
   SocketAddress mine;
   mine.size = sizeof(mine.storage);
   ::getsockname(listener_.get(), mine.get(), &mine.size);
   port_ = mine.port();
-  thread_ = own_thread("ddprun-store", [this] { run(); });
+  thread_ = start_thread("ddprun-store", {.operation = kHosting}, [this] { run(); });
 }
 
 StoreHost::~StoreHost() {
@@ -138,7 +156,12 @@ void StoreHost::accept_all() {
 // After a failed accept: EAGAIN, where nobody waits, and what a client did need no pause.
 void StoreHost::pause_unless_idle() {
   if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+  const bool no_descriptor = errno == EMFILE || errno == ENFILE;
+  if (!said_) short_since_ = Clock::now();
   complain("accept");
+  if (no_descriptor && Clock::now() - short_since_ >= kTurnAwayAfter) {
+    spare_.turn_away(listener_.get());
+  }
   paused_until_ = Clock::now() + kPause;
 }
 

@@ -9,6 +9,7 @@
 
 #include "common/store_sockets/store_clients.h"
 #include "common/system/peer_user.h"
+#include "common/system/spare_descriptor.h"
 #include "common/system/unique_fd.h"
 #include "worker_sdk/base/operation.h"
 
@@ -41,6 +42,8 @@ class StoreHost {
   std::unique_ptr<store::StoreClients> clients_;
   Clock::time_point paused_until_{};  // Nobody is accepted before.
   bool said_ = false;                 // That something is short.
+  Clock::time_point short_since_{};
+  SpareDescriptor spare_;
   std::thread thread_;
 };
 

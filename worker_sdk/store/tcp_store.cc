@@ -106,13 +106,20 @@ class TcpStore : public Store {
     const auto start = Clock::now();
     const auto deadline = deadline_after(start, timeout);
     char answer = 0;
-    if (write_all(socket_.get(), request, deadline) == IoResult::kDone &&
-        read_exactly(socket_.get(), &answer, 1, deadline) == IoResult::kDone &&
-        (answer == 0 || answer == 1)) {
-      return;
+    IoResult result = write_all(socket_.get(), request, deadline);
+    if (result == IoResult::kDone) result = read_exactly(socket_.get(), &answer, 1, deadline);
+    std::string why = " does not speak the TCPStore protocol of PyTorch 2.2 or later";
+    if (result == IoResult::kDone && (answer == 0 || answer == 1)) return;
+    if (result == IoResult::kClosed) {
+      why =
+          " closed the connection before its first answer; it speaks another protocol, does not "
+          "admit this host or user, or its process has no descriptor left (ulimit -n there)";
+    } else if (result == IoResult::kTimedOut) {
+      why =
+          " accepts connections but does not answer; it is stopped, or speaks another protocol "
+          "than the TCPStore of PyTorch 2.2 or later";
     }
-    throw_error(ErrorKind::unreachable, "connecting to the store",
-                name_ + " does not speak the TCPStore protocol of PyTorch 2.2 or later", start);
+    throw_error(ErrorKind::unreachable, "connecting to the store", name_ + why, start);
   }
 
   // As PyTorch does, so that its clients find our keys.

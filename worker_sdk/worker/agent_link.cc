@@ -11,12 +11,11 @@
 #include <charconv>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "common/assert.h"
-#include "common/system/own_thread.h"
 #include "worker_sdk/base/operation.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -59,13 +58,8 @@ std::unique_ptr<AgentLink> AgentLink::open(const char* variable) {
 AgentLink::AgentLink(UniqueFd socket)
     : socket_(std::move(socket)), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   DDPRUN_ASSERT(socket_);
-  try {
-    if (!stop_) throw std::system_error(errno, std::generic_category());
-    thread_ = own_thread("ddprun-link", [this] { run(); });
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::system, {.operation = kOperation},
-                std::string("no thread for it: ") + error.what());
-  }
+  if (!stop_) throw refused({.operation = kOperation}, "eventfd", errno);
+  thread_ = start_thread("ddprun-link", {.operation = kOperation}, [this] { run(); });
 }
 
 // A forked child has no such thread.

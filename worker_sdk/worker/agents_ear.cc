@@ -3,13 +3,12 @@
 #include <pthread.h>
 
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "common/assert.h"
-#include "common/system/own_thread.h"
 #include "common/system/shared_bell.h"
 #include "worker_sdk/base/fork_count.h"
+#include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {
 
@@ -64,8 +63,8 @@ std::shared_ptr<void> AgentsEar::listen(Listener listener) {
 void AgentsEar::start() {
   if (thread_.joinable()) return;
   try {
-    thread_ = own_thread("ddprun-ear", [this] { run(); });
-  } catch (const std::system_error&) {
+    thread_ = start_thread("ddprun-ear", {}, [this] { run(); });
+  } catch (const Error&) {
     // The ends of connections and deadlines tell the same, later.
   }
 }

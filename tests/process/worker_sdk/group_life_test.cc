@@ -1,13 +1,12 @@
 // The life of a ProcessGroup: handles that move and are shared, groups one after the other, threads
 // and forked children that must not use one, deadlines without end, threads that cannot be had.
 
-#include <pthread.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 
 #include "tests/support/forked_ranks.h"
+#include "tests/support/no_threads.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/store/store_host.h"
 
@@ -280,19 +279,14 @@ TEST_CASE("Group life: a deadline may be as far away as its type allows") {
 TEST_CASE("Group life: an operation whose thread cannot be had was never called") {
   ForkedRanks ranks(Ranks{}, [](ProcessGroup& group, const auto&) {
     std::vector<float> gone(1000, 7);
-    pthread_attr_t usual, huge;
-    ::pthread_getattr_default_np(&usual);
-    ::pthread_attr_init(&huge);
-    ::pthread_attr_setstacksize(&huge, std::size_t{1} << 47);  // More than there are addresses.
-    ::pthread_setattr_default_np(&huge);
     std::string text;
     try {
+      const test::NoThreads none;
       (void)group.all_reduce_async(buffer(gone.data(), gone.size()));
     } catch (const Error& error) {
       text = error.what();
     }
-    ::pthread_setattr_default_np(&usual);
-    require(text.find("no thread for asynchronous operations") != std::string::npos, text);
+    require(text.find("starting the thread ddprun-queue") != std::string::npos, text);
     float value = 1;
     group.all_reduce_async(buffer(&value, 1)).wait();
     require(value == 2 && sum_of(group, 1) == 2, "the operations after it");

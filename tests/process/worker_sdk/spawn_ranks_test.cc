@@ -53,6 +53,26 @@ TEST_CASE("Spawn: the ranks find each other and share memory") {
   CHECK_FALSE(failure(1, [](int) { (void)ProcessGroup::init(); }));
 }
 
+// Whether a child ends as soon as it is forked, and the parent goes on only then.
+bool dies_at_birth = false;
+
+TEST_CASE("Spawn: a rank that dies before it learns the port is an error, not a SIGPIPE") {
+  ::pthread_atfork(
+      nullptr,
+      [] {
+        siginfo_t info{};
+        if (dies_at_birth) ::waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
+      },
+      [] {
+        if (dies_at_birth) ::_exit(3);
+      });
+  dies_at_birth = true;
+  const auto error = failure(1, [](int) {});
+  dies_at_birth = false;
+  REQUIRE(error);
+  CHECK(error->exit_code() == 3);
+}
+
 TEST_CASE("Spawn: the ranks have no part in the link of the worker that spawned them") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);

@@ -6,6 +6,7 @@
 #include <future>
 
 #include "tests/support/fake_gpu.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/ranks.h"
 
 namespace ddprun {
@@ -92,6 +93,36 @@ TEST_CASE("NCCL: who cannot join is named on every rank", "[nccl]") {
                       "devices=0,status=35,driver=0");
   check_named_at_init("", 2, ErrorKind::unsupported, "it requests GPU 2, but sees 2", "devices=2");
   check_named_at_init("", 1, ErrorKind::mismatch, "use the same GPU", "devices=1");
+}
+
+TEST_CASE("NCCL: without a thread a group is refused, and one that fails still ends", "[nccl]") {
+  const FakeGpu gpu;
+  const Errors errors = nccl(1).run([](ProcessGroup& group) {
+    std::string said;
+    {
+      const test::NoThreads none;
+      try {
+        (void)group.split(0);
+      } catch (const Error& error) {
+        said = error.what();
+      }
+      group.abort();  // The watch has no thread for NCCL's part either, nor a sibling to warn.
+      const auto over = [&] {
+        try {
+          reduce(group);
+          return false;
+        } catch (const Error& error) {
+          return error.kind() == ErrorKind::aborted;
+        }
+      };
+      if (!over()) said += "; it lives";
+    }
+    throw Error(ErrorKind::corrupt, {}, said);
+  });
+  REQUIRE(errors[0]);
+  INFO(errors[0]->what());
+  CHECK(errors[0]->text().find("starting the thread ddprun-nccl") != std::string::npos);
+  CHECK(errors[0]->text().find("it lives") == std::string::npos);
 }
 
 TEST_CASE("NCCL: an error that NCCL reports ends the operation on all ranks", "[nccl]") {

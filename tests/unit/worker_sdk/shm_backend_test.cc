@@ -6,6 +6,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -368,6 +369,7 @@ class Neighbour : public SegmentSource {
   }
   ~Neighbour() override { end(); }
   UniqueFd pidfd() const { return open_pidfd(pid_); }
+  pid_t pid() const { return pid_; }
 
   bool ends = true;
   OfferedSegment create(std::size_t bytes) override { return memfds_.create(bytes); }
@@ -415,6 +417,28 @@ ErrorKind error_of_opening(bool rank_0_ends) {
   }
   for (auto& thread : threads) thread.join();
   return found.value_or(ErrorKind::bad_argument);
+}
+
+pid_t ends_at_alarm = -1;
+
+TEST_CASE("ShmBackend: a signal does not end the wait for the end of a rank", "[shm]") {
+  const auto neighbour = std::make_shared<Neighbour>();
+  ends_at_alarm = neighbour->pid();
+  struct sigaction ends {};
+  ends.sa_handler = [](int) { ::kill(ends_at_alarm, SIGKILL); };  // Interrupts poll().
+  struct sigaction before {};
+  ::sigaction(SIGALRM, &ends, &before);
+  auto roster = std::make_shared<Roster>();
+  roster->rank = 1;
+  roster->hosts.assign(2, "here");
+  auto control = neighbour->create(ShmTeam::control_bytes(2));
+  std::vector<UniqueFd> pidfds(2);
+  pidfds[0] = neighbour->pidfd();
+  const ShmTeam team(roster, {0, 1}, control.segment, std::move(pidfds));
+  const itimerval soon{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 50'000}};
+  ::setitimer(ITIMER_REAL, &soon, nullptr);
+  CHECK(team.ends(0, 50s));
+  ::sigaction(SIGALRM, &before, nullptr);
 }
 
 TEST_CASE("ShmBackend: memory that goes with the rank that offers it is a lost peer", "[shm]") {
