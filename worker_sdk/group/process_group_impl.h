@@ -62,6 +62,8 @@ struct ProcessGroup::Impl {
   Work run_async(const worker_sdk::Operation& operation, const CallOptions& options);
   std::shared_ptr<void> allocate(std::size_t bytes);
   void carry_out(const worker_sdk::Call& call, const worker_sdk::Arrays& arrays, double factor);
+  void carry_out_in_f32(const worker_sdk::Call& call, const worker_sdk::Arrays& arrays,
+                        double factor);
   void require_supported(const worker_sdk::Operation& operation) const;
   std::chrono::milliseconds timeout_of(const worker_sdk::Signature& what,
                                        const CallOptions& options) const;

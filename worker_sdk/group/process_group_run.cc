@@ -6,6 +6,7 @@
 
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/group/process_group_channels.h"
+#include "worker_sdk/transport/convert.h"
 #include "worker_sdk/transport/reduce.h"
 
 namespace ddprun {
@@ -128,6 +129,7 @@ void ProcessGroup::Impl::carry_out(const Call& call, const Arrays& arrays, doubl
   const bool premultiplied =
       call.what.op == ReduceOp::premul_sum && worker_sdk::is_reduction(call.what.kind);
   if (!premultiplied) return backend->carry_out(call, arrays);
+  if (is_of(call.what.type, TypeClass::half)) return carry_out_in_f32(call, arrays, factor);
   Arrays given = arrays;
   std::vector<std::unique_ptr<std::byte[]>> copies;
   const auto multiply = [&](Buffer& source) {
@@ -140,6 +142,31 @@ void ProcessGroup::Impl::carry_out(const Call& call, const Arrays& arrays, doubl
   multiply(given.in);
   for (Buffer& part : given.ins) multiply(part);
   backend->carry_out(call, given);
+}
+
+// A premul_sum of halves: their products would be rounded before the sum, and once more behind it.
+void ProcessGroup::Impl::carry_out_in_f32(const Call& call, const Arrays& arrays, double factor) {
+  std::vector<std::unique_ptr<float[]>> memory;
+  const auto widened = [&](const Buffer& half, bool is_input) {
+    memory.push_back(std::make_unique_for_overwrite<float[]>(half.count));
+    const Buffer wide = buffer(memory.back().get(), half.count);
+    if (!is_input || half.count == 0) return wide;
+    worker_sdk::convert(half, wide);
+    worker_sdk::multiply(wide.type, wide.data, wide.count, factor);
+    return wide;
+  };
+  Arrays wide = arrays;
+  try {
+    wide.in = widened(arrays.in, true);
+    for (Buffer& part : wide.ins) part = widened(part, true);
+    const bool replaces = call.what.kind == OpKind::kAllReduce;
+    wide.out = replaces ? wide.in : widened(arrays.out, false);
+  } catch (const std::bad_alloc&) {
+    backend->abort();  // The peers shall not wait for this rank until their deadline.
+    throw;
+  }
+  backend->carry_out(call, wide);
+  if (arrays.out.count > 0) worker_sdk::convert(wide.out, arrays.out);
 }
 
 // Before anything is counted.

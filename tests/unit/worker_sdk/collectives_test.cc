@@ -285,6 +285,50 @@ TEST_CASE("Collectives: sums of halves do not overflow on the way to their avera
 }
 
 #ifndef DDPRUN_FAKES
+// The products and their sums are exact in f32, and none of them is a half.
+TEST_CASE("Collectives: a premul_sum of halves is rounded once, at the end", "[collectives]") {
+  for (const World& world : worlds()) {
+    FirstComplaint complaints;
+    const auto errors = world.ranks().run([&](ProcessGroup& group) {
+      const auto n = static_cast<std::size_t>(group.world_size());
+      const auto factor_of = [](std::size_t r) { return 1 + static_cast<double>(r + 1) / 1024; };
+      const auto value = [](std::size_t r, std::size_t i) {
+        return (r % 2 == 0 ? 1.0F : -1.0F) * (1 + static_cast<float>(i % 128) / 128);
+      };
+      const auto me = static_cast<std::size_t>(group.rank());
+      for (const std::size_t count : {std::size_t{128}, std::size_t{9000}}) {
+        std::vector<std::uint16_t> mine(n * count), all, part(count), root(n * count);
+        const auto want = [&](std::size_t i) {
+          float sum = 0;
+          for (std::size_t r = 0; r < n; ++r) {
+            sum += static_cast<float>(factor_of(r)) * value(r, i);
+          }
+          return worker_sdk::f32_to_bf16(sum);
+        };
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          mine[i] = worker_sdk::f32_to_bf16(value(me, i));
+        }
+        all = mine;
+        const Buffer given{mine.data(), mine.size(), DataType::bf16};
+        const CallOptions options{.factor = factor_of(me)};
+        group.all_reduce({all.data(), all.size(), DataType::bf16}, ReduceOp::premul_sum, options);
+        group.reduce_scatter(given, {part.data(), count, DataType::bf16}, ReduceOp::premul_sum,
+                             options);
+        group.reduce(given, {root.data(), root.size(), DataType::bf16}, 0, ReduceOp::premul_sum,
+                     options);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          if (all[i] != want(i)) complaints.add("all_reduce");
+          if (me == 0 && root[i] != want(i)) complaints.add("reduce");
+          if (i < count && part[i] != want(me * count + i)) complaints.add("reduce_scatter");
+        }
+      }
+    });
+    INFO(world.name());
+    CHECK(test::outcome(errors) == "all well");
+    CHECK(complaints.text() == "");
+  }
+}
+
 TEST_CASE(
     "Collectives: large sums of the widest elements are right on as many hosts as leave an uneven "
     "rest",

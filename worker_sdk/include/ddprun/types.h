@@ -95,7 +95,7 @@ enum class ReduceOp : std::uint8_t {
   band,
   bor,
   bxor,
-  premul_sum,  ///< Each rank's elements are multiplied by its CallOptions::factor, then summed.
+  premul_sum,  ///< Each rank's elements times its CallOptions::factor, halves in f32; then summed.
 };
 
 const char* name_of(ReduceOp op) noexcept;  ///< "sum", ...
