@@ -10,6 +10,7 @@ from types import TracebackType
 
 from ._arguments import milliseconds, number, text_or_none
 from ._collectives import Collectives
+from ._crash import report_crashes
 from ._errors import BadArgument
 from ._handle import left_ms, warn
 from ._library import library
@@ -157,6 +158,7 @@ def init(
     machine act as several. Timeouts are in seconds.
     """
     _check_seat(rank, world_size)
+    report_crashes()
     options = InitOptions(
         ctypes.sizeof(InitOptions),
         text_or_none(init_method, "init_method"),

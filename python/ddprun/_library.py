@@ -71,6 +71,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "metrics_reduce": (_STATUS, [_VOID, _Group, _SIZES]),
     "metrics_get": (_STATUS, [_VOID, _SIZE, ctypes.POINTER(Metric)]),
     "install_crash_report": (None, []),
+    "install_crash_report_before": (None, []),
     "backend": (_TEXT, [_Group]),
     "all_reduce": (_STATUS, [_Group, _BUFFER, _STATUS, _MS]),
     "all_reduce_async": (_STATUS, [_Group, _BUFFER, _STATUS, _MS, _HANDLE]),

@@ -22,6 +22,7 @@ struct ddprun_metrics {
 extern "C" {
 
 void ddprun_install_crash_report(void) { install_crash_report(); }
+void ddprun_install_crash_report_before(void) { install_crash_report(true); }
 
 ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t grace_ms,
                            int* exit_code) {

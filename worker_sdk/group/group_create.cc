@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/system/variable.h"
+#include "ddprun/crash_report.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/group/process_group_impl.h"
 #include "worker_sdk/store/polled_store.h"
@@ -79,6 +80,7 @@ std::pair<std::shared_ptr<Progress>, std::shared_ptr<NcclSiblings>> relatives(bo
 }  // namespace
 
 ProcessGroup ProcessGroup::create(std::shared_ptr<Store> store, const CreateOptions& options) {
+  if (worker_sdk::wants_crash_report()) install_crash_report();
   check(options);
   if (!store) refuse(options, "the store is null");
   const Plan plan = plan_of(options);

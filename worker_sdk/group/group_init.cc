@@ -11,12 +11,6 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// A launcher reads what a crash leaves behind.
-bool wants_crash_report() {
-  return !environment_variable("TORCHELASTIC_ERROR_FILE").empty() &&
-         environment_variable("DDPRUN_CRASH_REPORT") != "0";
-}
-
 constexpr std::chrono::milliseconds kJoinAgain{20};
 
 bool may_be_the_store_before(const Plan& plan, const Error& error) {
@@ -42,6 +36,11 @@ Joined join_anew(const Plan& plan, std::chrono::milliseconds timeout, const Kin&
 }
 
 }  // namespace
+
+bool wants_crash_report() {
+  return !environment_variable("TORCHELASTIC_ERROR_FILE").empty() &&
+         environment_variable("DDPRUN_CRASH_REPORT") != "0";
+}
 
 Variables GroupInside::process_variables() {
   Variables variables;

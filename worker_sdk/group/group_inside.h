@@ -13,6 +13,9 @@
 
 namespace ddprun::worker_sdk {
 
+// A launcher reads what a crash leaves behind, unless DDPRUN_CRASH_REPORT is 0.
+bool wants_crash_report();
+
 struct GroupInside {
   static Variables process_variables();
   // What ProcessGroup::init does with the plan that it has read from the environment. With a fence

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <string>
 
 #include "worker_sdk/worker/crash_text.h"
@@ -39,6 +40,7 @@ int crash_signal = 0;
 char exception_text[1024];  // Of the exception that nobody caught.
 // Held for the report: the crash may be that there are no more descriptors.
 int reserve[2] = {-1, -1};
+struct sigaction handlers_before[std::size(kSignals)] = {};  // By place in kSignals.
 
 const char* name_of(int signal) {
   switch (signal) {
@@ -124,6 +126,7 @@ void on_crash(int signal, siginfo_t* info, void* context) {
     for (;;) ::pause();  // Another thread is at it, and ends us.
   }
   crash_signal = signal;
+  ::signal(SIGPIPE, SIG_IGN);  // Standard error may have no reader any more.
   ::signal(SIGALRM, give_up);
   ::alarm(kReportSeconds);
   char buffer[1536];
@@ -141,6 +144,9 @@ void on_crash(int signal, siginfo_t* info, void* context) {
   write_error_file(message.text(), frames, count);
   ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
   ::alarm(0);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    if (kSignals[i] == signal) ::sigaction(signal, &handlers_before[i], nullptr);
+  }
   // A fault happens again when we return; what was sent, by abort() too, does not.
   if (info->si_code <= 0) ::raise(signal);
 }
@@ -173,7 +179,7 @@ void copy_variable(const char* name, char* to, std::size_t size) {
 
 }  // namespace
 
-void install_crash_report() noexcept {
+void install_crash_report(bool before_handlers) noexcept {
   if (installed.exchange(true)) return;
   copy_variable("TORCHELASTIC_ERROR_FILE", error_file, sizeof error_file);
   copy_variable("RANK", rank_text, sizeof rank_text);
@@ -181,11 +187,14 @@ void install_crash_report() noexcept {
   void* frame = nullptr;
   ::backtrace(&frame, 1);
   give_handlers_a_stack();
-  for (const int signal : kSignals) {
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    const int signal = kSignals[i];
     struct sigaction present {};
-    const bool free = ::sigaction(signal, nullptr, &present) == 0 &&
-                      !(present.sa_flags & SA_SIGINFO) && present.sa_handler == SIG_DFL;
-    if (!free) continue;
+    if (::sigaction(signal, nullptr, &present) != 0) continue;
+    const bool handled = (present.sa_flags & SA_SIGINFO) != 0 || present.sa_handler != SIG_DFL;
+    const bool ignored = (present.sa_flags & SA_SIGINFO) == 0 && present.sa_handler == SIG_IGN;
+    if (ignored || (handled && !before_handlers)) continue;
+    handlers_before[i] = present;
     struct sigaction ours {};
     ours.sa_sigaction = on_crash;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;

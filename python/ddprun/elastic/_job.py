@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 from .._arguments import count, milliseconds, text, text_or_none, whole
 from .._callbacks import Functions as Callbacks
+from .._crash import report_crashes
 from .._elastic_structs import APPLY, JobCounters, JobOptions
 from .._errors import BadArgument
 from .._group import ProcessGroup
@@ -104,6 +105,7 @@ class Job(_Handle):
             whole(check_every, "check_every"),
         )
         handle = ctypes.c_void_p()
+        report_crashes()
         status = library().ddprun_job_create_with(ctypes.byref(options), ctypes.byref(handle))
         _check(status, "Job", -1)
         assert handle.value is not None

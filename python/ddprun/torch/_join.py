@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._callbacks import Functions, take_dropped
+from .._crash import report_crashes
 from .._library import library
 from .._structs import CreateOptions, StoreCalls
 from ._engine import Engine
@@ -110,6 +111,7 @@ def join(
     store: Any, rank: int, size: int, timeout_ms: int, job_ranks: Sequence[int] | None
 ) -> Engine:
     """Meet the other ranks; collective over exactly these."""
+    report_crashes()
     own = _Store(_own_connection(store))
     # A store serves several groups of one name in turn; all ranks make them equally often.
     turn = store.add(f"ddprun/turn/{rank}", 1)

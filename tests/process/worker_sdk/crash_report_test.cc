@@ -106,6 +106,20 @@ TEST_CASE("Crash report: a fault is named with its address, and ends by its own 
   CHECK(has(seen.error_file, "SIGSEGV at address 0x0"));
 }
 
+TEST_CASE("Crash report: nobody reads standard error, and the end is that of the crash",
+          "[crash]") {
+  if (kSanitized) return;
+  const Crash seen = crash([] {
+    int ends[2];
+    if (::pipe(ends) != 0) std::_Exit(98);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[0]);
+    *null_pointer = 1;
+  });
+  CHECK(signal_of(seen) == SIGSEGV);  // Not SIGPIPE.
+  CHECK(has(seen.error_file, "SIGSEGV at address 0x0"));
+}
+
 TEST_CASE("Crash report: an overflowed stack is told from other faults", "[crash]") {
   if (kSanitized) return;
   const Crash seen = crash([] { std::_Exit(recurse(1)); });

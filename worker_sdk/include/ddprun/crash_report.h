@@ -9,10 +9,11 @@ namespace ddprun {
 /// by the same signal as without a report. Function names appear if the program is linked with
 /// -rdynamic.
 ///
-/// Signals that are ignored or already have a handler are not changed. Further calls have no
-/// effect. ProcessGroup::init() makes this call in workers of ddprun and torchrun, unless
-/// DDPRUN_CRASH_REPORT is 0; a program that makes it first in main() also covers crashes before
-/// init().
-void install_crash_report() noexcept;
+/// Signals that are ignored or already have a handler are not changed; with `before_handlers` a
+/// handler is called when the report is written, which is for handlers that end the program, too.
+/// Further calls have no effect. ProcessGroup::init() and create() make this call in workers of
+/// ddprun and torchrun, unless DDPRUN_CRASH_REPORT is 0; a program that makes it first in main()
+/// also covers crashes before init().
+void install_crash_report(bool before_handlers = false) noexcept;
 
 }  // namespace ddprun

@@ -12,6 +12,10 @@ extern "C" {
 
 void ddprun_install_crash_report(void);
 
+/* The same, also where a signal has a handler, such as that of Python's faulthandler: it is called
+   when the report is written. Not for handlers that let the program go on. */
+void ddprun_install_crash_report_before(void);
+
 /* Forks `ranks` processes, each of which calls body(rank, user) and exits with what it returns, or
    with 1 if of that the lowest eight bits, which are all that an exit code has, are 0. Returns
    DDPRUN_OK when body() has returned 0 on all ranks. Else ddprun_last_error_peer() is the rank that
