@@ -23,7 +23,14 @@ __all__ = ["NOT_ENDED", "Functions", "not_ended", "take_dropped"]
 _TYPES: dict[str, Any] = dict(ProgramFunctions._fields_)
 _IS_LAST = ("body", "between")  # Of these the place of the result is the last argument.
 
-_dropped: dict[int, BaseException] = {}  # By thread.
+
+class _Dropped(threading.local):
+    """Of a thread, and gone with it: the system gives its number to another one."""
+
+    exception: BaseException | None = None
+
+
+_dropped = _Dropped()
 
 
 def _entry(function: Callable[..., int], at: int) -> Callable[..., int]:
@@ -46,15 +53,22 @@ def _is_ours(unraisable: Any) -> bool:
     return trace is not None and trace.tb_frame.f_code is _CODE
 
 
+def _is_pythons_thread() -> bool:
+    me = threading.get_ident()
+    return any(thread.ident == me for thread in threading.enumerate())
+
+
 def _keep_what_ctypes_drops() -> None:
     before = sys.unraisablehook
     if getattr(before, "is_of_ddprun", False):
         return
 
     def hook(unraisable: Any) -> None:
-        if _is_ours(unraisable):
-            _dropped.setdefault(threading.get_ident(), unraisable.exc_value)
-        else:
+        is_ours = _is_ours(unraisable)
+        if is_ours and _dropped.exception is None:
+            _dropped.exception = unraisable.exc_value
+        # A thread of the library's has no caller in Python that could raise it.
+        if not is_ours or not _is_pythons_thread():
             before(unraisable)
 
     hook.is_of_ddprun = True  # type: ignore[attr-defined]
@@ -83,7 +97,8 @@ class Functions:
 
 def take_dropped() -> BaseException | None:
     """Return what ctypes has dropped in this thread since the last call of this."""
-    return _dropped.pop(threading.get_ident(), None)
+    dropped, _dropped.exception = _dropped.exception, None
+    return dropped
 
 
 def not_ended() -> Error:

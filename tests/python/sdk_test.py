@@ -168,6 +168,58 @@ class Groups(package_case.PackageCase):
         self.assertEqual(done.returncode, 128 + 11, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"failed first: [^\n]*\n(?:.*\n)*SIGSEGV at address 0x10\n(?:.*\n)*[^\n]*_ctypes")
 
+    def test_a_crash_after_init_says_where_python_was_too(self):
+        done = self.ranks("""
+            import ctypes
+            def crashes():
+                ctypes.string_at(16)
+            group = ddprun.init()
+            crashes()
+        """, nproc=1)
+        self.assertEqual(done.returncode, 128 + 11, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"failed first: [^\n]*\n(?:.*\n)*SIGSEGV at address 0x10\n(?:.*\n)*[^\n]*_ctypes")
+        self.assertRegex(done.stdout + done.stderr, r"Fatal Python error: Segmentation fault\n(?:.*\n)*.* in crashes")
+
+    def test_a_handler_of_the_programs_own_is_not_replaced(self):
+        done = self.ranks("""
+            import faulthandler, signal
+            def handle(number, frame):
+                print("handled", number, flush=True)
+                os._exit(5)
+            signal.signal(signal.SIGABRT, handle)
+            group = ddprun.init()
+            assert not faulthandler.is_enabled()
+            os.kill(os.getpid(), signal.SIGABRT)
+            time.sleep(60)
+        """, nproc=1)
+        self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+        self.assertIn("handled 6", done.stdout)
+
+    def test_what_a_function_raised_in_one_thread_is_not_raised_in_another_of_its_number(self):
+        self.right("""
+            from ddprun import _callbacks
+            _callbacks._keep_what_ctypes_drops()
+            class Raised:
+                exc_value = ValueError("of the first")
+                class exc_traceback:
+                    class tb_frame:
+                        f_code = _callbacks._CODE
+            found = []
+            def first():
+                sys.unraisablehook(Raised)
+            def second():
+                found.append(_callbacks.take_dropped())
+            numbers = []
+            for run in (first, second):
+                thread = threading.Thread(target=run)
+                thread.start()
+                numbers.append(thread.ident)
+                thread.join()
+            assert numbers[0] != numbers[1] or found == [None], found
+            sys.unraisablehook(Raised)  # In one thread it is kept for the caller.
+            assert _callbacks.take_dropped() is Raised.exc_value and _callbacks.take_dropped() is None
+        """, nproc=1)
+
     def test_what_ranks_tell_each_other_outside_collectives(self):
         done = self.ranks("""
             ddprun.install_crash_report()

@@ -109,6 +109,95 @@ class Failures(torch_case.TorchCase):
             assert order == ["aborted", "freed"], order
         """, nproc=1)
 
+    def test_a_blocking_call_of_a_daemon_thread_does_not_hold_up_the_exit(self):
+        """Whoever waits in such a call has the engine's lock, until the call is aborted."""
+        done = self.ranks("""
+            import atexit, threading
+            from ddprun.torch import _engine
+            from ddprun.torch._tensors import Lending
+            _engine.OTHERS_LIMIT_S = 0.2
+            dist.init_process_group("ddprun", timeout=timedelta(seconds=20))
+            engine = ddprun.torch._shared.backend_of()._engine
+            if dist.get_rank() == 0:
+                def receive():
+                    lending = Lending("recv", 0)
+                    try:
+                        engine.run(_engine.RECV, lending, outs=lending.arrays([torch.ones(1)], written=True), root=1, waits=True)
+                    except ddprun.torch.DdprunError as error:
+                        print("ended by", error.kind, flush=True)
+                thread = threading.Thread(target=receive, daemon=True)
+                thread.start()
+                while not engine._lock.locked():
+                    time.sleep(0.01)
+                atexit._run_exitfuncs()
+                thread.join()
+                open(os.environ["MARK"], "w").close()
+            while not os.path.exists(os.environ["MARK"]):
+                time.sleep(0.01)
+        """, MARK=self.path("mark"))
+        self.assertIn("ended by aborted", done.stdout, done.stdout + done.stderr)
+
+    def test_a_receive_that_cannot_be_posted_leaves_nothing_behind(self):
+        self.right("""
+            import unittest.mock
+            from ddprun.torch import _any_source
+            me, n = start()
+            if me == 0:
+                backend, box = ddprun.torch._shared.backend_of(), torch.zeros(1)
+                posts, post, calls = _any_source.Posts, _any_source.Posts._post, []
+                def once(self, source, tag):
+                    calls.append(source)
+                    if len(calls) == 2:
+                        raise OSError("no descriptor left")
+                    post(self, source, tag)
+                with unittest.mock.patch.object(posts, "_post", once):
+                    try:
+                        backend.recv_anysource([box], 0)
+                        raise AssertionError("it was posted")
+                    except OSError:
+                        pass
+                open(os.environ["GO"], "w").close()
+                assert sorted(dist.recv(box) for _ in range(2)) == [1, 2]
+            else:
+                while not os.path.exists(os.environ["GO"]):
+                    time.sleep(0.01)
+                dist.send(torch.full((1,), float(me)), 0)
+            dist.barrier()
+        """, nproc=3, GO=self.path("go"))
+
+    def test_a_crash_says_where_in_python_it_was(self):
+        done = self.ranks("""
+            import ctypes
+            def crashes():
+                ctypes.string_at(16)
+            start()
+            crashes()
+        """, nproc=1)
+        self.assertRegex(done.stderr, r"failed first: [^\n]*\n(?:.*\n)*SIGSEGV at address 0x10\n(?:.*\n)*[^\n]*_ctypes")
+        self.assertRegex(done.stdout + done.stderr, r"Fatal Python error: Segmentation fault\n(?:.*\n)*.* in crashes")
+
+    def test_works_that_nobody_waits_for_are_freed_with_their_tensors(self):
+        self.right("""
+            import gc, weakref
+            start()
+            tensors = []
+            kept = dist.all_reduce(torch.ones(3), async_op=True)
+            for _ in range(300):
+                tensor = torch.ones(3)
+                tensors.append(weakref.ref(tensor))
+                dist.all_reduce(tensor, async_op=True)
+                del tensor
+            dist.barrier()
+            for _ in range(3):
+                dist.all_reduce(torch.ones(1), async_op=True).wait()
+                dist.all_reduce(torch.ones(1), async_op=True)
+            gc.collect()
+            alive = sum(tensor() is not None for tensor in tensors)
+            assert alive < 5, alive
+            assert len(ddprun.torch._works._held) < 100, len(ddprun.torch._works._held)
+            assert kept.wait() and kept.result()[0][0] == 2
+        """)
+
     def test_a_group_is_closed_once_though_two_threads_do_so(self):
         self.right("""
             import threading, unittest.mock

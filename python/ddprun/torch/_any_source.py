@@ -138,6 +138,7 @@ class Posts:
             raise bad_argument(f"the tag {tag} is negative", "recv", rank)
         if self.engine.size == 1:
             raise bad_argument("there is no other rank in the group", "recv", rank)
+        self.engine.watch()  # May fail: then nothing is posted.
         work = AnySourceWork(self, tensor)
         shape = (tensor.numel(), tensor.dtype)
         sources = [source] if source >= 0 else range(self.engine.size)
@@ -155,11 +156,24 @@ class Posts:
                     )
             for each in new:
                 self._posted[each, tag] = torch.empty(shape[0], dtype=shape[1])
-        for each in new:
-            self._post(each, tag)
+        left = list(new)
+        try:
+            while left:
+                self._post(left[0], tag)
+                left.pop(0)
+        except BaseException:
+            self._take_back(work, left, tag)
+            raise
         self._match()
         _forward.note(work)  # After those of the posts.
         return work
+
+    def _take_back(self, work: AnySourceWork, sources: list[int], tag: int) -> None:
+        """Forget a receive that was refused, and what it has not posted; the rest stays posted."""
+        with self._lock:
+            self._waiting = [wanted for wanted in self._waiting if wanted[2] is not work]
+            for source in sources:
+                self._posted.pop((source, tag), None)
 
     def _post(self, source: int, tag: int) -> None:
         lending = Lending("recv", self.engine.rank)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from ._errors import ABORTED, DdprunError, error, last_error
 from ._fork import own_locks
 from ._tensors import TYPES, Lending, describe, is_plain
 from ._waiter import waiter
-from ._works import EndedWork, OperationWork
+from ._works import EndedWork, OperationWork, forget_dropped
 
 ALL_REDUCE, BROADCAST, ALL_GATHER, SEND, RECV, BARRIER = 1, 2, 3, 4, 5, 6
 REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER, REDUCE = 8, 9, 10, 11, 12
@@ -34,6 +35,8 @@ NAMES = {
     SCATTER: "scatter",
     REDUCE: "reduce",
 }
+
+OTHERS_LIMIT_S = 1.0  # At exit, for the blocking calls of other threads, such as a daemon thread's.
 
 _CALL_SIZE = ctypes.sizeof(Call)
 
@@ -188,6 +191,7 @@ class Engine:
             if not work.has_ended():
                 break
             work.finish()
+        forget_dropped()
 
     def _closed(self, operation: str) -> DdprunError:
         return error(
@@ -251,8 +255,20 @@ class Engine:
         with self._ends:
             if self._handle is None or os.getpid() != self.pid:
                 return
-            if library().ddprun_group_shutdown(self._handle, left_ms(until)) != 0:
+            if self._is_left(until):
+                if library().ddprun_group_shutdown(self._handle, left_ms(until)) != 0:
+                    warn(self.rank)
+            else:
+                library().ddprun_group_abort(self._handle)
                 warn(self.rank)
+
+    def _is_left(self, until: float) -> bool:
+        """Whether no other thread stays in a blocking call, which may wait for a lost peer."""
+        patience = max(0.0, min(OTHERS_LIMIT_S, until - time.monotonic()))
+        if not self._lock.acquire(timeout=patience):
+            return False
+        self._lock.release()
+        return True
 
     def close(self) -> None:
         """Complete what is under way, within the group's time limit, and leave."""

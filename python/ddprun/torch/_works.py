@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -36,6 +37,34 @@ def hold(work: Any) -> None:
 def release(work: Any) -> None:
     """Keep it no longer."""
     _held.pop(id(work), None)
+    _dropped.pop(id(work), None)
+
+
+# References to a work that the program has dropped: of `_held`, and three of forget_dropped().
+_ALONE = 4
+# torch's C++ code may still wait for a work that the program has dropped, but not for so many.
+_DROPPED_MAX = 64
+
+_dropped: dict[int, bool] = {}  # Finished and dropped by the program, the oldest first.
+
+
+def forget_dropped() -> None:
+    """Release finished works that the program has dropped without a wait: fire and forget.
+
+    Their tensors go when this is called again, they themselves when as many others have followed.
+    """
+    if KEEPS_WORKS or not _held:
+        return
+    for work in list(_held.values()):
+        if not work.is_over() or sys.getrefcount(work) > _ALONE:
+            _dropped.pop(id(work), None)
+        elif id(work) in _dropped:
+            work.drop_result()
+        else:
+            _dropped[id(work)] = True
+    for oldest in list(_dropped)[: max(0, len(_dropped) - _DROPPED_MAX)]:
+        _held.pop(oldest, None)
+        _dropped.pop(oldest, None)
 
 
 def milliseconds(limit: timedelta | None) -> int:
@@ -161,6 +190,14 @@ class OperationWork(WorkBase):
                 self.finish()
         return self._future
 
+    def is_over(self) -> bool:
+        """Return whether its outcome has been taken over."""
+        return self._finished
+
+    def drop_result(self) -> None:
+        """Keep its tensors no longer: nobody can ask for them."""
+        self._result = []
+
     def is_completed(self) -> bool:
         """Return whether wait() would not block."""
         return self.has_ended()
@@ -225,6 +262,16 @@ class EndedWork(WorkBase):
         for part in parts.value():
             part.value()  # Raises what a part has raised.
         return self._result
+
+    def is_over(self) -> bool:
+        """Return whether the outcomes of all parts have been taken over."""
+        return all(work.is_over() for work in self._works)
+
+    def drop_result(self) -> None:
+        """Keep its tensors no longer, nor those of its parts."""
+        self._result = []
+        for work in self._works:
+            work.drop_result()
 
     def is_completed(self) -> bool:
         """Return whether wait() would not block."""
