@@ -22,6 +22,13 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+// "10 min", "90 s".
+std::string limit_text(Milliseconds limit) {
+  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(limit);
+  if (minutes.count() == 0 || minutes != limit) return seconds_text(limit);
+  return std::to_string(minutes.count()) + " min";
+}
+
 Failure refused(std::string why) { return {Errc::kNotFound, std::move(why)}; }
 
 }  // namespace
@@ -126,7 +133,7 @@ Result<std::string> Coordinator::drain(const Command& command) {
                    "--force");
   }
   const bool waits = run.waits_without(found[0].node);
-  const std::string limit = seconds_text(run.join_timeout());
+  const std::string limit = limit_text(run.join_timeout());
   step(found[0].run_id, {found[0].node, Drain{command.reason}});
   return names[0] + " is drained: the run " +
          (waits ? "waits " + limit + " for another node" : "continues without it");
