@@ -331,6 +331,22 @@ TEST_CASE(
   CHECK(test::zombies() == 0);
 }
 
+TEST_CASE("ProcessHost: what a worker has detached ends with it if that was asked for",
+          "[process_host]") {
+  Stage stage;
+  const int first = stage.spawn(0, {"family"});
+  stage.wait_ready();
+  const std::vector<int> all = stage.mark.carriers();
+  stage.host.end_family_with(0);
+  stage.spawn(1, {"family"});
+  stage.wait_ready();
+  test::Ends ends(all);
+  ::kill(first, SIGKILL);
+  REQUIRE(stage.run_until([&] { return stage.host.living() == 1; }));
+  CHECK(ends.wait(20s));
+  CHECK(stage.mark.carriers().size() == 13);
+}
+
 TEST_CASE("ProcessHost: kill_everything leaves nothing at once", "[process_host]") {
   Stage stage;
   for (int rank = 0; rank < 4; ++rank) stage.spawn(rank, {"family"});
