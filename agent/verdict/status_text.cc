@@ -3,31 +3,16 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/text/columns.h"
 #include "common/text/figures_text.h"
+#include "common/text/terminal_text.h"
 
 namespace ddprun::agent {
 namespace {
 
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & '\xc0') != '\x80'; }));
-}
-
-std::string plain(std::string text) {
-  for (char& letter : text) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
-  }
-  return text;
-}
-
-struct Piece {
-  std::string text;
-  int need;  // The least needed goes first.
-};
-
-std::vector<Piece> pieces_of(const StatusFacts& facts) {
-  std::vector<Piece> pieces;
-  if (facts.run_id != "none") pieces.push_back({plain(facts.run_id), 8});
+std::vector<LineField> pieces_of(const StatusFacts& facts) {
+  std::vector<LineField> pieces;
+  if (facts.run_id != "none") pieces.push_back({plain_line(facts.run_id), 8});
   std::string ranks =
       std::to_string(facts.world_size) + (facts.world_size == 1 ? " rank" : " ranks");
   if (facts.nodes > 1) ranks += " on " + std::to_string(facts.nodes) + " nodes";
@@ -53,17 +38,11 @@ std::vector<Piece> pieces_of(const StatusFacts& facts) {
 }  // namespace
 
 std::string status_text(const StatusFacts& facts, const StatusStyle& style) {
-  std::vector<Piece> pieces = pieces_of(facts);
+  std::vector<LineField> pieces = pieces_of(facts);
   const auto room = static_cast<std::size_t>(std::max(style.columns - 1, 1));
-  const auto width = [&] {
-    std::size_t sum = 1;
-    for (const Piece& piece : pieces) sum += 2 + width_of(piece.text);
-    return sum - 1;
-  };
-  while (width() > room && pieces.size() > 1) {
-    pieces.erase(std::ranges::min_element(pieces, {}, &Piece::need));
-  }
-  if (width() > room) return "";
+  constexpr std::size_t kMark = 2, kGap = 2;  // The mark and a blank come first.
+  keep_fields(pieces, room > kMark ? room - kMark : 1, kGap);
+  if (pieces.size() == 1 && kMark + text_columns(pieces[0].text) > room) return "";
   const bool goes_on = facts.world_size > 0;
   const std::string mark = style.utf8 ? (goes_on ? "●" : "○") : (goes_on ? "*" : ".");
   std::string text = style.colour ? "\x1b[34m" + mark + "\x1b[0m" : mark;

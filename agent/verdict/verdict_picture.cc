@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/text/columns.h"
 #include "common/text/duration_text.h"
 #include "common/text/figures_text.h"
 #include "common/text/terminal_text.h"
@@ -19,14 +20,6 @@ constexpr std::size_t kWordsMax = 12;  // Lines of last words; the JSON has all.
 constexpr std::size_t kLabelWidth = 10;
 constexpr int kColumnsMin = 40;
 
-std::string_view first_columns(std::string_view text, std::size_t columns) {
-  std::size_t end = 0;
-  for (std::size_t seen = 0; end < text.size(); ++end) {
-    if ((text[end] & '\xc0') != '\x80' && seen++ == columns) break;
-  }
-  return text.substr(0, end);
-}
-
 class Picture {
  public:
   explicit Picture(const PictureStyle& style)
@@ -40,11 +33,7 @@ class Picture {
     }
   }
   // As it was written, cut off, and without colours: these cost no columns, but cannot be cut.
-  void quote(std::string_view line) {
-    const bool whole = first_columns(line, columns_ - 3).size() == line.size();
-    text_ += " │ " + std::string(first_columns(line, columns_ - (whole ? 3 : 4))) +
-             (whole ? "\n" : "…\n");
-  }
+  void quote(std::string_view line) { text_ += " │ " + clipped(line, columns_ - 3) + "\n"; }
   void fact(const char* label, const std::string& text) {
     if (text.empty()) return;
     bool first = true;
@@ -117,17 +106,10 @@ std::string time_of(const Verdict& verdict) {
   return text;
 }
 
-std::string without_colours(const std::string& text) {
-  std::string plain;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '\x1b') {
-      at = text.find('m', at);
-      if (at == std::string::npos) break;
-    } else {
-      plain += text[at] == '\t' ? ' ' : text[at];
-    }
-  }
-  return plain;
+// Each tab as a blank, so that a line's width is known.
+std::string without_tabs(std::string text) {
+  std::replace(text.begin(), text.end(), '\t', ' ');
+  return text;
 }
 
 void quote_words(Picture& picture, const std::string& words) {
@@ -175,7 +157,7 @@ std::string verdict_picture(const Verdict& verdict, const std::string& run_id,
   if (style.words_shown) {
     picture.quote("its last words are above");
   } else {
-    quote_words(picture, without_colours(without_escapes(first.detail)));
+    quote_words(picture, without_tabs(without_escapes(first.detail, Colours::kRemoved)));
   }
   picture.fact("evidence", without_escapes(first.evidence));
   picture.fact("again", without_escapes(verdict.again));

@@ -3,12 +3,14 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/system/log_lines.h"
+#include "common/text/terminal_text.h"
 
 namespace ddprun::log {
 namespace {
@@ -56,6 +58,21 @@ std::string json_members(Level level, std::string_view text, const Fields& about
   return whole.substr(1, whole.size() - 2);
 }
 
+// Each line with nothing in it that a terminal would obey. Texts may quote other programs, so a
+// line of a text that would read as one of ddprun's own is moved to the right.
+std::string safe_lines(std::string_view text) {
+  std::string safe;
+  const std::string quoted = without_escapes(text, Colours::kRemoved);
+  for (std::string_view rest = quoted;;) {
+    const std::size_t end = std::min(rest.find_first_of("\n\t"), rest.size());
+    if (safe.ends_with('\n') && rest.starts_with("ddprun")) safe += "  ";
+    safe += plain_line(rest.substr(0, end));
+    if (end == rest.size()) return safe;
+    safe += rest[end];
+    rest.remove_prefix(end + 1);
+  }
+}
+
 void say(Level level, std::string_view text, const Fields& about) {
   const auto to = spdlog_level(level);
   if (!spdlog::should_log(to)) return;
@@ -63,7 +80,7 @@ void say(Level level, std::string_view text, const Fields& about) {
   if (format_of_lines == Format::kJson) {
     spdlog::log(to, "{}", json_members(level, text, about));
   } else {
-    spdlog::log(to, "{}{}", words_of(level).before, text);
+    spdlog::log(to, "{}{}", words_of(level).before, safe_lines(text));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/text/utf8.h"
+
 namespace ddprun {
 namespace {
 
@@ -61,9 +63,19 @@ bool completes_control(std::string_view out, std::string_view text) {
   return out.ends_with('\xc2') && byte >= 0x80 && byte < 0xa0;
 }
 
+// Whether a terminal or a reader takes it for what it is, within its line.
+bool is_plain(const Character& character) {
+  if (!character.valid) return false;
+  const char32_t code = character.code;
+  const bool control = code < ' ' || (code >= 0x7f && code < 0xa0);
+  const bool breaks_line = code == 0x2028 || code == 0x2029;
+  const bool turns_line = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return !control && !breaks_line && !turns_line;
+}
+
 }  // namespace
 
-std::string without_escapes(std::string_view text) {
+std::string without_escapes(std::string_view text, Colours wanted) {
   std::string out;
   bool colours = false;
   while (!text.empty()) {
@@ -72,7 +84,7 @@ std::string without_escapes(std::string_view text) {
     if (text[0] == kEscape) {
       const Sequence sequence = sequence_at(text);
       size = sequence.size;
-      keep = sequence.is_colour;
+      keep = sequence.is_colour && wanted == Colours::kKept;
       if (keep) colours = !sequence.is_end;
     } else if (completes_control(out, text)) {
       out.pop_back();
@@ -83,6 +95,29 @@ std::string without_escapes(std::string_view text) {
   }
   if (colours) out += kColoursOff;
   return out;
+}
+
+std::string plain_line(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    if (is_plain(character)) {
+      line.append(text.substr(0, character.size));
+    } else {
+      line += character.code == '\t' ? ' ' : '?';
+    }
+    text.remove_prefix(character.size);
+  }
+  return line;
+}
+
+bool is_plain_line(std::string_view text) {
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    if (!is_plain(character)) return false;
+    text.remove_prefix(character.size);
+  }
+  return true;
 }
 
 bool leaves_colours_on(std::string_view text) {

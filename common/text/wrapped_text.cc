@@ -4,12 +4,6 @@
 
 namespace ddprun {
 
-std::size_t text_columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 bool fits_columns(std::string_view lines, std::size_t width) {
   while (width > 0 && !lines.empty()) {
     const std::size_t end = std::min(lines.find('\n'), lines.size());

@@ -5,10 +5,9 @@
 #include <string_view>
 #include <vector>
 
-namespace ddprun {
+#include "common/text/columns.h"
 
-// Columns of UTF-8 text whose signs are all one column wide.
-std::size_t text_columns(std::string_view text);
+namespace ddprun {
 
 // Whether a terminal of `width` columns would break none of the lines; 0: there is no terminal.
 bool fits_columns(std::string_view lines, std::size_t width);

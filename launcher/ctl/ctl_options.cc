@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "common/text/terminal_text.h"
 #include "launcher/ctl/ctl_completion.h"
 #include "launcher/ctl/ctl_help.h"
 #include "launcher/options/option_values.h"
@@ -162,7 +163,14 @@ Failure misuse(const CLI::App& app, const CLI::ParseError& error) {
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
     return usage(chosen.front()->get_name() + " needs " + name + see);
   }
-  return usage(error.what() + see);
+  // "Could not convert: nodes = x".
+  const std::string text = error.what();
+  const std::size_t name = text.find(": "), value = text.find(" = ");
+  if (dynamic_cast<const CLI::ConversionError*>(&error) && name < value && value != text.npos) {
+    return usage(plain_line(text.substr(name + 2, value - name - 2)) + " '" +
+                 plain_line(text.substr(value + 3)) + "': give a number" + see);
+  }
+  return usage(plain_line(text) + see);
 }
 
 std::vector<std::string> dashed_flags(const CLI::App& app) {
@@ -269,6 +277,10 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   if (app.get_subcommands().empty()) {
     return usage("give a command: " + verbs_of(app) + "; see ddprunctl --help");
   }
+  if (const auto run_id = parse_run_id(options.run_id); !run_id) {
+    return usage("run '" + plain_line(options.run_id) + "': " + run_id.error().context);
+  }
+  options.reason = plain_line(options.reason);
   if (const auto failure = resolve_watching(texts, options)) return *failure;
   using enum CtlOptions::Verb;
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/text/terminal_text.h"
 #include "launcher/ctl/ras_report.h"
 
 namespace ddprun::launcher {
@@ -10,25 +11,9 @@ namespace {
 constexpr std::size_t kLinesMax = 32;  // Of one communicator.
 constexpr int kSuccess = 0, kInProgress = 7;
 
-// Names come from other machines: nothing in them may be obeyed by a terminal or break a line.
-std::string plain(const std::string& text) {
-  std::string safe;
-  for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (byte < ' ' || byte == 0x7f) {
-      safe += '?';
-    } else if (byte < 0xa0 && safe.ends_with('\xc2')) {
-      safe.back() = '?';  // U+0080 to U+009F: C1, among them a second way to begin an escape.
-    } else {
-      safe += letter;
-    }
-  }
-  return safe;
-}
-
 std::string who(const RasProcess& process) {
   return "rank " + std::to_string(process.rank) + " (pid " + std::to_string(process.pid) + " on " +
-         plain(process.host) + ", GPU " + std::to_string(process.gpu) + ")";
+         plain_line(process.host) + ", GPU " + std::to_string(process.gpu) + ")";
 }
 
 // "0-2, 7"; `ranks` rising.
@@ -76,7 +61,7 @@ void add_counts(const RasCommunicator& communicator, std::vector<std::string>& l
   }
   for (auto& [operation, by_count] : seen) {
     if (by_count.size() < 2) continue;
-    std::string text = plain(operation) + " has been called";
+    std::string text = plain_line(operation) + " has been called";
     const char* separator = " ";
     for (auto& [count, ranks] : by_count) {
       std::sort(ranks.begin(), ranks.end());
@@ -112,7 +97,7 @@ std::string communicator_text(const RasCommunicator& communicator) {
   add_states(communicator, lines);
   const std::size_t more = lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
   lines.resize(lines.size() - more);
-  std::string text = "communicator " + plain(communicator.hash) + ": " +
+  std::string text = "communicator " + plain_line(communicator.hash) + ": " +
                      std::to_string(communicator.ranks.size()) + " of " +
                      std::to_string(communicator.size) + " ranks answer" +
                      (lines.empty() ? ", all alike" : "") + "\n";
@@ -124,7 +109,7 @@ std::string communicator_text(const RasCommunicator& communicator) {
 }  // namespace
 
 std::string ras_text(const RasReport& report) {
-  std::string text = "NCCL " + plain(report.nccl_version) + ", " +
+  std::string text = "NCCL " + plain_line(report.nccl_version) + ", " +
                      std::to_string(report.communicators.size()) +
                      (report.communicators.size() == 1 ? " communicator" : " communicators");
   if (report.timeouts > 0) {

@@ -25,12 +25,6 @@ constexpr std::string_view kGroups[] = {"MACHINE", "GPU", "NETWORK"};
 
 const Look& look_of(Status status) { return kLooks[static_cast<std::size_t>(status)]; }
 
-std::string padded(std::string text, std::size_t width) {
-  const std::size_t has = text_columns(text);
-  if (has < width) text.append(width - has, ' ');
-  return text;
-}
-
 class Painter {
  public:
   explicit Painter(const Style& style) : style_(style) {}
@@ -45,11 +39,9 @@ class Painter {
   }
   // Names come from other machines: nothing in them may be obeyed by a terminal or break a line.
   std::string safe(std::string_view text) const {
-    std::string plain = without_escapes(text);
-    for (char& letter : plain) {
-      const auto code = static_cast<unsigned char>(letter);
-      if (code < ' ' || code == 0x7f) letter = ' ';
-    }
+    std::string plain = without_escapes(text, Colours::kRemoved);
+    std::replace(plain.begin(), plain.end(), '\n', ' ');
+    plain = plain_line(plain);
     if (style_.utf8) return plain;
     std::string ascii;
     for (std::size_t i = 0; i < plain.size(); ++i) {
@@ -66,11 +58,6 @@ class Painter {
  private:
   const Style& style_;
 };
-
-std::string cut(std::string text, std::size_t width) {
-  while (text_columns(text) > width) text.pop_back();
-  return text;
-}
 
 // Note and cure behind `column` columns that are taken; on lines of their own where they do not
 // fit.
@@ -144,7 +131,7 @@ std::string cells_text(const Row& row, const std::vector<std::size_t>& widths,
                       cell.value == row.cells.front().value;
     std::string value = same ? "same" : painter.safe(cell.value);
     if (value.empty()) value = painter.style().utf8 ? "–" : "-";
-    const std::string shown = padded(cut(value, widths[i]), widths[i]);
+    const std::string shown = fitted(value, widths[i]);
     const bool bad = cell.status > Status::kSkipped;
     text += (bad ? painter.paint(shown, look_of(cell.status).colour) : shown) + "  ";
   }
@@ -176,8 +163,7 @@ std::string several_nodes(const HealthReport& report, const Painter& painter) {
   const std::vector<std::size_t> widths = column_widths(report, shown, painter);
   std::string text(kNameWidth + 5, ' ');
   for (std::size_t i = 0; i < widths.size(); ++i) {
-    text +=
-        painter.paint(padded(cut(painter.safe(report.hosts[i]), widths[i]), widths[i]), "2") + "  ";
+    text += painter.paint(fitted(painter.safe(report.hosts[i]), widths[i]), "2") + "  ";
   }
   if (widths.size() < report.hosts.size()) {
     text += "and " + std::to_string(report.hosts.size() - widths.size()) + " more";

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <utility>
 
+#include "common/text/terminal_text.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -84,6 +86,11 @@ Result<int> parse_integer(std::string_view text, int min, int max) {
   const std::optional<int> value = number_of<int>(text);
   if (value && *value >= min && *value <= max) return *value;
   return usage("give a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+}
+
+Result<std::string> parse_run_id(std::string_view text) {
+  if (is_plain_line(text)) return std::string(text);
+  return usage("a run id is one line of UTF-8 text without control characters");
 }
 
 Result<NodeRange> parse_nnodes(std::string_view text) {
@@ -269,9 +276,26 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
 // configuration.
 Result<std::vector<std::string>> parse_words(std::string_view text) {
   std::vector<std::string> words;
-  for (const std::string_view word : split(text, ' ')) {
-    if (!word.empty()) words.emplace_back(word);
+  std::optional<std::string> word;  // That has begun.
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (letter == quote) {
+      quote = 0;
+    } else if (!quote && letter == ' ') {
+      if (word) words.push_back(*std::exchange(word, std::nullopt));
+    } else {
+      if (!word) word = "";
+      const bool escapes = letter == '\\' && quote != '\'' && i + 1 < text.size();
+      if (!quote && (letter == '\'' || letter == '"')) {
+        quote = letter;
+      } else {
+        word->push_back(escapes ? text[++i] : letter);
+      }
+    }
   }
+  if (quote) return usage("a quotation mark is missing");
+  if (word) words.push_back(std::move(*word));
   if (words.empty()) return usage("give a command");
   return words;
 }

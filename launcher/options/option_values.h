@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 Failure usage(std::string sentence);
 
 Result<int> parse_integer(std::string_view text, int min, int max);
+Result<std::string> parse_run_id(std::string_view text);        // Any, without control characters.
 Result<NodeRange> parse_nnodes(std::string_view text);          // "2", "1:4"
 Result<WorkerCount> parse_worker_count(std::string_view text);  // "8", "auto", "gpu", "cpu"
 Result<std::uint16_t> parse_port(std::string_view text);        // 0..65535; 0 is "any"
@@ -28,7 +29,8 @@ Result<agent::LogRotation> parse_rotation(std::string_view text);       // "100M
 Result<std::vector<std::string>> parse_needles(std::string_view text);  // "a,b"; ",," is a comma
 Result<std::vector<int>> parse_local_ranks(std::string_view text);      // "0,3"
 Result<std::vector<int>> parse_signals(std::string_view text);          // "SIGTERM,SIGUSR1"
-Result<std::vector<std::string>> parse_words(std::string_view text);    // "ssh -p 2222"
+// "ssh -p 2222", "ssh -o 'ProxyCommand=nc %h %p'": words of a shell, with its quotation marks.
+Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<std::string>> parse_variable_names(std::string_view text);  // "HOME,LANG"
 Result<bool> parse_switch(std::string_view text);         // "0", "1", "true", "false"
 Result<RdzvConf> parse_rdzv_conf(std::string_view text);  // "join_timeout=5,auth=none"

@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "common/text/columns.h"
+#include "common/text/terminal_text.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_values.h"
@@ -14,11 +16,8 @@ namespace {
 // `text` in quotes as part of an error: one line, not endless, nothing that a terminal would obey.
 std::string shown(std::string_view text) {
   constexpr std::size_t kShownMax = 80;
-  std::string safe(text.substr(0, kShownMax));
-  for (char& letter : safe) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
-  }
-  return "'" + safe + (text.size() > kShownMax ? "...'" : "'");
+  return "'" + plain_line(first_columns(text, kShownMax)) +
+         (text_columns(text) > kShownMax ? "...'" : "'");
 }
 
 Result<int> threads_or_auto(std::string_view text) {
@@ -162,7 +161,7 @@ void read_meeting(Reader& reader, Options& options) {
     options.other_endpoints.assign(endpoints.begin() + 1, endpoints.end());
   }
   reader.read("rdzv-backend", options.rdzv_backend, parse_backend);
-  reader.read("rdzv-id", options.rdzv_id, any_text);
+  reader.read("rdzv-id", options.rdzv_id, parse_run_id);
   reader.read("rdzv-conf", options.rdzv_conf, parse_rdzv_conf);
   reader.read("master-addr", options.master_addr, any_text);
   reader.read("master-port", options.master_port, parse_port);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "common/text/columns.h"
 #include "common/text/duration_text.h"
 #include "common/text/shell_quote.h"
 
@@ -16,11 +17,6 @@ constexpr const char* kLater = "(given when the nodes have met)";
 std::string in_words(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_quote(word);
-  return text;
-}
-
-std::string padded(std::string text, std::size_t width) {
-  text.resize(std::max(text.size() + 1, width), ' ');
   return text;
 }
 
@@ -61,8 +57,8 @@ std::string node_line(const std::optional<int>& node_rank, const std::string& wh
   const std::string ranks =
       node_rank ? (workers == 1 ? "rank " : "ranks ") + range_text(*node_rank * workers, workers)
                 : "its ranks " + std::string(kLater);
-  return "  " + padded(name, 9) + padded(where, 24) +
-         padded(workers_text(std::to_string(workers)), 14) + ranks + "\n";
+  return "  " + padded(name + " ", 9) + padded(where + " ", 24) +
+         padded(workers_text(std::to_string(workers)) + " ", 14) + ranks + "\n";
 }
 
 // Of all nodes if the scheduler named them, else of those of this machine.

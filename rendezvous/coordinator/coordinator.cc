@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/text/terminal_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -61,6 +62,9 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
                     !hello.node.empty() && hello.node.size() <= kNameBytesMax;
   if (!sane || peers_.contains(link)) {
     return refuse(link, Refusal::kBadHello, "its hello is invalid");
+  }
+  if (!is_plain_line(hello.run_id)) {
+    return refuse(link, Refusal::kBadHello, "its run id has control characters");
   }
   if (!only_run_.empty() && hello.run_id != only_run_) {
     counters_.refused.add(Refusal::kBadHello);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/text/duration_text.h"
+#include "common/text/terminal_text.h"
 #include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::rendezvous {
@@ -134,7 +135,7 @@ Result<std::string> Coordinator::drain(const Command& command) {
   }
   const bool waits = run.waits_without(found[0].node);
   const std::string limit = limit_text(run.join_timeout());
-  step(found[0].run_id, {found[0].node, Drain{command.reason}});
+  step(found[0].run_id, {found[0].node, Drain{plain_line(command.reason)}});
   return names[0] + " is drained: the run " +
          (waits ? "waits " + limit + " for another node" : "continues without it");
 }
@@ -153,7 +154,7 @@ Result<std::string> Coordinator::resize(const Command& command) {
     return refused(name + " was started for " + std::to_string(status.nnodes_min) + " to " +
                    std::to_string(status.nnodes_max) + " nodes (--nnodes)");
   }
-  step(command.run_id, {"", Resize{command.nodes, command.reason}});
+  step(command.run_id, {"", Resize{command.nodes, plain_line(command.reason)}});
   return name + " is resized to " + number_of(command.nodes, "node");
 }
 
@@ -163,10 +164,11 @@ Result<std::string> Coordinator::cancel(const Command& command) {
   const Run::State state = run->second.state();
   if (state == Run::State::kClosing || state == Run::State::kEnded) {
     // It might still open again, were its failure excused; nobody wants that any more.
-    if (state == Run::State::kClosing) step(command.run_id, {"", Cancel{SIGTERM, command.reason}});
+    if (state == Run::State::kClosing)
+      step(command.run_id, {"", Cancel{SIGTERM, plain_line(command.reason)}});
     return refused("run '" + command.run_id + "' is over already: " + run->second.verdict()->text);
   }
-  step(command.run_id, {"", Cancel{SIGTERM, command.reason}});
+  step(command.run_id, {"", Cancel{SIGTERM, plain_line(command.reason)}});
   return "run '" + command.run_id + "' is cancelled; its workers are being stopped";
 }
 

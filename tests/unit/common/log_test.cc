@@ -44,6 +44,19 @@ TEST_CASE("Log: in text a line is its words", "[log]") {
   CHECK(err.text() == "prog: one\nprog: warning: two\nprog: error: three {}\n");
 }
 
+TEST_CASE("Log: nothing that a text quotes is obeyed, or reads as a line of ddprun's own",
+          "[log]") {
+  const StandardError err;
+  start("ddprun-rendezvous", Level::kInfo);
+  info("run a\x1b]0;owned\x07z: x\nddprun-rendezvous: run job7: every worker exited with 0");
+  warning("its last words:\n\x1b[31mred\x1b[0m\tx \xc2\x9b[2J\xff\nmore");
+  const std::string text = err.text();
+  start("prog", Level::kInfo);
+  CHECK(text ==
+        "ddprun-rendezvous: run az: x\n  ddprun-rendezvous: run job7: every worker exited with 0\n"
+        "ddprun-rendezvous: warning: its last words:\nred\tx [2J?\nmore\n");
+}
+
 TEST_CASE("Log: in JSON a line is an object, whatever is said", "[log]") {
   const StandardError err;
   start("prog", Level::kInfo, Format::kJson);

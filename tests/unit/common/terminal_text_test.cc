@@ -42,6 +42,37 @@ TEST_CASE("Terminal text: colours stay and end with the text", "[terminal]") {
   CHECK_FALSE(leaves_colours_on("\x1b[2Jno colour"));
 }
 
+TEST_CASE("Terminal text: colours are taken out where they are not wanted", "[terminal]") {
+  CHECK(without_escapes("\x1b[31mred\x1b[0m\n\x1b[2Jmore", Colours::kRemoved) == "red\nmore");
+  CHECK(without_escapes("\x1b[31mred", Colours::kRemoved) == "red");
+}
+
+TEST_CASE("Terminal text: a line from outside keeps its signs and loses what is obeyed",
+          "[terminal]") {
+  for (const char* plain : {"", "job7", "größer 北京 🔥 a b;touch x", "e\xcc\x81"}) {
+    CHECK(plain_line(plain) == plain);
+    CHECK(is_plain_line(plain));
+  }
+  const std::pair<const char*, const char*> cases[] = {
+      {"a\x1b]0;owned\x07", "a?]0;owned?"},  // OSC: another title.
+      {"a\xc2\x9b[2Jb\xc2\x85", "a?[2Jb?"},  // C1: CSI and NEL in UTF-8.
+      {"a\x9b[2J", "a?[2J"},                 // C1 as one byte.
+      {"x\ny\rz", "x?y?z"},                  // Lines of their own.
+      {"a\tb", "a b"},
+      {"a\x7f\x08", "a??"},
+      {"caf\xe9", "caf?"},                     // Latin-1.
+      {"x\xe2\x80\xaey\xe2\x81\xa6", "x?y?"},  // RLO and LRI turn the line around.
+      {"x\xe2\x80\xa8y", "x?y"},               // LINE SEPARATOR.
+      {"\xc0\x9b", "??"},                      // Overlong.
+      {"\xed\xa0\x80", "???"}};                // A surrogate.
+  for (const auto& [text, line] : cases) {
+    CHECK(plain_line(text) == line);
+    CHECK(is_plain_line(plain_line(text)));
+    CHECK_FALSE(is_plain_line(text));
+  }
+  CHECK(plain_line(std::string_view("a\0b", 3)) == "a?b");
+}
+
 TEST_CASE("Terminal text: what is cut off takes no more than its line", "[terminal]") {
   CHECK(without_escapes("a\x1b") == "a");
   CHECK(without_escapes("a\x1b[31") == "a");

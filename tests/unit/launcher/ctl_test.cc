@@ -114,10 +114,18 @@ TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]")
   CHECK(complaint({"frob"}).starts_with("unknown command 'frob': give status, nodes, drain"));
   CHECK(complaint({"status", "frob"}) == "unknown argument 'frob'; see ddprunctl --help");
   CHECK(complaint({"--frob"}) == "unknown argument '--frob'; see ddprunctl --help");
+  CHECK(complaint({"resize", "job7", "x"}) == "nodes 'x': give a number; see ddprunctl --help");
   CHECK(complaint({"cancel"}) == "cancel needs RUN; see ddprunctl --help");
   CHECK(complaint({"status", "-e", "h:x"}).starts_with("--rdzv-endpoint 'h:x'"));
   CHECK(complaint({"--no-auth", "--token-file", "/f", "status"}).find("excludes") !=
         std::string::npos);
+  for (const auto& words : {std::vector<const char*>{"cancel", "a\x1b[2J"},
+                            {"status", "--run", "a\nb"},
+                            {"logs", "a\xc2\x9b"}}) {
+    CHECK_THAT(complaint(words), Catch::Matchers::StartsWith("run 'a?") &&
+                                     Catch::Matchers::Contains("without control characters"));
+  }
+  CHECK(options({"cancel", "x", "--reason", "a\x1b[2J\nb"}).reason == "a?[2J?b");
   CHECK(complaint({"status", "--reason", "x"}).find("--reason") != std::string::npos);
 }
 

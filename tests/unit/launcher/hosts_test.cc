@@ -98,6 +98,20 @@ TEST_CASE("Hosts: what excludes --hosts is said", "[hosts]") {
         std::vector<std::string>{"ssh", "-p", "5", "-v"});
 }
 
+TEST_CASE("Hosts: the words of --ssh may be quoted", "[hosts]") {
+  const auto ssh = [](const std::string& text) {
+    return options_of("--hosts a t", {{"PET_SSH", text}}).ssh;
+  };
+  using Words = std::vector<std::string>;
+  CHECK(ssh("ssh -o 'ProxyCommand=ssh -W %h:%p jump' -v") ==
+        Words{"ssh", "-o", "ProxyCommand=ssh -W %h:%p jump", "-v"});
+  CHECK(ssh("ssh -o \"User=a b\" -i my\\ key") == Words{"ssh", "-o", "User=a b", "-i", "my key"});
+  CHECK(ssh("ssh -o A='it'\"'\"'s' ''") == Words{"ssh", "-o", "A=it's", ""});
+  const std::vector<std::string> torn = {"--hosts", "a", "--ssh", "ssh -o 'x", "t"};
+  CHECK_THAT(parse_words(torn).error().context,
+             Catch::Matchers::Contains("a quotation mark is missing"));
+}
+
 TEST_CASE("Hosts: with a script each node gets a line without a place", "[hosts]") {
   const Options options = options_of(
       "--host-discovery ./s --host-discovery-period 2 --nnodes 1:4 --local-addr here --ssh s "

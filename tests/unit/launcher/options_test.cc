@@ -190,6 +190,22 @@ TEST_CASE("Options: an endpoint is a name or address with or without a port", "[
   }
 }
 
+TEST_CASE("Options: a run id is any text without control characters", "[options]") {
+  const auto given = [](const std::string& id, const Environment& environment = {}) {
+    const auto outcome = parse_words({"--rdzv-id", id, "train"}, environment);
+    return outcome ? "(no error)" : outcome.error().context;
+  };
+  for (const char* id : {"job7", "größer 北京", "a b;touch x", "'"}) {
+    CHECK(given(id) == "(no error)");
+  }
+  for (const char* id : {"a\nb", "a\x1b]0;x\x07", "a\xc2\x9b[2J", "a\tb", "caf\xe9"}) {
+    CHECK_THAT(given(id), Catch::Matchers::StartsWith("--rdzv-id '") &&
+                              Catch::Matchers::Contains("without control characters"));
+  }
+  CHECK_THAT(error_of("train", {{"PET_RDZV_ID", "a\x1b[2J"}}),
+             Catch::Matchers::StartsWith("PET_RDZV_ID 'a?[2J'"));
+}
+
 TEST_CASE("Options: wrong values are refused with what is allowed", "[options]") {
   for (const char* wrong : {"0", "-1", "x", "2:1", "0:1", "1:2:3", "1:", ":1", "131073", "1.5",
                             "99999999999999999999"}) {

@@ -46,9 +46,10 @@ TEST_CASE("Status line: it never wraps; what is needed least goes first", "[stat
 
 TEST_CASE("Status line: a run's name is not obeyed by the terminal", "[status_text]") {
   StatusFacts odd = busy();
-  odd.run_id = "a\x1b[2J\n";
+  odd.run_id = "a\x1b[2J\n\xc2\x9b[31m";
   const std::string text = status_text(odd, {.columns = 120, .colour = false, .utf8 = false});
   CHECK(text.find_first_of("\x1b\n") == std::string::npos);
+  CHECK(text.find("\xc2\x9b") == std::string::npos);
 }
 
 }  // namespace

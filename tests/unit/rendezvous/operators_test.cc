@@ -107,6 +107,25 @@ TEST_CASE("Command: status tells of all runs, or of one", "[command]") {
   CHECK(desk.ask({.version = 77}).find("install the same ddprun") != std::string::npos);
 }
 
+TEST_CASE("Command: a reason reaches nodes and verdict as one line that gives no orders",
+          "[command]") {
+  Desk desk;
+  desk.join(1, "x", "a");
+  desk.ask({.verb = Verb::kCancel, .run_id = "x", .reason = "by me: \x1b[2Jy\nddprun: forged"});
+  const auto run = desk.coordinator.runs().find("x");
+  REQUIRE(run != desk.coordinator.runs().end());
+  CHECK(run->second.verdict()->text == "by me: ?[2Jy?ddprun: forged");
+}
+
+TEST_CASE("Hello: a run id with control characters is refused", "[command]") {
+  Desk desk;
+  for (const char* id : {"a\nb", "a\x1b]0;x\x07", "a\xc2\x9b[2J", "a\x7f"}) {
+    desk.join(1, id, "a");
+    CHECK(desk.coordinator.runs().empty());
+  }
+  CHECK(desk.refused(Refusal::kBadHello) == 4);
+}
+
 TEST_CASE("Command: whoever watches sees the ranks and what happened", "[command]") {
   Desk desk;
   desk.join(1, "x", "a");
