@@ -1,7 +1,11 @@
 #include "rendezvous/daemon/http_message.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
+
+#include "common/text/host_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -24,7 +28,33 @@ std::optional<std::string> decoded(std::string_view text) {
   return out;
 }
 
+bool is_address(const std::string& text) {
+  in6_addr address{};  // Large enough for both.
+  return ::inet_pton(AF_INET, text.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+bool is_port(std::string_view text) {
+  return text.empty() ||
+         (text.front() == ':' && text.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
+
 }  // namespace
+
+bool is_own_host(std::string_view host, std::string_view machine) {
+  if (host.starts_with('[')) {
+    const std::size_t end = host.find(']');
+    return end != std::string_view::npos && is_port(host.substr(end + 1)) &&
+           is_address(std::string(host.substr(1, end - 1)));
+  }
+  std::string_view name = host.substr(0, host.find(':'));
+  if (!is_port(host.substr(name.size()))) return false;
+  if (is_address(std::string(name))) return true;
+  if (name.ends_with('.')) name.remove_suffix(1);
+  if (name.empty()) return false;
+  return equal_names(name, "localhost") || equal_names(name, machine) ||
+         equal_names(name, machine.substr(0, machine.find('.')));
+}
 
 std::optional<HttpTarget> parse_target(std::string_view target) {
   if (!target.starts_with('/')) return std::nullopt;

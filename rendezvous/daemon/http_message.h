@@ -18,6 +18,11 @@ struct HttpTarget {
 // Nothing if it does not begin with '/' or holds a '%' without two hexadecimal digits.
 std::optional<HttpTarget> parse_target(std::string_view target);
 
+// Whether the value of a Host header names this machine: an IP address, "localhost", or `machine`
+// (also without its domain), each with or without a port. A browser that was led here by another
+// name (DNS rebinding) sends that name.
+bool is_own_host(std::string_view host, std::string_view machine);
+
 struct HttpReply {
   int status = 200;
   std::string body{};

@@ -1,5 +1,6 @@
 #include "rendezvous/daemon/http_server.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -17,6 +18,9 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::asio::ip::tcp;
 
+constexpr const char* kOtherHost =
+    "the request's Host header names another machine: use an IP address, localhost or this "
+    "machine's name (a proxy has to send one of them as Host)\n";
 constexpr Milliseconds kLinger{1'000};  // For the peer to take the last answer and hang up.
 
 // What every connection needs of the server.
@@ -41,6 +45,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   void take(beast::error_code error);
+  bool is_served() const;
   void refuse(beast::error_code error);
   void send(const HttpReply& reply, bool keep_alive, bool with_body);
   void sent(beast::error_code error, bool keep_alive);
@@ -76,9 +81,18 @@ void Session::take(beast::error_code error) {
   const auto& request = parser_->get();
   const bool head = request.method() == http::verb::head;
   const auto method = head ? std::string_view("GET") : std::string_view(request.method_string());
-  const HttpReply reply = shared_->handler(method, request.target());
+  const HttpReply reply =
+      is_served() ? shared_->handler(method, request.target()) : HttpReply{403, kOtherHost};
   const bool more = ++requests_ < shared_->options.requests_max;
   send(reply, more && request.keep_alive(), !head);
+}
+
+// Each Host header counts: clients differ in which of several they mean.
+bool Session::is_served() const {
+  if (!shared_->options.serves) return true;
+  const auto [first, last] = parser_->get().equal_range(http::field::host);
+  return std::all_of(first, last,
+                     [&](const auto& field) { return shared_->options.serves(field.value()); });
 }
 
 // The request could not be read to its end. Who has gone away or ran out of time is told nothing.

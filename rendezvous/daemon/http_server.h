@@ -25,6 +25,9 @@ struct HttpOptions {
   int requests_max = 1'000;                // On one connection.
   Milliseconds read_timeout{5'000};        // For a whole request, and between two.
   Milliseconds write_timeout{5'000};       // For a whole answer.
+  // Whether a request with this Host header is served; others get 403. Empty: all are. A request
+  // without the header comes from no browser and is served.
+  std::function<bool(std::string_view host)> serves{};
 };
 
 class HttpServer {

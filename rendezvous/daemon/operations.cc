@@ -1,6 +1,7 @@
 #include "rendezvous/daemon/operations.h"
 
 #include <algorithm>
+#include <boost/asio/ip/host_name.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,6 +20,11 @@ constexpr Milliseconds kLagMax{1'000};  // Beyond, heartbeats are about to be mi
 Milliseconds probe_interval(const ServiceNotifier& notifier) {
   if (!notifier.watchdog()) return kProbeInterval;
   return std::clamp(*notifier.watchdog() / 3, Milliseconds(1), kProbeInterval);
+}
+
+std::string own_host_name() {
+  boost::system::error_code ignored;
+  return boost::asio::ip::host_name(ignored);
 }
 
 }  // namespace
@@ -46,7 +52,15 @@ Result<std::unique_ptr<Operations>> Operations::open(boost::asio::io_context& io
                                                      const std::string& token) {
   std::unique_ptr<Operations> operations(new Operations(io, server));
   if (!http) return operations;
-  if (!is_loopback(http->address)) operations->pages_.key = rendezvous::page_key(token);
+  // On loopback a browser of this machine needs no key, so that a page from elsewhere that calls
+  // itself a name of ours must not get through it.
+  if (is_loopback(http->address)) {
+    http->serves = [machine = own_host_name()](std::string_view host) {
+      return is_own_host(host, machine);
+    };
+  } else {
+    operations->pages_.key = rendezvous::page_key(token);
+  }
   auto opened = HttpServer::open(
       io, std::move(*http),
       [pages = &operations->pages_](std::string_view method, std::string_view target) {

@@ -151,6 +151,23 @@ class Operations(DdprunCase):
         self.assertTrue(any("round 0 runs" in line["text"] for line in about), lines)
         self.assertTrue(any(line.get("peer") == "127.0.0.1" for line in lines), lines)
 
+    def test_pages_on_loopback_are_for_requests_that_name_this_machine(self):
+        self.daemon()
+
+        def status(host):
+            request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}/status", headers={"Host": host})
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+                    return reply.status
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code
+
+        for own in ("127.0.0.1", f"localhost:{self.http_port}", f"[::1]:{self.http_port}", socket.gethostname()):
+            self.assertEqual(status(own), 200, own)
+        for other in ("evil.example", f"evil.example:{self.http_port}", "127.0.0.1.evil.example"):
+            self.assertEqual(status(other), 403, other)
+
     def test_strangers_are_counted_and_hold_nobody_up(self):
         self.daemon()
         # Nobody of these ever says a whole request, on either port.

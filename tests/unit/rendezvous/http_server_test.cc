@@ -72,6 +72,41 @@ TEST_CASE("HTTP: a page is answered, and HEAD without its body", "[http]") {
   CHECK(f.exchange("GET / HTTP/1.0\r\n\r\n").ends_with("a page\n"));
 }
 
+TEST_CASE("HTTP: the names of this machine are known, with and without a port", "[http]") {
+  for (const char* own :
+       {"127.0.0.1", "127.0.0.1:29480", "10.1.2.3:1", "[::1]", "[::1]:29480", "[fe80::1]:5",
+        "localhost", "localhost:8080", "LocalHost.", "node1.cluster.example", "Node1:29480"}) {
+    CAPTURE(own);
+    CHECK(is_own_host(own, "node1.cluster.example"));
+  }
+  for (const char* other :
+       {"evil.example", "evil.example:29480", "127.0.0.1.evil.example", "127.0.0.1:80@evil.example",
+        "127.0.0.1:evil", "[::1]evil", "[evil]", "[::1", "::1", "", ":29480", ".", "127.1",
+        "0x7f.1", "localhost.evil.example", "node1.evil.example",
+        "node1.cluster.example.evil.example", "xlocalhost", "node11"}) {
+    CAPTURE(other);
+    CHECK_FALSE(is_own_host(other, "node1.cluster.example"));
+  }
+  CHECK_FALSE(is_own_host("evil.example", ""));
+  CHECK_FALSE(is_own_host("", ""));
+}
+
+TEST_CASE("HTTP: a request for another machine is refused before it is a question", "[http]") {
+  HttpOptions options;
+  options.serves = [](std::string_view host) { return host == "here:1"; };
+  Fixture f(options);
+  const auto answer = [&](const std::string& hosts) {
+    return status_of(f.exchange("GET /x HTTP/1.1\r\n" + hosts + "Connection: close\r\n\r\n"));
+  };
+  CHECK(answer("Host: here:1\r\n") == "HTTP/1.1 200 OK");
+  CHECK(answer("") == "HTTP/1.1 200 OK");
+  CHECK(f.asked.size() == 2);
+  CHECK(answer("Host: evil.example\r\n") == "HTTP/1.1 403 Forbidden");
+  CHECK(answer("Host: here:1\r\nHost: evil.example\r\n") == "HTTP/1.1 403 Forbidden");
+  CHECK(answer("hOST:\r\n") == "HTTP/1.1 403 Forbidden");
+  CHECK(f.asked.size() == 2);
+}
+
 TEST_CASE("HTTP: requests sent at once are answered in order on one connection", "[http]") {
   Fixture f;
   const std::string answer = f.exchange(std::string(kGet) + kGet + kGetLast);
