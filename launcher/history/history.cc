@@ -1,5 +1,7 @@
 #include "launcher/history/history.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +9,8 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <memory>
+#include <string_view>
 
 #include "agent/process/proc_file.h"
 #include "common/system/log.h"
@@ -16,6 +20,8 @@
 namespace ddprun::launcher {
 namespace {
 
+// In the run's temporary folder, while it lives, if there is no other place for its record.
+constexpr const char* kLiveRecord = "run.json";
 constexpr double kShortRun = 10;  // Seconds. Its end is not to wait for a disk.
 
 // One home may be that of many machines.
@@ -33,14 +39,37 @@ std::string boot_id() {
   return boot;
 }
 
+// The temporary folders of this user's runs (launcher/run/scratch.h).
+std::vector<std::string> own_run_folders() {
+  std::vector<std::string> folders;
+  std::vector<std::string> bases = {"/tmp"};
+  const std::string other = environment_variable("TMPDIR");
+  if (!other.empty() && other != bases.front()) bases.push_back(other);
+  for (const std::string& base : bases) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(base.c_str()), &::closedir);
+    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+      const std::string path = base + "/" + entry->d_name;
+      struct stat status {};
+      if (!std::string_view(entry->d_name).starts_with(kRunFolderPrefix)) continue;
+      if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) continue;
+      if (status.st_uid == ::geteuid() && (status.st_mode & 077) == 0) folders.push_back(path);
+    }
+  }
+  return folders;
+}
+
 }  // namespace
 
+bool keeps_history() { return environment_variable(kHistoryVariable) != "0"; }
+
 std::optional<RecordFolder> history_folder() {
-  if (environment_variable(kHistoryVariable) == "0") return std::nullopt;
+  if (!keeps_history()) return std::nullopt;
   std::string base = environment_variable("XDG_STATE_HOME");
   if (!base.starts_with('/')) {
     const std::string home = environment_variable("HOME");
-    if (!home.starts_with('/')) return std::nullopt;
+    // A home that is missing is not made: a mistyped one would appear, or that of a service user.
+    struct stat status {};
+    if (!home.starts_with('/') || ::stat(home.c_str(), &status) != 0) return std::nullopt;
     base = home + "/.local/state";
   }
   return RecordFolder(base + "/ddprun/history/" + own_host());
@@ -56,7 +85,15 @@ KeptRun KeptRun::begin(RunRecord record) {
   run.name_ = record_name();
   run.record_ = std::move(record);
   run.put(RecordFolder::Safety::kProcess);
-  if (run.folder_) run.folder_->make_room(run.name_);
+  if (run.folder_) {
+    run.folder_->make_room(run.name_);
+  } else if (keeps_history() && !run.record_.folder.empty()) {
+    // In a container the home is often missing or read-only: the run can be watched all the same.
+    const std::string text = encode_within(run.record_, RecordFolder::Limits().record_bytes);
+    const auto kept =
+        RecordFolder(run.record_.folder).put(kLiveRecord, text, RecordFolder::Safety::kProcess);
+    if (!kept) log::debug("ddprunctl will not find this run: " + to_string(kept.error()));
+  }
   return run;
 }
 
@@ -88,19 +125,27 @@ std::string window_path(const std::string& folder, int index) {
 
 std::vector<PastRun> past_runs() {
   std::vector<PastRun> runs;
-  const auto folder = history_folder();
-  if (!folder) return runs;
   const std::string boot = boot_id();
-  for (const std::string& name : folder->names()) {
-    const auto text = folder->read(name);
+  const auto add = [&](const std::string& name, const std::optional<std::string>& text) {
     auto record = text ? decode_record(*text) : Failure{Errc::kNotFound, ""};
-    if (!record) continue;
+    if (!record) return;
     PastRun& run = runs.emplace_back(PastRun{name, std::move(*record)});
-    if (run.record.took_s) continue;
+    if (run.record.took_s) return;
     const LauncherLife& life = run.record.launcher;
     const bool lives = life.boot == boot && agent::read_proc_stat(life.pid).started == life.started;
     run.state = lives ? RunState::kRunning : RunState::kVanished;
+  };
+  if (const auto folder = history_folder()) {
+    for (const std::string& name : folder->names()) add(name, folder->read(name));
   }
+  const std::size_t kept = runs.size();
+  if (keeps_history()) {
+    for (const std::string& folder : own_run_folders()) {
+      add(folder, RecordFolder(folder).read(kLiveRecord));
+    }
+  }
+  std::sort(runs.begin() + static_cast<std::ptrdiff_t>(kept), runs.end(),
+            [](const PastRun& a, const PastRun& b) { return a.record.started < b.record.started; });
   std::reverse(runs.begin(), runs.end());
   return runs;
 }

@@ -1,7 +1,8 @@
 #pragma once
 // The last runs that this user started on this machine: one record a run, in
 // $XDG_STATE_HOME/ddprun/history/HOST, or below ~/.local/state. Written by the launcher, at the
-// start of a run and at its end; read by ddprunctl. DDPRUN_HISTORY=0 keeps none.
+// start of a run and at its end; read by ddprunctl. DDPRUN_HISTORY=0 keeps none. If the folder
+// cannot be written to, the record of a run is in its temporary folder, as long as it lives.
 
 #include <optional>
 #include <string>
@@ -14,8 +15,13 @@ namespace ddprun::launcher {
 
 inline constexpr const char* kHistoryVariable = "DDPRUN_HISTORY";
 
+bool keeps_history();  // Not with DDPRUN_HISTORY=0.
+
 // Nothing: there is no home, or nothing is to be kept.
 std::optional<RecordFolder> history_folder();
+
+// The names of the temporary folders that hold the sockets of runs begin with it.
+inline constexpr const char* kRunFolderPrefix = "ddprun_";
 
 LauncherLife own_life();
 
@@ -41,7 +47,7 @@ class KeptRun {
   RunRecord record_;
 };
 
-// The newest first.
+// The newest first; before them those that live and are in no folder of records.
 std::vector<PastRun> past_runs();
 
 // Where the agent of a node of this launcher answers ddprunctl (agent/window/window.h); nodes count

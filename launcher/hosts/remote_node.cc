@@ -2,6 +2,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/text/terminal_text.h"
 #include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr int kSshFailed = 255;
 constexpr std::size_t kWordsMax = 2'000;
+constexpr std::size_t kLineMax = 300;
 
 struct Known {
   std::string_view said;   // By OpenSSH's ssh; the first that is found counts.
@@ -33,15 +35,6 @@ constexpr Known kKnown[] = {
     {"Connection closed by", " closed the connection before ddprun ran"},
 };
 
-// In one line, and nothing that a terminal would obey.
-std::string plain(std::string_view text) {
-  std::string safe(text.substr(0, 300));
-  for (char& letter : safe) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
-  }
-  return safe;
-}
-
 }  // namespace
 
 void RemoteNode::ordered(std::string nonce) {
@@ -58,7 +51,9 @@ bool RemoteNode::on_stdout_line(std::string_view line) {
       state_ = State::kReady;
       was_ready_ = true;
     }
-    return false;  // A greeting of the shell's start-up files.
+    // A greeting of the shell's start-up files; or why there is no shell, as nologin writes it.
+    if (!line.empty()) greeting_ = plain_line(line.substr(0, kLineMax));
+    return false;
   }
   if (const auto code = exit_code_in(line, nonce_)) {
     exit_code_ = code;
@@ -70,7 +65,7 @@ bool RemoteNode::on_stdout_line(std::string_view line) {
 bool RemoteNode::on_stderr_line(std::string_view line) {
   if (has_run_) return true;
   if (last_words_.size() < kWordsMax && !line.empty()) {
-    last_words_ += (last_words_.empty() ? "" : " | ") + plain(line);
+    last_words_ += (last_words_.empty() ? "" : " | ") + plain_line(line.substr(0, kLineMax));
   }
   return false;
 }
@@ -85,13 +80,16 @@ std::string RemoteNode::why_ssh_failed() const {
     if (last_words_.find(known.said) == std::string::npos) continue;
     return host_ + std::string(known.means) + " (" + last_words_ + ")";
   }
-  return "ssh to " + host_ +
-         " failed: " + (last_words_.empty() ? "without a message" : last_words_);
+  return "ssh to " + host_ + " failed: " +
+         (!last_words_.empty() ? last_words_
+          : !greeting_.empty() ? greeting_
+                               : "without a message");
 }
 
 std::string RemoteNode::why() const {
   if (was_lost()) return "the connection to " + host_ + " broke: " + std::to_string(ssh_code_);
-  const std::string said = last_words_.empty() ? "" : ": " + last_words_;
+  const std::string& words = last_words_.empty() && !was_ready_ ? greeting_ : last_words_;
+  const std::string said = words.empty() ? "" : ": " + words;
   if (was_ready_) return "ddprun on " + host_ + " ended before it was given anything to do" + said;
   if (ssh_code_ == kSshFailed) return why_ssh_failed();
   if (ssh_code_ == kExitCannotStart) {

@@ -55,6 +55,7 @@ class RemoteNode {
   bool has_run_ = false;
   std::string nonce_;
   std::string last_words_;  // The last lines before kRunning, joined.
+  std::string greeting_;    // The last line on standard output before ddprun was ready.
   std::optional<int> exit_code_;
   int ssh_code_ = 0;
 };

@@ -228,7 +228,7 @@ std::string agent_name(const NodeContext& context, int index) {
 namespace {
 
 void make_files_folder(ScratchFolder& folder, NodeContext& context) {
-  const bool watched = history_folder().has_value();
+  const bool watched = keeps_history();
   const bool errors = wants_error_folder(context.options);
   const auto made = watched || errors ? folder.make() : Result<void>();
   if (!made && errors) log::warning(to_string(made.error()) + "; workers get no error files");

@@ -99,7 +99,15 @@ TEST_CASE("Remote node: a host without ddprun, or with one that is older", "[hos
         "ddprun is not installed on m1: neither /opt/ddprun nor in the PATH that ssh gives there");
   CHECK(why_of(2, "ddprun: error: unknown option --control-stdin") ==
         "ddprun did not start on m1 (code 2): ddprun: error: unknown option --control-stdin");
+  // As nologin says it, on standard output.
+  RemoteNode closed("m1", "/opt/ddprun");
+  closed.on_stdout_line("Welcome to m1!");
+  closed.on_stdout_line("This account is currently not available.");
+  closed.on_end(1);
+  CHECK(closed.why() ==
+        "ddprun did not start on m1 (code 1): This account is currently not available.");
   RemoteNode node("m1", "/opt/ddprun");
+  node.on_stdout_line("Welcome to m1!");
   node.on_stdout_line(kReadyLine);
   node.on_end(3);
   CHECK(node.never_ran());
@@ -107,7 +115,8 @@ TEST_CASE("Remote node: a host without ddprun, or with one that is older", "[hos
 }
 
 TEST_CASE("Remote node: what ssh says is shown on one line and not endlessly", "[hosts]") {
-  CHECK(why_of(255, "a\033[2J\tb") == "ssh to m1 failed: a?[2J?b");
+  CHECK(why_of(255, "a\033[2J\tb") == "ssh to m1 failed: a?[2J b");
+  CHECK(why_of(255, "a\xc2\x9b[2Jb") == "ssh to m1 failed: a?[2Jb");
   RemoteNode node("m1", "/opt/ddprun");
   for (int i = 0; i < 1'000; ++i) node.on_stderr_line(std::string(5'000, 'x'));
   node.on_end(255);
