@@ -122,8 +122,9 @@ void Agent::connect() {
             end();
             if (supervisor_.round() >= 0 || ending_) return;
             const auto due = supervisor_.deadline();
-            waiting_.show("connecting to " + options_.daemon->host + ":" +
-                              std::to_string(options_.daemon->port) + " (" + why + ")",
+            const std::string what = "connecting to " + options_.daemon->host + ":" +
+                                     std::to_string(options_.daemon->port);
+            waiting_.show(why.starts_with(what) ? why : what + " (" + why + ")",
                           due ? *due - Clock::now() : 0s);
           },
       .on_message = [this](rendezvous::DaemonMessage message) { heard(std::move(message)); },

@@ -125,7 +125,8 @@ Failure cannot_run(const std::string& name, const Search& search, const CommandC
     where += ", in PATH";
     for (const std::string& own : context.own_folders) where += ", in " + own;
   }
-  const std::string near = near_name(name, search, files);
+  const bool is_help = name == "help" || name == "version";
+  const std::string near = is_help ? "ddprun --" + name : near_name(name, search, files);
   if (!near.empty()) where += "; did you mean " + near + "?";
   return {Errc::kNotFound, "cannot run " + name + " (" + where + ")"};
 }

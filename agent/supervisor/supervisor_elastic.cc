@@ -174,7 +174,9 @@ void Supervisor::plan_change(const StopRound& stop) {
   if (state_ != State::kRunning || change_) return;
   change_ = stop;
   change_ends_ = now_ + options_.grace;
-  actions_.push_back(Say{Say::Level::kInfo, stop.reason + " at the next boundary between steps"});
+  const bool has_clause = stop.reason.find(": ") != std::string::npos;
+  actions_.push_back(Say{Say::Level::kInfo, stop.reason + (has_clause ? "," : "") +
+                                                " at the next boundary between steps"});
   actions_.push_back(AnnounceChange{round(), stop.reason});
   try_leave();
 }

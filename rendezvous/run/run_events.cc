@@ -238,7 +238,10 @@ void Run::on(const NodeId&, const Cancel& cancel) {
 void Run::on(const NodeId& node, const Drain& drain) {
   const auto it = members_.find(node);
   if (it == members_.end()) return;
-  take_out(node, drain.reason, it->second.offer.host + " is drained: " + drain.reason);
+  // "drained by root@head: bad fan", or whatever another client sends.
+  const bool named = drain.reason.starts_with("drained ");
+  take_out(node, drain.reason,
+           it->second.offer.host + (named ? " is " : " is drained: ") + drain.reason);
 }
 
 // Nodes that are not needed any more keep their workers, in reserve.

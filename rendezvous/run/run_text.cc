@@ -108,7 +108,9 @@ void Run::set_neighbour(std::string text) {
 
 std::string Run::waiting_for(TimePoint now) const {
   const auto yet = [&](TimePoint end) {
-    return seconds_text(std::chrono::duration_cast<Milliseconds>(std::max(end, now) - now));
+    constexpr Milliseconds kTenthsBelow{10'000};
+    const auto left = std::chrono::duration_cast<Milliseconds>(std::max(end, now) - now);
+    return seconds_text(left < kTenthsBelow ? left : std::chrono::ceil<std::chrono::seconds>(left));
   };
   switch (state_) {
     case State::kGathering:

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "common/assert.h"
+#include "common/text/duration_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -16,15 +17,19 @@ std::string name_of(const WorkerDeath& death) {
          (death.pid > 0 ? ", pid " + std::to_string(death.pid) : "") + ") on " + death.host;
 }
 
-// "ranks 1, 5, 6 and 40 more".
-std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kListed = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kListed); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+// "ranks 1, 5-6 and 40 more".
+std::string ranks_text(std::vector<int> ranks) {
+  constexpr std::size_t kListed = 8;  // Ranges.
+  std::sort(ranks.begin(), ranks.end());
+  std::size_t listed = 0, ranges = 0;
+  for (; listed < ranks.size(); ++listed) {
+    const bool begins = listed == 0 || ranks[listed] != ranks[listed - 1] + 1;
+    if (begins && ++ranges > kListed) break;
   }
-  if (ranks.size() > kListed) text += " and " + std::to_string(ranks.size() - kListed) + " more";
-  return text;
+  const std::size_t more = ranks.size() - listed;
+  ranks.resize(listed);
+  return (ranks.size() == 1 && more == 0 ? "rank " : "ranks ") + ranges_text(ranks) +
+         (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
 std::string victims_text(const std::vector<WorkerDeath>& victims) {

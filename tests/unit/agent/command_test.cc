@@ -126,6 +126,9 @@ TEST_CASE("Command: --no-python wants even a .py to be executable", "[command]")
 TEST_CASE("Command: errors say where was looked, and which name comes near", "[command]") {
   CHECK(error_of({.program = "./trian"}) ==
         "cannot run ./trian (looked in /job; did you mean /job/train?): not found");
+  CHECK(error_of({.program = "help"}) ==
+        "cannot run help (looked in /job, in PATH, in /opt/ddprun/bin; did you mean ddprun "
+        "--help?): not found");
   CHECK(error_of({.program = "tarin.py"}) ==
         "cannot run tarin.py (looked in /job, in PATH, in /opt/ddprun/bin; did you mean "
         "/job/train.py?): "

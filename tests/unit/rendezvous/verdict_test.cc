@@ -261,7 +261,11 @@ TEST_CASE("Verdict: many victims are counted, few are listed", "[verdict]") {
   for (int rank = 0; rank < 200; ++rank) deaths.push_back(death(rank, Fault::kExit));
   const Verdict verdict = worker_verdict(deaths, 0, 0);
   CHECK(verdict.victims.size() == 64);
-  CHECK(has(verdict.text, "199 more failed after it (ranks 1, 2, 3, 4, 5, 6, 7, 8 and 191 more)"));
+  CHECK(has(verdict.text, "199 more failed after it (ranks 1-199)"));
+  deaths.clear();
+  for (int rank = 0; rank < 50; rank += 2) deaths.push_back(death(rank, Fault::kExit));
+  CHECK(has(worker_verdict(deaths, 0, 0).text,
+            "24 more failed after it (ranks 2, 4, 6, 8, 10, 12, 14, 16 and 16 more)"));
 }
 
 TEST_CASE("Verdict: as JSON, with what PyTorch's agent reads", "[verdict]") {
