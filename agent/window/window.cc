@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "common/system/unique_fd.h"
@@ -21,7 +22,7 @@ using boost::system::error_code;
 
 constexpr std::size_t kQuestionBytesMax = 4096;
 constexpr std::size_t kVisitorsMax = 16;
-constexpr auto kVisitMax = std::chrono::seconds(5);  // To ask, and to read the answer.
+constexpr auto kVisitMax = std::chrono::seconds(5);     // To ask, and to read the answer.
 constexpr auto kPause = std::chrono::milliseconds(50);  // After "too many open files".
 
 }  // namespace
@@ -40,10 +41,14 @@ class Window::Visitor : public std::enable_shared_from_this<Visitor> {
         socket_, boost::asio::dynamic_buffer(text_, kQuestionBytesMax), '\n',
         [self = shared_from_this(), answer](const error_code& error, std::size_t size) {
           if (error) return self->leave();
+          self->idle_since_.reset();
           const std::string question = self->text_.substr(0, size - 1);
           answer(question, [self](std::string text) { self->reply(std::move(text)); });
         });
   }
+
+  // Since when it has been here without a question; nothing: it has asked.
+  std::optional<std::chrono::steady_clock::time_point> idle_since() const { return idle_since_; }
 
   void leave() {
     error_code ignored;
@@ -61,6 +66,8 @@ class Window::Visitor : public std::enable_shared_from_this<Visitor> {
 
   Socket socket_;
   boost::asio::steady_timer patience_;
+  std::optional<std::chrono::steady_clock::time_point> idle_since_ =
+      std::chrono::steady_clock::now();
   std::string text_;
 };
 
@@ -98,6 +105,17 @@ void Window::accept() {
       [this, alive = std::weak_ptr(alive_)](const error_code& error, Socket socket) {
         if (!alive.lock() || error == boost::asio::error::operation_aborted) return;
         std::erase_if(visitors_, [](const auto& visitor) { return visitor.expired(); });
+        // The one that has been silent for longest gives way: idle connections keep no question
+        // out.
+        if (!error && visitors_.size() >= kVisitorsMax) {
+          std::shared_ptr<Visitor> oldest;
+          for (const auto& weak : visitors_) {
+            const auto one = weak.lock();
+            if (!one || !one->idle_since()) continue;
+            if (!oldest || *one->idle_since() < *oldest->idle_since()) oldest = one;
+          }
+          if (oldest) oldest->leave(), visitors_.erase(oldest);
+        }
         if (!error && visitors_.size() < kVisitorsMax) {
           const auto visitor = std::make_shared<Visitor>(std::move(socket));
           visitors_.insert(visitor);

@@ -35,12 +35,17 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-UniqueFd visitor(const std::string& path) {
+UniqueFd idle_visitor(const std::string& path) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+UniqueFd visitor(const std::string& path) {
+  UniqueFd fd = idle_visitor(path);
   REQUIRE(::send(fd.get(), "where\n", 6, 0) == 6);
   return fd;
 }
@@ -69,6 +74,29 @@ TEST_CASE("Window: who came while there were no descriptors is answered later") 
     got = ::recv(one.get(), text, sizeof text - 1, MSG_DONTWAIT);
   }
   CHECK(std::string(text) == "here, where");
+}
+
+TEST_CASE("Window: visitors that ask nothing keep no question out") {
+  const test::TemporaryDirectory folder;
+  boost::asio::io_context loop;
+  auto window = Window::open(
+      loop, folder / "node-0",
+      [](const std::string& question, const Window::Reply& reply) { reply("here, " + question); });
+  REQUIRE(window.has_value());
+  std::vector<UniqueFd> crowd;
+  for (int i = 0; i < 100; ++i) crowd.push_back(idle_visitor(folder / "node-0"));
+  const UniqueFd one = visitor(folder / "node-0");
+  std::string text;
+  bool open = true;
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (open && std::chrono::steady_clock::now() < until) {
+    loop.run_one_for(std::chrono::milliseconds(10));
+    char block[64];
+    const ssize_t got = ::recv(one.get(), block, sizeof block, MSG_DONTWAIT);
+    if (got > 0) text.append(block, static_cast<std::size_t>(got));
+    open = got > 0 || (got < 0 && errno == EAGAIN);
+  }
+  CHECK(text == "here, where");
 }
 
 }  // namespace
